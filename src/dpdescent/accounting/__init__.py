@@ -1,0 +1,65 @@
+"""What every touch of the data costs, and what the total amounts to as (epsilon, delta)."""
+
+from .conversions import (
+    best_order,
+    epsilon_to_gdp,
+    epsilon_to_rdp,
+    epsilon_to_zcdp,
+    gaussian_noise_multiplier,
+    gdp_to_delta,
+    gdp_to_epsilon,
+    rdp_to_delta,
+    rdp_to_epsilon,
+    zcdp_to_delta,
+    zcdp_to_epsilon,
+)
+from .costs import (
+    Composed,
+    Cost,
+    ExponentialMechanism,
+    Gaussian,
+    Laplace,
+    NormLaplace,
+    PureDP,
+    ReportNoisyMax,
+    cost_from_dict,
+    round_up,
+)
+from .currencies import GDP, RDP, ZCDP, Currency, Pure, calibrate, currency_from_dict, currency_named
+from .sampling import FixedSizeSampled, PoissonSampled
+from .threshold import AboveThreshold
+
+__all__ = [
+    "GDP",
+    "RDP",
+    "ZCDP",
+    "AboveThreshold",
+    "Composed",
+    "Cost",
+    "Currency",
+    "ExponentialMechanism",
+    "FixedSizeSampled",
+    "Gaussian",
+    "Laplace",
+    "NormLaplace",
+    "PoissonSampled",
+    "Pure",
+    "PureDP",
+    "ReportNoisyMax",
+    "best_order",
+    "calibrate",
+    "cost_from_dict",
+    "currency_from_dict",
+    "currency_named",
+    "epsilon_to_gdp",
+    "epsilon_to_rdp",
+    "epsilon_to_zcdp",
+    "gaussian_noise_multiplier",
+    "gdp_to_delta",
+    "gdp_to_epsilon",
+    "rdp_to_delta",
+    "rdp_to_epsilon",
+    "round_up",
+    "zcdp_to_delta",
+    "zcdp_to_epsilon",
+]

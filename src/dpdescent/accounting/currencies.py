@@ -1,0 +1,214 @@
+"""The scalar currencies in which an adaptive run may be filtered.
+
+A filter may stop an adaptively chosen sequence before one number is overspent, and the whole run then has the
+guarantee of that number, if the number is one of these:
+
+============  ===================  ============================================================================
+currency      adds up              why stopping at a data-dependent time is safe
+============  ===================  ============================================================================
+``zcdp``      rho                  exp((a-1)(L_t - a sum rho_i)) is a supermartingale for every order a at once
+                                   (Feldman & Zrnic 2021; Whitehouse et al. 2023)
+``gdp``       mu^2                 fully adaptive Gaussian DP (Smith & Thakurta 2022; Koskela et al. 2023)
+``rdp``       D_a, one order a     the same supermartingale, for the one order fixed before the run
+``pure``      epsilon              basic composition (Rogers et al. 2016)
+============  ===================  ============================================================================
+
+Tracking many Renyi orders and stopping when all are exhausted is *not* a filter: at two orders it can nearly
+double delta. That is why ``rdp`` takes exactly one.
+
+References
+----------
+Feldman, V. & Zrnic, T. (2021). Individual privacy accounting via a Renyi filter. arXiv:2008.11193.
+Koskela, A., Tobaben, M. & Honkela, A. (2023). Individual privacy accounting with Gaussian DP. arXiv:2209.15596.
+Rogers, R., Roth, A., Ullman, J. & Vadhan, S. (2016). Privacy odometers and filters. arXiv:1605.08294.
+Smith, A. & Thakurta, A. (2022). Fully adaptive composition for Gaussian differential privacy. arXiv:2210.17520.
+Whitehouse, J. et al. (2023). Fully-adaptive composition in differential privacy. arXiv:2203.05481.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from scipy.optimize import brentq
+
+from ..errors import InvalidParameter, UnsupportedCost, require_order, require_positive
+from .conversions import (
+    best_order,
+    epsilon_to_gdp,
+    epsilon_to_rdp,
+    epsilon_to_zcdp,
+    gdp_to_epsilon,
+    rdp_to_epsilon,
+    zcdp_to_epsilon,
+)
+from .costs import Cost, ExponentialMechanism, Gaussian, Laplace
+
+__all__ = ["GDP", "RDP", "ZCDP", "Currency", "Pure", "calibrate", "currency_from_dict", "currency_named"]
+
+AnyCost = TypeVar("AnyCost", bound=Cost)
+
+
+class Currency(ABC):
+    """One number that adds up under adaptive composition, and its exchange rate to (epsilon, delta)."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def price(self, cost: Cost) -> float:
+        """Return what ``cost`` adds to the total, rounded up."""
+
+    @abstractmethod
+    def budget(self, epsilon: float, delta: float) -> float:
+        """Return the largest total that still gives (epsilon, delta)."""
+
+    @abstractmethod
+    def epsilon(self, total: float, delta: float) -> float:
+        """Return the epsilon that a spent total gives at ``delta``."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data from which `currency_from_dict` builds the same currency."""
+        return {"name": self.name}
+
+    def gaussian(self, amount: float) -> Gaussian:
+        """Return the least noisy `Gaussian` that costs at most ``amount``."""
+        return calibrate(lambda strength: Gaussian(1 / strength), amount, self)
+
+    def selection(self, amount: float) -> ExponentialMechanism:
+        """Return the sharpest `ExponentialMechanism` that costs at most ``amount``."""
+        return calibrate(ExponentialMechanism, amount, self)
+
+    def laplace(self, amount: float) -> Laplace:
+        """Return the least noisy `Laplace` that costs at most ``amount``."""
+        return calibrate(Laplace, amount, self)
+
+
+@dataclass(frozen=True)
+class ZCDP(Currency):
+    """Zero-concentrated differential privacy: the sum of rho."""
+
+    name: ClassVar[str] = "zcdp"
+
+    def price(self, cost: Cost) -> float:
+        return cost.zcdp()
+
+    def budget(self, epsilon: float, delta: float) -> float:
+        return epsilon_to_zcdp(epsilon, delta)
+
+    def epsilon(self, total: float, delta: float) -> float:
+        return zcdp_to_epsilon(total, delta)
+
+
+@dataclass(frozen=True)
+class GDP(Currency):
+    """Gaussian differential privacy: the sum of mu^2."""
+
+    name: ClassVar[str] = "gdp"
+
+    def price(self, cost: Cost) -> float:
+        return cost.mu_squared()
+
+    def budget(self, epsilon: float, delta: float) -> float:
+        mu = epsilon_to_gdp(epsilon, delta)
+        return mu * mu * (1 - 2.0**-50)
+
+    def epsilon(self, total: float, delta: float) -> float:
+        return gdp_to_epsilon(math.sqrt(total) * (1 + 2.0**-51), delta)
+
+
+@dataclass(frozen=True)
+class RDP(Currency):
+    """Renyi differential privacy at one order, fixed before the run."""
+
+    name: ClassVar[str] = "rdp"
+    order: float
+
+    def __post_init__(self) -> None:
+        require_order(self.order)
+
+    def price(self, cost: Cost) -> float:
+        return cost.rdp(self.order)
+
+    def budget(self, epsilon: float, delta: float) -> float:
+        return epsilon_to_rdp(epsilon, delta, self.order)
+
+    def epsilon(self, total: float, delta: float) -> float:
+        return rdp_to_epsilon(total, self.order, delta)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "order": self.order}
+
+
+@dataclass(frozen=True)
+class Pure(Currency):
+    """Pure differential privacy: the sum of epsilon. The budget holds at every delta, zero included."""
+
+    name: ClassVar[str] = "pure"
+
+    def price(self, cost: Cost) -> float:
+        epsilon = cost.pure()
+        if math.isinf(epsilon):
+            raise UnsupportedCost(f"{cost} is not pure DP: use a zcdp, gdp or rdp ledger")
+        return epsilon
+
+    def budget(self, epsilon: float, delta: float) -> float:  # noqa: ARG002
+        return require_positive("epsilon", epsilon)
+
+    def epsilon(self, total: float, delta: float) -> float:  # noqa: ARG002
+        return total
+
+
+def currency_named(name: str | Currency, epsilon: float, delta: float, order: float | None = None) -> Currency:
+    """Return the currency called ``name``; an RDP order that is not given follows from (epsilon, delta)."""
+    if isinstance(name, Currency):
+        return name
+    if name == RDP.name:
+        return RDP(float(best_order(epsilon, delta) if order is None else order))
+    if order is not None:
+        raise InvalidParameter(f"order is only for currency 'rdp', not for {name!r}")
+    for plain in (ZCDP(), GDP(), Pure()):
+        if plain.name == name:
+            return plain
+    raise InvalidParameter(f"unknown currency {name!r}: choose one of 'zcdp', 'gdp', 'rdp', 'pure'")
+
+
+def currency_from_dict(data: dict[str, Any]) -> Currency:
+    """Build a currency from the plain data of `Currency.to_dict`."""
+    return currency_named(data["name"], 1.0, 0.5, data.get("order"))
+
+
+def calibrate(family: Callable[[float], AnyCost], amount: float, currency: Currency) -> AnyCost:
+    """Return the strongest member of a one-parameter family that costs at most ``amount``.
+
+    Parameters
+    ----------
+    family : callable
+        Maps a positive strength to a cost that grows with it, for instance ``ExponentialMechanism`` itself, or
+        ``lambda s: Gaussian(1 / s)``.
+    amount : float
+        What may be spent, in units of ``currency``.
+    currency : Currency
+        The currency of the filter.
+    """
+    amount = require_positive("amount", amount)
+
+    def excess(log_strength: float) -> float:
+        return math.log(currency.price(family(math.exp(log_strength)))) - math.log(amount)
+
+    # Most prices are quadratic in the strength, and then this is the answer already.
+    strength = math.sqrt(amount / currency.price(family(1.0)))
+    if abs(excess(math.log(strength))) > 1e-14:
+        low = high = math.log(strength)
+        while excess(low) > 0:
+            low -= 2.0
+        while excess(high) < 0:
+            high += 2.0
+        strength = math.exp(brentq(excess, low, high, xtol=1e-15, rtol=1e-15))
+    shrink = 2.0**-52
+    while currency.price(family(strength)) > amount:
+        strength *= 1 - shrink
+        shrink *= 2
+    return family(strength)

@@ -1,0 +1,41 @@
+"""Costs as events of the ``dp_accounting`` library, for a second opinion on a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import LedgerError
+from .costs import Composed, Cost, Gaussian, Laplace
+from .sampling import PoissonSampled
+
+__all__ = ["to_dp_event"]
+
+
+def to_dp_event(cost: Cost) -> Any:
+    """Return a ``dp_accounting.DpEvent`` whose accounting is never below that of the mechanism.
+
+    Gaussian, Laplace and Poisson-sampled Gaussian mechanisms have events of their own. The exponential
+    mechanism, AboveThreshold and pure mechanisms do not: they are exported as zCDP events of what was charged.
+    A sub-sampled mixture of kinds is exported unamplified. The events speak of the relation the noise multiplier
+    was computed for, so give the accountant the relation of the ledger.
+    """
+    try:
+        import dp_accounting
+    except ImportError:
+        raise LedgerError(
+            "dp_accounting is not installed: pip install 'dpdescent[accounting]' to export events"
+        ) from None
+    if isinstance(cost, Gaussian):
+        return dp_accounting.GaussianDpEvent(cost.noise_multiplier)
+    if isinstance(cost, Laplace):
+        return dp_accounting.LaplaceDpEvent(1 / cost.epsilon)
+    if isinstance(cost, Composed):
+        return dp_accounting.ComposedDpEvent([to_dp_event(part) for part in cost.parts])
+    if isinstance(cost, PoissonSampled) and all(isinstance(part, Gaussian) for part in cost.parts):
+        return dp_accounting.PoissonSampledDpEvent(cost.rate, to_dp_event(_one_gaussian(cost.parts)))
+    return dp_accounting.ZCDpEvent(cost.zcdp())
+
+
+def _one_gaussian(parts: tuple[Cost, ...]) -> Gaussian:
+    """Return the one Gaussian that several on the same batch amount to: 1/s^2 = sum 1/s_i^2."""
+    return Gaussian(sum(part.mu_squared() for part in parts) ** -0.5)

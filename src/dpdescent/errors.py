@@ -1,0 +1,114 @@
+"""Named errors. Each message says what is wrong and what to do about it."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = [
+    "BudgetExhausted",
+    "DPDescentError",
+    "InvalidParameter",
+    "LedgerError",
+    "LedgerFormatError",
+    "RowDependence",
+    "ScaleOutOfRange",
+    "UnknownRelation",
+    "UnsupportedCost",
+    "require_finite",
+    "require_nonnegative",
+    "require_open_unit",
+    "require_order",
+    "require_positive",
+    "require_positive_integer",
+]
+
+
+class DPDescentError(Exception):
+    """Base class of every error this package raises on purpose."""
+
+
+class InvalidParameter(DPDescentError, ValueError):
+    """A parameter lies outside its domain; nothing was computed or charged."""
+
+
+class UnknownRelation(InvalidParameter):
+    """The neighbouring relation is neither ``zero-out`` nor ``replace-one``."""
+
+
+class ScaleOutOfRange(InvalidParameter):
+    """A noise scale cannot be drawn exactly by the lattice sampler."""
+
+
+class UnsupportedCost(DPDescentError, ValueError):
+    """A mechanism has no finite cost in the currency that was asked for."""
+
+
+class BudgetExhausted(DPDescentError, RuntimeError):
+    """The request does not fit into what is left of the budget; nothing was charged."""
+
+
+class LedgerError(DPDescentError, RuntimeError):
+    """A ledger cannot be used in this way (read-only copy, foreign process, missing package)."""
+
+
+class LedgerFormatError(DPDescentError, ValueError):
+    """A ledger file or text cannot be read by this version."""
+
+
+class RowDependence(DPDescentError, ValueError):
+    """A plug-in loss lets one row change the contribution of another."""
+
+
+def require_finite(name: str, value: float) -> float:
+    """Return ``value`` as a float, or raise `InvalidParameter` if it is NaN, infinite or no number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InvalidParameter(f"{name} must be a number, got {value!r}") from None
+    if not math.isfinite(number):
+        raise InvalidParameter(f"{name} must be finite, got {number}: pass a public constant")
+    return number
+
+
+def require_positive(name: str, value: float) -> float:
+    """Return ``value`` as a float, or raise `InvalidParameter` unless it is finite and above zero."""
+    number = require_finite(name, value)
+    if number <= 0:
+        raise InvalidParameter(f"{name} must be greater than 0, got {number}")
+    return number
+
+
+def require_nonnegative(name: str, value: float) -> float:
+    """Return ``value`` as a float, or raise `InvalidParameter` unless it is finite and at least zero."""
+    number = require_finite(name, value)
+    if number < 0:
+        raise InvalidParameter(f"{name} must not be negative, got {number}")
+    return number
+
+
+def require_open_unit(name: str, value: float) -> float:
+    """Return ``value`` as a float, or raise `InvalidParameter` unless it lies strictly between 0 and 1."""
+    number = require_finite(name, value)
+    if not 0 < number < 1:
+        raise InvalidParameter(
+            f"{name} must lie strictly between 0 and 1, got {number}; for delta take well below 1/n"
+            if name == "delta"
+            else f"{name} must lie strictly between 0 and 1, got {number}"
+        )
+    return number
+
+
+def require_order(value: float) -> float:
+    """Return a Renyi order as a float, or raise `InvalidParameter` unless it is finite and above 1."""
+    number = require_finite("order", value)
+    if number <= 1:
+        raise InvalidParameter(f"a Renyi order must be greater than 1, got {number}")
+    return number
+
+
+def require_positive_integer(name: str, value: int) -> int:
+    """Return ``value`` as an int, or raise `InvalidParameter` unless it is a whole number of at least 1."""
+    number = require_finite(name, value)
+    if number != int(number) or number < 1:
+        raise InvalidParameter(f"{name} must be a whole number of at least 1, got {value!r}")
+    return int(number)

@@ -1,0 +1,414 @@
+"""The ledger: a filter that refuses before the budget is overspent, and an append-only record.
+
+Nothing is computed from the data before the ledger has accepted its cost. A refusal raises and changes nothing;
+a smaller request may follow. Amounts are added exactly, as fractions, so no sum of roundings ever slips over
+the budget.
+
+A ledger may live in memory or in a file. In a file every entry is on the disk before ``spend`` returns, so a
+crash or a kill never forgets a charge, and processes that share the file share one budget. A copy never carries
+the right to spend: copying returns the ledger itself, a pickled one comes back read-only, and a forked child
+must use a file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import IO, Any
+
+from .accounting import Cost, Currency, currency_from_dict, currency_named, round_up
+from .accounting.costs import cost_from_dict
+from .accounting.events import to_dp_event
+from .errors import (
+    BudgetExhausted,
+    InvalidParameter,
+    LedgerError,
+    LedgerFormatError,
+    require_finite,
+    require_open_unit,
+    require_positive,
+)
+from .relations import Relation
+
+__all__ = ["Entry", "Ledger"]
+
+FORMAT = "dpdescent-ledger"
+VERSION = 1
+
+# The share of delta that is kept for what the currencies do not count: the exact samplers' total variation
+# (below 2^-240 a draw) and mechanisms with a delta of their own.
+RESERVE = Fraction(1, 2**20)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One charge: what for, which mechanism, and its price in the ledger's currency."""
+
+    label: str
+    cost: Cost
+    price: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry as plain data."""
+        return {"label": self.label, "cost": self.cost.to_dict(), "price": self.price}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Entry:
+        """Build an entry from the plain data of `to_dict`."""
+        try:
+            label, cost, price = str(data["label"]), data["cost"], float(data["price"])
+        except (KeyError, TypeError, ValueError) as problem:
+            raise LedgerFormatError(f"a ledger entry is damaged: {problem!r}") from None
+        if not (math.isfinite(price) and price >= 0):
+            raise LedgerFormatError(f"a ledger entry has the price {price}: the file is damaged")
+        return cls(label, cost_from_dict(cost), price)
+
+
+class Ledger:
+    """A privacy budget of (epsilon, delta), spent adaptively and never overspent.
+
+    Parameters
+    ----------
+    epsilon : float
+        Greater than 0.
+    delta : float
+        Between 0 and 1, well below 1/n. Zero only with ``currency="pure"``.
+    currency : {"zcdp", "gdp", "rdp", "pure"} or Currency, default "zcdp"
+        The one scalar that is added up, chosen before the run.
+    relation : {"zero-out", "replace-one"}, default "zero-out"
+        What one row may change; the unit of privacy is one row.
+    order : float, optional
+        The one Renyi order of ``currency="rdp"``; by default a rule of (epsilon, delta).
+    path : path-like, optional
+        A new file that holds the ledger from now on. Use `Ledger.open` for one that exists.
+
+    Notes
+    -----
+    **Privacy** A run whose every touch of the data was accepted by one ledger is (epsilon, delta)-DP for one row
+    under the stated relation, however the requests were chosen, provided each depends on the data only
+    through released answers. What was spent is a by-product of those answers: it describes the run, the
+    guarantee is the budget.
+
+    Examples
+    --------
+    >>> from dpdescent import Gaussian, Ledger
+    >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
+    >>> entry = ledger.spend(Gaussian(noise_multiplier=10.0), "gradient")
+    >>> ledger.affords(Gaussian(noise_multiplier=1.0))
+    False
+    >>> len(ledger.entries)
+    1
+    """
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        *,
+        currency: str | Currency = "zcdp",
+        relation: str = "zero-out",
+        order: float | None = None,
+        path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._epsilon = require_positive("epsilon", epsilon)
+        if require_finite("delta", delta) == 0 and (currency == "pure" or getattr(currency, "name", "") == "pure"):
+            self._delta = 0.0
+        else:
+            self._delta = require_open_unit("delta", delta)
+        self._relation = Relation.parse(relation)
+        self._currency = currency_named(currency, self._epsilon, self._delta, order)
+        self._reserve = Fraction(self._delta) * RESERVE
+        self._counted_delta = math.nextafter(float(Fraction(self._delta) - self._reserve), 0.0)
+        self._budget = self._currency.budget(self._epsilon, self._counted_delta)
+        self._entries: list[Entry] = []
+        self._spent = Fraction(0)
+        self._spent_delta = Fraction(0)
+        self._read_only = False
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+        self._path: Path | None = None
+        self._offset = 0
+        if path is not None:
+            self._start_file(Path(path))
+
+    @property
+    def epsilon(self) -> float:
+        """The guaranteed epsilon."""
+        return self._epsilon
+
+    @property
+    def delta(self) -> float:
+        """The guaranteed delta."""
+        return self._delta
+
+    @property
+    def currency(self) -> Currency:
+        """The scalar that is added up."""
+        return self._currency
+
+    @property
+    def relation(self) -> Relation:
+        """What one row may change."""
+        return self._relation
+
+    @property
+    def budget(self) -> float:
+        """The budget, in units of the currency."""
+        return self._budget
+
+    @property
+    def spent(self) -> float:
+        """What was spent, in units of the currency, rounded up."""
+        return round_up(self._spent)
+
+    @property
+    def remaining(self) -> float:
+        """What is left, in units of the currency, rounded down."""
+        left = Fraction(self._budget) - self._spent
+        return -round_up(-left) if left > 0 else 0.0
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every charge, in order."""
+        return tuple(self._entries)
+
+    @property
+    def path(self) -> Path | None:
+        """The file that holds the ledger, if there is one."""
+        return self._path
+
+    def affords(self, cost: Cost) -> bool:
+        """Return whether `spend` would accept ``cost`` now. Changes nothing."""
+        with self._lock:
+            return self._objection(cost, self._price(cost)) is None
+
+    def spend(self, cost: Cost, label: str = "") -> Entry:
+        """Charge ``cost``, or raise `BudgetExhausted` and change nothing.
+
+        Call it before the data is touched, never after.
+        """
+        with self._lock:
+            self._require_writable()
+            entry = Entry(str(label), cost, self._price(cost))
+            with self._file_opened() as file:
+                objection = self._objection(cost, entry.price)
+                if objection is not None:
+                    raise BudgetExhausted(objection)
+                if file is not None:
+                    self._append(file, entry.to_dict())
+                self._record(entry)
+            return entry
+
+    def _price(self, cost: Cost) -> float:
+        if not isinstance(cost, Cost):
+            raise InvalidParameter(f"a ledger charges costs such as Gaussian(...), got {cost!r}")
+        if self._relation not in cost.relations:
+            holds = ", ".join(sorted(cost.relations))
+            raise InvalidParameter(
+                f"a {cost.kind!r} cost holds for the relation {holds} only, and this ledger keeps {self._relation}: "
+                "sample batches the other way, or open a ledger of that relation"
+            )
+        price = self._currency.price(cost)
+        if not (math.isfinite(price) and price >= 0):
+            raise InvalidParameter(f"{cost} has the price {price} in {self._currency.name}: add noise")
+        return price
+
+    def _objection(self, cost: Cost, price: float) -> str | None:
+        if self._spent + Fraction(price) > Fraction(self._budget):
+            return (
+                f"a {cost.kind} mechanism would cost {price:.6g} {self._currency.name}, and {self.remaining:.6g} of "
+                f"{self._budget:.6g} is left: ask for a noisier answer, or stop"
+            )
+        if self._spent_delta + Fraction(cost.delta) > self._reserve:
+            return (
+                f"a {cost.kind} mechanism may fail with probability {cost.delta:g}, and {float(self._reserve):g} "
+                "is reserved for that: choose a larger delta, or a mechanism without one"
+            )
+        return None
+
+    def _record(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._spent += Fraction(entry.price)
+        self._spent_delta += Fraction(entry.cost.delta)
+
+    def _require_writable(self) -> None:
+        if self._read_only:
+            raise LedgerError(
+                "this ledger is a read-only copy: spend on the original, or keep the ledger in a file (path=...)"
+            )
+        if self._path is None and os.getpid() != self._process:
+            raise LedgerError(
+                "a ledger in memory belongs to the process that made it: keep it in a file (path=...) to share it"
+            )
+
+    # Conversions -------------------------------------------------------------------------------------------
+
+    def spent_epsilon(self) -> float:
+        """Return the epsilon that what was spent amounts to at this ledger's delta. A description of the run."""
+        if not self._entries:
+            return 0.0
+        return min(self._epsilon, self._currency.epsilon(self.spent, self._counted_delta or 0.5))
+
+    def statement(self) -> dict[str, Any]:
+        """Return the privacy statement of the run so far as plain data."""
+        return {
+            "epsilon": self._epsilon,
+            "delta": self._delta,
+            "unit": "one row",
+            "relation": str(self._relation),
+            "currency": self._currency.to_dict(),
+            "budget": self._budget,
+            "spent": self.spent,
+            "spent_epsilon": self.spent_epsilon(),
+            "mechanisms": dict(sorted(Counter(entry.cost.kind for entry in self._entries).items())),
+        }
+
+    def to_dp_event(self) -> Any:
+        """Return the record as one ``dp_accounting.ComposedDpEvent``; see `accounting.events.to_dp_event`."""
+        events = [to_dp_event(entry.cost) for entry in self._entries]
+        import dp_accounting
+
+        return dp_accounting.ComposedDpEvent(events)
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "epsilon": self._epsilon,
+            "delta": self._delta,
+            "currency": self._currency.to_dict(),
+            "relation": str(self._relation),
+            "unit": "one row",
+        }
+
+    def to_json(self) -> str:
+        """Return the ledger as one JSON text."""
+        return json.dumps(self._header() | {"entries": [entry.to_dict() for entry in self._entries]}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Ledger:
+        """Return the ledger written by `to_json`, ready to spend what it has left."""
+        data = _parse(text, "the text")
+        ledger = cls._from_header(data, "the text")
+        ledger._replay(data.get("entries", []))
+        return ledger
+
+    @classmethod
+    def _from_header(cls, data: Any, where: str) -> Ledger:
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise LedgerFormatError(f"{where} is not a dpdescent ledger")
+        if data.get("version") != VERSION:
+            raise LedgerFormatError(
+                f"{where} is a ledger of version {data.get('version')!r}, this release reads version {VERSION}: "
+                "use the release that wrote it"
+            )
+        try:
+            currency = currency_from_dict(data["currency"])
+            return cls(data["epsilon"], data["delta"], currency=currency, relation=data["relation"])
+        except (KeyError, TypeError, InvalidParameter) as problem:
+            raise LedgerFormatError(f"the head of {where} is damaged: {problem}") from None
+
+    def _replay(self, entries: Any) -> None:
+        if not isinstance(entries, list):
+            raise LedgerFormatError("the entries of a ledger must be a list")
+        for data in entries:
+            entry = Entry.from_dict(data)
+            objection = self._objection(entry.cost, entry.price)
+            if objection is not None:
+                raise LedgerFormatError(f"the ledger records more than its budget: {objection}")
+            self._record(entry)
+
+    # Files -------------------------------------------------------------------------------------------------
+
+    def _start_file(self, path: Path) -> None:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise LedgerError(f"{path} exists: Ledger.open continues it, another name starts anew") from None
+        with os.fdopen(descriptor, "wb") as file:
+            self._path = path.absolute()
+            self._append(file, self._header())
+        self._offset = path.stat().st_size
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Ledger:
+        """Continue the ledger in the file ``path``."""
+        try:
+            content = Path(path).read_bytes()
+        except FileNotFoundError:
+            raise LedgerError(f"there is no ledger at {path}: Ledger(..., path=...) starts one") from None
+        head, newline, _ = content.partition(b"\n")
+        if not newline:
+            raise LedgerFormatError(f"{path} is not a complete dpdescent ledger")
+        ledger = cls._from_header(_parse(head, str(path)), str(path))
+        ledger._path = Path(path).absolute()
+        ledger._offset = len(head) + 1
+        with ledger._file_opened():
+            pass
+        return ledger
+
+    @contextmanager
+    def _file_opened(self) -> Iterator[IO[bytes] | None]:
+        """Hold the file, if there is one, for this process alone, having read what others have written."""
+        if self._path is None:
+            yield None
+            return
+        import fcntl
+
+        with open(self._path, "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(self._offset)
+            *lines, torn = file.read().split(b"\n")
+            self._replay([_parse(line, str(self._path)) for line in lines])
+            self._offset += sum(len(line) + 1 for line in lines)
+            if torn:
+                # A writer died inside its write, before its spend returned: no data was touched for it.
+                file.truncate(self._offset)
+            file.seek(self._offset)
+            yield file
+
+    def _append(self, file: IO[bytes], data: dict[str, Any]) -> None:
+        line = json.dumps(data).encode() + b"\n"
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+        self._offset += len(line)
+
+    # Copies ------------------------------------------------------------------------------------------------
+
+    def __copy__(self) -> Ledger:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"json": self.to_json(), "path": self._path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        path = state["path"]
+        shared = path is not None and path.exists()
+        ledger = Ledger.open(path) if shared else Ledger.from_json(state["json"])
+        self.__dict__.update(ledger.__dict__)
+        self._read_only = not shared
+
+    def __repr__(self) -> str:
+        return (
+            f"Ledger(epsilon={self._epsilon:g}, delta={self._delta:g}, currency={self._currency.name!r}, "
+            f"relation={str(self._relation)!r}, spent={self.spent / self._budget:.1%})"
+        )
+
+
+def _parse(text: str | bytes, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise LedgerFormatError(f"{where} is not JSON: the ledger is damaged") from None

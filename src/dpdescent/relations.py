@@ -1,0 +1,113 @@
+"""What one row may change: the neighbouring relation and the sensitivity that belongs to it.
+
+The unit of privacy is one row. Two relations are offered:
+
+``zero-out``
+    The row is added or removed; a removed row adds nothing to any sum and the number of rows n is public.
+``replace-one``
+    The row is replaced by any other row.
+
+A sensitivity is a function of the relation, and of the norm in which it is measured, and travels with
+the value it bounds (see `dpdescent.exact.LatticeSum`), so that no mechanism can be run with the wrong one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .errors import InvalidParameter, UnknownRelation, require_positive
+
+__all__ = ["Norm", "Relation", "Sensitivity"]
+
+
+class Relation(StrEnum):
+    """Which tables count as neighbours."""
+
+    ZERO_OUT = "zero-out"
+    REPLACE_ONE = "replace-one"
+
+    @classmethod
+    def parse(cls, value: str) -> Relation:
+        """Return the relation named by ``value``, or raise `UnknownRelation` listing the known ones."""
+        try:
+            return cls(value)
+        except ValueError:
+            known = ", ".join(repr(member.value) for member in cls)
+            raise UnknownRelation(f"unknown relation {value!r}: choose one of {known}") from None
+
+
+class Norm(StrEnum):
+    """How a difference between neighbours is measured.
+
+    ``RANGE`` is the spread ``max_i D_i - min_i D_i`` of a vector of scores: what the exponential mechanism
+    pays for. ``MAX`` bounds each coordinate by itself: what AboveThreshold pays for.
+    """
+
+    L1 = "l1"
+    L2 = "l2"
+    MAX = "max"
+    RANGE = "range"
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The largest change one row can cause, in one norm, under each relation.
+
+    Parameters
+    ----------
+    norm : Norm
+        The norm in which both numbers are measured.
+    zero_out, replace_one : float
+        Positive bounds on the change. ``replace_one`` is never the smaller of the two.
+    """
+
+    norm: Norm
+    zero_out: float
+    replace_one: float
+
+    def __post_init__(self) -> None:
+        require_positive("sensitivity under zero-out", self.zero_out)
+        require_positive("sensitivity under replace-one", self.replace_one)
+        if self.replace_one < self.zero_out:
+            raise InvalidParameter(
+                f"replace-one sensitivity {self.replace_one} is below the zero-out one {self.zero_out}: "
+                "replacing a row covers replacing it by one that contributes nothing"
+            )
+
+    def under(self, relation: Relation) -> float:
+        """Return the bound that holds for ``relation``."""
+        return self.zero_out if Relation.parse(relation) is Relation.ZERO_OUT else self.replace_one
+
+    @classmethod
+    def of_clipped_sum(cls, clip: float) -> Sensitivity:
+        """Sum of vectors of Euclidean norm at most ``clip``: C, and 2C when a row is replaced."""
+        return cls(Norm.L2, clip, 2 * clip)
+
+    @classmethod
+    def of_positive_semidefinite_sum(cls, clip: float) -> Sensitivity:
+        """Sum of PSD matrices of Frobenius norm at most ``clip``.
+
+        Replacing A by B moves the sum by ``|A - B| <= sqrt(2) C``, not 2C, because ``<A, B> >= 0``.
+        """
+        return cls(Norm.L2, clip, math.nextafter(math.sqrt(2) * clip, math.inf) * (1 + 2**-50))
+
+    @classmethod
+    def of_scores(cls, ceiling: float) -> Sensitivity:
+        """Vector of sums of values in ``[0, ceiling]``, measured by `Norm.RANGE`.
+
+        Adding a row moves all scores the same way, each by at most C, so the spread is at most C;
+        replacing one mixes the signs, so the spread is at most 2C.
+        """
+        return cls(Norm.RANGE, ceiling, 2 * ceiling)
+
+    @classmethod
+    def of_bounded_sum(cls, ceiling: float) -> Sensitivity:
+        """One sum of values in ``[0, ceiling]``: C under both relations."""
+        return cls(Norm.MAX, ceiling, ceiling)
+
+    @classmethod
+    def of_signed_sum(cls, bound: float) -> Sensitivity:
+        """One sum of values in ``[-bound, bound]``: D, and 2D when a row is replaced."""
+        return cls(Norm.MAX, bound, 2 * bound)
