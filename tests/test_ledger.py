@@ -348,7 +348,7 @@ def test_a_pickled_file_ledger_spends_from_the_same_file(tmp_path) -> None:
 
 def test_concurrent_processes_never_overspend_one_file(tmp_path) -> None:
     path = tmp_path / "ledger"
-    ledger = Ledger(1.0, 1e-6, path=path)
+    Ledger(1.0, 1e-6, path=path)
     program = (
         "import sys\n"
         "from dpdescent.errors import BudgetExhausted\n"

@@ -1,0 +1,132 @@
+"""Exact sums of weighted second moments: Hessians of generalised linear models, feature covariances."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import InvalidParameter
+from ..relations import Sensitivity
+from . import blas
+from .grids import CoarseGrid, ceil_log2, require_moderate
+from .sums import (
+    BLOCK_ROWS,
+    LARGEST_BLOCK,
+    TOTAL_BITS,
+    LatticeSum,
+    capped_quotient,
+    clip_integers,
+    require_real,
+)
+
+__all__ = ["SecondMomentSum"]
+
+Float64Array = NDArray[np.float64]
+Int64Array = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SecondMomentSum:
+    """Sum over rows of ``h_i x_i x_i^T``, each term clipped to Frobenius norm C: Hessians, second moments.
+
+    Parameters
+    ----------
+    grid : CoarseGrid
+        Where the rows live, multiples of ``2^-p``; see `FeatureGrid.coarse`.
+    clip : float
+        C, public.
+    nonnegative : bool, optional
+        True (the default) for curvatures ``h >= 0``: negative ones are then set to 0, so every term is positive
+        semidefinite. This is a public promise about the loss, never read from the data.
+
+    Notes
+    -----
+    The norm of a term is ``|h| N`` with ``N = |x|^2`` exact, so Lemma 2 holds with N in place of its root.
+    Weights are multiples of ``2^-q``, ``q = 36 - 2p - e(C)``; ``|h x_j x_k| <= C`` makes 2^17 rows exact.
+
+    **Privacy.** Unit: one row. L2 over all d^2 entries: C if a row is removed; if it is replaced,
+    sqrt(2) C for nonnegative weights (``<A, B> >= 0``) and 2C otherwise.
+    """
+
+    grid: CoarseGrid
+    clip: float
+    nonnegative: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clip", require_moderate("clip", self.clip))
+        if not isinstance(self.grid, CoarseGrid):
+            raise InvalidParameter("second moments need the coarse grid: pass FeatureGrid(...).coarse")
+
+    @property
+    def weight_exponent(self) -> int:
+        """The integer q such that weights are multiples of ``2^-q``."""
+        return TOTAL_BITS - 2 * self.grid.exponent - ceil_log2(self.clip)
+
+    @property
+    def unit(self) -> float:
+        """The unit ``2^-(2p+q)`` of the sum."""
+        return math.ldexp(1.0, -(2 * self.grid.exponent + self.weight_exponent))
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """The sensitivity of the sum, in real units."""
+        if self.nonnegative:
+            return Sensitivity.of_positive_semidefinite_sum(self.clip)
+        return Sensitivity.of_clipped_sum(self.clip)
+
+    def weights(self, curvatures: ArrayLike, squared_norms: ArrayLike) -> Float64Array:
+        """Return the clipped integer weights, shape (n,); NaN counts as 0."""
+        values = require_real("curvatures", curvatures)
+        norms = require_real("squared_norms", squared_norms)
+        if values.ndim != 1 or values.shape != norms.shape:
+            raise InvalidParameter(f"expected one weight per squared norm, got {values.shape} and {norms.shape}")
+        caps = capped_quotient(self.clip, norms.copy(), self.weight_exponent)
+        weights = clip_integers(values, caps, self.weight_exponent)
+        return np.maximum(weights, 0.0, out=weights) if self.nonnegative else weights
+
+    def block(self, placed: Any, weights: Float64Array) -> Int64Array:
+        """Return the symmetric (d, d) sum over at most 2^17 rows, in multiples of `unit`."""
+        rows = placed.shape[0]
+        if rows > LARGEST_BLOCK or weights.shape != (rows,):
+            raise InvalidParameter(f"a block has at most {LARGEST_BLOCK} rows and as many weights: use total")
+        exponent = self.grid.exponent
+        if not blas.blas_is_exact():
+            integers = blas.on_integers(placed, exponent)
+            exact: Int64Array = _dense(integers.T @ _scale_rows(integers, weights.astype(np.int64)))
+            return exact
+        features = blas.as_float64(placed)
+        products: Float64Array = _dense(features.T @ _scale_rows(features, weights))
+        products *= 2.0 ** (2 * exponent)
+        return products.astype(np.int64)
+
+    def total(
+        self,
+        placed: Any,
+        curvatures: ArrayLike,
+        squared_norms: ArrayLike | None = None,
+        *,
+        block_rows: int = BLOCK_ROWS,
+    ) -> LatticeSum:
+        """Return the (d, d) sum over all rows; any ``block_rows`` up to 2^17 gives the same bits."""
+        norms = self.grid.squared_norms(placed) if squared_norms is None else np.asarray(squared_norms)
+        weights = self.weights(curvatures, norms)
+        if weights.shape != placed.shape[:1]:
+            raise InvalidParameter(f"expected {placed.shape[0]} weights, got {weights.shape}")
+        total = np.zeros((self.grid.dimension, self.grid.dimension), dtype=np.int64)
+        for rows in blas.row_blocks(placed.shape[0], block_rows, LARGEST_BLOCK):
+            total += self.block(placed[rows], weights[rows])
+        return LatticeSum(total, self.unit, self.sensitivity)
+
+
+def _scale_rows(rows: Any, weights: NDArray[Any]) -> Any:
+    if isinstance(rows, np.ndarray):
+        return rows * weights[:, np.newaxis]
+    return type(rows)((rows.data * np.repeat(weights, np.diff(rows.indptr)), rows.indices, rows.indptr), rows.shape)
+
+
+def _dense(matrix: Any) -> Any:
+    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()

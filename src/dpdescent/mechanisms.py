@@ -1,0 +1,290 @@
+"""Mechanisms: an exact sum goes in with the cost that was paid for it, a private answer comes out.
+
+Each method takes the `Cost` that the ledger has accepted, reads the sensitivity from the sum itself, and draws
+the noise that the two imply. There is no third place where a scale could be written down wrongly.
+
+`LatticeNoise` adds integers to integers: every random decision is exact and the noise leaves no floating-point
+fingerprint. `FloatNoise` has the same methods on ordinary floating-point noise, for researchers and very long
+vectors; its guarantee is that of real-number theorems only (Mironov 2012), and the statement says so.
+
+References
+----------
+Mironov, I. (2012). On significance of the least significant bits for differential privacy. CCS.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .accounting import AboveThreshold, ExponentialMechanism, Gaussian, Laplace, NormLaplace, ReportNoisyMax
+from .accounting.costs import SMALLEST_LAPLACE_LATTICE
+from .errors import InvalidParameter, ScaleOutOfRange
+from .exact import LatticeSum
+from .noise import (
+    NORM_LAPLACE_SLACK,
+    Bits,
+    Randomness,
+    discrete_gaussian,
+    discrete_laplace,
+    laplace_scale,
+    lattice_scale,
+    norm_laplace,
+    select,
+)
+from .relations import Norm, Relation
+
+__all__ = ["FloatNoise", "LatticeNoise", "Noise"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class Noise(ABC):
+    """The questions a curator can answer, given a sum, what was paid, and the relation."""
+
+    description: str
+
+    @abstractmethod
+    def gaussian(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
+        """Return the sum plus Gaussian noise on every coordinate."""
+
+    @abstractmethod
+    def gaussian_symmetric(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
+        """Return a symmetric matrix sum plus symmetric Gaussian noise.
+
+        The noise has variance sigma^2 on the diagonal and sigma^2/2 off it: isotropic on symmetric matrices
+        with the Frobenius norm, in which the sensitivity is measured, because an off-diagonal entry counts twice.
+        """
+
+    @abstractmethod
+    def laplace(self, total: LatticeSum, cost: Laplace, relation: Relation) -> Floats:
+        """Return the sum plus Laplace noise on every coordinate, for an L1 sensitivity."""
+
+    @abstractmethod
+    def norm_laplace(self, point: LatticeSum, cost: NormLaplace, relation: Relation) -> Floats:
+        """Return the point plus a vector with density proportional to exp(-|z|_2/b), for an L2 sensitivity."""
+
+    @abstractmethod
+    def least(self, scores: LatticeSum, cost: ExponentialMechanism | ReportNoisyMax, relation: Relation) -> int:
+        """Return the index of a score that is probably among the least."""
+
+    @abstractmethod
+    def first_above(self, queries: Sequence[LatticeSum], cost: AboveThreshold, relation: Relation) -> int | None:
+        """Return the index of the first query that is probably not negative, or None.
+
+        Queries come as single sums, each with its own sensitivity, and are divided by it.
+        """
+
+
+class LatticeNoise(Noise):
+    """Exact noise on the lattice of the sum.
+
+    Parameters
+    ----------
+    randomness : Randomness
+        Where the bits come from; each release of each mechanism has a stream of its own.
+    """
+
+    def __init__(self, randomness: Randomness | None = None) -> None:
+        self._randomness = randomness or Randomness()
+        self._releases: Counter[str] = Counter()
+
+    @property
+    def description(self) -> str:  # type: ignore[override]
+        """Where the bits come from, for the privacy statement."""
+        return self._randomness.description
+
+    def _bits(self, mechanism: str) -> Bits:
+        release = self._releases[mechanism]
+        self._releases[mechanism] += 1
+        return self._randomness.stream(mechanism, release)
+
+    def gaussian(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
+        scale = lattice_scale(_sigma(total, cost, relation), total.unit)
+        noise = discrete_gaussian(self._bits("gaussian"), scale, total.values.size)
+        return _released(total, noise)
+
+    def gaussian_symmetric(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
+        rows, columns = _symmetric_indices(total)
+        sigma = _sigma(total, cost, relation)
+        off_diagonal = rows != columns
+        noise = np.empty(rows.size, np.int64)
+        bits = self._bits("gaussian-symmetric")
+        for group, spread in ((~off_diagonal, sigma), (off_diagonal, sigma / math.sqrt(2) * (1 + 2.0**-50))):
+            noise[group] = discrete_gaussian(bits, lattice_scale(spread, total.unit), int(group.sum()))
+        matrix = np.zeros(total.values.shape, np.int64)
+        matrix[rows, columns] = matrix[columns, rows] = noise
+        return _released(total, matrix)
+
+    def laplace(self, total: LatticeSum, cost: Laplace, relation: Relation) -> Floats:
+        scale = _quotient_up(_require_norm(total, Norm.L1, relation), cost.epsilon)
+        lattice = laplace_scale(scale, total.unit)
+        if lattice < SMALLEST_LAPLACE_LATTICE:
+            raise ScaleOutOfRange(
+                f"Laplace noise of scale {scale:g} on a lattice of step {total.unit:g} is coarser than it is "
+                "charged for: sum on a finer grid, or ask for a smaller epsilon"
+            )
+        return _released(total, discrete_laplace(self._bits("laplace"), lattice, total.values.size))
+
+    def norm_laplace(self, point: LatticeSum, cost: NormLaplace, relation: Relation) -> Floats:
+        radius = _require_norm(point, Norm.L2, relation)
+        scale = math.ceil(NORM_LAPLACE_SLACK * _quotient_up(radius, cost.epsilon) / point.unit)
+        return _released(point, norm_laplace(self._bits("norm-laplace"), scale, point.values.size))
+
+    def least(self, scores: LatticeSum, cost: ExponentialMechanism | ReportNoisyMax, relation: Relation) -> int:
+        spread = Fraction(_require_norm(scores, Norm.RANGE, relation)) / Fraction(scores.unit)
+        bits = self._bits(cost.kind)
+        if isinstance(cost, ExponentialMechanism):
+            return int(select(bits, scores.values, Fraction(cost.epsilon) / spread))
+        scale = laplace_scale(float(spread) / cost.epsilon * (1 + 2.0**-50), 1.0)
+        draw = _one_sided if cost.noise == "exponential" else discrete_laplace
+        noise = draw(bits, scale, scores.values.size)
+        return int(np.argmin(_clamped(scores.values) - noise))
+
+    def first_above(self, queries: Sequence[LatticeSum], cost: AboveThreshold, relation: Relation) -> int | None:
+        bits = self._bits("above-threshold")
+        first = first_above_threshold(bits, _normalised(queries, cost, relation), cost, runs=1)[0]
+        return None if first < 0 else int(first)
+
+
+def first_above_threshold(bits: Bits, normalised: Integers, cost: AboveThreshold, runs: int) -> Integers:
+    """Run the search ``runs`` times on queries in units of 2^-b sensitivities; -1 stands for none.
+
+    All noises are drawn whether they are needed or not, so that the work does not tell where the search stopped.
+    """
+    unit = 2.0**-cost.lattice_bits
+
+    def draw(scale: float, size: int) -> Integers:
+        if cost.noise == "gaussian":
+            return discrete_gaussian(bits, lattice_scale(scale, unit), size)
+        return discrete_laplace(bits, laplace_scale(scale, unit), size)
+
+    queries = draw(cost.query_scale, runs * cost.max_queries).reshape(runs, -1)[:, : normalised.size] + normalised
+    yes = queries >= draw(cost.threshold_scale, runs)[:, None] if cost.threshold_scale > 0 else queries >= 0
+    if not normalised.size:
+        return np.full(runs, -1, np.int64)
+    return np.where(yes.any(axis=1), yes.argmax(axis=1), -1).astype(np.int64)
+
+
+def _normalised(queries: Sequence[LatticeSum], cost: AboveThreshold, relation: Relation) -> Integers:
+    """Return floor(2^b q/Delta) for every query, an integer with a sensitivity of exactly 2^b.
+
+    If a - b <= 2^b then floor(a) <= floor(b + 2^b) = floor(b) + 2^b, so rounding down costs nothing.
+    """
+    if len(queries) > cost.max_queries:
+        raise InvalidParameter(f"{len(queries)} queries for a search that was charged for {cost.max_queries}")
+    values = []
+    for query in queries:
+        if query.values.size != 1:
+            raise InvalidParameter("a threshold query is one number: pass one sum for each query")
+        spread = Fraction(_require_norm(query, Norm.MAX, relation)) / Fraction(query.unit)
+        exact = Fraction(int(query.values.reshape(-1)[0]) * 2**cost.lattice_bits) / spread
+        values.append(max(-(2**61), min(2**61, math.floor(exact))))
+    return np.array(values, np.int64)
+
+
+def _one_sided(bits: Bits, scale: int, size: int) -> Integers:
+    """Return geometric noise, P(k) proportional to exp(-k/scale): two-sided noise, given that it is not negative."""
+    kept = np.empty(0, np.int64)
+    while kept.size < size:
+        drawn = discrete_laplace(bits, scale, 2 * size + 16)
+        kept = np.concatenate([kept, drawn[drawn >= 0]])
+    return kept[:size]
+
+
+def _clamped(values: Integers) -> Integers:
+    """Return the values kept away from the ends of int64; clamping never widens a difference."""
+    return np.clip(values, -(2**61), 2**61)
+
+
+def _require_norm(total: LatticeSum, norm: Norm, relation: Relation) -> float:
+    """Return the sensitivity under ``relation``, checking that it is measured in the right norm."""
+    measured = total.sensitivity.norm
+    scalar = total.values.size == 1 and {measured, norm} <= {Norm.L1, Norm.L2, Norm.MAX}
+    if measured is not norm and not scalar:
+        raise InvalidParameter(
+            f"this mechanism needs a sensitivity in the {norm} norm, the sum has one in {measured}"
+        )
+    return total.sensitivity.under(relation)
+
+
+def _quotient_up(numerator: float, denominator: float) -> float:
+    return numerator / denominator * (1 + 2.0**-50)
+
+
+def _sigma(total: LatticeSum, cost: Gaussian, relation: Relation) -> float:
+    return cost.noise_multiplier * _require_norm(total, Norm.L2, relation) * (1 + 2.0**-50)
+
+
+def _released(total: LatticeSum, noise: Integers) -> Floats:
+    """Return unit * (S + Z), added in the ring of 64-bit integers, where wrapping is post-processing of S + Z."""
+    noisy = total.values.reshape(-1).view(np.uint64) + noise.reshape(-1).view(np.uint64)
+    return noisy.view(np.int64).astype(np.float64).reshape(total.values.shape) * total.unit
+
+
+def _symmetric_indices(total: LatticeSum) -> tuple[NDArray[Any], NDArray[Any]]:
+    shape = total.values.shape
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise InvalidParameter(f"a symmetric release needs a square matrix, got the shape {shape}")
+    return np.triu_indices(shape[0])
+
+
+class FloatNoise(Noise):
+    """Ordinary floating-point noise from a numpy generator; same distributions, no exactness.
+
+    Parameters
+    ----------
+    seed : int, optional
+        None draws a seed from the operating system.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._generator = np.random.default_rng(seed)
+        source = "operating system generator" if seed is None else "seeded (not for release)"
+        self.description = f"floating point, {source}"
+
+    def gaussian(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
+        sigma = _sigma(total, cost, relation)
+        return total.to_float() + self._generator.normal(0.0, sigma, total.values.shape)
+
+    def gaussian_symmetric(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
+        rows, columns = _symmetric_indices(total)
+        spread = np.where(rows == columns, 1.0, math.sqrt(0.5)) * _sigma(total, cost, relation)
+        noise = np.zeros(total.values.shape)
+        noise[rows, columns] = noise[columns, rows] = self._generator.normal(0.0, spread)
+        return total.to_float() + noise
+
+    def laplace(self, total: LatticeSum, cost: Laplace, relation: Relation) -> Floats:
+        scale = _require_norm(total, Norm.L1, relation) / cost.epsilon
+        return total.to_float() + self._generator.laplace(0.0, scale, total.values.shape)
+
+    def norm_laplace(self, point: LatticeSum, cost: NormLaplace, relation: Relation) -> Floats:
+        scale = _require_norm(point, Norm.L2, relation) / cost.epsilon
+        direction = self._generator.normal(size=point.values.shape)
+        length = self._generator.gamma(point.values.size, scale)
+        return point.to_float() + direction * (length / np.linalg.norm(direction))
+
+    def least(self, scores: LatticeSum, cost: ExponentialMechanism | ReportNoisyMax, relation: Relation) -> int:
+        scale = _require_norm(scores, Norm.RANGE, relation) / cost.epsilon
+        if isinstance(cost, ExponentialMechanism):
+            noise = self._generator.gumbel(0.0, scale, scores.values.shape)
+        elif cost.noise == "exponential":
+            noise = self._generator.exponential(scale, scores.values.shape)
+        else:
+            noise = self._generator.laplace(0.0, scale, scores.values.shape)
+        return int(np.argmin(scores.to_float() - noise))
+
+    def first_above(self, queries: Sequence[LatticeSum], cost: AboveThreshold, relation: Relation) -> int | None:
+        draw = self._generator.normal if cost.noise == "gaussian" else self._generator.laplace
+        normalised = _normalised(queries, cost, relation) * 2.0**-cost.lattice_bits
+        threshold = draw(0.0, cost.threshold_scale) if cost.threshold_scale else 0.0
+        yes = normalised + draw(0.0, cost.query_scale, cost.max_queries)[: normalised.size] >= threshold
+        return int(yes.argmax()) if yes.any() else None

@@ -1,0 +1,54 @@
+"""Noise on the integers, drawn exactly.
+
+Data are summed exactly on a lattice, so the noise lives there too: an integer whose law is the one the
+theorem speaks of. Every sampler reads random bits and compares a uniform real, digit by digit as far as
+needed, with a threshold known to 256 bits; floating point only settles the comparisons that are not close.
+Nothing is cached, and no loop grows with the noise.
+
+- `Randomness`, `SystemBits`, `SeededBits`: where bits come from.
+- `discrete_gaussian`, `discrete_laplace`: independent coordinates; `lattice_scale` and `laplace_scale` turn
+  a real scale into one they can draw.
+- `select`: the exponential mechanism.
+- `norm_laplace`: a vector with density close to ``exp(-||z||_2 / b)``.
+
+What is outside the guarantee: caches, the conversion of results to floating point, and the time of the slow
+path of a decision (probability below ``2**-41`` for a coordinate).
+"""
+
+from __future__ import annotations
+
+from .bits import Bits, Randomness, SeededBits, SystemBits
+from .ladder import (
+    MINIMUM_NORM_LAPLACE_SCALE,
+    NORM_LAPLACE_DELTA,
+    NORM_LAPLACE_SLACK,
+    Ladder,
+    ladder,
+    ladder_slope,
+    norm_laplace,
+)
+from .lattice import discrete_gaussian, discrete_laplace, exp_neg
+from .scales import MAXIMUM_SCALE, laplace_scale, lattice_scale
+from .selection import MAXIMUM_SCORES, select
+
+__all__ = [
+    "MAXIMUM_SCALE",
+    "MAXIMUM_SCORES",
+    "MINIMUM_NORM_LAPLACE_SCALE",
+    "NORM_LAPLACE_DELTA",
+    "NORM_LAPLACE_SLACK",
+    "Bits",
+    "Ladder",
+    "Randomness",
+    "SeededBits",
+    "SystemBits",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "exp_neg",
+    "ladder",
+    "ladder_slope",
+    "laplace_scale",
+    "lattice_scale",
+    "norm_laplace",
+    "select",
+]
