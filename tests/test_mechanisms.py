@@ -1,0 +1,277 @@
+"""The mechanisms draw the noise that was paid for, and their laws are the ones on paper.
+
+Statistical tests run on fixed seeds, so they never alarm at random; on fresh bits each would raise a false alarm
+with probability below 1e-6. Each also rejects a scale that is wrong by the stated amount.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from dpdescent.accounting import (
+    AboveThreshold,
+    ExponentialMechanism,
+    Gaussian,
+    Laplace,
+    NormLaplace,
+    ReportNoisyMax,
+)
+from dpdescent.errors import InvalidParameter, ScaleOutOfRange, UnknownRelation
+from dpdescent.exact import LatticeSum
+from dpdescent.mechanisms import FloatNoise, LatticeNoise, Noise, first_above_threshold
+from dpdescent.noise import Randomness, select
+from dpdescent.relations import Norm, Relation, Sensitivity
+
+ALARM = 1e-6
+ZERO_OUT, REPLACE_ONE = Relation.ZERO_OUT, Relation.REPLACE_ONE
+
+
+def lattice(values: object, sensitivity: Sensitivity, unit: float = 2.0**-36) -> LatticeSum:
+    return LatticeSum(np.atleast_1d(np.asarray(values, np.int64)), unit, sensitivity)
+
+
+def chi_square(counts: np.ndarray, probabilities: np.ndarray) -> float:
+    return float(stats.chisquare(counts, counts.sum() * probabilities / probabilities.sum()).pvalue)
+
+
+NOISES = [lambda: LatticeNoise(Randomness(seed=5)), lambda: FloatNoise(seed=5)]
+
+
+@pytest.mark.parametrize("make", NOISES)
+@pytest.mark.parametrize(("relation", "factor"), [(ZERO_OUT, 1.0), (REPLACE_ONE, 2.0)])
+def test_gaussian_noise_has_the_deviation_that_was_paid_for(make, relation: Relation, factor: float) -> None:
+    """Deviation = multiplier * sensitivity under the relation; a 2% error, or a lost factor 2, is rejected."""
+    total = lattice(np.zeros(200_000), Sensitivity.of_clipped_sum(3.0))
+    drawn = make().gaussian(total, Gaussian(1.7), relation)
+    sigma = 1.7 * 3.0 * factor
+    law = stats.chi2(drawn.size)
+    statistic = float(np.sum((drawn / sigma) ** 2))
+    assert ALARM < law.cdf(statistic) < 1 - ALARM
+    assert not ALARM < law.cdf(statistic / 1.02**2) < 1 - ALARM
+    assert stats.kstest(drawn / sigma, "norm").pvalue > ALARM
+
+
+@pytest.mark.parametrize("make", NOISES)
+def test_releases_are_centred_on_the_sum(make) -> None:
+    """The mean of 400 releases is within 5 of its standard errors of the sum, one lattice point in a thousand."""
+    values = np.array([5, -7, 2**20]) * 2**30
+    total = lattice(values, Sensitivity.of_clipped_sum(1.0))
+    noise: Noise = make()
+    drawn = np.mean([noise.gaussian(total, Gaussian(0.5), ZERO_OUT) for _ in range(400)], axis=0)
+    np.testing.assert_allclose(drawn, total.to_float(), rtol=0, atol=5 * 0.5 / 20)
+
+
+@pytest.mark.parametrize("make", NOISES)
+def test_symmetric_noise_is_isotropic_on_symmetric_matrices(make) -> None:
+    """Diagonal deviation sigma, off-diagonal sigma/sqrt(2); each rejects the other's deviation."""
+    size = 300
+    total = lattice(np.zeros((size, size)), Sensitivity.of_positive_semidefinite_sum(2.0))
+    drawn = make().gaussian_symmetric(total, Gaussian(4.0), ZERO_OUT)
+    assert np.array_equal(drawn, drawn.T)
+    upper = drawn[np.triu_indices(size, 1)]
+    for sample, sigma in ((np.diag(drawn), 8.0), (upper, 8.0 / math.sqrt(2))):
+        statistic = float(np.sum((sample / sigma) ** 2))
+        law = stats.chi2(sample.size)
+        assert ALARM < law.cdf(statistic) < 1 - ALARM
+        assert not ALARM < law.cdf(statistic * 2) < 1 - ALARM
+        assert not ALARM < law.cdf(statistic / 2) < 1 - ALARM
+
+
+def test_replacing_a_row_of_a_positive_semidefinite_sum_needs_sqrt_two_not_two() -> None:
+    total = lattice(np.zeros((400, 400)), Sensitivity.of_positive_semidefinite_sum(2.0))
+    drawn = LatticeNoise(Randomness(seed=8)).gaussian_symmetric(total, Gaussian(1.0), REPLACE_ONE)
+    upper = drawn[np.triu_indices(400, 1)] / 2.0
+    assert ALARM < stats.chi2(upper.size).cdf(float(upper @ upper)) < 1 - ALARM
+
+
+@pytest.mark.parametrize("make", NOISES)
+def test_laplace_noise_has_scale_sensitivity_over_epsilon(make) -> None:
+    total = lattice(np.zeros(200_000), Sensitivity(Norm.L1, 3.0, 6.0))
+    drawn = make().laplace(total, Laplace(0.5), REPLACE_ONE)
+    scale = 6.0 / 0.5
+    assert stats.kstest(drawn / scale, "laplace").pvalue > ALARM
+    assert stats.kstest(drawn / (1.05 * scale), "laplace").pvalue < ALARM
+
+
+@pytest.mark.parametrize("make", NOISES)
+def test_norm_laplace_length_is_gamma_distributed(make) -> None:
+    noise, dimension = make(), 7
+    point = lattice(np.zeros(dimension), Sensitivity(Norm.L2, 0.5, 1.0))
+    lengths = [np.linalg.norm(noise.norm_laplace(point, NormLaplace(2.0), ZERO_OUT)) for _ in range(6000)]
+    assert stats.kstest(np.array(lengths) / 0.25, stats.gamma(dimension).cdf).pvalue > ALARM
+    assert stats.kstest(np.array(lengths) / 0.25 / 1.1, stats.gamma(dimension).cdf).pvalue < ALARM
+
+
+def above_threshold_law(queries: np.ndarray, cost: AboveThreshold) -> np.ndarray:
+    """Return P(stop at j) and P(none) for continuous noise, by integrating over the threshold."""
+    if cost.noise == "laplace":
+        density, tail = stats.laplace(scale=cost.threshold_scale).pdf, stats.laplace(scale=cost.query_scale).sf
+        reach = 45 * cost.threshold_scale
+    else:
+        density, tail = stats.norm(scale=cost.threshold_scale).pdf, stats.norm(scale=cost.query_scale).sf
+        reach = 10 * cost.threshold_scale
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+    edges = np.unique(np.concatenate([np.linspace(-reach, reach, 101), queries, [0.0]]))
+    z = np.concatenate([(b - a) / 2 * nodes + (a + b) / 2 for a, b in itertools.pairwise(edges)])
+    mass = np.concatenate([(b - a) / 2 * weights for a, b in itertools.pairwise(edges)]) * density(z)
+    yes = tail(z[:, None] - queries)
+    survived = np.cumprod(np.column_stack([np.ones_like(z), 1 - yes]), axis=1)
+    return np.append(mass @ (survived[:, :-1] * yes), mass @ survived[:, -1])
+
+
+LISTED = {
+    "laplace": (
+        [0.41811208, 0.20329914, 0.1156271, 0.07178054, 0.07490744, 0.11627371],
+        [0.5, 0.20833333, 0.10416667, 0.05833333, 0.03541667, 0.09375],
+    ),
+    "gaussian": ([0.41153164, 0.21155366, 0.12042922, 0.07381377, 0.07863801, 0.10403371], None),
+}
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_above_threshold_matches_its_exact_law_in_a_million_runs(noise: str, which: int) -> None:
+    """Chi-square of 10^6 runs of the mechanism; the same counts reject a threshold scale that is 5% off."""
+    queries = np.array([[-1.0, -1, -1, -1, 1], [0.0] * 5][which])
+    cost = AboveThreshold(5, query_scale=4.0, threshold_scale=2.0, noise=noise)  # type: ignore[arg-type]
+    exact = above_threshold_law(queries, cost)
+    listed = LISTED[noise][which]
+    if listed is not None:
+        np.testing.assert_allclose(exact, listed, atol=2e-8)
+    bits = Randomness(seed=11).stream("above-threshold", which)
+    normalised = (queries * 2**cost.lattice_bits).astype(np.int64)
+    first = first_above_threshold(bits, normalised, cost, runs=1_000_000)
+    counts = np.append(np.bincount(first[first >= 0], minlength=5), np.sum(first < 0))
+    assert chi_square(counts, exact) > ALARM
+    wrong = AboveThreshold(5, query_scale=4.0, threshold_scale=2.0 * 1.05, noise=noise)  # type: ignore[arg-type]
+    assert chi_square(counts, above_threshold_law(queries, wrong)) < ALARM
+
+
+@pytest.mark.parametrize("make", NOISES)
+def test_each_query_of_a_search_is_divided_by_its_own_sensitivity(make) -> None:
+    """Queries that differ by a factor, as their sensitivities do, have the same law; replace-one halves them."""
+    cost = AboveThreshold(2, query_scale=1.0, threshold_scale=0.5)
+    exact = above_threshold_law(np.array([-1.0, 0.5]), cost)
+    noise: Noise = make()
+    queries = [
+        lattice(-4 * 2**30, Sensitivity.of_signed_sum(4.0), 2.0**-30),
+        lattice(2**18, Sensitivity.of_signed_sum(0.25), 2.0**-21),
+    ]
+    answers = [noise.first_above(queries, cost, ZERO_OUT) for _ in range(10_000)]
+    counts = np.array([answers.count(0), answers.count(1), answers.count(None)])
+    assert chi_square(counts, exact) > ALARM
+    halved = [noise.first_above(queries, cost, REPLACE_ONE) for _ in range(10_000)]
+    counts = np.array([halved.count(0), halved.count(1), halved.count(None)])
+    assert chi_square(counts, above_threshold_law(np.array([-0.5, 0.25]), cost)) > ALARM
+    assert chi_square(counts, exact) < ALARM
+
+
+def test_selection_matches_its_exact_law_in_a_million_draws() -> None:
+    """The law is exp(-epsilon s/range)/Z; the same counts reject an epsilon that is 2% off."""
+    scores = np.array([5, 0, 3, 9, 1]) * 2**20
+    epsilon, spread = 0.9, 4.0 * 2**20
+    drawn = select(Randomness(seed=2).stream("x", 0), scores, Fraction(epsilon) / Fraction(spread), size=1_000_000)
+    counts = np.bincount(drawn, minlength=5)
+    assert chi_square(counts, special.softmax(-epsilon * scores / spread)) > ALARM
+    assert chi_square(counts, special.softmax(-1.02 * epsilon * scores / spread)) < ALARM
+
+
+@pytest.mark.parametrize("make", NOISES)
+@pytest.mark.parametrize(("relation", "spread"), [(ZERO_OUT, 1.0), (REPLACE_ONE, 2.0)])
+def test_least_follows_the_exponential_mechanism_under_each_relation(make, relation: Relation, spread: float) -> None:
+    noise: Noise = make()
+    scores = lattice(np.array([2, 0, 1]) * 2**24, Sensitivity.of_scores(1.0), 2.0**-24)
+    drawn = [noise.least(scores, ExponentialMechanism(1.5), relation) for _ in range(10_000)]
+    counts = np.bincount(drawn, minlength=3)
+    assert chi_square(counts, special.softmax(-1.5 * np.array([2.0, 0, 1]) / spread)) > ALARM
+    assert chi_square(counts, special.softmax(-1.5 * np.array([2.0, 0, 1]) / (3 - spread))) < ALARM
+
+
+@pytest.mark.parametrize("make", NOISES)
+def test_report_noisy_max_matches_its_exact_two_point_law(make) -> None:
+    """Scores 0 and .7 with one-sided exponential noise of scale .8: P = (.79156899, .20843101)."""
+    noise: Noise = make()
+    scores = lattice(np.array([0, round(0.7 * 2**24)]), Sensitivity.of_scores(1.0), 2.0**-24)
+    law = {"exponential": 1 - math.exp(-0.7 / 0.8) / 2, "laplace": 1 - math.exp(-0.875) * (1 + 0.875 / 2) / 2}
+    assert law["exponential"] == pytest.approx(0.79156899, abs=1e-8)
+    for kind, first in law.items():
+        cost = ReportNoisyMax(1 / 0.8, kind)  # type: ignore[arg-type]
+        drawn = [noise.least(scores, cost, ZERO_OUT) for _ in range(20_000)]
+        counts = np.bincount(drawn, minlength=2)
+        assert chi_square(counts, np.array([first, 1 - first])) > ALARM
+        assert chi_square(counts, np.array([first - 0.03, 1.03 - first])) < ALARM
+
+
+def test_a_seed_repeats_every_release_and_streams_differ() -> None:
+    total = lattice(np.zeros(4), Sensitivity.of_clipped_sum(1.0))
+    first, second = LatticeNoise(Randomness(seed=3)), LatticeNoise(Randomness(seed=3))
+    releases = [first.gaussian(total, Gaussian(1.0), ZERO_OUT) for _ in range(3)]
+    again = [second.gaussian(total, Gaussian(1.0), ZERO_OUT) for _ in range(3)]
+    np.testing.assert_array_equal(releases, again)
+    assert not np.array_equal(releases[0], releases[1])
+    assert first.description == "seeded (not for release)"
+    assert LatticeNoise().description == "operating system generator"
+    assert "floating point" in FloatNoise().description
+
+
+def test_released_values_are_lattice_points() -> None:
+    total = lattice(np.arange(50) * 2**34, Sensitivity.of_clipped_sum(1.0), 2.0**-20)
+    released = LatticeNoise(Randomness(seed=4)).gaussian(total, Gaussian(3.0), ZERO_OUT)
+    assert np.array_equal(released * 2.0**20, np.rint(released * 2.0**20))
+
+
+def test_totals_wrap_around_instead_of_failing() -> None:
+    """A total near the end of int64 plus noise is taken modulo 2^64: a function of S + Z, never an error."""
+    total = lattice([2**63 - 1], Sensitivity.of_clipped_sum(2.0**20), 1.0)
+    drawn = [LatticeNoise(Randomness(seed=s)).gaussian(total, Gaussian(1.0), ZERO_OUT)[0] for s in range(20)]
+    assert any(value < 0 for value in drawn)
+    assert any(value > 0 for value in drawn)
+
+
+@pytest.mark.parametrize("make", NOISES)
+def test_a_sensitivity_in_the_wrong_norm_is_refused(make) -> None:
+    noise: Noise = make()
+    scores = lattice([1, 2], Sensitivity.of_scores(1.0))
+    vector = lattice([1, 2], Sensitivity.of_clipped_sum(1.0))
+    for call in (
+        lambda: noise.gaussian(scores, Gaussian(1.0), ZERO_OUT),
+        lambda: noise.laplace(vector, Laplace(1.0), ZERO_OUT),
+        lambda: noise.norm_laplace(scores, NormLaplace(1.0), ZERO_OUT),
+        lambda: noise.least(vector, ExponentialMechanism(1.0), ZERO_OUT),
+        lambda: noise.first_above([scores], AboveThreshold(3, 2.0, 1.0), ZERO_OUT),
+        lambda: noise.gaussian_symmetric(vector, Gaussian(1.0), ZERO_OUT),
+    ):
+        with pytest.raises(InvalidParameter):
+            call()
+
+
+def test_more_queries_than_were_charged_are_refused() -> None:
+    query = lattice([1], Sensitivity.of_signed_sum(1.0))
+    with pytest.raises(InvalidParameter, match="charged for 1"):
+        LatticeNoise().first_above([query, query], AboveThreshold(1, 2.0, 1.0), ZERO_OUT)
+
+
+def test_an_unknown_relation_is_refused() -> None:
+    total = lattice([1], Sensitivity.of_clipped_sum(1.0))
+    with pytest.raises(UnknownRelation, match="zero-out"):
+        LatticeNoise().gaussian(total, Gaussian(1.0), "cousins")  # type: ignore[arg-type]
+
+
+def test_scales_that_cannot_be_drawn_exactly_are_refused() -> None:
+    fine = lattice([1], Sensitivity.of_clipped_sum(1.0), 2.0**-40)
+    with pytest.raises(ScaleOutOfRange, match="coarser"):
+        LatticeNoise().gaussian(fine, Gaussian(2.0**20), ZERO_OUT)
+    coarse = lattice([1], Sensitivity(Norm.L1, 1.0, 2.0), 1.0)
+    with pytest.raises(ScaleOutOfRange, match="finer"):
+        LatticeNoise().laplace(coarse, Laplace(1.0), ZERO_OUT)
+
+
+def test_an_empty_search_finds_nothing() -> None:
+    assert LatticeNoise().first_above([], AboveThreshold(3, 2.0, 1.0), ZERO_OUT) is None
+    assert FloatNoise().first_above([], AboveThreshold(3, 2.0, 1.0), ZERO_OUT) is None
