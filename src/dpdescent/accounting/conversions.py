@@ -173,12 +173,15 @@ def _log_gdp_delta(mu: float, epsilon: float) -> float:
     that loses few digits where the textbook form loses most of them.
     """
     near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    if near > 1e150:
+        return -math.inf
     if near < 0:
         tail = math.exp(-near * near / 2) * erfcx(far / math.sqrt(2)) / 2
         return math.log(ndtr(-near) - tail + 1e-15)
     first, second = erfcx(near / math.sqrt(2)), erfcx(far / math.sqrt(2))
-    difference = first - second + 1e-15 * (first + second)
-    return float(math.log(difference / 2) - near * near / 2 * (1 - 1e-15))
+    # ``near`` is itself a difference, wrong by up to an ulp of ``far``.
+    difference = first - second + 1e-15 * (1 + far) / (1 + near) * (first + second)
+    return float(math.log(difference / 2) - near / 2 * (near - 1e-15 * far))
 
 
 def gdp_to_delta(mu: float, epsilon: float) -> float:

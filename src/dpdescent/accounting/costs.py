@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 # Exceeds the rounding of a handful of library calls; far below the digits anyone prints.
-_ROUNDING = 1 + 2.0**-48
+_ROUNDING = 1 + 2.0**-46
 
 # The exact lattice sampler of Laplace noise is never run on a coarser lattice than this scale.
 SMALLEST_LAPLACE_LATTICE = 2.0**20
@@ -59,7 +59,10 @@ SMALLEST_LAPLACE_LATTICE = 2.0**20
 
 def round_up(value: Fraction) -> float:
     """Return the least float that is not below ``value``."""
-    nearest = float(value)
+    try:
+        nearest = float(value)
+    except OverflowError:
+        return math.inf
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
@@ -79,14 +82,22 @@ class Cost(ABC):
     """
 
     kind: ClassVar[str]
-    #: Neighbouring relations under which the cost holds; sub-sampled mechanisms know only one.
-    relations: ClassVar[frozenset[Relation]] = frozenset(Relation)
     _kinds: ClassVar[dict[str, type[Cost]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "kind" in cls.__dict__:
             Cost._kinds[cls.kind] = cls
+
+    def _settle(self, **values: Any) -> None:
+        """Store checked fields as the plain numbers they were checked as."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def relations(self) -> frozenset[Relation]:
+        """Neighbouring relations under which the cost holds; sub-sampled mechanisms know only one."""
+        return frozenset(Relation)
 
     @abstractmethod
     def rdp(self, order: float) -> float:
@@ -125,6 +136,8 @@ class Cost(ABC):
 
 def cost_from_dict(data: Mapping[str, Any]) -> Cost:
     """Build a cost from the plain data of `Cost.to_dict`."""
+    if not isinstance(data, Mapping):
+        raise LedgerFormatError(f"the record of a mechanism must be a mapping, got {data!r}")
     arguments = dict(data)
     kind = arguments.pop("kind", None)
     family = Cost._kinds.get(kind) if isinstance(kind, str) else None
@@ -133,7 +146,7 @@ def cost_from_dict(data: Mapping[str, Any]) -> Cost:
         raise LedgerFormatError(f"unknown mechanism {kind!r} in a ledger record: this version knows {known}")
     try:
         return family._from_fields(arguments)
-    except TypeError as problem:
+    except (TypeError, InvalidParameter) as problem:
         raise LedgerFormatError(f"the record of a {kind!r} mechanism does not fit: {problem}") from None
 
 
@@ -149,7 +162,7 @@ class Gaussian(Cost):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        require_positive("noise_multiplier", self.noise_multiplier)
+        self._settle(noise_multiplier=require_positive("noise_multiplier", self.noise_multiplier))
 
     def rdp(self, order: float) -> float:
         return _above(gaussian_rdp(self.noise_multiplier, order))
@@ -172,7 +185,7 @@ class PureDP(Cost):
     epsilon: float
 
     def __post_init__(self) -> None:
-        require_positive("epsilon", self.epsilon)
+        self._settle(epsilon=require_positive("epsilon", self.epsilon))
 
     def rdp(self, order: float) -> float:
         return _above(pure_rdp(self.epsilon, order))
@@ -181,7 +194,7 @@ class PureDP(Cost):
         return _above(pure_zcdp(self.epsilon))
 
     def mu_squared(self) -> float:
-        return _above(_finite(pure_mu(self.epsilon), self) ** 2)
+        return _above(_square(pure_mu(self.epsilon), self))
 
     def pure(self) -> float:
         return self.epsilon
@@ -208,17 +221,21 @@ class NormLaplace(PureDP):
     """A vector with density proportional to exp(-|z|_2 epsilon/Delta), as a finite ladder of Gaussians.
 
     **Privacy** epsilon-DP but for an event of probability below 1e-27, far out in the tail, where the ladder
-    ends; that probability is charged as delta.
+    ends; that probability is charged as delta. The ladder was checked for epsilon up to 16.
     """
 
     kind: ClassVar[str] = "norm-laplace"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epsilon > 16:
+            raise InvalidParameter(
+                f"norm-Laplace noise covers epsilon up to 16, got {self.epsilon}: use Gaussian noise"
+            )
+
     @property
     def delta(self) -> float:
         return 1e-27
-
-    def pure(self) -> float:
-        return self.epsilon
 
 
 @dataclass(frozen=True)
@@ -251,7 +268,7 @@ class ExponentialMechanism(Cost):
     epsilon: float
 
     def __post_init__(self) -> None:
-        require_positive("epsilon", self.epsilon)
+        self._settle(epsilon=require_positive("epsilon", self.epsilon))
 
     def rdp(self, order: float) -> float:
         return _above(bounded_range_rdp(self.epsilon, order))
@@ -260,7 +277,7 @@ class ExponentialMechanism(Cost):
         return round_up(Fraction(self.epsilon) ** 2 / 8)
 
     def mu_squared(self) -> float:
-        return _above(_finite(bounded_range_mu(self.epsilon), self) ** 2)
+        return _above(_square(bounded_range_mu(self.epsilon), self))
 
     def pure(self) -> float:
         return self.epsilon
@@ -275,6 +292,10 @@ class Composed(Cost):
 
     def __post_init__(self) -> None:
         require_parts(self.parts)
+
+    @property
+    def relations(self) -> frozenset[Relation]:
+        return common_relations(self.parts)
 
     def rdp(self, order: float) -> float:
         return sum_up([part.rdp(order) for part in self.parts])
@@ -304,9 +325,16 @@ def require_parts(parts: tuple[Cost, ...]) -> None:
     """Raise `InvalidParameter` unless ``parts`` is a non-empty tuple of costs."""
     if not isinstance(parts, tuple) or not parts or not all(isinstance(part, Cost) for part in parts):
         raise InvalidParameter(f"parts must be a non-empty tuple of costs, got {parts!r}")
+    if not common_relations(parts):
+        raise InvalidParameter(f"no neighbouring relation holds for all of the parts {parts!r}: sample them alike")
 
 
-def _finite(mu: float, cost: Cost) -> float:
-    if math.isinf(mu):
+def common_relations(parts: tuple[Cost, ...]) -> frozenset[Relation]:
+    """Return the relations under which every part holds."""
+    return frozenset.intersection(*(part.relations for part in parts))
+
+
+def _square(mu: float, cost: Cost) -> float:
+    if mu > 1e150:
         raise UnsupportedCost(f"{cost} has no finite cost in GDP: add more noise or use a zCDP ledger")
-    return mu
+    return mu * mu

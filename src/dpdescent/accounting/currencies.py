@@ -113,7 +113,7 @@ class GDP(Currency):
 
     def budget(self, epsilon: float, delta: float) -> float:
         mu = epsilon_to_gdp(epsilon, delta)
-        return mu * mu * (1 - 2.0**-50)
+        return mu * mu * (1 - 1e-11)
 
     def epsilon(self, total: float, delta: float) -> float:
         return gdp_to_epsilon(math.sqrt(total) * (1 + 2.0**-51), delta)
@@ -154,10 +154,10 @@ class Pure(Currency):
             raise UnsupportedCost(f"{cost} is not pure DP: use a zcdp, gdp or rdp ledger")
         return epsilon
 
-    def budget(self, epsilon: float, delta: float) -> float:  # noqa: ARG002
+    def budget(self, epsilon: float, delta: float) -> float:
         return require_positive("epsilon", epsilon)
 
-    def epsilon(self, total: float, delta: float) -> float:  # noqa: ARG002
+    def epsilon(self, total: float, delta: float) -> float:
         return total
 
 
@@ -166,7 +166,7 @@ def currency_named(name: str | Currency, epsilon: float, delta: float, order: fl
     if isinstance(name, Currency):
         return name
     if name == RDP.name:
-        return RDP(float(best_order(epsilon, delta) if order is None else order))
+        return RDP(require_order(best_order(epsilon, delta) if order is None else order))
     if order is not None:
         raise InvalidParameter(f"order is only for currency 'rdp', not for {name!r}")
     for plain in (ZCDP(), GDP(), Pure()):
@@ -193,7 +193,8 @@ def calibrate(family: Callable[[float], AnyCost], amount: float, currency: Curre
     currency : Currency
         The currency of the filter.
     """
-    amount = require_positive("amount", amount)
+    # A share of a budget may have been rounded up: leave the last digits, so that all shares fit together.
+    amount = require_positive("amount", amount) * (1 - 2.0**-50)
 
     def excess(log_strength: float) -> float:
         return math.log(currency.price(family(math.exp(log_strength)))) - math.log(amount)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 
-from scipy.special import ndtri
+from scipy.special import erfinv, ndtri_exp
 
 from ..errors import require_nonnegative, require_order, require_positive
 
@@ -33,7 +33,8 @@ __all__ = [
 
 def gaussian_rdp(noise_multiplier: float, order: float) -> float:
     """Return D_a of N(1, s^2) from N(0, s^2): a/(2 s^2)."""
-    return require_order(order) / (2 * require_positive("noise_multiplier", noise_multiplier) ** 2)
+    noise_multiplier = require_positive("noise_multiplier", noise_multiplier)
+    return require_order(order) / 2 / noise_multiplier / noise_multiplier
 
 
 def pure_rdp(epsilon: float, order: float) -> float:
@@ -43,10 +44,12 @@ def pure_rdp(epsilon: float, order: float) -> float:
         = \frac{1}{a-1} \log\frac{\cosh((a - 1/2)\varepsilon)}{\cosh(\varepsilon/2)}
     """
     epsilon, order = require_nonnegative("epsilon", epsilon), require_order(order)
-    if order * epsilon < 1:
-        # cosh x - cosh y = 2 sinh((x+y)/2) sinh((x-y)/2) keeps the small difference exact.
-        growth = 2 * math.sinh(order * epsilon / 2) * math.sinh((order - 1) * epsilon / 2)
-        return math.log1p(growth / math.cosh(epsilon / 2)) / (order - 1)
+    rise = (order - 1) * epsilon
+    if rise < 1:
+        # cosh x - cosh y = 2 sinh((x+y)/2) sinh((x-y)/2) keeps the small difference exact; here it is divided
+        # by cosh(epsilon/2), each with its leading exponential taken out.
+        growth = math.expm1(rise) * -math.expm1(-order * epsilon) / (1 + math.exp(-epsilon))
+        return math.log1p(growth) / (order - 1)
     return epsilon + (_log1p_exp((1 - 2 * order) * epsilon) - _log1p_exp(-epsilon)) / (order - 1)
 
 
@@ -72,7 +75,13 @@ def pure_zcdp(epsilon: float) -> float:
 def pure_mu(epsilon: float) -> float:
     """Return the least mu for which every epsilon-DP mechanism is mu-GDP: -2 Phi^-1(1/(1 + e^epsilon))."""
     epsilon = require_nonnegative("epsilon", epsilon)
-    return float(-2 * ndtri(1 / (1 + math.exp(min(epsilon, 700.0)))) + 4e-16) if epsilon <= 700 else math.inf
+    if epsilon > 1e300:
+        return math.inf
+    if epsilon < 1:
+        mu = 2 * math.sqrt(2) * erfinv(math.tanh(epsilon / 2))
+    else:
+        mu = -2 * ndtri_exp(-epsilon - _log1p_exp(-epsilon))
+    return float(mu) * (1 + 1e-14)
 
 
 def laplace_rdp(epsilon: float, order: float, lattice_scale: float = math.inf) -> float:
@@ -89,15 +98,20 @@ def laplace_rdp(epsilon: float, order: float, lattice_scale: float = math.inf) -
     is the larger one.
     """
     epsilon, order = require_nonnegative("epsilon", epsilon), require_order(order)
-    if order * epsilon > 600:
-        return epsilon
     rise, fall = (order - 1) * epsilon, -order * epsilon
+    if rise > 600:
+        # Only e^{(a-1) epsilon} is left; kappa/(2a - 1) is the ratio of two hyperbolic tangents.
+        b = lattice_scale
+        outer = (
+            1 / (2 * order - 1) if math.isinf(b) else math.tanh(1 / (2 * b)) / math.tanh((2 * order - 1) / (2 * b))
+        )
+        return epsilon + (math.log1p(outer) - math.log(2)) / (order - 1)
     # The linear terms of the two exponentials cancel exactly, so only the curved parts are added.
     growth = (order * _curvature(rise) + (order - 1) * _curvature(fall)) / (2 * order - 1)
     if math.isfinite(lattice_scale):
         b = require_positive("lattice_scale", lattice_scale)
         middle = (math.exp(rise) - math.exp(fall)) / (2 * (2 * order - 1))
-        growth += (math.exp(_log_tanhc(1 / (2 * b)) - _log_tanhc((2 * order - 1) / (2 * b))) - 1) * middle
+        growth += math.expm1(_log_tanhc(1 / (2 * b)) - _log_tanhc((2 * order - 1) / (2 * b))) * middle
     return min(epsilon, math.log1p(growth) / (order - 1))
 
 
@@ -138,9 +152,13 @@ def bounded_range_rdp(epsilon: float, order: float) -> float:
     epsilon, order = require_nonnegative("epsilon", epsilon), require_order(order)
     if epsilon == 0:
         return 0.0
+    if order * epsilon > 1e15:
+        return epsilon
     whole = _log_sinhc(order * epsilon)
     divergence = whole - _log_sinhc((order - 1) * epsilon) + (whole - _log_sinhc(epsilon)) / (order - 1)
-    return min(epsilon, order * epsilon**2 / 8, divergence)
+    # The differences cancel near order 1 and at large orders: add more than their rounding errors.
+    rounding = 4e-15 * order * epsilon * min(1.0, 2 * order * epsilon) * order / (order - 1)
+    return min(epsilon, order * epsilon * epsilon / 8, divergence + rounding)
 
 
 def bounded_range_kl(epsilon: float) -> float:

@@ -41,9 +41,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from ..errors import InvalidParameter, require_order, require_positive
+from ..errors import InvalidParameter, require_order, require_positive, require_positive_integer
 from ..relations import Relation
-from .costs import Composed, Cost, Gaussian, PureDP, require_parts
+from .costs import Composed, Cost, Gaussian, PureDP, common_relations, require_parts
 from .threshold import AboveThreshold
 
 __all__ = ["FixedSizeSampled", "PoissonSampled", "fixed_size_rdp", "poisson_rdp"]
@@ -54,15 +54,28 @@ _LARGEST_ORDER = 100_000
 
 
 def _require_rate(rate: float) -> float:
-    if require_positive("rate", rate) > 1:
+    number = require_positive("rate", rate)
+    if number > 1:
         raise InvalidParameter(f"rate must be at most 1, got {rate}: it is the share of rows in a batch")
-    return rate
+    return number
 
 
 def _log_expm1(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return log(e^x - 1) for x >= 0, without overflow; minus infinity at 0."""
     with np.errstate(divide="ignore"):
         return np.where(x > 30, x + np.log1p(-np.exp(-np.maximum(x, 1.0))), np.log(np.expm1(np.minimum(x, 30.0))))
+
+
+def _require_whole_order(order: int) -> int:
+    if require_positive_integer("order", order) < 2:
+        raise InvalidParameter(f"amplification wants a whole order of at least 2, got {order}")
+    return int(order)
+
+
+def _rounding(rate: float, order: int) -> float:
+    """Return more than the rounding error of a log binomial weight, whose large summands cancel."""
+    logs = math.log(order) - math.log(rate) - (math.log1p(-rate) if rate < 1 else 0.0)
+    return 2e-15 * (order * logs + 1)
 
 
 def _log_binomials(order: int, least: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -76,9 +89,13 @@ def poisson_rdp(rate: float, order: int, curve: Curve) -> float:
     The binomial weights add up to one, so only the excess of each term over its weight is summed: small
     divergences keep all their digits.
     """
+    order = _require_whole_order(order)
+    if _require_rate(rate) == 1:
+        return curve(order)
     j, log_binomial = _log_binomials(order, 2)
     exponents = (j - 1) * np.array([curve(int(k)) for k in j])
-    log_terms = log_binomial + (order - j) * math.log1p(-rate) + j * math.log(rate) + _log_expm1(exponents)
+    log_weights = log_binomial + (order - j) * math.log1p(-rate) + j * math.log(rate)
+    log_terms = log_weights + _log_expm1(exponents) + _rounding(rate, order)
     return float(np.logaddexp(0.0, logsumexp(log_terms))) / (order - 1) * _ROUNDING
 
 
@@ -90,23 +107,34 @@ def _poisson_reverse_rdp(rate: float, order: int, curve: Curve) -> float:
 
 def fixed_size_rdp(rate: float, order: int, curve: Curve, pure: float = math.inf) -> float:
     """Return the bound for batches without replacement; ``pure`` is the epsilon of the curve, if it has one."""
+    order, rate = _require_whole_order(order), _require_rate(rate)
     j, log_binomial = _log_binomials(order, 2)
     divergences = np.array([curve(int(k)) for k in j])
     growth = math.log(math.expm1(pure)) if pure < 30 else math.inf
     log_terms = (j - 1) * divergences + j * math.log(rate) + log_binomial + np.minimum(math.log(2), j * growth)
     second = 2 * math.log(rate) + log_binomial[0] + math.log(4) + _log_expm1(divergences[:1])[0]
     log_terms[0] = min(log_terms[0], second)
+    log_terms += _rounding(rate, order)
     return float(np.logaddexp(0.0, logsumexp(log_terms))) / (order - 1) * _ROUNDING
 
 
 @dataclass(frozen=True)
 class _Sampled(Cost):
+    relation: ClassVar[Relation]
     rate: float
     parts: tuple[Cost, ...]
 
     def __post_init__(self) -> None:
-        _require_rate(self.rate)
+        self._settle(rate=_require_rate(self.rate))
         require_parts(self.parts)
+        if self.relation not in common_relations(self.parts):
+            raise InvalidParameter(
+                f"{self.kind!r} batches keep the relation {self.relation}, and one of the parts does not hold for it"
+            )
+
+    @property
+    def relations(self) -> frozenset[Relation]:
+        return frozenset({self.relation})
 
     @property
     def whole(self) -> Composed:
@@ -150,7 +178,7 @@ class PoissonSampled(_Sampled):
     """
 
     kind: ClassVar[str] = "poisson-sampled"
-    relations: ClassVar[frozenset[Relation]] = frozenset({Relation.ZERO_OUT})
+    relation: ClassVar[Relation] = Relation.ZERO_OUT
 
     def _amplify(self, order: int) -> float:
         if self.rate == 1:
@@ -181,7 +209,7 @@ class FixedSizeSampled(_Sampled):
     """
 
     kind: ClassVar[str] = "fixed-size-sampled"
-    relations: ClassVar[frozenset[Relation]] = frozenset({Relation.REPLACE_ONE})
+    relation: ClassVar[Relation] = Relation.REPLACE_ONE
 
     def _amplify(self, order: int) -> float:
         bound = fixed_size_rdp(self.rate, order, self.whole.rdp, self.whole.pure())

@@ -69,20 +69,79 @@ def threshold_lattice_bits(threshold_scale: float, query_scale: float) -> int:
     return min(30, 50 - math.frexp(max(threshold_scale, query_scale))[1])
 
 
-def _log_tails(noise: NoiseName, scale: float, x: Vector) -> tuple[Vector, Vector]:
-    """Return log F(x) and log S(x) of the query noise."""
+@dataclass(frozen=True)
+class _Brackets:
+    """The two terms of the recursion at every t, for the shift e of each row."""
+
+    log_a: Vector
+    log_b: Vector
+    excess: Vector | None  # A + B - 1, which keeps its digits where the noise is so wide that A + B rounds to 1
+
+    def log_value(self, previous: float) -> Vector:
+        """Return log(A + B V) where log V is ``previous``."""
+        plain = np.logaddexp(self.log_a, self.log_b + previous)
+        if self.excess is None or previous >= 0.1:
+            return plain
+        growth = self.excess + np.exp(np.minimum(self.log_b, 1.0)) * math.expm1(previous)
+        return np.where(plain < 0.1, np.log1p(np.maximum(growth, 0.0)), plain)
+
+
+def _log_tails(noise: NoiseName, x: Vector) -> tuple[Vector, Vector]:
+    """Return log F(x) and log S(x) of the query noise of scale one."""
     if noise == "gaussian":
-        return log_ndtr(x / scale), log_ndtr(-x / scale)
-    small = -np.abs(x) / scale - math.log(2)
+        return log_ndtr(x), log_ndtr(-x)
+    small = -np.abs(x) - math.log(2)
     large = np.log1p(-np.exp(small))
     return np.where(x < 0, small, large), np.where(x < 0, large, small)
 
 
-def _brackets(order: float, noise: NoiseName, scale: float, shift: Vector, t: Vector) -> tuple[Vector, Vector]:
-    """Return log A and log B at every t, for the shift e of each row."""
-    below, above = _log_tails(noise, scale, t)
-    below_shifted, above_shifted = _log_tails(noise, scale, t - shift)
-    return order * above_shifted + (1 - order) * above, order * below_shifted + (1 - order) * below
+def _mass_between(noise: NoiseName, x: Vector, h: Vector) -> tuple[Vector, NDArray[np.bool_]]:
+    """Return F(x) - F(x - h) for small h without cancellation, and where it is to be trusted.
+
+    Laplace: wherever 0 lies between x - h and x, as on its search grid.
+    """
+    if noise == "laplace":
+        near = -np.sign(x) * np.expm1(-np.abs(x)) + np.sign(x - h) * np.expm1(-np.abs(x - h))
+        return near / 2, np.broadcast_to(np.abs(h) < 0.5, x.shape)
+    trusted = (np.abs(h) < 0.05) & (np.abs(x) < 14)
+    middle = np.where(trusted, x - h / 2, 0.0)
+    m, hh = middle * middle, np.where(trusted, h * h, 0.0)
+    series = 1 + hh / 24 * (m - 1 + hh / 80 * (m * m - 6 * m + 3 + hh / 168 * (m**3 - 15 * m * m + 45 * m - 15)))
+    return h * np.exp(-m / 2) / math.sqrt(2 * math.pi) * series, trusted
+
+
+def _curved(log_weight: Vector, y: Vector) -> Vector:
+    """Return w (e^y - 1 - y) without cancellation or overflow."""
+    weight = np.exp(log_weight)
+    inner = np.clip(y, -0.5, 0.5)
+    series = np.zeros_like(inner)
+    for k in range(15, 1, -1):
+        series = (series + 1) * inner / k
+    return np.where(
+        np.abs(y) < 0.5, weight * series * inner, np.exp(np.minimum(log_weight + y, 700.0)) - weight * (1 + y)
+    )
+
+
+def _brackets(order: float, noise: NoiseName, scale: float, shift: Vector, t: Vector, precise: bool) -> _Brackets:
+    """Return the terms of the recursion at every t, for the shift e of each row.
+
+    They are plain powers of the tails unless ``precise``, which is slower and for wide noise: with
+    r = log S(t - e) - log S(t), A = S e^(a r), and likewise B. The ratios come from the mass between t - e and t
+    where that is small. In A + B - 1 the terms linear in the ratios of the tails cancel exactly, because
+    S + F = 1, so only the curved parts are added.
+    """
+    x, h = t / scale, shift / scale
+    log_f, log_s = _log_tails(noise, x)
+    shifted_f, shifted_s = _log_tails(noise, x - h)
+    if not precise:
+        return _Brackets(order * shifted_s + (1 - order) * log_s, order * shifted_f + (1 - order) * log_f, None)
+    mass, trusted = _mass_between(noise, x, h)
+    mass = np.where(trusted, mass, 0.0)
+    ratio_f = np.where(trusted, np.log1p(-mass * np.exp(np.where(trusted, -log_f, 0.0))), shifted_f - log_f)
+    ratio_s = np.where(trusted, np.log1p(mass * np.exp(np.where(trusted, -log_s, 0.0))), shifted_s - log_s)
+    curved = _curved(log_s, order * ratio_s) + _curved(log_f, order * ratio_f)
+    excess = curved - order * (_curved(log_s, ratio_s) + _curved(log_f, ratio_f))
+    return _Brackets(log_s + order * ratio_s, log_f + order * ratio_f, excess)
 
 
 def _search_grid(order: float, noise: NoiseName, scale: float, shifts: tuple[float, float]) -> Vector:
@@ -90,8 +149,8 @@ def _search_grid(order: float, noise: NoiseName, scale: float, shifts: tuple[flo
 
     Laplace: between the kinks 0 and e. Left of both, F and F' are proportional, the bracket is a convex function
     of F, and its maximum sits at an end: at infinity, where it tends to 1, or at a kink; likewise on the right,
-    where it tends to V. Gaussian: fine where the noise lives, then geometric out to where a large order moves
-    the optimum, near t = order * e.
+    where it tends to V. Gaussian: fine where the noise lives, a quarter of its scale at most, then geometric out
+    to where a large order moves the optimum, near t = order * e.
     """
     if noise == "laplace":
         points = 129 + min(4096, int(16 * max(map(abs, shifts)) / scale))
@@ -99,7 +158,7 @@ def _search_grid(order: float, noise: NoiseName, scale: float, shifts: tuple[flo
     reach = 12 * scale + 2
     extent = reach + 2 * order * max(map(abs, shifts))
     outer = reach * np.geomspace(1.02, max(1.05, extent / reach), 65)
-    return np.stack([np.concatenate([-outer[::-1], np.linspace(-reach, reach, 257), outer])] * 2)
+    return np.stack([np.concatenate([-outer[::-1], np.linspace(-reach, reach, 257 + int(16 / scale)), outer])] * 2)
 
 
 def _log_value(
@@ -108,43 +167,53 @@ def _log_value(
     """Return log V_k; without ``refine`` slightly too small, for choosing s only."""
     grid = _search_grid(order, noise, scale, shifts)
     shift = np.array(shifts)[:, None]
-    log_a, log_b = _brackets(order, noise, scale, shift, grid)
-    value = 0.0
-    for step in range(queries):
-        heights = np.logaddexp(log_a, log_b + value)
+    brackets = _brackets(order, noise, scale, shift, grid, precise=False)
+    # Plain powers are wrong by some order * 1e-16: nothing beside a first step that is larger than this.
+    precise = float(brackets.log_value(0.0).max()) < 1e-7 * max(order, 100.0)
+    if precise:
+        brackets = _brackets(order, noise, scale, shift, grid, precise=True)
+    value, done = 0.0, 0
+    while done < queries:
+        heights = brackets.log_value(value)
         peak = max(value, float(heights.max()))
         if refine:
-            peak = max(peak, _refined_peak(order, noise, scale, shift, grid, heights, value))
-        gain = peak - value
-        value = peak
-        # log V is a convex function of the previous log V with slope at most one, so gains never grow.
-        left = queries - step - 1
-        if gain * left <= 1e-9 * value:
-            return value + gain * left
+            peak = max(peak, _refined_peak(order, noise, scale, shift, grid, heights, value, precise))
+        # log V is a convex function of the previous log V with slope at most one, so gains never grow: one gain
+        # stands for all that are left where they hardly matter, and for every 64th of a long search.
+        gain, left = peak - value, queries - done
+        steps = left if gain * left <= 1e-9 * peak else min(left, 1 + done // 64)
+        value, done = value + gain * steps, done + steps
         if value > _HUGE:
             return math.inf
     return value
 
 
 def _refined_peak(
-    order: float, noise: NoiseName, scale: float, shift: Vector, grid: Vector, heights: Vector, value: float
+    order: float,
+    noise: NoiseName,
+    scale: float,
+    shift: Vector,
+    grid: Vector,
+    heights: Vector,
+    value: float,
+    precise: bool,
 ) -> float:
     """Return the maximum over t near the highest local maxima of each row, by repeated zooming.
 
     All of them, because the bracket tends to V at infinity: on a coarse grid that plateau can look higher than
     a narrow peak that in truth exceeds it.
     """
-    inner = heights[:, 1:-1]
-    summit = (inner > heights[:, :-2]) & (inner >= heights[:, 2:])
-    best = 1 + np.argsort(np.where(summit, inner, -np.inf), axis=1)[:, -_SUMMITS:]
-    low, high = (np.take_along_axis(grid, best + side, 1)[..., None] for side in (-1, 1))
+    padded = np.pad(heights, ((0, 0), (1, 1)), constant_values=-np.inf)
+    summit = (heights > padded[:, :-2]) & (heights >= padded[:, 2:])
+    best = np.argsort(np.where(summit, heights, -np.inf), axis=1)[:, -_SUMMITS:]
+    last = grid.shape[1] - 1
+    low, high = (np.take_along_axis(grid, np.clip(best + side, 0, last), 1)[..., None] for side in (-1, 1))
     shift = shift[..., None]
     steps = np.linspace(0.0, 1.0, 17)
     peak = -math.inf
     while True:
         t = low + (high - low) * steps
-        log_a, log_b = _brackets(order, noise, scale, shift, t)
-        zoomed = np.logaddexp(log_a, log_b + value)
+        zoomed = _brackets(order, noise, scale, shift, t, precise).log_value(value)
         peak = max(peak, float(zoomed.max()))
         if float(np.abs(high - low).max()) <= 0.02 * scale:
             return peak
@@ -266,7 +335,7 @@ class AboveThreshold(Cost):
     monotone: bool = False
 
     def __post_init__(self) -> None:
-        require_positive_integer("max_queries", self.max_queries)
+        self._settle(max_queries=require_positive_integer("max_queries", self.max_queries))
         low, high = _SCALES
         for name in ("query_scale", "threshold_scale"):
             value = require_nonnegative(name, getattr(self, name))
@@ -275,8 +344,12 @@ class AboveThreshold(Cost):
                     f"{name} must lie between 2^-10 and 2^40 sensitivities, got {value}: "
                     "below, the search is not private in any useful sense; above, it is pure noise"
                 )
+            self._settle(**{name: value})
         if self.noise not in ("laplace", "gaussian"):
             raise InvalidParameter(f"noise must be 'laplace' or 'gaussian', got {self.noise!r}")
+        if self.monotone not in (True, False):
+            raise InvalidParameter(f"monotone must be True or False, got {self.monotone!r}")
+        self._settle(monotone=bool(self.monotone))
 
     @property
     def lattice_bits(self) -> int:
@@ -329,11 +402,20 @@ def _rdp(cost: AboveThreshold, order: float) -> float:
     ]
     if cost.noise == "gaussian":
         bounds.append(cost.max_queries * gaussian_rdp(cost.query_scale, order) * (1 + 1e-12))
+        bounds.append(order * _gaussian_tail(cost, order))
     else:
         bounds.append(PureDP(cost.pure()).rdp(order))
         threshold = _threshold_divergence(order, cost.noise, cost.threshold_scale, 1.0, cost.lattice_bits)
         bounds.append((threshold + (1 if cost.monotone else 2) / cost.query_scale) * (1 + 1e-12))
     return min(bounds)
+
+
+def _gaussian_tail(cost: AboveThreshold, order: float) -> float:
+    """Return a bound on D_a/a of Gaussian noise that falls with the order, see `AboveThreshold.zcdp`."""
+    if cost.threshold_scale == 0:
+        return math.inf
+    slope = 1 / (2 * cost.threshold_scale**2) + 2 / cost.query_scale**2
+    return (slope + math.log1p(cost.max_queries) / (order * (order - 1))) * (1 + 1e-12)
 
 
 @lru_cache(maxsize=256)
@@ -345,13 +427,13 @@ def _zcdp(cost: AboveThreshold) -> float:
         fallback = round_up_product(cost.max_queries, 1 / (2 * cost.query_scale**2))
         if cost.threshold_scale == 0:
             return fallback
-        slope = (1 / (2 * cost.threshold_scale**2) + 2 / cost.query_scale**2) * (1 + 1e-12)
+        slope = _gaussian_tail(cost, math.inf)
     excess, ratio = 0.01, 1.2
     order = 1 + excess
     divergence = cost.rdp(order)
     rho = divergence
     while True:
-        tail = cost.pure() / order if laplace else slope + math.log1p(cost.max_queries) / (order * (order - 1))
+        tail = cost.pure() / order if laplace else _gaussian_tail(cost, order)
         if tail <= rho or (not laplace and tail <= slope * 1.001):
             return min(fallback, max(rho, tail))
         excess *= ratio

@@ -1,0 +1,315 @@
+"""AboveThreshold: exact laws by quadrature, and a bound that no neighbouring pair exceeds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dpdescent.accounting import AboveThreshold, Gaussian
+from dpdescent.accounting.divergences import laplace_rdp, pure_rdp
+from dpdescent.accounting.threshold import bellman_bound
+from dpdescent.errors import InvalidParameter
+from exact_laws import both_ways, log_tails, renyi, threshold_law
+
+UP = np.array([-1.0, -1.0, -1.0, -1.0, 1.0])
+
+
+def dense_recursion(order, queries, noise, scale, shifts):
+    """Log V_k by brute force on a dense grid: at most too small."""
+    log_a, log_b = [], []
+    for e in shifts:
+        h = e / scale
+        x = np.concatenate(
+            [np.linspace(-14, 14, 4001), np.linspace(0, h, 4001), order * h + np.linspace(-4, 4, 2001)]
+        )
+        below, above = log_tails(noise, x)
+        below_shifted, above_shifted = log_tails(noise, x - h)
+        log_a.append(order * above_shifted + (1 - order) * above)
+        log_b.append(order * below_shifted + (1 - order) * below)
+    log_a, log_b = np.concatenate(log_a), np.concatenate(log_b)
+    value = 0.0
+    for _ in range(queries):
+        value = max(value, float(np.logaddexp(log_a, log_b + value).max()))
+    return value
+
+
+@pytest.mark.parametrize(
+    ("noise", "up", "level", "d2", "d8"),
+    [
+        (
+            "laplace",
+            (0.41811208, 0.20329914, 0.1156271, 0.07178054, 0.07490744, 0.11627371),
+            (0.5, 0.20833333, 0.10416667, 0.05833333, 0.03541667, 0.09375),
+            0.0651682646,
+            0.3919602765,
+        ),
+        (
+            "gaussian",
+            (0.41153164, 0.21155366, 0.12042922, 0.07381377, 0.07863801, 0.10403371),
+            None,
+            0.0782410988,
+            0.4405299078,
+        ),
+    ],
+)
+def test_exact_law_has_the_published_probabilities(noise, up, level, d2, d8):
+    p, q = threshold_law(UP, noise, 2.0, 4.0), threshold_law(np.zeros(5), noise, 2.0, 4.0)
+    assert np.exp(p).sum() == pytest.approx(1, abs=1e-12)
+    np.testing.assert_allclose(np.exp(p), up, atol=6e-9)
+    if level is not None:
+        np.testing.assert_allclose(np.exp(q), level, atol=6e-9)
+    assert renyi(p, q, 2) == pytest.approx(d2, abs=6e-11)
+    assert renyi(p, q, 8) == pytest.approx(d8, abs=6e-11)
+    cost = AboveThreshold(5, 4.0, 2.0, noise)
+    for order in (2, 8):
+        assert both_ways(p, q, order) <= cost.rdp(order)
+        assert both_ways(p, q, order) <= order * cost.zcdp()
+
+
+@pytest.mark.parametrize(
+    ("order", "queries", "noise", "threshold", "query", "shift", "expected", "digits"),
+    [
+        (2, 5, "laplace", 2.0, 4.0, 0.0, 0.14797150, 8),
+        (2, 5, "laplace", 2.0, 4.0, 1.0, 0.456403, 6),
+        (8, 20, "gaussian", 2.0, 4.0, 0.5, 1.11849461, 8),
+        (8, 30, "gaussian", 2.0, 4.0, 0.0, 4.38034411, 8),
+        (8, 30, "gaussian", 0.0, 20.0, 0.0, 0.05047878, 8),
+        (8, 10, "gaussian", 0.0, 20.0, 0.0, 0.02859822, 8),
+    ],
+)
+def test_recursion_has_the_published_values(order, queries, noise, threshold, query, shift, expected, digits):
+    ours = bellman_bound(order, queries, noise, threshold, query, shift=shift)
+    assert expected - 0.5 * 10**-digits <= ours <= expected * (1 + 2e-5)
+    best = bellman_bound(order, queries, noise, threshold, query)
+    assert best <= ours * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "whole", "ratios"),
+    [
+        (0.1, 1.923812e-2, (0.264, 0.264, 0.264, 1.909)),
+        (1.0, 8.205358e-1, (0.727, 0.729, 0.729, 1.164)),
+        (4.0, 3.820398, (0.934, 0.964, 0.999, 1.046)),
+    ],
+)
+def test_recursion_stays_below_the_two_laplace_terms(epsilon, whole, ratios):
+    two_terms = 2 * laplace_rdp(epsilon / 2, 8)
+    assert two_terms == pytest.approx(whole, rel=3e-7)
+    for queries, ratio in zip((10, 30, 1000), ratios, strict=False):
+        tenths = [bellman_bound(8, queries, "laplace", 2 / epsilon, 4 / epsilon, shift=s / 10) for s in range(11)]
+        assert min(tenths) / two_terms == pytest.approx(ratio, abs=6e-4)
+        # The search for the shift is finer than tenths.
+        assert bellman_bound(8, queries, "laplace", 2 / epsilon, 4 / epsilon) <= min(tenths) * (1 + 1e-5)
+    assert pure_rdp(epsilon, 8) / two_terms == pytest.approx(ratios[3], abs=6e-4)
+
+
+def test_recursion_without_threshold_noise_is_attained():
+    order, queries, scale = 8, 30, 20.0
+    value, choices = 0.0, []
+    t = np.linspace(-14 * scale, 14 * scale, 200_001)
+    for _ in range(queries):
+        best = (-math.inf, 0.0, 0.0)
+        for e in (-1.0, 1.0):
+            below, above = log_tails("gaussian", t / scale)
+            below_shifted, above_shifted = log_tails("gaussian", (t - e) / scale)
+            heights = np.logaddexp(
+                order * above_shifted + (1 - order) * above, order * below_shifted + (1 - order) * below + value
+            )
+            i = int(heights.argmax())
+            best = max(best, (float(heights[i]), float(t[i]), e))
+        value = best[0]
+        choices.append(best[1:])
+    # The last choice faces the first query.
+    q_prime = np.array([-t for t, _ in reversed(choices)])
+    q = q_prime + np.array([e for _, e in reversed(choices)])
+    exact = renyi(
+        threshold_law(q, "gaussian", 0.0, scale), threshold_law(q_prime, "gaussian", 0.0, scale), float(order)
+    )
+    assert exact == pytest.approx(0.05047878, abs=6e-9)
+    assert exact <= bellman_bound(order, queries, "gaussian", 0.0, scale) <= exact * (1 + 2e-5)
+    assert queries * Gaussian(scale).rdp(order) == pytest.approx(0.3, rel=1e-12)
+
+
+def test_gaussian_search_of_a_thousand_queries_exceeds_the_sum_of_two_gaussians():
+    rho, queries = 0.01, 1000
+    threshold, query = math.sqrt(150), math.sqrt(300)
+    assert 1 / (2 * threshold**2) + 2 / query**2 == pytest.approx(rho, rel=1e-12)
+    q = np.full(queries, -2.5 * query)
+    assert q[0] == pytest.approx(-43.30127, abs=6e-6)
+    alternating = q + np.where(np.arange(queries) % 2 == 0, 1.0, -1.0)
+    p_law, q_law = (
+        threshold_law(q, "gaussian", threshold, query),
+        threshold_law(alternating, "gaussian", threshold, query),
+    )
+    exact = max(renyi(p_law, q_law, 2), renyi(q_law, p_law, 2))
+    assert renyi(p_law, q_law, 2) == pytest.approx(0.0200903634, abs=6e-11)
+    assert exact > 2 * rho
+    assert bellman_bound(2, queries, "gaussian", threshold, query) >= exact
+
+
+@pytest.mark.parametrize(
+    ("rhos", "ceilings"),
+    [
+        ((1e-4, 1e-2, 0.1), {5: 0.57, 10: 0.71, 20: 0.80, 30: 0.83, 60: 0.90}),
+        ((0.5,), {5: 0.61, 10: 0.76, 20: 0.85, 30: 0.88, 60: 0.92}),
+    ],
+)
+def test_two_gaussian_terms_hold_for_few_queries(rhos, ceilings):
+    worst = dict.fromkeys(ceilings, 0.0)
+    for rho in rhos:
+        for order in (2, 8, 32):
+            for queries in worst:
+                ours = bellman_bound(order, queries, "gaussian", math.sqrt(1.5 / rho), math.sqrt(3 / rho))
+                worst[queries] = max(worst[queries], ours / (order * rho))
+    for queries, ratio in ceilings.items():
+        assert worst[queries] <= ratio + 0.006
+        assert worst[queries] >= ratio - 0.2
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_no_neighbouring_queries_exceed_the_charge(noise):
+    """1,040 random pairs for each noise, both directions, four orders, against rdp and zCDP."""
+    generator = np.random.default_rng(11 if noise == "laplace" else 13)
+    orders = (1.05, 2.0, 8.0, 64.0)
+    closest = 0.0
+    for trial in range(8):
+        queries = int(generator.integers(1, 9))
+        query = float(10 ** generator.uniform(-0.3, 1.5))
+        threshold = query * float(generator.choice([0.0, 0.4, 0.5, 1.0])) if trial else 0.0
+        cost = AboveThreshold(queries, query, threshold, noise)
+        bounds = [min(cost.rdp(a), a * cost.zcdp()) for a in orders]
+        for _ in range(130):
+            q = generator.normal(scale=2 * query * generator.random(), size=queries) - query * generator.random()
+            change = generator.choice([-1.0, 1.0], size=queries)
+            if generator.random() < 0.3:
+                change *= generator.random(queries)
+            elif generator.random() < 0.3:
+                change = np.where(np.arange(queries) == queries - 1, -change[0], change[0])
+            p, r = threshold_law(q, noise, threshold, query), threshold_law(q + change, noise, threshold, query)
+            for order, bound in zip(orders, bounds, strict=True):
+                exact = both_ways(p, r, order)
+                assert exact <= bound + 1e-12
+                closest = max(closest, exact / bound)
+            if noise == "laplace":
+                assert np.abs(p - r).max() <= cost.pure() + 1e-9
+    assert closest > 0.8  # a bound a fifth smaller would be caught
+
+
+def test_monotone_queries_never_exceed_their_smaller_charge():
+    generator = np.random.default_rng(17)
+    for noise in ("laplace", "gaussian"):
+        for query, threshold in ((2.0, 1.0), (6.0, 6.0)):
+            cost = AboveThreshold(6, query, threshold, noise, monotone=True)
+            general = AboveThreshold(6, query, threshold, noise)
+            for order in (1.5, 4.0, 32.0):
+                assert cost.rdp(order) <= general.rdp(order) * (1 + 1e-5)
+            assert cost.zcdp() <= general.zcdp() * (1 + 1e-5)
+            assert cost.pure() <= general.pure()
+            for _ in range(60):
+                q = generator.normal(scale=query, size=6)
+                change = generator.integers(0, 2, 6) if generator.random() < 0.5 else generator.random(6)
+                p, r = threshold_law(q, noise, threshold, query), threshold_law(q + change, noise, threshold, query)
+                for order in (1.5, 4.0, 32.0):
+                    assert both_ways(p, r, order) <= min(cost.rdp(order), order * cost.zcdp()) + 1e-12
+                if noise == "laplace":
+                    assert np.abs(p - r).max() <= cost.pure() + 1e-9
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("differences", [(-1.0, 1.0), (0.0, 1.0), (-1.0, 0.0)])
+def test_recursion_is_never_below_a_dense_grid(noise, differences):
+    generator = np.random.default_rng(19)
+    for _ in range(45):
+        scale = float(2.0 ** generator.uniform(-10, 8))
+        order = float(1 + 10 ** generator.uniform(-3.5, 3.5))
+        queries = int(generator.choice([1, 2, 7, 30, 200]))
+        shift = float(generator.choice([0.0, 0.25, 1.0]))
+        ours = bellman_bound(order, queries, noise, 1e6, scale, shift=shift, differences=differences)
+        if math.isinf(ours):
+            continue
+        dense = dense_recursion(order, queries, noise, scale, [shift + d for d in differences]) / (order - 1)
+        if (order - 1) * dense > 1e-7 * max(order, 100):  # below that plain floats do not resolve the dense grid
+            assert ours >= dense
+            if queries <= 64 and order < 100 and scale > 0.1:
+                assert ours <= dense * (1 + 2e-5) + 2e-12 * order
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_cost_scales_with_the_square_of_wide_noise(noise):
+    # D_a tends to a constant over the squared scale; plain floating point loses it beyond a scale of 1e6.
+    for order in (1.01, 3.0):
+        limit = AboveThreshold(10, 1e5, 5e4, noise).rdp(order) * 1e10
+        for scale in (1e4, 1e6, 1e8):
+            scaled = AboveThreshold(10, scale, scale / 2, noise).rdp(order) * scale**2
+            assert scaled == pytest.approx(limit, rel=3e-4)
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        AboveThreshold(1, 3.0, 1.0),
+        AboveThreshold(30, 20.0, 10.0),
+        AboveThreshold(30, 20.0, 8.0, "gaussian"),
+        AboveThreshold(30, 1.0, 1.0, "gaussian"),
+        AboveThreshold(12, 0.25, 0.5),
+        AboveThreshold(12, 300.0, 0.0, "gaussian"),
+        AboveThreshold(20, 5.0, 5.0, "gaussian", monotone=True),
+        AboveThreshold(20, 5.0, 5.0, monotone=True),
+    ],
+    ids=str,
+)
+def test_zcdp_covers_every_order(cost):
+    rho = cost.zcdp()
+    orders = 1 + np.geomspace(1e-4, 1e4, 33)
+    ratios = np.array([cost.rdp(float(a)) / a for a in orders]) / rho
+    # Very near order one only the Renyi bound at 1.01 is needed, since D_a grows with a.
+    assert np.all(ratios[orders >= 1.01] <= 1 + 1e-4)
+    assert ratios.max() <= 1.02
+    assert ratios.max() >= 0.7
+
+
+def test_cost_grows_with_queries_and_shrinks_with_noise():
+    for noise in ("laplace", "gaussian"):
+        for order in (1.5, 8.0):
+            by_queries = [AboveThreshold(k, 10.0, 5.0, noise).rdp(order) for k in (1, 2, 5, 30, 64, 70, 500, 5000)]
+            assert np.all(np.diff(by_queries) >= -1e-6 * np.array(by_queries[1:]))
+            by_noise = [AboveThreshold(10, s, s / 2, noise).rdp(order) for s in np.geomspace(0.01, 1e5, 25)]
+            assert np.all(np.diff(by_noise) < 0)
+
+
+def test_scales_at_both_ends_give_numbers():
+    for noise in ("laplace", "gaussian"):
+        for query in (2.0**-10, 2.0**40):
+            for threshold in (0.0, 2.0**-10, 2.0**40):
+                for queries in (1, 40):
+                    cost = AboveThreshold(queries, query, threshold, noise)
+                    for order in (1.0001, 2.0, 1e6):
+                        assert 0 < cost.rdp(order) < math.inf
+                    assert 0 < cost.mu_squared() < math.inf
+                    assert (cost.pure() < math.inf) == (noise == "laplace")
+                if query < 1:
+                    assert 0 < cost.zcdp() < math.inf
+
+
+@pytest.mark.parametrize("bad", [0, -1, 2.5, math.nan, math.inf, "3", None])
+def test_bad_numbers_of_queries_are_refused(bad):
+    with pytest.raises(InvalidParameter, match="max_queries"):
+        AboveThreshold(bad, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("bad", [-1.0, 2.0**-11, 2.0**41, math.nan, math.inf, "1", None])
+@pytest.mark.parametrize("name", ["query_scale", "threshold_scale"])
+def test_bad_scales_are_refused(name, bad):
+    with pytest.raises(InvalidParameter, match=name):
+        AboveThreshold(**({"max_queries": 3, "query_scale": 1.0, "threshold_scale": 1.0} | {name: bad}))
+
+
+def test_other_bad_settings_are_refused():
+    with pytest.raises(InvalidParameter, match="query_scale"):
+        AboveThreshold(3, 0.0, 1.0)
+    with pytest.raises(InvalidParameter, match="noise"):
+        AboveThreshold(3, 1.0, 1.0, "gumbel")
+    with pytest.raises(InvalidParameter, match="monotone"):
+        AboveThreshold(3, 1.0, 1.0, monotone="no")
