@@ -1,9 +1,12 @@
-# `make test` is all a fresh machine needs: it builds its own environment first.
+# `make demo` and `make test` are all a fresh machine needs: each builds the environment first.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: test lint types unit bench clean
+.PHONY: demo test lint types unit bench clean
+
+demo: $(VENV)/ready
+	$(BIN)/dpdescent demo
 
 test: lint types unit
 

@@ -16,7 +16,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdescent.exact import ClippedSum, FeatureGrid, blas_is_exact, exp, sigmoid, softplus
+from dpdescent.exact import (
+    ClippedSum,
+    FeatureGrid,
+    blas_is_exact,
+    exp,
+    quick_sigmoid,
+    quick_softplus,
+    sigmoid,
+    softplus,
+)
 
 Array = NDArray[np.float64]
 CLIP = 1.0
@@ -51,15 +60,10 @@ def plain_gradient_in_blocks(X: Array, y: Array, w: Array, norms: Array, block_r
 
 
 def exact_gradient(clipped: ClippedSum, X: Array, y: Array, w: Array, caps: Array, block_rows: int) -> Array:
-    total = np.zeros(X.shape[1], dtype=np.int64)
-    for start in range(0, len(X), block_rows):
-        rows = slice(start, start + block_rows)
-        residuals = clipped.grid.margins(X[rows], w)
-        sigmoid(residuals, out=residuals)
-        residuals -= y[rows]
-        clipped.coefficients_within(residuals, caps[rows], out=residuals)
-        total += clipped.block(X[rows], residuals)
-    return clipped.label(total).to_float()
+    residuals = clipped.grid.margins(X, w)
+    quick_sigmoid(residuals, out=residuals, bound=clipped.grid.margin_bound(w))
+    residuals -= y
+    return clipped.total_within(X, residuals, caps, out=residuals, block_rows=block_rows).to_float()
 
 
 def best_times(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
@@ -76,7 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=45_000)
     parser.add_argument("--columns", type=int, default=124)
-    parser.add_argument("--block-rows", type=int, default=2**14)
+    parser.add_argument("--block-rows", type=int, default=2**17)
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the measurements here")
     arguments = parser.parse_args()
@@ -106,11 +110,14 @@ def main() -> None:
         arguments.repeats,
     )
     margins = grid.margins(X, w)
+    bound = grid.margin_bound(w)
     times |= best_times(
         {
             "exp": lambda: exp(margins),
             "sigmoid": lambda: sigmoid(margins),
+            "quick_sigmoid": lambda: quick_sigmoid(margins, bound=bound),
             "softplus": lambda: softplus(margins),
+            "quick_softplus": lambda: quick_softplus(margins),
             "numpy_exp": lambda: np.exp(margins),
         },
         arguments.repeats,

@@ -11,9 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpdescent.errors import InvalidParameter
-from dpdescent.exact import exp, log, sigmoid, softplus
+from dpdescent.exact import exp, log, quick_sigmoid, quick_softplus, sigmoid, softplus
 
-FUNCTIONS = {"exp": exp, "log": log, "sigmoid": sigmoid, "softplus": softplus}
+FUNCTIONS = {
+    "exp": exp,
+    "log": log,
+    "sigmoid": sigmoid,
+    "softplus": softplus,
+    "quick_sigmoid": quick_sigmoid,
+    "quick_softplus": quick_softplus,
+}
 repeatable = settings(deadline=None, derandomize=True, max_examples=150)
 
 
@@ -43,6 +50,49 @@ def test_softplus_is_accurate_to_two_to_the_minus_51():
 
 def test_sigmoid_is_accurate_in_both_tails():
     assert worst_relative_error(sigmoid, lambda t: 1 / (1 + mpmath.exp(-t)), spread(2, 699.0)) < 2**-51
+
+
+def worst_absolute_error(function, reference, points: np.ndarray) -> float:
+    with mpmath.workprec(140):
+        values = function(points)
+        pairs = zip(points, values, strict=True)
+        return float(max(abs(mpmath.mpf(float(value)) - reference(mpmath.mpf(float(x)))) for x, value in pairs))
+
+
+def test_quick_sigmoid_is_within_two_to_the_minus_26():
+    def reference(t):
+        return 1 / (1 + mpmath.exp(-t))
+
+    assert worst_absolute_error(quick_sigmoid, reference, spread(6, 20.0)) < 2**-26
+    assert worst_absolute_error(quick_sigmoid, reference, spread(7, 2000.0)) < 2**-26
+    assert quick_sigmoid(0.0) == 0.5
+
+
+def test_quick_sigmoid_is_total_and_monotone():
+    ends = np.array([-np.inf, -1e308, -300.0, 300.0, 1e308, np.inf])
+    assert np.array_equal(quick_sigmoid(ends), quick_sigmoid(np.clip(ends, -300, 300)))
+    assert quick_sigmoid(np.inf) == 1
+    assert 0 < quick_sigmoid(-np.inf) < 1e-100
+    assert np.all(np.diff(quick_sigmoid(np.linspace(-320, 320, 100_001))) >= 0)
+
+
+def test_a_bound_spares_the_clipping_and_changes_no_bit():
+    points = np.concatenate([np.linspace(-300, 300, 40_001), spread(8, 5.0)])
+    assert np.array_equal(quick_sigmoid(points, bound=300.0), quick_sigmoid(points))
+    assert np.array_equal(quick_sigmoid(points * 9, bound=2700.0), quick_sigmoid(points * 9))
+    assert np.array_equal(quick_sigmoid(points * 9, bound=math.nan), quick_sigmoid(points * 9))
+
+
+def test_quick_softplus_is_within_two_to_the_minus_13():
+    def reference(t):
+        return mpmath.log1p(mpmath.exp(t))
+
+    edges = np.concatenate([[k / 2**11, np.nextafter(k / 2**11, 0)] for k in range(0, 19_000, 61)])
+    for points in (spread(9, 12.0), spread(10, 1e4), edges, -edges):
+        assert worst_absolute_error(quick_softplus, reference, points) < 2**-13
+    assert quick_softplus(np.inf) == np.inf
+    assert quick_softplus(-np.inf) == 0
+    assert np.all(quick_softplus(spread(11, 1e300)) >= 0)
 
 
 def test_log_is_accurate_near_one_and_far_away():

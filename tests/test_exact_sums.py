@@ -435,3 +435,53 @@ def test_wrong_shapes_and_types_are_refused():
         BoundedSum(1.0).total(np.zeros((2, 2, 2)))
     with pytest.raises(InvalidParameter, match="real"):
         BoundedSum(1.0).total(np.zeros(3, complex))
+
+
+@pytest.mark.parametrize("exact_blas", [True, False])
+def test_total_within_caps_is_the_total(monkeypatch, exact_blas):
+    monkeypatch.setattr(blas, "blas_is_exact", lambda: exact_blas)
+    grid = FeatureGrid(1.0, 9)
+    clipped = ClippedSum(grid, 0.7)
+    placed = grid.place(adversarial_rows(9))
+    caps = clipped.caps(grid.squared_norms(placed))
+    generator = np.random.default_rng(20)
+    for odd in (False, True):
+        residuals = generator.normal(size=len(placed))
+        if odd:
+            residuals[::2] = generator.choice(RESIDUALS, len(residuals[::2]))
+            residuals[:3] = np.nan
+        own = [clipped.total(placed[i : i + 1], residuals[i : i + 1]).values for i in range(len(placed))]
+        expected = np.sum(own, axis=0)
+        for rows in (placed, np.asfortranarray(placed), placed.astype(np.float32), sparse.csr_array(placed)):
+            for block_rows in (1, 5, 2**17):
+                found = clipped.total_within(rows, residuals, caps, block_rows=block_rows)
+                assert np.array_equal(found.values, expected)
+        kept = residuals.copy()
+        clipped.total_within(placed, residuals, caps)
+        assert np.array_equal(residuals, kept, equal_nan=True)
+        assert np.array_equal(clipped.total_within(placed, kept, caps, out=kept).values, expected)
+        assert np.array_equal(kept, clipped.coefficients_within(residuals, caps))
+    vectors = generator.normal(size=(len(placed), 3))
+    assert np.array_equal(
+        clipped.total_within(placed, vectors, caps, block_rows=4).values, clipped.total(placed, vectors).values
+    )
+    with pytest.raises(InvalidParameter, match="differ in number"):
+        clipped.total_within(placed, residuals[:-1], caps)
+
+
+def test_long_columns_are_clipped_alike_in_every_chunk():
+    grid = FeatureGrid(1.0, 2)
+    clipped = ClippedSum(grid, 1.0)
+    generator = np.random.default_rng(21)
+    placed = grid.place(generator.uniform(-1, 1, (40_001, 2)))
+    residuals = generator.normal(size=40_001)
+    residuals[[0, 16_383, 16_384, 40_000]] = [np.nan, np.inf, -np.inf, np.nan]
+    norms = grid.squared_norms(placed)
+    caps = clipped.caps(norms)
+    wanted = np.clip(
+        np.rint(np.nan_to_num(residuals, nan=0.0, posinf=1e9, neginf=-1e9) * 2.0**clipped.coefficient_exponent),
+        -caps,
+        caps,
+    )
+    assert np.array_equal(clipped.coefficients(residuals, norms), wanted)
+    assert np.array_equal(clipped.total(placed, residuals).values, clipped.block(placed, wanted))

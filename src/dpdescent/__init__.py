@@ -12,17 +12,27 @@ from .accounting import (
     PureDP,
     ReportNoisyMax,
 )
-from .errors import BudgetExhausted, DPDescentError, InvalidParameter
+from .curator import Curator
+from .datasets import list_datasets, load_dataset
+from .encoding import BoundedEncoder
+from .errors import BudgetExhausted, DPDescentError, InvalidParameter, PrivacyWarning
+from .estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression
 from .ledger import Ledger
 from .relations import Relation, Sensitivity
+from .schema import Schema, draft_schema
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AboveThreshold",
+    "BoundedEncoder",
     "BudgetExhausted",
     "Composed",
+    "Curator",
     "DPDescentError",
+    "DPLinearRegression",
+    "DPLinearSVC",
+    "DPLogisticRegression",
     "ExponentialMechanism",
     "FixedSizeSampled",
     "Gaussian",
@@ -31,9 +41,14 @@ __all__ = [
     "Ledger",
     "NormLaplace",
     "PoissonSampled",
+    "PrivacyWarning",
     "PureDP",
     "Relation",
     "ReportNoisyMax",
+    "Schema",
     "Sensitivity",
     "__version__",
+    "draft_schema",
+    "list_datasets",
+    "load_dataset",
 ]

@@ -6,12 +6,27 @@ import math
 
 __all__ = [
     "BudgetExhausted",
+    "ChecksumMismatch",
+    "ColumnError",
+    "ColumnTypeError",
     "DPDescentError",
+    "DatasetFormatError",
+    "DatasetNotAvailable",
+    "InfiniteValue",
     "InvalidParameter",
     "LedgerError",
     "LedgerFormatError",
+    "MissingColumn",
+    "MissingValue",
+    "ModelFormatError",
+    "PrivacyWarning",
     "RowDependence",
     "ScaleOutOfRange",
+    "SchemaError",
+    "UnexpectedColumn",
+    "UnknownDataset",
+    "UnknownLabel",
+    "UnknownLevel",
     "UnknownRelation",
     "UnsupportedCost",
     "require_finite",
@@ -59,12 +74,76 @@ class RowDependence(DPDescentError, ValueError):
     """A plug-in loss lets one row change the contribution of another."""
 
 
+class UnknownDataset(InvalidParameter):
+    """No data set has this name, and no file has this path."""
+
+
+class DatasetNotAvailable(DPDescentError, FileNotFoundError):
+    """A data set is neither on this machine nor to be had from its public source."""
+
+
+class DatasetFormatError(DPDescentError, ValueError):
+    """A data file does not have the format it should have."""
+
+
+class ChecksumMismatch(DatasetFormatError):
+    """A downloaded file differs from the published one; it was thrown away."""
+
+
+class ColumnError(InvalidParameter):
+    """A column of a table contradicts what was declared public; no cell value is ever shown."""
+
+
+class MissingColumn(ColumnError):
+    """A declared column is not in the table."""
+
+
+class UnexpectedColumn(ColumnError):
+    """The table has a column about which nothing public was declared."""
+
+
+class ColumnTypeError(ColumnError):
+    """A column's storage type cannot hold what was declared (text where numbers belong, or the reverse)."""
+
+
+class UnknownLevel(ColumnError):
+    """A categorical column holds a value outside its public levels."""
+
+
+class MissingValue(ColumnError):
+    """A column holds a missing cell."""
+
+
+class InfiniteValue(ColumnError):
+    """A numeric column holds an infinite cell."""
+
+
+class ModelFormatError(DPDescentError, ValueError):
+    """A model file is missing, damaged or of another version."""
+
+
+class UnknownLabel(InvalidParameter):
+    """A label lies outside the public classes."""
+
+
+class PrivacyWarning(UserWarning):
+    """Something that should have been given as public knowledge was read from the data."""
+
+
+class SchemaError(InvalidParameter):
+    """A schema file is incomplete or contradicts itself; the message names the column and the key."""
+
+
 def require_finite(name: str, value: float) -> float:
     """Return ``value`` as a float, or raise `InvalidParameter` if it is NaN, infinite or no number."""
     try:
+        if isinstance(value, str | bytes):
+            raise TypeError
         number = float(value)
     except (TypeError, ValueError):
         raise InvalidParameter(f"{name} must be a number, got {value!r}") from None
+    except OverflowError:
+        raise InvalidParameter(f"{name} must fit into a float: it is a whole number above 1e308") from None
     if not math.isfinite(number):
         raise InvalidParameter(f"{name} must be finite, got {number}: pass a public constant")
     return number

@@ -17,8 +17,8 @@ import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -38,7 +38,7 @@ from .errors import (
 )
 from .relations import Relation
 
-__all__ = ["Entry", "Ledger"]
+__all__ = ["Entry", "Ledger", "spend_jointly"]
 
 FORMAT = "dpdescent-ledger"
 VERSION = 1
@@ -195,6 +195,12 @@ class Ledger:
 
         Call it before the data is touched, never after.
         """
+        with self._accepting(cost, label) as charge:
+            return charge()
+
+    @contextmanager
+    def _accepting(self, cost: Cost, label: str) -> Iterator[Callable[[], Entry]]:
+        """Hold the ledger in a state that accepts ``cost``, or raise; calling what it yields makes the charge."""
         with self._lock:
             self._require_writable()
             entry = Entry(str(label), cost, self._price(cost))
@@ -202,10 +208,14 @@ class Ledger:
                 objection = self._objection(cost, entry.price)
                 if objection is not None:
                     raise BudgetExhausted(objection)
-                if file is not None:
-                    self._append(file, entry.to_dict())
-                self._record(entry)
-            return entry
+
+                def charge() -> Entry:
+                    if file is not None:
+                        self._append(file, entry.to_dict())
+                    self._record(entry)
+                    return entry
+
+                yield charge
 
     def _price(self, cost: Cost) -> float:
         if not isinstance(cost, Cost):
@@ -405,6 +415,17 @@ class Ledger:
             f"Ledger(epsilon={self._epsilon:g}, delta={self._delta:g}, currency={self._currency.name!r}, "
             f"relation={str(self._relation)!r}, spent={self.spent / self._budget:.1%})"
         )
+
+
+def spend_jointly(ledgers: tuple[Ledger, ...], cost: Cost, label: str = "") -> None:
+    """Charge ``cost`` to every ledger, or raise and charge it to none.
+
+    The ledgers must be different ones. They are held in a fixed order, so two callers never wait for each other.
+    """
+    with ExitStack() as held:
+        ordered = sorted(ledgers, key=lambda ledger: (str(ledger.path or ""), id(ledger)))
+        for charge in [held.enter_context(ledger._accepting(cost, label)) for ledger in ordered]:
+            charge()
 
 
 def _parse(text: str | bytes, where: str) -> Any:

@@ -3,40 +3,52 @@
 The whole idea: *every reduction over data is exact, and every other step is an elementwise IEEE operation.*
 Features, weights and clipped coefficients live on power-of-two grids chosen from public bounds, so that float64
 matrix products make no rounding error (`FeatureGrid`); integers are clipped, not floats (`ClippedSum`,
-`SecondMomentSum`, `BoundedSum`, `SignedSum`); elementary functions have the same bits everywhere (`exp`,
-`sigmoid`, `softplus`, `log`). A sum is then bit-identical under any row order, block size, memory layout,
-storage type, thread count and machine, deleting row i changes it by row i's own clipped integers, and
-theorems about real numbers apply as they stand. `check_row_independence` holds plug-in losses to the same.
+`SecondMomentSum`, `BoundedSum`, `SignedSum`, `BoundedScores`, `SignedScores`); elementary functions have the same
+bits everywhere (`exp`, `sigmoid`, `softplus`, `log`). A sum is then bit-identical under any row order, block size,
+memory layout, storage type, thread count and machine, deleting row i changes it by row i's own clipped integers,
+and theorems about real numbers apply as they stand. `check_row_independence` holds plug-in losses to the same.
 
 A gradient of logistic regression, before noise::
 
     grid = FeatureGrid(entry_bound=1.0, dimension=124)
     clipped = ClippedSum(grid, clip=1.0)
     X, w = grid.place(features), grid.place_weights(weights)
-    total = clipped.total(X, sigmoid(grid.margins(X, w)) - labels)   # a LatticeSum: unreleased data
+    caps = clipped.caps(grid.squared_norms(X))                                # once
+    residuals = quick_sigmoid(grid.margins(X, w)) - labels
+    total = clipped.total_within(X, residuals, caps)                          # a LatticeSum: unreleased data
+
+and the logistic losses after 20 step sizes along -g, for labels of 1 and -1::
+
+    scores = BoundedScores(ceiling=5.0, loss=lambda p: quick_softplus(-p), interval=(-5.0, 10.0))
+    total = scores.total(signs * grid.margins(X, w), signs * grid.margins(X, g), steps)
 """
 
 from .audit import check_row_independence
 from .blas import blas_is_exact
-from .elementary import exp, log, sigmoid, softplus
+from .elementary import exp, log, quick_sigmoid, quick_softplus, sigmoid, softplus
 from .grids import CoarseGrid, FeatureGrid, ceil_log2
 from .losses import BoundedSum, SignedSum
+from .scores import BoundedScores, SignedScores
 from .second_moments import SecondMomentSum
 from .sums import ClippedSum, LatticeSum
 
 __all__ = [
+    "BoundedScores",
     "BoundedSum",
     "ClippedSum",
     "CoarseGrid",
     "FeatureGrid",
     "LatticeSum",
     "SecondMomentSum",
+    "SignedScores",
     "SignedSum",
     "blas_is_exact",
     "ceil_log2",
     "check_row_independence",
     "exp",
     "log",
+    "quick_sigmoid",
+    "quick_softplus",
     "sigmoid",
     "softplus",
 ]

@@ -12,6 +12,9 @@ Reduction follows Tang (1989): ``exp(x) = 2^(n/4096) exp(f)`` with ``n = rint(40
 subtraction of Cody and Waite (1980): ``n`` has at most 23 bits and the high part of ``log(2)/4096`` has 30,
 so ``n * high`` is exact. Measured relative errors: exp 2^-52.0, sigmoid 2^-51.8, softplus and log 2^-51.1.
 
+`quick_sigmoid` and `quick_softplus` obey the same rule and trade digits for time: where a value is rounded to
+a grid anyway, or compared under noise, digits beyond that buy nothing.
+
 References
 ----------
 W. J. Cody, W. Waite. Software Manual for the Elementary Functions. 1980.
@@ -21,8 +24,8 @@ ACM Transactions on Mathematical Software 15(2), 1989.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -30,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidParameter
 
-__all__ = ["exp", "log", "sigmoid", "softplus"]
+__all__ = ["exp", "log", "quick_sigmoid", "quick_softplus", "sigmoid", "softplus"]
 
 Float64Array = NDArray[np.float64]
 
@@ -60,7 +63,7 @@ def _table_of_powers() -> NDArray[np.int64]:
     precision = 192
     root = 2 << precision
     for _ in range(_TABLE_BITS):
-        root = isqrt(root << precision)
+        root = math.isqrt(root << precision)
     powers, power = [], 1 << precision
     for _ in range(_TABLE_SIZE):
         powers.append(power / (1 << precision))
@@ -146,28 +149,39 @@ def _odd_series(z: Float64Array, terms: int, square: Float64Array, series: Float
     np.multiply(series, _TWO, out=z)
 
 
-def _elementwise(
-    kernel: Callable[[Float64Array, _Workspace], None], x: ArrayLike, out: Float64Array | None
-) -> Float64Array:
-    """Apply an in-place kernel for contiguous 1-d chunks to an array of any shape and layout."""
+def _as_output(x: ArrayLike, out: Float64Array | None) -> Float64Array:
+    """Return ``out``, or a new float64 array in the memory order of ``x``, holding the values of ``x``."""
     given: NDArray[Any] = np.asarray(x)
     if given.dtype.kind not in "biuf":
         raise InvalidParameter(f"expected real numbers, got an array of dtype {given.dtype}")
     if out is None:
         order: Any = "F" if given.flags.f_contiguous and not given.flags.c_contiguous else "C"
-        out = np.array(given, dtype=np.float64, order=order)
-    elif out.shape != given.shape or out.dtype != np.float64:
+        return np.array(given, dtype=np.float64, order=order)
+    if out.shape != given.shape or out.dtype != np.float64:
         raise InvalidParameter(f"out must be a float64 array of shape {given.shape}, got {out.dtype} {out.shape}")
-    elif out is not given:
+    if out is not given:
         np.copyto(out, given)
-    if not (out.flags.c_contiguous or out.flags.f_contiguous):
-        out[...] = _elementwise(kernel, out, None)
-        return out
-    flat = out.reshape(-1, order="A")
+    return out
+
+
+def _flattened(array: Float64Array) -> tuple[Float64Array, bool]:
+    """Return a contiguous 1-d view, or copy (and True), of an array of any layout."""
+    contiguous = array.flags.c_contiguous or array.flags.f_contiguous
+    return array.reshape(-1, order="A" if contiguous else "C"), not contiguous
+
+
+def _elementwise(
+    kernel: Callable[[Float64Array, _Workspace], None], x: ArrayLike, out: Float64Array | None
+) -> Float64Array:
+    """Apply an in-place kernel for contiguous 1-d chunks to an array of any shape and layout."""
+    result = _as_output(x, out)
+    flat, copied = _flattened(result)
     work = _Workspace(min(_CHUNK, flat.size))
     for start in range(0, flat.size, _CHUNK):
         kernel(flat[start : start + _CHUNK], work)
-    return out
+    if copied:
+        result[...] = flat.reshape(result.shape)
+    return result
 
 
 def exp(x: ArrayLike, out: Float64Array | None = None) -> Float64Array:
@@ -198,6 +212,61 @@ def sigmoid(t: ArrayLike, out: Float64Array | None = None) -> Float64Array:
     return _elementwise(_sigmoid, t, out)
 
 
+_SQUARINGS = 8
+_QUICK_LIMIT = 300.0  # the cubic is positive up to 408, and no power overflows
+_QUICK_CHUNK = 16_384  # two work arrays only, so longer chunks still stay in cache
+# 1 - x + x^2/2 - x^3/6 at x = t / 2^8, in powers of t.
+_QUICK_LINEAR = _constant(-(2.0**-_SQUARINGS))
+_QUICK_QUADRATIC = _constant(2.0 ** (-2 * _SQUARINGS) / 2)
+_QUICK_CUBIC = _constant(-(2.0 ** (-3 * _SQUARINGS)) / 6)
+
+
+def quick_sigmoid(t: ArrayLike, out: Float64Array | None = None, *, bound: float = math.inf) -> Float64Array:
+    """Return ``1 / (1 + exp(-t))`` with an absolute error below 2^-26, in half the time of `sigmoid`.
+
+    Parameters
+    ----------
+    t : array_like
+        Real numbers of any shape, clipped to [-300, 300]. NaN stays NaN.
+    out : ndarray, optional
+        float64 array of the same shape that receives the result; it may be ``t`` itself.
+    bound : float, optional
+        A public bound on ``|t|``, such as `FeatureGrid.margin_bound`. Up to 300 it spares the clipping, which
+        then changes nothing; it never changes a value.
+
+    Notes
+    -----
+    ``exp(-t)`` is the 256th power, by eight squarings, of the cubic Taylor polynomial at ``x = t/256``. The
+    polynomial has relative error about ``x^4/24``, so the sigmoid is off by ``s (1-s) t^4 / (24 * 256^3) <=
+    4.6 / (24 * 2^24) < 2^-26.3``, plus rounding, 256 times a few ``2^-53``. The cubic is decreasing, and the result
+    is 1/2 at 0. In the lower tail only the absolute error is small. Coefficients of a clipped sum are rounded to
+    2^-16 to 2^-25, so a residual gains nothing from more digits.
+
+    **Privacy.** Each value is a function of its own argument, by correctly rounded operations alone.
+    """
+    result = _as_output(t, out)
+    flat, copied = _flattened(result)
+    work = np.empty(min(_QUICK_CHUNK, flat.size))
+    for start in range(0, flat.size, _QUICK_CHUNK):
+        chunk = flat[start : start + _QUICK_CHUNK]
+        series = work[: chunk.size]
+        if not bound <= _QUICK_LIMIT:
+            np.clip(chunk, -_QUICK_LIMIT, _QUICK_LIMIT, out=chunk)
+        np.multiply(chunk, _QUICK_CUBIC, out=series)
+        np.add(series, _QUICK_QUADRATIC, out=series)
+        np.multiply(series, chunk, out=series)
+        np.add(series, _QUICK_LINEAR, out=series)
+        np.multiply(series, chunk, out=chunk)
+        np.add(chunk, _ONE, out=chunk)
+        for _ in range(_SQUARINGS):
+            np.square(chunk, out=chunk)
+        np.add(chunk, _ONE, out=chunk)
+        np.divide(_ONE, chunk, out=chunk)
+    if copied:
+        result[...] = flat.reshape(result.shape)
+    return result
+
+
 _SOFTPLUS_TERMS = 18  # z <= 1/3, and (1/3)^36 / 37 < 2^-62
 
 
@@ -220,6 +289,41 @@ def softplus(t: ArrayLike, out: Float64Array | None = None) -> Float64Array:
     ``exp(-700)``, NaN stays NaN. ``out`` as in `exp`.
     """
     return _elementwise(_softplus, t, out)
+
+
+_TAIL_END = 9.25  # log(1 + exp(-9.25)) < 2^-13
+_TAIL_CELLS_PER_UNIT = 2.0**11
+_TAIL_CELLS = int(_TAIL_END * _TAIL_CELLS_PER_UNIT)
+
+
+def _table_of_tails() -> Float64Array:
+    """Return ``log(1 + exp(-a))`` at the middle of each cell of [0, 9.25], and 0 beyond."""
+    middles = (np.arange(_TAIL_CELLS, dtype=np.float64) + 0.5) / _TAIL_CELLS_PER_UNIT
+    return np.append(softplus(-middles), 0.0)
+
+
+_TAILS = _table_of_tails()
+
+
+def _quick_softplus(t: Float64Array, work: _Workspace) -> None:
+    tail, _, index, _ = work.cut(t.size)
+    np.abs(t, out=tail)
+    np.multiply(tail, _TAIL_CELLS_PER_UNIT, out=tail)
+    np.fmin(tail, float(_TAIL_CELLS), out=tail)
+    np.copyto(index, tail, casting="unsafe")  # truncation, of numbers in [0, 18944]
+    np.take(_TAILS, index, out=tail, mode="clip")
+    np.maximum(t, _ZERO, out=t)
+    np.add(t, tail, out=t)
+
+
+def quick_softplus(t: ArrayLike, out: Float64Array | None = None) -> Float64Array:
+    """Return ``log(1 + exp(t)) = max(t, 0) + log(1 + exp(-|t|))`` with an absolute error below 2^-13.
+
+    The second term comes from a table of cells of width 2^-11, on which it changes by at most 2^-12; beyond 9.25
+    it is below 2^-13 and counts as 0. ``t = inf`` gives inf, ``t = -inf`` gives 0, NaN stays NaN. ``out`` as in
+    `exp`.
+    """
+    return _elementwise(_quick_softplus, t, out)
 
 
 _LOG_TERMS = 12  # |z| <= 3 - 2 sqrt(2) < 0.172, and 0.172^24 / 25 < 2^-65

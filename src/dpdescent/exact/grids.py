@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +39,7 @@ _LARGEST_EXPONENT = 200  # of a public bound: no grid value, product or sum can 
 _LARGEST_DIMENSION = 2**30
 _LARGEST_WEIGHT_EXPONENT = 500
 _BLOCK_ROWS = 4096
+_REMEMBERED_BYTES = 2**14
 
 
 def ceil_log2(x: float) -> int:
@@ -98,7 +100,7 @@ class FeatureGrid:
         row_bound = implied if given == math.inf else min(implied, require_moderate("row_bound", given))
         object.__setattr__(self, "row_bound", row_bound)
 
-    @property
+    @cached_property
     def exponent(self) -> int:
         """The integer p such that grid values are multiples of ``2^-p``."""
         return self.bits - ceil_log2(self.row_bound)
@@ -249,15 +251,12 @@ class FeatureGrid:
         """
         self._require_rows(placed)
         self._require_weights(weights)
-        exponents = self._finest_exponents(weights)
-        scaled = np.ldexp(weights, exponents)
-        if not (scaled == np.rint(scaled)).all():
-            raise InvalidParameter("weights are not on their grid: pass them through place_weights first")
+        exponents = _checked_exponents(weights)
         if not blas.blas_is_exact():
-            products = blas.on_integers(placed, self.exponent) @ scaled.astype(np.int64)
+            products = blas.on_integers(placed, self.exponent) @ np.ldexp(weights, exponents).astype(np.int64)
             margins: Float64Array = np.ldexp(products.astype(np.float64), -(exponents + self.exponent))
         elif placed.dtype == np.float64:
-            margins = placed @ weights
+            margins = _few_columns(placed, weights) if weights.ndim == 2 else placed @ weights
         else:
             margins = np.empty((placed.shape[0], *weights.shape[1:]))
             for block in blas.row_blocks(placed.shape[0], _BLOCK_ROWS, _BLOCK_ROWS):
@@ -265,20 +264,16 @@ class FeatureGrid:
         margins += 0.0
         return margins
 
-    @staticmethod
-    def _finest_exponents(weights: Float64Array) -> Any:
-        """Return, per column, the largest ``v`` for which margins are exact, from a norm good to 1 percent.
+    def margin_bound(self, weights: Float64Array) -> float:
+        """Return a public bound on ``|x . w|`` for every placed row and every column of placed weights.
 
-        With ``1.03 |w| <= 2^e`` and ``|x| <= (1 + 2^-6) 2^e(R)``, ``v = 33 - e`` leaves the absolute products at
-        most ``2^(e(R) + e) = 2^(53-p-v)``. Weights from `place_weights` have ``v`` at most this.
+        ``|x| <= (1 + 2^-6) 2^e(R)`` for every placed row, and ``|w| <= 2^(33-v)`` on the finest grid ``2^-v`` that
+        the check of `margins` allows, so the bound is ``(1 + 2^-6) 2^(e(R) + 33 - v)``.
         """
-        if weights.ndim == 2:
-            return np.array([FeatureGrid._finest_exponents(column) for column in weights.T], dtype=np.int64)
-        with np.errstate(over="ignore"):  # an infinite norm is refused below
-            squared = float(np.dot(weights, weights))
-        if 2.0**-900 < squared < 2.0**900:
-            return 33 - ceil_log2(1.03 * math.sqrt(squared))
-        return 32 - _norm_exponent(weights)
+        self._require_weights(weights)
+        exponents = _checked_exponents(weights)
+        finest = exponents if isinstance(exponents, int) else min(exponents.tolist(), default=0)
+        return math.ldexp(1 + 2.0**-6, self.bits - self.exponent + 33 - finest)
 
     def _require_rows(self, rows: Any) -> None:
         if rows.dtype.kind not in "biuf":
@@ -293,6 +288,55 @@ class FeatureGrid:
             raise InvalidParameter(
                 f"weights must have shape ({self.dimension},) or ({self.dimension}, K), got {weights.shape}"
             )
+
+
+def _few_columns(rows: Any, weights: Float64Array) -> Float64Array:
+    """Return ``rows @ weights``; up to 3 columns one by one, since matrix products are slow when so narrow."""
+    if weights.shape[1] > 3 or not isinstance(rows, np.ndarray):
+        product: Float64Array = rows @ weights
+        return product
+    margins = np.empty((rows.shape[0], weights.shape[1]), order="F")
+    for column in range(weights.shape[1]):
+        np.matmul(rows, weights[:, column], out=margins[:, column])
+    return margins
+
+
+def _checked_exponents(weights: Float64Array) -> Any:
+    """Return `_finest_exponents`, or raise `InvalidParameter` for weights that are not on that grid.
+
+    A solver asks again and again for the same few weights, so answers are remembered by their bytes (public).
+    """
+    if weights.nbytes <= _REMEMBERED_BYTES:
+        return _remembered_exponents(weights.tobytes(), weights.shape)
+    return _check_exponents(weights)
+
+
+@lru_cache(maxsize=16)
+def _remembered_exponents(weights: bytes, shape: tuple[int, ...]) -> Any:
+    return _check_exponents(np.frombuffer(weights).reshape(shape))
+
+
+def _check_exponents(weights: Float64Array) -> Any:
+    exponents = _finest_exponents(weights)
+    scaled = np.ldexp(weights, exponents)
+    if not (scaled == np.rint(scaled)).all():
+        raise InvalidParameter("weights are not on their grid: pass them through place_weights first")
+    return exponents
+
+
+def _finest_exponents(weights: Float64Array) -> Any:
+    """Return, per column, the largest ``v`` for which margins are exact, from a norm good to 1 percent.
+
+    With ``1.03 |w| <= 2^e`` and ``|x| <= (1 + 2^-6) 2^e(R)``, ``v = 33 - e`` leaves the absolute products at
+    most ``2^(e(R) + e) = 2^(53-p-v)``. Weights from `place_weights` have ``v`` at most this.
+    """
+    if weights.ndim == 2:
+        return np.array([_finest_exponents(column) for column in weights.T], dtype=np.int64)
+    with np.errstate(over="ignore"):  # an infinite norm is refused below
+        squared = float(np.dot(weights, weights))
+    if 2.0**-900 < squared < 2.0**900:
+        return 33 - ceil_log2(1.03 * math.sqrt(squared))
+    return 32 - _norm_exponent(weights)
 
 
 def _norm_exponent(column: Float64Array) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ Int64Array = NDArray[np.int64]
 
 TOTAL_BITS = 36
 LARGEST_BLOCK = 2**17  # rows * 2^36 <= 2^53
-BLOCK_ROWS = 2**14  # temporaries of this length stay in cache, and calls are few
+BLOCK_ROWS = 2**16  # few calls, and short temporaries
+_CHUNK = 2**14  # elements per pass of elementwise work: it stays in cache
 _LARGEST_CLASS_COUNT = 2**10
 
 
@@ -109,17 +111,17 @@ class ClippedSum:
             raise InvalidParameter(f"total_bits must be at most {TOTAL_BITS}, got {total_bits}")
         object.__setattr__(self, "total_bits", total_bits)
 
-    @property
+    @cached_property
     def coefficient_exponent(self) -> int:
         """The integer q such that coefficients are multiples of ``2^-q``."""
         return self.total_bits - ceil_log2(self.clip) - self.grid.exponent
 
-    @property
+    @cached_property
     def unit(self) -> float:
         """The unit ``2^-(p+q)`` of the sum."""
         return math.ldexp(1.0, -(self.grid.exponent + self.coefficient_exponent))
 
-    @property
+    @cached_property
     def sensitivity(self) -> Sensitivity:
         """The sensitivity of the sum, in real units."""
         return Sensitivity.of_clipped_sum(self.clip)
@@ -192,13 +194,31 @@ class ClippedSum:
                 f"a block has at most {LARGEST_BLOCK} rows and as many coefficients, "
                 f"got {rows} and {coefficients.shape[0]}: use total"
             )
-        exponent = self.grid.exponent
         if not blas.blas_is_exact():
-            integers: Int64Array = blas.on_integers(placed, exponent).T @ coefficients.astype(np.int64)
+            integers: Int64Array = blas.on_integers(placed, self.grid.exponent).T @ coefficients.astype(np.int64)
             return integers
+        return self._as_integers(blas.as_float64(placed).T @ coefficients)
+
+    def _as_integers(self, products: Float64Array) -> Int64Array:
+        return (products * 2.0**self.grid.exponent).astype(np.int64)
+
+    def _scalar_block(
+        self, placed: Any, residuals: Float64Array, caps: Float64Array, out: Float64Array
+    ) -> Int64Array:
+        """Return `block` of `coefficients_within`, without a pass over the rows to look for NaN.
+
+        A NaN coefficient makes every sum NaN (zero times NaN is NaN), so with dense rows it is enough to look at
+        the first one, and to set NaN to 0 if it is there. In CSR it reaches the row's stored entries only.
+        """
+        if not blas.blas_is_exact():
+            return self.block(placed, clip_integers(residuals, caps, self.coefficient_exponent, out))
+        coefficients = clip_integers(residuals, caps, self.coefficient_exponent, out, keep_missing=True)
         products: Float64Array = blas.as_float64(placed).T @ coefficients
-        products *= 2.0**exponent
-        return products.astype(np.int64)
+        seen = products.item(0) if isinstance(placed, np.ndarray) else products.sum()
+        if seen != seen:
+            np.copyto(coefficients, 0.0, where=np.isnan(coefficients))
+            return self.block(placed, coefficients)
+        return self._as_integers(products)
 
     def total(
         self,
@@ -209,15 +229,47 @@ class ClippedSum:
         block_rows: int = BLOCK_ROWS,
     ) -> LatticeSum:
         """Return the sum over all rows; any ``block_rows`` up to 2^17 gives the same bits."""
-        values = require_real("residuals", residuals)
         norms = self.grid.squared_norms(placed) if squared_norms is None else np.asarray(squared_norms)
-        if not values.shape[:1] == norms.shape == placed.shape[:1]:
+        return self.total_within(placed, residuals, self.caps(norms), block_rows=block_rows)
+
+    def total_within(
+        self,
+        placed: Any,
+        residuals: ArrayLike,
+        caps: Float64Array,
+        *,
+        out: Float64Array | None = None,
+        block_rows: int = LARGEST_BLOCK,
+    ) -> LatticeSum:
+        """Return `total` for `caps` computed once: what an iteration of a solver calls.
+
+        Parameters
+        ----------
+        placed : ndarray or CSR, shape (n, d)
+            Rows from `FeatureGrid.place`.
+        residuals : array_like, shape (n,) or (n, K)
+            One or K residuals per row.
+        caps : ndarray, shape (n,)
+            From `caps`.
+        out : ndarray, shape (n,), optional
+            Receives scalar coefficients; may be ``residuals`` itself, which saves memory traffic.
+        block_rows : int, optional
+            Any number up to 2^17 gives the same bits.
+        """
+        values = require_real("residuals", residuals)
+        if not values.shape[:1] == caps.shape == placed.shape[:1]:
             raise InvalidParameter(
-                f"rows, residuals and squared norms differ in number: {placed.shape}, {values.shape}, {norms.shape}"
+                f"rows, residuals and squared norms or caps differ in number: "
+                f"{placed.shape}, {values.shape}, {caps.shape}"
             )
         total = np.zeros((self.grid.dimension, *values.shape[1:]), dtype=np.int64)
         for rows in blas.row_blocks(placed.shape[0], block_rows, LARGEST_BLOCK):
-            total += self.block(placed[rows], self.coefficients(values[rows], norms[rows]))
+            block = placed if placed.shape[0] <= block_rows else placed[rows]
+            if values.ndim == 1:
+                target = np.empty(block.shape[0]) if out is None else out[rows]
+                total += self._scalar_block(block, values[rows], caps[rows], target)
+            else:
+                total += self.block(block, self.coefficients_within(values[rows], caps[rows]))
         return self.label(total)
 
     def label(self, values: Int64Array) -> LatticeSum:
@@ -244,17 +296,28 @@ def capped_quotient(clip: float, divisors: Float64Array, exponent: int) -> Float
 
 
 def clip_integers(
-    values: Float64Array, caps: Float64Array, exponent: int, out: Float64Array | None = None
+    values: Float64Array,
+    caps: Float64Array,
+    exponent: int,
+    out: Float64Array | None = None,
+    *,
+    keep_missing: bool = False,
 ) -> Float64Array:
-    """Return ``clip(rint(2^exponent values), -caps, caps)``, 0 for NaN."""
+    """Return ``clip(rint(2^exponent values), -caps, caps)``; NaN becomes 0, or stays NaN on request."""
+    clipped = np.empty(values.shape) if out is None else out
+    scale = np.array(-(2.0**exponent))
     with np.errstate(over="ignore"):  # an infinite product is clipped like any other
-        clipped = np.multiply(values, 2.0**exponent, out=out)
-    np.rint(clipped, out=clipped)
-    np.minimum(clipped, caps, out=clipped)
-    np.maximum(clipped, -caps, out=clipped)
-    missing = np.isnan(clipped)
-    if missing.any():
-        clipped[missing] = 0.0
+        for start in range(0, values.size, _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            chunk, cap = clipped[rows], caps[rows]
+            # Both ends are cut by a minimum, before and after a change of sign: no array of -caps is needed.
+            np.multiply(values[rows], scale, out=chunk)
+            np.rint(chunk, out=chunk)
+            np.minimum(chunk, cap, out=chunk)
+            np.negative(chunk, out=chunk)
+            np.minimum(chunk, cap, out=chunk)
+    if not keep_missing:
+        np.copyto(clipped, 0.0, where=np.isnan(clipped))
     return clipped
 
 

@@ -191,14 +191,14 @@ class _Laplace(_Family):
 
     def exponent(
         self,
-        cells: NDArray[np.int64],  # noqa: ARG002
+        cells: NDArray[np.int64],
         offsets: NDArray[np.int64],
         scale: int,
     ) -> NDArray[np.float64]:
         exponents: NDArray[np.float64] = np.true_divide(offsets, scale, dtype=np.float64)
         return exponents
 
-    def exact_exponent(self, cell: int, offset: int, scale: int) -> tuple[int, int]:  # noqa: ARG002
+    def exact_exponent(self, cell: int, offset: int, scale: int) -> tuple[int, int]:
         return offset, scale
 
 

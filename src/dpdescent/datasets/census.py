@@ -1,0 +1,202 @@
+"""Census data sets: Adult in two codings, ACS income, and IPUMS Brazil."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..encoding import scale_columns
+from ..errors import DatasetFormatError, require_finite
+from .formats import read_delimited, read_libsvm, read_packed
+from .public import ACS_SCHEMA, ADULT_SCHEMA, IPUMS_BR_BOUNDS
+from .record import Dataset
+from .store import LocalFiles, Origin, Remote
+
+__all__ = [
+    "ACS_ORIGIN",
+    "ADULT_ORIGIN",
+    "ADULT_RAW_ORIGIN",
+    "IPUMS_BR_ORIGIN",
+    "load_acs_income",
+    "load_adult",
+    "load_adult_raw",
+    "load_ipums_br",
+    "parts",
+]
+
+_LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
+_UCI_ADULT = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
+_ADULT = "Becker and Kohavi, Adult (census income 1994), UCI Machine Learning Repository 1996, doi:10.24432/C5XW20"
+_A9A_COLUMNS = 123
+
+ADULT_ORIGIN = Origin(
+    citation=f"{_ADULT}; a9a coding of LIBSVM (Platt 1999; Chang and Lin).",
+    packed=("a9a.npz",),
+    remotes=(
+        Remote(
+            "a9a",
+            (_LIBSVM + "a9a",),
+            sha256="f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
+        ),
+        Remote(
+            "a9a.t",
+            (_LIBSVM + "a9a.t",),
+            sha256="1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
+        ),
+    ),
+)
+ADULT_RAW_ORIGIN = Origin(
+    citation=f"{_ADULT}.",
+    packed=("adult.csv.gz",),
+    remotes=(
+        Remote(
+            "adult.data",
+            (_UCI_ADULT + "adult.data",),
+            sha256="5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+        ),
+        Remote(
+            "adult.test",
+            (_UCI_ADULT + "adult.test",),
+            sha256="a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+        ),
+    ),
+)
+ACS_ORIGIN = Origin(
+    citation=(
+        "NIST Diverse Communities Data Excerpts (American Community Survey 2018 and 2019, 31 areas), "
+        "doi:10.18434/mds2-2895."
+    ),
+    packed=("acs_nist_excerpts.csv.gz",),
+    no_download=(
+        "the file joins the six CSV files of the NIST Diverse Communities Data Excerpts "
+        "(doi:10.18434/mds2-2895) with the columns region and year added"
+    ),
+)
+IPUMS_BR_ORIGIN = Origin(
+    citation=(
+        "IPUMS-International, Brazil; extract of Lee and Kifer, Concentrated Differentially Private "
+        "Gradient Descent with Adaptive per-Iteration Privacy Budget, KDD 2018."
+    ),
+    packed=("ipums_br.npz",),
+    no_download=(
+        "the terms of IPUMS-International do not allow its microdata to be passed on; the 38,000 x 52 "
+        "extract is the one used by Lee and Kifer (2018), as arrays X and y"
+    ),
+)
+
+
+def parts(train: int, test: int) -> NDArray[np.str_]:
+    """Return "train" and "test" marks for stacked parts."""
+    return np.repeat(np.array(["train", "test"]), [train, test])
+
+
+def load_adult(files: LocalFiles) -> Dataset:
+    """Load the 123-column 0/1 coding of Adult (LIBSVM a9a), training rows before test rows."""
+    if files.packed:
+        X_train, y_train, X_test, y_test = read_packed(files.paths[0], "X_train", "y_train", "X_test", "y_test")
+        y_train, y_test = y_train > 0, y_test > 0
+    else:
+        (X_train, y_train), (X_test, y_test) = (read_libsvm(path, _A9A_COLUMNS) for path in files.paths)
+    return Dataset(
+        name="adult",
+        X=np.concatenate([X_train, X_test]).astype(np.float64, copy=False),
+        y=np.concatenate([y_train, y_test]).astype(np.int64, copy=False),
+        feature_names=tuple(f"a9a_{position}" for position in range(1, _A9A_COLUMNS + 1)),
+        bounds=(0.0, 1.0),
+        classes=(0, 1),
+        source=ADULT_ORIGIN.citation,
+        notes="0/1 columns: categories, and numeric columns cut into quintiles. y is 1 for income above 50,000.",
+        split=parts(len(X_train), len(X_test)),
+    )
+
+
+def load_adult_raw(files: LocalFiles) -> Dataset:
+    """Load Adult as a table with a public schema, and its encoding (5 numeric and 102 level columns)."""
+    names = [*(column.name for column in ADULT_SCHEMA.columns), ADULT_SCHEMA.label.column]
+    if files.packed:
+        table = read_delimited(files.paths[0])
+        if list(table.columns) != [*names, "split"]:
+            raise DatasetFormatError(f"{files.paths[0].name!r} must have the columns {', '.join(names)} and split")
+        split = table.pop("split").to_numpy(dtype=np.str_)
+    else:
+        # adult.test opens with a line "|1x3 Cross validator" and ends its labels in a full stop.
+        frames = [read_delimited(path, names=names, skipinitialspace=True, comment="|") for path in files.paths]
+        split = parts(*map(len, frames))
+        table = pd.concat(frames, ignore_index=True)
+        table["income"] = table["income"].str.rstrip(".")
+    encoder = ADULT_SCHEMA.encoder()
+    return Dataset(
+        name="adult-raw",
+        X=encoder.fit_transform(table),
+        y=(ADULT_SCHEMA.labels(table) == ">50K").astype(np.int64),
+        feature_names=tuple(encoder.get_feature_names_out()),
+        bounds=(0.0, 1.0),
+        classes=(0, 1),
+        source=ADULT_RAW_ORIGIN.citation,
+        notes=(
+            "Unknown cells are the level '?'. The survey weight fnlwgt is in the table and not in X. "
+            "y is 1 for income '>50K'."
+        ),
+        table=table,
+        split=split,
+        schema=ADULT_SCHEMA,
+    )
+
+
+def load_acs_income(files: LocalFiles, *, threshold: float = 30_000) -> Dataset:
+    """Load the income task on the NIST excerpts of the American Community Survey.
+
+    Parameters
+    ----------
+    files : LocalFiles
+        The joined CSV file.
+    threshold : float
+        Yearly income in dollars above which the label is 1.
+    """
+    require_finite("threshold", threshold)
+    used = [*ACS_SCHEMA.features, "PINCP"]
+    text = read_delimited(files.paths[0], dtype=dict.fromkeys(used, str), usecols=used)
+    text = text[text["PINCP"] != "N"].reset_index(drop=True)
+    try:
+        income = text["PINCP"].astype(np.float64)
+        table = text[list(ACS_SCHEMA.features)].astype({"AGEP": np.float64, "DENSITY": np.float64})
+    except ValueError:
+        raise DatasetFormatError(f"{files.paths[0].name!r}: PINCP, AGEP or DENSITY is not a number") from None
+    table["high_income"] = (income > threshold).astype(np.int64)
+    encoder = ACS_SCHEMA.encoder()
+    return Dataset(
+        name="acs-income",
+        X=encoder.fit_transform(table),
+        y=table["high_income"].to_numpy(),
+        feature_names=tuple(encoder.get_feature_names_out()),
+        bounds=(0.0, 1.0),
+        classes=(0, 1),
+        source=ACS_ORIGIN.citation,
+        notes=(
+            "This is ACS-NIST, not IPUMS-US: other years, areas, columns and label; name it so in any "
+            "result. "
+            f"Persons of age 15 or more; y is 1 for an income above {threshold:,.0f} dollars. Columns made "
+            f"from "
+            "income and survey weights are left out. Levels and ranges are those of the published data "
+            "dictionary."
+        ),
+        table=table,
+        schema=ACS_SCHEMA,
+    )
+
+
+def load_ipums_br(files: LocalFiles) -> Dataset:
+    """Load the Brazilian census extract of Lee and Kifer (2018)."""
+    X, y = read_packed(files.paths[0], "X", "y")
+    low, high = np.array(list(IPUMS_BR_BOUNDS.values()), dtype=np.float64).T
+    return Dataset(
+        name="ipums-br",
+        X=scale_columns(X, low, high),
+        y=y.astype(np.int64),
+        feature_names=tuple(IPUMS_BR_BOUNDS),
+        bounds=(0.0, 1.0),
+        classes=(0, 1),
+        source=IPUMS_BR_ORIGIN.citation,
+        notes="Columns are unnamed in the source; each is scaled by the code range of the published file.",
+    )

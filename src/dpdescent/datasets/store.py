@@ -1,0 +1,246 @@
+"""Find a data set's files on this machine, or download them once."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ChecksumMismatch, DatasetFormatError, DatasetNotAvailable
+from .formats import unpack
+
+__all__ = ["LocalFiles", "Origin", "Remote", "cache_folder", "fetch", "find_local", "obtain", "open_url"]
+
+ProgressHook = Callable[[str, int, int | None], None]
+"""Called with the file name, the bytes received so far and the bytes expected (None if unknown)."""
+
+_BLOCK_BYTES = 1 << 16
+_TIMEOUT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Remote:
+    """One file of a public source.
+
+    Parameters
+    ----------
+    filename : str
+        Name under which it is kept.
+    urls : tuple of str
+        https addresses of the same file, tried in order.
+    sha256 : str, optional
+        Checksum of the file as downloaded.
+    content_sha256 : str, optional
+        Checksum of what is inside, which does not depend on how a mirror compressed it.
+    members : tuple of str
+        The parts to take from nested zip archives, outermost first.
+    """
+
+    filename: str
+    urls: tuple[str, ...]
+    sha256: str | None = None
+    content_sha256: str | None = None
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a data set comes from, and the forms in which it can be on this machine.
+
+    Parameters
+    ----------
+    citation : str
+        Whom to cite.
+    packed : tuple of str
+        Files of the packed form, looked for in the data folder itself.
+    remotes : tuple of Remote
+        Files of the public form, looked for in a subfolder named after the data set.
+    no_download : str
+        Why there is no public form, if there is none.
+    """
+
+    citation: str
+    packed: tuple[str, ...]
+    remotes: tuple[Remote, ...] = ()
+    no_download: str = ""
+
+
+@dataclass(frozen=True)
+class LocalFiles:
+    """Files that were found: the packed form, or the public form in the order of its remotes."""
+
+    packed: bool
+    paths: tuple[Path, ...]
+
+
+def cache_folder() -> Path:
+    """Return ``$XDG_CACHE_HOME/dpdescent``, by default ``~/.cache/dpdescent``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "dpdescent"
+
+
+def find_local(name: str, origin: Origin) -> LocalFiles | None:
+    """Look for a data set in ``$DPDESCENT_DATA`` first, then in the cache."""
+    chosen = os.environ.get("DPDESCENT_DATA")
+    for folder in [*([Path(chosen).expanduser()] if chosen else []), cache_folder()]:
+        packed = tuple(folder / filename for filename in origin.packed)
+        if all(path.is_file() for path in packed):
+            return LocalFiles(True, packed)
+        public = tuple(folder / name / remote.filename for remote in origin.remotes)
+        if public and all(path.is_file() for path in public):
+            return LocalFiles(False, public)
+    return None
+
+
+def obtain(name: str, origin: Origin, *, download: bool = True, progress: ProgressHook | None = None) -> LocalFiles:
+    """Return the files of a data set, downloading them into the cache if they are not here.
+
+    Raises
+    ------
+    DatasetNotAvailable
+        There is no copy, and none can be had; the message names both ways to get one.
+    ChecksumMismatch
+        The public source sent something other than the published file.
+    """
+    found = find_local(name, origin)
+    if found is not None:
+        return found
+    if not origin.remotes or not download:
+        raise DatasetNotAvailable(_how_to_get(name, origin, ""))
+    folder = cache_folder() / name
+    try:
+        paths = [folder / remote.filename for remote in origin.remotes]
+        for remote, path in zip(origin.remotes, paths, strict=True):
+            if not path.is_file():
+                fetch(remote, folder, progress=progress)
+    except (OSError, http.client.HTTPException) as error:
+        raise DatasetNotAvailable(_how_to_get(name, origin, str(error) or type(error).__name__)) from error
+    return LocalFiles(False, tuple(paths))
+
+
+def open_url(url: str, timeout: float) -> AbstractContextManager[Any]:
+    """Open an https address for reading."""
+    request = urllib.request.Request(url, headers={"User-Agent": "dpdescent"})
+    response: AbstractContextManager[Any] = urllib.request.urlopen(request, timeout=timeout)
+    return response
+
+
+def fetch(
+    remote: Remote,
+    folder: Path,
+    *,
+    opener: Callable[[str, float], AbstractContextManager[Any]] | None = None,
+    progress: ProgressHook | None = None,
+    timeout: float = _TIMEOUT_SECONDS,
+) -> Path:
+    """Download one file, check it, and only then give it its name.
+
+    Parameters
+    ----------
+    remote : Remote
+        The file; its addresses are tried in order.
+    folder : Path
+        Where to put it; made if need be.
+    opener : callable, optional
+        Stands in for `open_url`.
+    progress : callable, optional
+        Called after each block.
+    timeout : float
+        Seconds without an answer after which an address is given up.
+
+    Raises
+    ------
+    ChecksumMismatch
+        No address gave the published file.
+    OSError
+        No address could be read to the end.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    failure: Exception = OSError(f"{remote.filename} has no address")
+    for url in remote.urls:
+        descriptor, partial = tempfile.mkstemp(prefix=f".{remote.filename}.", suffix=".part", dir=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as sink:
+                _copy(url, sink, remote.filename, opener or open_url, progress, timeout)
+            _verify(remote, Path(partial))
+            target = folder / remote.filename
+            os.replace(partial, target)
+            return target
+        except (OSError, http.client.HTTPException, ChecksumMismatch) as error:
+            failure = error
+        finally:
+            Path(partial).unlink(missing_ok=True)
+    raise failure
+
+
+def _copy(
+    url: str,
+    sink: Any,
+    filename: str,
+    opener: Callable[[str, float], AbstractContextManager[Any]],
+    progress: ProgressHook | None,
+    timeout: float,
+) -> None:
+    if not url.startswith("https://"):
+        raise OSError(f"{url} is not an https address")
+    with opener(url, timeout) as response:
+        if not response.geturl().startswith("https://"):
+            raise OSError(f"{url} redirects to an address without https")
+        length = response.headers.get("Content-Length")
+        expected = int(length) if length is not None else None
+        received = 0
+        while block := response.read(_BLOCK_BYTES):
+            sink.write(block)
+            received += len(block)
+            if progress is not None:
+                progress(filename, received, expected)
+    if expected is not None and received != expected:
+        raise OSError(f"{url} broke off after {received} of {expected} bytes")
+
+
+def _verify(remote: Remote, path: Path) -> None:
+    content = path.read_bytes()
+    if remote.sha256 is not None and hashlib.sha256(content).hexdigest() != remote.sha256:
+        raise ChecksumMismatch(_mismatch(remote))
+    if remote.content_sha256 is not None:
+        try:
+            inside = unpack(content, remote.members)
+        except DatasetFormatError as error:
+            raise ChecksumMismatch(f"{_mismatch(remote)} ({error})") from None
+        if hashlib.sha256(inside).hexdigest() != remote.content_sha256:
+            raise ChecksumMismatch(_mismatch(remote))
+
+
+def _mismatch(remote: Remote) -> str:
+    return (
+        f"{remote.filename} as sent by {remote.urls[-1]} is not the published file (sha256 differs) and was "
+        f"thrown away: try again later, or set DPDESCENT_DATA to a folder with a good copy"
+    )
+
+
+def _how_to_get(name: str, origin: Origin, failure: str) -> str:
+    chosen = os.environ.get("DPDESCENT_DATA")
+    wanted = " and ".join(origin.packed)
+    if origin.remotes:
+        wanted += " (or " + ", ".join(f"{name}/{remote.filename}" for remote in origin.remotes) + ")"
+    place = f"; it is set to {chosen!r}, which does not have it" if chosen else ""
+    first = f"set DPDESCENT_DATA to a folder that has {wanted}{place}"
+    if not origin.remotes:
+        return (
+            f"data set {name!r} is not on this machine: {first}. There is no stable public download: "
+            f"{origin.no_download}"
+        )
+    addresses = ", ".join(remote.urls[0] for remote in origin.remotes)
+    why = f" (the attempt just now failed: {failure})" if failure else ""
+    return (
+        f"data set {name!r} is not on this machine: either {first}; or connect to the network and run again, "
+        f"it is then downloaded once from {addresses} into {str(cache_folder())!r}{why}"
+    )

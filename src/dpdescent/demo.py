@@ -1,0 +1,139 @@
+"""The demonstration: one private model, what it cost, and how accuracy grows with epsilon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+
+from .datasets import Dataset
+from .estimators import DPLogisticRegression
+
+__all__ = ["run_demo"]
+
+LADDER = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+BLUE, GREY, DARK = "#1f5fa8", "#8a8f98", "#22262b"
+
+
+def run_demo(
+    data: Dataset, epsilon: float, delta: float, seed: int | None, picture: Path, out: Console
+) -> dict[str, Any]:
+    """Train, print and draw; return the numbers as plain data."""
+    split = train_test_split(data.X, data.y, test_size=0.2, random_state=0)
+    X_train, X_test, y_train, y_test = split
+    plain = LogisticRegression(C=np.inf, max_iter=500).fit(X_train, y_train).score(X_test, y_test)
+    majority = float(max(np.mean(y_test == label) for label in data.classes))
+    out.print(f"[bold]{data.name}[/]: {X_train.shape[0]:,} rows to train on, {X_train.shape[1]} columns")
+    ladder = sorted({*LADDER, epsilon})
+    models = {}
+    for value in track(ladder, description="training", console=out, transient=True):
+        model = DPLogisticRegression(
+            value, delta, bounds=data.bounds, classes=data.classes, random_state=None if seed is None else seed
+        )
+        models[value] = model.fit(X_train, y_train)
+    accuracy = {value: float(model.score(X_test, y_test)) for value, model in models.items()}
+
+    table = Table(box=None, header_style="bold", title_justify="left")
+    table.add_column("epsilon", justify="right")
+    table.add_column("test accuracy", justify="right")
+    for value, score in accuracy.items():
+        style = "bold" if value == epsilon else ""
+        table.add_row(f"{value:g}", f"{score:.4f}", style=style)
+    table.add_row("no privacy", f"{plain:.4f}", style="dim")
+    table.add_row("majority class", f"{majority:.4f}", style="dim")
+    out.print(table)
+
+    privacy = models[epsilon].privacy_
+    out.print(
+        f"\nThe model at epsilon {epsilon:g} is ({epsilon:g}, {delta:g})-differentially private "
+        f"for {privacy['unit']} (relation {privacy['relation']})."
+    )
+    out.print(f"It spent {privacy['spent'] / privacy['budget']:.1%} of its budget:")
+    for label, share in privacy["spent_on"].items():
+        out.print(f"  {share:6.1%}  {label}")
+    touches = ", ".join(f"{count} x {kind}" for kind, count in privacy["mechanisms"].items())
+    out.print(f"The data was touched {sum(privacy['mechanisms'].values())} times: {touches}.")
+    if _draw(picture, data.name, accuracy, plain, majority, privacy["spent_on"], epsilon, delta):
+        out.print(f"picture: {picture}")
+    else:
+        out.print("no picture: pip install 'dpdescent[plots]' to draw one")
+    return {
+        "dataset": data.name,
+        "epsilon": epsilon,
+        "delta": delta,
+        "accuracy": {f"{value:g}": score for value, score in accuracy.items()},
+        "nonprivate": float(plain),
+        "majority": majority,
+        "privacy": privacy,
+    }
+
+
+def _draw(
+    path: Path,
+    name: str,
+    accuracy: dict[float, float],
+    plain: float,
+    majority: float,
+    spent_on: dict[str, float],
+    epsilon: float,
+    delta: float,
+) -> bool:
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        return False
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), width_ratios=(3, 2), layout="constrained")
+    values = list(accuracy)
+    left.plot(values, list(accuracy.values()), "o-", color=BLUE, lw=2, ms=6)
+    for height, text in ((plain, "no privacy"), (majority, "majority class")):
+        left.axhline(height, color=GREY, lw=1, ls="--")
+        left.annotate(
+            text,
+            (1, height),
+            xycoords=("axes fraction", "data"),
+            xytext=(-4, 4),
+            ha="right",
+            textcoords="offset points",
+            color=GREY,
+            fontsize=9,
+        )
+    left.annotate(
+        "DP-AGD",
+        (values[-1], accuracy[values[-1]]),
+        xytext=(-4, -16),
+        ha="right",
+        textcoords="offset points",
+        color=BLUE,
+        fontsize=10,
+        weight="bold",
+    )
+    left.set_xscale("log")
+    left.set_xticks(values, [f"{value:g}" for value in values])
+    left.minorticks_off()
+    left.set_xlabel("epsilon")
+    left.set_ylabel("test accuracy")
+    left.set_title(f"Private logistic regression on {name}, delta = {delta:g}", loc="left", fontsize=11, color=DARK)
+    labels = list(spent_on)
+    shares = [100 * spent_on[label] for label in labels]
+    right.barh(labels, shares, color=BLUE, height=0.5)
+    for label, share in zip(labels, shares, strict=True):
+        right.annotate(f"{share:.1f}%", (share, label), xytext=(4, 0), textcoords="offset points", va="center")
+    right.set_xlim(0, max(shares) * 1.2)
+    right.invert_yaxis()
+    right.set_xlabel("share of the budget (%)")
+    right.set_title(f"Where the budget went, epsilon = {epsilon:g}", loc="left", fontsize=11, color=DARK)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return True

@@ -1,0 +1,113 @@
+"""Saved models: one JSON file with the coefficients, the public schema and the privacy statement. No pickles."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from .errors import ModelFormatError
+from .schema import Schema
+
+__all__ = ["SavedModel"]
+
+FORMAT = "dpdescent-model"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A linear model as plain data.
+
+    Parameters
+    ----------
+    estimator : str
+        The class that was fitted.
+    coefficients : list of lists
+        One list a score: K, or one for two classes and for regression.
+    intercepts : list
+    classes : list, optional
+        The classes; None for regression.
+    features : list of str
+    privacy : dict
+        The privacy statement of the fit.
+    schema : dict, optional
+        The public schema from which tables are encoded.
+    """
+
+    estimator: str
+    coefficients: list[list[float]]
+    intercepts: list[float]
+    classes: list[Any] | None
+    features: list[str]
+    privacy: dict[str, Any]
+    schema: dict[str, Any] | None = None
+
+    @classmethod
+    def from_estimator(cls, model: Any, features: list[str], schema: Schema | None = None) -> SavedModel:
+        """Return the plain data of a fitted estimator."""
+        classes = getattr(model, "classes_", None)
+        return cls(
+            type(model).__name__,
+            np.atleast_2d(model.coef_).tolist(),
+            np.atleast_1d(model.intercept_).tolist(),
+            None if classes is None else classes.tolist(),
+            [str(name) for name in features],
+            model.privacy_,
+            None if schema is None else schema.to_dict(),
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the model to a file, whole or not at all."""
+        data = {"format": FORMAT, "version": VERSION} | asdict(self)
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(json.dumps(data, indent=1) + "\n")
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> SavedModel:
+        """Read a model from a file."""
+        try:
+            data = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise ModelFormatError(f"there is no model at {path}: `dpdescent fit` writes one") from None
+        except ValueError:
+            raise ModelFormatError(f"{path} is not a dpdescent model") from None
+        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
+            raise ModelFormatError(f"{path} is not a dpdescent model")
+        version = data.pop("version", None)
+        if version != VERSION:
+            raise ModelFormatError(f"{path} is a model of version {version!r}, this one reads {VERSION}: fit anew")
+        try:
+            return cls(**data)
+        except TypeError as problem:
+            raise ModelFormatError(f"{path} is damaged: {problem}") from None
+
+    def scores(self, X: Any) -> NDArray[np.float64]:
+        """Return the linear scores, shape (n, number of scores)."""
+        if X.shape[1] != len(self.features):
+            raise ModelFormatError(f"the model has {len(self.features)} features, the table {X.shape[1]}")
+        return np.asarray(X @ np.array(self.coefficients).T + np.array(self.intercepts))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the predicted class or value of every row."""
+        scores = self.scores(X)
+        if self.classes is None:
+            return scores[:, 0]
+        index = (scores[:, 0] > 0).astype(int) if len(self.classes) == 2 else scores.argmax(axis=1)
+        predicted: NDArray[Any] = np.array(self.classes)[index]
+        return predicted
+
+    def probabilities(self, X: Any) -> NDArray[np.float64] | None:
+        """Return the class probabilities of a logistic model; None for the others."""
+        if self.estimator != "DPLogisticRegression":
+            return None
+        scores = self.scores(X)
+        if scores.shape[1] == 1:
+            scores = np.column_stack([np.zeros(len(scores)), scores[:, 0]])
+        return np.asarray(softmax(scores, axis=1))

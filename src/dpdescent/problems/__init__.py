@@ -1,0 +1,21 @@
+"""What is minimised: the loss of one row, its derivatives, and the bounds that follow from public knowledge."""
+
+from .frame import Frame
+from .linear import LinearProblem, change_scores_sensitivity
+from .losses import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Squared
+from .penalties import L2, NonConvex, Penalty
+
+__all__ = [
+    "L2",
+    "Frame",
+    "Hinge",
+    "HuberisedHinge",
+    "LinearProblem",
+    "Logistic",
+    "Loss",
+    "Multinomial",
+    "NonConvex",
+    "Penalty",
+    "Squared",
+    "change_scores_sensitivity",
+]

@@ -1,0 +1,266 @@
+"""Linear models: the mathematics of one row, and its exact sums over a block of rows.
+
+The objective is (1/n) sum_i l(x_i . w, y_i) + penalty(w), with a public n. No privacy, no noise and no I/O here: a
+`LinearProblem` says what is summed and how much one row can change it, nothing more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ..errors import InvalidParameter, UnsupportedCost
+from ..exact import (
+    BoundedScores,
+    BoundedSum,
+    ClippedSum,
+    FeatureGrid,
+    SecondMomentSum,
+    SignedScores,
+    SignedSum,
+)
+from ..relations import Norm, Relation, Sensitivity
+from .frame import Frame
+from .losses import Loss
+from .penalties import L2, Penalty
+
+__all__ = ["LinearProblem", "change_scores_sensitivity"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_LARGEST_OUTPUTS = 2**10  # of a row whose vector of residuals is clipped
+
+
+@dataclass(frozen=True)
+class LinearProblem:
+    """A loss, a penalty and the public bounds of the rows.
+
+    Parameters
+    ----------
+    loss : Loss
+    grid : FeatureGrid
+        Public bounds of the features; with an intercept, its last column is the constant 1.
+    penalty : Penalty, optional
+    intercept : bool
+        Whether the last weight is an intercept, which is never penalised.
+    """
+
+    loss: Loss
+    grid: FeatureGrid
+    penalty: Penalty = field(default_factory=L2)
+    intercept: bool = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the weights: (d,) or (d, K)."""
+        outputs = self.loss.outputs
+        return (self.grid.dimension,) if outputs == 1 else (self.grid.dimension, outputs)
+
+    # Public constants ----------------------------------------------------------------------------------------
+
+    @property
+    def longest_row(self) -> float:
+        """Largest norm of a row on the grid: rounding its entries may lift it above the row bound."""
+        grid = self.grid
+        entries_fit = math.ldexp(grid.entry_bound, grid.exponent).is_integer()
+        plain = grid == type(grid)(grid.entry_bound, grid.dimension)
+        rounding = 0.0 if entries_fit and plain else math.sqrt(grid.dimension) * 2.0 ** -(grid.exponent + 1)
+        return (grid.row_bound + rounding) * (1 + 2.0**-50)
+
+    @property
+    def gradient_bound(self) -> float:
+        """Largest norm of a row's gradient; infinite where only clipping bounds it."""
+        return self.loss.lipschitz * self.longest_row
+
+    @property
+    def smoothness(self) -> float:
+        """Lipschitz constant of the gradient of the mean loss, penalty excluded."""
+        return self.loss.smoothness * self.longest_row**2
+
+    @property
+    def hessian_lipschitz(self) -> float:
+        """Lipschitz constant of the Hessian of the mean loss, penalty excluded."""
+        return self.loss.curvature_lipschitz * self.longest_row**3
+
+    def gradient_sensitivity(self, relation: Relation, clip: float = math.inf) -> float:
+        """Return by how much one row moves the sum of gradients clipped to ``clip``."""
+        return Sensitivity.of_clipped_sum(min(clip, self.gradient_bound)).under(relation)
+
+    def hessian_sensitivity(self, relation: Relation) -> float:
+        """Return by how much one row moves the sum of Hessians, in the Frobenius norm: no sqrt(d) for rank one."""
+        bound = self.smoothness
+        if math.isinf(bound):
+            raise UnsupportedCost("the loss has a kink, so its Hessian is unbounded: use the huberised hinge")
+        of_sum = Sensitivity.of_positive_semidefinite_sum if self.loss.convex else Sensitivity.of_clipped_sum
+        return of_sum(bound).under(relation)
+
+    # Penalty -------------------------------------------------------------------------------------------------
+
+    def _penalised(self, weights: Floats) -> Floats:
+        if not self.intercept:
+            return weights
+        kept = weights.copy()
+        kept[-1] = 0.0
+        return kept
+
+    def penalty_value(self, weights: Floats) -> float:
+        """Return the penalty of the weights without their intercept."""
+        return self.penalty.value(self._penalised(weights))
+
+    def penalty_gradient(self, weights: Floats) -> Floats:
+        """Return the gradient of the penalty, zero for the intercept."""
+        return self.penalty.gradient(self._penalised(weights))
+
+    def penalty_curvature(self, weights: Floats) -> Floats:
+        """Return the diagonal of the penalty's Hessian, zero for the intercept."""
+        curvature = self.penalty.curvature(weights)
+        if self.intercept:
+            curvature[-1] = 0.0
+        return curvature
+
+    # Exact sums over a block of rows -------------------------------------------------------------------------
+
+    def clipped_sum(self, clip: float, total_bits: int = ClippedSum.total_bits) -> ClippedSum:
+        """Return the public parameters of a sum of gradients clipped to ``clip``."""
+        if self.loss.outputs > _LARGEST_OUTPUTS:
+            raise InvalidParameter(
+                f"gradients have at most {_LARGEST_OUTPUTS} outputs a row, got {self.loss.outputs} classes"
+            )
+        return ClippedSum(self.grid, clip, total_bits)
+
+    def gradient_block(
+        self,
+        clipped: ClippedSum,
+        weights: Floats,
+        rows: Any,
+        labels: Floats,
+        caps: Floats,
+        margins: Floats | None = None,
+        *,
+        frame: Frame | None = None,
+    ) -> Integers:
+        """Return the sum of clipped gradients over one block; ``caps`` are `ClippedSum.caps` of its rows.
+
+        With a ``frame`` the sum is that of the rows in the frame, whose norms the caps must come from. ``margins``
+        are those of the weights, where they are known already.
+        """
+        known = self.grid.margins(rows, weights) if margins is None else margins
+        residuals = self.loss.short_residuals(known, labels)
+        out = residuals if residuals.ndim == 1 else None
+        values = clipped.total_within(rows, residuals, caps, out=out).values
+        return values if frame is None else frame.total(values)
+
+    def features_block(self, clipped: ClippedSum, rows: Any, labels: Floats, caps: Floats) -> Integers:
+        """Return the sum of the rows themselves, each clipped to the norm of ``clipped``, over one block."""
+        return clipped.block(rows, clipped.coefficients_within(np.ones(caps.shape[0]), caps))
+
+    def moments_block(self, clipped: ClippedSum, rows: Any, labels: Floats, caps: Floats) -> Integers:
+        """Return `features_block` and `squares_block`, one after the other."""
+        blocks = (self.features_block, self.squares_block)
+        return np.concatenate([block(clipped, rows, labels, caps) for block in blocks])
+
+    def squares_block(self, clipped: ClippedSum, rows: Any, labels: Floats, caps: Floats) -> Integers:
+        """Return the sum of the rows' squared entries, weighted as in `features_block`, over one block.
+
+        Entries are at most 1 and on the grid, so a square rounded to the grid is at most the entry: a row's squares
+        are no longer than the row itself, and obey the same clip norm.
+        """
+        exponent = self.grid.exponent
+        squares = rows.astype(np.float64)  # a copy; float32 would round the products
+        entries = squares.data if sparse.issparse(squares) else squares
+        entries[...] = np.ldexp(np.rint(np.ldexp(entries * entries, exponent)), -exponent)
+        return self.features_block(clipped, squares, labels, caps)
+
+    def loss_block(self, bounded: BoundedSum, weights: Floats, rows: Any, labels: Floats) -> Integers:
+        """Return the sum of losses clipped to [0, C] over one block."""
+        return bounded.block(self.loss.values(self.grid.margins(rows, weights), labels))
+
+    def curvature_block(
+        self, moments: SecondMomentSum, weights: Floats, rows: Any, labels: Floats, coarse_rows: Any, norms: Floats
+    ) -> Integers:
+        """Return the sum of Hessians over one block; rows on the coarse grid carry the outer products."""
+        curvatures = self.loss.curvatures(self.grid.margins(rows, weights), labels)
+        return moments.block(coarse_rows, moments.weights(curvatures, norms))
+
+    def line_margins(self, weights: Floats, direction: Floats, rows: Any) -> tuple[Floats, Floats]:
+        """Return the margins of the weights and of the direction, from one pass over the rows.
+
+        Both are exact, because each column of the stacked weights has its own grid; the margin at any step a is
+        then elementwise, t - a u.
+        """
+        stacked = np.column_stack([weights.reshape(len(weights), -1), direction.reshape(len(direction), -1)])
+        margins = self.grid.margins(rows, self.grid.place_weights(stacked))
+        half = margins.shape[1] // 2
+        first, second = margins[:, :half], margins[:, half:]
+        return (first[:, 0], second[:, 0]) if weights.ndim == 1 else (first, second)
+
+    def scores(self, ceiling: float | None, change: float | None) -> StepScores:
+        """Return the public parameters of the scores of step sizes: of losses up to ``ceiling``, or of changes."""
+        if self.loss.outputs > 1:
+            return _OneByOne(BoundedSum(ceiling) if ceiling is not None else SignedSum(change), self.loss)  # type: ignore[arg-type]
+        interval = self.loss.table(ceiling)
+        if ceiling is not None:
+            return BoundedScores(ceiling, self.loss.profile, interval)
+        return SignedScores(change, self.loss.profile, interval)  # type: ignore[arg-type]
+
+    def scores_block(
+        self,
+        scores: StepScores,
+        weights: Floats,
+        direction: Floats,
+        steps: Floats,
+        rows: Any,
+        labels: Floats,
+        margins: Floats | None = None,
+        along: Floats | None = None,
+    ) -> Integers:
+        """Return the score of every step a from w to w - a direction, summed over one block.
+
+        ``margins`` and ``along`` are the margins of the weights and of the direction, where they are known already.
+        """
+        if margins is None or along is None:
+            margins, along = self.line_margins(weights, direction, rows)
+        if isinstance(scores, _OneByOne):
+            return scores.block(margins, along, labels, steps)
+        return scores.block(*self.loss.line(margins, along, labels), steps)
+
+
+@dataclass(frozen=True)
+class _OneByOne:
+    """Scores of a loss of several margins, one step after another."""
+
+    bounds: BoundedSum | SignedSum
+    loss: Loss
+
+    @property
+    def unit(self) -> float:
+        return self.bounds.unit
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        if isinstance(self.bounds, BoundedSum):
+            return Sensitivity.of_scores(self.bounds.ceiling)
+        return change_scores_sensitivity(self.bounds.bound)
+
+    def block(self, margins: Floats, along: Floats, labels: Floats, steps: Floats) -> Integers:
+        here = 0.0 if isinstance(self.bounds, BoundedSum) else self.loss.values(margins, labels)
+        losses = (self.loss.values(margins - a * along, labels) - here for a in steps)
+        return np.concatenate([self.bounds.block(loss) for loss in losses])
+
+
+StepScores = BoundedScores | SignedScores | _OneByOne
+
+
+def change_scores_sensitivity(bound: float) -> Sensitivity:
+    """Sensitivity of a vector of sums of loss changes in [-D, D], as scores.
+
+    One row moves every score by at most D, in either direction, so the spread is at most 2D; a replaced row
+    moves each by at most 2D, so 4D.
+    """
+    return Sensitivity(Norm.RANGE, 2 * bound, 4 * bound)

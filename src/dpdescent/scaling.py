@@ -1,0 +1,90 @@
+"""Public bounds of the columns, and the map from a caller's units to [-1, 1] that keeps zeros zero.
+
+A column bounded by [low, high] is divided by max(|low|, |high|) if it may be zero, and mapped onto [0, 1] (or
+[-1, 0] if it is negative) otherwise. In either case a cell that is zero, or is clipped to the end of the interval
+nearest to zero, becomes zero: a sparse table stays sparse, and dense and sparse tables give the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from .errors import InvalidParameter
+
+__all__ = ["ColumnScaling"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnScaling:
+    """Clips every column to its public bounds and scales it to [-1, 1].
+
+    Parameters
+    ----------
+    low, high : ndarray of shape (d,)
+        Public bounds, low < high.
+    """
+
+    low: Floats
+    high: Floats
+
+    @classmethod
+    def from_bounds(cls, bounds: Any, columns: int, names: Sequence[str] | None = None) -> ColumnScaling:
+        """Build from ``(low, high)``, each a number or one number a column; errors speak of columns by name."""
+        try:
+            low, high = bounds
+            low, high = (_per_column(end, columns) for end in (low, high))
+        except (TypeError, ValueError):
+            raise InvalidParameter(
+                f"bounds must be (low, high), each a number or {columns} numbers, one a column: {bounds!r:.80}"
+            ) from None
+        finite = np.isfinite(low) & np.isfinite(high)
+        for good, demand in ((finite, "be finite, being public knowledge"), (low < high, "have low < high")):
+            if not good.all():
+                column = int(np.argmin(good))
+                named = f"column {column}" if names is None else f"column {names[column]!r}"
+                raise InvalidParameter(f"bounds of {named} must {demand}: {low[column]}, {high[column]}")
+        return cls(low, high)
+
+    @property
+    def shift(self) -> Floats:
+        """The point that is mapped to zero: zero itself, or the end of the interval nearest to it."""
+        nearest: Floats = np.clip(0.0, self.low, self.high)
+        return nearest
+
+    @property
+    def scale(self) -> Floats:
+        """The width that is mapped to one."""
+        return np.maximum(self.high - self.shift, self.shift - self.low)
+
+    def apply(self, features: Any) -> Any:
+        """Return the scaled features, dense or CSR as they came."""
+        if features.ndim != 2 or features.shape[1:] != self.low.shape:
+            raise InvalidParameter(f"bounds of {self.low.size} columns do not fit features of shape {features.shape}")
+        if sparse.issparse(features):
+            scaled = sparse.csr_array(features, dtype=np.float64, copy=True)
+            scaled.sum_duplicates()
+            columns = scaled.indices
+            clipped = np.clip(scaled.data, self.low[columns], self.high[columns])
+            scaled.data = (clipped - self.shift[columns]) / self.scale[columns]
+            return scaled
+        scaled = np.clip(features, self.low, self.high, dtype=np.float64)
+        scaled -= self.shift
+        scaled /= self.scale
+        return scaled
+
+    def original_units(self, weights: Floats, intercept: Floats) -> tuple[Floats, Floats]:
+        """Return coefficients and intercept for unscaled features; weights have shape (d,) or (d, K)."""
+        coefficients = (weights.T / self.scale).T
+        return coefficients, intercept - coefficients.T @ self.shift
+
+
+def _per_column(end: ArrayLike, columns: int) -> Floats:
+    return np.broadcast_to(np.asarray(end, dtype=np.float64), (columns,)).copy()

@@ -1,0 +1,294 @@
+r"""DP-AGD: gradient descent whose step sizes and budget are chosen while it runs.
+
+Each iteration measures a noisy gradient and lets a private selection choose among step sizes that include zero.
+When zero wins, the direction was too noisy: the same gradient is measured again with more budget, and all
+measurements are averaged by their budgets (Lee & Kifer 2018).
+
+The default goes beyond the paper where a public rule or a small, paid release makes it robust at every epsilon:
+
+- *A frame.* A twentieth of the budget buys the mean row norm and two moments of every column. In the frame they
+  give, columns are centred and of comparable scale, and the clip norm is a multiple of the typical row length.
+- *Changes, not losses.* Candidates are scored by the change of each row's loss, clipped to a part of what the step
+  can change, so that the noise of the selection shrinks with the steps.
+- *A geometric grid* of steps that follows what is chosen. On a fixed grid the smallest step may overshoot, and then
+  zero wins for ever.
+- *Memory.* A direction is the average of all released gradients, by budget, older ones discounted; the result is an
+  average of the iterates, late ones counting most. Both are post-processing.
+
+``paper=True`` runs the algorithm of the paper, with its settings and check-before-spend accounting.
+
+References
+----------
+Lee, J. & Kifer, D. (2018). Concentrated differentially private gradient descent with adaptive per-iteration
+privacy budget. KDD. arXiv:1808.09501.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..curator import Curator, Selection
+from ..errors import InvalidParameter
+from ..problems import Frame
+from .result import Progress, SolverResult
+
+__all__ = ["AGDSettings", "agd"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class AGDSettings:
+    """Settings of `agd`. The defaults are rules of public quantities, the same for every table.
+
+    Parameters
+    ----------
+    paper : bool
+        Use the settings of the paper wherever None is given below: ``splits`` 60, ``growth`` 0.1,
+        ``clip_gradient`` 3, ``clip_loss`` 3, ``candidates`` 20, ``max_step`` 2, one-sided exponential noise.
+    splits : float, optional
+        About the number of iterations that are planned: each starts with the budget of
+        epsilon/(2 splits) for its gradient and for its selection. By default 25 sqrt(k), between 10 and 500,
+        where k = n mu/d is what privacy leaves of the rows, a parameter.
+    share_selection : float
+        Share of an iteration's budget that pays for the selection; ignored if ``splits`` is given.
+    growth : float, optional
+        gamma: by how much the budget of a gradient grows when zero wins. Default 0.5.
+    clip_gradient : float, optional
+        C_grad. By default max(0.5, 0.25 k^0.3) typical row lengths: clip hard where noise dominates.
+    clip_loss : float, optional
+        C_obj: score candidates by losses clipped to [0, C_obj] instead of changes of losses.
+    candidates : int, optional
+        m: number of step sizes, zero included. Default 4: zero and a geometric grid of ratio 2.
+    max_step : float, optional
+        alpha_max: the first grid is spread evenly up to it, for normalised directions, as in the paper.
+    window, stretch : int, float
+        tau and eta: every tau iterations alpha_max becomes (1 + eta) times the longest recent step.
+    selection : {"exponential-mechanism", "laplace", "exponential"}, optional
+    memory : float, optional
+        Discount of older gradients in a direction. Default 0.8; 0 in the paper.
+    currency : {"gdp", "zcdp"}
+        The currency of the filter.
+    """
+
+    paper: bool = False
+    splits: float | None = None
+    share_selection: float = 0.1
+    growth: float | None = None
+    clip_gradient: float | None = None
+    clip_loss: float | None = None
+    candidates: int | None = None
+    max_step: float | None = None
+    window: int = 10
+    stretch: float = 0.1
+    selection: Selection | None = None
+    memory: float | None = None
+    currency: str = field(default="")
+
+    def __post_init__(self) -> None:
+        defaults = _PAPER if self.paper else _OURS
+        for name, value in defaults.items():
+            if getattr(self, name) in (None, ""):
+                object.__setattr__(self, name, value)
+        for name in ("splits", "growth", "clip_gradient", "clip_loss", "max_step", "stretch"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise InvalidParameter(f"{name} must be a positive number, got {value!r}")
+        if self.candidates is None or self.candidates < 2:
+            raise InvalidParameter(f"candidates must be at least 2, zero being one of them: {self.candidates!r}")
+        if not 0 < self.share_selection < 1 or self.window < 1 or not 0 <= (self.memory or 0) < 1:
+            raise InvalidParameter("share_selection lies in (0, 1), memory in [0, 1), and window is at least 1")
+
+
+_OURS = {"growth": 0.5, "candidates": 4, "selection": "exponential-mechanism", "memory": 0.8, "currency": "gdp"}
+_PAPER = {
+    "splits": 60.0,
+    "growth": 0.1,
+    "clip_gradient": 3.0,
+    "clip_loss": 3.0,
+    "candidates": 20,
+    "max_step": 2.0,
+    "selection": "exponential",
+    "memory": 0.0,
+    "currency": "zcdp",
+}
+
+
+def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = None) -> SolverResult:
+    """Minimise the objective of a curator's problem by DP-AGD.
+
+    Parameters
+    ----------
+    curator : Curator
+        Holds the rows, the problem and the budget.
+    settings : AGDSettings
+    progress : callable, optional
+        Called with the share of the budget that is spent.
+
+    Notes
+    -----
+    **Privacy** Every answer is charged to the curator's filter before it is computed, and everything else here is a
+    function of answers and public numbers. The run ends when the filter cannot pay for another iteration.
+    """
+    plan = _plan(curator, settings)
+    grid, frame = plan.grid, plan.frame
+    point = np.zeros(curator.problem.shape)
+    average, average_weight = np.zeros_like(point), 0.0
+    earlier, earlier_amount = np.zeros_like(point), 0.0
+    gradient_amount, steps = plan.gradient_amount, []
+
+    while curator.remaining >= (gradient_amount + plan.selection_amount) / 2:
+        part = min(1.0, curator.remaining / (gradient_amount + plan.selection_amount))
+        amount, selection_amount = part * gradient_amount, part * plan.selection_amount
+        earlier, earlier_amount = plan.memory * earlier, plan.memory * earlier_amount
+        measured, measured_amount, step = np.zeros_like(point), 0.0, 0.0
+        weights = plan.weights(point)
+
+        while step == 0 and curator.remaining >= amount + selection_amount:
+            measured += amount * curator.gradient(weights, plan.clip_gradient, amount, frame)
+            measured_amount += amount
+            direction = grid.direction((earlier + measured) / (earlier_amount + measured_amount))
+            candidates = grid.candidates()
+            reach = float(candidates[-1] * np.linalg.norm(direction)) * plan.row_length
+            chosen = curator.best_step(
+                weights,
+                plan.weights(direction),
+                candidates,
+                selection_amount,
+                ceiling=settings.clip_loss,
+                change=None if settings.clip_loss is not None else max(reach / 4, 1e-12),
+                selection=plan.selection,
+            )
+            step = float(candidates[chosen])
+            grid.follow(chosen)
+            amount = plan.growth * measured_amount
+        if step == 0:
+            break
+        if settings.paper:
+            gradient_amount = max(gradient_amount, measured_amount)
+        earlier, earlier_amount = earlier + measured, earlier_amount + measured_amount
+        point = point - step * direction
+        steps.append(step)
+        average, average_weight = average + len(steps) ** 2 * point, average_weight + len(steps) ** 2
+        if progress is not None:
+            progress(1 - curator.remaining / curator.budget)
+
+    if progress is not None:
+        progress(1.0)
+    if average_weight and not settings.paper:
+        point = average / average_weight
+    return SolverResult(plan.weights(point), len(steps), tuple(steps))
+
+
+class _GeometricGrid:
+    """Zero, and steps at ratio 2 around a centre that drifts towards what is chosen; zero counts as smaller."""
+
+    def __init__(self, centre: float, candidates: int) -> None:
+        self._centre = centre
+        self._exponents = np.arange(candidates - 1) - (candidates - 2) // 2
+
+    def candidates(self) -> Floats:
+        return np.concatenate([[0.0], self._centre * 2.0**self._exponents])
+
+    def direction(self, gradient: Floats) -> Floats:
+        return gradient
+
+    def follow(self, chosen: int) -> None:
+        vote = -1 if chosen == 0 else int(np.sign(self._exponents[chosen - 1]))
+        self._centre *= 2.0 ** (0.1 * vote)
+
+
+class _EvenGrid:
+    """The paper's grid: steps spread evenly from zero to alpha_max along a unit vector."""
+
+    def __init__(self, max_step: float, candidates: int, window: int, stretch: float) -> None:
+        self._max_step, self._candidates = max_step, candidates
+        self._window, self._stretch = window, stretch
+        self._recent: list[float] = []
+
+    def candidates(self) -> Floats:
+        return np.linspace(0.0, self._max_step, self._candidates)
+
+    def direction(self, gradient: Floats) -> Floats:
+        return gradient / max(float(np.linalg.norm(gradient)), 1e-300)
+
+    def follow(self, chosen: int) -> None:
+        if chosen > 0:
+            self._recent.append(float(self.candidates()[chosen]))
+        if len(self._recent) == self._window:
+            self._max_step = (1 + self._stretch) * max(self._recent)
+            self._recent.clear()
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a run starts from: all of it public."""
+
+    frame: Frame | None
+    row_length: float
+    clip_gradient: float
+    gradient_amount: float
+    selection_amount: float
+    growth: float
+    memory: float
+    selection: Selection
+    grid: _GeometricGrid | _EvenGrid
+
+    def weights(self, point: Floats) -> Floats:
+        return point if self.frame is None else self.frame.weights(point)
+
+
+def _plan(curator: Curator, settings: AGDSettings) -> _Plan:
+    frame, row_length = (None, curator.problem.grid.row_bound) if settings.paper else _frame(curator)
+    parameters = float(np.prod(curator.problem.shape))
+    # Rows times privacy, a parameter: what the noise of a gradient leaves to learn from.
+    richness = 1 / (parameters * curator.deviation(1.0, curator.budget))
+    clip = settings.clip_gradient or max(0.5, 0.25 * richness**0.3) * row_length
+    if settings.splits is None:
+        planned = min(max(25 * math.sqrt(richness), 10.0), 500.0)
+        gradient_amount = curator.remaining * (1 - settings.share_selection) / planned
+        selection_amount = curator.remaining * settings.share_selection / planned
+    else:
+        planned = settings.splits
+        gradient_amount = selection_amount = curator.amount_of_noise(2 * settings.splits / curator.ledger.epsilon)
+    candidates = int(settings.candidates or 0)
+    grid: _GeometricGrid | _EvenGrid
+    if settings.max_step is not None:
+        grid = _EvenGrid(settings.max_step, candidates, settings.window, settings.stretch)
+    else:
+        # Eight times the step that is always safe, unless noise alone would then carry a score beyond 2.
+        safe = 8 / (min(curator.problem.loss.smoothness, 1.0) * row_length**2)
+        walk = curator.deviation(clip, gradient_amount) * math.sqrt(planned) * row_length
+        grid = _GeometricGrid(min(safe, 2 / walk), candidates)
+    return _Plan(
+        frame,
+        row_length,
+        clip,
+        gradient_amount,
+        selection_amount,
+        float(settings.growth or 0),
+        float(settings.memory or 0),
+        settings.selection or "exponential-mechanism",
+        grid,
+    )
+
+
+def _frame(curator: Curator) -> tuple[Frame | None, float]:
+    """Buy the mean row norm and the column moments; return the frame and the typical length of a row in it."""
+    bound = curator.problem.grid.row_bound
+    norm = min(max(curator.mean_row_norm(0.01 * curator.budget), 0.05 * bound), bound)
+    if not curator.problem.intercept:
+        return None, norm
+    amount = 0.05 * curator.budget
+    means, squares = curator.column_moments(norm, amount)
+    noise = curator.deviation(math.sqrt(2) * norm, amount)
+    variances = np.maximum(squares - means**2, 0.0)[:-1]
+    # Columns of comparable scale, but none finer than a seventh of its range or than the noise can show.
+    scales = np.sqrt(np.maximum(variances, max(noise, 0.15**2)))
+    frame = Frame.place(curator.problem.grid, means, np.append(scales, 1.0))
+    spread = variances * 4.0 ** frame.doublings[:-1]
+    return frame, math.sqrt(1 + float(np.sum(np.minimum(spread, 1.0))))

@@ -1,0 +1,97 @@
+"""Sources: where the rows are. A source holds rows and offers one operation, a sum over blocks.
+
+`ArraySource` keeps the rows in memory or memory-mapped, dense or CSR, in float64 or float32. Totals are int64, so
+they are the same for every block size, thread count, layout and storage type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from .errors import InvalidParameter, require_positive_integer
+from .exact import FeatureGrid, ceil_log2
+
+__all__ = ["ArraySource", "Source"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class Source(Protocol):
+    """Rows on a feature grid, and their labels, that can only be summed over."""
+
+    grid: FeatureGrid
+
+    def map_sum(self, function: Callable[..., Integers], *aligned: NDArray[Any]) -> Integers:
+        """Return the sum over blocks of ``function(rows, labels, *aligned blocks)``."""
+        ...
+
+    def map_rows(self, function: Callable[..., Floats], *aligned: NDArray[Any]) -> Floats:
+        """Return the results of ``function`` on all blocks, one after another; unreleased data."""
+        ...
+
+
+class ArraySource:
+    """Rows in one array.
+
+    Parameters
+    ----------
+    features : ndarray or CSR of shape (n, d)
+        Rows already on ``grid`` (`FeatureGrid.place`); float64 or float32 storage.
+    labels : array_like of shape (n,)
+    grid : FeatureGrid
+    block_rows : int
+        Rows in a block. A matter of speed alone.
+    """
+
+    def __init__(self, features: Any, labels: ArrayLike, grid: FeatureGrid, block_rows: int = 2**16) -> None:
+        self._features = features
+        self._labels = np.asarray(labels, dtype=np.float64)
+        self.grid = grid
+        self._block_rows = min(require_positive_integer("block_rows", block_rows), 2**17)
+        if features.shape[1:] != (grid.dimension,) or (sparse.issparse(features) and features.format != "csr"):
+            raise InvalidParameter(f"features must be dense or CSR with {grid.dimension} columns, as the grid has")
+        if self._labels.shape != features.shape[:1]:
+            raise InvalidParameter(f"features {features.shape} and labels {self._labels.shape} do not match")
+        if not all(self._on_grid(features[rows]) for rows in self._blocks()):
+            raise InvalidParameter("features are not on the grid: pass them through its place method first")
+
+    def _on_grid(self, block: Any) -> bool:
+        """Return whether entries are stored once, on the grid and within its bounds: sums are exact only then."""
+        grid, entries = self.grid, block
+        if sparse.issparse(block):
+            entries = block.data if block.has_canonical_format else np.full(1, np.nan)
+        if entries.dtype not in (np.float64, np.float32):
+            return False
+        scaled = entries * entries.dtype.type(2.0**grid.exponent)
+        if not (scaled == np.rint(scaled)).all():
+            return False
+        if grid == type(grid)(grid.entry_bound, grid.dimension):
+            return bool((np.abs(scaled) <= grid.entry_bound * 2.0**grid.exponent + 0.5).all())
+        # Rounding may lift the norm of a row that was scaled down, by one part in 64 of a power of two.
+        return bool((grid.squared_norms(block) <= (1.02 * 2.0 ** ceil_log2(grid.row_bound)) ** 2).all())
+
+    def _blocks(self) -> list[slice]:
+        rows = self._labels.shape[0]
+        starts = range(0, max(rows, 1), self._block_rows)  # no rows are one empty block
+        return [slice(i, min(i + self._block_rows, rows)) for i in starts]
+
+    def map_sum(self, function: Callable[..., Integers], *aligned: NDArray[Any]) -> Integers:
+        total: Integers | None = None
+        for rows in self._blocks():
+            part = function(self._features[rows], self._labels[rows], *(array[rows] for array in aligned))
+            total = part if total is None else total + part
+        assert total is not None
+        return total
+
+    def map_rows(self, function: Callable[..., Floats], *aligned: NDArray[Any]) -> Floats:
+        parts = [
+            function(self._features[rows], self._labels[rows], *(array[rows] for array in aligned))
+            for rows in self._blocks()
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -1,0 +1,646 @@
+"""The curator charges before it reads, refuses without a trace, and releases nothing that was not paid for.
+
+Statistical tests run on fixed seeds, so they never alarm at random; on fresh bits each would raise a false alarm
+with probability below 1e-6.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import sparse, stats
+
+from dpdescent.curator import Curator, make_noise
+from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError, ScaleOutOfRange
+from dpdescent.exact import FeatureGrid, LatticeSum
+from dpdescent.ledger import Ledger
+from dpdescent.mechanisms import LatticeNoise
+from dpdescent.noise import Randomness
+from dpdescent.problems import L2, Frame, Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Multinomial, Squared
+from dpdescent.relations import Norm, Relation
+from dpdescent.sources import ArraySource
+
+ALARM = 1e-6
+D, N = 6, 300
+GRID = FeatureGrid(1.0, D)
+LOSSES = [Logistic(), Hinge(), HuberisedHinge(), Squared(), Multinomial(3)]
+RICH = 1e12  # an epsilon at which noise is invisible
+STORAGE = {
+    "dense": np.asarray,
+    "csr": sparse.csr_array,
+    "csr-matrix": sparse.csr_matrix,
+    "float32": lambda X: np.asarray(X, np.float32),
+    "csr-float32": lambda X: sparse.csr_array(np.asarray(X, np.float32)),
+    "fortran": np.asfortranarray,
+}
+
+
+def made_up(loss: Loss, rows: int = N, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    features = generator.uniform(-1, 1, (rows, D)) * (generator.random((rows, D)) < 0.7)
+    features[:, -1] = 1.0
+    scores = features @ generator.normal(0, 2, (D, max(loss.outputs, 2)))
+    best = scores.argmax(axis=1)
+    return GRID.place(features), best * 1.0 if loss.outputs > 1 else np.where(best > 0, 1.0, -1.0)
+
+
+class Watched(ArraySource):
+    """A source that notes what had been charged whenever it is touched."""
+
+    ledgers: tuple[Ledger, ...] = ()
+    touches: list[tuple[int, ...]]
+
+    def note(self) -> None:
+        self.touches.append(tuple(len(ledger.entries) for ledger in self.ledgers))
+
+    def map_sum(self, function, *aligned):
+        self.note()
+        return super().map_sum(function, *aligned)
+
+    def map_rows(self, function, *aligned):
+        self.note()
+        return super().map_rows(function, *aligned)
+
+
+class Recorder(LatticeNoise):
+    """Noise that keeps the exact sums it was given."""
+
+    def __init__(self) -> None:
+        super().__init__(Randomness(0))
+        self.sums: list[LatticeSum] = []
+
+    def gaussian(self, total, cost, relation):
+        self.sums.append(total)
+        return super().gaussian(total, cost, relation)
+
+    def least(self, scores, cost, relation):
+        self.sums.append(scores)
+        return super().least(scores, cost, relation)
+
+
+def curator(
+    loss: Loss | None = None,
+    *,
+    data: tuple | None = None,
+    epsilon: float = 1.0,
+    relation: str = "zero-out",
+    penalty: float = 0.0,
+    intercept: bool = True,
+    block_rows: int = 2**14,
+    currency: str = "zcdp",
+    **options,
+) -> Curator:
+    loss = loss or Logistic()
+    features, labels = data or made_up(loss)
+    ledger = Ledger(epsilon, 1e-6, relation=relation, currency=currency)
+    source = Watched(features, labels, GRID, block_rows)
+    source.touches = []
+    source.ledgers = tuple(ledger for ledger in (ledger, options.get("account")) if ledger is not None)
+    problem = LinearProblem(loss, GRID, L2(penalty), intercept)
+    return Curator(source, problem, ledger, N, **({"noise": LatticeNoise(Randomness(1))} | options))
+
+
+def touches(asked: Curator) -> list[tuple[int, ...]]:
+    return asked._source.touches  # type: ignore[attr-defined,no-any-return]
+
+
+def weights_for(asked: Curator, seed: int = 3) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0, 1, asked.problem.shape)
+
+
+STEPS = np.array([0.0, 0.1, 0.5, 2.0])
+FRAME = Frame.place(GRID, np.array([0.3, -0.2, 0.0, 0.7, -1.0, 0.0]), np.array([1.0, 0.5, 0.25, 1.0, 0.5, 1.0]))
+OTHER = Frame.place(GRID, -FRAME.centre, np.ones(D))
+QUESTIONS = {
+    "gradient": lambda c, amount: c.gradient(weights_for(c), 0.5, amount),
+    "gradient in a frame": lambda c, amount: c.gradient(weights_for(c), 0.5, amount, FRAME),
+    "column moments": lambda c, amount: np.concatenate(c.column_moments(0.5, amount)),
+    "row norm": lambda c, amount: c.mean_row_norm(amount),
+    "losses": lambda c, amount: c.best_step(weights_for(c), weights_for(c, 4), STEPS, amount, ceiling=1.0),
+    "changes": lambda c, amount: c.best_step(weights_for(c), weights_for(c, 4), STEPS, amount, change=0.25),
+    "laplace": lambda c, amount: c.best_step(
+        weights_for(c), weights_for(c, 4), STEPS, amount, ceiling=1.0, selection="laplace"
+    ),
+    "one-sided": lambda c, amount: c.best_step(
+        weights_for(c), weights_for(c, 4), STEPS, amount, change=0.25, selection="exponential"
+    ),
+}
+
+
+# Charges -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_every_question_is_charged_to_both_ledgers_before_any_row_is_touched(question: str, rate: float) -> None:
+    account = Ledger(3.0, 1e-6)
+    asked = curator(account=account, batch_rate=rate)
+    for count in (1, 2):
+        QUESTIONS[question](asked, 1e-3)
+        assert len(asked.ledger.entries) == len(account.entries) == count
+        assert touches(asked)
+        assert set(touches(asked)) == {(count, count)}
+        touches(asked).clear()
+    assert asked.ledger.spent == account.spent == pytest.approx(2e-3)
+    assert asked.ledger.spent <= 2e-3
+    assert asked.remaining == asked.ledger.remaining
+
+
+def assert_untouched(asked: Curator, account: Ledger) -> None:
+    assert asked.ledger.entries == account.entries == ()
+    assert asked.ledger.spent == account.spent == 0
+    assert touches(asked) == []
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize(("own", "joint"), [(1e-3, 9.0), (9.0, 1e-3), (1e-3, 1e-3)])
+def test_a_refusal_by_either_ledger_leaves_both_as_they_were_and_reads_nothing(
+    question: str, own: float, joint: float
+) -> None:
+    account = Ledger(joint, 1e-6)
+    asked = curator(epsilon=own, account=account)
+    with pytest.raises(BudgetExhausted):
+        QUESTIONS[question](asked, 1e-3)
+    assert_untouched(asked, account)
+    QUESTIONS[question](asked, 1e-9)
+    assert len(asked.ledger.entries) == len(account.entries) == 1
+
+
+def test_a_read_only_ledger_leaves_the_other_one_uncharged() -> None:
+    account = Ledger(3.0, 1e-6)
+    asked = curator(account=account)
+    for frozen in ("ledger", "_account"):
+        kept = getattr(asked, frozen)
+        setattr(asked, frozen, pickle.loads(pickle.dumps(kept)))
+        with pytest.raises(LedgerError):
+            asked.mean_row_norm(1e-3)
+        setattr(asked, frozen, kept)
+    assert_untouched(asked, account)
+
+
+def test_a_ledger_file_that_others_have_emptied_leaves_the_other_one_uncharged(tmp_path) -> None:
+    account = Ledger(3.0, 1e-6)
+    shared = Ledger(1.0, 1e-6, path=tmp_path / "ledger")
+    asked = curator(account=account)
+    asked.ledger = Ledger.open(tmp_path / "ledger")
+    shared.spend(shared.currency.gaussian(shared.budget), "another process")
+    assert asked.ledger.remaining > 0.01
+    with pytest.raises(BudgetExhausted):
+        asked.mean_row_norm(0.01)
+    assert account.entries == ()
+    assert touches(asked) == []
+
+
+def test_two_ledgers_in_files_are_charged_together(tmp_path) -> None:
+    account = Ledger(3.0, 1e-6, path=tmp_path / "account")
+    asked = curator(account=account)
+    asked.ledger = Ledger(1.0, 1e-6, path=tmp_path / "own")
+    asked.mean_row_norm(1e-3)
+    assert [len(Ledger.open(tmp_path / name).entries) for name in ("own", "account")] == [1, 1]
+
+
+def test_an_account_must_keep_the_same_relation_and_be_another_ledger(tmp_path) -> None:
+    with pytest.raises(InvalidParameter, match="relation"):
+        curator(account=Ledger(3.0, 1e-6, relation="replace-one"))
+    ledger = Ledger(1.0, 1e-6, path=tmp_path / "ledger")
+    source, problem = ArraySource(*made_up(Logistic()), GRID), LinearProblem(Logistic(), GRID)
+    for account in (ledger, Ledger.open(tmp_path / "ledger")):
+        with pytest.raises(InvalidParameter, match="twice"):
+            Curator(source, problem, ledger, N, account=account)
+
+
+def test_an_account_may_count_in_another_currency() -> None:
+    account = Ledger(3.0, 1e-6, currency="gdp")
+    asked = curator(account=account)
+    asked.gradient(weights_for(asked), 1.0, 1e-3)
+    assert account.spent == pytest.approx(2e-3)
+
+
+W = np.zeros(D)
+BAD = {
+    "weights not finite": lambda c: c.gradient(np.full(D, np.nan), 1.0, 1e-3),
+    "weights too large": lambda c: c.gradient(np.full(D, 1e200), 1.0, 1e-3),
+    "weights of another shape": lambda c: c.gradient(np.zeros(D + 1), 1.0, 1e-3),
+    "weights of several outputs": lambda c: c.gradient(np.zeros((D, 3)), 1.0, 1e-3),
+    "clip zero": lambda c: c.gradient(W, 0.0, 1e-3),
+    "clip infinite": lambda c: c.gradient(W, math.inf, 1e-3),
+    "amount zero": lambda c: c.gradient(W, 1.0, 0.0),
+    "amount negative": lambda c: c.column_moments(1.0, -1.0),
+    "amount not a number": lambda c: c.mean_row_norm(math.nan),
+    "amount infinite": lambda c: c.gradient(W, 1.0, math.inf),
+    "amount too little to draw": lambda c: c.gradient(W, 1.0, 1e-33),
+    "amount too little for norms": lambda c: c.mean_row_norm(1e-24),
+    "amount too little for laplace": lambda c: QUESTIONS["laplace"](c, 1e-24),
+    "frame of another grid": lambda c: c.gradient(
+        W, 1.0, 1e-3, Frame.place(FeatureGrid(1.0, D + 1), np.zeros(D + 1), np.ones(D + 1))
+    ),
+    "neither ceiling nor change": lambda c: c.best_step(W, W, STEPS, 1e-3),
+    "ceiling and change": lambda c: c.best_step(W, W, STEPS, 1e-3, ceiling=1.0, change=1.0),
+    "ceiling negative": lambda c: c.best_step(W, W, STEPS, 1e-3, ceiling=-1.0),
+    "ceiling infinite": lambda c: c.best_step(W, W, STEPS, 1e-3, ceiling=math.inf),
+    "change zero": lambda c: c.best_step(W, W, STEPS, 1e-3, change=0.0),
+    "no steps": lambda c: c.best_step(W, W, np.empty(0), 1e-3, ceiling=1.0),
+    "too many steps": lambda c: c.best_step(W, W, np.zeros(2**16 + 1), 1e-3, ceiling=1.0),
+    "steps in a table": lambda c: c.best_step(W, W, np.zeros((2, 2)), 1e-3, ceiling=1.0),
+    "steps not finite": lambda c: c.best_step(W, W, np.array([0.0, np.nan]), 1e-3, ceiling=1.0),
+    "steps too long": lambda c: c.best_step(W, W + 1, np.array([1e308]), 1e-3, ceiling=1.0),
+    "direction not finite": lambda c: c.best_step(W, W + np.inf, STEPS, 1e-3, ceiling=1.0),
+    "direction of another shape": lambda c: c.best_step(W, np.zeros(3), STEPS, 1e-3, ceiling=1.0),
+    "unknown selection": lambda c: c.best_step(W, W, STEPS, 1e-3, ceiling=1.0, selection="best"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_argument_is_refused_by_name_and_leaves_no_trace(name: str) -> None:
+    account = Ledger(3.0, 1e-6)
+    asked = curator(account=account)
+    with pytest.raises(DPDescentError):
+        BAD[name](asked)
+    assert_untouched(asked, account)
+
+
+def test_a_frame_without_an_intercept_leaves_no_trace() -> None:
+    account = Ledger(3.0, 1e-6)
+    asked = curator(intercept=False, account=account)
+    with pytest.raises(InvalidParameter, match="intercept"):
+        asked.gradient(W, 1.0, 1e-3, FRAME)
+    assert_untouched(asked, account)
+
+
+def test_moments_of_entries_beyond_one_leave_no_trace() -> None:
+    """A square may then be longer than its row."""
+    grid, ledger = FeatureGrid(2.0, 2), Ledger(1.0, 1e-6)
+    source = ArraySource(grid.place(np.ones((3, 2))), np.ones(3), grid)
+    with pytest.raises(InvalidParameter, match=r"features in \[-1, 1\]"):
+        Curator(source, LinearProblem(Logistic(), grid), ledger, 3).column_moments(1.0, 1e-3)
+    assert ledger.entries == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"rows": 0}, "rows"),
+        ({"rows": 2.5}, "rows"),
+        ({"batch_rate": 0.0}, "batch_rate"),
+        ({"batch_rate": 1.5}, "batch_rate"),
+        ({"batch_rate": math.nan}, "batch_rate"),
+    ],
+)
+def test_impossible_settings_are_refused(options: dict, match: str) -> None:
+    source, problem = ArraySource(*made_up(Logistic()), GRID), LinearProblem(Logistic(), GRID)
+    with pytest.raises(InvalidParameter, match=match):
+        Curator(source, problem, Ledger(1.0, 1e-6), **({"rows": N} | options))
+    with pytest.raises(InvalidParameter, match="grids"):
+        Curator(source, LinearProblem(Logistic(), FeatureGrid(1.0, D + 1)), Ledger(1.0, 1e-6), N)
+    with pytest.raises(InvalidParameter, match="unknown noise"):
+        make_noise("none", 0)
+
+
+def test_a_very_small_amount_buys_a_very_noisy_gradient() -> None:
+    """Noise of 2^30 clip norms: the unit of the sum grows with it, and the deviation is the promised one."""
+    asked = curator()
+    drawn = np.array([asked.gradient(W, 0.5, 1e-19) for _ in range(200)]) / asked.deviation(0.5, 1e-19)
+    assert ALARM < stats.chi2(drawn.size).cdf(np.sum(drawn**2)) < 1 - ALARM
+
+
+# Sensitivities -------------------------------------------------------------------------------------------------
+
+
+def recorded(question: str, loss: Loss, data: tuple, **options) -> LatticeSum:
+    noise = Recorder()
+    QUESTIONS[question](curator(loss, data=data, noise=noise, **options), 1e-3)
+    return noise.sums[0]
+
+
+def change(one: LatticeSum, other: LatticeSum) -> float:
+    """Return the size of the exact difference of two sums, in the norm of their sensitivity."""
+    difference = [int(a) - int(b) for a, b in zip(one.values.ravel(), other.values.ravel(), strict=True)]
+    if one.sensitivity.norm is Norm.RANGE:
+        return (max(difference) - min(difference)) * one.unit
+    squared = Fraction(one.unit) ** 2 * sum(d * d for d in difference)
+    assert one.sensitivity.norm is Norm.L2
+    return math.sqrt(squared)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.parametrize("question", [name for name in QUESTIONS if name not in ("laplace", "one-sided")])
+def test_one_row_changes_a_sum_by_no_more_than_stated(question: str, loss: Loss) -> None:
+    features, labels = made_up(loss)
+    whole = recorded(question, loss, (features, labels), penalty=0.1)
+    for i in range(0, N, 29):
+        kept = np.delete(np.arange(N), i)
+        without = recorded(question, loss, (features[kept], labels[kept]), penalty=0.1)
+        alone = recorded(question, loss, (features[[i]], labels[[i]]), penalty=0.1)
+        nothing = recorded(question, loss, (features[:0], labels[:0]), penalty=0.1)
+        np.testing.assert_array_equal(whole.values - without.values, alone.values - nothing.values)
+        assert change(whole, without) <= whole.sensitivity.under(Relation.ZERO_OUT)
+        swapped = features.copy(), labels.copy()
+        j = (i + 7) % N
+        swapped[0][i], swapped[1][i] = -features[j], labels[j]
+        swapped[0][i, -1] = 1.0
+        replaced = recorded(question, loss, swapped, penalty=0.1)
+        assert change(whole, replaced) <= whole.sensitivity.under(Relation.REPLACE_ONE)
+
+
+def test_stated_sensitivities_are_those_on_paper() -> None:
+    """Gradient C and 2C; two moments sqrt(2) times that; norms R and R; losses C and 2C; changes 2D and 4D."""
+    expected = {
+        "gradient": (Norm.L2, 0.5, 1.0),
+        "gradient in a frame": (Norm.L2, 0.5, 1.0),
+        "column moments": (Norm.L2, math.sqrt(0.5), math.sqrt(2)),
+        "losses": (Norm.RANGE, 1.0, 2.0),
+        "changes": (Norm.RANGE, 0.5, 1.0),
+    }
+    for question, (norm, zero_out, replace_one) in expected.items():
+        for penalty in (0.0, 100.0):
+            stated = recorded(question, Logistic(), made_up(Logistic()), penalty=penalty).sensitivity
+            assert stated.norm == norm
+            assert (stated.zero_out, stated.replace_one) == pytest.approx((zero_out, replace_one), rel=1e-14)
+    norms = recorded("row norm", Logistic(), made_up(Logistic())).sensitivity
+    assert norms.zero_out == norms.replace_one == pytest.approx(math.sqrt(D), rel=1e-6)
+
+
+def test_score_sensitivities_are_attained() -> None:
+    """A row's loss rises along one step and falls along the other: changes have a range of 2D, 4D if replaced."""
+    rows, direction = GRID.place(np.eye(D)[[0]]), 50.0 * np.eye(D)[0]
+
+    def scores(label: float | None, **bound) -> LatticeSum:
+        noise = Recorder()
+        kept = (rows[:0], np.empty(0)) if label is None else (rows, np.array([label]))
+        asked = curator(Hinge(), data=kept, noise=noise, intercept=False)
+        asked.best_step(np.eye(D)[0] * 0.0, direction, np.array([-1.0, 1.0]), 1e-3, **bound)
+        return noise.sums[0]
+
+    rising, falling, none = (scores(label, change=0.5) for label in (1.0, -1.0, None))
+    assert [rising.values[0] * rising.unit, rising.values[1] * rising.unit] == [-0.5, 0.5]
+    assert change(rising, none) == rising.sensitivity.zero_out == 1.0
+    assert change(rising, falling) == rising.sensitivity.replace_one == 2.0
+    high, low, empty = (scores(label, ceiling=0.5) for label in (1.0, -1.0, None))
+    assert change(high, empty) == high.sensitivity.zero_out == 0.5
+    assert change(high, low) == high.sensitivity.replace_one == 1.0
+
+
+@pytest.mark.parametrize(("relation", "factor"), [("zero-out", 1.0), ("replace-one", 2.0)])
+@pytest.mark.parametrize(("question", "length"), [("gradient", 0.5), ("column moments", 0.5 * math.sqrt(2))])
+def test_noise_has_the_deviation_of_the_relation(question: str, length: float, relation: str, factor: float) -> None:
+    exact = QUESTIONS[question](curator(epsilon=RICH), 1e9)
+    asked = curator(relation=relation)
+    drawn = np.array([QUESTIONS[question](asked, 1e-6) for _ in range(400)]) - exact
+    assert asked.deviation(length, 1e-6) == pytest.approx(factor * length / math.sqrt(2e-6) / N)
+    scaled = drawn / asked.deviation(length, 1e-6)
+    law = stats.chi2(drawn.size)
+    assert ALARM < law.cdf(np.sum(scaled**2)) < 1 - ALARM
+    assert not ALARM < law.cdf(np.sum((scaled * 1.3) ** 2)) < 1 - ALARM
+
+
+# Accuracy ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_a_rich_gradient_is_the_plain_gradient(loss: Loss, storage: str) -> None:
+    features, labels = made_up(loss)
+    asked = curator(loss, data=(STORAGE[storage](features), labels), epsilon=RICH, penalty=0.3)
+    weights = weights_for(asked)
+    residuals = loss.residuals(features @ weights, labels)
+    penalty = 0.3 * weights
+    penalty[-1] = 0
+    lengths = np.linalg.norm(residuals.reshape(N, -1), axis=1)
+    for frame, rows in ((None, features), (FRAME, np.ldexp(features - FRAME.centre, FRAME.doublings))):
+        plain = rows.T @ residuals / N + (penalty if frame is None else frame.pull_back(penalty))
+        clip = 1.01 * float((lengths * np.linalg.norm(rows, axis=1)).max())  # nothing is clipped
+        found = asked.gradient(weights, clip, 1e11, frame)
+        assert np.linalg.norm(found - plain) < 3e-6 * np.linalg.norm(plain)
+
+
+def test_a_rich_clipped_gradient_is_the_mean_of_clipped_rows() -> None:
+    features, labels = made_up(Squared())
+    asked = curator(Squared(), data=(features, labels), epsilon=RICH)
+    weights = weights_for(asked)
+    rows = features * Squared().residuals(features @ weights, labels)[:, None]
+    rows *= np.minimum(1, 0.4 / np.linalg.norm(rows, axis=1))[:, None]
+    np.testing.assert_allclose(asked.gradient(weights, 0.4, 1e9), rows.mean(axis=0), atol=1e-6)
+
+
+def test_rich_means_and_norms_are_the_plain_ones() -> None:
+    features, _ = made_up(Logistic())
+    asked = curator(epsilon=RICH)
+    means, squares = asked.column_moments(10.0, 1e9)
+    np.testing.assert_allclose(means, features.mean(axis=0), atol=3e-6)
+    np.testing.assert_allclose(squares, (features**2).mean(axis=0), atol=3e-6)
+    assert asked.mean_row_norm(1e9) == pytest.approx(np.linalg.norm(features, axis=1).mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("selection", ["exponential-mechanism", "laplace", "exponential"])
+@pytest.mark.parametrize("bound", [{"ceiling": 50.0}, {"change": 50.0}], ids=str)
+@pytest.mark.parametrize("penalty", [0.0, 0.2])
+def test_a_rich_best_step_is_the_argmin(selection, bound: dict, penalty: float) -> None:
+    for loss, seed in itertools.product(LOSSES, range(4)):
+        features, labels = made_up(loss, seed=seed)
+        asked = curator(loss, data=(features, labels), epsilon=RICH, penalty=penalty)
+        weights = weights_for(asked, seed)
+        direction = asked.gradient(weights, 64.0, 1e9)
+        steps = np.concatenate([[0.0], 0.25 * 2.0 ** np.arange(8)])
+        objective = [
+            loss.values(features @ (weights - a * direction), labels).mean()
+            + penalty / 2 * np.sum((weights - a * direction)[:-1] ** 2)
+            for a in steps
+        ]
+        best = asked.best_step(weights, direction, steps, 1e9, selection=selection, **bound)
+        assert objective[best] <= min(objective) + 1e-5  # several steps may reach no loss at all
+
+
+@pytest.mark.parametrize("selection", ["exponential-mechanism", "laplace", "exponential"])
+def test_a_poor_best_step_is_nearly_uniform(selection) -> None:
+    """Scores differ by at most N * C, which this amount cannot tell apart; false-alarm rate 1e-6."""
+    asked = curator()
+    weights, direction = weights_for(asked), weights_for(asked, 4)
+    draw = [asked.best_step(weights, direction, STEPS, 1e-13, ceiling=1.0, selection=selection) for _ in range(1200)]
+    counts = np.bincount(draw, minlength=4)
+    assert stats.chisquare(counts).pvalue > ALARM
+
+
+def test_a_penalty_beyond_all_losses_decides_the_step() -> None:
+    asked = curator(epsilon=RICH, penalty=1e200)
+    assert asked.best_step(np.ones(D), np.ones(D), np.array([0.0, 1.0, 3.0]), 1e9, ceiling=1.0) == 1
+
+
+# The same bits ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)], ids=str)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_answers_are_the_same_bits_for_every_block_size_storage_and_row_order(question: str, loss: Loss) -> None:
+    features, labels = made_up(loss)
+    order = np.random.default_rng(8).permutation(N)
+    expected = QUESTIONS[question](curator(loss, data=(features, labels)), 1e-3)
+    for block_rows, storage in [(1, np.asarray), *itertools.product([17, 2**20], STORAGE.values())]:
+        asked = curator(loss, data=(storage(features[order]), labels[order]), block_rows=block_rows)
+        np.testing.assert_array_equal(QUESTIONS[question](asked, 1e-3), expected)
+
+
+@pytest.mark.parametrize("question", ["gradient", "gradient in a frame", "column moments"])
+def test_a_total_that_wraps_around_still_moves_by_one_share(question: str) -> None:
+    """The same rows again and again, past 2^63 units: one more time adds the same integers modulo 2^64."""
+
+    class Repeating(ArraySource):
+        times = 1
+
+        def map_sum(self, function, *aligned):
+            return super().map_sum(function, *aligned) * np.int64(self.times)
+
+    features, labels = np.tile([1.0, -1.0, 0.5, 0.0, -1.0, 1.0], (2**10, 1)), np.full(2**10, -1.0)
+    totals = []
+    for times in (1, 2**20, 2**20 + 1):
+        noise = Recorder()
+        asked = curator(noise=noise)
+        asked._source = Repeating(features, labels, GRID)
+        asked._source.times = times
+        QUESTIONS[question](asked, 1e-3)
+        totals.append(noise.sums[0].values)
+    share, before, after = totals
+    assert float(np.abs(share).max()) * 2**20 > 2.0**63
+    np.testing.assert_array_equal(after - before, share)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_answers_do_not_depend_on_earlier_questions_beyond_the_noise(question: str) -> None:
+    """Norms and caps are kept between questions; what is kept never enters the wrong answer."""
+    asked, fresh = curator(epsilon=RICH), curator(epsilon=RICH)
+    for other in ("gradient in a frame", "gradient", "column moments", "gradient in a frame"):
+        QUESTIONS[other](asked, 1e11)
+    asked.gradient(weights_for(asked), 0.25, 1e11, FRAME)
+    asked.gradient(weights_for(asked), 0.5, 1e11, OTHER)
+    np.testing.assert_allclose(QUESTIONS[question](asked, 1e11), QUESTIONS[question](fresh, 1e11), atol=1e-7)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_no_rows_at_all_give_an_answer(question: str, rate: float) -> None:
+    features, labels = made_up(Logistic())
+    for storage in STORAGE.values():
+        answer = QUESTIONS[question](curator(data=(storage(features[:0]), labels[:0]), batch_rate=rate), 1e-3)
+        assert np.isfinite(answer).all()
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_no_row_raises_an_error_or_a_warning(question: str) -> None:
+    """Labels beyond reason and weights near the largest allowed: answers come, silently."""
+    for loss in LOSSES:
+        features, labels = made_up(loss)
+        labels = labels.copy()
+        labels[:5] = np.nan, np.inf, -np.inf, 1e308, -77.0
+        QUESTIONS[question](curator(loss, data=(features, labels)), 1e-3)
+        asked = curator(loss, data=(features, labels))
+        huge = np.full(asked.problem.shape, 2.0**499)
+        asked.gradient(huge, 1.0, 1e-3)
+        asked.best_step(huge, huge, np.array([0.0, 1.0]), 1e-3, change=1.0)
+
+
+def test_neither_representations_nor_errors_show_rows() -> None:
+    asked = curator()
+    asked.gradient(weights_for(asked), 0.5, 1e-3, FRAME)
+    for shown in (repr(asked), str(asked), repr(asked._source), repr(vars(asked)["problem"])):
+        assert "array" not in shown
+    public = {name for name in dir(asked) if not name.startswith("_")}
+    assert public == {
+        "amount_of_noise",
+        "batch_rate",
+        "best_step",
+        "budget",
+        "column_moments",
+        "deviation",
+        "gradient",
+        "ledger",
+        "mean_row_norm",
+        "problem",
+        "relation",
+        "remaining",
+        "rows",
+        "scale",
+    }
+
+
+# Batches -------------------------------------------------------------------------------------------------------
+
+
+def batched(question: str, rate: float, storage: str = "dense", seed: int = 0, **options) -> tuple[Curator, Recorder]:
+    features, labels = made_up(Logistic())
+    noise = Recorder()
+    data = (STORAGE[storage](features), labels)
+    asked = curator(data=data, noise=noise, batch_rate=rate, randomness=Randomness(seed), **options)
+    QUESTIONS[question](asked, 1e-3)
+    return asked, noise
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_batches_are_the_same_for_every_storage_and_block_size(question: str) -> None:
+    expected = batched(question, 0.3)[1].sums[0].values
+    whole = batched(question, 1.0)[1].sums[0].values
+    assert not np.array_equal(expected, whole)
+    for storage, block_rows in itertools.product(STORAGE, [11, 2**14]):
+        found = batched(question, 0.3, storage, block_rows=block_rows)[1].sums[0].values
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_batches_change_neither_cost_nor_sensitivity(question: str) -> None:
+    (batch, batch_noise), (whole, whole_noise) = batched(question, 0.3), batched(question, 1.0)
+    assert batch.ledger.entries == whole.ledger.entries
+    assert batch_noise.sums[0].sensitivity == whole_noise.sums[0].sensitivity
+
+
+def test_each_question_has_its_own_batch_whose_size_follows_the_rate() -> None:
+    """Sums of ones over batches are binomial; they are divided by the public rate * n and never by their size."""
+    features, labels = np.tile(np.eye(D)[-1], (N, 1)), np.ones(N)
+    asked = curator(data=(features, labels), epsilon=RICH, batch_rate=0.3, randomness=Randomness(0))
+    assert asked.scale == 0.3 * N
+    sizes = np.array([asked.mean_row_norm(1e9) for _ in range(400)]) * asked.scale
+    np.testing.assert_allclose(sizes, np.rint(sizes), atol=1e-3)
+    assert len(set(np.rint(sizes))) > 20
+    total = int(np.rint(sizes).sum())
+    assert ALARM < stats.binom(400 * N, 0.3).cdf(total) < 1 - ALARM
+    spread = np.var(np.rint(sizes)) * 400 / (N * 0.3 * 0.7)
+    assert ALARM < stats.chi2(399).cdf(spread) < 1 - ALARM
+
+
+def test_every_row_of_a_batch_is_drawn_by_itself() -> None:
+    """All pairs of rows meet in a batch with probability rate^2: no block of rows is drawn together."""
+    features, labels = np.zeros((12, D)), np.ones(12)
+    features[:, -1] = 1.0
+    chosen = []
+
+    class Listening(ArraySource):
+        def map_sum(self, function, *aligned):
+            if aligned and aligned[0].dtype == bool:
+                chosen.append(aligned[0])
+            return super().map_sum(function, *aligned)
+
+    problem = LinearProblem(Logistic(), GRID)
+    asked = Curator(
+        Listening(features, labels, GRID),
+        problem,
+        Ledger(RICH, 1e-6),
+        12,
+        noise=LatticeNoise(Randomness(0)),
+        batch_rate=0.4,
+        randomness=Randomness(0),
+    )
+    for _ in range(2000):
+        asked.mean_row_norm(1.0)
+    drawn = np.array(chosen, float)
+    pairs = (drawn.T @ drawn)[np.triu_indices(12, 1)]
+    tail = ALARM / (2 * pairs.size)
+    law = stats.binom(2000, 0.4**2)
+    assert (law.cdf(pairs) > tail).all()
+    assert (law.sf(pairs - 1) > tail).all()
+
+
+def test_scale_out_of_range_is_a_named_error() -> None:
+    with pytest.raises(ScaleOutOfRange, match="spend more"):
+        curator().column_moments(1.0, 1e-33)
