@@ -38,9 +38,14 @@ Seed = Annotated[int | None, typer.Option(help="Repeat a run. Never for a releas
 MODELS = {"logistic": DPLogisticRegression, "svm": DPLinearSVC, "regression": DPLinearRegression}
 
 
+def say(text: str) -> None:
+    """Print a line of text as it is, however wide the screen."""
+    out.print(text, soft_wrap=True, markup=False)
+
+
 @app.command()
 def demo(
-    epsilon: Epsilon = 0.5,
+    epsilon: Epsilon = 0.4,
     delta: Delta = 1e-6,
     dataset: Annotated[str | None, typer.Option(help="A data set; Adult if it is there, else synthetic.")] = None,
     picture: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("out/demo.png"),
@@ -58,7 +63,7 @@ def demo(
 @app.command()
 def fit(
     data: Annotated[str, typer.Argument(help="A data set name, or a CSV, Parquet or NPZ file.")],
-    model_file: Annotated[Path, typer.Option("--model", help="Where to write the model.")],
+    output: Annotated[Path, typer.Option(help="Where to write the model.")],
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-6,
     schema: Annotated[Path | None, typer.Option(help="Public schema of the table (see `dpdescent schema`).")] = None,
@@ -84,10 +89,10 @@ def fit(
         options["classes"] = table.classes
     fitted = MODELS[model](epsilon, delta, **options).fit(table.X, table.y)
     saved = SavedModel.from_estimator(fitted, list(table.feature_names), table.schema)
-    saved.save(model_file)
+    saved.save(output)
     _print_privacy(fitted.privacy_)
-    out.print(f"model written to {model_file}")
-    _write_json(json_file, {"model": str(model_file), "privacy": fitted.privacy_})
+    say(f"model written to {output}")
+    _write_json(json_file, {"model": str(output), "privacy": fitted.privacy_})
 
 
 @app.command()
@@ -107,7 +112,7 @@ def predict(
             frame[f"probability_{name}"] = probabilities[:, k]
     if output is not None:
         frame.to_csv(output, index=False)
-        out.print(f"{len(frame)} predictions written to {output}")
+        say(f"{len(frame)} predictions written to {output}")
     elif json_file is None:
         sys.stdout.write(frame.to_csv(index=False))
     _write_json(json_file, {"predictions": frame.to_dict(orient="list")})
@@ -127,7 +132,7 @@ def datasets(json_file: JsonFile = None) -> None:
         )
         table.add_row(info.name, f"{info.rows:,}", f"{info.columns:,}", str(info.classes), where)
     out.print(table)
-    out.print("Offline copies are looked up in $DPDESCENT_DATA.")
+    say("Offline copies are looked up in $DPDESCENT_DATA.")
     _write_json(json_file, {"datasets": rows})
 
 
@@ -141,9 +146,9 @@ def schema(
     draft = draft_schema(table, label=label)
     target = output or table.with_suffix(".schema.json")
     draft.dump(target)
-    out.print(f"draft written to {target}. Fill in, from public knowledge and not from the rows:")
+    say(f"draft written to {target}. Fill in, from public knowledge and not from the rows:")
     for place in draft.places:
-        out.print(f"  {place}")
+        say(f"  {place}")
 
 
 @app.command()
@@ -193,14 +198,14 @@ def _target_bounds(table: Dataset) -> tuple[float, float]:
 
 
 def _print_privacy(privacy: dict[str, Any]) -> None:
-    out.print(
+    say(
         f"({privacy['epsilon']:g}, {privacy['delta']:g})-differential privacy for {privacy['unit']}, "
         f"relation {privacy['relation']}; spent {privacy['spent'] / privacy['budget']:.1%} of the budget"
     )
     for kind, count in privacy["mechanisms"].items():
-        out.print(f"  {count:5d} x {kind}")
+        say(f"  {count:5d} x {kind}")
     if "randomness" in privacy:
-        out.print(f"randomness: {privacy['randomness']}")
+        say(f"randomness: {privacy['randomness']}")
 
 
 def _write_json(path: Path | None, data: dict[str, Any]) -> None:

@@ -187,12 +187,11 @@ class Curator:
         problem = self.problem
         weights, direction = self._point("weights", weights), self._point("direction", direction)
         steps = np.asarray(steps, dtype=np.float64)
-        candidates = _candidates(weights, direction, steps)
+        _require_steps(weights, direction, steps)
         placed, along = problem.grid.place_weights(weights), problem.grid.place_weights(direction)
         scores = problem.scores(ceiling, change)
         unit, sensitivity = scores.unit, scores.sensitivity
-        penalties = [self.scale * problem.penalty_value(candidate) / unit for candidate in candidates]
-        public = np.clip(np.rint(penalties), -(2.0**61), 2.0**61).astype(np.int64)
+        public = self._public_scores(weights, direction, steps, unit)
         cost = self._selection(selection, amount)
         if isinstance(cost, ReportNoisyMax):  # raises before anything is charged
             laplace_scale(_ROOM * sensitivity.under(self.relation) / cost.epsilon, unit)
@@ -219,6 +218,13 @@ class Curator:
     def _charge(self, cost: Cost, label: str) -> None:
         ledgers = (self.ledger,) if self._account is None else (self.ledger, self._account)
         spend_jointly(ledgers, cost, label)
+
+    def _public_scores(self, weights: Floats, direction: Floats, steps: Floats, unit: float) -> NDArray[np.int64]:
+        """Return what the penalty adds to the score of every step: public, so it moves no sensitivity."""
+        if self.problem.penalty.weight == 0:
+            return np.zeros(steps.size, dtype=np.int64)
+        penalties = [self.scale * self.problem.penalty_value(weights - a * direction) / unit for a in steps]
+        return np.clip(np.rint(penalties), -(2.0**61), 2.0**61).astype(np.int64)
 
     def _point(self, name: str, values: Any) -> Floats:
         point = np.asarray(values, dtype=np.float64)
@@ -312,15 +318,14 @@ def _require_second_ledger(ledger: Ledger, account: Ledger) -> None:
         )
 
 
-def _candidates(weights: Floats, direction: Floats, steps: Floats) -> list[Floats]:
-    """Return the points w - a direction, or raise `InvalidParameter` unless all are finite and few enough."""
+def _require_steps(weights: Floats, direction: Floats, steps: Floats) -> None:
+    """Raise `InvalidParameter` unless the steps are few and lead to points that are finite and below 2^500."""
     if steps.ndim != 1 or not 1 <= steps.size <= MAXIMUM_SCORES:
         raise InvalidParameter(f"steps must be a vector of 1 to {MAXIMUM_SCORES} numbers, got shape {steps.shape}")
     with np.errstate(all="ignore"):
-        candidates = [weights - a * direction for a in steps]
-        if not all((np.abs(candidate) <= 2.0**500).all() for candidate in candidates):
-            raise InvalidParameter("steps lead to points that are not finite or beyond 2^500: shorten them")
-    return candidates
+        farthest = np.max(np.abs(weights)) + np.max(np.abs(steps)) * np.max(np.abs(direction))
+    if not farthest <= 2.0**500:
+        raise InvalidParameter("steps lead to points that are not finite or beyond 2^500: shorten them")
 
 
 def _margins_block(grid: FeatureGrid, weights: Floats, rows: Any, labels: Floats) -> Floats:  # noqa: ARG001

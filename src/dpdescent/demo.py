@@ -52,13 +52,14 @@ def run_demo(
     privacy = models[epsilon].privacy_
     out.print(
         f"\nThe model at epsilon {epsilon:g} is ({epsilon:g}, {delta:g})-differentially private "
-        f"for {privacy['unit']} (relation {privacy['relation']})."
+        f"for {privacy['unit']} (relation {privacy['relation']}).",
+        soft_wrap=True,
     )
     out.print(f"It spent {privacy['spent'] / privacy['budget']:.1%} of its budget:")
     for label, share in privacy["spent_on"].items():
         out.print(f"  {share:6.1%}  {label}")
     touches = ", ".join(f"{count} x {kind}" for kind, count in privacy["mechanisms"].items())
-    out.print(f"The data was touched {sum(privacy['mechanisms'].values())} times: {touches}.")
+    out.print(f"The data was touched {sum(privacy['mechanisms'].values())} times: {touches}.", soft_wrap=True)
     if _draw(picture, data.name, accuracy, plain, majority, privacy["spent_on"], epsilon, delta):
         out.print(f"picture: {picture}")
     else:
@@ -100,8 +101,8 @@ def _draw(
             text,
             (1, height),
             xycoords=("axes fraction", "data"),
-            xytext=(-4, 4),
-            ha="right",
+            xytext=(4, 4),
+            ha="left",
             textcoords="offset points",
             color=GREY,
             fontsize=9,

@@ -348,7 +348,7 @@ def _norm_exponent(column: Float64Array) -> int:
         return -_LARGEST_WEIGHT_EXPONENT
     shift = ceil_log2(peak)
     scaled = np.ldexp(column, -shift)
-    return max(shift + ceil_log2(math.sqrt(math.fsum(scaled * scaled))), -_LARGEST_WEIGHT_EXPONENT)
+    return max(shift + ceil_log2(math.sqrt(math.fsum((scaled * scaled).tolist()))), -_LARGEST_WEIGHT_EXPONENT)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,189 @@
+"""DP-AGD spends what it was given, reads like its paper, and finds the optimum when privacy costs nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from dpdescent import DPLogisticRegression, InvalidParameter, Ledger, load_dataset
+from dpdescent.curator import Curator
+from dpdescent.exact import FeatureGrid
+from dpdescent.mechanisms import LatticeNoise
+from dpdescent.noise import Randomness
+from dpdescent.problems import L2, Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Squared
+from dpdescent.solvers import AGDSettings, agd
+from dpdescent.sources import ArraySource
+
+
+def make_curator(
+    epsilon: float,
+    loss: Loss | None = None,
+    *,
+    rows: int = 3000,
+    columns: int = 5,
+    seed: int = 0,
+    alpha: float = 0.0,
+    intercept: bool = True,
+    currency: str = "gdp",
+    relation: str = "zero-out",
+    batch_rate: float = 1.0,
+) -> Curator:
+    generator = np.random.default_rng(seed)
+    X = generator.uniform(0, 1, (rows, columns))
+    if intercept:
+        X = np.hstack([X, np.ones((rows, 1))])
+    truth = np.linspace(-4, 4, X.shape[1])
+    centred = X @ truth - np.mean(X @ truth)
+    if isinstance(loss, Squared):
+        labels = np.clip(centred / 6 + generator.normal(0, 0.1, rows), -1, 1)
+    else:
+        labels = np.where(generator.random(rows) < 1 / (1 + np.exp(-2 * centred)), 1.0, -1.0)
+    grid = FeatureGrid(1.0, X.shape[1])
+    problem = LinearProblem(loss or Logistic(), grid, L2(alpha), intercept)
+    ledger = Ledger(epsilon, 1e-6, currency=currency, relation=relation)
+    noise = LatticeNoise(Randomness(seed))
+    source = ArraySource(grid.place(X), labels, grid)
+    return Curator(source, problem, ledger, rows, noise=noise, batch_rate=batch_rate, randomness=Randomness(seed))
+
+
+def optimum(curator: Curator) -> tuple[float, Callable[[np.ndarray], float]]:
+    """Return the least objective, and the objective itself, from the rows."""
+    source, problem = curator._source, curator.problem
+    X, y = source._features, source._labels
+
+    def value(w: np.ndarray) -> float:
+        return float(problem.loss.values(X @ w, y).mean()) + problem.penalty_value(w)
+
+    return minimize(value, np.zeros(problem.shape), method="BFGS", options={"gtol": 1e-7}).fun, value
+
+
+@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Squared()], ids=str)
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("alpha", [0.0, 0.01])
+def test_epsilon_to_infinity_recovers_the_optimum(loss: Loss, intercept: bool, alpha: float) -> None:
+    curator = make_curator(1e4, loss, intercept=intercept, alpha=alpha)
+    result = agd(curator, AGDSettings())
+    best, value = optimum(curator)
+    assert best - 1e-9 <= value(result.weights) <= 1.01 * best
+
+
+@pytest.mark.parametrize("currency", ["gdp", "zcdp"])
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 3.0])
+def test_the_budget_is_spent_and_never_overspent(currency: str, relation: str, epsilon: float) -> None:
+    curator = make_curator(epsilon, currency=currency, relation=relation, rows=500)
+    result = agd(curator, AGDSettings(currency=currency))
+    ledger = curator.ledger
+    assert 0.8 * ledger.budget < ledger.spent <= ledger.budget
+    assert ledger.spent_epsilon() <= epsilon
+    assert np.isfinite(result.weights).all()
+    assert len(result.steps) == result.iterations
+    labels = {entry.label for entry in ledger.entries}
+    assert labels <= {"mean row norm", "column moments", "gradient", "step size"}
+
+
+def test_every_iteration_pays_for_its_gradient_and_its_selection() -> None:
+    curator = make_curator(1.0)
+    result = agd(curator, AGDSettings())
+    labels = [entry.label for entry in curator.ledger.entries]
+    assert labels[:2] == ["mean row norm", "column moments"]
+    assert labels[2:][::2] == ["gradient"] * labels.count("gradient")
+    assert labels[2:][1::2] == ["step size"] * labels.count("step size")
+    assert result.iterations <= labels.count("step size")
+
+
+def test_a_failed_direction_is_measured_again_with_half_the_budget_so_far() -> None:
+    """When zero wins, the next gradient costs growth times what was spent on this point."""
+    curator = make_curator(0.2, rows=600)
+    agd(curator, AGDSettings())
+    prices = [entry.price for entry in curator.ledger.entries if entry.label == "gradient"]
+    allowed = [1.0, *(0.5 * 1.5**failures for failures in range(12))]
+    # The last iteration takes what is left, so its prices are scaled.
+    distances = [min(abs(price / prices[0] - ratio) for ratio in allowed) for price in prices[:-6]]
+    assert max(distances) < 1e-6
+    assert any(abs(price / prices[0] - 0.5) < 1e-6 for price in prices[:-6])
+
+
+def test_paper_settings_are_the_published_ones() -> None:
+    settings = AGDSettings(paper=True)
+    assert (settings.splits, settings.clip_gradient, settings.clip_loss) == (60.0, 3.0, 3.0)
+    assert (settings.candidates, settings.max_step, settings.window, settings.stretch) == (20, 2.0, 10, 0.1)
+    assert settings.selection == "exponential"
+    curator = make_curator(0.8, currency="zcdp")
+    result = agd(curator, settings)
+    entries = curator.ledger.entries
+    assert {entry.label for entry in entries} == {"gradient", "step size"}
+    start = (0.8 / 120) ** 2 / 2
+    assert entries[0].price == pytest.approx(start, rel=1e-6)
+    assert entries[1].price == pytest.approx(start, rel=1e-6)
+    assert entries[1].cost.kind == "report-noisy-max"
+    assert all(0 < step <= 2.0 * 1.1**20 for step in result.steps)
+    assert curator.ledger.spent > 0.9 * curator.ledger.budget
+
+
+def test_paper_mode_learns() -> None:
+    data = load_dataset("synthetic", n=8000)
+    model = DPLogisticRegression(1.6, 1e-6, classes=(0, 1), random_state=0, solver_options={"paper": True}).fit(
+        data.X, data.y
+    )
+    assert model.score(data.X, data.y) > 0.78
+    assert model.privacy_["currency"] == {"name": "zcdp"}
+
+
+@pytest.mark.parametrize("selection", ["exponential-mechanism", "laplace", "exponential"])
+def test_every_selection_works(selection: str) -> None:
+    curator = make_curator(2.0)
+    result = agd(curator, AGDSettings(selection=selection))  # type: ignore[arg-type]
+    best, value = optimum(curator)
+    assert value(result.weights) < 0.5 * best + 0.5 * math.log(2)
+
+
+def test_batches_cost_the_same_and_learn() -> None:
+    curator = make_curator(8.0, batch_rate=0.5)
+    result = agd(curator, AGDSettings())
+    best, value = optimum(curator)
+    assert value(result.weights) < 0.5 * best + 0.5 * math.log(2)
+    assert all(entry.cost.kind in ("gaussian", "exponential-mechanism") for entry in curator.ledger.entries)
+
+
+def test_hinge_learns() -> None:
+    curator = make_curator(4.0, Hinge())
+    _, value = optimum(make_curator(4.0, HuberisedHinge()))
+    assert value(agd(curator, AGDSettings()).weights) < 0.9
+
+
+def test_accuracy_does_not_fall_when_epsilon_rises() -> None:
+    """Mean training loss over 5 seeds, four budgets a factor 4 apart: each at most the one before it."""
+    means = []
+    for epsilon in (0.05, 0.2, 0.8, 3.2):
+        losses = []
+        for seed in range(5):
+            curator = make_curator(epsilon, seed=seed, rows=3000)
+            _, value = optimum(curator)
+            losses.append(value(agd(curator, AGDSettings()).weights))
+        means.append(np.mean(losses))
+    assert means == sorted(means, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"splits": 0.0},
+        {"splits": -3.0},
+        {"growth": math.nan},
+        {"clip_gradient": -1.0},
+        {"clip_loss": 0.0},
+        {"candidates": 1},
+        {"share_selection": 1.0},
+        {"memory": 1.0},
+        {"window": 0},
+        {"max_step": math.inf},
+    ],
+)
+def test_bad_settings_are_refused_by_name(options: dict[str, float]) -> None:
+    with pytest.raises(InvalidParameter):
+        AGDSettings(**options)  # type: ignore[arg-type]
