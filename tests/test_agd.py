@@ -134,6 +134,18 @@ def test_paper_mode_learns() -> None:
     assert model.privacy_["currency"] == {"name": "zcdp"}
 
 
+def test_a_batch_rate_reaches_the_curator_through_the_estimator() -> None:
+    data = load_dataset("synthetic", n=8000)
+    whole, half = (
+        DPLogisticRegression(2.0, 1e-6, classes=(0, 1), random_state=0, solver_options={"batch_rate": rate}).fit(
+            data.X, data.y
+        )
+        for rate in (1.0, 0.5)
+    )
+    assert half.score(data.X, data.y) > 0.77
+    assert not np.array_equal(half.coef_, whole.coef_)
+
+
 @pytest.mark.parametrize("selection", ["exponential-mechanism", "laplace", "exponential"])
 def test_every_selection_works(selection: str) -> None:
     curator = make_curator(2.0)
@@ -182,6 +194,9 @@ def test_accuracy_does_not_fall_when_epsilon_rises() -> None:
         {"memory": 1.0},
         {"window": 0},
         {"max_step": math.inf},
+        {"batch_rate": 0.0},
+        {"batch_rate": 1.5},
+        {"currency": "rdp"},
     ],
 )
 def test_bad_settings_are_refused_by_name(options: dict[str, float]) -> None:

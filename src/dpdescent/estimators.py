@@ -112,13 +112,20 @@ class _PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[mis
             y_numeric=isinstance(self, RegressorMixin),
         )
         _require_finite_cells(X, getattr(self, "feature_names_in_", None))
-        scaling = ColumnScaling.from_bounds(self.bounds, X.shape[1])
+        scaling = ColumnScaling.from_bounds(self.bounds, X.shape[1], names=getattr(self, "feature_names_in_", None))
         loss, labels, assumed = self._loss_and_labels(y)
         grid = FeatureGrid(1.0, X.shape[1] + bool(self.fit_intercept))
         problem = LinearProblem(loss, grid, L2(require_finite("alpha", self.alpha)), bool(self.fit_intercept))
-        source = ArraySource(grid.place(_with_constant(scaling.apply(X), bool(self.fit_intercept))), labels, grid)
+        source = ArraySource(_placed(X, scaling, grid, bool(self.fit_intercept)), labels, grid)
         curator = Curator(
-            source, problem, own, X.shape[0], noise=noise, account=self.ledger, randomness=Randomness(seed)
+            source,
+            problem,
+            own,
+            X.shape[0],
+            noise=noise,
+            batch_rate=settings.batch_rate,
+            randomness=Randomness(seed),
+            account=self.ledger,
         )
         result: SolverResult = _known_method(self.method).solve(curator, settings, _listener(self.progress))
         weights = result.weights
@@ -504,11 +511,23 @@ def _require_finite_cells(X: Any, names: Any) -> None:
     raise InfiniteValue(f"Input X contains infinity (inf), first in {named}: replace the cells or drop the rows")
 
 
-def _with_constant(X: Any, constant: bool) -> Any:
-    if not constant:
-        return X
-    ones = np.ones((X.shape[0], 1))
-    return sparse.hstack([X, ones], format="csr") if sparse.issparse(X) else np.hstack([X, ones])
+def _placed(X: Any, scaling: ColumnScaling, grid: FeatureGrid, constant: bool) -> Any:
+    """Return the scaled rows on the grid, with a constant column if there is an intercept.
+
+    Dense rows go block by block, so that no second copy of the table is ever in memory.
+    """
+    if sparse.issparse(X):
+        scaled = scaling.apply(X)
+        if constant:
+            scaled = sparse.hstack([scaled, np.ones((X.shape[0], 1))], format="csr")
+        return grid.place(scaled)
+    placed = np.empty((X.shape[0], grid.dimension))
+    for start in range(0, X.shape[0], 2**14):
+        block = scaling.apply(X[start : start + 2**14])
+        if constant:
+            block = np.column_stack([block, np.ones(block.shape[0])])
+        placed[start : start + 2**14] = grid.place(block)
+    return placed
 
 
 def _listener(progress: bool | Progress) -> Progress | None:

@@ -31,6 +31,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 from scipy.optimize import brentq
@@ -75,11 +76,11 @@ class Currency(ABC):
 
     def gaussian(self, amount: float) -> Gaussian:
         """Return the least noisy `Gaussian` that costs at most ``amount``."""
-        return calibrate(lambda strength: Gaussian(1 / strength), amount, self)
+        return _gaussian(self, amount)
 
     def selection(self, amount: float) -> ExponentialMechanism:
         """Return the sharpest `ExponentialMechanism` that costs at most ``amount``."""
-        return calibrate(ExponentialMechanism, amount, self)
+        return _selection(self, amount)
 
     def laplace(self, amount: float) -> Laplace:
         """Return the least noisy `Laplace` that costs at most ``amount``."""
@@ -213,3 +214,14 @@ def calibrate(family: Callable[[float], AnyCost], amount: float, currency: Curre
         strength *= 1 - shrink
         shrink *= 2
     return family(strength)
+
+
+# A run asks for the same few amounts again and again.
+@lru_cache(maxsize=1024)
+def _gaussian(currency: Currency, amount: float) -> Gaussian:
+    return calibrate(lambda strength: Gaussian(1 / strength), amount, currency)
+
+
+@lru_cache(maxsize=1024)
+def _selection(currency: Currency, amount: float) -> ExponentialMechanism:
+    return calibrate(ExponentialMechanism, amount, currency)

@@ -26,7 +26,7 @@ privacy budget. KDD. arXiv:1808.09501.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,8 +71,11 @@ class AGDSettings:
     selection : {"exponential-mechanism", "laplace", "exponential"}, optional
     memory : float, optional
         Discount of older gradients in a direction. Default 0.8; 0 in the paper.
+    batch_rate : float
+        Every answer comes from a fresh Poisson batch of this rate. It saves time on large tables; no amplification is
+        claimed, so an answer costs what it would cost on all rows.
     currency : {"gdp", "zcdp"}
-        The currency of the filter.
+        The currency of the filter. GDP in ours, zCDP in the paper.
     """
 
     paper: bool = False
@@ -87,7 +90,8 @@ class AGDSettings:
     stretch: float = 0.1
     selection: Selection | None = None
     memory: float | None = None
-    currency: str = field(default="")
+    batch_rate: float = 1.0
+    currency: str = ""
 
     def __post_init__(self) -> None:
         defaults = _PAPER if self.paper else _OURS
@@ -100,6 +104,10 @@ class AGDSettings:
                 raise InvalidParameter(f"{name} must be a positive number, got {value!r}")
         if self.candidates is None or self.candidates < 2:
             raise InvalidParameter(f"candidates must be at least 2, zero being one of them: {self.candidates!r}")
+        if not 0 < self.batch_rate <= 1:
+            raise InvalidParameter(f"batch_rate must lie in (0, 1], got {self.batch_rate!r}")
+        if self.currency not in ("gdp", "zcdp"):
+            raise InvalidParameter(f"currency must be 'gdp' or 'zcdp', got {self.currency!r}")
         if not 0 < self.share_selection < 1 or self.window < 1 or not 0 <= (self.memory or 0) < 1:
             raise InvalidParameter("share_selection lies in (0, 1), memory in [0, 1), and window is at least 1")
 
