@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpdescent.accounting import AboveThreshold
-from dpdescent.accounting.threshold import bellman_bound
+from dpdescent.accounting.bellman import bellman_bound
 from dpdescent.ledger import Ledger
 
 SPENDS = 500

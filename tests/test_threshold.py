@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dpdescent.accounting import AboveThreshold, Gaussian
+from dpdescent.accounting.bellman import bellman_bound
 from dpdescent.accounting.divergences import laplace_rdp, pure_rdp
-from dpdescent.accounting.threshold import bellman_bound
 from dpdescent.errors import InvalidParameter
 from exact_laws import both_ways, log_tails, renyi, threshold_law
 

@@ -1,0 +1,10 @@
+"""Estimators in the manner of scikit-learn: validate, build a curator, call a solver, keep what it returns.
+
+What is public is an argument and never read from the rows: bounds, classes, the privacy parameters. The number of
+rows n is public under both relations. What the caller let us assume is listed in ``privacy_["assumed_public"]``.
+"""
+
+from .classifiers import DPLinearSVC, DPLogisticRegression
+from .regression import DPLinearRegression
+
+__all__ = ["DPLinearRegression", "DPLinearSVC", "DPLogisticRegression"]

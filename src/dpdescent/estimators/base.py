@@ -1,0 +1,216 @@
+"""What all estimators share: validate, build a curator, call a solver, keep what it returns."""
+
+from __future__ import annotations
+
+from abc import ABCMeta, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_random_state, validate_data
+
+from ..accounting import currency_named
+from ..curator import Curator, make_noise
+from ..errors import (
+    BudgetExhausted,
+    InfiniteValue,
+    InvalidParameter,
+    MissingValue,
+    require_finite,
+)
+from ..exact import FeatureGrid
+from ..ledger import Ledger
+from ..noise import Randomness
+from ..problems import L2, LinearProblem, Loss
+from ..scaling import ColumnScaling
+from ..solvers import METHODS, Progress, SolverResult
+from ..sources import ArraySource
+
+__all__ = ["PrivateLinearModel"]
+
+Floats = NDArray[np.float64]
+
+
+class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
+    """What the three models share."""
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        method: str = "agd",
+        adjacency: str = "zero-out",
+        bounds: Any = (0.0, 1.0),
+        alpha: float = 0.0,
+        fit_intercept: bool = True,
+        random_state: Any = None,
+        ledger: Ledger | None = None,
+        progress: bool | Progress = False,
+        noise: str = "exact",
+        solver_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.adjacency = adjacency
+        self.bounds = bounds
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.random_state = random_state
+        self.ledger = ledger
+        self.progress = progress
+        self.noise = noise
+        self.solver_options = solver_options
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+    @abstractmethod
+    def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
+        """Return the loss, the labels it understands and what had to be assumed public."""
+
+    def _require_no_weights(self, parameters: Mapping[str, Any]) -> None:
+        for name in parameters:
+            if name == "sample_weight":
+                raise InvalidParameter(
+                    "sample_weight is not supported: a weight multiplies what one row can change, so it would "
+                    "change the guarantee from row to row; resample the table instead"
+                )
+            raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
+
+    def _fit(self, X: Any, y: Any) -> SolverResult:
+        settings = _settings(self.method, self.solver_options)
+        currency = currency_named(settings.currency, self.epsilon, self.delta)
+        own = Ledger(self.epsilon, self.delta, currency=currency, relation=self.adjacency)
+        _require_account(self.ledger, own)
+        seed = _seed(self.random_state)
+        noise = make_noise(self.noise, seed)
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=(np.float64, np.float32),
+            ensure_all_finite=False,
+            y_numeric=isinstance(self, RegressorMixin),
+        )
+        _require_finite_cells(X, getattr(self, "feature_names_in_", None))
+        scaling = ColumnScaling.from_bounds(self.bounds, X.shape[1], names=getattr(self, "feature_names_in_", None))
+        loss, labels, assumed = self._loss_and_labels(y)
+        grid = FeatureGrid(1.0, X.shape[1] + bool(self.fit_intercept))
+        problem = LinearProblem(loss, grid, L2(require_finite("alpha", self.alpha)), bool(self.fit_intercept))
+        source = ArraySource(_placed(X, scaling, grid, bool(self.fit_intercept)), labels, grid)
+        curator = Curator(
+            source,
+            problem,
+            own,
+            X.shape[0],
+            noise=noise,
+            batch_rate=settings.batch_rate,
+            randomness=Randomness(seed),
+            account=self.ledger,
+        )
+        result: SolverResult = _known_method(self.method).solve(curator, settings, _listener(self.progress))
+        weights = result.weights
+        bias = weights[-1] if self.fit_intercept else np.zeros(weights.shape[1:])
+        self._coefficients, self._bias = scaling.original_units(weights[: X.shape[1]], np.asarray(bias))
+        self.n_iter_ = result.iterations
+        self.privacy_ = own.statement() | {
+            "method": self.method,
+            "randomness": noise.description,
+            "spent_on": _spent_on(own),
+            "assumed_public": [f"the number of rows: {X.shape[0]}", "bounds: cells outside are clipped", *assumed],
+        }
+        return result
+
+
+def _known_method(name: str) -> Any:
+    if name not in METHODS:
+        raise InvalidParameter(f"unknown method {name!r}: choose one of {', '.join(sorted(METHODS))}")
+    return METHODS[name]
+
+
+def _settings(method: str, options: Mapping[str, Any] | None) -> Any:
+    try:
+        return _known_method(method).settings(**(options or {}))
+    except TypeError as problem:
+        raise InvalidParameter(f"solver_options of {method!r} do not fit: {problem}") from None
+
+
+def _seed(random_state: Any) -> int | None:
+    if random_state is None:
+        return None
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _require_account(account: Ledger | None, own: Ledger) -> None:
+    """Refuse before anything is charged if the account cannot pay for the whole fit."""
+    if account is None:
+        return
+    if (account.currency, account.relation) != (own.currency, own.relation):
+        raise InvalidParameter(
+            f"the ledger keeps {account.currency.name} under {account.relation}, this fit needs {own.currency.name} "
+            f"under {own.relation}: open the ledger with those"
+        )
+    if account.remaining < own.budget:
+        raise BudgetExhausted(
+            f"the ledger has {account.remaining:.6g} {account.currency.name} left and this fit needs up to "
+            f"{own.budget:.6g}: lower epsilon, or open a ledger with a larger budget"
+        )
+
+
+def _require_finite_cells(X: Any, names: Any) -> None:
+    cells = X.data if sparse.issparse(X) else X
+    if np.isfinite(cells.sum(dtype=np.float64)) or np.isfinite(cells).all():
+        return
+    columns = X.indices if sparse.issparse(X) else np.broadcast_to(np.arange(X.shape[1]), X.shape)
+    bad = int(columns[~np.isfinite(cells)].min())
+    named = f"column {bad}" if names is None else f"column {names[bad]!r}"
+    if pd.isna(cells).any():
+        raise MissingValue(f"Input X contains NaN, first in {named}: fill the cells in or drop the rows")
+    raise InfiniteValue(f"Input X contains infinity (inf), first in {named}: replace the cells or drop the rows")
+
+
+def _placed(X: Any, scaling: ColumnScaling, grid: FeatureGrid, constant: bool) -> Any:
+    """Return the scaled rows on the grid, with a constant column if there is an intercept.
+
+    Dense rows go block by block, so that no second copy of the table is ever in memory.
+    """
+    if sparse.issparse(X):
+        scaled = scaling.apply(X)
+        if constant:
+            scaled = sparse.hstack([scaled, np.ones((X.shape[0], 1))], format="csr")
+        return grid.place(scaled)
+    placed = np.empty((X.shape[0], grid.dimension))
+    for start in range(0, X.shape[0], 2**14):
+        block = scaling.apply(X[start : start + 2**14])
+        if constant:
+            block = np.column_stack([block, np.ones(block.shape[0])])
+        placed[start : start + 2**14] = grid.place(block)
+    return placed
+
+
+def _listener(progress: bool | Progress) -> Progress | None:
+    if progress is True:
+        from ..progress import budget_bar
+
+        return budget_bar()
+    return progress if callable(progress) else None
+
+
+def _spent_on(ledger: Ledger) -> dict[str, float]:
+    """Return the share of the budget that went to each kind of question."""
+    spent: dict[str, float] = {}
+    for entry in ledger.entries:
+        spent[entry.label] = spent.get(entry.label, 0.0) + entry.price / ledger.budget
+    return spent

@@ -1,0 +1,273 @@
+"""Private linear classifiers."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..errors import (
+    InvalidParameter,
+    PrivacyWarning,
+    UnknownLabel,
+)
+from ..ledger import Ledger
+from ..problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial
+from ..solvers import Progress
+from .base import PrivateLinearModel
+
+__all__ = ["DPLinearSVC", "DPLogisticRegression"]
+
+Floats = NDArray[np.float64]
+
+
+class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
+    """Binary and multiclass decisions from linear scores."""
+
+    classes: Any
+
+    def fit(self, X: Any, y: Any, **parameters: Any) -> _LinearClassifier:
+        """Train on the rows of ``X`` with labels ``y``; the only call that touches the data.
+
+        Parameters
+        ----------
+        X : array_like, DataFrame or CSR of shape (n, d)
+        y : array_like of shape (n,)
+        """
+        self._require_no_weights(parameters)
+        self._fit(X, y)
+        coefficients, bias = self._coefficients, self._bias
+        self.coef_ = coefficients.T if coefficients.ndim == 2 else coefficients[None, :]
+        self.intercept_ = np.atleast_1d(bias)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # A few dozen rows cannot be learnt from at any useful privacy.
+        tags.classifier_tags.poor_score = True
+        tags.classifier_tags.multi_class = self._multiclass
+        return tags
+
+    _multiclass = True
+
+    def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
+        check_classification_targets(y)
+        labels = np.asarray(y)
+        if self.classes is None:
+            warnings.warn(
+                "classes were read from y, which is not private: pass classes=(...), which are public",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+            self.classes_ = np.unique(labels)
+            assumed = ["classes: read from y because they were not given"]
+        else:
+            self.classes_ = np.unique(np.asarray(self.classes))
+            assumed = []
+        if self.classes_.size < 2:
+            raise InvalidParameter(
+                "there is only one class: a classifier needs two or more; pass classes=(...) if the rest is missing"
+            )
+        index = np.searchsorted(self.classes_, labels)
+        index = np.minimum(index, self.classes_.size - 1)
+        if not np.array_equal(self.classes_[index], labels):
+            raise UnknownLabel("y has labels outside classes: correct them, or add them to classes")
+        if self.classes_.size == 2:
+            return self._binary_loss(), np.where(index > 0, 1.0, -1.0), assumed
+        return self._multiclass_loss(self.classes_.size), index.astype(np.float64), assumed
+
+    @abstractmethod
+    def _binary_loss(self) -> Loss: ...
+
+    @abstractmethod
+    def _multiclass_loss(self, classes: int) -> Loss: ...
+
+    def decision_function(self, X: Any) -> Floats:
+        """Return linear scores: (n,) for two classes, (n, K) for more."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        scores: Floats = X @ self.coef_.T + self.intercept_
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of every row."""
+        scores = self.decision_function(X)
+        index = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        predicted: NDArray[Any] = self.classes_[index]
+        return predicted
+
+
+class DPLogisticRegression(_LinearClassifier):
+    """Private logistic regression, binary and multinomial.
+
+    Minimises the mean log-loss plus ``alpha``/2 |w|^2 under (epsilon, delta)-differential privacy. There is no
+    learning rate and no number of iterations to choose.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee. Take delta well below 1/n.
+    method : str, default "agd"
+        The solver; see ``dpdescent.solvers.METHODS``.
+    adjacency : {"zero-out", "replace-one"}
+        What one row may change: it is added or removed (n is public), or replaced.
+    bounds : (low, high)
+        Public bounds of the features, numbers or one number a column. Cells outside are clipped.
+    alpha : float
+        Weight of the L2 penalty; the intercept is not penalised.
+    fit_intercept : bool
+    classes : array_like, optional
+        The public classes. Without it they are read from y, with a warning.
+    random_state : int, RandomState or None
+        None takes the operating system's generator: the only choice for a release.
+    ledger : Ledger, optional
+        An account with a larger budget, which pays for this fit too. It must use the solver's currency.
+    progress : bool or callable
+        Show a bar of the budget spent, or call with its share.
+    noise : {"exact", "float"}
+    solver_options : mapping, optional
+        Settings of the solver.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, d) or (K, d)
+    intercept_ : ndarray of shape (1,) or (K,)
+    classes_ : ndarray
+    n_features_in_ : int
+    n_iter_ : int
+    privacy_ : dict
+        The privacy statement, as plain data.
+
+    Notes
+    -----
+    **Privacy** The fitted model is (epsilon, delta)-DP for one row under ``adjacency``: every touch of the data
+    is accepted by a filter before it happens. Errors about malformed input are outside the guarantee.
+
+    Examples
+    --------
+    >>> from dpdescent import DPLogisticRegression, load_dataset
+    >>> data = load_dataset("synthetic", n=5000)
+    >>> model = DPLogisticRegression(epsilon=1.0, delta=1e-6, bounds=data.bounds, classes=data.classes)
+    >>> model.fit(data.X, data.y).score(data.X, data.y) > 0.7
+    True
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        method: str = "agd",
+        adjacency: str = "zero-out",
+        bounds: Any = (0.0, 1.0),
+        alpha: float = 0.0,
+        fit_intercept: bool = True,
+        classes: Any = None,
+        random_state: Any = None,
+        ledger: Ledger | None = None,
+        progress: bool | Progress = False,
+        noise: str = "exact",
+        solver_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            epsilon,
+            delta,
+            method=method,
+            adjacency=adjacency,
+            bounds=bounds,
+            alpha=alpha,
+            fit_intercept=fit_intercept,
+            random_state=random_state,
+            ledger=ledger,
+            progress=progress,
+            noise=noise,
+            solver_options=solver_options,
+        )
+        self.classes = classes
+
+    def _binary_loss(self) -> Loss:
+        return Logistic()
+
+    def _multiclass_loss(self, classes: int) -> Loss:
+        return Multinomial(classes)
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of every class."""
+        return np.asarray(softmax(self._class_scores(X), axis=1))
+
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Return the logarithm of `predict_proba`."""
+        return np.asarray(log_softmax(self._class_scores(X), axis=1))
+
+    def _class_scores(self, X: Any) -> Floats:
+        scores = self.decision_function(X)
+        return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
+
+
+class DPLinearSVC(_LinearClassifier):
+    """Private linear support vector machine for two classes.
+
+    Minimises the mean hinge loss plus ``alpha``/2 |w|^2. Parameters are those of `DPLogisticRegression`, and
+
+    loss : {"huberised-hinge", "hinge"}
+        The huberised hinge (half-width 0.5) is smooth, which steps along a gradient need.
+    """
+
+    _multiclass = False
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        loss: str = "huberised-hinge",
+        method: str = "agd",
+        adjacency: str = "zero-out",
+        bounds: Any = (0.0, 1.0),
+        alpha: float = 0.0,
+        fit_intercept: bool = True,
+        classes: Any = None,
+        random_state: Any = None,
+        ledger: Ledger | None = None,
+        progress: bool | Progress = False,
+        noise: str = "exact",
+        solver_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            epsilon,
+            delta,
+            method=method,
+            adjacency=adjacency,
+            bounds=bounds,
+            alpha=alpha,
+            fit_intercept=fit_intercept,
+            random_state=random_state,
+            ledger=ledger,
+            progress=progress,
+            noise=noise,
+            solver_options=solver_options,
+        )
+        self.loss = loss
+        self.classes = classes
+
+    def _binary_loss(self) -> Loss:
+        if self.loss == "huberised-hinge":
+            return HuberisedHinge()
+        if self.loss == "hinge":
+            return Hinge()
+        raise InvalidParameter(f"unknown loss {self.loss!r}: choose 'huberised-hinge' or 'hinge'")
+
+    def _multiclass_loss(self, classes: int) -> Loss:
+        raise InvalidParameter(
+            f"Only binary classification is supported. The type of the target is multiclass: {classes} classes; "
+            "wrap the model in sklearn.multiclass.OneVsRestClassifier and divide epsilon, or use "
+            "DPLogisticRegression"
+        )
