@@ -18,7 +18,8 @@ types: $(VENV)/ready
 	$(BIN)/mypy
 
 unit: $(VENV)/ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest --doctest-modules src
 
 bench: $(VENV)/ready
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
