@@ -99,7 +99,7 @@ def _draw(
         left.axhline(height, color=GREY, lw=1, ls="--")
         left.annotate(
             text,
-            (1, height),
+            (0, height),
             xycoords=("axes fraction", "data"),
             xytext=(4, 4),
             ha="left",
@@ -131,7 +131,7 @@ def _draw(
     right.set_xlim(0, max(shares) * 1.2)
     right.invert_yaxis()
     right.set_xlabel("share of the budget (%)")
-    right.set_title(f"Where the budget went, epsilon = {epsilon:g}", loc="left", fontsize=11, color=DARK)
+    right.set_title(f"Where epsilon = {epsilon:g} went", loc="left", fontsize=11, color=DARK)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
