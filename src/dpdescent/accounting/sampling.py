@@ -32,6 +32,7 @@ arXiv:2106.08567.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -166,8 +167,9 @@ class _Sampled(Cost):
     def delta(self) -> float:
         return self.whole.delta
 
+    @abstractmethod
     def _amplify(self, order: int) -> float:
-        raise NotImplementedError
+        """Return the amplified divergence at a whole order."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,38 @@ Floats = NDArray[np.float64]
 class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
     """Binary and multiclass decisions from linear scores."""
 
-    classes: Any
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        method: str = "agd",
+        adjacency: str = "zero-out",
+        bounds: Any = (0.0, 1.0),
+        alpha: float = 0.0,
+        fit_intercept: bool = True,
+        classes: Any = None,
+        random_state: Any = None,
+        ledger: Ledger | None = None,
+        progress: bool | Progress = False,
+        noise: str = "exact",
+        solver_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            epsilon,
+            delta,
+            method=method,
+            adjacency=adjacency,
+            bounds=bounds,
+            alpha=alpha,
+            fit_intercept=fit_intercept,
+            random_state=random_state,
+            ledger=ledger,
+            progress=progress,
+            noise=noise,
+            solver_options=solver_options,
+        )
+        self.classes = classes
 
     def fit(self, X: Any, y: Any, **parameters: Any) -> _LinearClassifier:
         """Train on the rows of ``X`` with labels ``y``; the only call that touches the data.
@@ -160,39 +191,6 @@ class DPLogisticRegression(_LinearClassifier):
     True
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        method: str = "agd",
-        adjacency: str = "zero-out",
-        bounds: Any = (0.0, 1.0),
-        alpha: float = 0.0,
-        fit_intercept: bool = True,
-        classes: Any = None,
-        random_state: Any = None,
-        ledger: Ledger | None = None,
-        progress: bool | Progress = False,
-        noise: str = "exact",
-        solver_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            method=method,
-            adjacency=adjacency,
-            bounds=bounds,
-            alpha=alpha,
-            fit_intercept=fit_intercept,
-            random_state=random_state,
-            ledger=ledger,
-            progress=progress,
-            noise=noise,
-            solver_options=solver_options,
-        )
-        self.classes = classes
-
     def _binary_loss(self) -> Loss:
         return Logistic()
 
@@ -249,6 +247,7 @@ class DPLinearSVC(_LinearClassifier):
             bounds=bounds,
             alpha=alpha,
             fit_intercept=fit_intercept,
+            classes=classes,
             random_state=random_state,
             ledger=ledger,
             progress=progress,
@@ -256,7 +255,6 @@ class DPLinearSVC(_LinearClassifier):
             solver_options=solver_options,
         )
         self.loss = loss
-        self.classes = classes
 
     def _binary_loss(self) -> Loss:
         if self.loss == "huberised-hinge":
