@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
-from dpdescent import DPLogisticRegression, load_dataset
+from dpdescent import DPLogisticRegression, list_datasets, load_dataset
 
 
 def objective(model: object, X: np.ndarray, y: np.ndarray, positive: object) -> float:
@@ -24,7 +24,7 @@ def objective(model: object, X: np.ndarray, y: np.ndarray, positive: object) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", default="adult")
+    parser.add_argument("--dataset", help="default: adult, or synthetic where adult is not on this machine")
     parser.add_argument("--method", default="agd")
     parser.add_argument("--epsilon", type=float, nargs="+", default=[0.05, 0.1, 0.2, 0.4, 0.8, 1.6])
     parser.add_argument("--delta", type=float, default=1e-8)
@@ -34,7 +34,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the measurements here")
     arguments = parser.parse_args()
 
-    data = load_dataset(arguments.dataset)
+    if arguments.dataset is not None:
+        data = load_dataset(arguments.dataset)
+    else:
+        at_hand = {info.name for info in list_datasets() if info.location is not None}
+        data = load_dataset("adult" if "adult" in at_hand else "synthetic")
     folds = list(KFold(arguments.folds, shuffle=True, random_state=0).split(data.X))
     plain = [LogisticRegression(C=np.inf, max_iter=1000).fit(data.X[a], data.y[a]) for a, _ in folds]
     top = np.mean([m.score(data.X[b], data.y[b]) for m, (_, b) in zip(plain, folds, strict=True)])

@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from _timing import best_times
 from dpdescent.exact import (
     ClippedSum,
     FeatureGrid,
@@ -64,16 +64,6 @@ def exact_gradient(clipped: ClippedSum, X: Array, y: Array, w: Array, caps: Arra
     quick_sigmoid(residuals, out=residuals, bound=clipped.grid.margin_bound(w))
     residuals -= y
     return clipped.total_within(X, residuals, caps, out=residuals, block_rows=block_rows).to_float()
-
-
-def best_times(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    best = dict.fromkeys(functions, float("inf"))
-    for _ in range(repeats):
-        for name, function in functions.items():
-            start = time.perf_counter()
-            function()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
 
 
 def main() -> None:

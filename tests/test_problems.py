@@ -25,9 +25,8 @@ from dpdescent.problems import (
     NonConvex,
     Penalty,
     Squared,
-    change_scores_sensitivity,
 )
-from dpdescent.relations import Norm, Relation
+from dpdescent.relations import Norm, Relation, Sensitivity
 from dpdescent.sources import ArraySource
 
 RULES = settings(derandomize=True, deadline=None, max_examples=40)
@@ -358,7 +357,7 @@ def test_sensitivities_follow_the_relation() -> None:
     assert problem.gradient_sensitivity(ZERO_OUT) == pytest.approx(2.0)
     assert problem.hessian_sensitivity(ZERO_OUT) == pytest.approx(1.0)
     assert problem.hessian_sensitivity(REPLACE_ONE) == pytest.approx(math.sqrt(2))
-    changes = change_scores_sensitivity(0.25)
+    changes = Sensitivity.of_changes(0.25)
     assert (changes.norm, changes.zero_out, changes.replace_one) == (Norm.RANGE, 0.5, 1.0)
     with pytest.raises(UnsupportedCost, match="kink"):
         LinearProblem(Hinge(), FeatureGrid(1.0, 4)).hessian_sensitivity(ZERO_OUT)

@@ -186,8 +186,8 @@ class Ledger:
         return self._path
 
     def affords(self, cost: Cost) -> bool:
-        """Return whether `spend` would accept ``cost`` now. Changes nothing."""
-        with self._lock:
+        """Return whether `spend` would accept ``cost`` now, given what others have spent from a shared file."""
+        with self._lock, self._file_opened():
             return self._objection(cost, self._price(cost)) is None
 
     def spend(self, cost: Cost, label: str = "") -> Entry:

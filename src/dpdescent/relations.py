@@ -103,6 +103,15 @@ class Sensitivity:
         return cls(Norm.RANGE, ceiling, 2 * ceiling)
 
     @classmethod
+    def of_changes(cls, bound: float) -> Sensitivity:
+        """Vector of sums of changes in ``[-bound, bound]``, measured by `Norm.RANGE`.
+
+        One row may raise one score by D and lower another by D, so the spread is at most 2D; a replaced row moves
+        each score by at most 2D, so 4D.
+        """
+        return cls(Norm.RANGE, 2 * bound, 4 * bound)
+
+    @classmethod
     def of_bounded_sum(cls, ceiling: float) -> Sensitivity:
         """One sum of values in ``[0, ceiling]``: C under both relations."""
         return cls(Norm.MAX, ceiling, ceiling)

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from ..errors import InvalidParameter
-from ..relations import Norm, Sensitivity
+from ..relations import Sensitivity
 from . import blas
 from .losses import BoundedSum, SignedSum
 from .sums import LARGEST_BLOCK, LatticeSum, require_real
@@ -313,7 +313,7 @@ class SignedScores:
     @property
     def sensitivity(self) -> Sensitivity:
         """Range of the change of the scores: 2D, and 4D when a row is replaced."""
-        return Sensitivity(Norm.RANGE, 2 * self.bound, 4 * self.bound)
+        return Sensitivity.of_changes(self.bound)
 
     def block(
         self, starts: ArrayLike, slopes: ArrayLike, steps: ArrayLike, *, block_rows: int | None = None

@@ -1,7 +1,7 @@
 """What is minimised: the loss of one row, its derivatives, and the bounds that follow from public knowledge."""
 
 from .frame import Frame
-from .linear import LinearProblem, change_scores_sensitivity
+from .linear import LinearProblem
 from .losses import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Squared
 from .penalties import L2, NonConvex, Penalty
 
@@ -17,5 +17,4 @@ __all__ = [
     "NonConvex",
     "Penalty",
     "Squared",
-    "change_scores_sensitivity",
 ]

@@ -24,12 +24,12 @@ from ..exact import (
     SignedScores,
     SignedSum,
 )
-from ..relations import Norm, Relation, Sensitivity
+from ..relations import Relation, Sensitivity
 from .frame import Frame
 from .losses import Loss
 from .penalties import L2, Penalty
 
-__all__ = ["LinearProblem", "change_scores_sensitivity"]
+__all__ = ["LinearProblem"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -246,7 +246,7 @@ class _OneByOne:
     def sensitivity(self) -> Sensitivity:
         if isinstance(self.bounds, BoundedSum):
             return Sensitivity.of_scores(self.bounds.ceiling)
-        return change_scores_sensitivity(self.bounds.bound)
+        return Sensitivity.of_changes(self.bounds.bound)
 
     def block(self, margins: Floats, along: Floats, labels: Floats, steps: Floats) -> Integers:
         here = 0.0 if isinstance(self.bounds, BoundedSum) else self.loss.values(margins, labels)
@@ -255,12 +255,3 @@ class _OneByOne:
 
 
 StepScores = BoundedScores | SignedScores | _OneByOne
-
-
-def change_scores_sensitivity(bound: float) -> Sensitivity:
-    """Sensitivity of a vector of sums of loss changes in [-D, D], as scores.
-
-    One row moves every score by at most D, in either direction, so the spread is at most 2D; a replaced row
-    moves each by at most 2D, so 4D.
-    """
-    return Sensitivity(Norm.RANGE, 2 * bound, 4 * bound)

@@ -48,8 +48,9 @@ class AGDSettings:
     Parameters
     ----------
     paper : bool
-        Use the settings of the paper wherever None is given below: ``splits`` 60, ``growth`` 0.1,
-        ``clip_gradient`` 3, ``clip_loss`` 3, ``candidates`` 20, ``max_step`` 2, one-sided exponential noise.
+        Use the settings of the paper wherever None is given below: ``splits`` 60, ``clip_gradient`` 3,
+        ``clip_loss`` 3, ``candidates`` 20, ``max_step`` 2, one-sided exponential noise; and ``growth`` 0.1, which the
+        paper leaves open.
     splits : float, optional
         About the number of iterations that are planned: each starts with the budget of
         epsilon/(2 splits) for its gradient and for its selection. By default 25 sqrt(k), between 10 and 500,
