@@ -46,8 +46,8 @@ PUBLISHED = {
     "adult-raw": (48_842, 107, 11_687 / 48_842, 32_561, 3),
     "bank": (45_211, 32, 5_289 / 45_211, None, 3),
     "ipums-br": (38_000, 52, 19_240 / 38_000, None, 3),
-    "acs-income": (73_116, 118, 35_551 / 73_116, None, 4),
-    "covertype": (581_012, 54, 283_301 / 581_012, None, 3),
+    "acs-income": (73_116, 118, 39_317 / 73_116, None, 4),
+    "covertype": (495_141, 54, 283_301 / 495_141, None, 3),
     "ijcnn1": (141_691, 22, None, 49_990, 3),
     "kddcup99": (494_021, 122, 1 - 97_278 / 494_021, None, 6),
     "mnist": (70_000, 784, None, 60_000, 4),
@@ -316,7 +316,7 @@ def test_uci_bank_archive_is_read(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("bare")
 def test_uci_covertype_text_is_read(tmp_path, monkeypatch):
     cells = [*(round(high) for _, high in COVERTYPE_BOUNDS.values())]
-    rows = [",".join(map(str, [*cells[:10], 1, 0, 0, 0, *[0] * 39, 1, label])) for label in (2, 7)]
+    rows = [",".join(map(str, [*cells[:10], 1, 0, 0, 0, *[0] * 39, 1, label])) for label in (2, 7, 1)]
     offline_folder(
         tmp_path, monkeypatch, "covertype", {"covtype.data.gz": gzip.compress("\n".join(rows).encode() + b"\n")}
     )

@@ -144,7 +144,7 @@ def load_adult_raw(files: LocalFiles) -> Dataset:
     )
 
 
-def load_acs_income(files: LocalFiles, *, threshold: float = 30_000) -> Dataset:
+def load_acs_income(files: LocalFiles, *, threshold: float = 25_000) -> Dataset:
     """Load the income task on the NIST excerpts of the American Community Survey.
 
     Parameters

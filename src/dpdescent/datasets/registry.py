@@ -59,7 +59,7 @@ _ENTRIES: dict[str, _Entry] = {
         "American Community Survey, NIST excerpts", 73_116, 118, 2, census.ACS_ORIGIN, census.load_acs_income
     ),
     "covertype": _Entry(
-        "Covertype, class 2 against the rest", 581_012, 54, 2, tables.COVERTYPE_ORIGIN, tables.load_covertype
+        "Covertype, class 2 against class 1", 495_141, 54, 2, tables.COVERTYPE_ORIGIN, tables.load_covertype
     ),
     "ijcnn1": _Entry("IJCNN 2001 competition", 141_691, 22, 2, tables.IJCNN1_ORIGIN, tables.load_ijcnn1),
     "kddcup99": _Entry(
