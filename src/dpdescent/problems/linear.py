@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ __all__ = ["LinearProblem"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+_clipped_sum = lru_cache(maxsize=64)(ClippedSum)  # a run asks for the same few again and again
 _LARGEST_OUTPUTS = 2**10  # of a row whose vector of residuals is clipped
 
 
@@ -132,7 +134,7 @@ class LinearProblem:
             raise InvalidParameter(
                 f"gradients have at most {_LARGEST_OUTPUTS} outputs a row, got {self.loss.outputs} classes"
             )
-        return ClippedSum(self.grid, clip, total_bits)
+        return _clipped_sum(self.grid, clip, total_bits)
 
     def gradient_block(
         self,
