@@ -299,7 +299,9 @@ class Curator:
         depends on the row and on public numbers alone. It differs from the margin of the new weights by the
         rounding of weights to their grid, about 2^-32 of their size.
         """
-        self._margins = (self.problem.grid.place_weights(weights).tobytes(), margins - step * along)
+        carried = step * along
+        np.subtract(margins, carried, out=carried)
+        self._margins = (self.problem.grid.place_weights(weights).tobytes(), carried)
 
     def _row_caps(self, clipped: ClippedSum, frame: Frame | None) -> Floats:
         key = (clipped, None if frame is None else frame.key())
@@ -338,7 +340,7 @@ def _require_steps(weights: Floats, direction: Floats, steps: Floats) -> None:
     if steps.ndim != 1 or not 1 <= steps.size <= MAXIMUM_SCORES:
         raise InvalidParameter(f"steps must be a vector of 1 to {MAXIMUM_SCORES} numbers, got shape {steps.shape}")
     with np.errstate(all="ignore"):
-        farthest = np.max(np.abs(weights)) + np.max(np.abs(steps)) * np.max(np.abs(direction))
+        farthest = np.abs(weights).max() + np.abs(steps).max() * np.abs(direction).max()
     if not farthest <= 2.0**500:
         raise InvalidParameter("steps lead to points that are not finite or beyond 2^500: shorten them")
 

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
+from scipy.linalg.blas import dnrm2
 
 from ..errors import InvalidParameter, require_positive, require_positive_integer
 from . import blas
@@ -340,21 +341,18 @@ def _finest_exponents(weights: Float64Array) -> Any:
     """
     if weights.ndim == 2:
         return np.array([_finest_exponents(column) for column in weights.T], dtype=np.int64)
-    with np.errstate(over="ignore"):  # an infinite norm is refused below
-        squared = float(np.dot(weights, weights))
-    if 2.0**-900 < squared < 2.0**900:
-        return 33 - ceil_log2(1.03 * math.sqrt(squared))
+    norm = dnrm2(weights)
+    if 2.0**-450 < norm < 2.0**450:
+        return 33 - ceil_log2(1.03 * norm)
     return 32 - _norm_exponent(weights)
 
 
 def _norm_exponent(column: Float64Array) -> int:
     """Return ``e(|w|)``, at least -500: by exact summation where a norm good to one part in 2^20 leaves it open."""
-    with np.errstate(over="ignore", invalid="ignore"):  # settled below
-        squared = float(np.dot(column, column))
-    if 2.0**-900 < squared < 2.0**900:
-        low, high = (ceil_log2(math.sqrt(squared * (1 + slack))) for slack in (-(2.0**-20), 2.0**-20))
-        if low == high:
-            return low
+    norm = dnrm2(column)
+    mantissa, exponent = math.frexp(norm)
+    if 2.0**-450 < norm < 2.0**450 and 0.5 + 2.0**-20 < mantissa < 1 - 2.0**-20:
+        return exponent
     peak = float(np.max(np.abs(column)))
     if not peak <= 2.0**_LARGEST_WEIGHT_EXPONENT:
         raise InvalidParameter("weights must be finite and below 2^500: the solver has diverged")

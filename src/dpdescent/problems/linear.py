@@ -35,7 +35,9 @@ __all__ = ["LinearProblem"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_clipped_sum = lru_cache(maxsize=64)(ClippedSum)  # a run asks for the same few again and again
+# A run asks for the same few again and again.
+_clipped_sum = lru_cache(maxsize=64)(ClippedSum)
+_bounded_scores = lru_cache(maxsize=64)(BoundedScores)
 _LARGEST_OUTPUTS = 2**10  # of a row whose vector of residuals is clipped
 
 
@@ -208,7 +210,7 @@ class LinearProblem:
             return _OneByOne(BoundedSum(ceiling) if ceiling is not None else SignedSum(change), self.loss)  # type: ignore[arg-type]
         interval = self.loss.table(ceiling)
         if ceiling is not None:
-            return BoundedScores(ceiling, self.loss.profile, interval)
+            return _bounded_scores(ceiling, self.loss.profile, interval)
         return SignedScores(change, self.loss.profile, interval)  # type: ignore[arg-type]
 
     def scores_block(
