@@ -1,13 +1,13 @@
 """What one DP-AGD iteration costs, in units of ``X.T @ (X @ w)`` on the same array with the same threads.
 
-An iteration is what the solver asks of the curator: a noisy clipped gradient and a private selection among the step
-sizes, exact sums and exact noise included. ``--growth`` repeats it for more rows and columns.
+An iteration is what the solver asks of the curator: a noisy clipped gradient at the weights to which the last step
+has led, and a private selection among the step sizes along it, exact sums and exact noise included. ``--growth``
+repeats it for more rows and columns.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import time
 from pathlib import Path
@@ -31,19 +31,18 @@ def measure(rows: int, columns: int, candidates: int, repeats: int) -> dict[str,
     curator = Curator(ArraySource(X, labels, grid), LinearProblem(Logistic(), grid, intercept=False), ledger, rows)
     amount = ledger.budget / (8 * (repeats + 2))
     steps = np.concatenate([[0.0], 2.0 ** -np.arange(candidates - 1.0)])
-    directions = itertools.cycle(grid.place_weights(generator.normal(size=columns) / 50) for _ in range(7))
-    w = grid.place_weights(generator.normal(size=columns) / 8)
+    w = generator.normal(size=columns) / 8
     best = {"plain": float("inf"), "gradient": float("inf"), "selection": float("inf"), "iteration": float("inf")}
     for _ in range(repeats):
-        w = w + 0.01 * next(directions)
         start = time.perf_counter()
         X.T @ (X @ w)
         best["plain"] = min(best["plain"], time.perf_counter() - start)
         start = time.perf_counter()
         gradient = curator.gradient(w, 1.0, amount)
         middle = time.perf_counter()
-        curator.best_step(w, gradient, steps, amount, ceiling=4.0)
+        chosen = curator.best_step(w, gradient, steps, amount, ceiling=4.0)
         end = time.perf_counter()
+        w = w - steps[chosen] * gradient
         best["gradient"] = min(best["gradient"], middle - start)
         best["selection"] = min(best["selection"], end - middle)
         best["iteration"] = min(best["iteration"], end - start)

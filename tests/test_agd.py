@@ -86,6 +86,15 @@ def test_the_budget_is_spent_and_never_overspent(currency: str, relation: str, e
     assert labels <= {"mean row norm", "column moments", "gradient", "step size"}
 
 
+@pytest.mark.parametrize("paper", [True, False])
+def test_margins_are_computed_along_directions_and_carried_from_point_to_point(paper: bool, monkeypatch) -> None:
+    settings, margins, passes = AGDSettings(paper=paper), FeatureGrid.margins, []
+    curator = make_curator(3.0, currency=settings.currency)
+    monkeypatch.setattr(FeatureGrid, "margins", lambda *given: passes.append(given[2]) or margins(*given))
+    assert len(set(agd(curator, settings).steps)) > 1
+    assert len(passes) == 1 + sum(entry.label == "step size" for entry in curator.ledger.entries)
+
+
 def test_every_iteration_pays_for_its_gradient_and_its_selection() -> None:
     curator = make_curator(1.0)
     result = agd(curator, AGDSettings())

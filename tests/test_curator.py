@@ -484,6 +484,78 @@ def test_answers_are_the_same_bits_for_every_block_size_storage_and_row_order(qu
         np.testing.assert_array_equal(QUESTIONS[question](asked, 1e-3), expected)
 
 
+# Margins carried along a step ------------------------------------------------------------------------------------
+
+
+def walked(loss: Loss, data: tuple, **options) -> list[LatticeSum]:
+    """Ask as a solver does, always from where the last step has led; return the exact sums."""
+    noise = Recorder()
+    asked = curator(loss, data=data, noise=noise, **options)
+    weights = weights_for(asked)
+    for seed, step in enumerate((0.3, 0.7, 0.0, 1.1)):
+        direction = weights_for(asked, seed)
+        asked.gradient(weights, 0.5, 1e-3)
+        asked.best_step(weights, direction, np.array([step]), 1e-3, ceiling=1.0)
+        weights = weights - step * direction
+    asked.gradient(weights, 0.5, 1e-3)
+    return noise.sums
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_carried_margins_give_the_sums_of_fresh_ones(loss: Loss) -> None:
+    data = made_up(loss)
+    noise = Recorder()
+    asked = curator(loss, data=data, noise=noise)
+    weights = weights_for(asked)
+    asked.gradient(weights, 0.5, 1e-3)
+    for seed, step in enumerate((0.3, 0.7, 0.0, 1.1)):
+        direction = weights_for(asked, seed)
+        asked.best_step(weights, direction, np.array([step]), 1e-3, ceiling=1.0)
+        weights = weights - step * direction
+        touches(asked).clear()
+        asked.gradient(weights, 0.5, 1e-3)
+        assert len(touches(asked)) == 1  # the sum alone, no pass for the margins
+        fresh = Recorder()
+        curator(loss, data=data, noise=fresh).gradient(weights, 0.5, 1e-3)
+        np.testing.assert_allclose(noise.sums[-1].to_float(), fresh.sums[0].to_float(), atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_carried_margins_are_the_same_bits_for_every_block_size_storage_and_row_order(loss: Loss) -> None:
+    features, labels = made_up(loss)
+    order = np.random.default_rng(8).permutation(N)
+    expected = walked(loss, (features, labels))
+    for block_rows, storage in [(1, np.asarray), *itertools.product([17, 2**20], STORAGE.values())]:
+        found = walked(loss, (storage(features[order]), labels[order]), block_rows=block_rows)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one.values, other.values)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_carried_margins_belong_to_their_row_alone(loss: Loss) -> None:
+    features, labels = made_up(loss)
+    whole = walked(loss, (features, labels))
+    for i in range(0, N, 59):
+        kept = np.delete(np.arange(N), i)
+        without, alone = (walked(loss, (features[rows], labels[rows])) for rows in (kept, [i]))
+        for total, rest, own in zip(whole, without, alone, strict=True):
+            np.testing.assert_array_equal(total.values - rest.values, own.values)
+            assert change(total, rest) <= total.sensitivity.under(Relation.ZERO_OUT)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)], ids=str)
+def test_carried_margins_answer_for_no_other_weights(loss: Loss) -> None:
+    data = made_up(loss)
+    weights, direction = (weights_for(curator(loss, data=data), seed) for seed in (3, 4))
+    for elsewhere in (weights, weights - 0.31 * direction, weights + 0.3 * direction, -direction, 0 * weights):
+        noise, fresh = Recorder(), Recorder()
+        asked = curator(loss, data=data, noise=noise)
+        asked.best_step(weights, direction, np.array([0.3]), 1e-3, ceiling=1.0)
+        asked.gradient(elsewhere, 0.5, 1e-3)
+        curator(loss, data=data, noise=fresh).gradient(elsewhere, 0.5, 1e-3)
+        np.testing.assert_array_equal(noise.sums[-1].values, fresh.sums[0].values)
+
+
 @pytest.mark.parametrize("question", ["gradient", "gradient in a frame", "column moments"])
 def test_a_total_that_wraps_around_still_moves_by_one_share(question: str) -> None:
     """The same rows again and again, past 2^63 units: one more time adds the same integers modulo 2^64."""

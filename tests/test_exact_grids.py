@@ -288,3 +288,21 @@ def test_weights_changed_in_place_are_checked_again():
             grid.margins(placed, weights)
         with pytest.raises(InvalidParameter, match="place_weights"):
             grid.margin_bound(weights)
+
+
+@pytest.mark.parametrize("power", [-500, -451, -450, -100, 0, 1, 100, 450, 451, 499])
+def test_the_grid_of_weights_is_the_finest_one_up_to_the_last_bit_of_their_norm(power):
+    grid, unit = FeatureGrid(1.0, 2), math.ldexp(1.0, power - 32)
+    for nudge in (0.0, 2.0**-52, -(2.0**-53), 2.0**-30, -(2.0**-30), 0.3, -0.3):
+        length = math.ldexp(1 + nudge, power)
+        # One unit of the finer grid is half a unit of the coarser one, and vanishes there.
+        assert grid.place_weights([length, unit])[1] == (unit if nudge <= 0 else 0.0)
+
+
+def test_placed_weights_may_be_changed_without_harm_to_the_next_ones():
+    grid, weights = FeatureGrid(1.0, 3), np.array([0.1, 0.2, 0.3])
+    first = grid.place_weights(weights)
+    kept = first.copy()
+    first[:] = 7.0
+    assert np.array_equal(grid.place_weights(weights), kept)
+    assert weights[0] == 0.1

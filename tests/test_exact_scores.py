@@ -193,6 +193,14 @@ def test_huge_slopes_reach_the_right_end_of_the_table():
     )
 
 
+def test_many_rows_at_the_ceiling_add_up_to_the_last_unit():
+    scores = BoundedScores(2.0, logistic, interval=(-2.0, 10.0))
+    assert scores.ceiling / scores.unit == 2**24
+    for rows in (127, 128, 129, 5000):
+        found = scores.block(np.full(rows, -9.0), np.full(rows, -1.0), [0.0, -3.0])
+        assert found.tolist() == [rows * 2**24] * 2
+
+
 def test_missing_numbers_stand_still_at_zero():
     for scores in (BoundedScores(2.0, hinge), SignedScores(2.0, hinge)):
         still = scores.block([0.0], [0.0], STEPS)

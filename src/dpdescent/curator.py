@@ -197,8 +197,12 @@ class Curator:
             laplace_scale(_ROOM * sensitivity.under(self.relation) / cost.epsilon, unit)
         self._charge(cost, "step size")
         question = partial(problem.scores_block, scores, placed, along, steps)
-        values = self._sum(question, *self._known_margins(placed, along))
-        return self._noise.least(LatticeSum(values + public, unit, sensitivity), cost, self.relation)
+        known = self._known_margins(placed, along)
+        values = self._sum(question, *known)
+        chosen = self._noise.least(LatticeSum(values + public, unit, sensitivity), cost, self.relation)
+        if known:
+            self._carry_margins(weights - steps[chosen] * direction, steps[chosen], *known)
+        return chosen
 
     def mean_row_norm(self, amount: float) -> float:
         """Return the mean Euclidean norm of the rows.
@@ -216,8 +220,10 @@ class Curator:
     # Inside --------------------------------------------------------------------------------------------------
 
     def _charge(self, cost: Cost, label: str) -> None:
-        ledgers = (self.ledger,) if self._account is None else (self.ledger, self._account)
-        spend_jointly(ledgers, cost, label)
+        if self._account is None:
+            self.ledger.spend(cost, label)
+        else:
+            spend_jointly((self.ledger, self._account), cost, label)
 
     def _public_scores(self, weights: Floats, direction: Floats, steps: Floats, unit: float) -> NDArray[np.int64]:
         """Return what the penalty adds to the score of every step: public, so it moves no sensitivity."""
@@ -286,6 +292,17 @@ class Curator:
             known.append(margins)
         return known
 
+    def _carry_margins(self, weights: Floats, step: float, margins: Floats, along: Floats) -> None:
+        """Keep the margins t - a u of the weights that a step leads to: a solver asks for them next.
+
+        **Privacy** Each is an elementwise function of two exact margins of its row and of a released step, so it
+        depends on the row and on public numbers alone. It differs from the margin of the new weights by the
+        rounding of weights to their grid, about 2^-32 of their size.
+        """
+        carried = step * along
+        np.subtract(margins, carried, out=carried)
+        self._margins = (self.problem.grid.place_weights(weights).tobytes(), carried)
+
     def _row_caps(self, clipped: ClippedSum, frame: Frame | None) -> Floats:
         key = (clipped, None if frame is None else frame.key())
         if self._caps is None or self._caps[0] != key:
@@ -323,7 +340,7 @@ def _require_steps(weights: Floats, direction: Floats, steps: Floats) -> None:
     if steps.ndim != 1 or not 1 <= steps.size <= MAXIMUM_SCORES:
         raise InvalidParameter(f"steps must be a vector of 1 to {MAXIMUM_SCORES} numbers, got shape {steps.shape}")
     with np.errstate(all="ignore"):
-        farthest = np.max(np.abs(weights)) + np.max(np.abs(steps)) * np.max(np.abs(direction))
+        farthest = np.abs(weights).max() + np.abs(steps).max() * np.abs(direction).max()
     if not farthest <= 2.0**500:
         raise InvalidParameter("steps lead to points that are not finite or beyond 2^500: shorten them")
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -124,6 +125,7 @@ class Ledger:
         self._reserve = Fraction(self._delta) * self._currency.uncounted
         self._counted_delta = max(0.0, math.nextafter(float(Fraction(self._delta) - self._reserve), 0.0))
         self._budget = self._currency.budget(self._epsilon, self._counted_delta)
+        self._limit = Fraction(self._budget)
         self._entries: list[Entry] = []
         self._spent = Fraction(0)
         self._spent_delta = Fraction(0)
@@ -168,7 +170,7 @@ class Ledger:
     @property
     def remaining(self) -> float:
         """What is left, in units of the currency, rounded down."""
-        left = Fraction(self._budget) - self._spent
+        left = self._limit - self._spent
         return -round_up(-left) if left > 0 else 0.0
 
     @property
@@ -222,18 +224,18 @@ class Ledger:
                 f"a {cost.kind!r} cost holds for the relation {holds} only, and this ledger keeps {self._relation}: "
                 "sample batches the other way, or open a ledger of that relation"
             )
-        price = self._currency.price(cost)
+        price = _price(self._currency, cost)
         if not (math.isfinite(price) and price >= 0):
             raise InvalidParameter(f"{cost} has the price {price} in {self._currency.name}: add noise")
         return price
 
     def _objection(self, cost: Cost, price: float) -> str | None:
-        if self._spent + Fraction(price) > Fraction(self._budget):
+        if self._spent + Fraction(price) > self._limit:
             return (
                 f"a {cost.kind} mechanism would cost {price:.6g} {self._currency.name}, and {self.remaining:.6g} of "
                 f"{self._budget:.6g} is left: ask for a noisier answer, or stop"
             )
-        if self._spent_delta + Fraction(cost.delta) > self._reserve:
+        if cost.delta and self._spent_delta + Fraction(cost.delta) > self._reserve:
             return (
                 f"a {cost.kind} mechanism may fail with probability {cost.delta:g}, and {float(self._reserve):g} "
                 "is reserved for that: choose a larger delta, or a mechanism without one"
@@ -243,7 +245,8 @@ class Ledger:
     def _record(self, entry: Entry) -> None:
         self._entries.append(entry)
         self._spent += Fraction(entry.price)
-        self._spent_delta += Fraction(entry.cost.delta)
+        if entry.cost.delta:
+            self._spent_delta += Fraction(entry.cost.delta)
 
     def _require_writable(self) -> None:
         if self._read_only:
@@ -411,6 +414,11 @@ class Ledger:
             f"Ledger(epsilon={self._epsilon:g}, delta={self._delta:g}, currency={self._currency.name!r}, "
             f"relation={str(self._relation)!r}, spent={self.spent / self._budget:.1%})"
         )
+
+
+@lru_cache(maxsize=1024)  # a run is charged for the same few costs again and again
+def _price(currency: Currency, cost: Cost) -> float:
+    return currency.price(cost)
 
 
 def spend_jointly(ledgers: tuple[Ledger, ...], cost: Cost, label: str = "") -> None:

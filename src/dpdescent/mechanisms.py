@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,8 @@ __all__ = ["FloatNoise", "LatticeNoise", "Noise"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+_lattice_scale = lru_cache(maxsize=1024)(lattice_scale)  # a run asks for the same few again and again
 
 
 class Noise(ABC):
@@ -108,7 +111,7 @@ class LatticeNoise(Noise):
         return self._randomness.stream(mechanism, release)
 
     def gaussian(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
-        scale = lattice_scale(_sigma(total, cost, relation), total.unit)
+        scale = _lattice_scale(_sigma(total, cost, relation), total.unit)
         noise = discrete_gaussian(self._bits("gaussian"), scale, total.values.size)
         return _released(total, noise)
 

@@ -20,13 +20,15 @@ differentially private libraries and how to fix it. CCS 2022. arXiv:2207.10635.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
+from scipy.linalg.blas import dnrm2
 
 from ..errors import InvalidParameter, require_positive, require_positive_integer
 from . import blas
@@ -34,6 +36,7 @@ from . import blas
 __all__ = ["CoarseGrid", "FeatureGrid", "ceil_log2", "require_moderate"]
 
 Float64Array = NDArray[np.float64]
+Answer = TypeVar("Answer")
 
 _LARGEST_EXPONENT = 200  # of a public bound: no grid value, product or sum can then over- or underflow
 _LARGEST_DIMENSION = 2**30
@@ -216,20 +219,15 @@ class FeatureGrid:
         Weights below ``2^-500`` in norm are rounded as if they had that norm. Placing twice changes nothing:
         if rounding lifts the norm over a power of two, a second pass settles on the coarser grid.
 
-        **Privacy.** Post-processing of released weights. The norm is summed by `math.fsum`, so the grid does
-        not depend on the machine.
+        **Privacy.** Post-processing of released weights. The power of two above the norm is found exactly, so
+        the grid does not depend on the machine.
         """
         given = np.asarray(weights)
         if given.dtype.kind not in "biuf":
             raise InvalidParameter(f"weights must be real numbers, got dtype {given.dtype}")
-        columns = np.array(given, dtype=np.float64, order="F")
+        columns = given.astype(np.float64, copy=False)
         self._require_weights(columns)
-        for column in columns.T if columns.ndim == 2 else (columns,):
-            for _ in range(2):
-                exponent = 32 - _norm_exponent(column)
-                column[:] = np.ldexp(np.rint(np.ldexp(column, exponent)), -exponent)
-        columns += 0.0
-        return columns
+        return _place_columns(columns).copy("K")
 
     def margins(self, placed: Any, weights: Float64Array) -> Float64Array:
         """Return ``X @ w``, each margin the exact rational number, shape (n,) or (n, K).
@@ -301,22 +299,33 @@ def _few_columns(rows: Any, weights: Float64Array) -> Float64Array:
     return margins
 
 
+def _remembered(function: Callable[[Float64Array], Answer]) -> Callable[[Float64Array], Answer]:
+    """Remember answers about the few weights that a solver asks for again and again, by their (public) bytes."""
+
+    @lru_cache(maxsize=16)
+    def recall(content: bytes, shape: tuple[int, ...]) -> Answer:
+        return function(np.frombuffer(content).reshape(shape))
+
+    def answer(weights: Float64Array) -> Answer:
+        return recall(weights.tobytes(), weights.shape) if weights.nbytes <= _REMEMBERED_BYTES else function(weights)
+
+    return answer
+
+
+@_remembered
+def _place_columns(weights: Float64Array) -> Float64Array:
+    columns = np.array(weights, order="F")
+    for column in columns.T if columns.ndim == 2 else (columns,):
+        for _ in range(2):
+            exponent = 32 - _norm_exponent(column)
+            column[:] = np.ldexp(np.rint(np.ldexp(column, exponent)), -exponent)
+    columns += 0.0
+    return columns
+
+
+@_remembered
 def _checked_exponents(weights: Float64Array) -> Any:
-    """Return `_finest_exponents`, or raise `InvalidParameter` for weights that are not on that grid.
-
-    A solver asks again and again for the same few weights, so answers are remembered by their bytes (public).
-    """
-    if weights.nbytes <= _REMEMBERED_BYTES:
-        return _remembered_exponents(weights.tobytes(), weights.shape)
-    return _check_exponents(weights)
-
-
-@lru_cache(maxsize=16)
-def _remembered_exponents(weights: bytes, shape: tuple[int, ...]) -> Any:
-    return _check_exponents(np.frombuffer(weights).reshape(shape))
-
-
-def _check_exponents(weights: Float64Array) -> Any:
+    """Return `_finest_exponents`, or raise `InvalidParameter` for weights that are not on that grid."""
     exponents = _finest_exponents(weights)
     scaled = np.ldexp(weights, exponents)
     if not (scaled == np.rint(scaled)).all():
@@ -332,15 +341,18 @@ def _finest_exponents(weights: Float64Array) -> Any:
     """
     if weights.ndim == 2:
         return np.array([_finest_exponents(column) for column in weights.T], dtype=np.int64)
-    with np.errstate(over="ignore"):  # an infinite norm is refused below
-        squared = float(np.dot(weights, weights))
-    if 2.0**-900 < squared < 2.0**900:
-        return 33 - ceil_log2(1.03 * math.sqrt(squared))
+    norm = dnrm2(weights)
+    if 2.0**-450 < norm < 2.0**450:
+        return 33 - ceil_log2(1.03 * norm)
     return 32 - _norm_exponent(weights)
 
 
 def _norm_exponent(column: Float64Array) -> int:
-    """Return ``e(|w|)`` by exact summation, at least -500."""
+    """Return ``e(|w|)``, at least -500: by exact summation where a norm good to one part in 2^20 leaves it open."""
+    norm = dnrm2(column)
+    mantissa, exponent = math.frexp(norm)
+    if 2.0**-450 < norm < 2.0**450 and 0.5 + 2.0**-20 < mantissa < 1 - 2.0**-20:
+        return exponent
     peak = float(np.max(np.abs(column)))
     if not peak <= 2.0**_LARGEST_WEIGHT_EXPONENT:
         raise InvalidParameter("weights must be finite and below 2^500: the solver has diverged")

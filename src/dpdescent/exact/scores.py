@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,10 +40,11 @@ Loss = Callable[[Float64Array], Float64Array]
 
 _CELLS = 2**16
 _BLOCK_ROWS = 2**14  # the work arrays of a block stay in cache, and calls are few
-_ONE_PASS_CELLS = 2**21  # tables are read by one call for each block, so blocks are long, within 24 MB
+_ONE_PASS_CELLS = 2**21  # tables are read by one call for each block, so blocks are long, within 16 MB
 _LARGEST_POSITION = 2.0**200  # p, v and steps up to this: p - a v and its square are finite
 _LARGEST_INDEX = 2.0**29  # of either term of an index: conversion to an integer cannot overflow
-_FIRST_CELL, _LAST_CELL = np.array(0.0, dtype=np.float32), np.array(_CELLS - 1, dtype=np.float32)
+_GROUP_ROWS = 2**7  # integers of at most 2^24, which uint32 adds
+_FIRST_CELL, _LAST_CELL = np.array(0, dtype=np.int32), np.array(_CELLS - 1, dtype=np.int32)
 _WHOLE = 2.0**40  # losses are cut here, in units, before they become integers
 
 
@@ -63,7 +64,7 @@ class _Formula:
         limit = _LARGEST_POSITION
         return np.clip(starts, -limit, limit), np.clip(slopes, -limit, limit)
 
-    def evaluate(self, positions: Any, out: Float64Array, index: Int64Array) -> None:
+    def evaluate(self, positions: Any, out: Float64Array, cells: NDArray[np.int32]) -> None:
         values = self.loss(positions)
         if values.shape != positions.shape or values.dtype != np.float64:
             raise InvalidParameter(f"a loss must return one float64 per position, got {values.dtype} {values.shape}")
@@ -83,52 +84,62 @@ class _Table:
         self.cells_per_unit = _CELLS / (high - self.low)
         middles = self.low + (np.arange(_CELLS) + 0.5) / self.cells_per_unit
         self.integers = np.empty(_CELLS)
-        formula.evaluate(middles, self.integers, np.empty(0, dtype=np.int64))
-        self.whole_numbers = self.integers.astype(np.int64)
+        formula.evaluate(middles, self.integers, np.empty(0, dtype=np.int32))
+
+    @cached_property
+    def short_integers(self) -> NDArray[np.uint32]:
+        """The integers of losses in [0, C], and a cell beyond the last that adds nothing."""
+        return np.append(self.integers, 0.0).astype(np.uint32)
 
     def common_factor(self, steps: Float64Array) -> float:
         # Slopes take up the largest step in float64; what is left of the steps lies in [-1, 1] and suits float32.
         return float(np.max(np.abs(steps))) or 1.0
 
     def place(self, starts: Float64Array, slopes: Float64Array, factor: float) -> tuple[Any, Any]:
-        work = np.subtract(starts, self.low)
-        work *= self.cells_per_unit
-        positions = work.astype(np.float32)
-        moves = np.multiply(slopes, factor * self.cells_per_unit, out=work).astype(np.float32)
-        for values in (positions, moves):
-            np.clip(values, -_LARGEST_INDEX, _LARGEST_INDEX, out=values)
+        placed = np.empty((2, starts.size), dtype=np.float32)
+        positions, moves = placed
+        np.subtract(starts, self.low, out=positions, casting="same_kind")
+        positions *= self.cells_per_unit
+        np.multiply(slopes, factor * self.cells_per_unit, out=moves, casting="same_kind")
+        placed.clip(-_LARGEST_INDEX, _LARGEST_INDEX, out=placed)
         return positions, moves
 
-    def evaluate(self, positions: Any, out: Float64Array, index: Int64Array) -> None:
-        # take would clip too, by branches that the processor cannot predict.
-        positions.clip(_FIRST_CELL, _LAST_CELL, out=positions)
-        np.copyto(index, positions, casting="unsafe")
-        np.take(self.integers, index, out=out, mode="clip")
+    @staticmethod
+    def find(positions: Any, cells: NDArray[np.int32]) -> None:
+        """Write the cell of each position; positions are finite and below 2^31 in size."""
+        np.copyto(cells, positions, casting="unsafe")
+        cells.clip(_FIRST_CELL, _LAST_CELL, out=cells)
+
+    def evaluate(self, positions: Any, out: Float64Array, cells: NDArray[np.int32]) -> None:
+        self.find(positions, cells)
+        np.take(self.integers, cells, out=out, mode="clip")  # which clips by branches that are not predictable
 
 
-def _table_totals(table: _Table, start: Any, slope: Any, relative_steps: list[Any]) -> Int64Array:
-    """Return the totals of one block, looked up and added in int64 in one pass: a 0/1 matrix times the table.
+def _table_totals(table: _Table, start: Any, slope: Any, relative_steps: Any) -> Int64Array:
+    """Return the totals of one block, looked up and added in one pass: a 0/1 matrix times the table.
 
-    Matrix row k holds a one in the cell of each data row at step k. Cells are clipped to the table beforehand.
+    A matrix row holds ones in the cells of 128 data rows at one step, so that uint32 is enough; these groups, the
+    last filled up with cells that add nothing, are added in int64.
     """
-    size, count = start.size, len(relative_steps)
+    size, count, groups = start.size, len(relative_steps), -(-start.size // _GROUP_ROWS)
     position = np.empty(size, dtype=np.float32)
-    cells = np.empty((count, size), dtype=np.int32)
-    for relative, own in zip(relative_steps, cells, strict=True):
+    cells = np.empty((count, groups * _GROUP_ROWS), dtype=np.int32)
+    cells[:, size:] = _CELLS
+    for relative, own in zip(relative_steps, cells[:, :size], strict=True):
         np.multiply(slope, relative, out=position)
         np.subtract(start, position, out=position)
-        position.clip(_FIRST_CELL, _LAST_CELL, out=position)
-        np.copyto(own, position, casting="unsafe")
-    ends = np.arange(count + 1, dtype=np.int64) * size
-    ones = _ones((count * size).bit_length())[: count * size]
-    lookup = sparse.csr_array((ones, cells.ravel(), ends.astype(np.int32)), shape=(count, _CELLS))
-    totals: Int64Array = lookup @ table.whole_numbers
+        table.find(position, own)
+    ones, ends = _groups(count * groups)
+    lookup = sparse.csr_array((ones, cells.reshape(-1), ends), shape=(count * groups, _CELLS + 1))
+    totals: Int64Array = (lookup @ table.short_integers).reshape(count, groups).sum(axis=1, dtype=np.int64)
     return totals
 
 
-@lru_cache(maxsize=2)
-def _ones(bits: int) -> Int64Array:
-    return np.ones(2**bits, dtype=np.int64)
+@lru_cache(maxsize=4)
+def _groups(count: int) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
+    """Return the entries, and where its rows end, of a matrix of ``count`` groups."""
+    ends = np.arange(0, count * _GROUP_ROWS + 1, _GROUP_ROWS, dtype=np.int32)
+    return np.ones(count * _GROUP_ROWS, dtype=np.uint32), ends
 
 
 @lru_cache(maxsize=32)
@@ -163,29 +174,29 @@ def _totals(
     if not np.max(np.abs(sizes)) <= _LARGEST_POSITION:
         raise InvalidParameter("steps must be finite and below 2^200")
     factor = evaluator.common_factor(sizes)
-    relative_steps = [np.array(step / factor, dtype=evaluator.dtype) for step in sizes]
+    relative_steps = (sizes / factor).astype(evaluator.dtype)[:, np.newaxis]  # rows of one number each
     in_one_pass = isinstance(evaluator, _Table) and largest_difference is None and sizes.size < 2**14
     if block_rows is None:
         block_rows = min(2**16, _ONE_PASS_CELLS // sizes.size) if in_one_pass else _BLOCK_ROWS
     total = np.zeros(sizes.size, dtype=np.int64)
     longest = min(block_rows, rows_at.size)
     work = np.empty(longest, dtype=evaluator.dtype)
-    index_work, integer_work, base_work = np.empty(longest, dtype=np.int64), np.empty(longest), np.empty(longest)
+    cell_work, integer_work, base_work = np.empty(longest, dtype=np.int32), np.empty(longest), np.empty(longest)
     for rows in blas.row_blocks(rows_at.size, block_rows, LARGEST_BLOCK):
         start, slope = _placed(evaluator, rows_at[rows], rows_by[rows], factor)
         if in_one_pass and isinstance(evaluator, _Table):
             total += _table_totals(evaluator, start, slope, relative_steps)
             continue
         size = start.size
-        position, index = work[:size], index_work[:size]
+        position, cells = work[:size], cell_work[:size]
         integers, base = integer_work[:size], base_work[:size]
         if largest_difference is not None:
             np.copyto(position, start)
-            evaluator.evaluate(position, base, index)
+            evaluator.evaluate(position, base, cells)
         for candidate, relative in enumerate(relative_steps):
             np.multiply(slope, relative, out=position)
             np.subtract(start, position, out=position)
-            evaluator.evaluate(position, integers, index)
+            evaluator.evaluate(position, integers, cells)
             if largest_difference is not None:
                 np.subtract(integers, base, out=integers)
                 np.clip(integers, -largest_difference, largest_difference, out=integers)
@@ -199,8 +210,8 @@ def _placed(
     """Return starts and slopes as finite numbers in the evaluator's terms; rows with a NaN stand still at 0."""
     with np.errstate(over="ignore"):  # infinities are clipped
         start, slope = evaluator.place(starts, slopes, factor)
-        missing = np.isnan(start + slope)  # both are clipped, so only NaN gives NaN
-        if missing.any():
+        if math.isnan(np.dot(start, slope)):  # both are clipped, so only NaN gives NaN
+            missing = np.isnan(start + slope)
             start, slope = evaluator.place(np.where(missing, 0.0, starts), np.where(missing, 0.0, slopes), factor)
     return start, slope
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,9 @@ __all__ = ["LinearProblem"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+# A run asks for the same few again and again.
+_clipped_sum = lru_cache(maxsize=64)(ClippedSum)
+_bounded_scores = lru_cache(maxsize=64)(BoundedScores)
 _LARGEST_OUTPUTS = 2**10  # of a row whose vector of residuals is clipped
 
 
@@ -132,7 +136,7 @@ class LinearProblem:
             raise InvalidParameter(
                 f"gradients have at most {_LARGEST_OUTPUTS} outputs a row, got {self.loss.outputs} classes"
             )
-        return ClippedSum(self.grid, clip, total_bits)
+        return _clipped_sum(self.grid, clip, total_bits)
 
     def gradient_block(
         self,
@@ -206,7 +210,7 @@ class LinearProblem:
             return _OneByOne(BoundedSum(ceiling) if ceiling is not None else SignedSum(change), self.loss)  # type: ignore[arg-type]
         interval = self.loss.table(ceiling)
         if ceiling is not None:
-            return BoundedScores(ceiling, self.loss.profile, interval)
+            return _bounded_scores(ceiling, self.loss.profile, interval)
         return SignedScores(change, self.loss.profile, interval)  # type: ignore[arg-type]
 
     def scores_block(

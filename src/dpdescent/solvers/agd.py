@@ -145,27 +145,27 @@ def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = Non
     """
     plan = _plan(curator, settings)
     grid, frame = plan.grid, plan.frame
-    point = np.zeros(curator.problem.shape)
-    average, average_weight = np.zeros_like(point), 0.0
-    earlier, earlier_amount = np.zeros_like(point), 0.0
+    weights = np.zeros(curator.problem.shape)
+    average, average_weight = np.zeros_like(weights), 0.0
+    earlier, earlier_amount = np.zeros_like(weights), 0.0
     gradient_amount, steps = plan.gradient_amount, []
 
     while curator.remaining >= (gradient_amount + plan.selection_amount) / 2:
         part = min(1.0, curator.remaining / (gradient_amount + plan.selection_amount))
         amount, selection_amount = part * gradient_amount, part * plan.selection_amount
         earlier, earlier_amount = plan.memory * earlier, plan.memory * earlier_amount
-        measured, measured_amount, step = np.zeros_like(point), 0.0, 0.0
-        weights = plan.weights(point)
+        measured, measured_amount, step = np.zeros_like(weights), 0.0, 0.0
 
         while step == 0 and curator.remaining >= amount + selection_amount:
             measured += amount * curator.gradient(weights, plan.clip_gradient, amount, frame)
             measured_amount += amount
             direction = grid.direction((earlier + measured) / (earlier_amount + measured_amount))
+            along = direction if frame is None else frame.weights(direction)
             candidates = grid.candidates()
             reach = float(candidates[-1] * np.linalg.norm(direction)) * plan.row_length
             chosen = curator.best_step(
                 weights,
-                plan.weights(direction),
+                along,
                 candidates,
                 selection_amount,
                 ceiling=settings.clip_loss,
@@ -180,17 +180,17 @@ def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = Non
         if settings.paper:
             gradient_amount = max(gradient_amount, measured_amount)
         earlier, earlier_amount = earlier + measured, earlier_amount + measured_amount
-        point = point - step * direction
+        weights = weights - step * along
         steps.append(step)
-        average, average_weight = average + len(steps) ** 2 * point, average_weight + len(steps) ** 2
+        average, average_weight = average + len(steps) ** 2 * weights, average_weight + len(steps) ** 2
         if progress is not None:
             progress(1 - curator.remaining / curator.budget)
 
     if progress is not None:
         progress(1.0)
     if average_weight and not settings.paper:
-        point = average / average_weight
-    return SolverResult(plan.weights(point), len(steps), tuple(steps))
+        weights = average / average_weight
+    return SolverResult(weights, len(steps), tuple(steps))
 
 
 class _GeometricGrid:
@@ -246,9 +246,6 @@ class _Plan:
     memory: float
     selection: Selection
     grid: _GeometricGrid | _EvenGrid
-
-    def weights(self, point: Floats) -> Floats:
-        return point if self.frame is None else self.frame.weights(point)
 
 
 def _plan(curator: Curator, settings: AGDSettings) -> _Plan:
