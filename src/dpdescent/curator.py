@@ -11,6 +11,7 @@ most accurate answer that this buys.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -114,10 +115,11 @@ class Curator:
         """The public number by which sums are divided: n, or the expected size of a batch."""
         return self.rows * self.batch_rate
 
-    def deviation(self, clip: float, amount: float) -> float:
+    def deviation(
+        self, clip: float, amount: float, of_sum: Callable[[float], Sensitivity] = Sensitivity.of_clipped_sum
+    ) -> float:
         """Return the standard deviation of the noise that ``amount`` buys for a mean of rows clipped to ``clip``."""
-        sensitivity = Sensitivity.of_clipped_sum(clip).under(self.relation)
-        return sensitivity * self.ledger.currency.gaussian(amount).noise_multiplier / self.scale
+        return of_sum(clip).under(self.relation) * self.ledger.currency.gaussian(amount).noise_multiplier / self.scale
 
     def amount_of_noise(self, noise_multiplier: float) -> float:
         """Return what Gaussian noise of that multiple of the sensitivity costs."""

@@ -4,6 +4,7 @@ from .frame import Frame
 from .linear import LinearProblem
 from .losses import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Squared
 from .penalties import L2, NonConvex, Penalty
+from .whitening import Whitening
 
 __all__ = [
     "L2",
@@ -18,4 +19,5 @@ __all__ = [
     "NonConvex",
     "Penalty",
     "Squared",
+    "Whitening",
 ]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..errors import InvalidParameter
-from ..exact import FeatureGrid
+from ..exact import FeatureGrid, LatticeSum
 
 __all__ = ["Frame"]
 
@@ -127,6 +127,16 @@ class Frame:
             constant = z[:, -1] == 1
         norms[~constant] = math.inf
         return norms
+
+    def coordinates(self, rows: Any) -> Floats:
+        """Return the rows in the frame without their constant, dense: exact."""
+        dense = rows.toarray() if sparse.issparse(rows) else rows
+        coordinates: Floats = np.ldexp(dense[:, :-1] - self.centre[:-1], self.doublings[:-1])
+        return coordinates
+
+    def image(self, total: LatticeSum) -> LatticeSum:
+        """Return sum c_i z_i from the sum c_i x_i of at most 2^26 rows, which has not wrapped around."""
+        return LatticeSum(self.total(total.values), total.unit, total.sensitivity)
 
     def total(self, values: Integers) -> Integers:
         """Return sum c_i z_i of one block from its sum c_i x_i, in the same units.

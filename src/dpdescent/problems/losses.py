@@ -69,6 +69,13 @@ class Loss(ABC):
     def curvatures(self, margins: Floats, labels: Floats) -> Floats:
         """Return the second derivative in the margin, shape (n,)."""
 
+    def typical_curvatures(self, residuals: Floats, labels: Floats) -> Floats:
+        """Return the second derivative where the first is ``residuals``, shape (n,); at most `smoothness`.
+
+        A row with K margins has K of them: their mean, each weighted by itself.
+        """
+        raise InvalidParameter(f"{type(self).__name__} has no curvature that its residual determines")
+
     def profile(self, positions: Floats) -> Floats:
         """Return the loss as a function of one position: y t for classes, t - y for numbers."""
         return self.values(positions, np.ones_like(positions))
@@ -105,6 +112,10 @@ class Logistic(Loss):
         residuals -= labels > 0
         return residuals
 
+    def typical_curvatures(self, residuals: Floats, labels: Floats) -> Floats:
+        sizes: Floats = np.abs(residuals)
+        return sizes * (1 - sizes)
+
     def table(self, ceiling: float | None) -> tuple[float, float]:
         return (-30.0, 20.0) if ceiling is None else (-ceiling, 10.0)
 
@@ -129,6 +140,9 @@ class Hinge(Loss):
 
     def curvatures(self, margins: Floats, labels: Floats) -> Floats:
         return np.zeros_like(margins)
+
+    def typical_curvatures(self, residuals: Floats, labels: Floats) -> Floats:
+        return np.zeros_like(residuals)
 
 
 @dataclass(frozen=True)
@@ -164,6 +178,10 @@ class HuberisedHinge(Loss):
         inside = np.abs(1 - labels * margins) <= self.half_width
         return np.where(inside, 1 / (2 * self.half_width), 0.0)
 
+    def typical_curvatures(self, residuals: Floats, labels: Floats) -> Floats:
+        sizes = np.abs(residuals)
+        return np.where((sizes > 0) & (sizes < 1), 1 / (2 * self.half_width), 0.0)
+
 
 @dataclass(frozen=True)
 class Squared(Loss):
@@ -188,6 +206,9 @@ class Squared(Loss):
 
     def curvatures(self, margins: Floats, labels: Floats) -> Floats:
         return np.ones_like(margins)
+
+    def typical_curvatures(self, residuals: Floats, labels: Floats) -> Floats:
+        return np.ones_like(residuals)
 
 
 @dataclass(frozen=True)
@@ -222,6 +243,9 @@ class Huber(Loss):
 
     def curvatures(self, margins: Floats, labels: Floats) -> Floats:
         return (np.abs(margins - labels) <= self.threshold).astype(np.float64)
+
+    def typical_curvatures(self, residuals: Floats, labels: Floats) -> Floats:
+        return (np.abs(residuals) < self.threshold).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -287,6 +311,21 @@ class Multinomial(Loss):
 
     def curvatures(self, margins: Floats, labels: Floats) -> Floats:
         raise InvalidParameter("a multinomial row has a K x K curvature: use curvature_products")
+
+    def typical_curvatures(self, residuals: Floats, labels: Floats) -> Floats:
+        # The curvature is H = diag(p) - pp'; this is tr(H^2)/tr(H), powers of p being added up class by class.
+        probabilities = residuals.copy()
+        probabilities[self._own(labels)] += 1
+        sums = np.zeros((3, residuals.shape[0]))
+        for k in range(self.classes):
+            power = np.ones(residuals.shape[0])
+            for total in sums:
+                power = power * probabilities[:, k]
+                total += power
+        trace = sums[0] - sums[1]
+        squared = sums[1] - 2 * sums[2] + sums[1] ** 2
+        mean: Floats = np.divide(squared, trace, out=np.zeros_like(trace), where=trace > 0)
+        return mean
 
     def curvature_products(self, margins: Floats, labels: Floats, along: Floats) -> Floats:
         _, probabilities, total = self._exponentials(margins)

@@ -6,13 +6,17 @@ They reach into the curator, so they belong to the trusted part, as the curator 
 
 from .batches import BatchGradients
 from .labels import label_counts, label_sum
+from .moments import second_moments
 from .openly import minimise_openly
 from .rows import row_length
+from .steps import FrameSteps
 
 __all__ = [
     "BatchGradients",
+    "FrameSteps",
     "label_counts",
     "label_sum",
     "minimise_openly",
     "row_length",
+    "second_moments",
 ]

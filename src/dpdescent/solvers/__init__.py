@@ -10,6 +10,7 @@ from ..accounting import Currency
 from ..curator import Curator
 from .adam import AdamSettings, adam
 from .agd import AGDSettings, agd
+from .auto import AutoSettings, auto
 from .majority import MajoritySettings, majority
 from .nonprivate import NonPrivateSettings, nonprivate
 from .result import Facts, Progress, SolverResult
@@ -21,6 +22,7 @@ __all__ = [
     "METHODS",
     "AGDSettings",
     "AdamSettings",
+    "AutoSettings",
     "Facts",
     "MajoritySettings",
     "Method",
@@ -31,6 +33,7 @@ __all__ = [
     "SolverResult",
     "adam",
     "agd",
+    "auto",
     "majority",
     "nonprivate",
     "sgd",
@@ -65,6 +68,7 @@ class Method:
 METHODS = {
     "adam": Method(adam, AdamSettings, currency=choose_currency),
     "agd": Method(agd, AGDSettings),
+    "auto": Method(auto, AutoSettings),
     "majority": Method(majority, MajoritySettings),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
     "sgd": Method(sgd, SGDSettings, currency=choose_currency),

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from ..curator import Curator, Selection
 from ..errors import InvalidParameter
 from ..problems import Frame
+from .geometry import measure_columns
 from .result import Progress, SolverResult
 
 __all__ = ["AGDSettings", "agd"]
@@ -284,17 +285,8 @@ def _plan(curator: Curator, settings: AGDSettings) -> _Plan:
 
 
 def _frame(curator: Curator) -> tuple[Frame | None, float]:
-    """Buy the mean row norm and the column moments; return the frame and the typical length of a row in it."""
-    bound = curator.problem.grid.row_bound
-    norm = min(max(curator.mean_row_norm(0.01 * curator.budget), 0.05 * bound), bound)
-    if not curator.problem.intercept:
-        return None, norm
-    amount = 0.05 * curator.budget
-    means, squares = curator.column_moments(norm, amount)
-    noise = curator.deviation(math.sqrt(2) * norm, amount)
-    variances = np.maximum(squares - means**2, 0.0)[:-1]
-    # Columns of comparable scale, but none finer than a seventh of its range or than the noise can show.
-    scales = np.sqrt(np.maximum(variances, max(noise, 0.15**2)))
-    frame = Frame.place(curator.problem.grid, means, np.append(scales, 1.0))
-    spread = variances * 4.0 ** frame.doublings[:-1]
-    return frame, math.sqrt(1 + float(np.sum(np.minimum(spread, 1.0))))
+    """Buy a frame; return it and the typical length of a row in it."""
+    columns = measure_columns(curator, 0.01 * curator.budget, 0.05 * curator.budget)
+    if columns.frame is None:
+        return None, columns.norm
+    return columns.frame, math.sqrt(1 + float(np.sum(np.minimum(columns.variances, 1.0))))

@@ -1,0 +1,126 @@
+"""A public linear map of the rows, in which their directions are of comparable length.
+
+A whitening maps a row x to z = A'x. Gradients and clip norms are then those of the model z . v, which is the model
+x . w with w = A v. With a constant last column of x, a row of A can subtract a centre: z = P'(x - m).
+
+The matrix must be public: released by a mechanism that was paid for, or known beforehand.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidParameter
+from ..exact import FeatureGrid, LatticeSum
+from ..relations import Sensitivity
+
+__all__ = ["Whitening"]
+
+Floats = NDArray[np.float64]
+
+_BLOCK_BYTES = 2**21
+_LIMB_BITS = 15
+_LIMBS = 5
+_LARGEST_DIMENSION = 2**13  # 2^33 (an entry of A) times 2^15 (a limb) times this many fit an int64
+
+
+class Whitening:
+    """Coordinates z = A'x, exact for rows on a grid.
+
+    Parameters
+    ----------
+    grid : FeatureGrid
+        The grid of the rows.
+    matrix : array_like of shape (d, m)
+        A. Each column is rounded to a grid of its own (`FeatureGrid.place_weights`), on which z is exact.
+    """
+
+    def __init__(self, grid: FeatureGrid, matrix: Any) -> None:
+        if grid.dimension > _LARGEST_DIMENSION or grid.entry_bound > 1:
+            raise InvalidParameter(
+                f"a whitening needs features in [-1, 1] and at most {_LARGEST_DIMENSION} columns: scale the columns "
+                "one by one instead"
+            )
+        self.grid = grid
+        self.matrix = grid.place_weights(matrix)
+        if self.matrix.ndim != 2:
+            raise InvalidParameter(f"a whitening is a matrix, got shape {self.matrix.shape}")
+        exponents = 33 - np.array([_exponent(column) for column in self.matrix.T])
+        scaled = np.ldexp(self.matrix, exponents)
+        assert (scaled == np.rint(scaled)).all(), "placed weights are multiples of their grid"
+        self._integers = scaled.astype(np.int64)
+        self._exponents: list[int] = exponents.tolist()
+        self.matrix.flags.writeable = False
+
+    def key(self) -> bytes:
+        """Return bytes that tell whitenings apart."""
+        return self.matrix.tobytes()
+
+    def weights(self, point: Floats) -> Floats:
+        """Return the weights w of the model x . w that is z . point; summed in a fixed order."""
+        weights: Floats = np.einsum("jk,k...->j...", self.matrix, point)
+        return weights
+
+    def pull_back(self, gradient: Floats) -> Floats:
+        """Return the gradient in z of a function of w whose gradient is ``gradient``."""
+        pulled: Floats = np.einsum("jk,j...->k...", self.matrix, gradient)
+        return pulled
+
+    def squared_norms(self, rows: Any) -> Floats:
+        """Return an upper bound of |z|^2 for each row, at least 1 and too large by at most one part in 2^39.
+
+        z itself is exact, and its squares are added up one coordinate after another, so the bound is a function of
+        the row and of A alone.
+        """
+        norms = np.empty(rows.shape[0])
+        step = max(1, _BLOCK_BYTES // (8 * self.matrix.shape[1]))
+        for start in range(0, rows.shape[0], step):
+            block = slice(start, start + step)
+            by_coordinate = np.ascontiguousarray(self.grid.margins(rows[block], self.matrix).T)
+            total = np.zeros(by_coordinate.shape[1])
+            for coordinate in by_coordinate:
+                total += np.square(coordinate, out=coordinate)
+            norms[block] = total
+        norms *= 1 + 2.0**-40
+        return np.maximum(norms, 1.0, out=norms)
+
+    def image(self, total: LatticeSum) -> LatticeSum:
+        """Return sum c_i z_i from the exact sum c_i x_i, on the same lattice, with the sensitivity it has there.
+
+        A and the sum are integers, so the image is exact until it is rounded to the lattice, once: two roundings
+        differ by at most one unit a coordinate, which is added to the sensitivity. The sum must not have wrapped
+        around: at most 2^26 rows.
+        """
+        values = total.values.reshape(total.values.shape[0], -1)
+        image = np.empty((self.matrix.shape[1], values.shape[1]), dtype=np.int64)
+        for output in range(values.shape[1]):
+            # 15 bits at a time, so that products of integers fit; the highest limb carries the sign.
+            limbs = [values[:, output] >> (_LIMB_BITS * k) for k in range(_LIMBS)]
+            limbs[:-1] = [limb & (2**_LIMB_BITS - 1) for limb in limbs[:-1]]
+            products = (self._integers.T @ np.stack(limbs, axis=1)).tolist()
+            image[:, output] = [
+                _rounded(sum(part << (_LIMB_BITS * k) for k, part in enumerate(parts)), exponent)
+                for parts, exponent in zip(products, self._exponents, strict=True)
+            ]
+        rounding = math.sqrt(image.size) * total.unit * (1 + 2.0**-40)
+        sensitivity = Sensitivity(
+            total.sensitivity.norm,
+            (total.sensitivity.zero_out + rounding) * (1 + 2.0**-50),
+            (total.sensitivity.replace_one + rounding) * (1 + 2.0**-50),
+        )
+        return LatticeSum(image.reshape(-1, *total.values.shape[1:]), total.unit, sensitivity)
+
+
+def _exponent(column: Floats) -> int:
+    """Return e such that the entries of a placed column are multiples of 2^(e - 33), below 2^e."""
+    squared = math.fsum((column * column).tolist())
+    return 0 if squared == 0 else math.frexp(math.sqrt(squared))[1]
+
+
+def _rounded(value: int, exponent: int) -> int:
+    """Return value / 2^exponent to the nearest integer."""
+    return (value + (1 << (exponent - 1))) >> exponent if exponent > 0 else value << -exponent

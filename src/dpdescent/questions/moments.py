@@ -1,0 +1,69 @@
+"""Second moments of the rows: how their directions differ in length."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ..curator import Curator
+from ..errors import InvalidParameter
+from ..exact import CoarseGrid, LatticeSum, SecondMomentSum
+from ..noise import lattice_scale
+from ..problems import Frame
+
+__all__ = ["second_moments"]
+
+Floats = NDArray[np.float64]
+
+_BLOCK_BYTES = 2**24
+_ROOM = 1 + 2.0**-40
+
+
+def second_moments(curator: Curator, clip: float, amount: float, frame: Frame | None = None) -> Floats:
+    """Return the mean of u u' over rows u cut to norm ``clip``: of the rows, or of their coordinates in a frame.
+
+    Noise is added to the distinct entries, twice the variance on the diagonal, as an isometry asks.
+
+    **Privacy** A row adds a positive semidefinite matrix of Frobenius norm at most clip^2: that is the sensitivity,
+    or sqrt(2) times it when a row is replaced.
+    """
+    grid = curator.problem.grid
+    if grid.entry_bound > 1:
+        raise InvalidParameter("second moments need features in [-1, 1]: scale them by public bounds")
+    dimension = grid.dimension if frame is None else grid.dimension - 1
+    reach = 1.0 if frame is None else float(2.0 ** (1 + frame.doublings.max()))
+    coarse = CoarseGrid(reach, dimension, clip)
+    moments = SecondMomentSum(coarse, coarse.row_bound**2)
+    cost = curator.ledger.currency.gaussian(amount)
+    sensitivity = moments.sensitivity.under(curator.relation)
+    lattice_scale(_ROOM * sensitivity * cost.noise_multiplier, moments.unit)  # raises before the charge
+    curator._charge(cost, "second moments")
+    values = curator._sum(partial(_moments_block, moments, frame))
+    total = LatticeSum(values, moments.unit, moments.sensitivity)
+    return curator._noise.gaussian_symmetric(total, cost, curator.relation) / curator.scale
+
+
+def _moments_block(
+    moments: SecondMomentSum,
+    frame: Frame | None,
+    rows: Any,
+    labels: Floats,  # noqa: ARG001
+) -> NDArray[np.int64]:
+    """Return the sum over one block, in parts whose dense coordinates are short."""
+    dimension = moments.grid.dimension
+    total = np.zeros((dimension, dimension), dtype=np.int64)
+    step = max(1, _BLOCK_BYTES // (8 * dimension))
+    for start in range(0, rows.shape[0], step):
+        part = rows[start : start + step]
+        if frame is not None:
+            part = frame.coordinates(part)
+        elif sparse.issparse(part):
+            part = part.toarray()
+        placed = moments.grid.place(part)
+        norms = moments.grid.squared_norms(placed)
+        total += moments.block(placed, moments.weights(np.ones(part.shape[0]), norms))
+    return total

@@ -1,0 +1,180 @@
+r"""Descent that tunes itself: whitened coordinates, a measured curvature, averaged iterates.
+
+Nothing is left to choose. With :math:`\mu` the Gaussian privacy of the whole budget, the run spends
+
+- 1% on the mean norm of the rows and 8% on two moments of every column: *scales and centres*;
+- 12% on the second moments of the scaled columns, from which directions of comparable length are made: *whitening*
+  (`dpdescent.solvers.geometry`). With more than 2,000 columns, or when the noise of that matrix would cover it
+  wholly, columns are only scaled and the budget goes to the gradients;
+- the rest on T gradients, 2% of the budget on the mean curvature at the same points.
+
+In the whitened coordinates rows have a predicted typical length R, so the clip norm c R means the same for every
+table: with :math:`k = n \mu / D`, what privacy leaves of the rows per parameter, c = max(0.5, 0.25 k^0.3). A step is
+:math:`\eta_t g / h`, h being the curvature and :math:`\eta_t = \max(1/t, 0.4)`, and is cut where it is longer than
+noise and a trust radius explain. The answer is the average of the iterates, weighted by t^2.
+
+**Privacy** Every release is a Gaussian mechanism, so the costs :math:`\mu_i^2` add up exactly (Dong, Roth & Su 2022).
+All that is derived from releases, the frame, the clip norm, the steps and the average, is post-processing.
+
+References
+----------
+Dong, J., Roth, A. & Su, W. (2022). Gaussian differential privacy. JRSS-B 84(1).
+Bun, J., Allez, R., Bouchaud, J.-P. & Potters, M. (2016). Rotational invariant estimator for general noisy matrices.
+IEEE Transactions on Information Theory 62(12).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..curator import Curator
+from ..errors import InvalidParameter
+from ..problems import Frame, Whitening
+from ..questions import FrameSteps
+from .geometry import measure_columns, whiten
+from .result import Progress, SolverResult
+
+__all__ = ["AutoSettings", "auto"]
+
+Floats = NDArray[np.float64]
+
+_LARGEST_WHITENED = 2000
+_TRUST = 0.6
+_LONGEST_STEP = 2.0
+
+
+@dataclass(frozen=True)
+class AutoSettings:
+    """Settings of `auto`. The defaults are rules of public quantities, the same for every table.
+
+    Parameters
+    ----------
+    share_norm, share_columns, share_whitening, share_curvature : float
+        Shares of the budget for the mean row norm, the columns' moments, their second moments and the curvatures.
+    iterations : int, optional
+        T. By default 32, and 32 sqrt(k/50) up to 300 where k = n mu/D is above 50.
+    clip : float, optional
+        c, the clip norm in units of the typical length of a row. By default max(0.5, 0.25 k^0.3).
+    whitening : bool, optional
+        Whether to buy second moments. By default with at most 2,000 columns, if n mu is at least 3 sqrt(d).
+    batch_rate : float
+        Every answer comes from a fresh Poisson batch of this rate; no amplification is claimed.
+    """
+
+    share_norm: float = 0.01
+    share_columns: float = 0.08
+    share_whitening: float = 0.12
+    share_curvature: float = 0.02
+    iterations: int | None = None
+    clip: float | None = None
+    whitening: bool | None = None
+    batch_rate: float = 1.0
+    currency: str = "gdp"
+
+    def __post_init__(self) -> None:
+        shares = [getattr(self, name) for name in ("share_norm", "share_columns", "share_whitening")]
+        if not (all(share > 0 for share in shares) and self.share_curvature > 0):
+            raise InvalidParameter(f"shares of the budget must be positive, got {(*shares, self.share_curvature)}")
+        if not sum(shares) + self.share_curvature < 0.9:
+            raise InvalidParameter("shares of the budget must leave at least a tenth of it for the gradients")
+        if self.iterations is not None and self.iterations < 1:
+            raise InvalidParameter(f"iterations must be at least 1, got {self.iterations!r}")
+        if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
+            raise InvalidParameter(f"clip must be a positive number, got {self.clip!r}")
+        if not 0 < self.batch_rate <= 1:
+            raise InvalidParameter(f"batch_rate must lie in (0, 1], got {self.batch_rate!r}")
+        if self.currency not in ("gdp", "zcdp"):
+            raise InvalidParameter(f"currency must be 'gdp' or 'zcdp', got {self.currency!r}")
+
+
+def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = None) -> SolverResult:
+    """Minimise the objective of a curator's problem, with no setting left to choose."""
+    problem, report = curator.problem, progress or (lambda _: None)
+    rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)  # n mu
+    richness = rows_of_privacy / math.prod(problem.shape)
+    iterations = settings.iterations or round(32 * min(max(math.sqrt(richness / 50), 1.0), 300 / 32))
+    clip = settings.clip or max(0.5, 0.25 * richness**0.3)
+    geometry = _geometry(curator, settings, rows_of_privacy)
+    steps = FrameSteps(curator, geometry.frame, clip * geometry.length, max(1.0, clip**2) * geometry.length)
+    constant = problem.loss.curvature_lipschitz == 0 or math.isinf(problem.loss.smoothness)
+    floor = 0.12 * min(problem.loss.smoothness, 1.0)
+    share = 0.0 if constant else settings.share_curvature * curator.budget / curator.remaining
+
+    point = np.zeros((geometry.dimension, *problem.shape[1:]))
+    average, average_weight, lengths = np.zeros_like(point), 0.0, []
+    before: tuple[Floats, Floats] | None = None
+    for t in range(1, iterations + 1):
+        amount = curator.remaining / (iterations + 1 - t)
+        gradient, measured = steps.at(geometry.weights(point), (1 - share) * amount, share * amount)
+        noise = curator.deviation(clip * geometry.length, (1 - share) * amount)
+        curvature = max(measured, floor) if share else min(problem.loss.smoothness, 1.0)
+        if before is not None:
+            curvature = max(curvature, 0.4 * _secant(point - before[0], gradient - before[1], noise))
+        before = point, gradient
+        rate = max(1 / t, 0.4) / curvature
+        step = _trusted(rate * gradient / geometry.damping(point.ndim), rate * noise)
+        point = point - step
+        average, average_weight = average + t**2 * point, average_weight + t**2
+        lengths.append(float(np.linalg.norm(step)))
+        report(1 - curator.remaining / curator.budget)
+
+    point = average / average_weight
+    # What noise alone does to a margin: where that exceeds 1, the features' part is shrunk as a posterior mean is.
+    walk = 1.8 / iterations * (noise / curvature) ** 2 * (geometry.length**2 - 1)
+    point[: geometry.features] /= max(1.0, walk)
+    report(1.0)
+    return SolverResult(geometry.weights(point), iterations, tuple(lengths), geometry.remarks)
+
+
+def _secant(move: Floats, change: Floats, noise: float) -> float:
+    """Return the curvature that two gradients show along the last step, less three standard deviations."""
+    squared = float(np.sum(move * move))
+    if squared == 0:
+        return 0.0
+    return float(np.sum(move * change)) / squared - 3 * noise * math.sqrt(2 / squared)
+
+
+def _trusted(step: Floats, noise: float) -> Floats:
+    """Cut a step to what exceeds its noise and a trust radius."""
+    length = float(np.linalg.norm(step))
+    signal = max(0.0, length**2 - step.size * noise**2)
+    return step * min(1.0, min(_LONGEST_STEP, math.sqrt(_TRUST**2 + signal)) / max(length, 1e-300))
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """Where a run takes place: all of it released or public."""
+
+    frame: Frame | Whitening | None
+    length: float
+    features: int
+    dimension: int
+    divisor: float
+    remarks: tuple[str, ...]
+
+    def weights(self, point: Floats) -> Floats:
+        return point if self.frame is None else self.frame.weights(point)
+
+    def damping(self, outputs: int) -> Floats:
+        """Return what steps are divided by: directions that are not whitened may be several times too long."""
+        divisors = np.ones(self.dimension)
+        divisors[: self.features] = self.divisor
+        return divisors if outputs == 1 else divisors[:, None]
+
+
+def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float) -> _Geometry:
+    columns = measure_columns(curator, settings.share_norm * curator.budget, settings.share_columns * curator.budget)
+    features, constant = columns.variances.size, int(curator.problem.intercept)
+    whitening = settings.whitening
+    if whitening is None:
+        whitening = features <= _LARGEST_WHITENED and rows_of_privacy >= 3 * math.sqrt(features)
+    if not whitening:
+        length = math.sqrt(constant + float(np.minimum(columns.variances, 1.0).sum()))
+        remark = "columns were scaled one by one: there are too many of them, or too few rows, for their covariance"
+        return _Geometry(columns.frame, length, features, features + constant, 3.0, (remark,))
+    frame, squares = whiten(curator, columns, settings.share_whitening * curator.budget)
+    return _Geometry(frame, math.sqrt(constant + float(squares.sum())), features, features + constant, 1.0, ())

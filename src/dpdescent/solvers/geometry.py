@@ -1,0 +1,109 @@
+"""Coordinates in which descent is easy, from a few paid releases: what the adaptive solvers start with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from ..curator import Curator
+from ..problems import Frame, Whitening
+from ..questions import second_moments
+from ..relations import Sensitivity
+
+__all__ = ["Columns", "measure_columns", "whiten"]
+
+Floats = NDArray[np.float64]
+
+_LEAST_SHARE = 0.05  # the mean norm is held above this share of its bound
+_LEAST_SCALE = 0.15  # no column is stretched beyond a seventh of its range
+_DAMPING = 1.5  # of the radius sqrt(d/2) sigma of the noise; its eigenvalues end at 2 radii
+_LEAST_DAMPING = 0.001
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Released moments of the columns.
+
+    Parameters
+    ----------
+    norm : float
+        Mean norm of the rows.
+    frame : Frame or None
+        Columns centred and of comparable scale; None for a problem without intercept, which nothing can centre.
+    variances : ndarray of shape (d,)
+        Second moments of the coordinates (in the frame, if there is one), the constant left out.
+    """
+
+    norm: float
+    frame: Frame | None
+    variances: Floats
+
+    @property
+    def energy(self) -> float:
+        """Mean squared norm of the coordinates."""
+        return float(self.variances.sum())
+
+
+def measure_columns(curator: Curator, norm_amount: float, moments_amount: float) -> Columns:
+    """Buy the mean row norm and two moments of every column.
+
+    A scale is the standard deviation, but at least 0.15 and at least what the noise of a variance can show.
+    """
+    grid = curator.problem.grid
+    norm = min(max(curator.mean_row_norm(norm_amount), _LEAST_SHARE * grid.row_bound), grid.row_bound)
+    if not curator.problem.intercept:
+        return Columns(norm, None, np.full(grid.dimension, norm**2 / grid.dimension))
+    means, squares = curator.column_moments(norm, moments_amount)
+    noise = curator.deviation(math.sqrt(2) * norm, moments_amount)
+    means[np.abs(means) < 2 * noise] = 0.0  # a centre that may be noise alone would only make rows longer
+    variances = np.maximum(squares - means**2, noise)[:-1]
+    scales = np.sqrt(np.maximum(variances, _LEAST_SCALE**2))
+    frame = Frame.place(grid, means, np.append(scales, 1.0))
+    return Columns(norm, frame, variances * 4.0 ** frame.doublings[:-1])
+
+
+def whiten(curator: Curator, columns: Columns, amount: float) -> tuple[Whitening, Floats]:
+    """Buy the second moments of the coordinates; return directions of comparable length, and their mean squares.
+
+    The noise of the released matrix has a known law, a semicircle of radius 2 r with r = sqrt(d/2) sigma, so its
+    eigenvalues are shrunk as that law asks (`shrink`). A direction with eigenvalue x is divided by sqrt(x + 1.5 r):
+    directions that rise above the noise come to length 1, the others stay short, and what is short costs little
+    clip norm and little noise.
+    """
+    clip = math.sqrt(columns.energy)
+    matrix = second_moments(curator, clip, amount, columns.frame)
+    noise = curator.deviation(clip**2, amount, Sensitivity.of_positive_semidefinite_sum)
+    dimension = matrix.shape[0]
+    radius = noise * math.sqrt(dimension / 2)
+    with threadpool_limits(1):  # the same digits for any number of threads
+        values, vectors = np.linalg.eigh(matrix)
+    shrunk = shrink(values, radius)
+    shrunk *= min(1.0, columns.energy / max(float(shrunk.sum()), 1e-300))  # what the columns' variances add up to
+    damped = shrunk + _DAMPING * radius + _LEAST_DAMPING
+    squares, directions = shrunk / damped, vectors / np.sqrt(damped)
+    # Where privacy leaves fewer than 30 rows a direction all are shortened, down to a model of the intercept alone.
+    rows_a_direction = 1 / (curator.deviation(1.0, curator.budget) * max(float(squares.sum()), 1e-300))
+    shortening = min(1.0, rows_a_direction / 30)
+    squares, directions = shortening * squares, math.sqrt(shortening) * directions
+    if columns.frame is None:
+        return Whitening(curator.problem.grid, directions), squares
+    extended = np.zeros((dimension + 1, dimension + 1))
+    extended[:-1, :-1], extended[-1, -1] = directions, 1.0
+    return Whitening(curator.problem.grid, columns.frame.weights(extended)), squares
+
+
+def shrink(values: Floats, radius: float) -> Floats:
+    """Return eigenvalues with the noise of a symmetric Gaussian matrix taken out, at least 0.
+
+    For a matrix whose eigenvectors carry no prior knowledge the best estimate is x - 2 r^2 Re G(x), G being the mean
+    of 1/(x - values) smoothed over a width r/sqrt(d) (Bun, Allez, Bouchaud and Potters 2016).
+    """
+    gaps = values[:, None] - values[None, :]
+    width = radius / math.sqrt(values.size)
+    transform = np.mean(gaps / np.maximum(gaps**2 + width**2, 1e-300), axis=1)
+    shrunk: Floats = np.maximum(values - 2 * radius**2 * transform, 0.0)
+    return shrunk
