@@ -146,6 +146,14 @@ def test_costs_of_pairs_survive_a_ledger_and_refuse_the_other_relation() -> None
         ledger.affords(ObjectivePerturbation(20.0, 140.0, 0.01, 1, "replace-one", 1e-8))
 
 
+def test_no_accountant_passes_over_the_delta_of_a_pair() -> None:
+    accounting = pytest.importorskip("dp_accounting")
+    ledger = Ledger(1.0, 1e-6, currency="approximate")
+    ledger.spend(ApproximateDP(0.25, 4e-7), "a")
+    (event,) = ledger.to_dp_event().events
+    assert isinstance(event, accounting.UnsupportedDpEvent)
+
+
 # The certificate -----------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,8 @@ What is computed is w + e with an error e of at most a public tau, under both ne
 lattice of step g before lattice noise is added: the sensitivity is Delta + 2 tau + sqrt(p) g for p numbers.
 Entries are cut at a size far beyond what the point can reach, which never widens a difference.
 
-The public number of rows n bounds the rows that are there; a table of more than 2n rows is refused.
+The public number of rows n counts the places for rows, of which some may be empty: a table of more than n rows is
+refused, and neighbours have at most n each.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ class PermutedDescent:
         output = _Lattice.of(problem.shape, hit * self.passes, farthest, cost)
         _require_rows(curator)
         curator._charge(cost, "permuted gradient descent")
-        places = max(batches * self.batch_rows, objective.rows)
+        places = batches * self.batch_rows
         point = np.zeros(problem.shape)
         with np.errstate(all="ignore"):
             for _ in range(self.passes):
@@ -253,5 +254,5 @@ def _moves(curator: Curator) -> int:
 
 
 def _require_rows(curator: Curator) -> None:
-    if curator._row_norms().shape[0] > 2 * curator.rows:
-        raise InvalidParameter("the table has more than twice the public number of rows: pass their true number")
+    if curator._row_norms().shape[0] > curator.rows:
+        raise InvalidParameter("the table has more rows than the public number of them: pass their true number")

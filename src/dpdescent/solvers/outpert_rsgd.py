@@ -10,9 +10,8 @@ A row is met once a pass, at a place nobody knows, and an early place counts for
 causes is random, about half of the largest one, and the Renyi divergence of the mixture is what is charged.
 
 Rows longer than B are scaled down to B, the hinge must be huberised, the squared loss is cut to Huber's with slope 1.
-Rules: B as in `outpert_gd`, ten passes, step size 1/beta, and batches so large that the noise moves a typical row's
-score by about 0.7: b = k n eta/S, where S = 2 x 0.7 n mu/(C L) counts the shift as half of the largest one,
-and at least n/1000.
+Rules: B and the noise r in a score as in `outpert_gd`, ten passes, step size 1/beta, and batches of b = k n eta/S
+rows, S = 2 r n mu/(C L), which counts the shift as half of the largest one; at least n/1000.
 
 **Privacy** One release in RDP at one order, a rule of (epsilon, delta); see `dpdescent.questions.PermutedDescent` for
 the shift under both relations and the rounding errors, and `dpdescent.accounting.shuffled` for the mixture. The
