@@ -8,8 +8,8 @@ changes the sign of a score), the hinge must be huberised, and the squared loss 
 The paper's sigma comes from the classical Gaussian mechanism and is not private for epsilon above 1; here it is the
 exact one for the sensitivity, whatever epsilon is. The step size is 1/beta with beta = s B^2 + alpha, and since the
 sensitivity in the convex case is eta T C/n, the number of steps is what lets the noise move a typical row's score by
-about r = min(0.7, 0.5 k^-0.2), k = n mu/d: T = r n mu beta/(C L), at most 1000, where L is the typical length of a row,
-bought for a hundredth of the budget, and B = max(0.7, 0.3 k^0.4) L.
+about r = min(0.7, 0.5 k^-0.2), k = n mu/d: T = r n mu beta/(C L), at most 1000, where L is the typical length of a
+row, bought for a hundredth of the budget, and B = max(0.7, 0.3 k^0.4) L.
 
 **Privacy** One Gaussian release; see `dpdescent.questions.noisy_descent` for the sensitivity in the convex and the
 strongly convex case, under both relations, and for the rounding errors of the steps.
