@@ -5,18 +5,25 @@ They reach into the curator, so they belong to the trusted part, as the curator 
 """
 
 from .batches import BatchGradients
+from .candidates import best_candidates, public_generator
 from .labels import label_counts, label_sum
 from .moments import second_moments
 from .openly import minimise_openly
+from .points import PermutedDescent, noisy_descent, noisy_minimiser
 from .rows import row_length
 from .steps import FrameSteps
 
 __all__ = [
     "BatchGradients",
     "FrameSteps",
+    "PermutedDescent",
+    "best_candidates",
     "label_counts",
     "label_sum",
     "minimise_openly",
+    "noisy_descent",
+    "noisy_minimiser",
+    "public_generator",
     "row_length",
     "second_moments",
 ]

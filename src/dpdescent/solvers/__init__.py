@@ -13,6 +13,10 @@ from .agd import AGDSettings, agd
 from .auto import AutoSettings, auto
 from .majority import MajoritySettings, majority
 from .nonprivate import NonPrivateSettings, nonprivate
+from .objpert import ObjPertSettings, objpert
+from .outpert_gd import OutPertGDSettings, outpert_gd
+from .outpert_rsgd import OutPertRSGDSettings, outpert_rsgd
+from .privgene import PrivGeneSettings, privgene
 from .result import Facts, Progress, SolverResult
 from .schedule import choose_currency
 from .sgd import SGDSettings, sgd
@@ -27,6 +31,10 @@ __all__ = [
     "MajoritySettings",
     "Method",
     "NonPrivateSettings",
+    "ObjPertSettings",
+    "OutPertGDSettings",
+    "OutPertRSGDSettings",
+    "PrivGeneSettings",
     "Progress",
     "SGDAdvSettings",
     "SGDSettings",
@@ -36,6 +44,10 @@ __all__ = [
     "auto",
     "majority",
     "nonprivate",
+    "objpert",
+    "outpert_gd",
+    "outpert_rsgd",
+    "privgene",
     "sgd",
     "sgd_adv",
 ]
@@ -71,6 +83,10 @@ METHODS = {
     "auto": Method(auto, AutoSettings),
     "majority": Method(majority, MajoritySettings),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
+    "objpert": Method(objpert, ObjPertSettings),
+    "outpert-gd": Method(outpert_gd, OutPertGDSettings),
+    "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings),
+    "privgene": Method(privgene, PrivGeneSettings),
     "sgd": Method(sgd, SGDSettings, currency=choose_currency),
     "sgd-adv": Method(sgd_adv, SGDAdvSettings),
 }
