@@ -40,7 +40,7 @@ Loss = Callable[[Float64Array], Float64Array]
 
 _CELLS = 2**16
 _BLOCK_ROWS = 2**14  # the work arrays of a block stay in cache, and calls are few
-_ONE_PASS_CELLS = 2**21  # tables are read by one call for each block, so blocks are long, within 16 MB
+_CELLS_AT_ONCE = 3 * 2**15  # looked up by one product with the table: their arrays stay in cache too
 _LARGEST_POSITION = 2.0**200  # p, v and steps up to this: p - a v and its square are finite
 _LARGEST_INDEX = 2.0**29  # of either term of an index: conversion to an integer cannot overflow
 _GROUP_ROWS = 2**7  # integers of at most 2^24, which uint32 adds
@@ -119,20 +119,24 @@ def _table_totals(table: _Table, start: Any, slope: Any, relative_steps: Any) ->
     """Return the totals of one block, looked up and added in one pass: a 0/1 matrix times the table.
 
     A matrix row holds ones in the cells of 128 data rows at one step, so that uint32 is enough; these groups, the
-    last filled up with cells that add nothing, are added in int64.
+    last filled up with cells that add nothing, are added in int64. The matrix serves part after part of the block.
     """
-    size, count, groups = start.size, len(relative_steps), -(-start.size // _GROUP_ROWS)
-    position = np.empty(size, dtype=np.float32)
-    cells = np.empty((count, groups * _GROUP_ROWS), dtype=np.int32)
-    cells[:, size:] = _CELLS
-    for relative, own in zip(relative_steps, cells[:, :size], strict=True):
-        np.multiply(slope, relative, out=position)
-        np.subtract(start, position, out=position)
-        table.find(position, own)
+    count = len(relative_steps)
+    groups = min(-(-start.size // _GROUP_ROWS), -(-_CELLS_AT_ONCE // (count * _GROUP_ROWS)))
     ones, ends = _groups(count * groups)
-    lookup = sparse.csr_array((ones, cells.reshape(-1), ends), shape=(count * groups, _CELLS + 1))
-    totals: Int64Array = (lookup @ table.short_integers).reshape(count, groups).sum(axis=1, dtype=np.int64)
-    return totals
+    lookup = sparse.csr_array((ones, np.zeros(ones.size, dtype=np.int32), ends), shape=(ends.size - 1, _CELLS + 1))
+    cells = lookup.indices.reshape(count, -1)
+    positions = np.empty(cells.shape, dtype=np.float32)
+    total = np.zeros(count, dtype=np.int64)
+    for rows in blas.row_blocks(start.size, groups * _GROUP_ROWS, LARGEST_BLOCK):
+        size = rows.stop - rows.start
+        moved = positions[:, :size]
+        np.multiply(slope[rows], relative_steps, out=moved)
+        np.subtract(start[rows], moved, out=moved)
+        table.find(moved, cells[:, :size])
+        cells[:, size:] = _CELLS
+        total += (lookup @ table.short_integers).reshape(count, groups).sum(axis=1, dtype=np.int64)
+    return total
 
 
 @lru_cache(maxsize=4)
@@ -177,7 +181,7 @@ def _totals(
     relative_steps = (sizes / factor).astype(evaluator.dtype)[:, np.newaxis]  # rows of one number each
     in_one_pass = isinstance(evaluator, _Table) and largest_difference is None and sizes.size < 2**14
     if block_rows is None:
-        block_rows = min(2**16, _ONE_PASS_CELLS // sizes.size) if in_one_pass else _BLOCK_ROWS
+        block_rows = 2**16 if in_one_pass else _BLOCK_ROWS
     total = np.zeros(sizes.size, dtype=np.int64)
     longest = min(block_rows, rows_at.size)
     work = np.empty(longest, dtype=evaluator.dtype)
