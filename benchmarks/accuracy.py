@@ -25,7 +25,7 @@ def objective(model: object, X: np.ndarray, y: np.ndarray, positive: object) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", help="default: adult, or synthetic where adult is not on this machine")
-    parser.add_argument("--method", default="agd")
+    parser.add_argument("--method", default="auto")
     parser.add_argument("--epsilon", type=float, nargs="+", default=[0.05, 0.1, 0.2, 0.4, 0.8, 1.6])
     parser.add_argument("--delta", type=float, default=1e-8)
     parser.add_argument("--adjacency", default="zero-out")

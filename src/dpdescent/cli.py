@@ -68,7 +68,7 @@ def fit(
     delta: Delta = 1e-6,
     schema: Annotated[Path | None, typer.Option(help="Public schema of the table (see `dpdescent schema`).")] = None,
     model: Annotated[str, typer.Option(help="logistic, svm or regression.")] = "logistic",
-    method: Annotated[str, typer.Option(help="The solver.")] = "agd",
+    method: Annotated[str, typer.Option(help="The solver.")] = "auto",
     adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
     alpha: Annotated[float, typer.Option(help="Weight of the L2 penalty.")] = 0.0,
     ledger: Annotated[Path | None, typer.Option(help="A ledger file that pays as well.")] = None,

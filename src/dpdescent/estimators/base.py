@@ -47,7 +47,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         epsilon: float = 1.0,
         delta: float = 1e-6,
         *,
-        method: str = "agd",
+        method: str = "auto",
         adjacency: str = "zero-out",
         bounds: Any = (0.0, 1.0),
         alpha: float = 0.0,

@@ -37,7 +37,7 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         epsilon: float = 1.0,
         delta: float = 1e-6,
         *,
-        method: str = "agd",
+        method: str = "auto",
         adjacency: str = "zero-out",
         bounds: Any = (0.0, 1.0),
         alpha: float = 0.0,
@@ -146,7 +146,7 @@ class DPLogisticRegression(_LinearClassifier):
     ----------
     epsilon, delta : float
         The guarantee. Take delta well below 1/n.
-    method : str, default "agd"
+    method : str, default "auto"
         The solver; see ``dpdescent.solvers.METHODS``.
     adjacency : {"zero-out", "replace-one"}
         What one row may change: it is added or removed (n is public), or replaced.
@@ -227,7 +227,7 @@ class DPLinearSVC(_LinearClassifier):
         delta: float = 1e-6,
         *,
         loss: str = "huberised-hinge",
-        method: str = "agd",
+        method: str = "auto",
         adjacency: str = "zero-out",
         bounds: Any = (0.0, 1.0),
         alpha: float = 0.0,

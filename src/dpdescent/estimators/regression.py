@@ -40,7 +40,7 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):  # type: ignore[mi
         delta: float = 1e-6,
         *,
         target_bounds: tuple[float, float] = (-1.0, 1.0),
-        method: str = "agd",
+        method: str = "auto",
         adjacency: str = "zero-out",
         bounds: Any = (0.0, 1.0),
         alpha: float = 0.0,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from ..accounting import Composed
 from ..curator import Curator
@@ -22,6 +23,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _LARGEST_ROWS = 2**26  # a sum over this many has not wrapped around
+_PART_CELLS = 2**18  # two megabytes: larger products wait for threads on a busy machine
 _ROOM = 1 + 2.0**-40
 
 
@@ -113,18 +115,39 @@ def _block(
     caps: Floats,
     row_weights: Floats,
 ) -> Integers:
-    """Return the sum of clipped gradients c x and, after it, the sum of curvatures, over one block."""
+    """Return the sum of clipped gradients c x and, after it, the sum of curvatures, over one block.
+
+    A dense block is gone through in parts that stay in cache between the two products with it.
+    """
+    size = rows.shape[0]
+    step = size if sparse.issparse(rows) else max(1, _PART_CELLS // rows.shape[1])
+    total = np.zeros(weights.size + (bounded is not None), dtype=np.int64)
+    for start in range(0, size, step):
+        part = slice(start, start + step)
+        total += _part(problem, clipped, bounded, weights, rows[part], labels[part], caps[part], row_weights[part])
+    return total
+
+
+def _part(
+    problem: LinearProblem,
+    clipped: ClippedSum,
+    bounded: BoundedSum | None,
+    weights: Floats,
+    rows: Any,
+    labels: Floats,
+    caps: Floats,
+    row_weights: Floats,
+) -> Integers:
     residuals = problem.loss.short_residuals(problem.grid.margins(rows, weights), labels)
     curvatures = None if bounded is None else problem.loss.typical_curvatures(residuals, labels)
-    by_row = row_weights if residuals.ndim == 1 else row_weights[:, None]
-    residuals *= by_row
+    residuals *= row_weights if residuals.ndim == 1 else row_weights[:, None]
+    gradient = clipped.total_within(rows, residuals, caps).values.reshape(-1)
     if bounded is None or curvatures is None:
-        return clipped.total_within(rows, residuals, caps).values.reshape(-1)
+        return gradient
     sizes = np.abs(residuals) if residuals.ndim == 1 else _lengths(residuals)
     sizes *= 2.0**clipped.coefficient_exponent
     curvatures *= row_weights
-    np.copyto(curvatures, 0.0, where=sizes >= caps)
-    gradient = clipped.total_within(rows, residuals, caps).values.reshape(-1)
+    curvatures *= sizes < caps
     return np.concatenate([gradient, bounded.block(curvatures)])
 
 

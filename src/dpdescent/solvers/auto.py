@@ -30,6 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from ..curator import Curator
 from ..errors import InvalidParameter
@@ -43,6 +44,7 @@ __all__ = ["AutoSettings", "auto"]
 Floats = NDArray[np.float64]
 
 _LARGEST_WHITENED = 2000
+_UNWHITENED = 3.0  # directions that are not whitened may be several times too long
 _TRUST = 0.6
 _LONGEST_STEP = 2.0
 
@@ -56,7 +58,7 @@ class AutoSettings:
     share_norm, share_columns, share_whitening, share_curvature : float
         Shares of the budget for the mean row norm, the columns' moments, their second moments and the curvatures.
     iterations : int, optional
-        T. By default 32, and 32 sqrt(k/50) up to 300 where k = n mu/D is above 50.
+        T. By default 32, and 32 sqrt(k/1000) up to 300 where k = n mu/D is above 1,000.
     clip : float, optional
         c, the clip norm in units of the typical length of a row. By default max(0.5, 0.25 k^0.3).
     whitening : bool, optional
@@ -96,7 +98,7 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     problem, report = curator.problem, progress or (lambda _: None)
     rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)  # n mu
     richness = rows_of_privacy / math.prod(problem.shape)
-    iterations = settings.iterations or round(32 * min(max(math.sqrt(richness / 50), 1.0), 300 / 32))
+    iterations = settings.iterations or round(32 * min(max(math.sqrt(richness / 1000), 1.0), 300 / 32))
     clip = settings.clip or max(0.5, 0.25 * richness**0.3)
     geometry = _geometry(curator, settings, rows_of_privacy)
     steps = FrameSteps(curator, geometry.frame, clip * geometry.length, max(1.0, clip**2) * geometry.length)
@@ -104,7 +106,7 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     floor = 0.12 * min(problem.loss.smoothness, 1.0)
     share = 0.0 if constant else settings.share_curvature * curator.budget / curator.remaining
 
-    point = np.zeros((geometry.dimension, *problem.shape[1:]))
+    point = np.zeros(problem.shape)
     average, average_weight, lengths = np.zeros_like(point), 0.0, []
     before: tuple[Floats, Floats] | None = None
     for t in range(1, iterations + 1):
@@ -115,8 +117,8 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
         if before is not None:
             curvature = max(curvature, 0.4 * _secant(point - before[0], gradient - before[1], noise))
         before = point, gradient
-        rate = max(1 / t, 0.4) / curvature
-        step = _trusted(rate * gradient / geometry.damping(point.ndim), rate * noise)
+        rate = max(1 / t, 0.4)
+        step = _trusted(rate * geometry.newton(gradient, curvature), rate * noise / curvature)
         point = point - step
         average, average_weight = average + t**2 * point, average_weight + t**2
         lengths.append(float(np.linalg.norm(step)))
@@ -147,34 +149,50 @@ def _trusted(step: Floats, noise: float) -> Floats:
 
 @dataclass(frozen=True)
 class _Geometry:
-    """Where a run takes place: all of it released or public."""
+    """Where a run takes place: all of it released or public.
+
+    ``stiffness`` holds the penalty's curvatures along the columns of ``axes``, or along the coordinates themselves.
+    """
 
     frame: Frame | Whitening | None
     length: float
     features: int
-    dimension: int
-    divisor: float
-    remarks: tuple[str, ...]
+    divisors: Floats
+    stiffness: Floats
+    axes: Floats | None = None
+    remarks: tuple[str, ...] = ()
 
     def weights(self, point: Floats) -> Floats:
         return point if self.frame is None else self.frame.weights(point)
 
-    def damping(self, outputs: int) -> Floats:
-        """Return what steps are divided by: directions that are not whitened may be several times too long."""
-        divisors = np.ones(self.dimension)
-        divisors[: self.features] = self.divisor
-        return divisors if outputs == 1 else divisors[:, None]
+    def newton(self, gradient: Floats, curvature: float) -> Floats:
+        """Return the step that a loss of this curvature and the penalty ask for."""
+        scale = (curvature * self.divisors + self.stiffness).reshape(-1, *[1] * (gradient.ndim - 1))
+        if self.axes is None:
+            return gradient / scale
+        along = np.einsum("jk,j...->k...", self.axes, gradient)
+        step: Floats = np.einsum("jk,k...->j...", self.axes, along / scale)
+        return step
 
 
 def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float) -> _Geometry:
     columns = measure_columns(curator, settings.share_norm * curator.budget, settings.share_columns * curator.budget)
-    features, constant = columns.variances.size, int(curator.problem.intercept)
+    problem, features = curator.problem, columns.variances.size
+    dimension, constant = features + problem.intercept, int(problem.intercept)
+    penalty = problem.penalty_curvature(np.zeros(problem.shape)).reshape(dimension, -1)[:, 0]
     whitening = settings.whitening
     if whitening is None:
         whitening = features <= _LARGEST_WHITENED and rows_of_privacy >= 3 * math.sqrt(features)
     if not whitening:
         length = math.sqrt(constant + float(np.minimum(columns.variances, 1.0).sum()))
+        divisors = np.append(np.full(features, _UNWHITENED), np.ones(constant))
+        stiffness = penalty if columns.frame is None else penalty * 4.0**columns.frame.doublings
         remark = "columns were scaled one by one: there are too many of them, or too few rows, for their covariance"
-        return _Geometry(columns.frame, length, features, features + constant, 3.0, (remark,))
+        return _Geometry(columns.frame, length, features, divisors, stiffness, remarks=(remark,))
     frame, squares = whiten(curator, columns, settings.share_whitening * curator.budget)
-    return _Geometry(frame, math.sqrt(constant + float(squares.sum())), features, features + constant, 1.0, ())
+    length = math.sqrt(constant + float(squares.sum()))
+    if not penalty.any():
+        return _Geometry(frame, length, features, np.ones(dimension), penalty)
+    with threadpool_limits(1):  # the same digits for any number of threads
+        stiffness, axes = np.linalg.eigh(np.einsum("ji,j,jk->ik", frame.matrix, penalty, frame.matrix))
+    return _Geometry(frame, length, features, np.ones(dimension), np.maximum(stiffness, 0.0), axes)

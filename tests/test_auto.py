@@ -1,0 +1,272 @@
+"""auto spends what it was given on what it says, finds the optimum when privacy costs nothing, and fails gently."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from dpdescent import DPLinearRegression, DPLinearSVC, DPLogisticRegression, InvalidParameter, load_dataset
+from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Squared
+from dpdescent.solvers import AutoSettings, auto
+from dpdescent.solvers.geometry import shrink
+from test_agd import make_curator, optimum
+
+DELTA = 1e-6
+
+
+def table(rows: int, columns: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    X = generator.uniform(0, 1, (rows, columns))
+    X[:, ::2] = X[:, ::2] < 0.1
+    margins = (X - X.mean(0)) @ generator.normal(0, 4 / math.sqrt(columns), columns)
+    return X, (generator.random(rows) < 1 / (1 + np.exp(-2 * margins - 0.5))).astype(int)
+
+
+def model(epsilon: float = 1.0, **options: object) -> DPLogisticRegression:
+    return DPLogisticRegression(epsilon, DELTA, **{"classes": [0, 1], "random_state": 0} | options)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Squared(), Hinge()], ids=str)
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+def test_epsilon_to_infinity_recovers_the_optimum(loss: Loss, intercept: bool, relation: str) -> None:
+    curator = make_curator(1e4, loss, intercept=intercept, relation=relation)
+    best, value = optimum(curator)
+    assert best - 1e-6 <= value(auto(curator, AutoSettings()).weights) <= 1.001 * best
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 1.0, 30.0])
+@pytest.mark.parametrize("whitening", [True, False])
+def test_a_penalty_is_minimised_too_however_stiff(alpha: float, whitening: bool) -> None:
+    curator = make_curator(1e4, alpha=alpha)
+    best, value = optimum(curator)
+    assert best - 1e-6 <= value(auto(curator, AutoSettings(whitening=whitening)).weights) <= 1.001 * best
+
+
+def test_several_classes_share_the_whitening() -> None:
+    generator = np.random.default_rng(0)
+    X = generator.uniform(0, 1, (4000, 4))
+    scores = (X - 0.5) @ generator.normal(0, 4, (4, 3)) + generator.gumbel(size=(4000, 3))
+    y = scores.argmax(1)
+    private = DPLogisticRegression(1e4, DELTA, classes=[0, 1, 2], random_state=0).fit(X, y)
+    plain = DPLogisticRegression(1.0, DELTA, classes=[0, 1, 2], method="nonprivate").fit(X, y)
+
+    def objective(fitted: DPLogisticRegression) -> float:
+        return -float(np.log(fitted.predict_proba(X)[np.arange(4000), y]).mean())
+
+    assert objective(private) <= 1.001 * objective(plain)
+    assert DPLogisticRegression(0.5, DELTA, classes=[0, 1, 2], random_state=0).fit(X, y).score(X, y) > 0.5
+
+
+@pytest.mark.parametrize("currency", ["gdp", "zcdp"])
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 3.0])
+def test_the_whole_budget_is_spent_and_the_parts_add_up(currency: str, relation: str, epsilon: float) -> None:
+    curator = make_curator(epsilon, currency=currency, relation=relation, rows=500)
+    result = auto(curator, AutoSettings(currency=currency))
+    ledger = curator.ledger
+    assert (1 - 1e-9) * ledger.budget <= ledger.spent <= ledger.budget
+    assert math.fsum(entry.price for entry in ledger.entries) == pytest.approx(ledger.spent, rel=1e-12)
+    assert ledger.spent_epsilon() <= epsilon
+    assert np.isfinite(result.weights).all()
+    labels = [entry.label for entry in ledger.entries]
+    assert labels.count("gradient") == labels.count("curvature") == result.iterations == len(result.steps)
+    assert set(labels) <= {"mean row norm", "column moments", "second moments", "gradient", "curvature"}
+
+
+def test_shares_are_what_the_settings_say() -> None:
+    shares = model().fit(*table(2000, 6)).privacy_["spent_on"]
+    expected = {"mean row norm": 0.01, "column moments": 0.08, "second moments": 0.12, "curvature": 0.02}
+    assert {label: shares[label] for label in expected} == pytest.approx(expected, rel=1e-6)
+    assert shares["gradient"] == pytest.approx(0.77, rel=1e-6)
+    squared = make_curator(1.0, Squared())
+    auto(squared, AutoSettings())
+    assert "curvature" not in {entry.label for entry in squared.ledger.entries}  # it is 1, and public
+
+
+@pytest.mark.parametrize("label", ["mean row norm", "column moments", "second moments", "gradient", "curvature"])
+def test_every_release_is_as_noisy_as_its_price(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact sums are replaced by zeros, so that what a mechanism returns is its noise.
+
+    Its mean square, in units of what the price allows, follows a chi-square law with m degrees of freedom. The
+    bounds are 6 standard deviations wide (false alarms below 1e-6 for m above 100), and a noise of half or double
+    the scale is far outside for every label.
+    """
+    seen: list[tuple[str, float]] = []
+    for seed in range(12):
+        curator = make_curator(0.5, rows=400, columns=8, seed=seed)
+        noise, charge = curator._noise, curator._charge
+        charged: list[tuple[object, str]] = []
+        monkeypatch.setattr(
+            curator, "_charge", lambda cost, name, c=charge, h=charged: (h.append((cost, name)), c(cost, name))[1]
+        )
+
+        def record(kind, total, cost, relation, noise=noise, charged=charged):  # type: ignore[no-untyped-def]
+            zero = type(total)(np.zeros_like(total.values), total.unit, total.sensitivity)
+            drawn = getattr(type(noise), kind)(noise, zero, cost, relation)
+            scale = total.sensitivity.under(relation) * cost.noise_multiplier
+            entries = drawn / scale
+            if kind == "gaussian_symmetric":
+                entries = np.concatenate([np.diag(entries), math.sqrt(2) * entries[np.triu_indices(len(entries), 1)]])
+            (name,) = {n for c, n in charged if c is cost}
+            seen.extend((name, float(e) ** 2) for e in np.ravel(entries))
+            return getattr(type(noise), kind)(noise, total, cost, relation)
+
+        for kind in ("gaussian", "gaussian_symmetric"):
+            monkeypatch.setattr(noise, kind, lambda t, c, r, kind=kind, record=record: record(kind, t, c, r))
+        auto(curator, AutoSettings())
+    squares = [square for name, square in seen if name == label]
+    spread = 6 * math.sqrt(2 / len(squares))
+    if label == "mean row norm":  # 12 numbers: chi-square quantiles at 1e-6 and 1 - 1e-6, divided by 12
+        assert len(squares) == 12
+        assert 0.05 < np.mean(squares) < 4.4
+    else:
+        assert len(squares) > 100
+        assert abs(np.mean(squares) - 1) < spread < 0.75
+
+
+def test_the_same_bits_for_any_storage_order_and_threads() -> None:
+    X, y = table(3000, 12)
+    X = X.astype(np.float32)
+    reference = model(0.5).fit(X, y)
+    shuffled = np.random.default_rng(1).permutation(3000)
+    with threadpool_limits(1):
+        alone = model(0.5).fit(X, y)
+    for other in (
+        alone,
+        model(0.5).fit(X.astype(np.float64), y),
+        model(0.5).fit(sparse.csr_array(X), y),
+        model(0.5).fit(X[shuffled], y[shuffled]),
+    ):
+        assert other.coef_.tobytes() == reference.coef_.tobytes()
+        assert other.intercept_.tobytes() == reference.intercept_.tobytes()
+    assert model(0.5, random_state=1).fit(X, y).coef_.tobytes() != reference.coef_.tobytes()
+
+
+def test_it_is_the_default_and_learns() -> None:
+    X, y = table(20_000, 10)
+    fitted = model(0.5).fit(X, y)
+    assert fitted.privacy_["method"] == "auto"
+    plain = model(method="nonprivate").fit(X, y)
+    assert fitted.score(X, y) > plain.score(X, y) - 0.01
+    assert DPLinearSVC(0.5, DELTA, classes=[0, 1], random_state=0).fit(X, y).score(X, y) > plain.score(X, y) - 0.01
+    target = X @ np.linspace(-1, 1, 10)
+    regression = DPLinearRegression(1.0, DELTA, target_bounds=(-5, 5), random_state=0).fit(X, target)
+    assert regression.score(X, target) > 0.95
+
+
+def test_whitening_pays_on_correlated_columns() -> None:
+    """Columns that are nearly copies of each other: descent along their difference needs the covariance."""
+    generator = np.random.default_rng(0)
+    base = generator.uniform(0, 1, (20_000, 1))
+    X = np.clip(base + generator.normal(0, 0.03, (20_000, 6)), 0, 1)
+    y = (generator.random(20_000) < 1 / (1 + np.exp(-40 * (X[:, 0] - X[:, 1]) - 2 * (X[:, 2] - 0.5)))).astype(int)
+    whitened, scaled = (model(1.0, solver_options={"whitening": on}).fit(X, y) for on in (True, False))
+    assert whitened.score(X, y) > scaled.score(X, y) + 0.03
+    assert "one by one" in scaled.privacy_["remarks"][0]
+    assert whitened.privacy_["remarks"] == []
+
+
+def test_wide_tables_are_scaled_column_by_column() -> None:
+    generator = np.random.default_rng(0)
+    X = sparse.random_array((3000, 2100), density=0.01, rng=generator, format="csr")
+    X.data[:] = 1.0
+    y = (np.asarray(X[:, :50].sum(axis=1)).ravel() > 0.5).astype(int)
+    fitted = model(100.0).fit(X, y)
+    assert "second moments" not in fitted.privacy_["spent_on"]
+    assert fitted.score(X, y) > max(y.mean(), 1 - y.mean()) + 0.02
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "epsilon"), [(1000, 10, 0.1), (2000, 150, 0.1), (10_000, 10, 0.01), (2000, 2, 0.05)]
+)
+def test_where_there_is_no_signal_it_is_about_as_good_as_the_majority(
+    rows: int, columns: int, epsilon: float
+) -> None:
+    """Labels that no feature explains, and a budget that barely tells the larger class: the mean of 20 seeds."""
+    scores: dict[str, list[float]] = {"auto": [], "majority": []}
+    for seed in range(20):
+        X, _ = table(rows, columns, seed)
+        y = (np.random.default_rng(seed).random(rows) < 0.75).astype(int)
+        for method, found in scores.items():
+            found.append(model(epsilon, method=method, random_state=seed).fit(X, y).score(X, y))
+    assert np.mean(scores["auto"]) > np.mean(scores["majority"]) - 0.06
+
+
+@pytest.mark.parametrize(
+    "kind", ["constant", "duplicate", "wide", "zero rows", "one column", "one class", "two rows"]
+)
+def test_odd_tables_are_no_trouble(kind: str) -> None:
+    X, y = table(400, 6)
+    if kind == "constant":
+        X[:, 2] = 0.7
+        X[:, 3] = 0.0
+    elif kind == "duplicate":
+        X[:, 1] = X[:, 0]
+    elif kind == "wide":
+        X, y = table(30, 100)
+    elif kind == "zero rows":
+        X[:] = 0.0
+    elif kind == "one column":
+        X, y = X[:, :1], (X[:, 0] > 0.5).astype(int)
+    elif kind == "one class":
+        y[:] = 1
+    else:
+        X, y = X[:2], np.array([0, 1])
+    for epsilon in (0.01, 1.0, 1000.0):
+        fitted = model(epsilon).fit(X, y)
+        assert np.isfinite(fitted.coef_).all()
+        assert np.isfinite(fitted.intercept_).all()
+        assert fitted.privacy_["spent_epsilon"] <= epsilon
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"share_norm": 0.0},
+        {"share_whitening": 0.9},
+        {"share_curvature": -0.1},
+        {"iterations": 0},
+        {"clip": 0.0},
+        {"clip": math.nan},
+        {"batch_rate": 1.5},
+        {"currency": "rdp"},
+        {"unknown": 1},
+    ],
+    ids=str,
+)
+def test_bad_settings_are_refused_before_anything_is_charged(options: dict[str, object]) -> None:
+    with pytest.raises(InvalidParameter):
+        model(solver_options=options).fit(*table(50, 3))
+
+
+def test_shrinking_takes_the_noise_out_of_eigenvalues() -> None:
+    """A spiked matrix plus noise: shrunk eigenvalues are nearer to v'Mv of the true matrix than raw ones."""
+    generator, d = np.random.default_rng(0), 60
+    truth = np.diag(np.concatenate([[40.0, 20.0, 10.0], np.full(d - 3, 1.0)]))
+    noise = generator.normal(size=(d, d))
+    noise = (np.triu(noise, 1) + np.triu(noise, 1).T) / math.sqrt(2) + np.diag(np.diag(noise))
+    values, vectors = np.linalg.eigh(truth + noise)
+    radius = math.sqrt(d / 2)
+    oracle = np.einsum("ji,jk,ki->i", vectors, truth, vectors)
+    shrunk = shrink(values, radius)
+    assert np.mean((shrunk - oracle) ** 2) < 0.1 * np.mean((np.maximum(values, 0) - oracle) ** 2)
+    assert shrink(values, 1e-9) == pytest.approx(np.maximum(values, 0), abs=1e-6)
+
+
+def test_adult_at_epsilon_8_is_within_half_a_percent_of_the_optimum() -> None:
+    try:
+        data = load_dataset("adult", download=False)
+    except Exception:  # no copy on this machine
+        pytest.skip("the adult data set is not on this machine")
+    X, sign = data.X, np.where(data.y == data.classes[1], 1, -1)
+
+    def objective(method: str) -> float:
+        fitted = DPLogisticRegression(8.0, 1e-8, method=method, classes=data.classes, random_state=0).fit(X, data.y)
+        return float(np.logaddexp(0, -sign * fitted.decision_function(X)).mean())
+
+    assert objective("auto") <= 1.005 * objective("nonprivate")
