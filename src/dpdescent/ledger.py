@@ -43,10 +43,6 @@ __all__ = ["Entry", "Ledger", "spend_jointly"]
 FORMAT = "dpdescent-ledger"
 VERSION = 1
 
-# The share of delta that is kept for what the currencies do not count: the exact samplers' total variation
-# (below 2^-240 a draw) and mechanisms with a delta of their own.
-RESERVE = Fraction(1, 2**20)
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -81,7 +77,7 @@ class Ledger:
         Greater than 0.
     delta : float
         Between 0 and 1, well below 1/n. Zero only with ``currency="pure"``.
-    currency : {"zcdp", "gdp", "rdp", "pure"} or Currency, default "zcdp"
+    currency : {"zcdp", "gdp", "rdp", "pure", "approximate"} or Currency, default "zcdp"
         The one scalar that is added up, chosen before the run.
     relation : {"zero-out", "replace-one"}, default "zero-out"
         What one row may change; the unit of privacy is one row.
@@ -125,8 +121,8 @@ class Ledger:
             self._delta = require_open_unit("delta", delta)
         self._relation = Relation.parse(relation)
         self._currency = currency_named(currency, self._epsilon, self._delta, order)
-        self._reserve = Fraction(self._delta) * RESERVE
-        self._counted_delta = math.nextafter(float(Fraction(self._delta) - self._reserve), 0.0)
+        self._reserve = Fraction(self._delta) * self._currency.uncounted
+        self._counted_delta = max(0.0, math.nextafter(float(Fraction(self._delta) - self._reserve), 0.0))
         self._budget = self._currency.budget(self._epsilon, self._counted_delta)
         self._entries: list[Entry] = []
         self._spent = Fraction(0)

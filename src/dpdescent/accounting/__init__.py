@@ -1,5 +1,6 @@
 """What every touch of the data costs, and what the total amounts to as (epsilon, delta)."""
 
+from .approximate import AdvancedComposition, ApproximateDP, ObjectivePerturbation, PureObjectivePerturbation
 from .conversions import (
     best_order,
     epsilon_to_gdp,
@@ -25,7 +26,17 @@ from .costs import (
     cost_from_dict,
     round_up,
 )
-from .currencies import GDP, RDP, ZCDP, Currency, Pure, calibrate, currency_from_dict, currency_named
+from .currencies import (
+    GDP,
+    RDP,
+    ZCDP,
+    Approximate,
+    Currency,
+    Pure,
+    calibrate,
+    currency_from_dict,
+    currency_named,
+)
 from .sampling import FixedSizeSampled, PoissonSampled
 from .threshold import AboveThreshold
 
@@ -34,6 +45,9 @@ __all__ = [
     "RDP",
     "ZCDP",
     "AboveThreshold",
+    "AdvancedComposition",
+    "Approximate",
+    "ApproximateDP",
     "Composed",
     "Cost",
     "Currency",
@@ -42,9 +56,11 @@ __all__ = [
     "Gaussian",
     "Laplace",
     "NormLaplace",
+    "ObjectivePerturbation",
     "PoissonSampled",
     "Pure",
     "PureDP",
+    "PureObjectivePerturbation",
     "ReportNoisyMax",
     "best_order",
     "calibrate",

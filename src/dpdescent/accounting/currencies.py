@@ -3,15 +3,16 @@
 A filter may stop an adaptively chosen sequence before one number is overspent, and the whole run then has the
 guarantee of that number, if the number is one of these:
 
-============  ===================  ============================================================================
-currency      adds up              why stopping at a data-dependent time is safe
-============  ===================  ============================================================================
-``zcdp``      rho                  exp((a-1)(L_t - a sum rho_i)) is a supermartingale for every order a at once
-                                   (Feldman & Zrnic 2021; Whitehouse et al. 2023)
-``gdp``       mu^2                 fully adaptive Gaussian DP (Smith & Thakurta 2022; Koskela et al. 2023)
-``rdp``       D_a, one order a     the same supermartingale, for the one order fixed before the run
-``pure``      epsilon              basic composition (Rogers et al. 2016)
-============  ===================  ============================================================================
+===============  ===================  =========================================================================
+currency         adds up              why stopping at a data-dependent time is safe
+===============  ===================  =========================================================================
+``zcdp``         rho                  exp((a-1)(L_t - a sum rho_i)) is a supermartingale for every order a at once
+                                      (Feldman & Zrnic 2021; Whitehouse et al. 2023)
+``gdp``          mu^2                 fully adaptive Gaussian DP (Smith & Thakurta 2022; Koskela et al. 2023)
+``rdp``          D_a, one order a     the same supermartingale, for the one order fixed before the run
+``pure``         epsilon              basic composition (Rogers et al. 2016)
+``approximate``  epsilon, and delta   basic composition of (epsilon, delta) pairs (Rogers et al. 2016)
+===============  ===================  =========================================================================
 
 Tracking many Renyi orders and stopping when all are exhausted is *not* a filter: at two orders it can nearly
 double delta. That is why ``rdp`` takes exactly one.
@@ -31,6 +32,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
@@ -48,7 +50,17 @@ from .conversions import (
 )
 from .costs import Cost, ExponentialMechanism, Gaussian, Laplace
 
-__all__ = ["GDP", "RDP", "ZCDP", "Currency", "Pure", "calibrate", "currency_from_dict", "currency_named"]
+__all__ = [
+    "GDP",
+    "RDP",
+    "ZCDP",
+    "Approximate",
+    "Currency",
+    "Pure",
+    "calibrate",
+    "currency_from_dict",
+    "currency_named",
+]
 
 AnyCost = TypeVar("AnyCost", bound=Cost)
 
@@ -57,6 +69,9 @@ class Currency(ABC):
     """One number that adds up under adaptive composition, and its exchange rate to (epsilon, delta)."""
 
     name: ClassVar[str]
+    #: Share of delta for what the currency does not count: the samplers' total variation (below 2^-240 a draw) and
+    #: mechanisms with a delta of their own.
+    uncounted: ClassVar[Fraction] = Fraction(1, 2**20)
 
     @abstractmethod
     def price(self, cost: Cost) -> float:
@@ -162,6 +177,26 @@ class Pure(Currency):
         return total
 
 
+@dataclass(frozen=True)
+class Approximate(Currency):
+    """The sum of epsilon and the sum of delta of mechanisms that are (epsilon, delta)-DP, side by side."""
+
+    name: ClassVar[str] = "approximate"
+    uncounted: ClassVar[Fraction] = Fraction(1)
+
+    def price(self, cost: Cost) -> float:
+        epsilon = cost.pure()
+        if math.isinf(epsilon):
+            raise UnsupportedCost(f"{cost} has no (epsilon, delta) of its own: use a zcdp, gdp or rdp ledger")
+        return epsilon
+
+    def budget(self, epsilon: float, delta: float) -> float:
+        return require_positive("epsilon", epsilon)
+
+    def epsilon(self, total: float, delta: float) -> float:
+        return total
+
+
 def currency_named(name: str | Currency, epsilon: float, delta: float, order: float | None = None) -> Currency:
     """Return the currency called ``name``; an RDP order that is not given follows from (epsilon, delta)."""
     if isinstance(name, Currency):
@@ -170,10 +205,10 @@ def currency_named(name: str | Currency, epsilon: float, delta: float, order: fl
         return RDP(require_order(best_order(epsilon, delta) if order is None else order))
     if order is not None:
         raise InvalidParameter(f"order is only for currency 'rdp', not for {name!r}")
-    for plain in (ZCDP(), GDP(), Pure()):
+    for plain in (ZCDP(), GDP(), Pure(), Approximate()):
         if plain.name == name:
             return plain
-    raise InvalidParameter(f"unknown currency {name!r}: choose one of 'zcdp', 'gdp', 'rdp', 'pure'")
+    raise InvalidParameter(f"unknown currency {name!r}: choose one of 'zcdp', 'gdp', 'rdp', 'pure', 'approximate'")
 
 
 def currency_from_dict(data: dict[str, Any]) -> Currency:

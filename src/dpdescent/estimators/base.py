@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -21,13 +22,16 @@ from ..errors import (
     InvalidParameter,
     MissingValue,
     require_finite,
+    require_open_unit,
+    require_positive,
 )
 from ..exact import FeatureGrid
 from ..ledger import Ledger
 from ..noise import Randomness
 from ..problems import L2, LinearProblem, Loss
+from ..relations import Relation
 from ..scaling import ColumnScaling
-from ..solvers import METHODS, Progress, SolverResult
+from ..solvers import METHODS, Facts, Method, Progress, SolverResult
 from ..sources import ArraySource
 
 __all__ = ["PrivateLinearModel"]
@@ -87,10 +91,12 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
 
     def _fit(self, X: Any, y: Any) -> SolverResult:
-        settings = _settings(self.method, self.solver_options)
-        currency = currency_named(settings.currency, self.epsilon, self.delta)
-        own = Ledger(self.epsilon, self.delta, currency=currency, relation=self.adjacency)
-        _require_account(self.ledger, own)
+        method, settings = _known_method(self.method), _settings(self.method, self.solver_options)
+        _require_guarantee(self.epsilon, self.delta, self.adjacency)
+        if self.ledger is not None and not method.private:
+            raise InvalidParameter(
+                f"method {self.method!r} is not private, so no ledger can pay for it: leave ledger out"
+            )
         seed = _seed(self.random_state)
         noise = make_noise(self.noise, seed)
         X, y = validate_data(
@@ -107,6 +113,10 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         loss, labels, assumed = self._loss_and_labels(y)
         grid = FeatureGrid(1.0, X.shape[1] + bool(self.fit_intercept))
         problem = LinearProblem(loss, grid, L2(require_finite("alpha", self.alpha)), bool(self.fit_intercept))
+        facts = Facts(self.epsilon, self.delta, self.adjacency, X.shape[0], int(np.prod(problem.shape)))
+        currency = currency_named(method.choose_currency(settings, facts), self.epsilon, self.delta)
+        own = Ledger(self.epsilon, self.delta, currency=currency, relation=self.adjacency)
+        _require_account(self.ledger, own)
         source = ArraySource(_placed(X, scaling, grid, bool(self.fit_intercept)), labels, grid)
         curator = Curator(
             source,
@@ -118,7 +128,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             randomness=Randomness(seed),
             account=self.ledger,
         )
-        result: SolverResult = _known_method(self.method).solve(curator, settings, _listener(self.progress))
+        result: SolverResult = method.solve(curator, settings, _listener(self.progress))
         weights = result.weights
         bias = weights[-1] if self.fit_intercept else np.zeros(weights.shape[1:])
         self._coefficients, self._bias = scaling.original_units(weights[: X.shape[1]], np.asarray(bias))
@@ -128,11 +138,35 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             "randomness": noise.description,
             "spent_on": _spent_on(own),
             "assumed_public": [f"the number of rows: {X.shape[0]}", "bounds: cells outside are clipped", *assumed],
+            "remarks": list(result.remarks),
         }
+        if not method.private:
+            self.privacy_ |= _NOT_PRIVATE
         return result
 
 
-def _known_method(name: str) -> Any:
+# What a statement says instead of the guarantee where there is none.
+_NOT_PRIVATE = {
+    "private": False,
+    "epsilon": math.inf,
+    "delta": 1.0,
+    "currency": None,
+    "budget": math.inf,
+    "spent": math.inf,
+    "spent_epsilon": math.inf,
+    "randomness": "none: the rows are answered without noise",
+}
+
+
+def _require_guarantee(epsilon: float, delta: float, adjacency: str) -> None:
+    """Refuse what no ledger accepts before the table is looked at."""
+    require_positive("epsilon", epsilon)
+    if require_finite("delta", delta) != 0:
+        require_open_unit("delta", delta)
+    Relation.parse(adjacency)
+
+
+def _known_method(name: str) -> Method:
     if name not in METHODS:
         raise InvalidParameter(f"unknown method {name!r}: choose one of {', '.join(sorted(METHODS))}")
     return METHODS[name]

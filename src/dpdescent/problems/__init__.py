@@ -2,13 +2,14 @@
 
 from .frame import Frame
 from .linear import LinearProblem
-from .losses import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Squared
+from .losses import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Squared
 from .penalties import L2, NonConvex, Penalty
 
 __all__ = [
     "L2",
     "Frame",
     "Hinge",
+    "Huber",
     "HuberisedHinge",
     "LinearProblem",
     "Logistic",

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidParameter, require_positive, require_positive_integer
 from ..exact import exp, log, quick_sigmoid, sigmoid, softplus
 
-__all__ = ["Hinge", "HuberisedHinge", "Logistic", "Loss", "Multinomial", "Squared"]
+__all__ = ["Hinge", "Huber", "HuberisedHinge", "Logistic", "Loss", "Multinomial", "Squared"]
 
 Floats = NDArray[np.float64]
 
@@ -40,6 +40,18 @@ class Loss(ABC):
     curvature_lipschitz: float
     #: Whether l is convex in the margin, so that Hessians are positive semidefinite.
     convex: bool = True
+    #: A row's residuals lie in the convex hull of 0 and so many points: 1 if l only falls or only rises.
+    corners: int = 1
+
+    @property
+    def curvature_rank(self) -> int:
+        """Largest rank of the second derivative in the margins."""
+        return 1
+
+    @property
+    def curvature_trace(self) -> float:
+        """Largest trace of the second derivative in the margins."""
+        return self.smoothness
 
     @abstractmethod
     def values(self, margins: Floats, labels: Floats) -> Floats:
@@ -160,6 +172,7 @@ class Squared(Loss):
     lipschitz = math.inf
     smoothness = 1.0
     curvature_lipschitz = 0.0
+    corners = 2
 
     def values(self, margins: Floats, labels: Floats) -> Floats:
         return (margins - labels) ** 2 / 2
@@ -175,6 +188,40 @@ class Squared(Loss):
 
     def curvatures(self, margins: Floats, labels: Floats) -> Floats:
         return np.ones_like(margins)
+
+
+@dataclass(frozen=True)
+class Huber(Loss):
+    """The squared loss with its slope cut at h: (t - y)^2/2 within h of y, h |t - y| - h^2/2 beyond (Huber 1964)."""
+
+    threshold: float = 1.0
+    smoothness = 1.0
+    curvature_lipschitz = math.inf
+    corners = 2
+
+    def __post_init__(self) -> None:
+        require_positive("threshold", self.threshold)
+
+    @property
+    def lipschitz(self) -> float:  # type: ignore[override]
+        """The slope at which the loss is cut."""
+        return self.threshold
+
+    def values(self, margins: Floats, labels: Floats) -> Floats:
+        distance, h = np.abs(margins - labels), self.threshold
+        return np.where(distance <= h, distance * distance / 2, h * distance - h * h / 2)
+
+    def profile(self, positions: Floats) -> Floats:
+        return self.values(positions, np.zeros_like(positions))
+
+    def line(self, margins: Floats, along: Floats, labels: Floats) -> tuple[Floats, Floats]:
+        return margins - labels, along
+
+    def residuals(self, margins: Floats, labels: Floats) -> Floats:
+        return np.clip(margins - labels, -self.threshold, self.threshold)
+
+    def curvatures(self, margins: Floats, labels: Floats) -> Floats:
+        return (np.abs(margins - labels) <= self.threshold).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -197,6 +244,21 @@ class Multinomial(Loss):
     def outputs(self) -> int:  # type: ignore[override]
         """One margin a class."""
         return self.classes
+
+    @property
+    def corners(self) -> int:  # type: ignore[override]
+        """Residuals are probabilities less the unit vector of the label: K - 1 differences of unit vectors."""
+        return self.classes - 1
+
+    @property
+    def curvature_rank(self) -> int:
+        """K - 1: margins may be shifted together."""
+        return self.classes - 1
+
+    @property
+    def curvature_trace(self) -> float:
+        """1 less the sum of squared probabilities, at most 1 - 1/K."""
+        return 1 - 1 / self.classes
 
     def _exponentials(self, margins: Floats) -> tuple[Floats, Floats, Floats]:
         """Return the largest margin, the exponentials below it and their sum."""

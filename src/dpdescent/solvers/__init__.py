@@ -6,19 +6,54 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..accounting import Currency
 from ..curator import Curator
 from .agd import AGDSettings, agd
-from .result import Progress, SolverResult
+from .majority import MajoritySettings, majority
+from .nonprivate import NonPrivateSettings, nonprivate
+from .result import Facts, Progress, SolverResult
 
-__all__ = ["METHODS", "AGDSettings", "Method", "Progress", "SolverResult", "agd"]
+__all__ = [
+    "METHODS",
+    "AGDSettings",
+    "Facts",
+    "MajoritySettings",
+    "Method",
+    "NonPrivateSettings",
+    "Progress",
+    "SolverResult",
+    "agd",
+    "majority",
+    "nonprivate",
+]
 
 
 @dataclass(frozen=True)
 class Method:
-    """A solver and the class of its settings."""
+    """A solver and the class of its settings.
+
+    Parameters
+    ----------
+    solve, settings : callable
+    private : bool
+        Whether the answer is private at all.
+    currency : callable, optional
+        Chooses the currency of the filter from the settings and public facts; by default the settings name it.
+    """
 
     solve: Callable[[Curator, Any, Progress | None], SolverResult]
     settings: Callable[..., Any]
+    private: bool = True
+    currency: Callable[[Any, Facts], str | Currency] | None = None
+
+    def choose_currency(self, settings: Any, facts: Facts) -> str | Currency:
+        """Return the currency in which a run with these settings is filtered."""
+        chosen: str | Currency = settings.currency if self.currency is None else self.currency(settings, facts)
+        return chosen
 
 
-METHODS = {"agd": Method(agd, AGDSettings)}
+METHODS = {
+    "agd": Method(agd, AGDSettings),
+    "majority": Method(majority, MajoritySettings),
+    "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
+}

@@ -1,0 +1,52 @@
+"""The optimum itself, by L-BFGS (Liu & Nocedal 1989): NOT private, the ceiling every method is compared with.
+
+**Privacy** None, and the statement says so: epsilon is infinite and no ledger is charged. A caller's
+ledger is refused.
+
+References
+----------
+Liu, D. C. & Nocedal, J. (1989). On the limited memory BFGS method for large scale optimization. Mathematical
+Programming 45.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..curator import Curator
+from ..errors import require_positive, require_positive_integer
+from ..questions import minimise_openly
+from .result import Progress, SolverResult
+
+__all__ = ["NonPrivateSettings", "nonprivate"]
+
+
+@dataclass(frozen=True)
+class NonPrivateSettings:
+    """Settings of `nonprivate`.
+
+    Parameters
+    ----------
+    tolerance : float
+        Largest entry of the gradient at which to stop.
+    iterations : int
+        Most iterations.
+    """
+
+    tolerance: float = 1e-6
+    iterations: int = 500
+    currency: ClassVar[str] = "zcdp"
+    batch_rate: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        require_positive("tolerance", self.tolerance)
+        require_positive_integer("iterations", self.iterations)
+
+
+def nonprivate(curator: Curator, settings: NonPrivateSettings, progress: Progress | None = None) -> SolverResult:
+    """Return the minimiser of the objective of a curator's problem, without privacy."""
+    weights = minimise_openly(curator, settings.tolerance, settings.iterations)
+    if progress is not None:
+        progress(1.0)
+    return SolverResult(weights, 1, remarks=("not private: the optimum of the training rows, without noise",))
