@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -133,6 +133,7 @@ class Row:
     currency: str = ""
     mechanisms: Mapping[str, int] = field(default_factory=dict)
     randomness: str = ""
+    remarks: Sequence[str] = ()
     error: str = ""
 
 
@@ -204,11 +205,12 @@ def measure(cell: Cell) -> Row:
         auc=_auc(model.decision_function(data.X[test]), data.y[test], model.classes_),
         objective=_finite(_objective(model, X, y, task.loss, data.bounds, cell.alpha)),
         seconds=seconds,
-        spent_epsilon=_finite(privacy.get("spent_epsilon")) if private else None,
+        spent_epsilon=_finite(privacy["spent_epsilon"]) if private else None,
         iterations=int(model.n_iter_),
-        currency=str((privacy.get("currency") or {}).get("name", "")),
-        mechanisms=dict(privacy.get("mechanisms") or {}),
-        randomness=str(privacy.get("randomness", "")),
+        currency=privacy["currency"]["name"] if curve.private else "",
+        mechanisms=dict(privacy["mechanisms"]),
+        randomness=str(privacy["randomness"]),
+        remarks=tuple(privacy["remarks"]),
     )
 
 

@@ -165,8 +165,7 @@ def _best_rival(groups: Sequence[Group], group: Group, spare: Sequence[str] = _O
         if (other.dataset, other.loss, other.epsilon) == (group.dataset, group.loss, group.epsilon)
         and other.method != group.method
         and other.method not in spare
-        and look_of(other.method).private
-        and not other.rows[0].oracle
+        and other.private
         and (estimate := other.estimate("accuracy")) is not None
     ]
     return max(rivals, key=lambda pair: pair[0], default=None)

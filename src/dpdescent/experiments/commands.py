@@ -172,10 +172,10 @@ def _progress(title: str, *, kept: bool) -> Iterator[Listener]:
         console=Console(file=sys.stderr),
         speed_estimate_period=600,
     )
-    task = bar.add_task(title, total=None)
+    task = bar.add_task(title, total=None, visible=False)
 
     def update(done: int, total: int) -> None:
-        bar.update(task, completed=done, total=total)
+        bar.update(task, completed=done, total=total, visible=True)
 
     try:
         with bar:

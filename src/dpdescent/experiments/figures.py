@@ -83,7 +83,7 @@ class Figure:
                 variant(name).method,
                 dict(variant(name).options),
                 self.batch_size if name in self.batched else None,
-                private=look_of(name).private,
+                private=variant(name).private,
             )
             for name in self.methods
             if name in known

@@ -40,8 +40,8 @@ class Look:
         What it is called.
     colour, marker, dash : str
         In the notation of matplotlib. No two methods named here share a marker, so a grey print can be read.
-    private : bool
-        Whether it has a budget. If not, it is measured once and drawn as a dashed line.
+    flat : bool
+        Draw it as a dashed line across the panel: it does not depend on epsilon.
     hollow : bool
         Draw the markers as outlines: the mark of an oracle.
     """
@@ -50,7 +50,7 @@ class Look:
     colour: str
     marker: str
     dash: str = "-"
-    private: bool = True
+    flat: bool = False
     hollow: bool = False
 
 
@@ -66,7 +66,7 @@ _LOOKS = {
     "outpert-rsgd": Look("OutPert-RSGD", "#8C8300", "X", "-."),
     "privgene": Look("PrivGene", "#5B3A8C", "<", ":"),
     "majority": Look("majority", "#8A8F98", "_", ":"),
-    "nonprivate": Look("no privacy", "#4A4F57", "", "--", private=False),
+    "nonprivate": Look("no privacy", "#4A4F57", "", "--", flat=True),
 }
 _SPARE = tuple(
     itertools.product(("#A6611A", "#01665E", "#7A0177", "#525252", "#B30059"), (">", "p", "d", "8"), ("-", "--"))
@@ -80,6 +80,11 @@ class Variant:
     name: str
     method: str
     options: Mapping[str, Any]
+
+    @property
+    def private(self) -> bool:
+        """Whether the method has a budget at all."""
+        return METHODS[self.method].private
 
 
 #: Settings with a name of their own, beside the registered methods.

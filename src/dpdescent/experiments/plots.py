@@ -112,7 +112,7 @@ def draw(panels: Sequence[Panel], stem: Path) -> tuple[Path, Path]:
     with mpl.rc_context(style):
         rows = (len(panels) + 1) // 2
         figure: Any
-        figure, grid = plt.subplots(rows, 2, figsize=(10.5, 3.3 * rows), layout="constrained", squeeze=False)
+        figure, grid = plt.subplots(rows, 2, figsize=(11.5, 3.4 * rows), layout="constrained", squeeze=False)
         figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
         for axes, panel in zip(grid.flat, panels, strict=False):
             _draw_panel(axes, panel)
@@ -140,7 +140,7 @@ def draw_trace(moments: Sequence[Moment], stem: Path) -> tuple[Path, Path]:
     norms = (
         line(Look("noisy gradient", "#D55E00", "s"), "noisy_norm"),
         line(Look("true gradient", "#0072B2", "o"), "gradient_norm"),
-        line(Look("noise", "#4A4F57", "", private=False), "noise_norm"),
+        line(Look("noise", "#4A4F57", "", flat=True), "noise_norm"),
     )
     objective = (line(Look("objective", "#0072B2", "o"), "objective"),)
     return draw(
@@ -176,7 +176,7 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
     for line in panel.lines:
         look = line.look
         x, mean, deviation = (np.array(part) for part in (line.x, line.mean, line.deviation))
-        if not look.private:
+        if look.flat:
             axes.axhline(mean[0], color=look.colour, lw=1.2, ls="--", zorder=1)
             continue
         axes.fill_between(x, mean - deviation, mean + deviation, color=look.colour, alpha=0.14, lw=0)
@@ -242,11 +242,11 @@ def _apart(heights: Sequence[float], gap: float, room: float) -> list[float]:
 
 
 def _annotate(axes: Any, line: Line) -> Any:
-    end = (1.0, line.mean[-1]) if not line.look.private else (line.x[-1], line.mean[-1])
+    end = (1.0 if line.look.flat else line.x[-1], line.mean[-1])
     return axes.annotate(
         line.look.name,
         end,
-        xycoords=("axes fraction", "data") if not line.look.private else "data",
+        xycoords=("axes fraction", "data") if line.look.flat else "data",
         xytext=(1.035, 0.5),
         textcoords="axes fraction",
         va="center",

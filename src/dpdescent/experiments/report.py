@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from .cells import Row
 from .methods import ORACLE, look_of
 from .study import Record, versions
 from .tables import MEASURES, Group
@@ -147,31 +148,32 @@ def privacy_statements(record: Record) -> tuple[tuple[str, str], ...]:
                 f"{max(shares, default=0):.2%} of its epsilon, on: {kinds}. "
                 f"Randomness: {', '.join(sorted({row.randomness for row in fitted}))}."
             )
+        text += "".join(f" {remark[:1].upper()}{remark[1:]}." for remark in _remarks(fitted))
         statements.append((look.name, text + refused))
     return tuple(statements)
+
+
+def _remarks(rows: Sequence[Row]) -> list[str]:
+    return [remark.rstrip(".") for remark in dict.fromkeys(remark for row in rows for remark in row.remarks)]
 
 
 def settings_of(record: Record) -> tuple[tuple[str, str], ...]:
     """Return the settings and versions of a record as pairs of text."""
     study = record.study
     used = study.folds_used or study.folds
-    sizes = dict.fromkeys(
-        f"{row.dataset} ({row.n:,} training rows, {row.d} columns)" for row in record.rows if row.n is not None
-    )
+    sizes = {row.dataset: f"{row.dataset} ({row.n:,} training rows, {row.d} columns)" for row in record.rows if row.n}
     options = {
-        look_of(curve.name).name: _options(record, curve.name)
-        for curve in study.curves
-        if not curve.parameter and not curve.oracle
+        look_of(curve.name).name: _options(record, curve.name) for curve in study.curves if not curve.parameter
     }
     pairs = [
-        ("data", "; ".join(sizes)),
+        ("data", "; ".join(sizes.values())),
         ("epsilon", ", ".join(f"{epsilon:g}" for epsilon in study.epsilons)),
         ("delta", f"{study.delta:g}"),
         ("relation", study.adjacency),
         ("L2 penalty", f"{study.alpha:g}"),
         (
             "cross-validation",
-            f"{used} of {study.folds} folds, {study.seeds} repetition(s), seeds 0 to {study.seeds - 1}",
+            f"{used} of {study.folds} folds, seeds {', '.join(map(str, range(study.seeds)))}",
         ),
         *((f"options of {name}", text) for name, text in options.items()),
         ("versions", ", ".join(f"{name} {value}" for name, value in versions().items())),

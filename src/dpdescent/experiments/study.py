@@ -32,7 +32,7 @@ from ..errors import (
 )
 from ..relations import Relation
 from .cells import LOSSES, Cell, Curve, Row, Task
-from .methods import look_of, nearest, oracle_variants, variant
+from .methods import nearest, oracle_variants, variant
 from .outputs import write_whole
 
 __all__ = ["Record", "Study", "curves_of", "versions"]
@@ -76,7 +76,8 @@ class Study:
                 raise InvalidParameter(f"a comparison needs {name}: name at least one")
         for epsilon in self.epsilons:
             require_positive("epsilon", epsilon)
-        require_open_unit("delta", self.delta)
+        if self.delta != 0:
+            require_open_unit("delta", self.delta)
         require_nonnegative("alpha", self.alpha)
         require_positive_integer("seeds", self.seeds)
         if require_positive_integer("folds", self.folds) < 2:
@@ -137,7 +138,7 @@ def curves_of(names: Sequence[str], *, oracle: bool = False) -> tuple[Curve, ...
     if oracle:
         variants += [(point, True) for name in dict.fromkeys(names) for point in oracle_variants(name)]
     return tuple(
-        Curve(point.name, point.method, dict(point.options), private=look_of(point.name).private, oracle=searched)
+        Curve(point.name, point.method, dict(point.options), private=point.private, oracle=searched)
         for point, searched in variants
     )
 
@@ -177,7 +178,9 @@ class Record:
         for field in fields(Row):
             kind = str(field.type).split(" ", maxsplit=1)[0]
             values = [getattr(row, field.name) for row in self.rows]
-            columns[field.name] = [json.dumps(dict(value)) for value in values] if "Mapping" in kind else values
+            columns[field.name] = (
+                values if kind in ("int", "float", "bool", "str") else [json.dumps(value) for value in values]
+            )
             types.append((field.name, _ARROW.get(kind, pa.string())))
         schema = pa.schema(types, metadata={"dpdescent": json.dumps(self._head())})
         sink = io.BytesIO()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from rich.table import Table
+from rich.text import Text
 
 from .cells import Row
 from .methods import look_of
@@ -61,6 +62,11 @@ class Group:
         return look_of(self.method).name
 
     @property
+    def private(self) -> bool:
+        """Whether the models of the group are private: none without a budget, none chosen on the test data."""
+        return all(row.private and not row.oracle for row in self.rows)
+
+    @property
     def errors(self) -> tuple[str, ...]:
         """What the method refused, each refusal once."""
         return tuple(dict.fromkeys(row.error for row in self.rows if row.error))
@@ -105,7 +111,7 @@ def terminal_tables(groups: Sequence[Group]) -> list[Table]:
             best = {measure.field: _best(level, measure) for measure in MEASURES}
             for place, group in enumerate(level):
                 texts = [
-                    f"[bold]{group.text(field)}[/]" if group is first else group.text(field)
+                    Text(group.text(field).replace(" ± ", "±"), style="bold" if group is first else "")
                     for field, first in best.items()
                 ]
                 seconds = group.estimate("seconds")
@@ -125,9 +131,7 @@ def _best(groups: Sequence[Group], measure: Measure) -> Group | None:
     ranked = [
         (estimate.mean, group)
         for group in groups
-        if look_of(group.method).private
-        and not group.rows[0].oracle
-        and (estimate := group.estimate(measure.field)) is not None
+        if group.private and (estimate := group.estimate(measure.field)) is not None
     ]
     if not ranked:
         return None
