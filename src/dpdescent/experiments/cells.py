@@ -136,6 +136,9 @@ class Row:
     remarks: Sequence[str] = ()
     error: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "remarks", tuple(self.remarks))  # JSON brings back a list
+
 
 def load_task(task: Task, *, download: bool = False) -> Dataset:
     """Return the data of a task, with its rows taken."""
