@@ -83,7 +83,9 @@ def replaced(curator: Curator, row: int, relation: str, generator: np.random.Gen
         width = X.shape[1] - curator.problem.intercept
         X[row, :width] = generator.uniform(-1, 1, width)
         labels[row] = generator.choice(np.unique(labels)) * generator.choice([-1, 1])
-        if isinstance(curator.problem.loss, Multinomial):
+        if isinstance(curator.problem.loss, Squared):
+            labels[row] = generator.choice([-1.0, 1.0])
+        elif isinstance(curator.problem.loss, Multinomial):
             labels[row] = generator.integers(curator.problem.loss.classes)
     ledger = Ledger(curator.ledger.epsilon, curator.ledger.delta, currency=curator.ledger.currency, relation=relation)
     problem = curator.problem

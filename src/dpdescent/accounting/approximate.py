@@ -143,13 +143,10 @@ class AdvancedComposition(_Approximate):
         half = self.failure / 2 / _ROUNDING
         step_delta = min(half / (self.steps * self.rate), 0.5)
         whole = gdp_to_epsilon(1 / self.noise_multiplier * _ROUNDING, step_delta)
-        if whole > _LARGEST_EPSILON:
-            return math.inf
-        # Where the noise alone gives epsilon 0 at its delta, the step still counts as a positive number.
-        step = max(math.log1p(self.rate * math.expm1(whole)), 1e-12)
-        if step > _LARGEST_EPSILON:
-            return math.inf
-        advanced = math.sqrt(2 * self.steps * -math.log(half)) * step + self.steps * step * math.expm1(step)
+        # log(1 + q(e^x - 1)), without overflow; 1e-12 stands for the zero of noise that hides all at its delta.
+        step = max(whole + math.log(self.rate + (1 - self.rate) * math.exp(-whole)), 1e-12)
+        excess = step * math.expm1(step) if step < _LARGEST_EPSILON else math.inf
+        advanced = math.sqrt(2 * self.steps * -math.log(half)) * step + self.steps * excess
         return min(advanced, self.steps * step) * _ROUNDING
 
 

@@ -4,11 +4,13 @@ Like the curator's own methods they charge first, touch the rows second and nois
 They reach into the curator, so they belong to the trusted part, as the curator does and solvers do not.
 """
 
+from .batches import BatchGradients
 from .labels import label_counts, label_sum
 from .openly import minimise_openly
 from .rows import row_length
 
 __all__ = [
+    "BatchGradients",
     "label_counts",
     "label_sum",
     "minimise_openly",

@@ -8,23 +8,33 @@ from typing import Any
 
 from ..accounting import Currency
 from ..curator import Curator
+from .adam import AdamSettings, adam
 from .agd import AGDSettings, agd
 from .majority import MajoritySettings, majority
 from .nonprivate import NonPrivateSettings, nonprivate
 from .result import Facts, Progress, SolverResult
+from .schedule import choose_currency
+from .sgd import SGDSettings, sgd
+from .sgd_adv import SGDAdvSettings, sgd_adv
 
 __all__ = [
     "METHODS",
     "AGDSettings",
+    "AdamSettings",
     "Facts",
     "MajoritySettings",
     "Method",
     "NonPrivateSettings",
     "Progress",
+    "SGDAdvSettings",
+    "SGDSettings",
     "SolverResult",
+    "adam",
     "agd",
     "majority",
     "nonprivate",
+    "sgd",
+    "sgd_adv",
 ]
 
 
@@ -53,7 +63,10 @@ class Method:
 
 
 METHODS = {
+    "adam": Method(adam, AdamSettings, currency=choose_currency),
     "agd": Method(agd, AGDSettings),
     "majority": Method(majority, MajoritySettings),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
+    "sgd": Method(sgd, SGDSettings, currency=choose_currency),
+    "sgd-adv": Method(sgd_adv, SGDAdvSettings),
 }

@@ -1,0 +1,153 @@
+r"""The plan of a descent by noisy gradients: how many, how noisy, how long the steps. All of it is public.
+
+Let k = n mu/d be what privacy leaves of the rows, a parameter; L the typical length of a row, bought for a hundredth
+of the budget; s the smoothness of the loss in its margin.
+
+- *Clip norm* C = L max(0.5, 0.3 k^0.4): hard where noise dominates, not at all where there is plenty.
+- *Time* S, the sum of all step sizes. The noise of T gradients moves a typical row's score by about S C L/(n mu),
+  however many they are, so S is what makes this 1.2.
+- *Steps* T = S s L^2/8 of size S/T, between 50 and 500: within the stability of momentum 0.9 at the curvature s L^2.
+- *Sampling rate* 1 as long as the table has at most 2^28 cells. At a fixed number of steps the mean of a batch needs
+  no less noise than that of all rows, and has its own sampling error: batches save time and never noise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..accounting import (
+    RDP,
+    Currency,
+    FixedSizeSampled,
+    Gaussian,
+    PoissonSampled,
+    best_order,
+    calibrate,
+    epsilon_to_gdp,
+)
+from ..curator import Curator
+from ..errors import DPDescentError, InvalidParameter, require_positive, require_positive_integer
+from ..questions import BatchGradients, row_length
+from .result import Facts
+
+__all__ = ["DescentSettings", "Schedule", "choose_currency", "make_schedule"]
+
+_SHARE_LENGTH = 0.01
+_MANY_CELLS = 2.0**28
+_FEWEST_STEPS, _MOST_STEPS = 50, 500
+_LONGEST_STEP = 8.0
+
+
+@dataclass(frozen=True)
+class DescentSettings:
+    """What descents by noisy gradients have in common; None takes the rule of this module.
+
+    Parameters
+    ----------
+    steps : int, optional
+        T, the number of gradients, fixed in advance.
+    step_size : float, optional
+    clip_gradient : float, optional
+        C, the norm to which each row's gradient is cut.
+    sampling_rate : float, optional
+        Share of the rows in each batch. Below 1 the batches amplify privacy and are accounted in RDP at one order,
+        at 1 all rows are used and accounted in Gaussian DP.
+    """
+
+    steps: int | None = None
+    step_size: float | None = None
+    clip_gradient: float | None = None
+    sampling_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps is not None:
+            require_positive_integer("steps", self.steps)
+        for name in ("step_size", "clip_gradient", "sampling_rate"):
+            if getattr(self, name) is not None:
+                require_positive(name, getattr(self, name))
+        if self.sampling_rate is not None and self.sampling_rate > 1:
+            raise InvalidParameter(f"sampling_rate must lie in (0, 1], got {self.sampling_rate}")
+
+    @property
+    def batch_rate(self) -> float:
+        """1: the curator itself draws no batches."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What a descent starts from."""
+
+    gradients: BatchGradients
+    steps: int
+    step_size: float
+    row_length: float
+
+
+def make_schedule(curator: Curator, settings: DescentSettings) -> Schedule:
+    """Buy the length of a typical row, and plan the rest from it and from public facts."""
+    facts = Facts.of(curator)
+    rate = _rate(settings, facts)
+    length = row_length(curator, _SHARE_LENGTH)
+    information = facts.rows * epsilon_to_gdp(facts.epsilon, facts.delta) / _change(facts)  # n mu
+    clip = settings.clip_gradient or clip_norm(information / facts.parameters, length)
+    time = 1.2 * information / (clip * length)
+    longest = _LONGEST_STEP / (_curvature(curator) * length**2)
+    steps = settings.steps or math.ceil(min(max(time / longest, _FEWEST_STEPS), _MOST_STEPS))
+    step_size = settings.step_size or min(time / steps, longest)
+    gradients = BatchGradients(curator, clip, rate, steps, curator.remaining)
+    return Schedule(gradients, steps, step_size, length)
+
+
+def clip_norm(richness: float, length: float) -> float:
+    """Return the clip norm for rows of a typical length, given what privacy leaves of them."""
+    return max(0.5, 0.3 * math.pow(richness, 0.4)) * length
+
+
+def choose_currency(settings: DescentSettings, facts: Facts) -> str | Currency:
+    """Return GDP for all rows, and for batches RDP at the order that needs the least noise, fixed beforehand."""
+    rate = _rate(settings, facts)
+    if rate == 1:
+        return "gdp"
+    return _best_currency(rate, settings.steps or _MOST_STEPS, facts.epsilon, facts.delta, facts.relation)
+
+
+@lru_cache(maxsize=64)
+def _best_currency(rate: float, steps: int, epsilon: float, delta: float, relation: str) -> RDP:
+    family = PoissonSampled if relation == "zero-out" else FixedSizeSampled
+
+    def strength(order: int) -> float:
+        tried = [0.0]
+
+        def sampled(strength: float) -> PoissonSampled | FixedSizeSampled:
+            tried.append(strength)
+            return family(rate, (Gaussian(1 / strength),))
+
+        try:
+            currency = RDP(order)
+            calibrate(sampled, currency.budget(epsilon, delta) / steps, currency)
+        except DPDescentError:  # an order that cannot certify this epsilon
+            return 0.0
+        return tried[-1]
+
+    top = best_order(epsilon, delta)
+    # High orders take long to price; the last one certifies every epsilon.
+    orders = [max(2, round(top * 2.0 ** (i / 2))) for i in range(-8, 3)]
+    return RDP(max([order for order in orders if order <= 2000] or [top], key=strength))
+
+
+def _rate(settings: DescentSettings, facts: Facts) -> float:
+    if settings.sampling_rate is not None:
+        return settings.sampling_rate
+    return min(1.0, _MANY_CELLS / (facts.rows * facts.parameters))
+
+
+def _change(facts: Facts) -> int:
+    """Return how many clip norms one row moves a sum."""
+    return 1 if facts.relation == "zero-out" else 2
+
+
+def _curvature(curator: Curator) -> float:
+    return min(curator.problem.loss.smoothness, 1.0)
