@@ -147,7 +147,8 @@ def spread(parameter: str, low: float = 0.0, high: float = float("inf")) -> Chec
             if not found:
                 continue
             best = max(found, key=lambda value: found[value])
-            within = f", {max(inner) - min(inner):.3f} inside that range" if inner and len(inner) < len(found) else ""
+            part = f"from {low:g} to {high:g}" if high < float("inf") else f"from {low:g} up"
+            within = f", {max(inner) - min(inner):.3f} {part}" if inner and len(inner) < len(found) else ""
             texts.append(
                 f"epsilon {epsilon:g}: accuracy varies by {max(found.values()) - min(found.values()):.3f} over all "
                 f"values{within}, best at {best:g}"

@@ -93,6 +93,9 @@ VARIANTS = {"agd-paper": Variant("agd-paper", "agd", {"paper": True})}
 #: What an oracle tries for each method: every combination of these settings.
 _GRIDS: dict[str, Mapping[str, tuple[Any, ...]]] = {
     "agd": {"clip_gradient": (1.0, 2.0, 4.0)},
+    "sgd": {"steps": (50, 200), "step_size": (0.5, 2.0, 8.0), "clip_gradient": (0.5, 2.0)},
+    "adam": {"steps": (50, 200), "step_size": (0.01, 0.04, 0.16), "clip_gradient": (0.5, 2.0)},
+    "sgd-adv": {"steps": (50, 500), "step_size": (0.5, 2.0, 8.0), "clip_gradient": (0.5, 2.0)},
 }
 
 

@@ -84,7 +84,7 @@ def parameter_panels(groups: Sequence[Group], names: dict[str, str]) -> list[Pan
     """
     panels = []
     epsilons = sorted({group.epsilon for group in groups})
-    for parameter, shown in names.items():
+    for letter, (parameter, shown) in zip("abcdefgh", names.items(), strict=False):
         chosen = [group for group in groups if group.parameter == parameter]
         values = tuple(sorted({group.value for group in chosen if group.value is not None}))
         log_x = values[-1] >= 8 * values[0]
@@ -98,7 +98,14 @@ def parameter_panels(groups: Sequence[Group], names: dict[str, str]) -> list[Pan
                 for place, epsilon in enumerate(epsilons)
             ]
             panels.append(
-                Panel(f"{shown}, {chosen[0].dataset}", shown, name, values, log_x, tuple(x for x in lines if x.x))
+                Panel(
+                    f"({letter}) {shown}, {chosen[0].dataset}",
+                    shown,
+                    name,
+                    values,
+                    log_x,
+                    tuple(x for x in lines if x.x),
+                )
             )
     return panels
 
@@ -166,7 +173,7 @@ def _shade(epsilon: float, place: int, count: int) -> Look:
     """Return the look of one epsilon among several of a single method: the darker the larger."""
     base = np.array([int(look_of("agd").colour[k : k + 2], 16) for k in (1, 3, 5)])
     share = 1.0 if count == 1 else place / (count - 1)
-    colour = (1 - share) * (0.45 * base + 0.55 * 255) + share * 0.72 * base
+    colour = (1 - share) * (0.65 * base + 0.35 * 255) + share * 0.55 * base
     return Look(f"epsilon {epsilon:g}", "#" + "".join(f"{int(c):02x}" for c in colour), "osD^v<>hPX"[place % 10])
 
 
