@@ -170,7 +170,7 @@ def test_two_runs_of_one_comparison_do_not_write_the_same_journal(tmp_path: Path
 
 def started(folder: Path) -> subprocess.Popen[str]:
     program = "from dpdescent.cli import main; main()"
-    options = ["--data", "synthetic", "--methods", "agd-paper", "--epsilon", "0.5,1", "--folds", "3", "--jobs", "2"]
+    options = ["--data", "synthetic", "--methods", "agd", "--epsilon", "1,2", "--folds", "3", "--jobs", "2"]
     command = [sys.executable, "-c", program, "compare", *options, "--json", str(folder / "out.json")]
     return subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -210,7 +210,7 @@ def test_a_killed_and_then_interrupted_run_goes_on_to_the_same_rows(tmp_path: Pa
     assert process.returncode == 0, errors
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
     found = json.loads((tmp_path / "out.json").read_text())["rows"]
-    study = Study((Task("synthetic"),), curves_of(["agd-paper"]), (0.5, 1.0), 1e-8, folds=3)
+    study = Study((Task("synthetic"),), curves_of(["agd"]), (1.0, 2.0), 1e-8, folds=3)
     expected = [asdict(measure(cell)) for cell in study.cells()]
     order = {(row["epsilon"], row["fold"]): row | {"seconds": 0} for row in json.loads(json.dumps(expected))}
     assert [row | {"seconds": 0} for row in found] == [order[key] for key in sorted(order)]
@@ -227,18 +227,19 @@ def _session_alive(leader: int) -> bool:
     return False
 
 
-def threads_of_linear_algebra() -> list[int]:
+def threads_of_linear_algebra() -> tuple[list[int], bool]:
     np.ones((4, 4)) @ np.ones((4, 4))
-    return [pool["num_threads"] for pool in threadpool_info()]
+    return [pool["num_threads"] for pool in threadpool_info()], "matplotlib" in sys.modules
 
 
 def test_workers_have_one_thread_and_the_parent_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     with threads_pinned(), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        found = pool.submit(threads_of_linear_algebra).result()
+        found, has_matplotlib = pool.submit(threads_of_linear_algebra).result()
     assert found
     assert set(found) == {1}
+    assert not has_matplotlib, "the command line must start without it"
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "OPENBLAS_NUM_THREADS" not in os.environ
 

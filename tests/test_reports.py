@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -29,7 +28,7 @@ from dpdescent.experiments.trace import Trace, follow
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
-TINY = Scale((0.5, 2.0), 2, 1, rows=1200)
+TINY = Scale((0.5, 2.0), 1, 1, rows=1200)
 
 
 class Page(HTMLParser):
@@ -201,7 +200,7 @@ def test_labels_keep_their_order_their_distance_and_the_panel() -> None:
     assert _apart([10.0, 100.0], 12.0, 200.0) == [10.0, 100.0]
 
 
-@pytest.mark.parametrize(("methods", "legend"), [(4, False), (60, True)])
+@pytest.mark.parametrize(("methods", "legend"), [(4, False), (30, True)])
 def test_names_stand_at_the_lines_unless_they_would_collide(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, methods: int, legend: bool
 ) -> None:
@@ -235,8 +234,3 @@ def test_panels_leave_out_what_was_refused_and_vary_one_parameter_at_a_time() ->
     panels = parameter_panels(grouped(varied), {"splits": "splits", "growth": "gamma"})
     assert [panel.x_label for panel in panels] == ["splits", "splits", "gamma", "gamma"]
     assert [line.look.name for line in panels[0].lines] == ["epsilon 0.1", "epsilon 0.8"]
-
-
-def test_importing_the_commands_does_not_import_matplotlib() -> None:
-    program = "import sys, dpdescent.cli; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -222,7 +222,8 @@ _ALL = (
             f"Logistic regression and linear SVM on KDD Cup 1999, after {_PAPER}: batches of 40,000 rows for DP-AGD "
             "and PrivGene, delta 1e-12, output perturbation left out as in the paper. The 10 percent file (494,021 "
             "rows) stands in for the whole one (4,898,431), and the label is attack or normal, where the paper asks "
-            f"for denial of service. Batches are drawn afresh for each answer and claim no amplification. {_SGD} {_OPEN}"
+            "for denial of service. Batches are drawn afresh for each answer and claim no amplification. "
+            f"{_SGD} {_OPEN}"
         ),
         tasks=(Task("kddcup99"), Task("kddcup99", "svm")),
         methods=("agd", "agd-paper", "sgd", "sgd-adv", "objpert", "privgene", "majority", "nonprivate"),
