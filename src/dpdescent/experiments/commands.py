@@ -49,7 +49,10 @@ def compare_command(
     json_file: JsonFile = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the rows as Parquet.")] = None,
     plots: Annotated[Path | None, typer.Option(metavar="DIR", help="Write a PNG and an SVG per data set.")] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page that holds everything.")] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page that holds everything, and its picture beside it."),
+    ] = None,
 ) -> None:
     """Compare methods on the same data, folds, budget and relation.
 
@@ -132,18 +135,16 @@ def _write(
     if parquet is not None:
         record.write_parquet(parquet)
         yield parquet
-    if plots is None and html is None:
-        return
-    panels = epsilon_panels(groups)
-    for name in dict.fromkeys(group.dataset for group in groups) if plots is not None else ():
-        shown = [group for group in groups if group.dataset == name]
-        yield from draw(epsilon_panels(shown), Path(plots or ".") / Path(name).stem)
+    if plots is not None:
+        for name in dict.fromkeys(group.dataset for group in groups):
+            shown = [group for group in groups if group.dataset == name]
+            yield from draw(epsilon_panels(shown), plots / Path(name).stem)
     if html is not None:
-        picture = draw(panels, html.with_suffix(""))
-        yield from picture
+        pictures = draw(epsilon_panels(groups), html.with_suffix(""))
+        yield from pictures
         report = comparison_report(
             record,
-            picture[1],
+            pictures[1],
             "A comparison of private classifiers",
             "The same data, folds, budget and relation for every method; accuracy and AUC on the test part, the "
             "objective on the training part.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..errors import InvalidParameter
 from .cells import Curve, Task
@@ -49,8 +49,8 @@ class Figure:
     claims : tuple of Claim
     parameters : tuple of Parameter
         If there are any, each is varied by itself for every method.
-    batch_size : int, optional
-        Expected size of the batches of the methods in ``batched``.
+    batch_size, batched : int, tuple of str
+        Expected size of the batches, and the methods that draw such.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Figure:
     claims: tuple[Claim, ...]
     parameters: tuple[Parameter, ...] = ()
     batch_size: int | None = None
-    batched: tuple[str, ...] = field(default=("agd", "agd-paper", "privgene"))
+    batched: tuple[str, ...] = ("agd", "agd-paper", "privgene")
 
     @property
     def missing(self) -> tuple[str, ...]:
