@@ -110,7 +110,7 @@ def test_a_browser_shows_the_page_without_an_error(written: Written, tmp_path: P
     probe = (
         "<script>window.onerror = m => document.title = 'error ' + m;"
         "window.onload = () => { const image = document.querySelector('img');"
-        "const box = document.querySelector('#results ~ .scroll table').getBoundingClientRect();"
+        "const box = document.querySelector('#results ~ .tables table').getBoundingClientRect();"
         "document.title = ['seen', image.complete && image.naturalWidth > 500, box.width > 200 && box.height > 50,"
         "document.body.innerText.includes('differentially private for one row'),"
         "document.documentElement.scrollWidth <= window.innerWidth].join(' '); };</script></head>"

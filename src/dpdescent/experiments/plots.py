@@ -195,7 +195,7 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
             ls=look.dash,
             lw=1.6,
             ms=5,
-            mec=look.colour if look.hollow else "white",
+            mec=look.colour if look.hollow or look.marker == "_" else "white",
             mfc="white" if look.hollow else look.colour,
             mew=1.0 if look.hollow or look.marker == "_" else 0.6,
             zorder=3 if look.hollow else 2,
@@ -261,7 +261,14 @@ def _annotate(axes: Any, line: Line) -> Any:
         fontsize=LABEL_SIZE,
         color=line.look.colour,
         annotation_clip=False,
-        arrowprops={"arrowstyle": "-", "color": line.look.colour, "lw": 0.6, "shrinkA": 1, "shrinkB": 3},
+        arrowprops={
+            "arrowstyle": "-",
+            "color": line.look.colour,
+            "lw": 0.6,
+            "shrinkA": 1,
+            "shrinkB": 3,
+            "relpos": (0, 0.5),
+        },
     )
 
 
