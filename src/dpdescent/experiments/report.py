@@ -62,7 +62,8 @@ body { font: 16px/1.5 system-ui, sans-serif; color: #22262b; background: #fff; m
 h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .5rem; }
 h2 { font-size: 1.15rem; margin: 2.25rem 0 .5rem; border-bottom: 1px solid #d9dce1; padding-bottom: .25rem; }
 figure { margin: 1.5rem 0; } img { width: 100%; height: auto; }
-.scroll { overflow-x: auto; } .tables { display: flex; flex-wrap: wrap; gap: 0 3rem; } .tables > div { max-width: 100%; }
+.scroll { overflow-x: auto; }
+.tables { display: flex; flex-wrap: wrap; gap: 0 3rem; } .tables > div { max-width: 100%; }
 table { border-collapse: collapse; font-size: .875rem; margin: .5rem 0 1.25rem; }
 caption { text-align: left; font-weight: 600; padding: .25rem 0; }
 th, td { padding: .25rem .75rem; text-align: right; vertical-align: top; border-bottom: 1px solid #eceef1; }
