@@ -352,6 +352,8 @@ def test_bad_input_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytes
         invoke(*arguments, "--epsilon", "0.1,-1")
     with pytest.raises(InvalidParameter, match="at least 2"):
         invoke(*arguments, "--folds", "1")
+    with pytest.raises(InvalidParameter, match="too few for 30000 folds"):
+        invoke(*arguments, "--folds", "30000")
     monkeypatch.setenv("DPDESCENT_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(DatasetNotAvailable, match="ipums-br"):

@@ -234,3 +234,19 @@ def test_panels_leave_out_what_was_refused_and_vary_one_parameter_at_a_time() ->
     panels = parameter_panels(grouped(varied), {"splits": "splits", "growth": "gamma"})
     assert [panel.x_label for panel in panels] == ["splits", "splits", "gamma", "gamma"]
     assert [line.look.name for line in panels[0].lines] == ["epsilon 0.1", "epsilon 0.8"]
+
+
+def test_a_weak_baseline_does_not_squeeze_the_others_and_its_value_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    monkeypatch.setattr("matplotlib.pyplot.close", drawn.append)
+    for floor in (0.5, 0.79):
+        rows = [row(m, e, a + e / 100) for m, a in (("agd", 0.81), ("sgd", 0.8)) for e in (0.1, 1.0)]
+        rows += [row("majority", e, floor) for e in (0.1, 1.0)]
+        draw(epsilon_panels(grouped(rows)), tmp_path / "x")
+    far, near = (figure.axes[0] for figure in drawn)
+    assert far.get_ylim()[0] > 0.79
+    assert "majority (0.500)" in [text.get_text() for text in far.texts]
+    assert near.get_ylim()[0] < 0.79
+    assert "majority" in [text.get_text() for text in near.texts]

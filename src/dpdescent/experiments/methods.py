@@ -44,6 +44,8 @@ class Look:
         Draw it as a dashed line across the panel: it does not depend on epsilon.
     hollow : bool
         Draw the markers as outlines: the mark of an oracle.
+    backdrop : bool
+        Too weak to set the scale of a panel: far below the others, its value is written at the edge instead.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Look:
     dash: str = "-"
     flat: bool = False
     hollow: bool = False
+    backdrop: bool = False
 
 
 _LOOKS = {
@@ -65,7 +68,7 @@ _LOOKS = {
     "outpert-gd": Look("OutPert-GD", "#882255", "P", "--"),
     "outpert-rsgd": Look("OutPert-RSGD", "#8C8300", "X", "-."),
     "privgene": Look("PrivGene", "#5B3A8C", "<", ":"),
-    "majority": Look("majority", "#8A8F98", "_", ":"),
+    "majority": Look("majority", "#8A8F98", "_", ":", backdrop=True),
     "nonprivate": Look("no privacy", "#4A4F57", "", "--", flat=True),
 }
 _SPARE = tuple(

@@ -206,6 +206,7 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
+    _leave_backdrops_out(axes, panel)
     if panel.log_x:
         axes.set_xscale("log")
     axes.set_xticks(panel.ticks, [f"{tick:g}" for tick in panel.ticks])
@@ -216,6 +217,26 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color=FAINT, lw=0.6)
     axes.set_axisbelow(True)
+
+
+def _leave_backdrops_out(axes: Any, panel: Panel) -> None:
+    """Let the other lines set the scale, unless a backdrop lies near them anyway."""
+    warp = np.log if axes.get_yscale() == "log" else np.asarray
+    others = [
+        part
+        for line in panel.lines
+        if not line.look.backdrop
+        for part in (np.subtract(line.mean, line.deviation), np.add(line.mean, line.deviation))
+    ]
+    values = np.concatenate(others) if others else np.empty(0)
+    if not values.size or (axes.get_yscale() == "log" and values.min() <= 0):
+        return
+    low, high = float(warp(values.min())), float(warp(values.max()))
+    room = 0.6 * (high - low)
+    behind = [float(warp(mean)) for line in panel.lines if line.look.backdrop for mean in line.mean]
+    if any(not low - room <= value <= high + room for value in behind):
+        ends = np.array([low, high]) + 0.06 * (high - low) * np.array([-1, 1])
+        axes.set_ylim(*(np.exp(ends) if axes.get_yscale() == "log" else ends))
 
 
 def _label(figure: Any, drawn: Sequence[tuple[Any, Panel]]) -> None:
@@ -233,7 +254,7 @@ def _label(figure: Any, drawn: Sequence[tuple[Any, Panel]]) -> None:
         if not labels:
             continue
         box = axes.get_window_extent()
-        ends = [axes.transData.transform((line.x[-1], line.mean[-1]))[1] - box.y0 for line in panel.lines]
+        ends = [axes.transData.transform((line.x[-1], _seen(axes, line)))[1] - box.y0 for line in panel.lines]
         for label, height in zip(labels, _apart(ends, gap, box.height), strict=True):
             label.set_position((label.get_position()[0], height / box.height))
 
@@ -249,9 +270,10 @@ def _apart(heights: Sequence[float], gap: float, room: float) -> list[float]:
 
 
 def _annotate(axes: Any, line: Line) -> Any:
-    end = (1.0 if line.look.flat else line.x[-1], line.mean[-1])
+    end = (1.0 if line.look.flat else line.x[-1], _seen(axes, line))
+    outside = end[1] != line.mean[-1]
     return axes.annotate(
-        line.look.name,
+        f"{line.look.name} ({line.mean[-1]:.3f})" if outside else line.look.name,
         end,
         xycoords=("axes fraction", "data") if line.look.flat else "data",
         xytext=(1.035, 0.5),
@@ -270,6 +292,11 @@ def _annotate(axes: Any, line: Line) -> Any:
             "relpos": (0, 0.5),
         },
     )
+
+
+def _seen(axes: Any, line: Line) -> float:
+    """Return where a line ends, or the edge of the panel it has left."""
+    return float(np.clip(line.mean[-1], *axes.get_ylim()))
 
 
 def _legend(figure: Any, panels: Sequence[Panel]) -> None:

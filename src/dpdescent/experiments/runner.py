@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..errors import OutputNotWritable, RunInProgress, WorkerLost, require_positive_integer
+from ..errors import InvalidParameter, OutputNotWritable, RunInProgress, WorkerLost, require_positive_integer
 from .cells import Cell, Row, load_task, measure
 from .study import Record, Study
 
@@ -52,11 +52,13 @@ def run(
         Called after each cell.
     """
     for task in {(task.dataset, task.rows): task for task in study.tasks}.values():
-        load_task(task, download=True)
+        rows = len(load_task(task, download=True).y)
+        if rows < study.folds:
+            raise InvalidParameter(f"{task.dataset} has {rows} rows, too few for {study.folds} folds")
     cells = study.cells()
     done = dict(journal.rows) if journal else {}
     waiting = [cell for cell in cells if cell.key not in done]
-    jobs = min(require_positive_integer("jobs", jobs or len(os.sched_getaffinity(0))), max(1, len(waiting)))
+    jobs = min(require_positive_integer("jobs", jobs or _processors()), max(1, len(waiting)))
     if listener:
         listener(len(cells) - len(waiting), len(cells))
     for cell, row in _measured(waiting, jobs):
@@ -66,6 +68,11 @@ def run(
         if listener:
             listener(len(done), len(cells))
     return Record(study, study.rows(done[cell.key] for cell in cells))
+
+
+def _processors() -> int:
+    """Return the processors this process may use, where the system tells, else those there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _measured(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, Row]]:
