@@ -259,13 +259,13 @@ class PureObjectivePerturbation(PureDP):
 
 
 def _least_argument(decreasing: Callable[[float], float], target: float) -> float:
-    """Return nearly the least x >= 0 with decreasing(x) <= target; infinite beyond `_LARGEST_EPSILON`."""
+    """Return nearly the least x >= 0 with decreasing(x) <= target; infinite beyond 1e12."""
     if decreasing(0.0) <= target:
         return 0.0
     high = 1.0
     while decreasing(high) > target:
         high *= 2
-        if high > _LARGEST_EPSILON:
+        if high > 1e12:
             return math.inf
     floor = 1e-300
     least = float(

@@ -7,12 +7,16 @@ They reach into the curator, so they belong to the trusted part, as the curator 
 from .batches import BatchGradients
 from .labels import label_counts, label_sum
 from .openly import minimise_openly
+from .points import PermutedDescent, noisy_descent, noisy_minimiser
 from .rows import row_length
 
 __all__ = [
     "BatchGradients",
+    "PermutedDescent",
     "label_counts",
     "label_sum",
     "minimise_openly",
+    "noisy_descent",
+    "noisy_minimiser",
     "row_length",
 ]

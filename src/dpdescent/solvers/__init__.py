@@ -12,6 +12,9 @@ from .adam import AdamSettings, adam
 from .agd import AGDSettings, agd
 from .majority import MajoritySettings, majority
 from .nonprivate import NonPrivateSettings, nonprivate
+from .objpert import ObjPertSettings, objpert
+from .outpert_gd import OutPertGDSettings, outpert_gd
+from .outpert_rsgd import OutPertRSGDSettings, outpert_rsgd
 from .result import Facts, Progress, SolverResult
 from .schedule import choose_currency
 from .sgd import SGDSettings, sgd
@@ -25,6 +28,9 @@ __all__ = [
     "MajoritySettings",
     "Method",
     "NonPrivateSettings",
+    "ObjPertSettings",
+    "OutPertGDSettings",
+    "OutPertRSGDSettings",
     "Progress",
     "SGDAdvSettings",
     "SGDSettings",
@@ -33,6 +39,9 @@ __all__ = [
     "agd",
     "majority",
     "nonprivate",
+    "objpert",
+    "outpert_gd",
+    "outpert_rsgd",
     "sgd",
     "sgd_adv",
 ]
@@ -67,6 +76,9 @@ METHODS = {
     "agd": Method(agd, AGDSettings),
     "majority": Method(majority, MajoritySettings),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
+    "objpert": Method(objpert, ObjPertSettings),
+    "outpert-gd": Method(outpert_gd, OutPertGDSettings),
+    "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings),
     "sgd": Method(sgd, SGDSettings, currency=choose_currency),
     "sgd-adv": Method(sgd_adv, SGDAdvSettings),
 }

@@ -133,9 +133,10 @@ def _best_currency(rate: float, steps: int, epsilon: float, delta: float, relati
         return tried[-1]
 
     top = best_order(epsilon, delta)
-    # High orders take long to price; the last one certifies every epsilon.
-    orders = [max(2, round(top * 2.0 ** (i / 2))) for i in range(-8, 3)]
-    return RDP(max([order for order in orders if order <= 2000] or [top], key=strength))
+    # High orders take long to price, and low ones do not certify a small epsilon: the best order of a Gaussian does.
+    orders = [order for i in range(-8, 3) if (order := max(2, round(top * 2.0 ** (i / 2)))) <= 2000]
+    best = max(orders, key=strength, default=top)
+    return RDP(best if best == top or strength(best) > 0 else top)
 
 
 def _rate(settings: DescentSettings, facts: Facts) -> float:
