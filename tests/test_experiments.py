@@ -35,7 +35,7 @@ from dpdescent.errors import (
 from dpdescent.experiments import Curve, Journal, Row, Study, Task, curves_of, run
 from dpdescent.experiments import methods as methods_table
 from dpdescent.experiments.cells import measure
-from dpdescent.experiments.methods import ORACLE, known_variants, look_of, oracle_variants
+from dpdescent.experiments.methods import ORACLE, known_variants, look_of, oracle_variants, registered_methods
 from dpdescent.experiments.outputs import write_whole
 from dpdescent.experiments.runner import threads_pinned
 from dpdescent.experiments.tables import grouped
@@ -248,7 +248,8 @@ def test_workers_have_one_thread_and_the_parent_keeps_its_own(monkeypatch: pytes
 
 
 def test_every_registered_method_appears_and_no_two_named_ones_look_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(METHODS) <= set(known_variants())
+    assert set(METHODS) == set(registered_methods()) <= set(known_variants())
+    assert registered_methods()[0] in ("auto", "agd")
     looks = [(look.marker, look.colour) for look in methods_table._LOOKS.values()]
     assert len({marker for marker, _ in looks}) == len({colour for _, colour in looks}) == len(looks)
     monkeypatch.setitem(METHODS, "brand-new", METHODS["agd"])

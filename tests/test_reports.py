@@ -174,7 +174,7 @@ def test_findings_count_what_the_rows_say() -> None:
     assert "bank at 0.1 (by 0.050, DP-SGD)" in found
     assert "in 1 of 1 comparisons: +0.003 against DP-AGD on bank" in leads_above("sgd", 0.8)(groups)
     assert "from epsilon 0.1 to 1.6: bank 0.050 to 0.040." in gap_to_nonprivate()(groups)
-    assert "0.700, 0.690 (1 falls of more than 0.001); the objective rises 1 times" in steadiness("bank")(groups)
+    assert "0.700, 0.690 (falls by more than 0.001: 1); rises of the objective: 1." in steadiness("bank")(groups)
     assert standing()(grouped([row("agd", 0.1, 0.8)])) == "Not measured: no rival was run."
     varied = [row("agd-paper", 0.1, a, parameter="splits", value=v) for a, v in ((0.7, 1), (0.8, 2), (0.78, 4))]
     assert "varies by 0.100 over all values, 0.020 from 2 up, best at 2" in spread("splits", low=2)(grouped(varied))

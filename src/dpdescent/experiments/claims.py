@@ -122,7 +122,7 @@ def steadiness(dataset: str) -> Check:
                 values = ", ".join(f"{value:.3f}" for value in accuracy)
                 texts.append(
                     f"{look_of(method).name} on {dataset}: accuracy {values} "
-                    f"({drops} falls of more than 0.001); the objective rises {rises} times."
+                    f"(falls by more than 0.001: {drops}); rises of the objective: {rises}."
                 )
         return " ".join(texts) or f"Not measured on {dataset}."
 

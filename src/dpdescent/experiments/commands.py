@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ..errors import InvalidParameter
-from ..solvers import METHODS
 from .cells import Task
 from .figures import FIGURES, figure_named
+from .methods import registered_methods
 from .outputs import require_writable, write_whole
 from .plots import draw, epsilon_panels, require_matplotlib
 from .report import render
@@ -58,7 +58,7 @@ def compare_command(
 
     With an output file the run can be killed: the same command goes on where it was.
     """
-    names = list(METHODS) if methods == "all" else _split("methods", methods)
+    names = registered_methods() if methods == "all" else _split("methods", methods)
     study = Study(
         tuple(Task(name, loss) for name in _split("data", data)),
         curves_of(names, oracle=oracle),

@@ -23,6 +23,7 @@ __all__ = [
     "look_of",
     "nearest",
     "oracle_variants",
+    "registered_methods",
     "variant",
 ]
 
@@ -99,6 +100,9 @@ _GRIDS: dict[str, Mapping[str, tuple[Any, ...]]] = {
     "sgd": {"steps": (50, 200), "step_size": (0.5, 2.0, 8.0), "clip_gradient": (0.5, 2.0)},
     "adam": {"steps": (50, 200), "step_size": (0.01, 0.04, 0.16), "clip_gradient": (0.5, 2.0)},
     "sgd-adv": {"steps": (50, 500), "step_size": (0.5, 2.0, 8.0), "clip_gradient": (0.5, 2.0)},
+    "objpert": {"row_bound": (1.0, 2.0, 4.0), "strong_convexity": (10.0, 100.0, 1000.0)},
+    "outpert-gd": {"row_bound": (1.0, 2.0, 4.0), "steps": (5, 20, 80)},
+    "outpert-rsgd": {"row_bound": (1.0, 2.0, 4.0), "passes": (2, 10)},
 }
 
 
@@ -111,6 +115,12 @@ def look_of(name: str) -> Look:
         colour, marker, dash = _SPARE[sum(map(ord, base)) % len(_SPARE)]
         look = Look(base, colour, marker, dash)
     return replace(look, name=f"{look.name}, {mark}", hollow=True) if mark else look
+
+
+def registered_methods() -> list[str]:
+    """Return every registered method, in the order of this table."""
+    order = list(_LOOKS)
+    return sorted(METHODS, key=lambda name: order.index(name) if name in order else len(order))
 
 
 def known_variants() -> list[str]:

@@ -63,10 +63,10 @@ h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .5rem; }
 h2 { font-size: 1.15rem; margin: 2.25rem 0 .5rem; border-bottom: 1px solid #d9dce1; padding-bottom: .25rem; }
 figure { margin: 1.5rem 0; } img { width: 100%; height: auto; }
 .scroll { overflow-x: auto; }
-.tables { display: flex; flex-wrap: wrap; gap: 0 3rem; } .tables > div { max-width: 100%; }
+.tables { display: flex; flex-wrap: wrap; gap: 0 2rem; } .tables > div { max-width: 100%; }
 table { border-collapse: collapse; font-size: .875rem; margin: .5rem 0 1.25rem; }
 caption { text-align: left; font-weight: 600; padding: .25rem 0; }
-th, td { padding: .25rem .75rem; text-align: right; vertical-align: top; border-bottom: 1px solid #eceef1; }
+th, td { padding: .25rem .6rem; text-align: right; vertical-align: top; border-bottom: 1px solid #eceef1; }
 td { white-space: nowrap; font-variant-numeric: tabular-nums; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 thead th { border-bottom: 1.5px solid #22262b; }
@@ -117,7 +117,7 @@ def matrices(groups: Sequence[Group]) -> tuple[Matrix, ...]:
                 rows.setdefault(name, {})[group.epsilon] = group.text(measure.field)
             found.append(
                 Matrix(
-                    f"{dataset}, {loss}: {measure.name}, mean ± standard error",
+                    f"{dataset}, {loss}: {measure.name}",
                     ("method", *(f"epsilon {epsilon:g}" for epsilon in epsilons)),
                     tuple((name, *(cells.get(e, "–") for e in epsilons)) for name, cells in rows.items()),
                 )
