@@ -250,3 +250,14 @@ def test_a_weak_baseline_does_not_squeeze_the_others_and_its_value_is_written(
     assert "majority (0.500)" in [text.get_text() for text in far.texts]
     assert near.get_ylim()[0] < 0.79
     assert "majority" in [text.get_text() for text in near.texts]
+
+
+def test_a_line_that_ends_early_is_named_where_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    monkeypatch.setattr("matplotlib.pyplot.close", drawn.append)
+    rows = [row("agd", 0.1, 0.8), row("agd", 1.0, 0.85), row("sgd", 0.1, 0.7)]
+    draw(epsilon_panels(grouped(rows)), tmp_path / "x")
+    axes = drawn[0].axes[0]
+    boxes = {text.get_text(): text.get_window_extent() for text in axes.texts}
+    frame = axes.get_window_extent()
+    assert boxes["DP-SGD"].x1 < frame.x1 < boxes["DP-AGD"].x0

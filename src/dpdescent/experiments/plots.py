@@ -247,14 +247,19 @@ def _label(figure: Any, drawn: Sequence[tuple[Any, Panel]]) -> None:
     if any(len(panel.lines) * gap > axes.get_window_extent().height for axes, panel in drawn):
         _legend(figure, [panel for _, panel in drawn])
         return
-    texts = [[_annotate(axes, line) for line in panel.lines] for axes, panel in drawn]
+    ending = [[line for line in panel.lines if line.look.flat or line.x[-1] == panel.ticks[-1]] for _, panel in drawn]
+    texts = [[_annotate(axes, line) for line in lines] for (axes, _), lines in zip(drawn, ending, strict=True)]
+    for (axes, panel), lines in zip(drawn, ending, strict=True):
+        for line in panel.lines:
+            if line not in lines:
+                _annotate_inside(axes, line)
     figure.draw_without_rendering()  # the layout makes room for the widest name
     figure.set_layout_engine("none")
-    for (axes, panel), labels in zip(drawn, texts, strict=True):
+    for (axes, _), lines, labels in zip(drawn, ending, texts, strict=True):
         if not labels:
             continue
         box = axes.get_window_extent()
-        ends = [axes.transData.transform((line.x[-1], _seen(axes, line)))[1] - box.y0 for line in panel.lines]
+        ends = [axes.transData.transform((line.x[-1], _seen(axes, line)))[1] - box.y0 for line in lines]
         for label, height in zip(labels, _apart(ends, gap, box.height), strict=True):
             label.set_position((label.get_position()[0], height / box.height))
 
@@ -291,6 +296,20 @@ def _annotate(axes: Any, line: Line) -> Any:
             "shrinkB": 3,
             "relpos": (0, 0.5),
         },
+    )
+
+
+def _annotate_inside(axes: Any, line: Line) -> None:
+    """Name a line that ends early, because a method refused the rest, where it ends."""
+    axes.annotate(
+        line.look.name,
+        (line.x[-1], line.mean[-1]),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=LABEL_SIZE,
+        color=line.look.colour,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5},
     )
 
 

@@ -57,7 +57,7 @@ class Report:
 
 _STYLE = """
 :root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #22262b; background: #fff; max-width: 68rem;
+body { font: 16px/1.5 system-ui, sans-serif; color: #22262b; background: #fff; max-width: 76rem;
        margin: 2.5rem auto; padding: 0 1.25rem; }
 h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .5rem; }
 h2 { font-size: 1.15rem; margin: 2.25rem 0 .5rem; border-bottom: 1px solid #d9dce1; padding-bottom: .25rem; }
