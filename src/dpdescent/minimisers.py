@@ -3,10 +3,10 @@ r"""Sums of smooth losses over rows in ordinary floating point, with a bound on 
 The objective is the sum over rows of l(f x . w, y), f = min(1, B/|x|), plus a public quadratic and a public linear
 term. Rows longer than B are thus scaled down to it: the gradient of a row is at most C = lipschitz(l) B long.
 
-**Certificate.** A minimiser is a solver plus a bound: with all eigenvalues of the quadratic at least Lambda, a point w
-is within |grad F(w)|/Lambda of the minimiser. `certified_minimiser` returns a point only if the computed norm plus the
-error bound below is at most a public tolerance, fixed in advance. A solver that misses it is followed by another, and
-the last one repeats its steps until it succeeds; there is no message and no failure.
+**Certificate.** A minimiser is a solver plus a bound: with all eigenvalues of the quadratic at least Lambda, a
+point w is within |grad F(w)|/Lambda of the minimiser. `certified_minimiser` returns a point only if the computed
+norm plus the error bound below is at most a public tolerance, fixed in advance. A solver that misses it is followed
+by another, and the last one repeats its steps until it succeeds; there is no message and no failure.
 
 **Error of a computed gradient.** Let u = 2^-53, n the public number of rows, s = sup l''.
 
@@ -15,11 +15,11 @@ the last one repeats its steps until it succeeds; there is no message and no fai
 - A residual: the functions of `dpdescent.exact.elementary` are good to 2^-50; arithmetic around them and the error of
   the margin add up to less than 2^-48 lipschitz + 8u s (1 + |t|). Losses of one margin do not change any more beyond
   |t| = 64 (their curvature times |t| is below 2^-60 there), so |t| counts at most 64 for them.
-- A sum over 64 rows: at most 65u times the sum of the sizes |c_i||x_i| <= C, whatever the order. The partial sums are
-  added without error by `math.fsum`.
+- A sum over 64 rows: at most 65u times the sum of the sizes |c_i||x_i| <= C, whatever the order. The partial sums
+  are added without error by `math.fsum`.
 - The public terms: 4u (|Q w| + |b|).
 
-Together at most n C (2^-48 + 2^-46.9) + n B 8u s (1 + min(64, B|w|)) + 4u(...), which `error_bound` returns with room.
+Together at most n C (2^-48 + 2^-46.9) + n B 8u s (1 + min(64, B|w|)) + 4u(...), which `error_bound` returns.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class RowObjective:
         self.rows = squared_norms.shape[0]
 
     def error_bound(self, rows: int, weights_norm: float) -> float:
-        """Return more than the error of `accurate_gradient` over at most ``rows`` rows; public if its arguments are."""
+        """Return more than the error of `accurate_gradient` over ``rows`` rows; public if its arguments are."""
         bound, loss = self.row_bound, self._loss
         score = bound * weights_norm
         if loss.outputs == 1:

@@ -10,14 +10,18 @@ from .sampling import PoissonSampled
 
 __all__ = ["to_dp_event"]
 
+_NEVER = 1e-26  # a delta that no accountant needs to know of
+
 
 def to_dp_event(cost: Cost) -> Any:
     """Return a ``dp_accounting.DpEvent`` whose accounting is never below that of the mechanism.
 
-    Gaussian, Laplace and Poisson-sampled Gaussian mechanisms have events of their own. The exponential
-    mechanism, AboveThreshold and pure mechanisms do not: they are exported as zCDP events of what was charged.
-    A sub-sampled mixture of kinds is exported unamplified. The events speak of the relation the noise multiplier
-    was computed for, so give the accountant the relation of the ledger.
+    Gaussian, Laplace and Poisson-sampled Gaussian mechanisms have events of their own. The exponential mechanism,
+    AboveThreshold and pure mechanisms do not: they are exported as zCDP events of what was charged. A sub-sampled
+    mixture of kinds is exported unamplified, and so is a random shift, as its largest. Mechanisms that are
+    (epsilon, delta)-DP and no better have no event of a divergence: they are exported as unsupported, so that no
+    accountant passes over their delta. The events speak of the relation the noise multiplier was computed for, so
+    give the accountant the relation of the ledger.
     """
     try:
         import dp_accounting
@@ -33,6 +37,8 @@ def to_dp_event(cost: Cost) -> Any:
         return dp_accounting.ComposedDpEvent([to_dp_event(part) for part in cost.parts])
     if isinstance(cost, PoissonSampled) and all(isinstance(part, Gaussian) for part in cost.parts):
         return dp_accounting.PoissonSampledDpEvent(cost.rate, to_dp_event(_one_gaussian(cost.parts)))
+    if cost.delta > _NEVER:
+        return dp_accounting.UnsupportedDpEvent()
     return dp_accounting.ZCDpEvent(cost.zcdp())
 
 

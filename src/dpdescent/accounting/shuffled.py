@@ -1,12 +1,12 @@
 r"""A Gaussian mechanism whose shift is random: the output of averaged passes over permuted rows.
 
-In each of k passes a row sits in one of m batches, uniformly at random, and shifts the result by at most U h, U uniform
-on {1/m, 2/m, ..., 1}, independently from pass to pass. The places are part of the mechanism's own randomness and the
-same for neighbours, and the integral of p^a q^(1-a) is jointly convex, so
+In each of k passes a row sits in one of m batches, uniformly at random, and shifts the result by at most U h, U
+uniform on {1/m, 2/m, ..., 1}, independently from pass to pass. The places are part of the mechanism's own
+randomness and the same for neighbours, and the integral of p^a q^(1-a) is jointly convex, so
 
 .. math:: D_a \le \frac{1}{a-1}\log E \exp\Big(\frac{a(a-1)}{2\sigma^2} h^2 (U_1 + \dots + U_k)^2\Big).
 
-The law of the sum is computed on a grid of 64 cells a pass, every U rounded up, plus 2^-20 k for rounding errors.
+The law of the sum is computed on a grid of 64 cells a pass, every U rounded up, plus 2^-12 k for rounding errors.
 
 References
 ----------
@@ -27,8 +27,9 @@ from scipy.special import logsumexp
 from ..errors import require_order, require_positive, require_positive_integer
 from .costs import Cost, round_up
 
-__all__ = ["ShuffledDescent"]
+__all__ = ["ALLOWANCE", "ShuffledDescent"]
 
+ALLOWANCE = 2.0**-12  # share of the largest shift that rounding errors may add
 _CELLS = 64
 _ROUNDING = 1 + 1e-9
 
@@ -61,14 +62,14 @@ class ShuffledDescent(Cost):
         shares, log_weights = shift_law(self.passes, self.batches)
         exponents = order * (order - 1) / (2 * self.noise_multiplier**2) * shares**2
         mixture = float(logsumexp(log_weights + exponents)) / (order - 1)
-        worst = order / (2 * self.noise_multiplier**2) * (1 + 2.0**-19) ** 2
+        worst = order / (2 * self.noise_multiplier**2) * (1 + ALLOWANCE) ** 2
         return min(mixture, worst) * _ROUNDING + 1e-15
 
     def zcdp(self) -> float:
-        return round_up(Fraction(1 + 2.0**-18) / (2 * Fraction(self.noise_multiplier) ** 2))
+        return round_up(Fraction(1 + ALLOWANCE) ** 2 / (2 * Fraction(self.noise_multiplier) ** 2))
 
     def mu_squared(self) -> float:
-        return round_up(Fraction(1 + 2.0**-18) / Fraction(self.noise_multiplier) ** 2)
+        return round_up(Fraction(1 + ALLOWANCE) ** 2 / Fraction(self.noise_multiplier) ** 2)
 
 
 @lru_cache(maxsize=64)
@@ -82,5 +83,5 @@ def shift_law(passes: int, batches: int) -> tuple[NDArray[np.float64], NDArray[n
     for _ in range(passes):
         law = np.convolve(law, one)
     kept = law > 0
-    shares = np.arange(law.size)[kept] / (cells * passes) + 2.0**-20
+    shares = np.arange(law.size)[kept] / (cells * passes) + ALLOWANCE
     return shares, np.log(law[kept])

@@ -5,6 +5,7 @@ They reach into the curator, so they belong to the trusted part, as the curator 
 """
 
 from .batches import BatchGradients
+from .candidates import best_candidates, public_generator
 from .labels import label_counts, label_sum
 from .openly import minimise_openly
 from .points import PermutedDescent, noisy_descent, noisy_minimiser
@@ -13,10 +14,12 @@ from .rows import row_length
 __all__ = [
     "BatchGradients",
     "PermutedDescent",
+    "best_candidates",
     "label_counts",
     "label_sum",
     "minimise_openly",
     "noisy_descent",
     "noisy_minimiser",
+    "public_generator",
     "row_length",
 ]

@@ -1,11 +1,12 @@
 r"""A point near an optimum, with noise: objective perturbation and output perturbation.
 
-All three answers release a point w of which one row can move only so much: by Delta in the Euclidean norm, in real
-arithmetic. What is computed is w + e with an error e of at most a public tau, under both neighbours, and it is rounded
-to a lattice of step g before lattice noise is added: the sensitivity is Delta + 2 tau + sqrt(p) g for p numbers. Entries
-are cut at a size far beyond what the point can reach, which never widens a difference.
+All three answers release a point w which one row can move by at most Delta in the Euclidean norm, in real arithmetic.
+What is computed is w + e with an error e of at most a public tau, under both neighbours, and it is rounded to a
+lattice of step g before lattice noise is added: the sensitivity is Delta + 2 tau + sqrt(p) g for p numbers.
+Entries are cut at a size far beyond what the point can reach, which never widens a difference.
 
-The public number of rows n bounds the rows that are there; a table of more than 2n rows is refused.
+The public number of rows n counts the places for rows, of which some may be empty: a table of more than n rows is
+refused, and neighbours have at most n each.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting import Gaussian, NormLaplace, ObjectivePerturbation, PureObjectivePerturbation
-from ..accounting.shuffled import ShuffledDescent
+from ..accounting.shuffled import ALLOWANCE, ShuffledDescent
 from ..curator import Curator
 from ..errors import InvalidParameter, ScaleOutOfRange
 from ..exact import LatticeSum, ceil_log2
@@ -70,7 +71,7 @@ def noisy_minimiser(
     output = _Lattice.of(problem.shape, 2 * distance, largest, cost)
     # Both noises can be drawn: now pay.
     _require_rows(curator)
-    quadratic = _penalty(curator) + strong_convexity
+    quadratic = curator.rows * _penalty(curator) + strong_convexity
     curator._charge(cost, "objective perturbation")
     nothing = np.zeros(problem.shape, dtype=np.int64)
     if pure:
@@ -90,12 +91,12 @@ def noisy_minimiser(
 def noisy_descent(
     curator: Curator, loss: Loss, row_bound: float, step_size: float, steps: int, amount: float
 ) -> Floats:
-    r"""Return the point after ``steps`` steps of gradient descent from zero on the mean objective, with Gaussian noise.
+    r"""Return the point after ``steps`` steps of gradient descent from zero, with Gaussian noise.
 
-    **Privacy** For a convex objective of smoothness beta, a step of size at most 2/beta never moves two points farther
-    apart, and by strong convexity lambda brings them together by the factor q = 1 - eta lambda (Zhang et al. 2017; here
-    for eta <= 1/beta). One row changes the step by at most eta C/n, or 2 eta C/n if it is replaced, and rounding by eta E
-    each, so the points of neighbours are at most
+    **Privacy** For a convex objective of smoothness beta, a step of size at most 2/beta never moves two points
+    farther apart, and by strong convexity lambda brings them together by the factor q = 1 - eta lambda (Zhang et al.
+    2017; here for eta <= 1/beta). One row changes the step by at most eta C/n, or 2 eta C/n if it is replaced, and
+    rounding by eta E each, so the points of neighbours are at most
 
     .. math:: (\eta C/n + 2 \eta E)(1 + q + \dots + q^{T-1})
 
@@ -127,7 +128,7 @@ def noisy_descent(
 
 @dataclass(frozen=True)
 class PermutedDescent:
-    r"""Passes of stochastic gradient descent over randomly permuted rows, with an average after each, and noise at last.
+    r"""Passes of gradient descent over randomly permuted rows, with an average after each, and noise at last.
 
     Parameters
     ----------
@@ -143,8 +144,8 @@ class PermutedDescent:
     h = eta C/b (2 eta C/b if a row is replaced), and no other step does. The average over a pass of m steps holds the
     share U of the points after the hit: it moves by at most h U more than the average before it (Chen, Lee & Kifer
     2019), where U is uniform on {1/m, ..., 1} and independent from pass to pass. The shift is thus at most h times a
-    sum of k such numbers, known in law and hidden in fact: `ShuffledDescent` charges the mixture. Rounding adds at most
-    2 eta E a step, which must be below 2^-20 of the largest shift.
+    sum of k such numbers, known in law and hidden in fact: `ShuffledDescent` charges the mixture. Rounding adds at
+    most 2 eta E a step, all of it less than the part of the largest shift that the cost allows for.
     """
 
     passes: int
@@ -169,14 +170,14 @@ class PermutedDescent:
         steps = self.passes * batches
         farthest = self.step_size * steps * clip * (1 + 2.0**-20)
         error = objective.batch_error_bound(self.batch_rows, farthest) / self.batch_rows
-        error += 8 * _UNIT * (farthest / self.step_size + clip) * (1 + batches)
+        error += 8 * _UNIT * (farthest / self.step_size + clip)
         hit = self.step_size * _moves(curator) * clip / self.batch_rows
-        if 2 * self.step_size * error * steps > 2.0**-20 * hit * self.passes:
+        if 2 * self.step_size * error * steps > ALLOWANCE * hit * self.passes:
             raise ScaleOutOfRange("rounding errors of so many steps could show one row: take fewer passes")
         output = _Lattice.of(problem.shape, hit * self.passes, farthest, cost)
         _require_rows(curator)
         curator._charge(cost, "permuted gradient descent")
-        places = max(batches * self.batch_rows, objective.rows)
+        places = batches * self.batch_rows
         point = np.zeros(problem.shape)
         with np.errstate(all="ignore"):
             for _ in range(self.passes):
@@ -253,5 +254,5 @@ def _moves(curator: Curator) -> int:
 
 
 def _require_rows(curator: Curator) -> None:
-    if curator._row_norms().shape[0] > 2 * curator.rows:
-        raise InvalidParameter("the table has more than twice the public number of rows: pass their true number")
+    if curator._row_norms().shape[0] > curator.rows:
+        raise InvalidParameter("the table has more rows than the public number of them: pass their true number")

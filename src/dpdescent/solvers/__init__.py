@@ -15,6 +15,7 @@ from .nonprivate import NonPrivateSettings, nonprivate
 from .objpert import ObjPertSettings, objpert
 from .outpert_gd import OutPertGDSettings, outpert_gd
 from .outpert_rsgd import OutPertRSGDSettings, outpert_rsgd
+from .privgene import PrivGeneSettings, privgene
 from .result import Facts, Progress, SolverResult
 from .schedule import choose_currency
 from .sgd import SGDSettings, sgd
@@ -31,6 +32,7 @@ __all__ = [
     "ObjPertSettings",
     "OutPertGDSettings",
     "OutPertRSGDSettings",
+    "PrivGeneSettings",
     "Progress",
     "SGDAdvSettings",
     "SGDSettings",
@@ -42,6 +44,7 @@ __all__ = [
     "objpert",
     "outpert_gd",
     "outpert_rsgd",
+    "privgene",
     "sgd",
     "sgd_adv",
 ]
@@ -79,6 +82,7 @@ METHODS = {
     "objpert": Method(objpert, ObjPertSettings),
     "outpert-gd": Method(outpert_gd, OutPertGDSettings),
     "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings),
+    "privgene": Method(privgene, PrivGeneSettings),
     "sgd": Method(sgd, SGDSettings, currency=choose_currency),
     "sgd-adv": Method(sgd_adv, SGDAdvSettings),
 }

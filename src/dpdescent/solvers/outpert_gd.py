@@ -8,7 +8,8 @@ changes the sign of a score), the hinge must be huberised, and the squared loss 
 The paper's sigma comes from the classical Gaussian mechanism and is not private for epsilon above 1; here it is the
 exact one for the sensitivity, whatever epsilon is. The step size is 1/beta with beta = s B^2 + alpha, and since the
 sensitivity in the convex case is eta T C/n, the number of steps is what lets the noise move a typical row's score by
-about 0.7: T = 0.7 n mu beta/(C B), at most 1000. B = max(0.7, 0.3 k^0.4) typical lengths, k = n mu/d.
+about r = min(0.7, 0.5 k^-0.2), k = n mu/d: T = r n mu beta/(C L), at most 1000, where L is the typical length of a
+row, bought for a hundredth of the budget, and B = max(0.7, 0.3 k^0.4) L.
 
 **Privacy** One Gaussian release; see `dpdescent.questions.noisy_descent` for the sensitivity in the convex and the
 strongly convex case, under both relations, and for the rounding errors of the steps.
@@ -37,7 +38,6 @@ from .result import Facts, Progress, SolverResult
 __all__ = ["OutPertGDSettings", "outpert_gd"]
 
 _SHARE_LENGTH = 0.01
-_SCORE_NOISE = 0.7
 _MOST_STEPS = 1000
 
 
@@ -86,7 +86,8 @@ def plan(curator: Curator, loss: Loss, row_bound: float | None, share: float) ->
     bound = min(bound, curator.problem.longest_row)
     penalty = float(np.max(curator.problem.penalty_curvature(np.zeros(curator.problem.shape))))
     step_size = 1 / (loss.smoothness * bound**2 + penalty)
-    return bound, step_size, _SCORE_NOISE * information / (loss.lipschitz * bound * length)
+    score_noise = min(0.7, 0.5 * math.pow(richness, -0.2))
+    return bound, step_size, score_noise * information / (loss.lipschitz * bound * length)
 
 
 def remarks(curator: Curator, loss: Loss, bound: float) -> tuple[str, ...]:

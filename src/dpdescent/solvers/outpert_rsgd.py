@@ -10,8 +10,8 @@ A row is met once a pass, at a place nobody knows, and an early place counts for
 causes is random, about half of the largest one, and the Renyi divergence of the mixture is what is charged.
 
 Rows longer than B are scaled down to B, the hinge must be huberised, the squared loss is cut to Huber's with slope 1.
-Rules: B as in `outpert_gd`, ten passes, step size 1/beta, and batches so large that the noise moves a typical row's
-score by about 0.7: b = k n eta/S, where S = 2 x 0.7 n mu/(C L) counts the shift as half of the largest one.
+Rules: B and the noise r in a score as in `outpert_gd`, ten passes, step size 1/beta, and batches of b = k n eta/S
+rows, S = 2 r n mu/(C L), which counts the shift as half of the largest one; at least n/1000.
 
 **Privacy** One release in RDP at one order, a rule of (epsilon, delta); see `dpdescent.questions.PermutedDescent` for
 the shift under both relations and the rounding errors, and `dpdescent.accounting.shuffled` for the mixture. The
@@ -42,6 +42,7 @@ from .result import Progress, SolverResult
 __all__ = ["OutPertRSGDSettings", "outpert_rsgd"]
 
 _SHARE_LENGTH = 0.01
+_MOST_BATCHES = 1000
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def outpert_rsgd(curator: Curator, settings: OutPertRSGDSettings, progress: Prog
     loss = smooth_loss(curator.problem.loss, "outpert-rsgd")
     bound, step_size, time = plan(curator, loss, settings.row_bound, _SHARE_LENGTH)
     wanted = settings.passes * curator.rows * step_size / (2 * time)
-    batch_rows = settings.batch_rows or min(max(math.ceil(wanted), 8), curator.rows)
+    batch_rows = settings.batch_rows or min(max(math.ceil(wanted), -(-curator.rows // _MOST_BATCHES)), curator.rows)
     left, currency = curator.remaining, curator.ledger.currency
 
     def paid(passes: int, batches: int) -> ShuffledDescent:
