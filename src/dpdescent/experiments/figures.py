@@ -220,8 +220,8 @@ _ALL = (
         title="Figure 4 of Lee & Kifer (2018): KDD Cup 1999 in batches",
         caption=(
             f"Logistic regression and linear SVM on KDD Cup 1999, after {_PAPER}: batches of 40,000 rows for "
-            "DP-AGD (PrivGene, batched in the paper, uses all rows here), delta 1e-12, output perturbation left out as "
-            "in the paper. The 10 percent file (494,021 "
+            "DP-AGD (PrivGene, batched in the paper, uses all rows here), delta 1e-12, output perturbation left out "
+            "as in the paper. The 10 percent file (494,021 "
             "rows) stands in for the whole one (4,898,431), and the label is attack or normal, where the paper asks "
             "for denial of service. Batches are drawn afresh for each answer and claim no amplification. "
             f"{_SGD} {_OPEN}"
