@@ -1,4 +1,4 @@
-"""The command line: ``dpdescent demo | fit | predict | datasets | schema | ledger``.
+"""The command line: ``dpdescent demo | fit | predict | compare | reproduce | datasets | schema | ledger``.
 
 Messages show only paid or public quantities. Exit codes: 0 done, 1 refused with a named error, 2 wrong usage.
 """
@@ -21,6 +21,7 @@ from .datasets import Dataset, list_datasets, load_dataset
 from .datasets.files import is_data_path, read_table
 from .errors import DatasetNotAvailable, DPDescentError, InvalidParameter
 from .estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression
+from .experiments.commands import compare_command, reproduce_command
 from .ledger import Ledger
 from .models import SavedModel
 from .schema import Schema, draft_schema
@@ -168,6 +169,10 @@ def ledger(
         account = Ledger.open(path)
     _print_privacy(account.statement())
     _write_json(json_file, account.statement())
+
+
+app.command("compare")(compare_command)
+app.command("reproduce")(reproduce_command)
 
 
 def _demo_data(name: str | None) -> Dataset:

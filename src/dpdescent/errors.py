@@ -17,10 +17,13 @@ __all__ = [
     "LedgerError",
     "LedgerFormatError",
     "MissingColumn",
+    "MissingPackage",
     "MissingValue",
     "ModelFormatError",
+    "OutputNotWritable",
     "PrivacyWarning",
     "RowDependence",
+    "RunInProgress",
     "ScaleOutOfRange",
     "SchemaError",
     "UnexpectedColumn",
@@ -29,6 +32,7 @@ __all__ = [
     "UnknownLevel",
     "UnknownRelation",
     "UnsupportedCost",
+    "WorkerLost",
     "require_finite",
     "require_nonnegative",
     "require_open_unit",
@@ -120,6 +124,22 @@ class InfiniteValue(ColumnError):
 
 class ModelFormatError(DPDescentError, ValueError):
     """A model file is missing, damaged or of another version."""
+
+
+class OutputNotWritable(DPDescentError, OSError):
+    """A file cannot be written where it was asked for."""
+
+
+class RunInProgress(DPDescentError, RuntimeError):
+    """Another process is working on the same comparison."""
+
+
+class WorkerLost(DPDescentError, RuntimeError):
+    """A worker process was killed from outside."""
+
+
+class MissingPackage(DPDescentError, ImportError):
+    """An optional package is needed for this; the message says how to install it."""
 
 
 class UnknownLabel(InvalidParameter):

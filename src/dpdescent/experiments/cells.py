@@ -1,0 +1,243 @@
+"""One cell of a comparison: a method fitted to one training fold at one epsilon, and scored on the rest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax, softmax
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import KFold
+
+from ..datasets import Dataset, load_dataset
+from ..errors import DPDescentError, InvalidParameter
+from ..estimators import DPLinearSVC, DPLogisticRegression
+from ..scaling import ColumnScaling
+
+__all__ = ["LOSSES", "Cell", "Curve", "Row", "Task", "load_task", "measure"]
+
+Floats = NDArray[np.float64]
+
+#: The estimator of each loss.
+LOSSES = {"logistic": DPLogisticRegression, "svm": DPLinearSVC}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learnt.
+
+    Parameters
+    ----------
+    dataset : str
+        A name or a path, as for `load_dataset`.
+    loss : {"logistic", "svm"}
+    rows : int, optional
+        Take this many rows, the same ones in every cell.
+    """
+
+    dataset: str
+    loss: str = "logistic"
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a comparison: a method with its options.
+
+    Parameters
+    ----------
+    name : str
+        What its rows carry in ``method``.
+    method : str
+        The registered method.
+    options : mapping
+        Its ``solver_options``.
+    batch_size : int, optional
+        Expected rows of a batch; becomes the option ``batch_rate``.
+    parameter, value : str, float
+        The setting that a study of one parameter varies, and its value, which joins the options.
+    private : bool
+        Whether epsilon matters to it.
+    oracle : bool
+        Whether the best of its options on the test data will be kept: not private.
+    """
+
+    name: str
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    batch_size: int | None = None
+    parameter: str = ""
+    value: float | None = None
+    private: bool = True
+    oracle: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One fit, fully determined."""
+
+    task: Task
+    curve: Curve
+    epsilon: float
+    delta: float
+    fold: int
+    folds: int
+    seed: int
+    alpha: float
+    adjacency: str
+
+    @property
+    def key(self) -> str:
+        """What tells this cell from every other: also the source of its noise."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured in a cell; None where there is nothing to report.
+
+    ``accuracy`` and ``auc`` are those of the test fold, ``objective`` is the mean loss plus penalty on the training
+    fold, ``seconds`` the time of the fit on one thread, ``n`` the rows it was trained on, and ``spent_epsilon`` what
+    its own ledger says. ``error`` names the refusal of a method that cannot do what was asked.
+    """
+
+    dataset: str
+    method: str
+    epsilon: float
+    delta: float
+    fold: int
+    seed: int
+    accuracy: float | None = None
+    auc: float | None = None
+    objective: float | None = None
+    seconds: float | None = None
+    n: int | None = None
+    d: int | None = None
+    spent_epsilon: float | None = None
+    loss: str = "logistic"
+    adjacency: str = "zero-out"
+    oracle: bool = False
+    private: bool = True
+    iterations: int | None = None
+    parameter: str = ""
+    value: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    currency: str = ""
+    mechanisms: Mapping[str, int] = field(default_factory=dict)
+    randomness: str = ""
+    remarks: Sequence[str] = ()
+    error: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "remarks", tuple(self.remarks))  # JSON brings back a list
+
+
+def load_task(task: Task, *, download: bool = False) -> Dataset:
+    """Return the data of a task, with its rows taken."""
+    data = load_dataset(task.dataset, download=download)
+    if not data.classes:
+        raise InvalidParameter(f"data set {task.dataset!r} has no classes: a comparison needs a classification task")
+    if task.rows is None or task.rows >= len(data.y):
+        return data
+    kept = np.sort(np.random.default_rng(0).permutation(len(data.y))[: task.rows])
+    return replace(data, X=data.X[kept], y=data.y[kept], table=None, split=None)
+
+
+# Cells come data set by data set, so one in memory is enough.
+_loaded = lru_cache(maxsize=1)(load_task)
+
+
+def measure(cell: Cell) -> Row:
+    """Fit and score one cell. A refusal by a named error becomes its row; anything else is a fault and is raised."""
+    data, task, curve = _loaded(Task(cell.task.dataset, rows=cell.task.rows)), cell.task, cell.curve
+    split = KFold(cell.folds, shuffle=True, random_state=cell.seed).split(data.X)
+    train, test = next(pair for number, pair in enumerate(split) if number == cell.fold)
+    options = dict(curve.options)
+    if curve.parameter:
+        options[curve.parameter] = curve.value
+    if curve.batch_size is not None:
+        options["batch_rate"] = min(1.0, curve.batch_size / train.size)
+    known: dict[str, Any] = {
+        "dataset": task.dataset,
+        "method": curve.name,
+        "epsilon": cell.epsilon,
+        "delta": cell.delta,
+        "fold": cell.fold,
+        "seed": cell.seed,
+        "n": int(train.size),
+        "d": int(data.X.shape[1]),
+        "loss": task.loss,
+        "adjacency": cell.adjacency,
+        "oracle": curve.oracle,
+        "private": curve.private,
+        "parameter": curve.parameter,
+        "value": curve.value,
+        "options": options,
+    }
+    X, y = data.X[train], data.y[train]
+    model = LOSSES[task.loss](
+        cell.epsilon,
+        cell.delta,
+        method=curve.method,
+        adjacency=cell.adjacency,
+        bounds=data.bounds,
+        alpha=cell.alpha,
+        classes=data.classes,
+        random_state=int(cell.key[:7], 16),
+        solver_options=options,
+    )
+    start = time.perf_counter()
+    try:
+        model.fit(X, y)
+    except DPDescentError as refusal:
+        return Row(**known, error=f"{type(refusal).__name__}: {refusal}")
+    seconds = time.perf_counter() - start
+    privacy = model.privacy_
+    private = curve.private and not curve.oracle
+    return Row(
+        **known,
+        accuracy=float(model.score(data.X[test], data.y[test])),
+        auc=_auc(model.decision_function(data.X[test]), data.y[test], model.classes_),
+        objective=_finite(_objective(model, X, y, task.loss, data.bounds, cell.alpha)),
+        seconds=seconds,
+        spent_epsilon=_finite(privacy["spent_epsilon"]) if private else None,
+        iterations=int(model.n_iter_),
+        currency=privacy["currency"]["name"] if curve.private else "",
+        mechanisms=dict(privacy["mechanisms"]),
+        randomness=str(privacy["randomness"]),
+        remarks=tuple(privacy["remarks"]),
+    )
+
+
+def _objective(model: Any, X: Any, y: Any, loss: str, bounds: Any, alpha: float) -> float:
+    """Return the mean loss plus penalty that the model reaches on the rows it was trained on."""
+    scores = np.asarray(model.decision_function(X))
+    index = np.searchsorted(model.classes_, y)
+    if scores.ndim == 2:
+        mean = -log_softmax(scores, axis=1)[np.arange(len(index)), index].mean()
+    else:
+        margins = np.where(index == 1, scores, -scores)
+        mean = (np.logaddexp(0, -margins) if loss == "logistic" else np.maximum(0, 1 - margins)).mean()
+    # The penalty is on the weights of the scaled columns.
+    weights = model.coef_ * ColumnScaling.from_bounds(bounds, X.shape[1]).scale
+    return float(mean + alpha / 2 * np.sum(weights**2))
+
+
+def _auc(scores: Floats, y: NDArray[Any], classes: NDArray[Any]) -> float | None:
+    if np.unique(y).size < len(classes) or not np.isfinite(scores).all():
+        return None
+    if scores.ndim == 1:
+        return float(roc_auc_score(y == classes[1], scores))
+    return float(roc_auc_score(y, softmax(scores, axis=1), multi_class="ovr", labels=classes))
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if value is not None and math.isfinite(value) else None

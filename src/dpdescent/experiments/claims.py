@@ -1,0 +1,180 @@
+"""Claims of the papers in our words, each with a check that says, from the rows, what was found here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from .methods import look_of
+from .tables import Group
+
+__all__ = ["Check", "Claim", "gap_to_nonprivate", "leads_above", "spread", "standing", "steadiness"]
+
+Check = Callable[[Sequence[Group]], str]
+
+#: Differences of accuracy up to this count as level.
+LEVEL = 0.005
+_OURS = ("agd", "agd-paper")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says about a figure, and how to hold the rows against it."""
+
+    text: str
+    check: Check
+
+
+def standing(*, epsilon: float | None = None) -> Check:
+    """Compare DP-AGD, both ways, with the best private rival on every data set at every epsilon (or at one)."""
+
+    def check(groups: Sequence[Group]) -> str:
+        chosen = [group for group in groups if epsilon is None or group.epsilon == epsilon]
+        texts = []
+        for method in _OURS:
+            ahead, level, cells, behind = 0, 0, 0, []
+            for group in (group for group in chosen if group.method == method):
+                own, rival = group.estimate("accuracy"), _best_rival(chosen, group)
+                if own is None or rival is None:
+                    continue
+                cells += 1
+                difference = own.mean - rival[0]
+                ahead += difference > LEVEL
+                level += abs(difference) <= LEVEL
+                if difference < -LEVEL:
+                    behind.append(
+                        f"{_place(group)} (by {-difference:.3f}, {rival[1].name})"
+                        if epsilon is not None
+                        else f"{_place(group)} at {group.epsilon:g} (by {-difference:.3f}, {rival[1].name})"
+                    )
+            if cells:
+                losses = f"; behind on {_listed(behind)}" if behind else ""
+                texts.append(
+                    f"{look_of(method).name}: ahead of every private rival in {ahead} of {cells} comparisons, within "
+                    f"{LEVEL:g} of the best in {level}{losses}."
+                )
+        return " ".join(texts) or "Not measured: no rival was run."
+
+    return check
+
+
+def leads_above(method: str, epsilon: float) -> Check:
+    """Say how often ``method`` is the best private one above ``epsilon``."""
+
+    def check(groups: Sequence[Group]) -> str:
+        won, cells, margins = 0, 0, []
+        for group in groups:
+            own, rival = group.estimate("accuracy"), _best_rival(groups, group, spare=())
+            if group.method != method or group.epsilon <= epsilon or own is None or rival is None:
+                continue
+            cells += 1
+            won += own.mean > rival[0]
+            margins.append(f"{own.mean - rival[0]:+.3f} against {rival[1].name} on {_place(group)}")
+        if not cells:
+            return f"Not measured: {look_of(method).name} was not run above epsilon {epsilon:g}."
+        return f"{look_of(method).name} has the highest accuracy in {won} of {cells} comparisons: {_listed(margins)}."
+
+    return check
+
+
+def gap_to_nonprivate() -> Check:
+    """Say how far the objective stays above the one without privacy, at the smallest and the largest epsilon."""
+
+    def check(groups: Sequence[Group]) -> str:
+        texts = []
+        floors = {
+            (group.dataset, group.loss): estimate.mean
+            for group in groups
+            if group.method == "nonprivate" and (estimate := group.estimate("objective")) is not None
+        }
+        for method in _OURS:
+            gaps: dict[str, list[tuple[float, float]]] = {}
+            for group in groups:
+                own = group.estimate("objective")
+                if group.method == method and own is not None and (group.dataset, group.loss) in floors:
+                    floor = floors[group.dataset, group.loss]
+                    gaps.setdefault(_place(group), []).append((group.epsilon, own.mean - floor))
+            if gaps:
+                shown = [f"{place} {min(points)[1]:.3f} to {max(points)[1]:.3f}" for place, points in gaps.items()]
+                ends = next(iter(gaps.values()))
+                texts.append(
+                    f"{look_of(method).name} stays above the objective without privacy by, from epsilon "
+                    f"{min(ends)[0]:g} to {max(ends)[0]:g}: {_listed(shown)}."
+                )
+        return " ".join(texts) or "Not measured: the method without privacy was not run."
+
+    return check
+
+
+def steadiness(dataset: str) -> Check:
+    """Say whether accuracy rises and the objective falls from each epsilon to the next on one data set."""
+
+    def check(groups: Sequence[Group]) -> str:
+        texts = []
+        for method in _OURS:
+            line = sorted((g for g in groups if (g.method, g.dataset) == (method, dataset)), key=lambda g: g.epsilon)
+            accuracy = [e.mean for g in line if (e := g.estimate("accuracy")) is not None]
+            objective = [e.mean for g in line if (e := g.estimate("objective")) is not None]
+            if len(accuracy) > 1:
+                drops = sum(b < a - 0.001 for a, b in pairwise(accuracy))
+                rises = sum(b > a + 0.001 for a, b in pairwise(objective))
+                values = ", ".join(f"{value:.3f}" for value in accuracy)
+                texts.append(
+                    f"{look_of(method).name} on {dataset}: accuracy {values} "
+                    f"(falls by more than 0.001: {drops}); rises of the objective: {rises}."
+                )
+        return " ".join(texts) or f"Not measured on {dataset}."
+
+    return check
+
+
+def spread(parameter: str, low: float = 0.0, high: float = float("inf")) -> Check:
+    """Say how much accuracy varies with a parameter, over all values and over those in [low, high]."""
+
+    def check(groups: Sequence[Group]) -> str:
+        texts = []
+        chosen = [group for group in groups if group.parameter == parameter]
+        for epsilon in sorted({group.epsilon for group in chosen}):
+            found = {
+                group.value: estimate.mean
+                for group in chosen
+                if group.epsilon == epsilon
+                and group.value is not None
+                and (estimate := group.estimate("accuracy")) is not None
+            }
+            inner = [mean for value, mean in found.items() if low <= value <= high]
+            if not found:
+                continue
+            best = max(found, key=lambda value: found[value])
+            part = f"from {low:g} to {high:g}" if high < float("inf") else f"from {low:g} up"
+            within = f", {max(inner) - min(inner):.3f} {part}" if inner and len(inner) < len(found) else ""
+            texts.append(
+                f"epsilon {epsilon:g}: accuracy varies by {max(found.values()) - min(found.values()):.3f} over all "
+                f"values{within}, best at {best:g}"
+            )
+        return f"{'; '.join(texts)}." if texts else "Not measured."
+
+    return check
+
+
+def _best_rival(groups: Sequence[Group], group: Group, spare: Sequence[str] = _OURS) -> tuple[float, Group] | None:
+    """Return the accuracy of the best private method at the same task and epsilon, DP-AGD's two forms left out."""
+    rivals = [
+        (estimate.mean, other)
+        for other in groups
+        if (other.dataset, other.loss, other.epsilon) == (group.dataset, group.loss, group.epsilon)
+        and other.method != group.method
+        and other.method not in spare
+        and other.private
+        and (estimate := other.estimate("accuracy")) is not None
+    ]
+    return max(rivals, key=lambda pair: pair[0], default=None)
+
+
+def _place(group: Group) -> str:
+    return group.dataset if group.loss == "logistic" else f"{group.dataset} (SVM)"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]

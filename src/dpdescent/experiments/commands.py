@@ -1,0 +1,201 @@
+"""The commands ``dpdescent compare`` and ``dpdescent reproduce``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ..errors import InvalidParameter
+from .cells import Task
+from .figures import FIGURES, figure_named
+from .methods import registered_methods
+from .outputs import require_writable, write_whole
+from .plots import draw, epsilon_panels, require_matplotlib
+from .report import render
+from .reproduce import comparison_report, reproduce
+from .runner import Journal, Listener, run
+from .study import Record, Study, curves_of
+from .tables import Group, grouped, terminal_tables
+
+__all__ = ["compare_command", "reproduce_command"]
+
+INTERRUPTED = 130
+
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
+Jobs = Annotated[int | None, typer.Option(help="Worker processes, one thread each; default: all processors.")]
+
+
+def compare_command(
+    data: Annotated[str, typer.Option(help="Data sets, with commas between them.")],
+    methods: Annotated[str, typer.Option(help="Methods, with commas between them, or all.")] = "all",
+    epsilon: Annotated[str, typer.Option(help="Values of epsilon, with commas between them.")] = "0.1,0.4,1.6",
+    delta: Annotated[float, typer.Option(help="Privacy budget delta; take it well below 1/n.")] = 1e-8,
+    folds: Annotated[int, typer.Option(help="Parts of the cross-validation.")] = 5,
+    seeds: Annotated[int, typer.Option(help="Repetitions of the cross-validation.")] = 1,
+    loss: Annotated[str, typer.Option(help="logistic or svm.")] = "logistic",
+    alpha: Annotated[float, typer.Option(help="Weight of the L2 penalty.")] = 0.0,
+    adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
+    oracle: Annotated[
+        bool, typer.Option(help="Also search each method's grid on the test data: not private.")
+    ] = False,
+    jobs: Jobs = None,
+    json_file: JsonFile = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the rows as Parquet.")] = None,
+    plots: Annotated[Path | None, typer.Option(metavar="DIR", help="Write a PNG and an SVG per data set.")] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page that holds everything, and its picture beside it."),
+    ] = None,
+) -> None:
+    """Compare methods on the same data, folds, budget and relation.
+
+    With an output file the run can be killed: the same command goes on where it was.
+    """
+    names = registered_methods() if methods == "all" else _split("methods", methods)
+    study = Study(
+        tuple(Task(name, loss) for name in _split("data", data)),
+        curves_of(names, oracle=oracle),
+        tuple(_numbers("epsilon", epsilon)),
+        delta,
+        folds=folds,
+        seeds=seeds,
+        alpha=alpha,
+        adjacency=adjacency,
+    )
+    files = [path for path in (json_file, parquet, html) if path is not None]
+    for path in [*files, *([plots / "comparison.png"] if plots is not None else [])]:
+        require_writable(path)
+    if plots is not None or html is not None:
+        require_matplotlib()
+    journal = Journal(files[0], study) if files else None
+    out = Console(highlight=False)
+    try:
+        with _progress("comparing", kept=journal is not None) as listener:
+            record = run(study, jobs=jobs, journal=journal, listener=listener)
+        groups = grouped(record.rows)
+        _print_groups(groups, out)
+        for path in _write(record, groups, json_file, parquet, plots, html):
+            out.print(f"written: {path}", soft_wrap=True, markup=False)
+        if journal is not None:
+            journal.remove()
+    finally:
+        if journal is not None:
+            journal.close()
+
+
+def reproduce_command(
+    figure: Annotated[str | None, typer.Argument(help="A figure; without one, they are listed.")] = None,
+    full: Annotated[bool, typer.Option("--full/--quick", help="The paper's repetitions, or a few minutes.")] = False,
+    output: Annotated[Path, typer.Option(metavar="DIR", help="Where to write picture and page.")] = Path("out"),
+    data: Annotated[str, typer.Option(help="Data sets that stand in for the paper's.")] = "",
+    jobs: Jobs = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Rerun a figure of a paper: picture, table, privacy statements, and the paper's claims beside what was found."""
+    out = Console(highlight=False)
+    if figure is None:
+        for name, entry in FIGURES.items():
+            out.print(f"{name}  {entry.title}", soft_wrap=True, markup=False)
+        return
+    chosen = figure_named(figure)
+    with _progress(chosen.name, kept=True) as listener:
+        written = reproduce(
+            chosen,
+            output,
+            full=full,
+            datasets=tuple(_split("data", data)) if data else (),
+            json_file=json_file,
+            jobs=jobs,
+            listener=listener,
+        )
+    for finding in written.findings:
+        out.print(f"claim: {finding.claim}", soft_wrap=True, markup=False)
+        out.print(f"found: {finding.found}\n", soft_wrap=True, markup=False)
+    for path in (*written.pictures, written.page, *([json_file] if json_file is not None else [])):
+        out.print(f"written: {path}", soft_wrap=True, markup=False)
+
+
+def _write(
+    record: Record,
+    groups: list[Group],
+    json_file: Path | None,
+    parquet: Path | None,
+    plots: Path | None,
+    html: Path | None,
+) -> Iterator[Path]:
+    if json_file is not None:
+        yield write_whole(json_file, record.to_json())
+    if parquet is not None:
+        record.write_parquet(parquet)
+        yield parquet
+    if plots is not None:
+        for name in dict.fromkeys(group.dataset for group in groups):
+            shown = [group for group in groups if group.dataset == name]
+            yield from draw(epsilon_panels(shown), plots / Path(name).stem)
+    if html is not None:
+        pictures = draw(epsilon_panels(groups), html.with_suffix(""))
+        yield from pictures
+        report = comparison_report(
+            record,
+            pictures[1],
+            "A comparison of private classifiers",
+            "The same data, folds, budget and relation for every method; accuracy and AUC on the test part, the "
+            "objective on the training part.",
+        )
+        yield write_whole(html, render(report))
+
+
+def _print_groups(groups: list[Group], out: Console) -> None:
+    for table in terminal_tables(groups):
+        out.print(table)
+    for text in dict.fromkeys(f"{group.name} refused: {error}" for group in groups for error in group.errors):
+        out.print(text, soft_wrap=True, markup=False)
+    out.print("mean ± standard error over folds and seeds; in bold the best private method", style="dim")
+
+
+@contextmanager
+def _progress(title: str, *, kept: bool) -> Iterator[Listener]:
+    """Draw a bar with the time left; an interrupt says what is kept and ends the program."""
+    bar = Progress(
+        TextColumn(title),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+        speed_estimate_period=600,
+    )
+    task = bar.add_task(title, total=None, visible=False)
+
+    def update(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total, visible=True)
+
+    try:
+        with bar:
+            yield update
+    except KeyboardInterrupt:
+        text = "what is done is kept, and the same command goes on from there" if kept else "nothing is kept"
+        Console(stderr=True).print(f"interrupted: {text}", soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _split(name: str, text: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise InvalidParameter(f"--{name} is empty: name at least one")
+    return list(dict.fromkeys(parts))
+
+
+def _numbers(name: str, text: str) -> list[float]:
+    try:
+        return sorted({float(part) for part in _split(name, text)})
+    except ValueError:
+        raise InvalidParameter(f"--{name} must be numbers with commas between them, got {text!r}") from None

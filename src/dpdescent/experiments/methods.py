@@ -1,0 +1,153 @@
+"""What the methods are called and look like in every table and picture, and the grids an oracle may search.
+
+A method that is registered and not named here appears all the same, under its own name and in a colour of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any
+
+from ..errors import InvalidParameter
+from ..solvers import METHODS
+
+__all__ = [
+    "ORACLE",
+    "VARIANTS",
+    "Look",
+    "Variant",
+    "known_variants",
+    "look_of",
+    "nearest",
+    "oracle_variants",
+    "registered_methods",
+    "variant",
+]
+
+#: How every output marks a method whose settings were chosen on the test data.
+ORACLE = "oracle (not private)"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method is drawn: the same everywhere.
+
+    Parameters
+    ----------
+    name : str
+        What it is called.
+    colour, marker, dash : str
+        In the notation of matplotlib. No two methods named here share a marker, so a grey print can be read.
+    flat : bool
+        Draw it as a dashed line across the panel: it does not depend on epsilon.
+    hollow : bool
+        Draw the markers as outlines: the mark of an oracle.
+    backdrop : bool
+        Too weak to set the scale of a panel: far below the others, its value is written at the edge instead.
+    """
+
+    name: str
+    colour: str
+    marker: str
+    dash: str = "-"
+    flat: bool = False
+    hollow: bool = False
+    backdrop: bool = False
+
+
+_LOOKS = {
+    "auto": Look("auto", "#000000", "*"),
+    "agd": Look("DP-AGD", "#0072B2", "o"),
+    "agd-paper": Look("DP-AGD (paper)", "#56B4E9", "h", "-."),
+    "sgd": Look("DP-SGD", "#D55E00", "s"),
+    "adam": Look("DP-Adam", "#E69F00", "D", "--"),
+    "sgd-adv": Look("SGD-Adv", "#CC79A7", "v", ":"),
+    "objpert": Look("ObjPert", "#009E73", "^"),
+    "outpert-gd": Look("OutPert-GD", "#882255", "P", "--"),
+    "outpert-rsgd": Look("OutPert-RSGD", "#8C8300", "X", "-."),
+    "privgene": Look("PrivGene", "#5B3A8C", "<", ":"),
+    "majority": Look("majority", "#8A8F98", "_", ":", backdrop=True),
+    "nonprivate": Look("no privacy", "#4A4F57", "", "--", flat=True),
+}
+_SPARE = tuple(
+    itertools.product(("#A6611A", "#01665E", "#7A0177", "#525252", "#B30059"), (">", "p", "d", "8"), ("-", "--"))
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A registered method with options, under the name its rows carry."""
+
+    name: str
+    method: str
+    options: Mapping[str, Any]
+
+    @property
+    def private(self) -> bool:
+        """Whether the method has a budget at all."""
+        return METHODS[self.method].private
+
+
+#: Settings with a name of their own, beside the registered methods.
+VARIANTS = {"agd-paper": Variant("agd-paper", "agd", {"paper": True})}
+
+#: What an oracle tries for each method: every combination of these settings.
+_GRIDS: dict[str, Mapping[str, tuple[Any, ...]]] = {
+    "agd": {"clip_gradient": (1.0, 2.0, 4.0)},
+    "sgd": {"steps": (50, 200), "step_size": (0.5, 2.0, 8.0), "clip_gradient": (0.5, 2.0)},
+    "adam": {"steps": (50, 200), "step_size": (0.01, 0.04, 0.16), "clip_gradient": (0.5, 2.0)},
+    "sgd-adv": {"steps": (50, 500), "step_size": (0.5, 2.0, 8.0), "clip_gradient": (0.5, 2.0)},
+    "objpert": {"row_bound": (1.0, 2.0, 4.0), "strong_convexity": (10.0, 100.0, 1000.0)},
+    "outpert-gd": {"row_bound": (1.0, 2.0, 4.0), "steps": (5, 20, 80)},
+    "outpert-rsgd": {"row_bound": (1.0, 2.0, 4.0), "passes": (2, 10)},
+}
+
+
+def look_of(name: str) -> Look:
+    """Return how a method is drawn; one without an entry gets a colour from its name alone."""
+    base, _, mark = name.partition(" ")
+    if base in _LOOKS:
+        look = _LOOKS[base]
+    else:
+        colour, marker, dash = _SPARE[sum(map(ord, base)) % len(_SPARE)]
+        look = Look(base, colour, marker, dash)
+    return replace(look, name=f"{look.name}, {mark}", hollow=True) if mark else look
+
+
+def registered_methods() -> list[str]:
+    """Return every registered method, in the order of this table."""
+    order = list(_LOOKS)
+    return sorted(METHODS, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def known_variants() -> list[str]:
+    """Return every name `variant` understands."""
+    return [*METHODS, *(name for name, entry in VARIANTS.items() if entry.method in METHODS)]
+
+
+def variant(name: str) -> Variant:
+    """Return the method and options that ``name`` stands for."""
+    if name in METHODS:
+        return Variant(name, name, {})
+    if name in VARIANTS and VARIANTS[name].method in METHODS:
+        return VARIANTS[name]
+    raise InvalidParameter(f"unknown method {name!r}{nearest(name, known_variants())}")
+
+
+def oracle_variants(name: str) -> list[Variant]:
+    """Return the points of a method's grid; none if no grid is declared for it."""
+    grid = _GRIDS.get(name, {}) if name in METHODS else {}
+    if not grid:
+        return []
+    points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    return [Variant(f"{name} {ORACLE}", name, point) for point in points]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: the near match, or all there are."""
+    known = list(known)
+    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f": did you mean {close[0]!r}?" if close else f": choose one of {', '.join(known)}"

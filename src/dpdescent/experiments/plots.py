@@ -1,0 +1,339 @@
+"""Pictures: one panel per task and measure, bands over folds, and the name of every line at its end."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.isotonic import isotonic_regression
+
+from ..errors import MissingPackage
+from .methods import Look, look_of
+from .outputs import write_whole
+from .tables import Group
+from .trace import Moment
+
+__all__ = ["Line", "Panel", "draw", "draw_trace", "epsilon_panels", "parameter_panels", "require_matplotlib"]
+
+INK, FAINT = "#22262b", "#d9dce1"
+LABEL_SIZE = 8.5
+
+#: What the panels show: field, name on the axis.
+SHOWN = (("accuracy", "test accuracy"), ("objective", "objective (training part)"))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve with its band of one standard deviation."""
+
+    look: Look
+    x: tuple[float, ...]
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    x_label: str
+    y_label: str
+    ticks: tuple[float, ...]
+    log_x: bool
+    lines: tuple[Line, ...]
+
+
+def require_matplotlib() -> Any:
+    """Return matplotlib, drawing without a screen."""
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise MissingPackage("pictures need matplotlib: pip install 'dpdescent[plots]'") from None
+    mpl.use("Agg")
+    return mpl
+
+
+def epsilon_panels(groups: Sequence[Group]) -> list[Panel]:
+    """Return a row of panels per task: accuracy and objective against epsilon, a line per method."""
+    panels = []
+    for dataset, loss in dict.fromkeys((group.dataset, group.loss) for group in groups):
+        chosen = [group for group in groups if (group.dataset, group.loss) == (dataset, loss)]
+        ticks = tuple(sorted({group.epsilon for group in chosen}))
+        methods = dict.fromkeys(group.method for group in chosen)
+        for field, name in SHOWN:
+            lines = [
+                _line(look_of(method), field, [(g.epsilon, g) for g in chosen if g.method == method])
+                for method in methods
+            ]
+            model = {"logistic": "logistic regression", "svm": "linear SVM"}[loss]
+            panels.append(
+                Panel(f"{dataset}, {model}", "epsilon", name, ticks, True, tuple(line for line in lines if line.x))
+            )
+    return panels
+
+
+def parameter_panels(groups: Sequence[Group], names: dict[str, str]) -> list[Panel]:
+    """Return a row of panels per parameter: accuracy and objective against its value, a line per epsilon.
+
+    ``names`` maps each parameter to its name on the axis.
+    """
+    panels = []
+    epsilons = sorted({group.epsilon for group in groups})
+    for letter, (parameter, shown) in zip("abcdefgh", names.items(), strict=False):
+        chosen = [group for group in groups if group.parameter == parameter]
+        values = tuple(sorted({group.value for group in chosen if group.value is not None}))
+        log_x = values[-1] >= 8 * values[0]
+        for field, name in SHOWN:
+            lines = [
+                _line(
+                    _shade(epsilon, place, len(epsilons)),
+                    field,
+                    [(g.value, g) for g in chosen if g.epsilon == epsilon],
+                )
+                for place, epsilon in enumerate(epsilons)
+            ]
+            panels.append(
+                Panel(
+                    f"({letter}) {shown}, {chosen[0].dataset}",
+                    shown,
+                    name,
+                    values,
+                    log_x,
+                    tuple(x for x in lines if x.x),
+                )
+            )
+    return panels
+
+
+def draw(panels: Sequence[Panel], stem: Path) -> tuple[Path, Path]:
+    """Draw the panels two to a row, as ``stem``.png and ``stem``.svg; return both paths."""
+    mpl = require_matplotlib()
+    import matplotlib.pyplot as plt
+
+    style = {"font.size": 9.5, "svg.hashsalt": "dpdescent", "axes.edgecolor": INK, "text.color": INK}
+    with mpl.rc_context(style):
+        rows = (len(panels) + 1) // 2
+        figure: Any
+        figure, grid = plt.subplots(rows, 2, figsize=(11.5, 3.4 * rows), layout="constrained", squeeze=False)
+        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            _draw_panel(axes, panel)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_axis_off()
+        _label(figure, list(zip(grid.flat, panels, strict=False)))
+        paths = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
+        for path in paths:
+            sink = io.BytesIO()
+            metadata = {"Date": None} if path.suffix == ".svg" else None
+            figure.savefig(sink, format=path.suffix[1:], dpi=160, metadata=metadata)
+            write_whole(path, sink.getvalue())
+        plt.close(figure)
+    return paths
+
+
+def draw_trace(moments: Sequence[Moment], stem: Path) -> tuple[Path, Path]:
+    """Draw the norms of a descent's gradients beside its objective."""
+    x = tuple(float(moment.iteration) for moment in moments)
+    still = (0.0,) * len(x)
+
+    def line(look: Look, field: str) -> Line:
+        return Line(look, x, tuple(getattr(moment, field) for moment in moments), still)
+
+    norms = (
+        line(Look("noisy gradient", "#D55E00", "s"), "noisy_norm"),
+        line(Look("true gradient", "#0072B2", "o"), "gradient_norm"),
+        line(Look("noise", "#4A4F57", "", flat=True), "noise_norm"),
+    )
+    objective = (line(Look("objective", "#0072B2", "o"), "objective"),)
+    return draw(
+        (
+            Panel("Norms of the gradients", "iteration", "norm", x, False, norms),
+            Panel("Objective", "iteration", "mean loss", x, False, objective),
+        ),
+        stem,
+    )
+
+
+def _line(look: Look, field: str, points: Sequence[tuple[float | None, Group]]) -> Line:
+    found = sorted(
+        (x, estimate.mean, estimate.deviation)
+        for x, group in points
+        if x is not None and (estimate := group.estimate(field)) is not None
+    )
+    x, mean, deviation = zip(*found, strict=True) if found else ((), (), ())
+    return Line(look, tuple(x), tuple(mean), tuple(deviation))
+
+
+def _shade(epsilon: float, place: int, count: int) -> Look:
+    """Return the look of one epsilon among several of a single method: the darker the larger."""
+    base = np.array([int(look_of("agd").colour[k : k + 2], 16) for k in (1, 3, 5)])
+    share = 1.0 if count == 1 else place / (count - 1)
+    colour = (1 - share) * (0.65 * base + 0.35 * 255) + share * 0.55 * base
+    return Look(f"epsilon {epsilon:g}", "#" + "".join(f"{int(c):02x}" for c in colour), "osD^v<>hPX"[place % 10])
+
+
+def _draw_panel(axes: Any, panel: Panel) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for line in panel.lines:
+        look = line.look
+        x, mean, deviation = (np.array(part) for part in (line.x, line.mean, line.deviation))
+        if look.flat:
+            axes.axhline(mean[0], color=look.colour, lw=1.2, ls="--", zorder=1)
+            continue
+        axes.fill_between(x, mean - deviation, mean + deviation, color=look.colour, alpha=0.14, lw=0)
+        axes.plot(
+            x,
+            mean,
+            color=look.colour,
+            marker=look.marker,
+            ls=look.dash,
+            lw=1.6,
+            ms=5,
+            mec=look.colour if look.hollow or look.marker == "_" else "white",
+            mfc="white" if look.hollow else look.colour,
+            mew=1.0 if look.hollow or look.marker == "_" else 0.6,
+            zorder=3 if look.hollow else 2,
+        )
+    means = np.concatenate([line.mean for line in panel.lines]) if panel.lines else np.ones(1)
+    if means.min() > 0 and means.max() > 4 * means.min():
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    _leave_backdrops_out(axes, panel)
+    if panel.log_x:
+        axes.set_xscale("log")
+    axes.set_xticks(panel.ticks, [f"{tick:g}" for tick in panel.ticks])
+    axes.minorticks_off()
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(panel.y_label)
+    axes.set_title(panel.title, loc="left", fontsize=10, color=INK, weight="bold")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color=FAINT, lw=0.6)
+    axes.set_axisbelow(True)
+
+
+def _leave_backdrops_out(axes: Any, panel: Panel) -> None:
+    """Let the other lines set the scale, unless a backdrop lies near them anyway."""
+    warp = np.log if axes.get_yscale() == "log" else np.asarray
+    others = [
+        part
+        for line in panel.lines
+        if not line.look.backdrop
+        for part in (np.subtract(line.mean, line.deviation), np.add(line.mean, line.deviation))
+    ]
+    values = np.concatenate(others) if others else np.empty(0)
+    if not values.size or (axes.get_yscale() == "log" and values.min() <= 0):
+        return
+    low, high = float(warp(values.min())), float(warp(values.max()))
+    room = 0.6 * (high - low)
+    behind = [float(warp(mean)) for line in panel.lines if line.look.backdrop for mean in line.mean]
+    if any(not low - room <= value <= high + room for value in behind):
+        ends = np.array([low, high]) + 0.06 * (high - low) * np.array([-1, 1])
+        axes.set_ylim(*(np.exp(ends) if axes.get_yscale() == "log" else ends))
+
+
+def _label(figure: Any, drawn: Sequence[tuple[Any, Panel]]) -> None:
+    """Write the name of each line at its end, moved apart where they would overlap; else draw one legend."""
+    figure.draw_without_rendering()
+    points = figure.dpi / 72
+    gap = 1.2 * LABEL_SIZE * points
+    if any(len(panel.lines) * gap > axes.get_window_extent().height for axes, panel in drawn):
+        _legend(figure, [panel for _, panel in drawn])
+        return
+    ending = [[line for line in panel.lines if line.look.flat or line.x[-1] == panel.ticks[-1]] for _, panel in drawn]
+    texts = [[_annotate(axes, line) for line in lines] for (axes, _), lines in zip(drawn, ending, strict=True)]
+    for (axes, panel), lines in zip(drawn, ending, strict=True):
+        for line in panel.lines:
+            if line not in lines:
+                _annotate_inside(axes, line)
+    figure.draw_without_rendering()  # the layout makes room for the widest name
+    figure.set_layout_engine("none")
+    for (axes, _), lines, labels in zip(drawn, ending, texts, strict=True):
+        if not labels:
+            continue
+        box = axes.get_window_extent()
+        ends = [axes.transData.transform((line.x[-1], _seen(axes, line)))[1] - box.y0 for line in lines]
+        for label, height in zip(labels, _apart(ends, gap, box.height), strict=True):
+            label.set_position((label.get_position()[0], height / box.height))
+
+
+def _apart(heights: Sequence[float], gap: float, room: float) -> list[float]:
+    """Return heights as near as can be to the wanted ones, ``gap`` apart and inside [0, room]."""
+    order = np.argsort(heights, kind="stable")
+    steps = gap * np.arange(len(heights))
+    moved = isotonic_regression(np.asarray(heights)[order] - steps)
+    placed = np.empty(len(heights))
+    placed[order] = np.clip(moved, 0, max(0.0, room - steps[-1])) + steps
+    return [float(height) for height in placed]
+
+
+def _annotate(axes: Any, line: Line) -> Any:
+    end = (1.0 if line.look.flat else line.x[-1], _seen(axes, line))
+    outside = end[1] != line.mean[-1]
+    return axes.annotate(
+        f"{line.look.name} ({line.mean[-1]:.3f})" if outside else line.look.name,
+        end,
+        xycoords=("axes fraction", "data") if line.look.flat else "data",
+        xytext=(1.035, 0.5),
+        textcoords="axes fraction",
+        va="center",
+        ha="left",
+        fontsize=LABEL_SIZE,
+        color=line.look.colour,
+        annotation_clip=False,
+        arrowprops={
+            "arrowstyle": "-",
+            "color": line.look.colour,
+            "lw": 0.6,
+            "shrinkA": 1,
+            "shrinkB": 3,
+            "relpos": (0, 0.5),
+        },
+    )
+
+
+def _annotate_inside(axes: Any, line: Line) -> None:
+    """Name a line that ends early, because a method refused the rest, where it ends."""
+    axes.annotate(
+        line.look.name,
+        (line.x[-1], line.mean[-1]),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=LABEL_SIZE,
+        color=line.look.colour,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5},
+    )
+
+
+def _seen(axes: Any, line: Line) -> float:
+    """Return where a line ends, or the edge of the panel it has left."""
+    return float(np.clip(line.mean[-1], *axes.get_ylim()))
+
+
+def _legend(figure: Any, panels: Sequence[Panel]) -> None:
+    from matplotlib.lines import Line2D
+
+    looks = {line.look.name: line.look for panel in panels for line in panel.lines}
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=look.colour,
+            marker=look.marker,
+            ls=look.dash,
+            lw=1.6,
+            ms=5,
+            mfc="white" if look.hollow else look.colour,
+            label=look.name,
+        )
+        for look in looks.values()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)), frameon=False)

@@ -1,0 +1,200 @@
+"""Run a figure of a paper and write its picture and its page; the same writer serves any comparison."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from .cells import Task, load_task
+from .claims import Claim
+from .figures import Figure
+from .outputs import require_writable, write_whole
+from .plots import draw, draw_trace, epsilon_panels, parameter_panels, require_matplotlib
+from .report import Finding, Matrix, Picture, Report, matrices, privacy_statements, render, settings_of
+from .runner import Journal, Listener, run
+from .study import Record, versions
+from .tables import grouped
+from .trace import Moment, Trace, follow
+
+__all__ = ["Written", "comparison_report", "reproduce"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of a reproduced figure, and what was found."""
+
+    page: Path
+    pictures: tuple[Path, ...]
+    findings: tuple[Finding, ...]
+
+
+def reproduce(
+    figure: Figure | Trace,
+    output: Path,
+    *,
+    full: bool = False,
+    datasets: tuple[str, ...] = (),
+    json_file: Path | None = None,
+    jobs: int | None = None,
+    listener: Listener | None = None,
+) -> Written:
+    """Run a figure and write its PNG, SVG and page into the folder ``output``.
+
+    Parameters
+    ----------
+    figure : Figure or Trace
+    output : Path
+    full : bool
+        The repetitions of the paper instead of a few minutes' worth.
+    datasets : tuple of str
+        Data sets that stand in for those of the paper.
+    json_file : Path, optional
+        Where to write the rows.
+    jobs : int, optional
+        Worker processes.
+    listener : callable, optional
+        Called after each cell.
+    """
+    require_matplotlib()
+    stem = output / figure.name.replace("/", "-")
+    page = require_writable(stem.with_name(f"{stem.name}.html"))
+    if json_file is not None:
+        require_writable(json_file)
+    if isinstance(figure, Trace):
+        return _reproduce_trace(figure, stem, page, datasets, json_file)
+    study = figure.study(figure.full if full else figure.quick, datasets)
+    with Journal(page, study) as journal:
+        record = run(study, jobs=jobs, journal=journal, listener=listener)
+        groups = grouped(record.rows)
+        names = {parameter.setting: parameter.shown for parameter in figure.parameters}
+        pictures = draw(parameter_panels(groups, names) if names else epsilon_panels(groups), stem)
+        report = comparison_report(
+            record,
+            pictures[1],
+            figure.title,
+            f"{figure.caption} {_extent(figure, full, datasets)}",
+            figure.claims,
+            _missing(figure),
+        )
+        write_whole(page, render(report))
+        if json_file is not None:
+            write_whole(json_file, record.to_json())
+        journal.remove()
+    return Written(page, pictures, report.findings)
+
+
+def comparison_report(
+    record: Record,
+    picture: Path | None,
+    title: str,
+    caption: str,
+    claims: tuple[Claim, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> Report:
+    """Return the page of a study."""
+    groups = grouped(record.rows)
+    refusals = dict.fromkeys(f"{group.name}: {error}" for group in groups for error in group.errors)
+    count = max(len(group.rows) for group in groups)
+    spread = (
+        f"Tables show mean ± standard error over {count} fits, one a fold and repetition. The folds of a repetition "
+        "share training rows, so the standard errors are a little too small. Bands are one standard deviation to "
+        "either side."
+    )
+    description = f"{title}: accuracy and objective of {', '.join(dict.fromkeys(group.name for group in groups))}"
+    return Report(
+        title,
+        caption,
+        (Picture(picture, description),) if picture is not None else (),
+        tuple(Finding(claim.text, claim.check(groups)) for claim in claims),
+        matrices(groups),
+        privacy_statements(record),
+        settings_of(record),
+        (spread, *notes, *(f"Refused by a method: {refusal}" for refusal in refusals)),
+    )
+
+
+def _extent(figure: Figure, full: bool, datasets: tuple[str, ...]) -> str:
+    scale = figure.full if full else figure.quick
+    stand_in = f" Run on {', '.join(datasets)} instead of the paper's data." if datasets else ""
+    if full:
+        return f"Full run: {scale.seeds} times repeated 5-fold cross-validation, as in the paper.{stand_in}"
+    rows = f", {scale.rows:,} of the rows" if scale.rows is not None else ""
+    return (
+        f"Quick run: {len(scale.epsilons)} values of epsilon, {scale.folds_used} of 5 folds, "
+        f"{scale.seeds} repetition{rows}; the paper repeats 5-fold cross-validation 20 times.{stand_in}"
+    )
+
+
+def _missing(figure: Figure) -> tuple[str, ...]:
+    missing = figure.missing
+    return (f"In the paper's figure and not available here yet: {', '.join(missing)}.",) if missing else ()
+
+
+def _reproduce_trace(
+    trace: Trace, stem: Path, page: Path, datasets: tuple[str, ...], json_file: Path | None
+) -> Written:
+    name = datasets[0] if datasets else trace.dataset
+    data = load_task(Task(name), download=True)
+    moments = follow(trace, data)
+    first, last = moments[0], moments[-1]
+    falls = sum(after.objective < before.objective for before, after in pairwise(moments))
+    finding = Finding(
+        trace.claim,
+        f"On {name} the norm of the true gradient goes from {first.gradient_norm:.3f} to {last.gradient_norm:.3f}, "
+        f"that of the noisy one from {first.noisy_norm:.3f} to {last.noisy_norm:.3f} (noise: {last.noise_norm:.3f}); "
+        f"the objective falls in {falls} of {trace.steps} steps, from {first.objective:.3f} to {last.objective:.3f}.",
+    )
+    pictures = draw_trace(moments, stem)
+    report = Report(
+        trace.title,
+        trace.caption + (f" Run on {name} instead of the paper's data." if datasets else ""),
+        (Picture(pictures[1], "norms of the true and the noisy gradient, and the objective, at each iteration"),),
+        (finding,),
+        (_moments_table(moments),),
+        (
+            (
+                "noisy gradients",
+                f"All {len(moments)} of them together are ({last.spent_epsilon:.3g}, 1e-08)-differentially private "
+                "for one row under zero-out. Randomness: seeded (not for release).",
+            ),
+            ("true norms, objectives, step sizes", "Not private: they are shown here because the data are public."),
+        ),
+        (
+            ("data", f"{name}, {len(data.y):,} rows, {data.X.shape[1]} columns and a constant one"),
+            ("noise", f"root mean squared norm {trace.noise_norm:g}"),
+            ("gradients clipped to", f"{trace.clip_gradient:g}"),
+            ("step sizes", f"the best of {trace.candidates} even ones up to {trace.max_step:g}"),
+            ("seed", "0"),
+            ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
+        ),
+    )
+    write_whole(page, render(report))
+    if json_file is not None:
+        content = {"figure": trace.name, "dataset": name, "versions": versions()}
+        write_whole(json_file, json.dumps(content | {"rows": [asdict(m) for m in moments]}, indent=1) + "\n")
+    return Written(page, pictures, report.findings)
+
+
+def _moments_table(moments: list[Moment]) -> Matrix:
+    return Matrix(
+        "A run of noisy gradient descent",
+        (
+            "iteration",
+            "norm of the gradient",
+            "norm of the noisy gradient",
+            "expected norm of the noise",
+            "objective",
+        ),
+        tuple(
+            (
+                str(moment.iteration),
+                *(
+                    f"{value:.5f}"
+                    for value in (moment.gradient_norm, moment.noisy_norm, moment.noise_norm, moment.objective)
+                ),
+            )
+            for moment in moments
+        ),
+    )

@@ -1,0 +1,199 @@
+"""Measure the cells of a study in parallel, and keep every finished one in a journal so that a killed run goes on."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..errors import InvalidParameter, OutputNotWritable, RunInProgress, WorkerLost, require_positive_integer
+from .cells import Cell, Row, load_task, measure
+from .study import Record, Study
+
+__all__ = ["Journal", "run", "threads_pinned"]
+
+#: Called with the cells that are done and the cells there are.
+Listener = Callable[[int, int], None]
+
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+
+def run(
+    study: Study, *, jobs: int | None = None, journal: Journal | None = None, listener: Listener | None = None
+) -> Record:
+    """Measure every cell of a study that its journal does not hold yet.
+
+    Parameters
+    ----------
+    study : Study
+    jobs : int, optional
+        Worker processes, each with one thread; by default as many as there are processors for this process.
+    journal : Journal, optional
+        Holds the rows of an earlier run, and receives each new one as soon as it is measured.
+    listener : callable, optional
+        Called after each cell.
+    """
+    for task in {(task.dataset, task.rows): task for task in study.tasks}.values():
+        rows = len(load_task(task, download=True).y)
+        if rows < study.folds:
+            raise InvalidParameter(f"{task.dataset} has {rows} rows, too few for {study.folds} folds")
+    cells = study.cells()
+    done = dict(journal.rows) if journal else {}
+    waiting = [cell for cell in cells if cell.key not in done]
+    jobs = min(require_positive_integer("jobs", jobs or _processors()), max(1, len(waiting)))
+    if listener:
+        listener(len(cells) - len(waiting), len(cells))
+    for cell, row in _measured(waiting, jobs):
+        done[cell.key] = row
+        if journal:
+            journal.add(cell.key, row)
+        if listener:
+            listener(len(done), len(cells))
+    return Record(study, study.rows(done[cell.key] for cell in cells))
+
+
+def _processors() -> int:
+    """Return the processors this process may use, where the system tells, else those there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _measured(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, Row]]:
+    if not cells:
+        return
+    # Fresh interpreters: only there do the thread variables come before numpy.
+    context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
+    executor = ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent)
+    try:
+        with threads_pinned(), _interrupts_ignored():
+            futures = {executor.submit(measure, cell): cell for cell in cells}
+        for future in as_completed(futures):
+            yield futures.pop(future), future.result()
+        executor.shutdown()
+    except BrokenProcessPool:
+        raise WorkerLost(
+            f"one of {jobs} worker processes was killed, most often for want of memory: try fewer --jobs; with an "
+            "output file the cells that are done are kept, and the same command goes on from there"
+        ) from None
+    except BaseException:
+        executor.shutdown(wait=False, cancel_futures=True)
+        for worker in set(multiprocessing.active_children()) - others:
+            worker.terminate()
+        raise
+
+
+@contextmanager
+def threads_pinned() -> Iterator[None]:
+    """Let processes that start meanwhile use one thread each for linear algebra."""
+    before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Let processes that start meanwhile leave an interrupt to this one, which then ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end_with_parent() -> None:
+    """End this worker when the process that started it is killed, however that happens."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class Journal:
+    """The finished cells of one study, a line each, in a file beside its output.
+
+    The name of the file carries the fingerprint of the study, so other settings never find these rows. A line that a
+    kill tore is dropped; its cell is measured again.
+
+    Parameters
+    ----------
+    output : Path
+        The file the study will end in.
+    study : Study
+    """
+
+    def __init__(self, output: Path, study: Study) -> None:
+        self.path = output.with_name(f"{output.name}.{study.fingerprint}.journal")
+        self.rows: dict[str, Row] = {}
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(self.path, "a+b")  # noqa: SIM115
+        except OSError as problem:
+            raise OutputNotWritable(f"cannot write {self.path}: {problem.strerror}; choose another place") from None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise RunInProgress(
+                f"another process is writing {self.path}: wait for it, or choose another output"
+            ) from None
+        self._file.seek(0)
+        *lines, torn = self._file.read().split(b"\n")
+        if torn:
+            self._file.truncate(sum(len(line) + 1 for line in lines))
+        for line in lines:
+            entry = json.loads(line)
+            self.rows[entry["cell"]] = Row(**entry["row"])
+
+    def add(self, key: str, row: Row) -> None:
+        """Keep the row of a finished cell, on disk before this returns."""
+        self.rows[key] = row
+        self._file.write(json.dumps({"cell": key, "row": asdict(row)}).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def remove(self) -> None:
+        """Forget the rows: the output holds them now."""
+        self.path.unlink(missing_ok=True)
+        self.close()
+
+    def close(self) -> None:
+        """Leave the file to a later run."""
+        self._file.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: Any, trace: TracebackType | None) -> None:
+        self.close()

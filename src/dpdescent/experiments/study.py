@@ -1,0 +1,207 @@
+"""A study: which cells are measured, and the record of what was found in them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import scipy
+import sklearn
+
+import dpdescent
+
+from ..datasets import list_datasets
+from ..datasets.files import is_data_path
+from ..errors import (
+    InvalidParameter,
+    UnknownDataset,
+    require_nonnegative,
+    require_open_unit,
+    require_positive,
+    require_positive_integer,
+)
+from ..relations import Relation
+from .cells import LOSSES, Cell, Curve, Row, Task
+from .methods import nearest, oracle_variants, variant
+from .outputs import write_whole
+
+__all__ = ["Record", "Study", "curves_of", "versions"]
+
+FORMAT = "dpdescent-comparison"
+_ARROW = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
+
+
+@dataclass(frozen=True)
+class Study:
+    """Tasks x curves x epsilons x folds x seeds, under one delta and one relation.
+
+    Parameters
+    ----------
+    tasks, curves, epsilons : tuples
+    delta : float
+    folds : int
+        Parts of the cross-validation.
+    seeds : int
+        Repetitions: each shuffles the rows anew, and seeds its noise from its cell.
+    folds_used : int, optional
+        Measure only the first folds of each repetition, which keeps the size of the training part.
+    alpha : float
+        Weight of the L2 penalty.
+    adjacency : {"zero-out", "replace-one"}
+    """
+
+    tasks: tuple[Task, ...]
+    curves: tuple[Curve, ...]
+    epsilons: tuple[float, ...]
+    delta: float
+    folds: int = 5
+    seeds: int = 1
+    folds_used: int | None = None
+    alpha: float = 0.0
+    adjacency: str = "zero-out"
+
+    def __post_init__(self) -> None:
+        for name in ("tasks", "curves", "epsilons"):
+            if not getattr(self, name):
+                raise InvalidParameter(f"a comparison needs {name}: name at least one")
+        for epsilon in self.epsilons:
+            require_positive("epsilon", epsilon)
+        if self.delta != 0:
+            require_open_unit("delta", self.delta)
+        require_nonnegative("alpha", self.alpha)
+        require_positive_integer("seeds", self.seeds)
+        if require_positive_integer("folds", self.folds) < 2:
+            raise InvalidParameter("folds must be at least 2: one part is kept for testing")
+        Relation.parse(self.adjacency)
+        for task in self.tasks:
+            if task.loss not in LOSSES:
+                raise InvalidParameter(f"unknown loss {task.loss!r}{nearest(task.loss, LOSSES)}")
+            _require_known(task.dataset)
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells these settings, under this release, from any other."""
+        text = json.dumps([dpdescent.__version__, asdict(self)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def cells(self) -> list[Cell]:
+        """Return what has to be measured, data set by data set; what has no budget, at one epsilon only."""
+        return [
+            Cell(task, curve, epsilon, self.delta, fold, self.folds, seed, self.alpha, self.adjacency)
+            for task in self.tasks
+            for seed in range(self.seeds)
+            for fold in range(min(self.folds, self.folds_used or self.folds))
+            for epsilon in self.epsilons
+            for curve in self.curves
+            if curve.private or epsilon == self.epsilons[0]
+        ]
+
+    def rows(self, measured: Iterable[Row]) -> tuple[Row, ...]:
+        """Return the rows of the study in its own order: one per cell, and per oracle the best of its grid."""
+        spread = [
+            replace(row, epsilon=epsilon)
+            for row in measured
+            for epsilon in ((row.epsilon,) if row.private else self.epsilons)
+        ]
+        datasets = [task.dataset for task in self.tasks]
+        names = [curve.name for curve in self.curves]
+        return tuple(
+            sorted(
+                [row for row in spread if not row.oracle] + _best([row for row in spread if row.oracle]),
+                key=lambda row: (
+                    datasets.index(row.dataset),
+                    row.loss,
+                    names.index(row.method),
+                    row.parameter,
+                    row.value or 0.0,
+                    row.epsilon,
+                    row.seed,
+                    row.fold,
+                ),
+            )
+        )
+
+
+def curves_of(names: Sequence[str], *, oracle: bool = False) -> tuple[Curve, ...]:
+    """Return the curves of methods by name and, if asked to, every point of the grids an oracle searches."""
+    variants = [(variant(name), False) for name in dict.fromkeys(names)]
+    if oracle:
+        variants += [(point, True) for name in dict.fromkeys(names) for point in oracle_variants(name)]
+    return tuple(
+        Curve(point.name, point.method, dict(point.options), private=point.private, oracle=searched)
+        for point, searched in variants
+    )
+
+
+def versions() -> dict[str, Any]:
+    """Return the software and the machine."""
+    return {
+        "dpdescent": dpdescent.__version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "scikit-learn": sklearn.__version__,
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+    }
+
+
+@dataclass(frozen=True)
+class Record:
+    """The rows of a study with everything needed to read them: settings and versions."""
+
+    study: Study
+    rows: tuple[Row, ...]
+
+    def to_json(self) -> str:
+        """Return the record as JSON text."""
+        return (
+            json.dumps(self._head() | {"rows": [asdict(row) for row in self.rows]}, indent=1, allow_nan=False) + "\n"
+        )
+
+    def _head(self) -> dict[str, Any]:
+        return {"format": FORMAT, "version": 1, "settings": asdict(self.study), "versions": versions()}
+
+    def write_parquet(self, path: Path) -> None:
+        """Write the rows as Parquet; settings and versions are in the metadata of the file."""
+        columns, types = {}, []
+        for field in fields(Row):
+            kind = str(field.type).split(" ", maxsplit=1)[0]
+            values = [getattr(row, field.name) for row in self.rows]
+            columns[field.name] = (
+                values if kind in ("int", "float", "bool", "str") else [json.dumps(value) for value in values]
+            )
+            types.append((field.name, _ARROW.get(kind, pa.string())))
+        schema = pa.schema(types, metadata={"dpdescent": json.dumps(self._head())})
+        sink = io.BytesIO()
+        pq.write_table(pa.table(columns, schema=schema), sink)
+        write_whole(path, sink.getvalue())
+
+
+def _best(rows: Sequence[Row]) -> list[Row]:
+    """Return, for each oracle at each task and epsilon, the rows of the options with the best test accuracy."""
+    groups: dict[tuple[str, str, str, float], dict[str, list[Row]]] = {}
+    for row in rows:
+        group = groups.setdefault((row.dataset, row.loss, row.method, row.epsilon), {})
+        group.setdefault(json.dumps(dict(row.options), sort_keys=True), []).append(row)
+
+    def mean(candidates: list[Row]) -> float:
+        return float(np.mean([-1.0 if row.accuracy is None else row.accuracy for row in candidates]))
+
+    return [row for group in groups.values() for row in max(group.values(), key=mean)]
+
+
+def _require_known(name: str) -> None:
+    known = [info.name for info in list_datasets()]
+    if name not in known and not is_data_path(name):
+        raise UnknownDataset(f"there is no data set {name!r}{nearest(name, known)}")

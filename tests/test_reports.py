@@ -1,0 +1,264 @@
+"""Pages and pictures: everything on one page, nothing loaded, and names that never overlap."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dpdescent import load_dataset
+from dpdescent.cli import app
+from dpdescent.experiments import Record, Row, Study, Task, curves_of
+from dpdescent.experiments.cells import measure
+from dpdescent.experiments.claims import gap_to_nonprivate, leads_above, spread, standing, steadiness
+from dpdescent.experiments.figures import FIGURES, Figure, Scale
+from dpdescent.experiments.plots import _apart, draw, epsilon_panels, parameter_panels
+from dpdescent.experiments.report import privacy_statements
+from dpdescent.experiments.reproduce import Written, reproduce
+from dpdescent.experiments.tables import grouped
+from dpdescent.experiments.trace import Trace, follow
+
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+TINY = Scale((0.5, 2.0), 1, 1, rows=1200)
+
+
+class Page(HTMLParser):
+    """Collects what a reader sees, and complains about tags that are not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: dict[str, list[dict[str, str | None]]] = {}
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.setdefault(tag, []).append(dict(attrs))
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """The page of Figure 2 at a small scale, measured in this process."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(
+        "dpdescent.experiments.runner._measured", lambda cells, _: ((cell, measure(cell)) for cell in cells)
+    )
+    patch.setattr(Figure, "missing", ("an <unknown> method",))
+    figure = FIGURES["000/figure2"]
+    assert isinstance(figure, Figure)
+    small = replace(figure, quick=TINY, methods=("agd", "agd-paper", "majority", "nonprivate"))
+    try:
+        return reproduce(small, tmp_path_factory.mktemp("page"), datasets=("synthetic",))
+    finally:
+        patch.undo()
+
+
+def row(method: str, epsilon: float, accuracy: float, **more: object) -> Row:
+    return Row("bank", method, epsilon, 1e-8, 0, 0, accuracy=accuracy, objective=1 - accuracy, **more)  # type: ignore[arg-type]
+
+
+def test_a_reproduced_figure_is_a_png_an_svg_and_a_page_and_nothing_else(written: Written) -> None:
+    folder = written.page.parent
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["000-figure2.html", "000-figure2.png", "000-figure2.svg"]
+    assert (folder / names[1]).read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (folder / names[2]).read_bytes()[:2000]
+
+
+def test_the_page_holds_picture_table_claims_statement_and_settings_and_loads_nothing(written: Written) -> None:
+    content = written.page.read_text()
+    page = Page(content)
+    (image,) = page.tags["img"]
+    kind, _, data = str(image["src"]).partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    assert base64.b64decode(data) == written.pictures[1].read_bytes()
+    assert "DP-AGD (paper)" in str(image["alt"])
+    assert not {"script", "link", "iframe"} & set(page.tags)
+    assert "http" not in content.replace(data, "")
+    assert {"claims", "results", "privacy", "settings"} == {heading["id"] for heading in page.tags["h2"]}
+    assert "(epsilon, 1e-08)-differentially private for one row under zero-out" in page.text
+    assert "Not private: it reads the rows as they are." in page.text
+    assert "acs-income (American Community Survey, NIST excerpts) stands in" in page.text
+    assert "Run on synthetic instead of the paper's data." in page.text
+    assert "not available here yet: an <unknown> method" in page.text
+    assert "At epsilon 0.05 DP-AGD is ahead" in page.text
+    assert len(page.tags["caption"]) == 3
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
+def test_a_browser_shows_the_page_without_an_error(written: Written, tmp_path: Path) -> None:
+    """A copy of the page gets a script that measures it, as a reader's eye would."""
+    probe = (
+        "<script>window.onerror = m => document.title = 'error ' + m;"
+        "window.onload = () => { const image = document.querySelector('img');"
+        "const box = document.querySelector('#results ~ .tables table').getBoundingClientRect();"
+        "document.title = ['seen', image.complete && image.naturalWidth > 500, box.width > 200 && box.height > 50,"
+        "document.body.innerText.includes('differentially private for one row'),"
+        "document.documentElement.scrollWidth <= window.innerWidth].join(' '); };</script></head>"
+    )
+    copy = tmp_path / "page.html"
+    copy.write_text(written.page.read_text().replace("</head>", probe))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+    options += ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}"]
+    result = subprocess.run(
+        [str(CHROMIUM), *options, "--virtual-time-budget=5000", "--dump-dom", copy.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "<title>seen true true true true</title>" in result.stdout
+
+
+def test_reproduce_without_a_figure_lists_them() -> None:
+    output = CliRunner().invoke(app, ["reproduce"], catch_exceptions=False).output
+    assert [line.split()[0] for line in output.splitlines()] == list(FIGURES)
+
+
+def test_every_figure_declares_a_study_that_can_be_run_both_ways() -> None:
+    for figure in FIGURES.values():
+        if isinstance(figure, Figure):
+            quick, full = figure.study(figure.quick), figure.study(figure.full)
+            assert 0 < len(quick.cells()) < len(full.cells())
+            assert (full.seeds, full.folds) == (20, 5)
+    four = FIGURES["000/figure4"]
+    assert isinstance(four, Figure)
+    study = four.study(four.full)
+    assert study.delta == 1e-12
+    assert {curve.batch_size for curve in study.curves if curve.method == "agd"} == {40_000}
+    assert [task.loss for task in study.tasks] == ["logistic", "svm"]
+
+
+def test_the_trace_watches_a_descent_below_its_noise() -> None:
+    data = load_dataset("synthetic", n=4000)
+    moments = follow(Trace("t", "", "", "", steps=4), data)
+    assert len(moments) == 5
+    assert moments[0].objective == pytest.approx(np.log(2), rel=1e-9)
+    labels = np.where(data.y == data.classes[1], 1, -1)
+    start = np.column_stack([data.X, np.ones(len(labels))]).T @ (-labels / 2) / len(labels)
+    assert moments[0].gradient_norm == pytest.approx(np.linalg.norm(start), rel=1e-4)
+    assert moments[0].noise_norm == pytest.approx(0.50119, rel=1e-6)
+    assert moments[-1].objective < moments[0].objective
+    spent = [moment.spent_epsilon for moment in moments]
+    assert spent == sorted(spent)
+    assert 0 < spent[0] < spent[-1] < 1
+
+
+def test_findings_count_what_the_rows_say() -> None:
+    rows = [row("agd", 0.1, 0.80), row("agd-paper", 0.1, 0.70), row("sgd", 0.1, 0.75)]
+    rows += [row("agd", 1.6, 0.81), row("agd-paper", 1.6, 0.69), row("sgd", 1.6, 0.813)]
+    rows += [row("nonprivate", epsilon, 0.85, private=False) for epsilon in (0.1, 1.6)]
+    groups = grouped(rows)
+    found = standing()(groups)
+    assert "DP-AGD: ahead of every private rival in 1 of 2 comparisons, within 0.005 of the best in 1." in found
+    assert "DP-AGD (paper): ahead of every private rival in 0 of 2 comparisons" in found
+    assert "bank at 0.1 (by 0.050, DP-SGD)" in found
+    assert "in 1 of 1 comparisons: +0.003 against DP-AGD on bank" in leads_above("sgd", 0.8)(groups)
+    assert "from epsilon 0.1 to 1.6: bank 0.050 to 0.040." in gap_to_nonprivate()(groups)
+    assert "0.700, 0.690 (falls by more than 0.001: 1); rises of the objective: 1." in steadiness("bank")(groups)
+    assert standing()(grouped([row("agd", 0.1, 0.8)])) == "Not measured: no rival was run."
+    varied = [row("agd-paper", 0.1, a, parameter="splits", value=v) for a, v in ((0.7, 1), (0.8, 2), (0.78, 4))]
+    assert "varies by 0.100 over all values, 0.020 from 2 up, best at 2" in spread("splits", low=2)(grouped(varied))
+
+
+def test_a_curve_that_overspent_would_show_in_its_statement() -> None:
+    study = Study((Task("synthetic"),), curves_of(["agd"]), (0.5,), 1e-8)
+    honest = row("agd", 0.5, 0.8, spent_epsilon=0.49, currency="gdp", mechanisms={"gaussian": 3}, randomness="seeded")
+    text = dict(privacy_statements(Record(study, (honest, replace(honest, spent_epsilon=0.6)))))["DP-AGD"]
+    assert "at most 120.00% of its epsilon, on: gaussian" in text
+    assert dict(privacy_statements(Record(study, (replace(honest, error="No"),))))["DP-AGD"].startswith("No model")
+
+
+def test_labels_keep_their_order_their_distance_and_the_panel() -> None:
+    generator = np.random.default_rng(5)
+    for count in (1, 2, 7, 12):
+        wanted = generator.uniform(-20, 220, count)
+        placed = np.array(_apart(list(wanted), 12.0, 200.0))
+        assert (np.diff(np.sort(placed)) >= 12 - 1e-9).all()
+        assert placed.min() >= 0
+        assert placed.max() <= 200
+        assert (np.argsort(placed) == np.argsort(wanted)).all()
+    assert _apart([10.0, 100.0], 12.0, 200.0) == [10.0, 100.0]
+
+
+@pytest.mark.parametrize(("methods", "legend"), [(4, False), (30, True)])
+def test_names_stand_at_the_lines_unless_they_would_collide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, methods: int, legend: bool
+) -> None:
+    drawn = []
+    monkeypatch.setattr("matplotlib.pyplot.close", drawn.append)
+    rows = [row(f"m{k}", e, 0.5 + k / 100 + e / 10) for k in range(methods) for e in (0.1, 1.0)]
+    png, svg = draw(epsilon_panels(grouped(rows)), tmp_path / "x")
+    assert png.exists()
+    assert svg.exists()
+    (figure,) = drawn
+    assert bool(figure.legends) == legend
+    left = figure.axes[0]
+    assert [tick.get_text() for tick in left.get_xticklabels()] == ["0.1", "1"]
+    if not legend:
+        boxes = sorted((text.get_window_extent() for text in left.texts), key=lambda box: box.y0)
+        assert len(boxes) == methods
+        assert all(below.y1 <= above.y0 + 2 for below, above in zip(boxes, boxes[1:], strict=False))  # noqa: RUF007
+        assert max(box.x1 for box in boxes) <= figure.bbox.width
+
+
+def test_panels_leave_out_what_was_refused_and_vary_one_parameter_at_a_time() -> None:
+    refused = replace(row("sgd", 0.1, 0.0), accuracy=None, objective=None, error="InvalidParameter: no")
+    panels = epsilon_panels(grouped([row("agd", 0.1, 0.8), refused]))
+    assert [[line.look.name for line in panel.lines] for panel in panels] == [["DP-AGD"], ["DP-AGD"]]
+    varied = [
+        row("agd-paper", e, 0.7, parameter=p, value=v)
+        for p in ("splits", "growth")
+        for v in (1.0, 9.0)
+        for e in (0.1, 0.8)
+    ]
+    panels = parameter_panels(grouped(varied), {"splits": "splits", "growth": "gamma"})
+    assert [panel.x_label for panel in panels] == ["splits", "splits", "gamma", "gamma"]
+    assert [line.look.name for line in panels[0].lines] == ["epsilon 0.1", "epsilon 0.8"]
+
+
+def test_a_weak_baseline_does_not_squeeze_the_others_and_its_value_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    monkeypatch.setattr("matplotlib.pyplot.close", drawn.append)
+    for floor in (0.5, 0.79):
+        rows = [row(m, e, a + e / 100) for m, a in (("agd", 0.81), ("sgd", 0.8)) for e in (0.1, 1.0)]
+        rows += [row("majority", e, floor) for e in (0.1, 1.0)]
+        draw(epsilon_panels(grouped(rows)), tmp_path / "x")
+    far, near = (figure.axes[0] for figure in drawn)
+    assert far.get_ylim()[0] > 0.79
+    assert "majority (0.500)" in [text.get_text() for text in far.texts]
+    assert near.get_ylim()[0] < 0.79
+    assert "majority" in [text.get_text() for text in near.texts]
+
+
+def test_a_line_that_ends_early_is_named_where_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    monkeypatch.setattr("matplotlib.pyplot.close", drawn.append)
+    rows = [row("agd", 0.1, 0.8), row("agd", 1.0, 0.85), row("sgd", 0.1, 0.7)]
+    draw(epsilon_panels(grouped(rows)), tmp_path / "x")
+    labels = {text.get_text(): text for text in drawn[0].axes[0].texts}
+    assert labels["DP-SGD"].anncoords == "offset points"
+    assert labels["DP-SGD"].xy == (0.1, 0.7)
+    assert labels["DP-AGD"].anncoords == "axes fraction"
+    assert labels["DP-AGD"].get_position()[0] > 1
