@@ -136,9 +136,9 @@ def test_paper_settings_are_the_published_ones() -> None:
 
 def test_paper_mode_learns() -> None:
     data = load_dataset("synthetic", n=8000)
-    model = DPLogisticRegression(1.6, 1e-6, classes=(0, 1), random_state=0, solver_options={"paper": True}).fit(
-        data.X, data.y
-    )
+    model = DPLogisticRegression(
+        1.6, 1e-6, method="agd", classes=(0, 1), random_state=0, solver_options={"paper": True}
+    ).fit(data.X, data.y)
     assert model.score(data.X, data.y) > 0.78
     assert model.privacy_["currency"] == {"name": "zcdp"}
 

@@ -76,7 +76,7 @@ def test_a_cell_is_the_estimator_on_its_fold() -> None:
     X, y = data.X[kept], data.y[kept]
     train, test = next(iter(KFold(2, shuffle=True, random_state=0).split(X)))
     model = DPLogisticRegression(
-        0.5, 1e-6, bounds=data.bounds, classes=data.classes, random_state=int(cell.key[:7], 16)
+        0.5, 1e-6, method="agd", bounds=data.bounds, classes=data.classes, random_state=int(cell.key[:7], 16)
     ).fit(X[train], y[train])
     assert row.accuracy == model.score(X[test], y[test])
     assert row.objective == pytest.approx(log_loss(y[train], model.predict_proba(X[train])), rel=1e-9)

@@ -158,8 +158,10 @@ def spread(parameter: str, low: float = 0.0, high: float = float("inf")) -> Chec
     return check
 
 
-def _best_rival(groups: Sequence[Group], group: Group, spare: Sequence[str] = _OURS) -> tuple[float, Group] | None:
-    """Return the accuracy of the best private method at the same task and epsilon, DP-AGD's two forms left out."""
+def _best_rival(
+    groups: Sequence[Group], group: Group, spare: Sequence[str] = (*_OURS, "auto")
+) -> tuple[float, Group] | None:
+    """Return the accuracy of the best private method at the same task and epsilon, methods of our own left out."""
     rivals = [
         (estimate.mean, other)
         for other in groups

@@ -178,7 +178,7 @@ _ALL = (
         title="Figure 2 of Lee & Kifer (2018): private logistic regression",
         caption=f"Accuracy and objective against epsilon, after {_PAPER}. {_STAND_IN} {_SGD} {_OPEN}",
         tasks=tuple(Task(name) for name in _FOUR),
-        methods=("agd", "agd-paper", *_RIVALS),
+        methods=("auto", "agd", "agd-paper", *_RIVALS),
         delta=1e-8,
         quick=Scale((0.05, 0.2, 1.6), 2, 1),
         full=Scale(_LADDER, 5, 20),
@@ -202,7 +202,7 @@ _ALL = (
             f"which is smooth. {_STAND_IN} {_SGD} {_OPEN}"
         ),
         tasks=tuple(Task(name, "svm") for name in _FOUR),
-        methods=("agd", "agd-paper", *_RIVALS),
+        methods=("auto", "agd", "agd-paper", *_RIVALS),
         delta=1e-8,
         quick=Scale((0.1, 0.4, 1.6), 2, 1),
         full=Scale(_LADDER, 5, 20),
