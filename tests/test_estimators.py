@@ -113,9 +113,10 @@ def test_svm_learns_with_either_loss(data) -> None:
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
-def test_same_seed_gives_the_same_bits_for_every_storage(data, adjacency: str) -> None:
+@pytest.mark.parametrize("method", ["agd", "auto"])
+def test_same_seed_gives_the_same_bits_for_every_storage(data, adjacency: str, method: str) -> None:
     X, y = np.where(data.X < 0.5, 0.0, data.X), data.y
-    reference = logistic(adjacency=adjacency).fit(X, y).coef_
+    reference = logistic(adjacency=adjacency, method=method).fit(X, y).coef_
     order = np.random.default_rng(0).permutation(len(y))
     for other, labels in (
         (sparse.csr_array(X), y),
@@ -124,11 +125,13 @@ def test_same_seed_gives_the_same_bits_for_every_storage(data, adjacency: str) -
         (pd.DataFrame(X, columns=[f"c{i}" for i in range(X.shape[1])]), pd.Series(y)),
         (X[order], y[order]),
     ):
-        np.testing.assert_array_equal(logistic(adjacency=adjacency).fit(other, labels).coef_, reference)
+        np.testing.assert_array_equal(
+            logistic(adjacency=adjacency, method=method).fit(other, labels).coef_, reference
+        )
     rounded = X.astype(np.float32)
     np.testing.assert_array_equal(
-        logistic(adjacency=adjacency).fit(rounded, y).coef_,
-        logistic(adjacency=adjacency).fit(rounded.astype(np.float64), y).coef_,
+        logistic(adjacency=adjacency, method=method).fit(rounded, y).coef_,
+        logistic(adjacency=adjacency, method=method).fit(rounded.astype(np.float64), y).coef_,
     )
 
 
