@@ -10,6 +10,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from dpdescent import DPLinearRegression, DPLinearSVC, DPLogisticRegression, InvalidParameter, load_dataset
+from dpdescent.accounting import Composed, Cost
 from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Squared
 from dpdescent.solvers import AutoSettings, auto
 from dpdescent.solvers.geometry import shrink
@@ -74,18 +75,35 @@ def test_the_whole_budget_is_spent_and_the_parts_add_up(currency: str, relation:
     assert ledger.spent_epsilon() <= epsilon
     assert np.isfinite(result.weights).all()
     labels = [entry.label for entry in ledger.entries]
-    assert labels.count("gradient") == labels.count("curvature") == result.iterations == len(result.steps)
-    assert set(labels) <= {"mean row norm", "column moments", "second moments", "gradient", "curvature"}
+    assert labels.count("gradient and curvature") == result.iterations == len(result.steps)
+    assert set(labels) <= {"mean row norm", "column moments", "second moments", "gradient and curvature"}
 
 
 def test_shares_are_what_the_settings_say() -> None:
     shares = model().fit(*table(2000, 6)).privacy_["spent_on"]
-    expected = {"mean row norm": 0.01, "column moments": 0.08, "second moments": 0.12, "curvature": 0.02}
-    assert {label: shares[label] for label in expected} == pytest.approx(expected, rel=1e-6)
-    assert shares["gradient"] == pytest.approx(0.77, rel=1e-6)
+    expected = {
+        "mean row norm": 0.01,
+        "column moments": 0.08,
+        "second moments": 0.12,
+        "gradient and curvature": 0.79,
+    }
+    assert shares == pytest.approx(expected, rel=1e-6)
+    curator = make_curator(1.0)
+    auto(curator, AutoSettings())
+    pairs = [entry.cost.parts for entry in curator.ledger.entries if isinstance(entry.cost, Composed)]
+    curvatures = sum(curvature.mu_squared() for _, curvature in pairs)
+    assert curvatures == pytest.approx(0.02 * curator.budget, rel=1e-6)
     squared = make_curator(1.0, Squared())
     auto(squared, AutoSettings())
-    assert "curvature" not in {entry.label for entry in squared.ledger.entries}  # it is 1, and public
+    labels = [entry.label for entry in squared.ledger.entries]
+    assert labels[3:] == ["gradient"] * 32  # its curvature is 1, and public
+
+
+def _names(charged: Cost, name: str, cost: Cost) -> list[str]:
+    """Return what a cost was charged for, by itself or as one of two."""
+    if isinstance(charged, Composed):
+        return [part for part, of in zip(("gradient", "curvature"), charged.parts, strict=True) if of is cost]
+    return [name] * (charged is cost)
 
 
 @pytest.mark.parametrize("label", ["mean row norm", "column moments", "second moments", "gradient", "curvature"])
@@ -112,7 +130,7 @@ def test_every_release_is_as_noisy_as_its_price(label: str, monkeypatch: pytest.
             entries = drawn / scale
             if kind == "gaussian_symmetric":
                 entries = np.concatenate([np.diag(entries), math.sqrt(2) * entries[np.triu_indices(len(entries), 1)]])
-            (name,) = {n for c, n in charged if c is cost}
+            (name,) = {n for c, n in charged for n in _names(c, n, cost)}
             seen.extend((name, float(e) ** 2) for e in np.ravel(entries))
             return getattr(type(noise), kind)(noise, total, cost, relation)
 

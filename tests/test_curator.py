@@ -716,3 +716,28 @@ def test_every_row_of_a_batch_is_drawn_by_itself() -> None:
 def test_scale_out_of_range_is_a_named_error() -> None:
     with pytest.raises(ScaleOutOfRange, match="spend more"):
         curator().column_moments(1.0, 1e-33)
+
+
+@pytest.mark.parametrize("store", STORAGE)
+@pytest.mark.parametrize("grid", [FeatureGrid(1.0, 100, 5.0), FeatureGrid(0.3, 4), FeatureGrid(0.7, 2**13, 0.01)])
+def test_a_source_refuses_entries_beyond_their_bound_however_long_rows_may_be(grid: FeatureGrid, store: str) -> None:
+    # Squares of larger entries would be longer than the row, and clipped terms longer than a block has room for.
+    features = np.zeros((2, grid.dimension))
+    features[:, 0] = [5.0, -5.0]
+    placed = grid.place(features)
+    ArraySource(STORAGE[store](placed), np.ones(2), grid)
+    assert np.abs(placed).max() <= grid.largest_entry
+    features[:, 0] = grid.largest_entry + 2.0**-grid.exponent
+    with pytest.raises(InvalidParameter):
+        ArraySource(STORAGE[store](features), np.ones(2), grid)
+
+
+def test_placed_rows_are_always_accepted() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(200):
+        bound, dimension = 10.0 ** generator.uniform(-3, 3), int(2 ** generator.uniform(0, 12))
+        grid = FeatureGrid(bound, dimension, bound * math.sqrt(dimension) * 10.0 ** generator.uniform(-4, 0.5))
+        features = grid.place(bound * generator.uniform(-1.5, 1.5, (3, dimension)) ** generator.integers(1, 40))
+        single = np.zeros((1, dimension))
+        single[0, 0] = 2 * bound
+        ArraySource(np.vstack([features, grid.place(single)]), np.ones(4), grid)

@@ -117,6 +117,16 @@ class FeatureGrid:
     def _implied_row_bound(self) -> float:
         return self.entry_bound * math.sqrt(self.dimension)
 
+    @property
+    def _entry_exponent(self) -> int:
+        """The exponent to which entries are rounded before rows are scaled down; at most `exponent`."""
+        return min(self.exponent, 26 - ceil_log2(self._implied_row_bound))
+
+    @property
+    def largest_entry(self) -> float:
+        """Largest size of an entry of a placed row: B, rounded."""
+        return math.ldexp(math.floor(math.ldexp(self.entry_bound, self._entry_exponent) + 0.5), -self._entry_exponent)
+
     def place(self, features: Any, dtype: DTypeLike = np.float64) -> Any:
         """Return the rows on the grid: NaN becomes 0, entries are clipped and rounded to the nearest multiple.
 
@@ -175,7 +185,7 @@ class FeatureGrid:
     def _round_entries(self, values: Float64Array) -> None:
         np.clip(values, -self.entry_bound, self.entry_bound, out=values)
         np.copyto(values, 0.0, where=np.isnan(values))
-        self._round(values, min(self.exponent, 26 - ceil_log2(self._implied_row_bound)))
+        self._round(values, self._entry_exponent)
 
     @staticmethod
     def _round(values: Float64Array, exponent: int) -> None:

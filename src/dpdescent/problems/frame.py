@@ -19,6 +19,7 @@ from scipy import sparse
 
 from ..errors import InvalidParameter
 from ..exact import FeatureGrid, LatticeSum
+from ..relations import Sensitivity
 
 __all__ = ["Frame"]
 
@@ -137,6 +138,10 @@ class Frame:
     def image(self, total: LatticeSum) -> LatticeSum:
         """Return sum c_i z_i from the sum c_i x_i of at most 2^26 rows, which has not wrapped around."""
         return LatticeSum(self.total(total.values), total.unit, total.sensitivity)
+
+    def sensitivity(self, exact: Sensitivity, unit: float, outputs: int = 1) -> Sensitivity:
+        """Return the sensitivity of an image from that of sum c_i z_i: nothing is rounded."""
+        return exact
 
     def total(self, values: Integers) -> Integers:
         """Return sum c_i z_i of one block from its sum c_i x_i, in the same units.

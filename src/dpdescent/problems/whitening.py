@@ -36,7 +36,8 @@ class Whitening:
     grid : FeatureGrid
         The grid of the rows.
     matrix : array_like of shape (d, m)
-        A. Each column is rounded to a grid of its own (`FeatureGrid.place_weights`), on which z is exact.
+        A, of at most 2^13 columns. Each is rounded to a grid of its own (`FeatureGrid.place_weights`), on which z is
+        exact.
     """
 
     def __init__(self, grid: FeatureGrid, matrix: Any) -> None:
@@ -47,8 +48,10 @@ class Whitening:
             )
         self.grid = grid
         self.matrix = grid.place_weights(matrix)
-        if self.matrix.ndim != 2:
-            raise InvalidParameter(f"a whitening is a matrix, got shape {self.matrix.shape}")
+        if self.matrix.ndim != 2 or self.matrix.shape[1] > _LARGEST_DIMENSION:
+            raise InvalidParameter(
+                f"a whitening is a matrix of at most {_LARGEST_DIMENSION} columns, got shape {self.matrix.shape}"
+            )
         exponents = 33 - np.array([_exponent(column) for column in self.matrix.T])
         scaled = np.ldexp(self.matrix, exponents)
         assert (scaled == np.rint(scaled)).all(), "placed weights are multiples of their grid"
@@ -71,13 +74,14 @@ class Whitening:
         return pulled
 
     def squared_norms(self, rows: Any) -> Floats:
-        """Return an upper bound of |z|^2 for each row, at least 1 and too large by at most one part in 2^39.
+        """Return an upper bound of |z|^2 for each row, at least 1 and too large by at most one part in 2^38.
 
         z itself is exact, and its squares are added up one coordinate after another, so the bound is a function of
-        the row and of A alone.
+        the row and of A alone. Up to 2^13 roundings lower the sum by one part in 2^40, and it is lifted by two.
         """
         norms = np.empty(rows.shape[0])
-        step = max(1, _BLOCK_BYTES // (8 * self.matrix.shape[1]))
+        directions = max(1, self.matrix.shape[1])
+        step = max(_BLOCK_BYTES // (8 * directions), directions)  # many rows, since each call checks the matrix
         for start in range(0, rows.shape[0], step):
             block = slice(start, start + step)
             by_coordinate = np.ascontiguousarray(self.grid.margins(rows[block], self.matrix).T)
@@ -85,15 +89,14 @@ class Whitening:
             for coordinate in by_coordinate:
                 total += np.square(coordinate, out=coordinate)
             norms[block] = total
-        norms *= 1 + 2.0**-40
+        norms *= 1 + 2.0**-39
         return np.maximum(norms, 1.0, out=norms)
 
     def image(self, total: LatticeSum) -> LatticeSum:
         """Return sum c_i z_i from the exact sum c_i x_i, on the same lattice, with the sensitivity it has there.
 
-        A and the sum are integers, so the image is exact until it is rounded to the lattice, once: two roundings
-        differ by at most one unit a coordinate, which is added to the sensitivity. The sum must not have wrapped
-        around: at most 2^26 rows.
+        A and the sum are integers, so the image is exact until it is rounded to the lattice, once. The sum must not
+        have wrapped around: at most 2^26 rows.
         """
         values = total.values.reshape(total.values.shape[0], -1)
         image = np.empty((self.matrix.shape[1], values.shape[1]), dtype=np.int64)
@@ -106,13 +109,20 @@ class Whitening:
                 _rounded(sum(part << (_LIMB_BITS * k) for k, part in enumerate(parts)), exponent)
                 for parts, exponent in zip(products, self._exponents, strict=True)
             ]
-        rounding = math.sqrt(image.size) * total.unit * (1 + 2.0**-40)
-        sensitivity = Sensitivity(
-            total.sensitivity.norm,
-            (total.sensitivity.zero_out + rounding) * (1 + 2.0**-50),
-            (total.sensitivity.replace_one + rounding) * (1 + 2.0**-50),
-        )
+        sensitivity = self.sensitivity(total.sensitivity, total.unit, values.shape[1])
         return LatticeSum(image.reshape(-1, *total.values.shape[1:]), total.unit, sensitivity)
+
+    def sensitivity(self, exact: Sensitivity, unit: float, outputs: int = 1) -> Sensitivity:
+        """Return the L2 sensitivity of a rounded image from the exact one's.
+
+        Two roundings differ by at most one unit a coordinate, which is added.
+        """
+        rounding = math.sqrt(self.matrix.shape[1] * outputs) * unit * (1 + 2.0**-40)
+        return Sensitivity(
+            exact.norm,
+            (exact.zero_out + rounding) * (1 + 2.0**-50),
+            (exact.replace_one + rounding) * (1 + 2.0**-50),
+        )
 
 
 def _exponent(column: Floats) -> int:

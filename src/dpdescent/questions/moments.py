@@ -34,6 +34,8 @@ def second_moments(curator: Curator, clip: float, amount: float, frame: Frame | 
     grid = curator.problem.grid
     if grid.entry_bound > 1:
         raise InvalidParameter("second moments need features in [-1, 1]: scale them by public bounds")
+    if frame is not None:
+        curator._require_frame(frame)
     dimension = grid.dimension if frame is None else grid.dimension - 1
     reach = 1.0 if frame is None else float(2.0 ** (1 + frame.doublings.max()))
     coarse = CoarseGrid(reach, dimension, clip)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..accounting import Composed
+from ..accounting import Composed, Cost
 from ..curator import Curator
-from ..errors import BudgetExhausted, InvalidParameter, require_positive
+from ..errors import InvalidParameter, require_positive
 from ..exact import BoundedSum, ClippedSum, LatticeSum
 from ..noise import lattice_scale
 from ..problems import Frame, LinearProblem, Whitening
@@ -46,6 +46,8 @@ class FrameSteps:
     def __init__(self, curator: Curator, frame: Frame | Whitening | None, clip: float, soft_norm: float) -> None:
         if frame is not None and (frame.grid != curator.problem.grid or curator.rows > _LARGEST_ROWS):
             raise InvalidParameter("a frame belongs to the problem's own grid, and is for at most 2^26 rows")
+        if isinstance(frame, Frame):
+            curator._require_frame(frame)
         self._curator, self._frame, self._clip = curator, frame, clip
         self._soft_norm = require_positive("soft_norm", soft_norm)
         self._norms: Floats | None = None
@@ -55,23 +57,27 @@ class FrameSteps:
         """Return the noisy gradient at public ``weights`` and the noisy mean curvature, 0 if that is not paid for.
 
         **Privacy** Gradient: L2 sensitivity C, or 2C when a row is replaced. Curvature: values between 0 and the
-        smoothness b of the loss, so b under both relations. Two Gaussian mechanisms, both charged first.
+        smoothness b of the loss, so b under both relations. Two Gaussian mechanisms, charged first and as one.
         """
         curator, problem, frame = self._curator, self._curator.problem, self._frame
         weights = curator._point("weights", weights)
         placed, public = problem.grid.place_weights(weights), problem.penalty_gradient(weights)
         cost = curator.ledger.currency.gaussian(gradient_amount)
         clipped = curator._clipped_sum(self._clip, cost)
+        sensitivity = clipped.sensitivity
+        if frame is not None:
+            sensitivity = frame.sensitivity(sensitivity, clipped.unit, problem.loss.outputs)
+        # Whatever cannot be answered raises before the charge.
+        lattice_scale(_ROOM * sensitivity.under(curator.relation) * cost.noise_multiplier, clipped.unit)
+        paid: Cost = cost
         bounded = curvature_cost = None
         if curvature_amount > 0:
             bounded = BoundedSum(problem.loss.smoothness)
             curvature_cost = curator.ledger.currency.gaussian(curvature_amount)
             lattice_scale(_ROOM * bounded.ceiling * curvature_cost.noise_multiplier, bounded.unit)
-            if not curator.ledger.affords(Composed((cost, curvature_cost))):
-                raise BudgetExhausted("what is left does not pay for a gradient and a curvature: ask for less")
-        curator._charge(cost, "gradient")
-        if curvature_cost is not None:
-            curator._charge(curvature_cost, "curvature")
+            problem.loss.typical_curvatures(np.empty((0, *placed.shape[1:])), np.empty(0))
+            paid = Composed((cost, curvature_cost))
+        curator._charge(paid, "gradient" if bounded is None else "gradient and curvature")
         caps, row_weights = self._rows(clipped)
         values = curator._sum(partial(_block, problem, clipped, bounded, placed), caps, row_weights)
         parameters = placed.size
@@ -94,8 +100,9 @@ class FrameSteps:
             if frame is None:
                 self._norms = curator._row_norms()
             else:
-                self._norms = curator._source.map_rows(partial(_norms_block, frame))
-            self._row_weights = np.sqrt(self._soft_norm / np.sqrt(np.maximum(self._norms, self._soft_norm**2)))
+                with np.errstate(all="ignore"):  # a warning would speak of rows; an infinite norm adds nothing
+                    self._norms = curator._source.map_rows(partial(_norms_block, frame))
+            self._row_weights = np.sqrt(self._soft_norm / np.maximum(np.sqrt(self._norms), self._soft_norm))
         if self._caps is None or self._caps[0] != clipped:
             self._caps = (clipped, clipped.caps(self._norms))
         return self._caps[1], self._row_weights

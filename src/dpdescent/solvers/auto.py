@@ -175,14 +175,25 @@ class _Geometry:
         return step
 
 
+def _try_out(curator: Curator, whitening: bool) -> None:
+    """Raise now what these coordinates would raise later, when part of the budget is gone."""
+    grid = curator.problem.grid
+    ones = np.ones(grid.dimension)
+    if curator.problem.intercept:
+        FrameSteps(curator, Frame.place(grid, 0 * ones, ones), 1.0, 1.0)
+    if whitening:
+        FrameSteps(curator, Whitening(grid, ones[:, None]), 1.0, 1.0)
+
+
 def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float) -> _Geometry:
-    columns = measure_columns(curator, settings.share_norm * curator.budget, settings.share_columns * curator.budget)
-    problem, features = curator.problem, columns.variances.size
-    dimension, constant = features + problem.intercept, int(problem.intercept)
+    problem, constant = curator.problem, int(curator.problem.intercept)
+    dimension, features = problem.grid.dimension, problem.grid.dimension - constant
     penalty = problem.penalty_curvature(np.zeros(problem.shape)).reshape(dimension, -1)[:, 0]
     whitening = settings.whitening
     if whitening is None:
         whitening = features <= _LARGEST_WHITENED and rows_of_privacy >= 3 * math.sqrt(features)
+    _try_out(curator, whitening)
+    columns = measure_columns(curator, settings.share_norm * curator.budget, settings.share_columns * curator.budget)
     if not whitening:
         length = math.sqrt(constant + float(np.minimum(columns.variances, 1.0).sum()))
         divisors = np.append(np.full(features, _UNWHITENED), np.ones(constant))
