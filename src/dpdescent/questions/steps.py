@@ -89,9 +89,8 @@ class FrameSteps:
             return gradient, 0.0
         ceiling = bounded.ceiling
         curvature = LatticeSum(values[parameters:], bounded.unit, Sensitivity(Norm.L2, ceiling, ceiling))
-        return gradient, float(
-            curator._noise.gaussian(curvature, curvature_cost, curator.relation)[0]
-        ) / curator.scale
+        (mean,) = curator._noise.gaussian(curvature, curvature_cost, curator.relation) / curator.scale
+        return gradient, float(mean)
 
     def _rows(self, clipped: ClippedSum) -> tuple[Floats, Floats]:
         """Return the largest coefficient and the weight of every row; its norm in the frame is computed once."""
@@ -113,14 +112,7 @@ def _norms_block(frame: Frame | Whitening, rows: Any, labels: Floats) -> Floats:
 
 
 def _block(
-    problem: LinearProblem,
-    clipped: ClippedSum,
-    bounded: BoundedSum | None,
-    weights: Floats,
-    rows: Any,
-    labels: Floats,
-    caps: Floats,
-    row_weights: Floats,
+    problem: LinearProblem, clipped: ClippedSum, bounded: BoundedSum | None, weights: Floats, rows: Any, *more: Floats
 ) -> Integers:
     """Return the sum of clipped gradients c x and, after it, the sum of curvatures, over one block.
 
@@ -131,7 +123,7 @@ def _block(
     total = np.zeros(weights.size + (bounded is not None), dtype=np.int64)
     for start in range(0, size, step):
         part = slice(start, start + step)
-        total += _part(problem, clipped, bounded, weights, rows[part], labels[part], caps[part], row_weights[part])
+        total += _part(problem, clipped, bounded, weights, rows[part], *(values[part] for values in more))
     return total
 
 
