@@ -255,6 +255,27 @@ def test_every_table_is_certified_however_large_the_noise(
     assert np.isfinite(objpert(curator, ObjPertSettings()).weights).all()
 
 
+@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Squared()], ids=str)
+def test_a_table_that_leaves_a_direction_free_is_certified_too(loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two equal columns and next to no quadratic: weights of 1e8, whose last digits are coarser than 2^-44 n C."""
+    from dpdescent import minimisers
+
+    calls, step = [], minimisers._newton_step
+
+    def counted(objective: RowObjective, weights: np.ndarray) -> np.ndarray | None:
+        calls.append(1)
+        assert len(calls) <= 60, "the tolerance is out of reach"
+        return step(objective, weights)
+
+    monkeypatch.setattr(minimisers, "_newton_step", counted)
+    X = np.random.default_rng(0).random((100, 3))
+    X[:, 2] = X[:, 1]
+    ledger = Ledger(100.0, 1e-6, currency="approximate")
+    curator = curator_of(X, np.where(X[:, 0] > 0.5, 1.0, -1.0), loss, ledger, intercept=False)
+    weights = objpert(curator, ObjPertSettings(strong_convexity=1e-9)).weights
+    assert 1e6 < np.linalg.norm(weights) < 1e12
+
+
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_the_reachable_tolerance_exceeds_the_error_at_minimisers(loss: Loss) -> None:
     for seed in range(6):

@@ -24,9 +24,10 @@ by another, and the last one repeats its steps until it succeeds; there is no me
 Together at most n C (2^-48 + 2^-46.9 + K u) + n B 8u s (1 + min(64, B|w|)) + 4u(...), which `error_bound` returns.
 
 **Every table can be certified.** The tolerance must exceed that error at the minimiser of any table, or the solver
-would never return, for some tables and not for others. There |w| <= (n C + |b|)/Lambda and |Q w + b| <= n C. The
-objective is at most its value at zero, so also |w| <= 2|b|/Lambda + sqrt(2 n l(0)/Lambda), which keeps the margins of
-several classes short. `reachable_tolerance` is twice the error that these numbers allow.
+would never return, for some tables and not for others. There |Q w + b| <= n C, |w| <= (n C + |b|)/Lambda and, the
+objective being at most its value at zero, |w| <= 2|b|/Lambda + sqrt(2 n l(0)/Lambda). A computed point is a vector
+of floating-point numbers: the nearest one has a gradient of up to u |w| times the smoothness. `reachable_tolerance`
+is four times what all of this allows.
 
 Labels are made what the loss understands, -1 or 1, or a number in [-1, 1], each by itself: the bounds of a row's
 gradient hold for no others.
@@ -215,12 +216,15 @@ def reachable_tolerance(
     ``linear_norm`` bounds |b|. See the module for the proof.
     """
     whole = rows * loss.lipschitz * row_bound
-    longest = (whole + linear_norm) / strong_convexity
-    if loss.outputs > 1:
-        at_zero = float(loss.values(np.zeros((1, loss.outputs)), np.zeros(1))[0])
-        longest = min(longest, 2 * linear_norm / strong_convexity + math.sqrt(2 * rows * at_zero / strong_convexity))
+    margins = np.zeros(2) if loss.outputs == 1 else np.zeros((2, loss.outputs))
+    at_zero = float(np.max(loss.values(margins, np.array([-1.0, 1.0]))))
+    longest = min(
+        (whole + linear_norm) / strong_convexity,
+        2 * linear_norm / strong_convexity + math.sqrt(2 * rows * at_zero / strong_convexity),
+    )
     error = _gradient_error(loss, row_bound, rows, longest, whole + 2 * linear_norm)
-    return 2 * (error + dimension * 2.0**-62 * strong_convexity * longest)
+    spacing = _UNIT * rows * loss.smoothness * row_bound**2 * longest
+    return 4 * (error + spacing + dimension * 2.0**-62 * strong_convexity * longest)
 
 
 def certified_minimiser(objective: RowObjective, strong_convexity: float, tolerance: float) -> Floats:
@@ -282,7 +286,7 @@ def _newton_step(objective: RowObjective, weights: Floats) -> Floats | None:
         candidate = weights - step * direction
         reached = float(np.linalg.norm(objective.accurate_gradient(candidate)))
         lower = value - objective.value_and_gradient(candidate)[0]
-        if reached <= 0.5 * size or lower >= max(1e-4 * step * slope, 1e-12 * abs(value)):
+        if reached <= 0.9 * size or lower >= max(1e-4 * step * slope, 1e-12 * abs(value)):
             return candidate
     return None
 
