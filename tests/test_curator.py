@@ -633,6 +633,7 @@ def test_neither_representations_nor_errors_show_rows() -> None:
         "problem",
         "relation",
         "remaining",
+        "require_affordable",
         "rows",
         "scale",
     }

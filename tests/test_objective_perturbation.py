@@ -10,7 +10,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from dpdescent import DPLogisticRegression, InvalidParameter, Ledger, load_dataset
+from dpdescent import BudgetExhausted, DPLogisticRegression, InvalidParameter, Ledger, load_dataset
 from dpdescent.accounting import (
     ApproximateDP,
     Gaussian,
@@ -19,7 +19,7 @@ from dpdescent.accounting import (
     gdp_to_delta,
 )
 from dpdescent.exact import FeatureGrid
-from dpdescent.minimisers import RowObjective, certified_minimiser, smooth_loss
+from dpdescent.minimisers import RowObjective, certified_minimiser, reachable_tolerance, smooth_loss
 from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Squared
 from dpdescent.solvers import ObjPertSettings, objpert
 from dpdescent.sources import ArraySource
@@ -78,10 +78,10 @@ def test_the_exact_law_in_one_dimension_obeys_the_theorem_under_zero_out(epsilon
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
-@pytest.mark.parametrize("corners", [1, 2])
-def test_random_tables_obey_the_theorem(relation: str, corners: int) -> None:
-    """300 random one-dimensional neighbours with logistic or Huber rows: the integral never exceeds the claim."""
-    generator = np.random.default_rng(corners)
+@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Huber(1.0)], ids=str)
+def test_random_tables_obey_the_theorem(relation: str, loss: Loss) -> None:
+    """300 random one-dimensional neighbours, jumps of the curvature included: the integral never exceeds it."""
+    generator = np.random.default_rng(loss.corners)
     grid = np.linspace(-14, 14, 4001)
     worst = 0.0
     for _ in range(300):
@@ -90,12 +90,9 @@ def test_random_tables_obey_the_theorem(relation: str, corners: int) -> None:
         def law(rows: list[tuple[float, float]], strong: float = strong, sigma: float = sigma) -> np.ndarray:
             gradient, curvature = strong * grid, np.full(grid.size, strong)
             for x, y in rows:
-                if corners == 1:
-                    p = 1 / (1 + np.exp(y * x * grid))
-                    gradient, curvature = gradient - y * x * p, curvature + x * x * p * (1 - p)
-                else:
-                    residual = np.clip(x * grid - y, -1, 1)
-                    gradient, curvature = gradient + x * residual, curvature + x * x * (np.abs(residual) < 1)
+                margins, labels = x * grid, np.full(grid.size, y)
+                gradient = gradient + x * loss.residuals(margins, labels)
+                curvature = curvature + x * x * loss.curvatures(margins, labels)
             return norm.pdf(gradient, scale=sigma) * curvature
 
         def row() -> tuple[float, float]:
@@ -103,10 +100,10 @@ def test_random_tables_obey_the_theorem(relation: str, corners: int) -> None:
 
         others = [row() for _ in range(int(generator.integers(0, 4)))]
         pair = ([*others, row()], others if relation == "zero-out" else [*others, row()])
-        determinant = math.log1p((0.25 if corners == 1 else 1.0) / strong)
+        determinant = math.log1p(loss.smoothness / strong)
         if epsilon <= determinant:
             continue
-        cost = ObjectivePerturbation(sigma, 1e6, determinant, corners, relation, 1e-6)
+        cost = ObjectivePerturbation(sigma, 1e6, determinant, loss.corners, relation, 1e-6)
         claimed = cost.delta_at(epsilon - determinant)
         for first, second in (pair, pair[::-1]):
             excess = np.maximum(law(first) - math.exp(epsilon) * law(second), 0.0)
@@ -114,6 +111,21 @@ def test_random_tables_obey_the_theorem(relation: str, corners: int) -> None:
             assert true <= claimed * (1 + 1e-3) + 1e-9
             worst = max(worst, true / claimed)
     assert worst > 0.1  # the claim is not vacuous
+
+
+@pytest.mark.parametrize("loss", [*LOSSES, Hinge(), Squared()], ids=str)
+def test_residuals_lie_in_the_hull_that_the_theorem_counts(loss: Loss) -> None:
+    """One-signed losses have one corner; any other loss of one margin, a new one too, is counted with two."""
+    if loss.outputs > 1:
+        assert loss.corners == loss.outputs - 1
+        residuals = loss.residuals(np.random.default_rng(0).normal(0, 5, (200, 3)), np.zeros(200))
+        assert (residuals[:, 1:] >= 0).all()
+        assert (residuals[:, 1:].sum(axis=1) <= 1 + 1e-12).all()
+        return
+    margins = np.linspace(-80, 80, 4001)
+    one_signed = all(len(set(np.sign(loss.residuals(margins, np.full(4001, y)))) - {0.0}) == 1 for y in (-1.0, 1.0))
+    assert loss.corners == (1 if one_signed else 2)
+    assert Loss.corners == 2
 
 
 def test_the_price_inverts_the_theorem() -> None:
@@ -220,6 +232,84 @@ def test_a_poor_solver_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -
     assert np.linalg.norm(objective.accurate_gradient(second)) <= 5.0 * tolerance
 
 
+@pytest.mark.parametrize(
+    ("loss", "rows", "columns", "epsilon"),
+    [(Logistic(), 20, 30, 0.01), (Multinomial(10), 30, 40, 0.05), (HuberisedHinge(), 2000, 1000, 0.05)],
+    ids=str,
+)
+def test_every_table_is_certified_however_large_the_noise(
+    loss: Loss, rows: int, columns: int, epsilon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few rows, many columns, a small epsilon: rounding errors of long points must not keep the solver for ever."""
+    from dpdescent import minimisers
+
+    step, calls = minimisers._newton_step, []
+
+    def counted(objective: RowObjective, weights: np.ndarray) -> np.ndarray | None:
+        calls.append(1)
+        assert len(calls) <= 20, "the tolerance is out of reach"
+        return step(objective, weights)
+
+    monkeypatch.setattr(minimisers, "_newton_step", counted)
+    curator = make_curator(epsilon, loss, rows=rows, columns=columns, currency="approximate")
+    assert np.isfinite(objpert(curator, ObjPertSettings()).weights).all()
+
+
+@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Squared()], ids=str)
+def test_a_table_that_leaves_a_direction_free_is_certified_too(loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two equal columns and next to no quadratic: weights of 1e8, whose last digits are coarser than 2^-44 n C."""
+    from dpdescent import minimisers
+
+    calls, step = [], minimisers._newton_step
+
+    def counted(objective: RowObjective, weights: np.ndarray) -> np.ndarray | None:
+        calls.append(1)
+        assert len(calls) <= 60, "the tolerance is out of reach"
+        return step(objective, weights)
+
+    monkeypatch.setattr(minimisers, "_newton_step", counted)
+    X = np.random.default_rng(0).random((100, 3))
+    X[:, 2] = X[:, 1]
+    ledger = Ledger(100.0, 1e-6, currency="approximate")
+    curator = curator_of(X, np.where(X[:, 0] > 0.5, 1.0, -1.0), loss, ledger, intercept=False)
+    weights = objpert(curator, ObjPertSettings(strong_convexity=1e-9)).weights
+    assert 1e6 < np.linalg.norm(weights) < 1e12
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_the_reachable_tolerance_exceeds_the_error_at_minimisers(loss: Loss) -> None:
+    for seed in range(6):
+        objective = table(loss, 40, 4, seed, 1.2, 0.01)
+        size = float(np.linalg.norm(objective.linear))
+        tolerance = reachable_tolerance(loss, 1.2, 4, 40, 0.01, size)
+        point = certified_minimiser(objective, 0.01, tolerance / 0.01)
+        length = float(np.linalg.norm(point))
+        assert 2 * objective.error_bound(40, length, 0.01 * length + size) <= tolerance * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("columns", [1, 50, 20000])
+def test_a_gradient_is_taken_near_the_point_it_is_asked_for(columns: int) -> None:
+    objective = table(Logistic(), 2, columns, 0, 1.0, 1.0)
+    for size in (0.7, 1 - 2.0**-40, 1.0):
+        w = np.random.default_rng(columns).normal(size=columns)
+        w *= size / np.linalg.norm(w)
+        high = objective._grid.place_weights(w)
+        low = objective._grid.place_weights(w - high)
+        assert np.linalg.norm((w - high) - low) <= objective.placement_error(float(np.linalg.norm(w)))
+
+
+@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Huber(1.0)], ids=str)
+@pytest.mark.parametrize("label", [7.0, -1e9, math.nan, math.inf])
+def test_a_label_that_is_none_moves_no_gradient_beyond_the_bound(loss: Loss, label: float) -> None:
+    grid = FeatureGrid(1.0, 2)
+    X = grid.place(np.array([[0.5, -0.25]]))
+    source = ArraySource(X, np.array([label]), grid)
+    objective = RowObjective(source, grid, loss, grid.squared_norms(X), 1.0, np.zeros(2), np.zeros(2))
+    for w in (np.zeros(2), np.array([3.0, -2.0]), np.array([-3.0, 2.0])):
+        for gradient in (objective.accurate_gradient(w), objective.batch_gradient(w, np.ones(1, dtype=bool))):
+            assert np.linalg.norm(gradient) <= np.linalg.norm(X) * (1 + 1e-12)
+
+
 def test_rows_longer_than_the_bound_are_scaled_down() -> None:
     objective = table(Logistic(), 50, 4, 1, 0.5, 1.0)
     X = objective._source._features
@@ -232,6 +322,12 @@ def test_rows_longer_than_the_bound_are_scaled_down() -> None:
 
 def test_a_kink_is_refused_before_anything_is_charged() -> None:
     assert isinstance(smooth_loss(Squared(), "objpert"), Huber)
+
+    class Sigmoid(Logistic):
+        convex = False
+
+    with pytest.raises(InvalidParameter, match="convex"):
+        smooth_loss(Sigmoid(), "objpert")
     curator = make_curator(1.0, Hinge(), currency="approximate")
     with pytest.raises(InvalidParameter, match="huberised"):
         objpert(curator, ObjPertSettings())
@@ -300,6 +396,20 @@ def test_noise_in_the_weights_is_that_of_the_linear_term() -> None:
         draws.append(objpert(curator, ObjPertSettings(row_bound=1.0, strong_convexity=10.0)).weights)
     sigma = ledger.entries[-1].cost.noise_multiplier
     assert np.std(draws) == pytest.approx(sigma / 10.0, rel=4.5 / math.sqrt(2 * 1600))
+
+
+def test_a_delta_that_cannot_be_paid_is_refused_before_anything_is_charged() -> None:
+    account = Ledger(10.0, 1.5e-6, currency="approximate")
+    account.spend(ApproximateDP(0.5, 1e-6), "an earlier fit")
+    curator = make_curator(1.0, rows=50, currency="approximate", account=account)
+    with pytest.raises(BudgetExhausted, match="may fail"):
+        objpert(curator, ObjPertSettings())
+    assert not curator.ledger.entries
+    assert len(account.entries) == 1
+    curator = make_curator(1.0, rows=50, currency="pure", delta=1e-24)
+    with pytest.raises(BudgetExhausted, match="may fail"):
+        objpert(curator, ObjPertSettings(pure=True))
+    assert not curator.ledger.entries
 
 
 def test_a_weak_quadratic_is_raised_so_that_the_determinants_can_be_paid() -> None:

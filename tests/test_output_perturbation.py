@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +16,7 @@ from dpdescent import DPLogisticRegression, InvalidParameter, Ledger, load_datas
 from dpdescent.accounting import RDP, Gaussian
 from dpdescent.accounting.shuffled import ShuffledDescent, shift_law
 from dpdescent.curator import Curator
+from dpdescent.errors import ScaleOutOfRange
 from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Squared
 from dpdescent.questions import PermutedDescent, noisy_descent
 from dpdescent.solvers import OutPertGDSettings, OutPertRSGDSettings, outpert_gd, outpert_rsgd
@@ -139,6 +141,63 @@ def test_the_cost_of_a_random_shift_is_that_of_the_mixture(order: float) -> None
     true = math.log(np.trapezoid(np.exp(ratio), grid) / (noise * math.sqrt(2 * math.pi))) / (order - 1)
     cost = ShuffledDescent(noise, passes, batches)
     assert true <= cost.rdp(order) < 0.99 * Gaussian(noise).rdp(order)
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Huber(1.0)], ids=str)
+def test_the_law_over_all_permutations_obeys_the_cost(
+    relation: str, loss: Loss, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three rows, one weight, two passes: all 36 runs of either neighbour, any row missing, by quadrature."""
+    from dpdescent.questions import points as module
+
+    generator = np.random.default_rng(0)
+    runs = list(itertools.product(itertools.permutations(range(3)), repeat=2))
+
+    def centres(X: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        found = []
+        for run in runs:
+            order = iter(run)
+            monkeypatch.setattr(module, "_permutation", lambda *_, order=order: np.array(next(order)))
+            ledger = Ledger(1e4, 1e-6, currency="gdp", relation=relation)
+            curator = curator_of(X, labels, loss, ledger, rows=3, intercept=False)
+            ask = PermutedDescent(2, 1, 1 / loss.smoothness)
+            found.append(recorded(curator, lambda c, ask=ask: ask.run(c, loss, 1.0, partial(ShuffledDescent, 2.0))))
+        return np.array([point.to_float()[0] for point in found])
+
+    for trial in range(4):
+        X, labels = generator.choice([-1.0, 1.0], (3, 1)), generator.choice([-1.0, 1.0], 3)
+        row = trial % 3
+        if relation == "zero-out":
+            other, turned = np.delete(X, row, axis=0), np.delete(labels, row)
+        else:
+            other, turned = X.copy(), labels.copy()
+            turned[row] *= -1
+        largest = 2 * (1 if relation == "zero-out" else 2) / loss.smoothness
+        pair = [centres(X, labels), centres(other, turned)]
+        for noise, order in itertools.product((0.3, 1.0, 4.0), (1.5, 2.0, 8.0, 24.0)):
+            sigma = noise * largest
+            grid = np.linspace(min(map(np.min, pair)) - 30 * sigma, max(map(np.max, pair)) + 30 * sigma, 6001)
+            first, second = (
+                logsumexp(-((grid - c[:, None]) ** 2) / (2 * sigma**2), axis=0) - math.log(36) for c in pair
+            )
+            unit = math.log((grid[1] - grid[0]) / (sigma * math.sqrt(2 * math.pi)))
+            for p, q in ((first, second), (second, first)):
+                true = (float(logsumexp(order * p + (1 - order) * q)) + unit) / (order - 1)
+                assert true <= ShuffledDescent(noise, 2, 3).rdp(order) + 1e-9
+
+
+def test_shifts_too_rare_for_a_float_are_charged_for() -> None:
+    """The largest shift alone, of probability 64^-300, is more than what is left without it."""
+    cost, order = ShuffledDescent(0.005, 300, 64), 2.0
+    assert cost.rdp(order) >= order / (2 * 0.005**2) - 300 * math.log(64)
+
+
+def test_a_lattice_too_coarse_for_the_allowance_is_refused_before_anything_is_charged() -> None:
+    curator = make_curator(1.0, rows=20)
+    with pytest.raises(ScaleOutOfRange):
+        PermutedDescent(2, 5, 0.5).run(curator, Logistic(), 1.0, partial(ShuffledDescent, 2.0**40))
+    assert not curator.ledger.entries
 
 
 @pytest.mark.parametrize("method", METHODS)

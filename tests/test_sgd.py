@@ -223,3 +223,12 @@ def test_bad_settings_are_refused_by_name(method: str, options: dict[str, float]
     with pytest.raises(InvalidParameter):
         model.fit(data.X, data.y)
     assert not account.entries
+
+
+def test_a_delta_that_cannot_be_paid_is_refused_before_anything_is_charged() -> None:
+    account = Ledger(10.0, 1e-7, currency="approximate")
+    curator = make_curator(1.0, rows=50, currency="approximate", account=account)
+    with pytest.raises(BudgetExhausted, match="may fail"):
+        sgd_adv(curator, SGDAdvSettings())
+    assert not curator.ledger.entries
+    assert not account.entries

@@ -219,13 +219,23 @@ class Curator:
         summed = LatticeSum(total, bounded.unit, Sensitivity(Norm.L2, bounded.ceiling, bounded.ceiling))
         return float(self._noise.gaussian(summed, cost, self.relation)[0]) / self.scale
 
+    def require_affordable(self, cost: Cost) -> None:
+        """Raise what charging ``cost`` would raise, and charge nothing: for a plan of several charges."""
+        for ledger in self._ledgers:
+            with ledger._accepting(cost, ""):
+                pass
+
     # Inside --------------------------------------------------------------------------------------------------
+
+    @property
+    def _ledgers(self) -> tuple[Ledger, ...]:
+        return (self.ledger,) if self._account is None else (self.ledger, self._account)
 
     def _charge(self, cost: Cost, label: str) -> None:
         if self._account is None:
             self.ledger.spend(cost, label)
         else:
-            spend_jointly((self.ledger, self._account), cost, label)
+            spend_jointly(self._ledgers, cost, label)
 
     def _public_scores(self, weights: Floats, direction: Floats, steps: Floats, unit: float) -> NDArray[np.int64]:
         """Return what the penalty adds to the score of every step: public, so it moves no sensitivity."""

@@ -8,18 +8,29 @@ point w is within |grad F(w)|/Lambda of the minimiser. `certified_minimiser` ret
 norm plus the error bound below is at most a public tolerance, fixed in advance. A solver that misses it is followed
 by another, and the last one repeats its steps until it succeeds; there is no message and no failure.
 
-**Error of a computed gradient.** Let u = 2^-53, n the public number of rows, s = sup l''.
+**Error of a computed gradient.** Let u = 2^-53, n the public number of rows, s = sup l'', K the number of margins.
 
-- A margin: the weights are split into two parts on the grid of the features, both products are exact (`FeatureGrid`),
-  their sum and the factor f round twice: at most 3u |t|.
+- A point: the weights are split into two parts on the grid of the features, and their sum takes the place of the
+  point. A part leaves at most 3.1 2^-33 of the norm in a coordinate, so that the sum is within 9.6 d 2^-66 |w| of the
+  point, which `placement_error` returns. The next lines are about the gradient at the sum.
+- A margin: both products are exact (`FeatureGrid`), their sum and the factor f round twice: at most 3u |t|.
 - A residual: the functions of `dpdescent.exact.elementary` are good to 2^-50; arithmetic around them and the error of
-  the margin add up to less than 2^-48 lipschitz + 8u s (1 + |t|). Losses of one margin do not change any more beyond
-  |t| = 64 (their curvature times |t| is below 2^-60 there), so |t| counts at most 64 for them.
+  the margin add up to less than (2^-48 + K u) lipschitz + 8u s (1 + |t|). Losses of one margin do not change any more
+  beyond |t| = 64 (their curvature times |t| is below 2^-60 there), so |t| counts at most 64 for them.
 - A sum over 64 rows: at most 65u times the sum of the sizes |c_i||x_i| <= C, whatever the order. The partial sums
   are added without error by `math.fsum`.
 - The public terms: 4u (|Q w| + |b|).
 
-Together at most n C (2^-48 + 2^-46.9) + n B 8u s (1 + min(64, B|w|)) + 4u(...), which `error_bound` returns.
+Together at most n C (2^-48 + 2^-46.9 + K u) + n B 8u s (1 + min(64, B|w|)) + 4u(...), which `error_bound` returns.
+
+**Every table can be certified.** The tolerance must exceed that error at the minimiser of any table, or the solver
+would never return, for some tables and not for others. There |Q w + b| <= n C, |w| <= (n C + |b|)/Lambda and, the
+objective being at most its value at zero, |w| <= 2|b|/Lambda + sqrt(2 n l(0)/Lambda). A computed point is a vector
+of floating-point numbers: the nearest one has a gradient of up to u |w| times the smoothness. `reachable_tolerance`
+is four times what all of this allows.
+
+Labels are made what the loss understands, -1 or 1, or a number in [-1, 1], each by itself: the bounds of a row's
+gradient hold for no others.
 """
 
 from __future__ import annotations
@@ -35,10 +46,10 @@ from scipy.sparse import issparse
 
 from .errors import InvalidParameter
 from .exact import FeatureGrid
-from .problems import Hinge, Huber, Loss, Squared
+from .problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Squared
 from .sources import Source
 
-__all__ = ["RowObjective", "certified_minimiser", "smooth_loss"]
+__all__ = ["RowObjective", "certified_minimiser", "reachable_tolerance", "smooth_loss"]
 
 Floats = NDArray[np.float64]
 
@@ -49,12 +60,14 @@ _DENSE = 512  # weights up to which a Hessian is a matrix
 
 
 def smooth_loss(loss: Loss, method: str) -> Loss:
-    """Return a loss with bounded slope and curvature in place of ``loss``, or refuse.
+    """Return a convex loss with bounded slope and curvature in place of ``loss``, or refuse.
 
     The squared loss is cut at slope 1, half the width of the target's range (Huber); a kink has no curvature bound.
     """
     if isinstance(loss, Squared):
         return Huber(1.0)
+    if not loss.convex:
+        raise InvalidParameter(f"method {method!r} needs a convex loss, and {type(loss).__name__} is none")
     if isinstance(loss, Hinge) or not (math.isfinite(loss.smoothness) and math.isfinite(loss.lipschitz)):
         raise InvalidParameter(
             f"method {method!r} needs a smooth loss, and {type(loss).__name__} has a kink: use loss='huberised-hinge'"
@@ -96,24 +109,28 @@ class RowObjective:
         self.row_bound, self.quadratic, self.linear = row_bound, quadratic, linear
         self.rows = squared_norms.shape[0]
 
-    def error_bound(self, rows: int, weights_norm: float) -> float:
-        """Return more than the error of `accurate_gradient` over ``rows`` rows; public if its arguments are."""
-        bound, loss = self.row_bound, self._loss
-        score = bound * weights_norm
-        if loss.outputs == 1:
-            score = min(score, _LARGEST_SCORE)
-        of_rows = bound * (loss.lipschitz * 2.0**-46 + 8 * _UNIT * loss.smoothness * (1 + score))
-        public = float(np.max(self.quadratic)) * weights_norm + float(np.linalg.norm(self.linear))
-        return (rows * of_rows + 4 * _UNIT * public) * (1 + 2.0**-20)
+    def error_bound(self, rows: int, weights_norm: float, public: float | None = None) -> float:
+        """Return more than the error of `accurate_gradient` over ``rows`` rows; public if its arguments are.
+
+        ``public`` is |Q w| + |b|, where it is known.
+        """
+        if public is None:
+            public = float(np.max(self.quadratic)) * weights_norm + float(np.linalg.norm(self.linear))
+        return _gradient_error(self._loss, self.row_bound, rows, weights_norm, public)
+
+    def placement_error(self, weights_norm: float) -> float:
+        """Return more than the distance of a point from the one at which `accurate_gradient` is taken."""
+        return self._grid.dimension * 2.0**-62 * weights_norm
 
     def accurate_gradient(self, weights: Floats) -> Floats:
-        """Return the gradient with an error of at most `error_bound`."""
+        """Return the gradient within `placement_error` of the weights, with an error of at most `error_bound`."""
         high = self._grid.place_weights(weights)
         low = self._grid.place_weights(weights - high)
 
         def parts(rows: Any, labels: Floats, factors: Floats) -> Floats:
             margins = self._grid.margins(rows, high) + self._grid.margins(rows, low)
-            coefficients = _scaled(self._loss.residuals(_scaled(margins, factors), labels), factors)
+            residuals = self._loss.residuals(_scaled(margins, factors), _understood(self._loss, labels))
+            coefficients = _scaled(residuals, factors)
             return _partial_sums(rows, coefficients)
 
         sums = self._source.map_rows(parts, self._factors)
@@ -124,7 +141,7 @@ class RowObjective:
         """Return the objective and its gradient as a solver needs them, without any bound on their error."""
 
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
-            margins = _scaled(rows @ weights, factors)
+            margins, labels = _scaled(rows @ weights, factors), _understood(self._loss, labels)
             gradient = rows.T @ _scaled(self._loss.residuals(margins, labels), factors)
             return np.append(np.asarray(gradient).reshape(-1), self._loss.values(margins, labels).sum())
 
@@ -139,7 +156,7 @@ class RowObjective:
 
         def product(direction: Floats) -> Floats:
             def part(rows: Any, labels: Floats, factors: Floats, at: Floats) -> Floats:
-                along = _scaled(rows @ direction, factors)
+                along, labels = _scaled(rows @ direction, factors), _understood(self._loss, labels)
                 return np.asarray(rows.T @ _scaled(self._loss.curvature_products(at, labels, along), factors))
 
             total = self._source.map_sum(part, self._factors, margins)  # type: ignore[arg-type]
@@ -151,6 +168,7 @@ class RowObjective:
         """Return the Hessian of a loss of one margin as a matrix."""
 
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
+            labels = _understood(self._loss, labels)
             curvatures = self._loss.curvatures((rows @ weights) * factors, labels) * factors**2
             weighted = rows.multiply(curvatures[:, None]) if issparse(rows) else rows * curvatures[:, None]
             product = rows.T @ weighted
@@ -162,11 +180,12 @@ class RowObjective:
     def batch_gradient(self, weights: Floats, chosen: NDArray[np.bool_]) -> Floats:
         """Return the gradient of the loss over the chosen rows, without the public terms, in plain arithmetic.
 
-        Its error is at most m C (m + d + 2^5) u + m B s (d + 8) u (1 + B|w|) for m rows: see `batch_error_bound`.
+        Its error is at most m C ((m + d + K + 8) u + 2^-46) + m B s (d + 8) u (1 + B|w|) for m rows: see
+        `batch_error_bound`.
         """
 
         def part(rows: Any, labels: Floats, factors: Floats, kept: NDArray[np.bool_]) -> Floats:
-            rows, labels, factors = rows[kept], labels[kept], factors[kept]
+            rows, labels, factors = rows[kept], _understood(self._loss, labels[kept]), factors[kept]
             coefficients = self._loss.residuals(_scaled(rows @ weights, factors), labels)
             return np.asarray(rows.T @ _scaled(coefficients, factors))
 
@@ -175,9 +194,37 @@ class RowObjective:
     def batch_error_bound(self, rows: int, weights_norm: float) -> float:
         """Return more than the error of `batch_gradient` over at most ``rows`` rows."""
         bound, loss, dimension = self.row_bound, self._loss, self._grid.dimension
-        slope = loss.lipschitz * ((rows + dimension + 8) * _UNIT + 2.0**-46)
+        slope = loss.lipschitz * ((rows + dimension + loss.outputs + 8) * _UNIT + 2.0**-46)
         margin = loss.smoothness * (dimension + 8) * _UNIT * (1 + bound * weights_norm)
         return rows * bound * (slope + margin) * (1 + 2.0**-20)
+
+
+def _gradient_error(loss: Loss, row_bound: float, rows: int, weights_norm: float, public: float) -> float:
+    score = row_bound * weights_norm
+    if loss.outputs == 1:
+        score = min(score, _LARGEST_SCORE)
+    slope = loss.lipschitz * (2.0**-46 + loss.outputs * _UNIT)
+    of_rows = row_bound * (slope + 8 * _UNIT * loss.smoothness * (1 + score))
+    return (rows * of_rows + 4 * _UNIT * public) * (1 + 2.0**-20)
+
+
+def reachable_tolerance(
+    loss: Loss, row_bound: float, dimension: int, rows: int, strong_convexity: float, linear_norm: float
+) -> float:
+    """Return a gradient norm, public, to which the minimiser of every table of at most ``rows`` rows is certified.
+
+    ``linear_norm`` bounds |b|. See the module for the proof.
+    """
+    whole = rows * loss.lipschitz * row_bound
+    margins = np.zeros(2) if loss.outputs == 1 else np.zeros((2, loss.outputs))
+    at_zero = float(np.max(loss.values(margins, np.array([-1.0, 1.0]))))
+    longest = min(
+        (whole + linear_norm) / strong_convexity,
+        2 * linear_norm / strong_convexity + math.sqrt(2 * rows * at_zero / strong_convexity),
+    )
+    error = _gradient_error(loss, row_bound, rows, longest, whole + 2 * linear_norm)
+    spacing = _UNIT * rows * loss.smoothness * row_bound**2 * longest
+    return 4 * (error + spacing + dimension * 2.0**-62 * strong_convexity * longest)
 
 
 def certified_minimiser(objective: RowObjective, strong_convexity: float, tolerance: float) -> Floats:
@@ -189,18 +236,18 @@ def certified_minimiser(objective: RowObjective, strong_convexity: float, tolera
     strong_convexity : float
         Lambda, at most the least entry of the quadratic.
     tolerance : float
-        Public, and at least twice what `RowObjective.error_bound` allows at the minimiser, so that it can be met.
+        Public, and at least `reachable_tolerance` divided by Lambda, so that it can be met.
     """
 
     def excess(weights: Floats) -> float:
         norm = float(np.linalg.norm(weights))
         size = float(np.linalg.norm(objective.accurate_gradient(weights))) * (1 + 2.0**-20)
-        distance = (size + objective.error_bound(objective.rows, norm)) / strong_convexity
-        # The point that was measured is the sum of two grid values, which rounds to the one that is returned.
-        return distance + 2.0**-50 * norm - tolerance
+        public = float(np.linalg.norm(objective.quadratic * weights) + np.linalg.norm(objective.linear))
+        distance = (size + objective.error_bound(objective.rows, norm, public)) / strong_convexity
+        return distance + objective.placement_error(norm) - tolerance
 
     weights = _quasi_newton(objective)
-    while excess(weights) > 0:
+    while not excess(weights) <= 0:
         better = _newton_step(objective, weights)
         if better is None:
             better = _accelerated(objective, weights, strong_convexity, 200)
@@ -227,9 +274,11 @@ def _newton_step(objective: RowObjective, weights: Floats) -> Floats | None:
     gradient = objective.accurate_gradient(weights)
     size = float(np.linalg.norm(gradient))
     if objective.linear.ndim == 1 and weights.size <= _DENSE:
-        direction = np.linalg.solve(objective.dense_hessian(weights), gradient)
+        direction = _dense_solution(objective.dense_hessian(weights), gradient)
     else:
         direction = _conjugate_gradients(objective.hessian(weights), gradient, 1e-3)
+    if not np.isfinite(direction).all():
+        return None
     slope = float(np.sum(gradient * direction))
     value, _ = objective.value_and_gradient(weights)
     for halvings in range(12):
@@ -237,9 +286,17 @@ def _newton_step(objective: RowObjective, weights: Floats) -> Floats | None:
         candidate = weights - step * direction
         reached = float(np.linalg.norm(objective.accurate_gradient(candidate)))
         lower = value - objective.value_and_gradient(candidate)[0]
-        if reached <= 0.5 * size or lower >= max(1e-4 * step * slope, 1e-12 * abs(value)):
+        if reached <= 0.9 * size or lower >= max(1e-4 * step * slope, 1e-12 * abs(value)):
             return candidate
     return None
+
+
+def _dense_solution(matrix: Floats, target: Floats) -> Floats:
+    """Solve H x = target; infinite where H is singular to the last digit, since an error would speak of rows."""
+    try:
+        return np.asarray(np.linalg.solve(matrix, target), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return np.full_like(target, math.inf)
 
 
 def _conjugate_gradients(product: Callable[[Floats], Floats], target: Floats, relative: float) -> Floats:
@@ -286,6 +343,13 @@ def _partial_sums(rows: Any, coefficients: Floats) -> Floats:
         end = start + _PART_ROWS
         parts.append(np.asarray(rows[start:end].T @ columns[start:end]).reshape(1, size))
     return np.concatenate(parts)
+
+
+def _understood(loss: Loss, labels: Floats) -> Floats:
+    """Return labels for which the bounds of the loss hold; the multinomial loss sees to that itself."""
+    if isinstance(loss, Logistic | HuberisedHinge):
+        return np.where(labels > 0, 1.0, -1.0)
+    return np.clip(np.nan_to_num(labels), -1.0, 1.0) if isinstance(loss, Huber) else labels
 
 
 def _scaled(values: Floats, factors: Floats) -> Floats:

@@ -11,8 +11,10 @@ for every e > 0 (Dwork, Rothblum & Vadhan 2010; Dwork & Roth 2014, Theorem 3.20)
 each row with probability q turns (e, d) into (log(1 + q(exp(e) - 1)), qd) (Balle, Barthe & Gaboardi 2018).
 
 **Objective perturbation.** Let w minimise F_D(w) + b'w, where F_D is a sum over rows plus a public quadratic with
-all eigenvalues at least Lambda, and b ~ N(0, s^2 I). The map from b to w is one to one, so the log-density of w
-under D is log f(b) + log det(Hessian of F_D at w) with b = -grad F_D(w).
+all eigenvalues at least Lambda, and b ~ N(0, s^2 I). The gradient of F_D is Lipschitz and strongly monotone, so
+b = -grad F_D(w) maps w one to one, and Lipschitz both ways. Such a map is differentiable except on a null set (where
+a row sits at a jump of its second derivative), and the change of variables holds for it: for almost all w, the
+log-density of w under D is log f(b) + log det(Hessian of F_D at w).
 
 *Determinants.* A row adds a Hessian of rank r and trace at most h to one at least Lambda: the log-determinant grows
 by at most J = r log(1 + h/(r Lambda)), by concavity, and never falls. So its change is at most J in size, under
@@ -20,17 +22,19 @@ zero-out (one row more or less) and under replace-one (from the common rows up w
 
 *Densities.* Let g be the change of the row's gradient: b turns into b + g. Then log f(b) - log f(b + g) = (2 b'g +
 |g|^2)/(2 s^2), which is convex in g. The gradient of a row x lies in the convex hull of 0 and c corners, all fixed
-by the row (its direction never turns): c = 1 for a loss of one margin that only falls or only rises, c = 2 if its
+by the row (w moves its residuals alone): c = 1 for a loss of one margin that only falls or only rises, c = 2 if its
 derivative changes sign, c = K - 1 for K classes. The maximum over a hull is attained at a corner, and at a corner g
 is a constant, so that the term is the privacy loss of a Gaussian mechanism with mu = |g|/s. Summing instead of
-maximising over the corners, with the row's corners at most C long,
+maximising over the corners, the corner 0 included, with the row's corners at most C long,
 
 .. math:: \delta(\varepsilon) \le G(0) + c\,G(\mu) \quad\text{(zero-out)}, \qquad
           G(0) + 2c\,G(\mu) + c^2\,G(2\mu) \quad\text{(replace-one)}, \qquad \mu = C/s,
 
 where G(m) is the delta at epsilon - J of Gaussian DP with parameter sqrt(m^2 + m_o^2). Here m_o belongs to the
 noise added to w afterwards, which hides that the minimiser was computed only nearly (Iyengar et al. 2019): given
-the exact minimiser, what is released is that noise around a point within a public distance of it. For c = 1 under
+the exact minimiser, what is released is that noise around a point within a public distance of it, so its loss adds to
+that of w as in a composition of two Gaussian mechanisms. When a row is replaced the corners are differences of one
+of the old row's, 0 included, and one of the new row's. For c = 1 under
 zero-out there is no factor 2 as there is in Redberg, Koskela & Wang (2023), whose bound holds for gradients of
 either sign.
 

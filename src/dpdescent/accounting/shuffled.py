@@ -82,6 +82,6 @@ def shift_law(passes: int, batches: int) -> tuple[NDArray[np.float64], NDArray[n
     law = np.ones(1)
     for _ in range(passes):
         law = np.convolve(law, one)
-    kept = law > 0
-    shares = np.arange(law.size)[kept] / (cells * passes) + ALLOWANCE
-    return shares, np.log(law[kept])
+    # Chances that underflow still count against the largest shifts: raise them all, by next to nothing.
+    shares = np.arange(passes, law.size) / (cells * passes) + ALLOWANCE
+    return shares, np.log(law[passes:] + 1e-300)

@@ -40,18 +40,19 @@ class Loss(ABC):
     curvature_lipschitz: float
     #: Whether l is convex in the margin, so that Hessians are positive semidefinite.
     convex: bool = True
-    #: A row's residuals lie in the convex hull of 0 and so many points: 1 if l only falls or only rises.
-    corners: int = 1
+    #: A row's residuals lie in the convex hull of 0 and so many points, each at most ``lipschitz`` long: 1 if l only
+    #: falls or only rises, 2 for any other loss of one margin; a loss of several margins must say.
+    corners: int = 2
 
     @property
     def curvature_rank(self) -> int:
         """Largest rank of the second derivative in the margins."""
-        return 1
+        return self.outputs
 
     @property
     def curvature_trace(self) -> float:
         """Largest trace of the second derivative in the margins."""
-        return self.smoothness
+        return self.outputs * self.smoothness
 
     @abstractmethod
     def values(self, margins: Floats, labels: Floats) -> Floats:
@@ -98,6 +99,7 @@ class Logistic(Loss):
     r"""log(1 + exp(-y t)): binary logistic regression."""
 
     lipschitz = 1.0
+    corners = 1
     smoothness = 0.25
     curvature_lipschitz = 1 / (6 * math.sqrt(3))
 
@@ -129,6 +131,7 @@ class Hinge(Loss):
     """max(0, 1 - y t): the linear support vector machine."""
 
     lipschitz = 1.0
+    corners = 1
     smoothness = math.inf
     curvature_lipschitz = math.inf
 
@@ -154,6 +157,7 @@ class HuberisedHinge(Loss):
 
     half_width: float = 0.5
     lipschitz = 1.0
+    corners = 1
     curvature_lipschitz = math.inf
 
     def __post_init__(self) -> None:
@@ -190,7 +194,6 @@ class Squared(Loss):
     lipschitz = math.inf
     smoothness = 1.0
     curvature_lipschitz = 0.0
-    corners = 2
 
     def values(self, margins: Floats, labels: Floats) -> Floats:
         return (margins - labels) ** 2 / 2
@@ -218,7 +221,6 @@ class Huber(Loss):
     threshold: float = 1.0
     smoothness = 1.0
     curvature_lipschitz = math.inf
-    corners = 2
 
     def __post_init__(self) -> None:
         require_positive("threshold", self.threshold)

@@ -23,7 +23,7 @@ from ..accounting.shuffled import ALLOWANCE, ShuffledDescent
 from ..curator import Curator
 from ..errors import InvalidParameter, ScaleOutOfRange
 from ..exact import LatticeSum, ceil_log2
-from ..minimisers import RowObjective, certified_minimiser
+from ..minimisers import RowObjective, certified_minimiser, reachable_tolerance
 from ..problems import L2, Loss
 from ..relations import Norm, Sensitivity
 
@@ -49,14 +49,17 @@ def noisy_minimiser(
     **Privacy** The exact minimiser has the guarantee of ``cost`` (`dpdescent.accounting.approximate`), and the noise
     on top hides the distance to it. That distance is at most (tau + 40 sqrt(p) g)/Lambda, because
 
-    - the computed point is certified to have a gradient of at most tau = 2^-44 n C, errors included
-      (`dpdescent.minimisers`), and Lambda is a strong convexity;
+    - the computed point is certified to have a gradient of at most a public tau, errors included, and Lambda is a
+      strong convexity; tau is 2^-44 n C, or more where large margins or noise need it (`dpdescent.minimisers`);
     - b is discrete, and the theorem is about a Gaussian. A discrete Gaussian is a Gaussian moved by a discrete one of
       scale 2 lattice steps (`lattice_scale`), so by at most 40 steps g a coordinate, and moving b by r moves the
-      minimiser by at most |r|/Lambda. A norm-Laplace ladder is a mixture of such Gaussians.
+      minimiser by at most |r|/Lambda. A norm-Laplace ladder is a mixture of such Gaussians, and the discrete Laplace
+      noise that replaces it for one weight has quantiles within two steps of those of Laplace noise.
 
-    Given the exact minimiser, the released point is thus that noise around a point within the distance, for either
-    neighbour: sensitivity twice the distance, plus rounding. Penalties are public and do not enter.
+    Given the exact minimiser w of the continuous noise, the released point is thus the noise on top around a point
+    within the distance of w, for either neighbour, mixed over what else is random: sensitivity twice the distance,
+    plus rounding. So the pair (w, released point) loses at most what w loses, plus the loss of a Gaussian (or
+    norm-Laplace) mechanism given w, which is what ``cost`` composes. Penalties are public and do not enter.
     """
     problem, relation = curator.problem, curator.relation
     clip = _clip(loss, row_bound)
@@ -65,8 +68,12 @@ def noisy_minimiser(
     # The noise in the objective.
     scale = 2 * (17 + math.sqrt(parameters)) / cost.objective_epsilon if pure else cost.noise_multiplier  # type: ignore[union-attr]
     unit = 2.0 ** (ceil_log2(clip) - min(36, 50 - ceil_log2(max(scale, 1.0))))
-    largest = (curator.rows * clip + 10 * scale * clip * math.sqrt(parameters)) / strong_convexity
-    gradient_tolerance = 2.0**-44 * curator.rows * clip
+    linear_norm = 10 * scale * clip * math.sqrt(parameters)  # exceeded with a probability below 1e-22
+    largest = (curator.rows * clip + linear_norm) / strong_convexity
+    gradient_tolerance = max(
+        2.0**-44 * curator.rows * clip,
+        reachable_tolerance(loss, row_bound, problem.grid.dimension, curator.rows, strong_convexity, linear_norm),
+    )
     distance = (gradient_tolerance + _COUPLING * math.sqrt(parameters) * unit) / strong_convexity
     output = _Lattice.of(problem.shape, 2 * distance, largest, cost)
     # Both noises can be drawn: now pay.
@@ -100,7 +107,8 @@ def noisy_descent(
 
     .. math:: (\eta C/n + 2 \eta E)(1 + q + \dots + q^{T-1})
 
-    apart. E bounds the error of a computed step, from public numbers (`RowObjective.error_bound`).
+    apart. E bounds the error of a computed step, from public numbers: that of the gradient
+    (`RowObjective.error_bound`), and beta times the distance of the point at which it is taken.
     """
     problem, rows = curator.problem, curator.rows
     clip = _clip(loss, row_bound)
@@ -113,6 +121,7 @@ def noisy_descent(
     objective = _objective(curator, loss, row_bound, rows * penalty, linear)
     farthest = step_size * steps * clip * (1 + 2.0**-20)
     error = objective.error_bound(rows, farthest) / rows + 4 * _UNIT * (farthest / step_size + clip)
+    error += beta * objective.placement_error(farthest)
     shrink = max(0.0, 1 - step_size * float(np.min(penalty)))
     growth = float(steps) if shrink == 1 else min(float(steps), (1 - shrink**steps) / (1 - shrink) * (1 + 2.0**-20))
     moved = _moves(curator) * clip / rows
@@ -145,7 +154,9 @@ class PermutedDescent:
     share U of the points after the hit: it moves by at most h U more than the average before it (Chen, Lee & Kifer
     2019), where U is uniform on {1/m, ..., 1} and independent from pass to pass. The shift is thus at most h times a
     sum of k such numbers, known in law and hidden in fact: `ShuffledDescent` charges the mixture. Rounding adds at
-    most 2 eta E a step, all of it less than the part of the largest shift that the cost allows for.
+    most 2 eta E a step and sqrt(p) g at the end, whatever U is: all of it less than the part of the largest shift
+    that the cost allows for. The rows after a missing one move up in the table, but places are as random for them as
+    before: let the missing row take the place of an empty one.
     """
 
     passes: int
@@ -172,9 +183,10 @@ class PermutedDescent:
         error = objective.batch_error_bound(self.batch_rows, farthest) / self.batch_rows
         error += 8 * _UNIT * (farthest / self.step_size + clip)
         hit = self.step_size * _moves(curator) * clip / self.batch_rows
-        if 2 * self.step_size * error * steps > ALLOWANCE * hit * self.passes:
-            raise ScaleOutOfRange("rounding errors of so many steps could show one row: take fewer passes")
         output = _Lattice.of(problem.shape, hit * self.passes, farthest, cost)
+        rounding = 2 * self.step_size * error * steps + math.sqrt(math.prod(problem.shape)) * output.unit
+        if rounding > ALLOWANCE * hit * self.passes:
+            raise ScaleOutOfRange("rounding errors of so many steps could show one row: take fewer passes")
         _require_rows(curator)
         curator._charge(cost, "permuted gradient descent")
         places = batches * self.batch_rows

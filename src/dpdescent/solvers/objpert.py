@@ -30,7 +30,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..accounting import ObjectivePerturbation, PureObjectivePerturbation, calibrate, epsilon_to_gdp
+from ..accounting import (
+    ApproximateDP,
+    ObjectivePerturbation,
+    PureObjectivePerturbation,
+    calibrate,
+    epsilon_to_gdp,
+)
 from ..curator import Curator
 from ..errors import require_positive
 from ..minimisers import smooth_loss
@@ -84,6 +90,10 @@ def objpert(curator: Curator, settings: ObjPertSettings, progress: Progress | No
     """Minimise the objective of a curator's problem with a random linear term."""
     facts, loss = Facts.of(curator), smooth_loss(curator.problem.loss, "objpert")
     mu = epsilon_to_gdp(facts.epsilon, facts.delta) / (1 if facts.relation == "zero-out" else 2)
+    half = min(0.5 * curator.remaining, 16.0)  # whatever is left for it later, delta must do
+    curator.require_affordable(
+        PureObjectivePerturbation(half) if settings.pure else ApproximateDP(half, facts.delta * _DELTA_SHARE)
+    )
     length = row_length(curator, _SHARE_LENGTH)
     richness = facts.rows * mu / facts.parameters
     bound = settings.row_bound or max(1.0, 0.3 * math.pow(richness, 0.4)) * length

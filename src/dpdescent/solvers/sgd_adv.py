@@ -31,7 +31,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..accounting import epsilon_to_gdp
+from ..accounting import ApproximateDP, epsilon_to_gdp
 from ..curator import Curator
 from ..questions import BatchGradients, row_length
 from .result import Facts, Progress, SolverResult
@@ -55,6 +55,7 @@ def sgd_adv(curator: Curator, settings: SGDAdvSettings, progress: Progress | Non
     facts = Facts.of(curator)
     rate = settings.sampling_rate or 1 / math.sqrt(facts.rows)
     steps = settings.steps or min(2000, math.ceil(10 / rate))
+    curator.require_affordable(ApproximateDP(0.5 * curator.remaining, facts.delta * _DELTA_SHARE))
     length = row_length(curator, _SHARE_LENGTH)
     richness = facts.rows * epsilon_to_gdp(facts.epsilon, facts.delta) / facts.parameters
     clip = settings.clip_gradient or clip_norm(richness, length)
