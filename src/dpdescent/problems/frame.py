@@ -132,7 +132,8 @@ class Frame:
     def coordinates(self, rows: Any) -> Floats:
         """Return the rows in the frame without their constant, dense: exact."""
         dense = rows.toarray() if sparse.issparse(rows) else rows
-        coordinates: Floats = np.ldexp(dense[:, :-1] - self.centre[:-1], self.doublings[:-1])
+        coordinates: Floats = dense[:, :-1] - self.centre[:-1]
+        coordinates *= 2.0 ** self.doublings[:-1]
         return coordinates
 
     def image(self, total: LatticeSum) -> LatticeSum:

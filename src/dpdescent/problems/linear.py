@@ -178,7 +178,10 @@ class LinearProblem:
         exponent = self.grid.exponent
         squares = rows.astype(np.float64)  # a copy; float32 would round the products
         entries = squares.data if sparse.issparse(squares) else squares
-        entries[...] = np.ldexp(np.rint(np.ldexp(entries * entries, exponent)), -exponent)
+        entries *= entries
+        entries *= 2.0**exponent
+        np.rint(entries, out=entries)
+        entries *= 2.0**-exponent
         return self.features_block(clipped, squares, labels, caps)
 
     def loss_block(self, bounded: BoundedSum, weights: Floats, rows: Any, labels: Floats) -> Integers:

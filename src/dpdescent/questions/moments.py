@@ -19,7 +19,7 @@ __all__ = ["second_moments"]
 
 Floats = NDArray[np.float64]
 
-_BLOCK_BYTES = 2**24
+_BLOCK_BYTES = 2**21
 _ROOM = 1 + 2.0**-40
 
 

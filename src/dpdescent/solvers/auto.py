@@ -58,7 +58,7 @@ class AutoSettings:
     share_norm, share_columns, share_whitening, share_curvature : float
         Shares of the budget for the mean row norm, the columns' moments, their second moments and the curvatures.
     iterations : int, optional
-        T. By default 32, and 32 sqrt(k/1000) up to 300 where k = n mu/D is above 1,000.
+        T. By default 32, and 32 sqrt(k/2000) up to 300 where k = n mu/D is above 2,000.
     clip : float, optional
         c, the clip norm in units of the typical length of a row. By default max(0.5, 0.25 k^0.3).
     whitening : bool, optional
@@ -98,7 +98,7 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     problem, report = curator.problem, progress or (lambda _: None)
     rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)  # n mu
     richness = rows_of_privacy / math.prod(problem.shape)
-    iterations = settings.iterations or round(32 * min(max(math.sqrt(richness / 1000), 1.0), 300 / 32))
+    iterations = settings.iterations or round(32 * min(max(math.sqrt(richness / 2000), 1.0), 300 / 32))
     clip = settings.clip or max(0.5, 0.25 * richness**0.3)
     geometry = _geometry(curator, settings, rows_of_privacy)
     steps = FrameSteps(curator, geometry.frame, clip * geometry.length, max(1.0, clip**2) * geometry.length)
