@@ -36,16 +36,14 @@ class Columns:
         Columns centred and of comparable scale; None for a problem without intercept, which nothing can centre.
     variances : ndarray of shape (d,)
         Second moments of the coordinates (in the frame, if there is one), the constant left out.
+    energy : float
+        Their sum, where none counts for less than its noise.
     """
 
     norm: float
     frame: Frame | None
     variances: Floats
-
-    @property
-    def energy(self) -> float:
-        """Mean squared norm of the coordinates."""
-        return float(self.variances.sum())
+    energy: float
 
 
 def measure_columns(curator: Curator, norm_amount: float, moments_amount: float) -> Columns:
@@ -56,14 +54,14 @@ def measure_columns(curator: Curator, norm_amount: float, moments_amount: float)
     grid = curator.problem.grid
     norm = min(max(curator.mean_row_norm(norm_amount), _LEAST_SHARE * grid.row_bound), grid.row_bound)
     if not curator.problem.intercept:
-        return Columns(norm, None, np.full(grid.dimension, norm**2 / grid.dimension))
+        return Columns(norm, None, np.full(grid.dimension, norm**2 / grid.dimension), norm**2)
     means, squares = curator.column_moments(norm, moments_amount)
     noise = curator.deviation(math.sqrt(2) * norm, moments_amount)
-    means[np.abs(means) < 2 * noise] = 0.0  # a centre that may be noise alone would only make rows longer
-    variances = np.maximum(squares - means**2, noise)[:-1]
-    scales = np.sqrt(np.maximum(variances, _LEAST_SCALE**2))
+    variances = np.maximum(squares - means**2, 0.0)[:-1]
+    scales = np.sqrt(np.maximum(variances, max(noise, _LEAST_SCALE**2)))
     frame = Frame.place(grid, means, np.append(scales, 1.0))
-    return Columns(norm, frame, variances * 4.0 ** frame.doublings[:-1])
+    stretched = 4.0 ** frame.doublings[:-1]
+    return Columns(norm, frame, variances * stretched, float(np.sum(np.maximum(variances, noise) * stretched)))
 
 
 def whiten(curator: Curator, columns: Columns, amount: float) -> tuple[Whitening, Floats]:
