@@ -10,11 +10,13 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from threadpoolctl import ThreadpoolController
 
 from .errors import InvalidParameter, require_positive_integer
 from .exact import FeatureGrid, ceil_log2
@@ -61,7 +63,7 @@ class ArraySource:
             raise InvalidParameter(f"features must be dense or CSR with {grid.dimension} columns, as the grid has")
         if self._labels.shape != features.shape[:1]:
             raise InvalidParameter(f"features {features.shape} and labels {self._labels.shape} do not match")
-        if not all(self._on_grid(features[rows]) for rows in self._blocks()):
+        if not all(self._map(lambda rows, _: self._on_grid(rows), ())):
             raise InvalidParameter("features are not on the grid: pass them through its place method first")
 
     def _on_grid(self, block: Any) -> bool:
@@ -86,16 +88,17 @@ class ArraySource:
 
     def map_sum(self, function: Callable[..., Integers], *aligned: NDArray[Any]) -> Integers:
         first, *others = self._map(function, aligned)
-        return sum(others, start=first)
+        total: Integers = sum(others, start=first)
+        return total
 
     def map_rows(self, function: Callable[..., Floats], *aligned: NDArray[Any]) -> Floats:
         parts = self._map(function, aligned)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _map(self, function: Callable[..., NDArray[Any]], aligned: tuple[NDArray[Any], ...]) -> list[NDArray[Any]]:
+    def _map(self, function: Callable[..., Any], aligned: tuple[NDArray[Any], ...]) -> list[Any]:
         """Return the results of all blocks, computed by as many threads as there are processors."""
 
-        def on(rows: slice) -> NDArray[Any]:
+        def on(rows: slice) -> Any:
             return function(self._features[rows], self._labels[rows], *(array[rows] for array in aligned))
 
         blocks = self._blocks()
@@ -103,8 +106,14 @@ class ArraySource:
         if workers == 1:
             return [on(rows) for rows in blocks]
         contexts = [copy_context() for _ in blocks]  # numpy's error handling goes with the caller's context
-        with ThreadPoolExecutor(workers) as pool:
+        with _libraries().limit(limits=1), ThreadPoolExecutor(workers) as pool:
             return list(pool.map(lambda context, rows: context.run(on, rows), contexts, blocks))
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Return control over the threads of numerical libraries: threads within threads would wait for each other."""
+    return ThreadpoolController()
 
 
 def _processors() -> int:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from ..accounting import Composed, Cost
 from ..curator import Curator
@@ -23,7 +22,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _LARGEST_ROWS = 2**26  # a sum over this many has not wrapped around
-_PART_CELLS = 2**18  # two megabytes: larger products wait for threads on a busy machine
 _ROOM = 1 + 2.0**-40
 
 
@@ -112,22 +110,6 @@ def _norms_block(frame: Frame | Whitening, rows: Any, labels: Floats) -> Floats:
 
 
 def _block(
-    problem: LinearProblem, clipped: ClippedSum, bounded: BoundedSum | None, weights: Floats, rows: Any, *more: Floats
-) -> Integers:
-    """Return the sum of clipped gradients c x and, after it, the sum of curvatures, over one block.
-
-    A dense block is gone through in parts that stay in cache between the two products with it.
-    """
-    size = rows.shape[0]
-    step = size if sparse.issparse(rows) else max(1, _PART_CELLS // rows.shape[1])
-    total = np.zeros(weights.size + (bounded is not None), dtype=np.int64)
-    for start in range(0, size, step):
-        part = slice(start, start + step)
-        total += _part(problem, clipped, bounded, weights, rows[part], *(values[part] for values in more))
-    return total
-
-
-def _part(
     problem: LinearProblem,
     clipped: ClippedSum,
     bounded: BoundedSum | None,
@@ -137,6 +119,7 @@ def _part(
     caps: Floats,
     row_weights: Floats,
 ) -> Integers:
+    """Return the sum of clipped gradients c x and, after it, the sum of curvatures, over one block."""
     residuals = problem.loss.short_residuals(problem.grid.margins(rows, weights), labels)
     curvatures = None if bounded is None else problem.loss.typical_curvatures(residuals, labels)
     residuals *= row_weights if residuals.ndim == 1 else row_weights[:, None]
