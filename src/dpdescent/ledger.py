@@ -25,7 +25,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-from .accounting import Cost, Currency, currency_from_dict, currency_named, round_up
+from .accounting import Composed, Cost, Currency, currency_from_dict, currency_named, round_up
 from .accounting.costs import cost_from_dict
 from .accounting.events import to_dp_event
 from .errors import (
@@ -277,7 +277,7 @@ class Ledger:
             "budget": self._budget,
             "spent": self.spent,
             "spent_epsilon": self.spent_epsilon(),
-            "mechanisms": dict(sorted(Counter(entry.cost.kind for entry in self._entries).items())),
+            "mechanisms": dict(sorted(Counter(kind for e in self._entries for kind in _kinds(e.cost)).items())),
         }
 
     def to_dp_event(self) -> Any:
@@ -437,3 +437,10 @@ def _parse(text: str | bytes, where: str) -> Any:
         return json.loads(text)
     except ValueError:
         raise LedgerFormatError(f"{where} is not JSON: the ledger is damaged") from None
+
+
+def _kinds(cost: Cost) -> list[str]:
+    """Return the kind of a cost, or of each of its parts if they were only charged together."""
+    if isinstance(cost, Composed):
+        return [kind for part in cost.parts for kind in _kinds(part)]
+    return [cost.kind]
