@@ -45,6 +45,7 @@ Floats = NDArray[np.float64]
 
 _LARGEST_WHITENED = 2000
 _UNWHITENED = 3.0  # directions that are not whitened may be several times too long
+_LARGEST_WORK = 1e9  # cells to go through for steps beyond the first 32
 _TRUST = 0.6
 _LONGEST_STEP = 2.0
 
@@ -58,7 +59,8 @@ class AutoSettings:
     share_norm, share_columns, share_whitening, share_curvature : float
         Shares of the budget for the mean row norm, the columns' moments, their second moments and the curvatures.
     iterations : int, optional
-        T. By default 32, and 32 sqrt(k/2000) up to 300 where k = n mu/D is above 2,000.
+        T. By default 32 sqrt(k/50), k = n mu/D, between 32 and 300, unless that takes more than 10^9 cells of the
+        table to go through; then 32 sqrt(k/2000), at least 32.
     clip : float, optional
         c, the clip norm in units of the typical length of a row. By default max(0.5, 0.25 k^0.3).
     whitening : bool, optional
@@ -98,7 +100,7 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     problem, report = curator.problem, progress or (lambda _: None)
     rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)  # n mu
     richness = rows_of_privacy / math.prod(problem.shape)
-    iterations = settings.iterations or round(32 * min(max(math.sqrt(richness / 2000), 1.0), 300 / 32))
+    iterations = settings.iterations or _iterations(richness, curator.rows * problem.grid.dimension)
     clip = settings.clip or max(0.5, 0.25 * richness**0.3)
     geometry = _geometry(curator, settings, rows_of_privacy)
     steps = FrameSteps(curator, geometry.frame, clip * geometry.length, max(1.0, clip**2) * geometry.length)
@@ -130,6 +132,12 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     point[: geometry.features] /= max(1.0, walk)
     report(1.0)
     return SolverResult(geometry.weights(point), iterations, tuple(lengths), geometry.remarks)
+
+
+def _iterations(richness: float, cells: int) -> int:
+    """Return T: more steps where there is little noise, as many as time allows, and where there is hardly any."""
+    affordable = min(32 * math.sqrt(richness / 50), _LARGEST_WORK / cells)
+    return round(min(max(affordable, 32 * math.sqrt(richness / 2000), 32), 300))
 
 
 def _secant(move: Floats, change: Floats, noise: float) -> float:
