@@ -60,6 +60,10 @@ class Recorder(LatticeNoise):
         self.sums.append(total)
         return super().gaussian_symmetric(total, cost, relation)
 
+    def least(self, scores, cost, relation):
+        self.sums.append(scores)
+        return super().least(scores, cost, relation)
+
 
 def curator(
     features: Any,

@@ -24,12 +24,11 @@ from dpdescent.noise import Randomness
 from dpdescent.problems import L2, Frame, Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Multinomial, Squared
 from dpdescent.relations import Norm, Relation
 from dpdescent.sources import ArraySource
+from neighbours import ALARM, RICH, Recorder, Watched
 
-ALARM = 1e-6
 D, N = 6, 300
 GRID = FeatureGrid(1.0, D)
 LOSSES = [Logistic(), Hinge(), HuberisedHinge(), Squared(), Multinomial(3)]
-RICH = 1e12  # an epsilon at which noise is invisible
 STORAGE = {
     "dense": np.asarray,
     "csr": sparse.csr_array,
@@ -47,40 +46,6 @@ def made_up(loss: Loss, rows: int = N, seed: int = 0) -> tuple[np.ndarray, np.nd
     scores = features @ generator.normal(0, 2, (D, max(loss.outputs, 2)))
     best = scores.argmax(axis=1)
     return GRID.place(features), best * 1.0 if loss.outputs > 1 else np.where(best > 0, 1.0, -1.0)
-
-
-class Watched(ArraySource):
-    """A source that notes what had been charged whenever it is touched."""
-
-    ledgers: tuple[Ledger, ...] = ()
-    touches: list[tuple[int, ...]]
-
-    def note(self) -> None:
-        self.touches.append(tuple(len(ledger.entries) for ledger in self.ledgers))
-
-    def map_sum(self, function, *aligned):
-        self.note()
-        return super().map_sum(function, *aligned)
-
-    def map_rows(self, function, *aligned):
-        self.note()
-        return super().map_rows(function, *aligned)
-
-
-class Recorder(LatticeNoise):
-    """Noise that keeps the exact sums it was given."""
-
-    def __init__(self) -> None:
-        super().__init__(Randomness(0))
-        self.sums: list[LatticeSum] = []
-
-    def gaussian(self, total, cost, relation):
-        self.sums.append(total)
-        return super().gaussian(total, cost, relation)
-
-    def least(self, scores, cost, relation):
-        self.sums.append(scores)
-        return super().least(scores, cost, relation)
 
 
 def curator(
@@ -742,3 +707,19 @@ def test_placed_rows_are_always_accepted() -> None:
         single = np.zeros((1, dimension))
         single[0, 0] = 2 * bound
         ArraySource(np.vstack([features, grid.place(single)]), np.ones(4), grid)
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_blocks_keep_their_order_and_the_callers_error_handling_on_threads(threads: str, monkeypatch) -> None:
+    """A warning from a thread of its own would speak of rows, so what the curator silences must stay silent there."""
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    features, labels = made_up(Logistic())
+    source = ArraySource(features, labels, GRID, block_rows=7)
+    with np.errstate(all="ignore"):
+        inverse = source.map_rows(lambda rows, _: 1 / (0 * rows[:, 0]))
+        total = source.map_sum(lambda rows, _: np.array([rows.shape[0]]))
+    assert not np.isfinite(inverse).any()
+    assert total == N
+    np.testing.assert_array_equal(source.map_rows(lambda rows, _: rows[:, 0]), features[:, 0])
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        source.map_rows(lambda rows, _: 1 / (0 * rows[:, 0]))

@@ -11,7 +11,8 @@ holds in this form when the parts are Gaussian or pure DP: a Gaussian shift time
 them, sub-sampling keeps dominating pairs (Zhu, Dong & Wang 2022), and for that pair the direction above is the
 larger one (Mironov, Talwar & Zhang 2019). For any other curve the sum bounds one direction; the other is at most
 :math:`\frac{1}{a-1}\log\{1 + \frac{a(a-1)}{2} q^2 (1-q)^{-a-1} (e^{E(2)} - 1)\}`, by the second-order Taylor
-expansion of (1 - q + q x)^(1-a) in the likelihood ratio x, whose mean is one.
+expansion of (1 - q + q x)^(1-a) in the likelihood ratio x, whose mean is one, and at most -log(1 - q) at every order,
+because the law of the mixture is at least 1 - q times the other.
 
 Batches of fixed size without replacement, relation replace-one: Theorem 9 of Wang, Balle & Kasiviswanathan.
 
@@ -103,7 +104,8 @@ def poisson_rdp(rate: float, order: int, curve: Curve) -> float:
 def _poisson_reverse_rdp(rate: float, order: int, curve: Curve) -> float:
     log_excess = float(_log_expm1(np.array(curve(2))))
     log_factor = math.log(order * (order - 1) / 2) + 2 * math.log(rate) - (order + 1) * math.log1p(-rate)
-    return float(np.logaddexp(0.0, log_factor + log_excess)) / (order - 1) * _ROUNDING
+    taylor = float(np.logaddexp(0.0, log_factor + log_excess)) / (order - 1)
+    return min(taylor, -math.log1p(-rate)) * _ROUNDING
 
 
 def fixed_size_rdp(rate: float, order: int, curve: Curve, pure: float = math.inf) -> float:
