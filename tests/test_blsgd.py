@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpdescent import DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger
-from dpdescent.accounting import AboveThreshold, Composed, Gaussian, currency_named
+from dpdescent.accounting import AboveThreshold, Composed, Gaussian, PoissonSampled, currency_named
 from dpdescent.accounting.sampling import _Sampled
 from dpdescent.curator import Curator
 from dpdescent.exact import FeatureGrid
@@ -186,6 +186,31 @@ def test_the_paper_starts_with_a_hundredth_of_epsilon() -> None:
     assert plan.budget.search.pure() == pytest.approx(each)
     assert (plan.budget.clip_gradient, plan.budget.clip_loss) == (3.0, 1.0)
     assert (plan.gradients.rate, plan.searches.rate) == (0.1, 0.1)
+
+
+@pytest.mark.parametrize(("epsilon", "iterations"), [(0.05, 22098), (0.4, 18641), (1.6, 16382)])
+def test_the_budgets_of_the_paper_last_for_many_iterations(epsilon: float, iterations: int) -> None:
+    """Against a count made without this package, for separate batches and no failed search."""
+    facts = Facts(epsilon, 1e-8, "zero-out", 1000, 5)
+    currency = currency_named(METHODS["blsgd"].choose_currency(SETTINGS["paper"], facts), epsilon, 1e-8)
+    each = epsilon / 100
+    search, gradient = AboveThreshold(20, 4 / each, 2 / each), Gaussian(1 / each)
+    price = sum(currency.price(PoissonSampled(0.1, (part,))) for part in (search, gradient))
+    assert currency.budget(epsilon, 1e-8) / price == pytest.approx(iterations, rel=2e-3)
+
+
+def test_long_runs_of_failures_leave_the_ladder_and_the_search_within_what_can_be_drawn() -> None:
+    settings = BLSGDSettings()
+    ladder = Ladder(1.0, settings)
+    budget = Budget(Gaussian(10.0), AboveThreshold(6, 1.0, 0.4, "gaussian"), 3.0, math.inf)
+    for _ in range(1000):
+        ladder.follow(None)
+        budget, _ = budget.after_failure(0.1, math.pi / 2, settings, shrink=True)
+    assert ladder.steps()[0] == 2.0**-20
+    assert budget.search.query_scale > 2.0**-9
+    for _ in range(1000):
+        ladder.follow(0)
+    assert ladder.steps()[0] == 2.0**20
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ AnyPart = TypeVar("AnyPart", Gaussian, AboveThreshold)
 
 _PART_ROWS = 2**13  # the arrays of one step stay in cache
 _SHARPEST = 64.0  # noise of 1/64 of what one row can do: more budget buys nothing
-_LEAST_SENSITIVITY = 2.0**-60
+_LEAST_SENSITIVITY, _LARGEST_SENSITIVITY = 2.0**-100, 2.0**150
 
 
 class RowBatches:
@@ -202,8 +202,8 @@ class Batch:
         if not (np.all(steps > 0) and demands.shape == steps.shape and np.all(np.isfinite(demands))):
             raise InvalidParameter("steps must be above 0, with one finite demand for each")
         slope = min(slope, problem.loss.lipschitz * problem.longest_row * length)
-        bounds = [min(ceiling, slope * a) for a in steps]
-        if not (bounds and all(_LEAST_SENSITIVITY <= bound < math.inf for bound in bounds)):
+        bounds = [max(min(ceiling, slope * a), _LEAST_SENSITIVITY) for a in steps]
+        if not (slope > 0 and ceiling > 0 and max(bounds) < _LARGEST_SENSITIVITY):
             raise InvalidParameter("slope and ceiling must be above 0, and one of them finite: they bound a change")
         noise = self._next(AboveThreshold)
         if steps.size > noise.max_queries:

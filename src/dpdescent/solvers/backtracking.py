@@ -26,6 +26,9 @@ Floats = NDArray[np.float64]
 
 _MANY_CELLS = 2.0**28
 _SHARE_NORM, _SHARE_MOMENTS = 0.01, 0.05
+_DRIFT = 2.0**0.1
+_FARTHEST = 2.0**20  # how far the longest step may drift from where it began
+_SHARPEST = 2.0**-8  # a search this sharp does not fail for its noise
 
 
 class Average:
@@ -35,11 +38,8 @@ class Average:
         self.total, self.weight, self.squares = np.zeros(shape), 0.0, 0.0
 
     def add(self, vector: Floats, weight: float) -> None:
-        self.total, self.weight, self.squares = (
-            self.total + weight * vector,
-            self.weight + weight,
-            self.squares + weight,
-        )
+        self.total = self.total + weight * vector
+        self.weight, self.squares = self.weight + weight, self.squares + weight
 
     def discount(self, factor: float) -> None:
         self.total, self.weight, self.squares = factor * self.total, factor * self.weight, factor**2 * self.squares
@@ -52,8 +52,7 @@ class Average:
 
     @property
     def mean(self) -> Floats:
-        mean: Floats = self.total / self.weight
-        return mean
+        return np.asarray(self.total / self.weight, dtype=np.float64)
 
 
 def angle_between(first: Floats, second: Floats) -> float:
@@ -84,7 +83,7 @@ class Budget:
                 clip_gradient=decay * self.clip_gradient,
                 clip_loss=decay * self.clip_loss,
             ), True
-        if adaptive and angle < settings.angle_low * usual:
+        if adaptive and angle < settings.angle_low * usual and self.search.query_scale > _SHARPEST:
             scales = {name: getattr(self.search, name) / more for name in ("query_scale", "threshold_scale")}
             return replace(self, search=replace(self.search, **scales)), False
         return self, False
@@ -101,6 +100,7 @@ class Ladder:
 
     def __init__(self, first: float, settings: Settings) -> None:
         self._first, self._settings = first, settings
+        self._range = first / _FARTHEST, first * _FARTHEST
         self._ratios = float(settings.backtrack or 0) ** np.arange(int(settings.max_steps or 0))
         self._recent: list[float] = []
 
@@ -110,7 +110,7 @@ class Ladder:
     def follow(self, chosen: int | None) -> None:
         if not self._settings.paper:
             vote = 2 if chosen is None else min(chosen, 2)
-            self._first *= 2.0 ** (0.1 * (1 - vote))
+            self._first = min(max(self._first * _DRIFT ** (1 - vote), self._range[0]), self._range[1])
         elif chosen is not None:
             self._recent.append(self._first * float(self._ratios[chosen]))
             if len(self._recent) == self._settings.window:
@@ -153,9 +153,8 @@ class Plan:
         """Return a batch for a gradient (and the search, if they share one), or for a search alone."""
         if look is None:
             return self.searches.draw(self.budget.search)
-        return (
-            self.gradients.draw(look, self.budget.search) if self.settings.same_batch else self.gradients.draw(look)
-        )
+        shared = (self.budget.search,) if self.settings.same_batch else ()
+        return self.gradients.draw(look, *shared)
 
     def direction(self, here: Average) -> tuple[Floats, Slope]:
         """Return where to go, and how steep it is there; noise is taken out of the slope, except in the paper."""
@@ -197,9 +196,8 @@ def make_plan(curator: Curator, settings: Settings) -> Plan:
         frame, row_length = None, curator.problem.longest_row
         each = curator.ledger.epsilon / (2 * (settings.iterations or 50.0))
         gradient = Gaussian(1 / each)
-        threshold = 2 / each if settings.noise == "laplace" else math.sqrt(3) / each
-        scales = (2 * threshold, threshold) if settings.noise == "laplace" else (math.sqrt(2) * threshold, threshold)
-        search = AboveThreshold(max_steps, *scales, settings.noise or "laplace")
+        query, threshold = (4.0, 2.0) if settings.noise == "laplace" else (math.sqrt(6), math.sqrt(3))
+        search = AboveThreshold(max_steps, query / each, threshold / each, settings.noise or "laplace")
     else:
         frame, row_length = _frame(curator)
         amount = curator.remaining / planned
