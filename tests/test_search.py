@@ -223,7 +223,7 @@ def test_gradient_and_search_of_a_batch_see_the_same_rows() -> None:
         members = round(-gradient[-1] * 32 / 0.5)
         per_row = math.log(2) - math.log1p(math.exp(-2.0))
         lowered = float(asked._noise.queries[-1][0].values[0]) * asked._noise.queries[-1][0].unit
-        assert lowered == pytest.approx(members * per_row, rel=1e-5)
+        assert lowered == pytest.approx(members * per_row, rel=1e-3)
 
 
 def test_an_empty_batch_is_answered_and_charged_like_any_other() -> None:

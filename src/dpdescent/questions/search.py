@@ -28,7 +28,7 @@ from ..accounting import AboveThreshold, Composed, Cost, Currency, Gaussian, cal
 from ..accounting.bellman import NoiseName
 from ..curator import Curator, _Batched, _require_steps
 from ..errors import BudgetExhausted, InvalidParameter, require_positive
-from ..exact import LatticeSum, SignedSum
+from ..exact import LatticeSum, StepwiseScores
 from ..problems import Frame, LinearProblem
 from ..relations import Sensitivity
 from .batches import batch_size, draw_rows, sampled
@@ -39,7 +39,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 AnyPart = TypeVar("AnyPart", Gaussian, AboveThreshold)
 
-_PART_ROWS = 2**13  # the arrays of one step stay in cache
 _SHARPEST = 64.0  # noise of 1/64 of what one row can do: more budget buys nothing
 _LEAST_SENSITIVITY, _LARGEST_SENSITIVITY = 2.0**-100, 2.0**150
 
@@ -208,18 +207,19 @@ class Batch:
         noise = self._next(AboveThreshold)
         if steps.size > noise.max_queries:
             raise InvalidParameter(f"{steps.size} steps for a search that is charged for {noise.max_queries}")
-        sums = [SignedSum(bound) for bound in bounds]
+        loss = problem.loss
+        scores = StepwiseScores(tuple(bounds), loss.profile, None if loss.outputs > 1 else loss.table(None))
         here, size = problem.penalty_value(weights), self._batches.size
         there = np.array([problem.penalty_value(weights - a * direction) for a in steps])
-        public = size * (demands + there - here) / np.array([total.unit for total in sums])
+        public = size * (demands + there - here) / scores.unit
         added = np.clip(np.rint(public), -(2.0**61), 2.0**61).astype(np.int64)
         placed, along = problem.grid.place_weights(weights), problem.grid.place_weights(direction)
         self._pay(noise)
         known = curator._known_margins(placed, along) if self._batches.rate == 1 else []
-        values = self._sum(partial(_changes_block, problem, sums, placed, along, steps), *known) - added
+        values = self._sum(partial(_changes_block, problem, scores, placed, along, steps), *known)
         queries = [
-            LatticeSum(values[i : i + 1], total.unit, Sensitivity.of_signed_sum(total.bound))
-            for i, total in enumerate(sums)
+            LatticeSum(-total[None], scores.unit, Sensitivity.of_signed_sum(bound))
+            for total, bound in zip(values + added, scores.bounds, strict=True)
         ]
         chosen = curator._noise.first_above(queries, noise, curator.relation)
         if known and chosen is not None:
@@ -251,7 +251,7 @@ class Batch:
 
 def _changes_block(
     problem: LinearProblem,
-    sums: list[SignedSum],
+    scores: StepwiseScores,
     weights: Floats,
     direction: Floats,
     steps: Floats,
@@ -260,16 +260,14 @@ def _changes_block(
     margins: Floats | None = None,
     along: Floats | None = None,
 ) -> Integers:
-    """Return by how much each step lowers the clipped losses of one block, each in its own unit."""
+    """Return by how much each step raises the clipped losses of one block, in units of the scores."""
     if margins is None or along is None:
         margins, along = problem.line_margins(weights, direction, rows)
-    values = problem.loss.values
-    total = np.zeros(steps.size, dtype=np.int64)
-    for start in range(0, labels.shape[0], _PART_ROWS):
-        part = slice(start, start + _PART_ROWS)
-        at, by, own = margins[part], along[part], labels[part]
-        before = values(at, own)
-        total += np.concatenate(
-            [bounded.block(before - values(at - a * by, own)) for bounded, a in zip(sums, steps, strict=True)]
-        )
+    if problem.loss.outputs == 1:
+        return scores.block(*problem.loss.line(margins, along, labels), steps)
+    values, total = problem.loss.values, np.zeros(steps.size, dtype=np.int64)
+    before = values(margins, labels)
+    for j, (step, limit) in enumerate(zip(steps, scores.limits, strict=True)):
+        change = np.rint((values(margins - step * along, labels) - before) / scores.unit)
+        total[j] = int(np.clip(np.where(np.isnan(change), 0.0, change), -limit, limit).sum())
     return total
