@@ -12,6 +12,7 @@ from dpdescent.accounting import RDP, AdvancedComposition, Gaussian, gdp_to_delt
 from dpdescent.curator import Curator
 from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Squared
 from dpdescent.questions import BatchGradients
+from dpdescent.questions.batches import draw_rows
 from dpdescent.relations import Relation
 from dpdescent.solvers import METHODS, AdamSettings, SGDAdvSettings, SGDSettings, adam, sgd, sgd_adv
 from rival_tables import curator_of, make_curator, optimum, recorded, replaced
@@ -84,7 +85,7 @@ def test_batches_are_drawn_as_they_are_accounted(relation: str) -> None:
     """Share of rows and of pairs of rows in 3000 batches, within 5 standard errors; the size, exactly if fixed."""
     curator = make_curator(1.0, rows=40, relation=relation, currency=RDP(20))
     gradients = BatchGradients(curator, 1.0, 0.25, 3000, curator.budget)
-    drawn = np.array([gradients._draw() for _ in range(3000)])
+    drawn = np.array([draw_rows(curator, gradients._size, gradients.rate) for _ in range(3000)])
     sizes = drawn.sum(axis=1)
     assert np.abs(drawn.mean(axis=0) - 0.25).max() < 5 * math.sqrt(0.25 * 0.75 / 3000)
     pairs = (drawn.T.astype(float) @ drawn / 3000)[np.triu_indices(40, 1)]

@@ -28,7 +28,7 @@ from .blas import blas_is_exact
 from .elementary import exp, log, quick_sigmoid, quick_softplus, sigmoid, softplus
 from .grids import CoarseGrid, FeatureGrid, ceil_log2
 from .losses import BoundedSum, SignedSum
-from .scores import BoundedScores, SignedScores
+from .scores import BoundedScores, SignedScores, StepwiseScores
 from .second_moments import SecondMomentSum
 from .sums import ClippedSum, LatticeSum
 
@@ -42,6 +42,7 @@ __all__ = [
     "SecondMomentSum",
     "SignedScores",
     "SignedSum",
+    "StepwiseScores",
     "blas_is_exact",
     "ceil_log2",
     "check_row_independence",

@@ -11,12 +11,14 @@ from .moments import second_moments
 from .openly import minimise_openly
 from .points import PermutedDescent, noisy_descent, noisy_minimiser
 from .rows import row_length
+from .search import RowBatches
 from .steps import FrameSteps
 
 __all__ = [
     "BatchGradients",
     "FrameSteps",
     "PermutedDescent",
+    "RowBatches",
     "best_candidates",
     "label_counts",
     "label_sum",

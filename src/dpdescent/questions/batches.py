@@ -44,15 +44,19 @@ class BatchGradients:
     def __init__(self, curator: Curator, clip: float, rate: float, steps: int, amount: float) -> None:
         self._curator, self._clip = curator, clip
         self._left = self.steps = require_positive_integer("steps", steps)
-        self._size, self.rate = _batch(curator, rate)
+        self._size, self.rate = batch_size(curator, rate)
         self._price = amount / self.steps
         currency = curator.ledger.currency
         self.cost: Cost
         if self.rate == 1:
             self.cost = self.noise = currency.gaussian(self._price)
         else:
-            sampled = calibrate(partial(_sampled, curator.relation, self.rate), self._price, currency)
-            self.cost, self.noise = sampled, _only_gaussian(sampled)
+
+            def noisy(strength: float) -> PoissonSampled | FixedSizeSampled:
+                return sampled(curator.relation, self.rate, Gaussian(1 / strength))
+
+            amplified = calibrate(noisy, self._price, currency)
+            self.cost, self.noise = amplified, _only_gaussian(amplified)
         self._paid = False
         self._clipped = curator._clipped_sum(clip, self.noise)
 
@@ -64,7 +68,7 @@ class BatchGradients:
         gradients = cls.__new__(cls)
         gradients._curator, gradients._clip = curator, clip
         gradients._left = gradients.steps = require_positive_integer("steps", steps)
-        gradients._size, gradients.rate = _batch(curator, rate)
+        gradients._size, gradients.rate = batch_size(curator, rate)
         cost = calibrate(
             lambda strength: AdvancedComposition(1 / strength, gradients.rate, steps, delta),
             epsilon,
@@ -98,29 +102,30 @@ class BatchGradients:
         question = _Batched(partial(problem.gradient_block, self._clipped, placed))
         caps = curator._row_caps(self._clipped, None)
         with np.errstate(all="ignore"):  # a warning would speak of rows
-            values = curator._source.map_sum(question, self._draw(), caps)
+            values = curator._source.map_sum(question, draw_rows(curator, self._size, self.rate), caps)
         return (
             curator._noise.gaussian(self._clipped.label(values), self.noise, curator.relation) / self._size + public
         )
 
-    def _draw(self) -> NDArray[np.bool_]:
-        curator, present = self._curator, self._curator._row_norms().shape[0]
-        bits = curator._randomness.stream("batch", curator._batches)
-        curator._batches += 1
-        if self.rate == 1:
-            return np.ones(present, dtype=np.bool_)
-        if curator.relation is Relation.ZERO_OUT:
-            return bits.words(present) < np.uint64(int(self.rate * 2.0**64))
-        size = int(self._size)
-        while True:
-            words = bits.words(present)
-            last = np.partition(words, size - 1)[size - 1]
-            chosen: NDArray[np.bool_] = words <= last
-            if np.count_nonzero(chosen) == size:  # no tie at the end, so every subset is equally likely
-                return chosen
+
+def draw_rows(curator: Curator, size: float, rate: float) -> NDArray[np.bool_]:
+    """Return which rows are in a fresh batch; ``size`` and ``rate`` are those of `batch_size`."""
+    present = curator._row_norms().shape[0]
+    bits = curator._randomness.stream("batch", curator._batches)
+    curator._batches += 1
+    if rate == 1:
+        return np.ones(present, dtype=np.bool_)
+    if curator.relation is Relation.ZERO_OUT:
+        return bits.words(present) < np.uint64(int(rate * 2.0**64))
+    while True:
+        words = bits.words(present)
+        last = np.partition(words, int(size) - 1)[int(size) - 1]
+        chosen: NDArray[np.bool_] = words <= last
+        if np.count_nonzero(chosen) == int(size):  # no tie at the end, so every subset is equally likely
+            return chosen
 
 
-def _batch(curator: Curator, rate: float) -> tuple[float, float]:
+def batch_size(curator: Curator, rate: float) -> tuple[float, float]:
     """Return the public number by which the sum of a batch is divided, and the rate that is charged."""
     if not 0 < rate <= 1:
         raise InvalidParameter(f"sampling_rate must lie in (0, 1], got {rate}")
@@ -138,6 +143,6 @@ def _only_gaussian(cost: PoissonSampled | FixedSizeSampled) -> Gaussian:
     return noise
 
 
-def _sampled(relation: Relation, rate: float, strength: float) -> PoissonSampled | FixedSizeSampled:
-    noise = Gaussian(1 / strength)
-    return (PoissonSampled if relation is Relation.ZERO_OUT else FixedSizeSampled)(rate, (noise,))
+def sampled(relation: Relation, rate: float, *parts: Cost) -> PoissonSampled | FixedSizeSampled:
+    """Return the cost of mechanisms on one batch of the kind that the relation can amplify."""
+    return (PoissonSampled if relation is Relation.ZERO_OUT else FixedSizeSampled)(rate, parts)

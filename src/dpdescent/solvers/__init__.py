@@ -11,6 +11,7 @@ from ..curator import Curator
 from .adam import AdamSettings, adam
 from .agd import AGDSettings, agd
 from .auto import AutoSettings, auto
+from .blsgd import BLGDSettings, BLSGDACSettings, BLSGDSettings, blsgd, choose_order
 from .majority import MajoritySettings, majority
 from .nonprivate import NonPrivateSettings, nonprivate
 from .objpert import ObjPertSettings, objpert
@@ -27,6 +28,9 @@ __all__ = [
     "AGDSettings",
     "AdamSettings",
     "AutoSettings",
+    "BLGDSettings",
+    "BLSGDACSettings",
+    "BLSGDSettings",
     "Facts",
     "MajoritySettings",
     "Method",
@@ -42,6 +46,7 @@ __all__ = [
     "adam",
     "agd",
     "auto",
+    "blsgd",
     "majority",
     "nonprivate",
     "objpert",
@@ -81,6 +86,9 @@ METHODS = {
     "adam": Method(adam, AdamSettings, currency=choose_currency),
     "agd": Method(agd, AGDSettings),
     "auto": Method(auto, AutoSettings),
+    "blgd": Method(blsgd, BLGDSettings, currency=choose_order),
+    "blsgd": Method(blsgd, BLSGDSettings, currency=choose_order),
+    "blsgd-ac": Method(blsgd, BLSGDACSettings, currency=choose_order),
     "majority": Method(majority, MajoritySettings),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
     "objpert": Method(objpert, ObjPertSettings),

@@ -32,7 +32,7 @@ from ..errors import DPDescentError, InvalidParameter, require_positive, require
 from ..questions import BatchGradients, row_length
 from .result import Facts
 
-__all__ = ["DescentSettings", "Schedule", "choose_currency", "make_schedule"]
+__all__ = ["DescentSettings", "Schedule", "best_currency", "choose_currency", "make_schedule"]
 
 _SHARE_LENGTH = 0.01
 _MANY_CELLS = 2.0**28
@@ -111,11 +111,12 @@ def choose_currency(settings: DescentSettings, facts: Facts) -> str | Currency:
     rate = _rate(settings, facts)
     if rate == 1:
         return "gdp"
-    return _best_currency(rate, settings.steps or _MOST_STEPS, facts.epsilon, facts.delta, facts.relation)
+    return best_currency(rate, settings.steps or _MOST_STEPS, facts.epsilon, facts.delta, facts.relation)
 
 
 @lru_cache(maxsize=64)
-def _best_currency(rate: float, steps: int, epsilon: float, delta: float, relation: str) -> RDP:
+def best_currency(rate: float, steps: int, epsilon: float, delta: float, relation: str) -> RDP:
+    """Return RDP at the order at which that many Gaussian answers on batches need the least noise."""
     family = PoissonSampled if relation == "zero-out" else FixedSizeSampled
 
     def strength(order: int) -> float:

@@ -1,0 +1,221 @@
+"""What a descent by backtracking line search keeps in mind: averages, budgets, the ladder of steps. All is public."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..accounting import AboveThreshold, Gaussian
+from ..curator import Curator
+from ..problems import Frame
+from ..questions import RowBatches
+from ..questions.search import Batch
+from .geometry import measure_columns
+from .result import Facts
+
+if TYPE_CHECKING:
+    from .blsgd import BLSGDSettings as Settings
+
+__all__ = ["Average", "Budget", "Ladder", "Plan", "Slope", "angle_between", "make_plan", "rates"]
+
+Floats = NDArray[np.float64]
+
+_MANY_CELLS = 2.0**28
+_SHARE_NORM, _SHARE_MOMENTS = 0.01, 0.05
+_DRIFT = 2.0**0.1
+_FARTHEST = 2.0**20  # how far the longest step may drift from where it began
+_SHARPEST = 2.0**-8  # a search this sharp does not fail for its noise
+
+
+class Average:
+    """A weighted mean of released vectors; ``squares`` gives the variance of its noise."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.total, self.weight, self.squares = np.zeros(shape), 0.0, 0.0
+
+    def add(self, vector: Floats, weight: float) -> None:
+        self.total = self.total + weight * vector
+        self.weight, self.squares = self.weight + weight, self.squares + weight
+
+    def discount(self, factor: float) -> None:
+        self.total, self.weight, self.squares = factor * self.total, factor * self.weight, factor**2 * self.squares
+
+    def joined(self, other: Average) -> Average:
+        both = Average(self.total.shape)
+        both.total, both.weight = self.total + other.total, self.weight + other.weight
+        both.squares = self.squares + other.squares
+        return both
+
+    @property
+    def mean(self) -> Floats:
+        return np.asarray(self.total / self.weight, dtype=np.float64)
+
+
+def angle_between(first: Floats, second: Floats) -> float:
+    """Return the angle between two vectors, in radians."""
+    lengths = float(np.linalg.norm(first) * np.linalg.norm(second))
+    return math.acos(min(max(float(np.vdot(first, second)) / max(lengths, 1e-300), -1.0), 1.0))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How noisy the next answers are, and how rows are clipped for them."""
+
+    gradient: Gaussian
+    search: AboveThreshold
+    clip_gradient: float
+    clip_loss: float
+
+    def after_failure(self, angle: float, usual: float, settings: Settings, shrink: bool) -> tuple[Budget, bool]:
+        """Return the budget after a failed search, and whether the gradient's grew (CHEB of the paper)."""
+        adaptive, more = settings.allocation == "adaptive", 1 + settings.growth
+        if settings.allocation == "must" or (
+            adaptive and (angle > math.pi / 2 or angle > settings.angle_high * usual)
+        ):
+            decay = 1 - settings.clip_decay * shrink
+            return replace(
+                self,
+                gradient=Gaussian(self.gradient.noise_multiplier / math.sqrt(more)),
+                clip_gradient=decay * self.clip_gradient,
+                clip_loss=decay * self.clip_loss,
+            ), True
+        if adaptive and angle < settings.angle_low * usual and self.search.query_scale > _SHARPEST:
+            scales = {name: getattr(self.search, name) / more for name in ("query_scale", "threshold_scale")}
+            return replace(self, search=replace(self.search, **scales)), False
+        return self, False
+
+    def next_look(self, bought: float, settings: Settings) -> Gaussian:
+        """Return the noise of another look at the same point, where looks worth ``bought`` were not enough."""
+        if settings.allocation == "accumulate":
+            return Gaussian(1 / math.sqrt(settings.growth * bought))
+        return self.gradient
+
+
+class Ladder:
+    """Steps from long to short; the longest follows what is chosen, so that it is about twice what is needed."""
+
+    def __init__(self, first: float, settings: Settings) -> None:
+        self._first, self._settings = first, settings
+        self._range = first / _FARTHEST, first * _FARTHEST
+        self._ratios = float(settings.backtrack or 0) ** np.arange(int(settings.max_steps or 0))
+        self._recent: list[float] = []
+
+    def steps(self) -> Floats:
+        return np.asarray(self._first * self._ratios, dtype=np.float64)
+
+    def follow(self, chosen: int | None) -> None:
+        if not self._settings.paper:
+            vote = 2 if chosen is None else min(chosen, 2)
+            self._first = min(max(self._first * _DRIFT ** (1 - vote), self._range[0]), self._range[1])
+        elif chosen is not None:
+            self._recent.append(self._first * float(self._ratios[chosen]))
+            if len(self._recent) == self._settings.window:
+                self._first = min(self._settings.stretch * max(self._recent), self._first)
+                self._recent.clear()
+
+
+class Slope(NamedTuple):
+    """How steep a direction is: what the search demands of the mean loss, and what a row's loss is clipped to."""
+
+    demanded: float
+    steepest: float
+
+
+@dataclass
+class Plan:
+    """What a run starts from, and what it learns from released answers."""
+
+    settings: Settings
+    gradients: RowBatches
+    searches: RowBatches
+    frame: Frame | None
+    row_length: float
+    budget: Budget
+    ladder: Ladder
+    memory: Average
+    usual_angle: float = math.pi / 2
+    last: Floats | None = None
+
+    def affords(self, look: Gaussian | None = None) -> bool:
+        """Return whether the filter accepts a gradient and the search after it, or the search alone."""
+        searched = self.budget.search
+        if look is None:
+            return self.searches.affords(self.searches.cost(searched))
+        if self.settings.same_batch:
+            return self.gradients.affords(self.gradients.cost(look, searched))
+        return self.gradients.affords(self.gradients.cost(look), self.searches.cost(searched))
+
+    def draw(self, look: Gaussian | None = None) -> Batch:
+        """Return a batch for a gradient (and the search, if they share one), or for a search alone."""
+        if look is None:
+            return self.searches.draw(self.budget.search)
+        shared = (self.budget.search,) if self.settings.same_batch else ()
+        return self.gradients.draw(look, *shared)
+
+    def direction(self, here: Average) -> tuple[Floats, Slope]:
+        """Return where to go, and how steep it is there; noise is taken out of the slope, except in the paper."""
+        average = self.memory.joined(here)
+        mean = average.mean
+        along = mean if self.frame is None else self.frame.weights(mean)
+        squared = float(np.vdot(mean, mean))
+        unit = self.gradients.deviation(self.budget.clip_gradient, Gaussian(1.0))
+        noise = mean.size * average.squares * (unit / average.weight) ** 2
+        if self.settings.paper:
+            return along, Slope(squared, self.row_length * math.sqrt(squared))
+        return along, Slope(max(squared - noise, 0.0), 0.5 * self.row_length * math.sqrt(squared))
+
+    def remember(self, here: Average) -> None:
+        """Keep the gradient of a point that was left, and the angle to that of the point before."""
+        self.memory = self.memory.joined(here)
+        if self.last is not None:
+            angle = angle_between(here.mean, self.last)
+            self.usual_angle += (1 - self.settings.angle_memory) * (angle - self.usual_angle)
+        self.last = here.mean
+
+
+def rates(settings: Settings, facts: Facts) -> tuple[float, float]:
+    """Return the share of the rows in the batch of a gradient and in that of a search."""
+    fits = _MANY_CELLS / (facts.rows * facts.parameters)
+    gradient = min(0.5, fits / 2) if settings.sampling_rate is None else settings.sampling_rate
+    search = min(1.0, fits) if settings.search_rate is None else settings.search_rate
+    return gradient, gradient if settings.same_batch else search
+
+
+def make_plan(curator: Curator, settings: Settings) -> Plan:
+    """Buy a frame, unless the paper is followed, and plan the rest from it and from public facts."""
+    gradients, searches = (RowBatches(curator, rate) for rate in rates(settings, Facts.of(curator)))
+    max_steps = int(settings.max_steps or 0)
+    # Rows times privacy, a parameter: what the noise of a gradient leaves to learn from.
+    richness = 1 / (np.prod(curator.problem.shape) * curator.deviation(1.0, curator.budget))
+    planned = settings.iterations or min(max(25 * math.sqrt(richness), 10.0), 150.0)
+    if settings.paper:
+        frame, row_length = None, curator.problem.longest_row
+        each = curator.ledger.epsilon / (2 * (settings.iterations or 50.0))
+        gradient = Gaussian(1 / each)
+        query, threshold = (4.0, 2.0) if settings.noise == "laplace" else (math.sqrt(6), math.sqrt(3))
+        search = AboveThreshold(max_steps, query / each, threshold / each, settings.noise or "laplace")
+    else:
+        frame, row_length = _frame(curator)
+        amount = curator.remaining / planned
+        gradient = gradients.gradient_noise((1 - settings.share_search) * amount)
+        search = searches.search_noise(settings.share_search * amount, max_steps, settings.noise)
+    clip = settings.clip_gradient or max(0.5, 0.25 * richness**0.3) * row_length
+    # Eight times the step that is always safe, unless noise alone would then carry a score beyond 2.
+    safe = 8 / (min(curator.problem.loss.smoothness, 1.0) * row_length**2)
+    walk = gradients.deviation(clip, gradient) * math.sqrt(planned) * row_length
+    first = settings.first_step or 2 * min(safe, 2 / walk)
+    budget = Budget(gradient, search, clip, settings.clip_loss or math.inf)
+    memory = Average(curator.problem.shape)
+    return Plan(settings, gradients, searches, frame, row_length, budget, Ladder(first, settings), memory)
+
+
+def _frame(curator: Curator) -> tuple[Frame | None, float]:
+    """Buy a frame; return it and the typical length of a row in it."""
+    columns = measure_columns(curator, _SHARE_NORM * curator.budget, _SHARE_MOMENTS * curator.budget)
+    if columns.frame is None:
+        return None, columns.norm
+    return columns.frame, math.sqrt(1 + float(np.sum(np.minimum(columns.variances, 1.0))))

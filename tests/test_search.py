@@ -1,0 +1,314 @@
+"""The private line search: its exact law, its charges against exact divergences, and what it refuses.
+
+Statistical tests run on fixed seeds, so they never alarm at random; on fresh bits each would raise a false alarm
+with probability 1e-6.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpdescent.accounting import RDP, ZCDP, AboveThreshold, Composed, FixedSizeSampled, Gaussian, PoissonSampled
+from dpdescent.curator import Curator
+from dpdescent.errors import BudgetExhausted, InvalidParameter
+from dpdescent.exact import FeatureGrid
+from dpdescent.problems import Hinge, Logistic, Loss, Multinomial, Squared
+from dpdescent.questions import RowBatches
+from dpdescent.questions.search import choose_noise
+from dpdescent.relations import Relation
+from exact_laws import both_ways, threshold_law
+from neighbours import ALARM, STORAGE, Recorder, curator, touches
+
+D = 4
+GRID = FeatureGrid(1.0, D)
+WEIGHTS, DIRECTION = np.array([0.5, -1.0, 0.25, 0.0]), np.array([1.0, -0.5, 2.0, -1.0])
+STEPS = 2.0 * 0.5 ** np.arange(5)
+RDP2 = RDP(2)
+
+
+class Watching(Recorder):
+    """Noise that also keeps the queries of searches."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.queries: list[Any] = []
+
+    def first_above(self, queries, cost, relation):
+        self.queries.append(queries)
+        return super().first_above(queries, cost, relation)
+
+
+def table(seed: int, rows: int, loss: Loss | None = None) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    X = generator.uniform(-1, 1, (rows, D))
+    X[:, -1] = 1.0
+    if loss is not None and loss.outputs > 1:
+        return GRID.place(X), generator.integers(0, loss.outputs, rows) * 1.0
+    return GRID.place(X), generator.choice([-1.0, 1.0], rows)
+
+
+def ask(features: Any, labels: Any, loss: Loss | None = None, seed: int = 0, **options: Any) -> Curator:
+    return curator(features, labels, GRID, loss, **({"currency": RDP2, "noise": Watching(seed)} | options))
+
+
+def expected_queries(rows, labels, demands, slope, ceiling, size, penalty=0.0) -> np.ndarray:
+    """The queries divided by their sensitivity under zero-out, from floating-point formulas."""
+    margins, along = rows @ WEIGHTS, rows @ DIRECTION
+    before = np.logaddexp(0, -labels * margins)
+    normalised = []
+    for step, demand in zip(STEPS, demands, strict=True):
+        bound = min(ceiling, slope * step)
+        change = np.clip(before - np.logaddexp(0, -labels * (margins - step * along)), -bound, bound)
+        far = WEIGHTS - step * DIRECTION
+        pull = penalty / 2 * (far[:-1] @ far[:-1] - WEIGHTS[:-1] @ WEIGHTS[:-1])
+        normalised.append((change.sum() - size * (demand + pull)) / bound)
+    return np.array(normalised)
+
+
+def normalised(queries: Any, relation: str) -> np.ndarray:
+    return np.array([float(q.values[0]) * q.unit / q.sensitivity.under(Relation.parse(relation)) for q in queries])
+
+
+# The law -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("cost", [AboveThreshold(5, 4.0, 2.0), AboveThreshold(5, 3.0, 1.2, "gaussian")], ids=str)
+def test_search_matches_its_exact_law(cost: AboveThreshold, relation: str) -> None:
+    rows, labels = table(3, 40)
+    demands = 0.02 * STEPS
+    asked = ask(rows, labels, relation=relation, penalty=0.01)
+    batches = RowBatches(asked, 1.0)
+    counts = np.zeros(6)
+    for _ in range(2500):
+        first = batches.draw(cost).first_step(WEIGHTS, DIRECTION, STEPS, demands, slope=0.7, ceiling=1.1)
+        counts[5 if first is None else first] += 1
+    queries = expected_queries(rows, labels, demands, 0.7, 1.1, 40, 0.01) / (1 if relation == "zero-out" else 2)
+    law = np.exp(threshold_law(queries, cost.noise, cost.threshold_scale, cost.query_scale))
+    assert stats.chisquare(counts, counts.sum() * law).pvalue > ALARM
+    wrong = np.exp(threshold_law(queries, cost.noise, cost.threshold_scale / 2, cost.query_scale / 2))
+    assert stats.chisquare(counts, counts.sum() * wrong / wrong.sum()).pvalue < ALARM
+
+
+@pytest.mark.parametrize("storage", STORAGE, ids=str)
+@pytest.mark.parametrize(
+    "loss", [Logistic(), Hinge(), Squared(), Multinomial(3)], ids=lambda loss: type(loss).__name__
+)
+def test_queries_are_the_same_integers_for_every_storage_and_blocking(storage: str, loss: Loss) -> None:
+    rows, labels = table(5, 60, loss)
+    shape = (D, 3) if loss.outputs > 1 else (D,)
+    weights, direction = (np.random.default_rng(k).normal(size=shape) for k in (1, 2))
+    found = []
+    for kept, block_rows in ((rows, 2**14), (STORAGE[storage](rows), 7)):
+        asked = ask(kept, labels, loss, block_rows=block_rows)
+        cost = AboveThreshold(5, 4.0, 2.0)
+        RowBatches(asked, 1.0).draw(cost).first_step(weights, direction, STEPS, 0 * STEPS, ceiling=3.0)
+        found.append([(int(q.values[0]), q.unit) for q in asked._noise.queries[0]])
+    assert found[0] == found[1]
+
+
+# Charges against exact divergences -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=lambda loss: type(loss).__name__)
+def test_no_neighbouring_tables_exceed_the_charge(relation: str, loss: Loss) -> None:
+    generator = np.random.default_rng(11)
+    costs = [
+        AboveThreshold(5, 2.0, 1.0),
+        AboveThreshold(5, 1.5, 0.6, "gaussian"),
+        AboveThreshold(5, 1.5, 0, "gaussian"),
+    ]
+    for trial in range(60):
+        rows, labels = table(trial, 5)
+        direction = generator.normal(size=D) * 10.0 ** generator.uniform(-2, 2)
+        options = {"slope": 10.0 ** generator.uniform(-2, 1), "ceiling": 10.0 ** generator.uniform(-2, 1)}
+        other, signs = table(1000 + trial, 5)
+        if relation == "zero-out":
+            neighbour = rows[:-1], labels[:-1]
+        else:
+            neighbour = np.vstack([rows[:-1], other[-1:]]), np.append(labels[:-1], signs[-1])
+        queries = []
+        for X, y in ((rows, labels), neighbour):
+            asked = ask(X, y, loss, relation=relation, rows=5)
+            demands = 0.01 * STEPS
+            RowBatches(asked, 1.0).draw(costs[0]).first_step(WEIGHTS, direction, STEPS, demands, **options)
+            queries.append(asked._noise.queries[0])
+        for first, second in zip(*queries, strict=True):
+            moved = Fraction(abs(int(first.values[0]) - int(second.values[0]))) * Fraction(first.unit)
+            assert moved <= Fraction(first.sensitivity.under(Relation.parse(relation)))
+        for cost, order in itertools.product(costs, (1.5, 2, 8, 32)):
+            laws = [
+                threshold_law(normalised(each, relation), cost.noise, cost.threshold_scale, cost.query_scale)
+                for each in queries
+            ]
+            assert both_ways(*laws, order) <= cost.rdp(order)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_batches_of_neighbours_never_exceed_the_amplified_charge(rate: float) -> None:
+    """The law over all 2^n Poisson batches, with and without the last row."""
+    generator = np.random.default_rng(2)
+    cost = AboveThreshold(5, 1.0, 0.5)
+    for trial in range(6):
+        rows, labels = table(trial, 4)
+        slope, ceiling = 10.0 ** generator.uniform(-1, 1, 2)
+        laws = []
+        for present in (4, 3):
+            law = np.zeros(6)
+            for members in itertools.product([False, True], repeat=present):
+                chosen = np.array([*members, *[False] * (4 - present)])
+                queries = expected_queries(rows[chosen], labels[chosen], 0.01 * STEPS, slope, ceiling, 4 * rate)
+                weight = rate ** sum(members) * (1 - rate) ** (present - sum(members))
+                law += weight * np.exp(threshold_law(queries, "laplace", cost.threshold_scale, cost.query_scale))
+            laws.append(np.log(law))
+        asked = ask(rows, labels, rows=4)
+        charged = RowBatches(asked, rate).cost(cost)
+        assert charged == PoissonSampled(rate, (cost,))
+        for order in (2, 4, 16):
+            assert both_ways(*laws, order) <= charged.rdp(order)
+
+
+def test_a_search_on_a_batch_has_the_law_of_the_mixture() -> None:
+    rows, labels = table(8, 4)
+    rate, cost, counts = 0.5, AboveThreshold(5, 2.0, 1.0), np.zeros(6)
+    asked = ask(rows, labels, rows=4)
+    for _ in range(2500):
+        first = RowBatches(asked, rate).draw(cost).first_step(WEIGHTS, DIRECTION, STEPS, 0.1 * STEPS, slope=0.3)
+        counts[5 if first is None else first] += 1
+    law = np.zeros(6)
+    for members in itertools.product([False, True], repeat=4):
+        chosen = np.array(members)
+        queries = expected_queries(rows[chosen], labels[chosen], 0.1 * STEPS, 0.3, math.inf, 2)
+        law += np.exp(threshold_law(queries, "laplace", cost.threshold_scale, cost.query_scale)) / 16
+    assert stats.chisquare(counts, counts.sum() * law).pvalue > ALARM
+
+
+# Charges -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("relation", "family"), [("zero-out", PoissonSampled), ("replace-one", FixedSizeSampled)])
+def test_what_shares_a_batch_is_charged_as_one_before_rows_are_touched(relation: str, family: Any) -> None:
+    rows, labels = table(1, 30)
+    asked = ask(rows, labels, relation=relation)
+    gradient, search = Gaussian(2.0), AboveThreshold(5, 4.0, 2.0)
+    batch = RowBatches(asked, 0.5).draw(gradient, search)
+    assert not asked.ledger.entries
+    batch.gradient(WEIGHTS, 1.0)
+    batch.first_step(WEIGHTS, DIRECTION, STEPS, 0 * STEPS)
+    (entry,) = asked.ledger.entries
+    assert entry.cost == family(0.5, (gradient, search))
+    assert entry.label == "gradient and step size"
+    counted = [count for (count,) in touches(asked)]
+    assert counted[-2:] == [1, 1]
+    with pytest.raises(BudgetExhausted, match="draw another"):
+        batch.first_step(WEIGHTS, DIRECTION, STEPS, 0 * STEPS)
+    assert len(asked.ledger.entries) == 1
+
+
+def test_gradient_and_search_of_a_batch_see_the_same_rows() -> None:
+    rows = GRID.place(np.tile([0.0, 0.0, 0.0, 1.0], (64, 1)))
+    asked = ask(rows, np.ones(64))
+    for _ in range(5):
+        batch = RowBatches(asked, 0.5).draw(Gaussian(1e-4), AboveThreshold(5, 1.0, 0.5))
+        gradient = batch.gradient(np.zeros(D), 1.0)
+        batch.first_step(np.zeros(D), np.array([0, 0, 0, -1.0]), STEPS, 0 * STEPS)
+        members = round(-gradient[-1] * 32 / 0.5)
+        per_row = math.log(2) - math.log1p(math.exp(-2.0))
+        lowered = float(asked._noise.queries[-1][0].values[0]) * asked._noise.queries[-1][0].unit
+        assert lowered == pytest.approx(members * per_row, rel=1e-3)
+
+
+def test_an_empty_batch_is_answered_and_charged_like_any_other() -> None:
+    rows, labels = table(1, 3)
+    asked = ask(rows, labels)
+    batch = RowBatches(asked, 1e-9).draw(Gaussian(1.0), AboveThreshold(5, 1.0, 0.5))
+    assert batch.gradient(WEIGHTS, 1.0).shape == (D,)
+    batch.first_step(WEIGHTS, DIRECTION, STEPS, 0 * STEPS)
+    assert [int(q.values[0]) for q in asked._noise.queries[0]] == [0] * 5
+    assert len(asked.ledger.entries) == 1
+
+
+def test_a_refused_search_reads_no_row_and_charges_nothing() -> None:
+    rows, labels = table(1, 30)
+    asked = ask(rows, labels, epsilon=1.0, currency=RDP(22))
+    batches = RowBatches(asked, 1.0)
+    search = AboveThreshold(5, 0.1, 0.1)
+    assert not batches.affords(search)
+    with pytest.raises(BudgetExhausted):
+        batches.draw(search).first_step(WEIGHTS, DIRECTION, STEPS, 0 * STEPS)
+    assert not asked.ledger.entries
+    assert not touches(asked)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"direction": np.zeros(D)},
+        {"direction": np.ones(D + 1)},
+        {"direction": np.full(D, np.nan)},
+        {"steps": -STEPS},
+        {"steps": np.empty(0), "demands": np.empty(0)},
+        {"steps": np.append(STEPS, 0.01), "demands": np.zeros(6)},
+        {"demands": np.zeros(3)},
+        {"demands": np.full(5, np.inf)},
+        {"slope": 0.0},
+        {"ceiling": -1.0},
+    ],
+    ids=str,
+)
+def test_bad_searches_are_refused_before_any_charge(arguments: dict[str, Any]) -> None:
+    rows, labels = table(1, 30)
+    asked = ask(rows, labels)
+    given: dict[str, Any] = {"weights": WEIGHTS, "direction": DIRECTION, "steps": STEPS, "demands": 0 * STEPS}
+    with pytest.raises(InvalidParameter):
+        RowBatches(asked, 0.5).draw(AboveThreshold(5, 1.0, 0.5)).first_step(**(given | arguments))
+    assert not asked.ledger.entries
+    assert not touches(asked)
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.5, math.nan])
+def test_bad_rates_are_refused(rate: float) -> None:
+    rows, labels = table(1, 30)
+    with pytest.raises(InvalidParameter):
+        RowBatches(ask(rows, labels), rate)
+
+
+# Calibration ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("noise", [None, "laplace"])
+def test_calibrated_noise_costs_what_it_may(rate: float, relation: str, noise: Any) -> None:
+    rows, labels = table(1, 30)
+    currency = RDP(32)
+    batches = RowBatches(ask(rows, labels, relation=relation, currency=currency), rate)
+    for amount in (1e-6, 1e-3, 0.1):
+        for part in (batches.gradient_noise(amount), batches.search_noise(amount, 8, noise)):
+            assert 0.999 * amount <= currency.price(batches.cost(part)) <= amount
+    assert batches.search_noise(1e9, 8).query_scale == 1 / 64
+    both = batches.cost(Gaussian(5.0), AboveThreshold(8, 9.0, 4.0))
+    assert isinstance(both, Composed) == (rate == 1)
+
+
+def test_the_noise_of_a_search_follows_rho_and_the_number_of_queries() -> None:
+    order = RDP(8)
+    for rho, queries, expected in (
+        (1e-4, 5, ("gaussian", 0.0)),
+        (1e-4, 30, ("gaussian", 0.4)),
+        (1e-3, 10, ("gaussian", 0.4)),
+        (1e-2, 5, ("gaussian", 0.4)),
+        (1.1e-2, 10, ("laplace", 0.5)),
+        (1e-2, 30, ("laplace", 0.5)),
+    ):
+        assert choose_noise(order, 8 * rho, queries, 1.0) == expected
+        assert choose_noise(order, 8 * rho, queries, 0.5) == ("laplace", 0.5)
+    assert choose_noise(ZCDP(), 1e-4, 5, 1.0) == ("gaussian", 0.4)
