@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dpdescent.errors import InvalidParameter
-from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Squared
+from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Sigmoid, Squared
 
-SCALAR = [Logistic(), Hinge(), HuberisedHinge(), HuberisedHinge(0.1), HuberisedHinge(2.0), Squared()]
+SCALAR = [Logistic(), Sigmoid(), Hinge(), HuberisedHinge(), HuberisedHinge(0.1), HuberisedHinge(2.0), Squared()]
 DENSE = np.linspace(-12, 12, 200_001)
 CLASSES = [2, 3, 7]
 
@@ -137,6 +137,11 @@ def test_losses_are_convex_and_not_negative(loss: Loss) -> None:
     y = generator.integers(0, 2, 4000) * (1.0 if loss.outputs > 1 else 2.0) - (loss.outputs == 1)
     a, b = generator.normal(0, 5, (2, *shape))
     ends, middle = (loss.values(a, y) + loss.values(b, y)) / 2, loss.values((a + b) / 2, y)
+    if isinstance(loss, Sigmoid):
+        assert not loss.convex
+        assert (ends < middle - 0.1).any()
+        assert (ends.min() >= 0) & (ends.max() <= 1)
+        return
     assert loss.convex
     assert (middle <= ends * (1 + 1e-12) + 1e-12).all()
     assert (loss.values(a, y) >= 0).all()
@@ -151,10 +156,11 @@ def test_extreme_margins_give_the_limits(loss: Loss) -> None:
         for function in (loss.values, loss.residuals, loss.curvatures):
             assert np.isfinite(function(t, label)).all()
     if not isinstance(loss, Squared):
+        far = 1.0 if isinstance(loss, Sigmoid) else 1e6 + (not isinstance(loss, Logistic))
+        np.testing.assert_allclose(loss.values(t[:2], y[:2]), [far, 0], 1e-12, 1e-300)
         np.testing.assert_allclose(
-            loss.values(t[:2], y[:2]), [1e6 + (not isinstance(loss, Logistic)), 0], 1e-12, 1e-300
+            loss.residuals(t[:2], y[:2]), [0 if isinstance(loss, Sigmoid) else -1, 0], atol=1e-300
         )
-        np.testing.assert_allclose(loss.residuals(t[:2], y[:2]), [-1, 0], atol=1e-300)
 
 
 def test_logistic_curvature_keeps_its_digits_in_both_tails() -> None:

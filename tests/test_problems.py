@@ -24,6 +24,7 @@ from dpdescent.problems import (
     Multinomial,
     NonConvex,
     Penalty,
+    Sigmoid,
     Squared,
 )
 from dpdescent.relations import Norm, Relation, Sensitivity
@@ -31,7 +32,7 @@ from dpdescent.sources import ArraySource
 
 RULES = settings(derandomize=True, deadline=None, max_examples=40)
 ZERO_OUT, REPLACE_ONE = Relation.ZERO_OUT, Relation.REPLACE_ONE
-LOSSES = [Logistic(), Hinge(), HuberisedHinge(), Squared(), Multinomial(3)]
+LOSSES = [Logistic(), Sigmoid(), Hinge(), HuberisedHinge(), Squared(), Multinomial(3)]
 STORAGE = [np.asarray, sparse.csr_array, sparse.csr_matrix, lambda X: np.asarray(X, np.float32), np.asfortranarray]
 
 
@@ -309,7 +310,7 @@ def test_step_scores_are_the_losses_at_the_steps(loss: Loss) -> None:
     np.testing.assert_array_equal(known * bounded.unit, losses)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Squared()], ids=str)
+@pytest.mark.parametrize("loss", [Logistic(), Sigmoid(), HuberisedHinge(), Squared()], ids=str)
 @pytest.mark.parametrize("storage", STORAGE[:4])
 def test_the_hessian_block_is_the_direct_sum(storage, loss: Loss) -> None:
     generator = np.random.default_rng(4)
@@ -318,9 +319,9 @@ def test_the_hessian_block_is_the_direct_sum(storage, loss: Loss) -> None:
     rows = grid.place(with_constant(generator.uniform(-1, 1, (50, 4))))
     labels, weights = labels_for(loss, 50, generator), grid.place_weights(generator.normal(size=5))
     coarse = grid.coarse.place(rows)
-    moments = SecondMomentSum(grid.coarse, 1.05 * problem.smoothness)
-    norms = grid.coarse.squared_norms(coarse)
-    found = problem.curvature_block(moments, weights, storage(rows), labels, storage(coarse), norms)
+    moments = SecondMomentSum(grid.coarse, 1.05 * problem.smoothness, loss.convex)
+    found = problem.hessian_block(moments, weights, storage(rows), labels)
+    np.testing.assert_array_equal(found, problem.hessian_block(moments, weights, rows, labels, rows @ weights))
     curvatures = loss.curvatures(rows @ weights, labels)
     direct = sum(h * np.outer(x, x) for h, x in zip(curvatures, coarse, strict=True))
     np.testing.assert_allclose(found * moments.unit, direct, atol=50 * 2.0**-moments.weight_exponent)
@@ -398,6 +399,15 @@ def test_penalty_derivatives_are_those_of_its_value(penalty: Penalty, shape: tup
         if intercept:
             assert not gradient[-1].any()
             assert not curvature[-1].any()
+
+
+@pytest.mark.parametrize("penalty", [L2(0.7), NonConvex(0.7)], ids=str)
+def test_constants_of_penalties_are_attained_and_never_exceeded(penalty: Penalty) -> None:
+    weights = np.linspace(-5, 5, 100_001)
+    curvature = penalty.curvature(weights)
+    assert penalty.smoothness == pytest.approx(np.abs(curvature).max(), rel=1e-6)
+    slope = np.abs(np.diff(curvature)).max() / (weights[1] - weights[0])
+    assert penalty.curvature_lipschitz == pytest.approx(slope, rel=1e-6, abs=1e-9)
 
 
 @pytest.mark.parametrize("penalty", [L2(0.5), NonConvex(0.5)], ids=str)

@@ -12,6 +12,7 @@ __all__ = [
     "DPDescentError",
     "DatasetFormatError",
     "DatasetNotAvailable",
+    "GuaranteeWarning",
     "InfiniteValue",
     "InvalidParameter",
     "LedgerError",
@@ -148,6 +149,10 @@ class UnknownLabel(InvalidParameter):
 
 class PrivacyWarning(UserWarning):
     """Something that should have been given as public knowledge was read from the data."""
+
+
+class GuaranteeWarning(UserWarning):
+    """What was asked for cannot be promised with the public number of rows; privacy is not affected."""
 
 
 class SchemaError(InvalidParameter):

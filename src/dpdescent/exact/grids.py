@@ -383,3 +383,11 @@ class CoarseGrid(FeatureGrid):
     """
 
     bits: ClassVar[int] = 13
+
+    def round_rows(self, rows: Any) -> Float64Array:
+        """Return dense rows of the finer grid, rounded to this one: a row may get longer, by sqrt(d) 2^-(p+1)."""
+        rounded: Float64Array = rows.toarray() if sparse.issparse(rows) else rows
+        rounded = np.multiply(rounded, 2.0**self.exponent, dtype=np.float64)
+        np.rint(rounded, out=rounded)
+        rounded *= 2.0**-self.exponent
+        return rounded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,8 @@ __all__ = ["SecondMomentSum"]
 
 Float64Array = NDArray[np.float64]
 Int64Array = NDArray[np.int64]
+
+PART_BYTES = 2**20  # of rows that are worked on at once: they stay in cache
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,18 @@ class SecondMomentSum:
         products: Float64Array = _dense(features.T @ _scale_rows(features, weights))
         products *= 2.0 ** (2 * exponent)
         return products.astype(np.int64)
+
+    def in_parts(self, rows: Any, curvatures: ArrayLike, place: Callable[[Any], Float64Array]) -> Int64Array:
+        """Return the sum over rows that ``place`` brings to the grid, row by row and a few rows at a time."""
+        values = require_real("curvatures", curvatures)
+        dimension = self.grid.dimension
+        total = np.zeros((dimension, dimension), dtype=np.int64)
+        step = max(1, PART_BYTES // (8 * dimension))
+        for start in range(0, rows.shape[0], step):
+            placed = place(rows[start : start + step])
+            norms = np.einsum("ij,ij->i", placed, placed)  # exact, in any order
+            total += self.block(placed, self.weights(values[start : start + step], norms))
+        return total
 
     def total(
         self,

@@ -2,7 +2,7 @@
 
 from .frame import Frame
 from .linear import LinearProblem
-from .losses import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Squared
+from .losses import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Sigmoid, Squared
 from .penalties import L2, NonConvex, Penalty
 from .whitening import Whitening
 
@@ -18,6 +18,7 @@ __all__ = [
     "Multinomial",
     "NonConvex",
     "Penalty",
+    "Sigmoid",
     "Squared",
     "Whitening",
 ]

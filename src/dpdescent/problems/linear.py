@@ -98,11 +98,12 @@ class LinearProblem:
 
     def hessian_sensitivity(self, relation: Relation) -> float:
         """Return by how much one row moves the sum of Hessians, in the Frobenius norm: no sqrt(d) for rank one."""
-        bound = self.smoothness
-        if math.isinf(bound):
-            raise UnsupportedCost("the loss has a kink, so its Hessian is unbounded: use the huberised hinge")
-        of_sum = Sensitivity.of_positive_semidefinite_sum if self.loss.convex else Sensitivity.of_clipped_sum
-        return of_sum(bound).under(relation)
+        return self.hessian_sum().sensitivity.under(relation)
+
+    def largest_loss(self, weights: Floats) -> float:
+        """Return a bound on a row's loss at ``weights``, for classes and a loss that bends one way or falls."""
+        reach = self.longest_row * float(np.linalg.norm(weights)) * (1 + 2.0**-40)
+        return float(self.loss.profile(np.array([-reach, reach])).max()) * (1 + 2.0**-40)
 
     # Penalty -------------------------------------------------------------------------------------------------
 
@@ -188,12 +189,24 @@ class LinearProblem:
         """Return the sum of losses clipped to [0, C] over one block."""
         return bounded.block(self.loss.values(self.grid.margins(rows, weights), labels))
 
-    def curvature_block(
-        self, moments: SecondMomentSum, weights: Floats, rows: Any, labels: Floats, coarse_rows: Any, norms: Floats
+    def hessian_sum(self) -> SecondMomentSum:
+        """Return the public parameters of a sum of Hessians, no row's clipped but for rounding."""
+        if self.loss.outputs > 1:
+            raise InvalidParameter("Hessians are those of a loss of one margin: use two classes")
+        bound = self.smoothness
+        if math.isinf(bound):
+            raise UnsupportedCost("the loss has a kink, so its Hessian is unbounded: use the huberised hinge")
+        return SecondMomentSum(self.grid.coarse, bound, self.loss.convex)
+
+    def hessian_block(
+        self, moments: SecondMomentSum, weights: Floats, rows: Any, labels: Floats, margins: Floats | None = None
     ) -> Integers:
-        """Return the sum of Hessians over one block; rows on the coarse grid carry the outer products."""
-        curvatures = self.loss.curvatures(self.grid.margins(rows, weights), labels)
-        return moments.block(coarse_rows, moments.weights(curvatures, norms))
+        """Return the sum of Hessians l'' x x' over one block; outer products are those of rows on the coarse grid.
+
+        ``margins`` are those of the weights, where they are known already.
+        """
+        known = self.grid.margins(rows, weights) if margins is None else margins
+        return moments.in_parts(rows, self.loss.curvatures(known, labels), moments.grid.round_rows)
 
     def line_margins(self, weights: Floats, direction: Floats, rows: Any) -> tuple[Floats, Floats]:
         """Return the margins of the weights and of the direction, from one pass over the rows.

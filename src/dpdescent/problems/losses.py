@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidParameter, require_positive, require_positive_integer
 from ..exact import exp, log, quick_sigmoid, sigmoid, softplus
 
-__all__ = ["Hinge", "Huber", "HuberisedHinge", "Logistic", "Loss", "Multinomial", "Squared"]
+__all__ = ["Hinge", "Huber", "HuberisedHinge", "Logistic", "Loss", "Multinomial", "Sigmoid", "Squared"]
 
 Floats = NDArray[np.float64]
 
@@ -124,6 +124,31 @@ class Logistic(Loss):
     def curvatures(self, margins: Floats, labels: Floats) -> Floats:
         probability = sigmoid(-np.abs(margins))
         return probability * (1 - probability)
+
+
+@dataclass(frozen=True)
+class Sigmoid(Loss):
+    r"""1/(1 + exp(y t)): a smooth count of mistakes, bounded and not convex.
+
+    With s the loss itself, its derivatives in y t are -u, u (1 - 2s) and -u (1 - 6u), where u = s (1 - s) <= 1/4.
+    """
+
+    lipschitz = 0.25
+    corners = 1
+    smoothness = 1 / (6 * math.sqrt(3))
+    curvature_lipschitz = 0.125
+    convex = False
+
+    def values(self, margins: Floats, labels: Floats) -> Floats:
+        return sigmoid(-labels * margins)
+
+    def residuals(self, margins: Floats, labels: Floats) -> Floats:
+        loss = sigmoid(-labels * margins)
+        return -labels * loss * (1 - loss)
+
+    def curvatures(self, margins: Floats, labels: Floats) -> Floats:
+        loss = sigmoid(-labels * margins)
+        return loss * (1 - loss) * (1 - 2 * loss)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +23,23 @@ class Penalty(ABC):
 
     weight: float = 0.0
 
+    #: sup |curvature| and sup |its derivative| in one weight, for ``weight`` 1. The Hessian is diagonal, so they are
+    #: Lipschitz constants of gradient and Hessian in the Euclidean and the spectral norm.
+    unit_smoothness: ClassVar[float]
+    unit_curvature_lipschitz: ClassVar[float]
+
     def __post_init__(self) -> None:
         require_nonnegative("penalty weight", self.weight)
+
+    @property
+    def smoothness(self) -> float:
+        """Lipschitz constant of the gradient."""
+        return self.weight * self.unit_smoothness
+
+    @property
+    def curvature_lipschitz(self) -> float:
+        """Lipschitz constant of the Hessian."""
+        return self.weight * self.unit_curvature_lipschitz
 
     @abstractmethod
     def value(self, weights: Floats) -> float:
@@ -41,6 +58,9 @@ class Penalty(ABC):
 class L2(Penalty):
     """weight/2 |w|^2."""
 
+    unit_smoothness: ClassVar[float] = 1.0
+    unit_curvature_lipschitz: ClassVar[float] = 0.0
+
     def value(self, weights: Floats) -> float:
         return self.weight / 2 * float(np.sum(weights * weights))
 
@@ -53,7 +73,16 @@ class L2(Penalty):
 
 @dataclass(frozen=True)
 class NonConvex(Penalty):
-    """weight * sum_j w_j^2/(1 + w_j^2): bounded, non-convex, flat far out."""
+    """weight * sum_j w_j^2/(1 + w_j^2): bounded, non-convex, flat far out.
+
+    The curvature 2 (1 - 3 w^2)/(1 + w^2)^3 is largest at 0; its slope -24 w (1 - w^2)/(1 + w^2)^4 where
+    w^2 = 1 - 2/sqrt(5), a root of 1 - 10 w^2 + 5 w^4.
+    """
+
+    unit_smoothness: ClassVar[float] = 2.0
+    unit_curvature_lipschitz: ClassVar[float] = (
+        24 * math.sqrt(1 - 2 / math.sqrt(5)) * (2 / math.sqrt(5)) / (2 - 2 / math.sqrt(5)) ** 4 * (1 + 2.0**-50)
+    )
 
     def value(self, weights: Floats) -> float:
         squares = weights * weights

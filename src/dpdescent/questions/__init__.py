@@ -6,6 +6,7 @@ They reach into the curator, so they belong to the trusted part, as the curator 
 
 from .batches import BatchGradients
 from .candidates import best_candidates, public_generator
+from .curvature import hessian, mean_loss
 from .labels import label_counts, label_sum
 from .moments import second_moments
 from .openly import minimise_openly
@@ -20,8 +21,10 @@ __all__ = [
     "PermutedDescent",
     "RowBatches",
     "best_candidates",
+    "hessian",
     "label_counts",
     "label_sum",
+    "mean_loss",
     "minimise_openly",
     "noisy_descent",
     "noisy_minimiser",

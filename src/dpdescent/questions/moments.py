@@ -19,7 +19,6 @@ __all__ = ["second_moments"]
 
 Floats = NDArray[np.float64]
 
-_BLOCK_BYTES = 2**21
 _ROOM = 1 + 2.0**-40
 
 
@@ -55,17 +54,12 @@ def _moments_block(
     rows: Any,
     labels: Floats,  # noqa: ARG001
 ) -> NDArray[np.int64]:
-    """Return the sum over one block, in parts whose dense coordinates are short."""
-    dimension = moments.grid.dimension
-    total = np.zeros((dimension, dimension), dtype=np.int64)
-    step = max(1, _BLOCK_BYTES // (8 * dimension))
-    for start in range(0, rows.shape[0], step):
-        part = rows[start : start + step]
+    """Return the sum over one block."""
+
+    def place(part: Any) -> Floats:
         if frame is not None:
             part = frame.coordinates(part)
-        elif sparse.issparse(part):
-            part = part.toarray()
-        placed = moments.grid.place(part)
-        norms = moments.grid.squared_norms(placed)
-        total += moments.block(placed, moments.weights(np.ones(part.shape[0]), norms))
-    return total
+        placed: Floats = moments.grid.place(part.toarray() if sparse.issparse(part) else part)
+        return placed
+
+    return moments.in_parts(rows, np.ones(rows.shape[0]), place)

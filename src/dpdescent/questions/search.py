@@ -94,9 +94,12 @@ class RowBatches:
         ratio = ratio if threshold is None else threshold
         return self._calibrated(lambda s: AboveThreshold(max_queries, 1 / s, ratio / s, kind), amount, 1 / _SHARPEST)
 
-    def draw(self, *parts: Gaussian | AboveThreshold) -> Batch:
-        """Return a batch for one gradient, one search, or both; it is paid for when the first is asked."""
-        return Batch(self, parts)
+    def draw(self, *parts: Gaussian | AboveThreshold, label: str | None = None) -> Batch:
+        """Return a batch for one gradient, one search, or both; it is paid for when the first is asked.
+
+        ``label`` says what else it is for in the record of the ledger.
+        """
+        return Batch(self, parts, label)
 
     def deviation(self, clip: float, noise: Gaussian) -> float:
         """Return the standard deviation of each coordinate of a gradient."""
@@ -138,10 +141,14 @@ def choose_noise(
 class Batch:
     """Rows that answer each of the questions they were drawn for, once."""
 
-    def __init__(self, batches: RowBatches, parts: tuple[Gaussian | AboveThreshold, ...]) -> None:
+    def __init__(
+        self, batches: RowBatches, parts: tuple[Gaussian | AboveThreshold, ...], label: str | None = None
+    ) -> None:
         self._batches, self._left = batches, list(parts)
         self._cost = batches.cost(*parts)
-        self._label = " and ".join("gradient" if isinstance(part, Gaussian) else "step size" for part in parts)
+        self._label = label or " and ".join(
+            "gradient" if isinstance(part, Gaussian) else "step size" for part in parts
+        )
         self._paid, self._chosen = False, None if batches.rate == 1 else np.empty(0, dtype=np.bool_)
 
     def gradient(self, weights: Floats, clip: float, frame: Frame | None = None) -> Floats:

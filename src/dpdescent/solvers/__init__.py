@@ -20,6 +20,18 @@ from .outpert_rsgd import OutPertRSGDSettings, outpert_rsgd
 from .privgene import PrivGeneSettings, privgene
 from .result import Facts, Progress, SolverResult
 from .schedule import choose_currency
+from .second_order import (
+    OPTBSettings,
+    OPTLSSettings,
+    OPTSettings,
+    SecondOrderResult,
+    TwoPhaseBSettings,
+    TwoPhaseLSSettings,
+    TwoPhaseSettings,
+    choose_filter,
+    minimum_rows,
+    second_order,
+)
 from .sgd import SGDSettings, sgd
 from .sgd_adv import SGDAdvSettings, sgd_adv
 
@@ -35,6 +47,9 @@ __all__ = [
     "MajoritySettings",
     "Method",
     "NonPrivateSettings",
+    "OPTBSettings",
+    "OPTLSSettings",
+    "OPTSettings",
     "ObjPertSettings",
     "OutPertGDSettings",
     "OutPertRSGDSettings",
@@ -42,17 +57,23 @@ __all__ = [
     "Progress",
     "SGDAdvSettings",
     "SGDSettings",
+    "SecondOrderResult",
     "SolverResult",
+    "TwoPhaseBSettings",
+    "TwoPhaseLSSettings",
+    "TwoPhaseSettings",
     "adam",
     "agd",
     "auto",
     "blsgd",
     "majority",
+    "minimum_rows",
     "nonprivate",
     "objpert",
     "outpert_gd",
     "outpert_rsgd",
     "privgene",
+    "second_order",
     "sgd",
     "sgd_adv",
 ]
@@ -83,6 +104,9 @@ class Method:
 
 
 METHODS = {
+    "2opt": Method(second_order, TwoPhaseSettings, currency=choose_filter),
+    "2opt-b": Method(second_order, TwoPhaseBSettings, currency=choose_filter),
+    "2opt-ls": Method(second_order, TwoPhaseLSSettings, currency=choose_filter),
     "adam": Method(adam, AdamSettings, currency=choose_currency),
     "agd": Method(agd, AGDSettings),
     "auto": Method(auto, AutoSettings),
@@ -92,6 +116,9 @@ METHODS = {
     "majority": Method(majority, MajoritySettings),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
     "objpert": Method(objpert, ObjPertSettings),
+    "opt": Method(second_order, OPTSettings, currency=choose_filter),
+    "opt-b": Method(second_order, OPTBSettings, currency=choose_filter),
+    "opt-ls": Method(second_order, OPTLSSettings, currency=choose_filter),
     "outpert-gd": Method(outpert_gd, OutPertGDSettings),
     "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings),
     "privgene": Method(privgene, PrivGeneSettings),

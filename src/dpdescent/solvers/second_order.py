@@ -1,0 +1,380 @@
+r"""Descent to a second-order point: noisy gradients, and a noisy Hessian where the gradient is small.
+
+Every iteration measures a gradient. If it is longer than e_g, a step goes along it. Otherwise a Hessian is measured,
+and if its least eigenvalue is below -e_H, a step goes along the eigenvector, downhill. Otherwise the run ends: the
+point is a second-order point, up to noise (`dpdescent.solvers.stationary` says how far).
+
+- `opt`: short steps, which are always safe, and as many as the analysis may need.
+- `opt-ls`: a private backtracking search from steps 16 times as long; the safe step is what it falls back to.
+- `opt-b`: gradients and Hessians from batches, each drawn afresh, or both from one and amplified together.
+- `2opt`, `2opt-ls`, `2opt-b`: three quarters of the budget go to an optimistic first phase of sqrt(T) steps, with far
+  less noise. If it does not end at a second-order point, the rest pays for the guarantee from where it arrived.
+
+**Privacy** Every answer is charged to a scalar filter before rows are touched, the last check like all others. The
+number of steps follows from the objective at the start, which is known for free at zero, where all losses are alike;
+elsewhere it is bought, with noise that keeps its sign, and a public slack is added. Which step comes next, and when
+the run ends, are functions of released answers.
+
+References
+----------
+Differentially private optimization for smooth non-convex ERM (2022).
+Wright, S. & Recht, B. (2022). Optimization for data analysis, section 3.6. Cambridge University Press.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from ..accounting import RDP, Currency, best_order, currency_named
+from ..curator import Curator
+from ..errors import GuaranteeWarning, InvalidParameter, require_nonnegative, require_open_unit, require_positive
+from ..problems import LinearProblem
+from ..questions import RowBatches, hessian, mean_loss, public_generator
+from ..relations import Relation
+from .eigenvalues import LARGEST_EXACT, lowest_curvature
+from .result import Facts, Progress, SolverResult
+from .schedule import best_currency
+from .stationary import Bounds, Constants, Levels, Tolerances, make_levels, tightest
+
+__all__ = [
+    "OPTBSettings",
+    "OPTLSSettings",
+    "OPTSettings",
+    "SecondOrderResult",
+    "TwoPhaseBSettings",
+    "TwoPhaseLSSettings",
+    "TwoPhaseSettings",
+    "choose_filter",
+    "minimum_rows",
+    "second_order",
+]
+
+Floats = NDArray[np.float64]
+
+_TYPICAL_STEPS = 500  # for which the order of a filter is chosen
+
+
+@dataclass(frozen=True)
+class OPTSettings(Constants):
+    """Settings of `second_order`: the constants of the analysis, those of `Constants`, and a few more.
+
+    Parameters
+    ----------
+    gradient_tolerance : float, optional
+        e_g. By default the least for which the guarantee holds with the rows there are.
+    curvature_tolerance : float, optional
+        e_H. By default sqrt(M e_g).
+    search : bool
+        Search for long steps.
+    sampling_rate : float
+        Share of the rows in the batch of a gradient or a Hessian; searches are on all rows.
+    same_batch : bool
+        Gradient and Hessian from one batch, for which both are paid at once; otherwise a Hessian draws its own and is
+        paid for when it is asked.
+    optimistic_share : float
+        Share of the budget for a first phase of sqrt(T) steps.
+    start_scale : float
+        Standard deviation of a random start; 0 starts at zero.
+    loss_share : float
+        Share of the budget that pays for an objective where it is not known.
+    failure : float
+        Probability with which the guarantee may fail.
+    """
+
+    gradient_tolerance: float | None = None
+    curvature_tolerance: float | None = None
+    search: bool = False
+    sampling_rate: float = 1.0
+    same_batch: bool = False
+    optimistic_share: float = 0.0
+    start_scale: float = 0.0
+    loss_share: float = 0.01
+    failure: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("gradient_tolerance", "curvature_tolerance"):
+            if getattr(self, name) is not None:
+                require_positive(name, getattr(self, name))
+        if not 0 < require_positive("sampling_rate", self.sampling_rate) <= 1:
+            raise InvalidParameter(f"sampling_rate must lie in (0, 1], got {self.sampling_rate}")
+        if not 0 <= require_nonnegative("optimistic_share", self.optimistic_share) < 1:
+            raise InvalidParameter(f"optimistic_share must lie in [0, 1), got {self.optimistic_share}")
+        require_nonnegative("start_scale", self.start_scale)
+        require_open_unit("loss_share", self.loss_share)
+        require_open_unit("failure", self.failure)
+
+    @property
+    def batch_rate(self) -> float:
+        """1: the curator itself draws no batches."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class OPTLSSettings(OPTSettings):
+    """Settings of `opt-ls`: those of `OPTSettings`, with searches."""
+
+    search: bool = True
+
+
+@dataclass(frozen=True)
+class OPTBSettings(OPTSettings):
+    """Settings of `opt-b`: those of `OPTSettings`, with batches of a tenth of the rows."""
+
+    sampling_rate: float = 0.1
+
+
+@dataclass(frozen=True)
+class TwoPhaseSettings(OPTSettings):
+    """Settings of `2opt`: those of `OPTSettings`, with an optimistic first phase."""
+
+    optimistic_share: float = 0.75
+
+
+@dataclass(frozen=True)
+class TwoPhaseLSSettings(OPTLSSettings):
+    """Settings of `2opt-ls`: those of `OPTLSSettings`, with an optimistic first phase."""
+
+    optimistic_share: float = 0.75
+
+
+@dataclass(frozen=True)
+class TwoPhaseBSettings(OPTBSettings):
+    """Settings of `2opt-b`: those of `OPTBSettings`, with an optimistic first phase."""
+
+    optimistic_share: float = 0.75
+
+
+@dataclass(frozen=True)
+class SecondOrderResult(SolverResult):
+    """The weights, and how the run went; all of it follows from released answers.
+
+    Parameters
+    ----------
+    hessians : int
+        How many Hessians were measured.
+    success : bool
+        Whether the run ended at what was found to be a second-order point.
+    """
+
+    hessians: int = 0
+    success: bool = False
+
+
+def choose_filter(settings: OPTSettings, facts: Facts) -> str | Currency:
+    """Return Gaussian DP where all answers are Gaussian, and otherwise RDP at one order, fixed beforehand."""
+    if settings.sampling_rate < 1:
+        return best_currency(settings.sampling_rate, _TYPICAL_STEPS, facts.epsilon, facts.delta, facts.relation)
+    return RDP(best_order(facts.epsilon, facts.delta)) if settings.search else "gdp"
+
+
+def minimum_rows(
+    problem: LinearProblem,
+    settings: OPTSettings,
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: str = "zero-out",
+) -> int:
+    """Return for how many rows a run from zero is guaranteed to end at a second-order point, before it is paid for.
+
+    Parameters
+    ----------
+    problem : LinearProblem
+        Says what is public: bounds of the rows, loss and penalty. Its rows are not needed.
+    settings : OPTSettings
+        Of any of the methods, with tolerances. Of two phases it is the second that carries the guarantee.
+    epsilon, delta, adjacency
+        The guarantee of privacy.
+    """
+    if settings.gradient_tolerance is None:
+        raise InvalidParameter("gradient_tolerance is missing: say which tolerance the rows are for")
+    relation, dimension = Relation.parse(adjacency), problem.grid.dimension
+    facts = Facts(epsilon, delta, adjacency, 1, dimension)
+    currency = currency_named(choose_filter(settings, facts), epsilon, delta)
+    tolerances = _tolerances(settings, Bounds.of(problem, relation), settings.gradient_tolerance)
+    objective = problem.largest_loss(np.zeros(dimension))
+    amount = _guaranteed(settings) * currency.budget(epsilon, delta)
+    levels = make_levels(
+        tolerances, currency, relation, amount, tolerances.steps(objective), same_batch=settings.same_batch
+    )
+    return tolerances.minimum_rows(levels)
+
+
+def second_order(curator: Curator, settings: OPTSettings, progress: Progress | None = None) -> SecondOrderResult:
+    """Look for a second-order point of the objective of a curator's problem.
+
+    Parameters
+    ----------
+    curator : Curator
+        Holds the rows, the problem and the budget.
+    settings : OPTSettings
+    progress : callable, optional
+        Called with the share of the budget that is spent.
+
+    Notes
+    -----
+    **Privacy** See the module. A run that does not end at a second-order point says so in its result.
+    """
+    descent = _Descent(curator, settings, progress)
+    descent.start()
+    found = settings.optimistic_share > 0 and descent.run(optimistic=True)
+    found = found or descent.run(optimistic=False)
+    if progress is not None:
+        progress(1.0)
+    return descent.result(found)
+
+
+class _Descent:
+    """A run: where it is, and what it has done."""
+
+    def __init__(self, curator: Curator, settings: OPTSettings, progress: Progress | None) -> None:
+        self._curator, self._settings, self._progress = curator, settings, progress
+        self._bounds = Bounds.of(curator.problem, curator.relation)
+        self._batches, self._all = RowBatches(curator, settings.sampling_rate), RowBatches(curator, 1.0)
+        self._generator = public_generator(curator)
+        self._weights = settings.start_scale * self._generator.normal(size=curator.problem.shape)
+        self._steps: list[float] = []
+        self._hessians = 0
+
+    def start(self) -> None:
+        """Fix the tolerances, and warn if they are out of reach."""
+        curator, settings, bounds = self._curator, self._settings, self._bounds
+        self._objective = self._bought_objective()
+        amount = min(curator.remaining, _guaranteed(settings) * curator.budget)
+
+        def rows(tolerance: float) -> int:
+            tolerances = _tolerances(settings, bounds, tolerance)
+            steps = tolerances.steps(self._objective)
+            return tolerances.minimum_rows(self._levels(tolerances, amount, steps))
+
+        asked = settings.gradient_tolerance or tightest(rows, curator.rows, bounds.gradient)
+        self._tolerances = _tolerances(settings, bounds, asked)
+        needed = rows(asked)
+        if needed > curator.rows:
+            warnings.warn(
+                f"a second-order point with the tolerances {self._tolerances.gradient:.3g} and "
+                f"{self._tolerances.curvature:.3g} is guaranteed for {needed} rows or more, there are "
+                f"{curator.rows}: the run may end elsewhere; raise the tolerances or epsilon",
+                GuaranteeWarning,
+                stacklevel=4,
+            )
+
+    def run(self, *, optimistic: bool) -> bool:
+        """Run one phase; return whether it ended at a second-order point."""
+        curator, settings, tolerances = self._curator, self._settings, self._tolerances
+        if self._steps:
+            self._objective = self._bought_objective()
+        steps = tolerances.steps(self._objective)
+        amount = curator.remaining
+        if optimistic:
+            steps = math.ceil(math.sqrt(steps))
+            amount = min(settings.optimistic_share * curator.budget, amount)
+        levels = self._levels(tolerances, amount, steps)
+        for left in range(steps, -1, -1):
+            if self._iterate(levels, last=left == 0):
+                return True
+            if self._progress is not None:
+                self._progress(1 - curator.remaining / curator.budget)
+        return False
+
+    def result(self, found: bool) -> SecondOrderResult:
+        tolerances = self._tolerances
+        said = "" if found else "no "
+        remarks = [
+            f"{said}second-order point was found for the tolerances {tolerances.gradient:.6g} (gradient) and "
+            f"{tolerances.curvature:.6g} (curvature), noise included",
+            f"rows longer than {self._curator.problem.grid.row_bound:.6g}, in units of the bounds, were scaled down",
+        ]
+        if self._approximate:
+            remarks.append(
+                f"curvatures come from Lanczos, there being over {LARGEST_EXACT} weights: their tolerance was halved"
+            )
+        steps = tuple(self._steps)
+        return SecondOrderResult(self._weights, len(steps), steps, tuple(remarks), self._hessians, found)
+
+    # One iteration ---------------------------------------------------------------------------------------------
+
+    def _iterate(self, levels: Levels, last: bool) -> bool:
+        """Check the point and, unless it passes or this is the last check, take a step."""
+        tolerances, together = self._tolerances, self._settings.same_batch
+        if together:
+            batch = self._batches.draw(levels.gradient, levels.hessian, label="gradient and Hessian")
+        else:
+            batch = self._batches.draw(levels.gradient)
+        gradient = batch.gradient(self._weights, self._bounds.gradient)
+        length = float(np.linalg.norm(gradient))
+        if length > tolerances.gradient:
+            if not last:
+                self._step(levels, -gradient, tolerances.gradient_step)
+            return False
+        if not together:
+            batch = self._batches.draw(levels.hessian, label="Hessian")
+        matrix = hessian(batch, self._weights)
+        self._hessians += 1
+        precision = tolerances.curvature if self._approximate else 0.0
+        chance = tolerances.failure / (levels.steps + 1)
+        curvature, direction = lowest_curvature(matrix, precision, chance, self._generator)
+        if curvature >= -tolerances.curvature:
+            return True
+        if not last:
+            downhill = -direction if direction @ gradient > 0 else direction
+            self._step(levels, downhill, -curvature * tolerances.curvature_step, -curvature)
+        return False
+
+    def _step(self, levels: Levels, direction: Floats, safe: float, curvature: float | None = None) -> None:
+        """Take the safe step along a direction, or a longer one that a search accepts."""
+        step, constants = safe, self._settings
+        if levels.search is not None:
+            if curvature is None:
+                steps = safe * np.array(constants.gradient_ratios)
+                demands = constants.asked_gradient * steps * float(direction @ direction)
+            else:
+                steps = safe * np.array(constants.curvature_ratios)
+                demands = constants.asked_curvature / 2 * steps**2 * curvature
+            chosen = self._all.draw(levels.search).first_step(self._weights, -direction, steps, demands)
+            step = safe if chosen is None else float(steps[chosen])
+        self._weights = self._weights + step * direction
+        self._steps.append(step)
+
+    # Plans -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _approximate(self) -> bool:
+        return self._bounds.dimension > LARGEST_EXACT
+
+    def _levels(self, tolerances: Tolerances, amount: float, steps: int) -> Levels:
+        curator = self._curator
+        currency, together = curator.ledger.currency, self._settings.same_batch
+        return make_levels(tolerances, currency, curator.relation, amount, steps, same_batch=together)
+
+    def _bought_objective(self) -> float:
+        """Return an upper bound of the objective here: paid for, unless all losses are alike."""
+        curator, settings, weights = self._curator, self._settings, self._weights
+        largest = curator.problem.largest_loss(weights) + curator.problem.penalty_value(weights)
+        if not weights.any():
+            return largest
+        noise = curator.ledger.currency.gaussian(settings.loss_share * curator.budget)
+        noisy, deviation = mean_loss(curator, weights, noise)
+        return min(largest, noisy + deviation * float(norm.isf(settings.failure / 10)))
+
+
+def _tolerances(settings: OPTSettings, bounds: Bounds, gradient: float) -> Tolerances:
+    """Return what is asked for; half the curvature for Lanczos, which may be off by the other half."""
+    curvature = settings.curvature_tolerance or math.sqrt(bounds.hessian_lipschitz * gradient)
+    if bounds.dimension > LARGEST_EXACT:
+        curvature /= 2
+    rate = settings.sampling_rate
+    return Tolerances(bounds, settings, gradient, curvature, settings.search, rate, settings.failure)
+
+
+def _guaranteed(settings: OPTSettings) -> float:
+    """Return the share of the budget that carries the guarantee."""
+    objectives = settings.loss_share * ((settings.start_scale > 0) + (settings.optimistic_share > 0))
+    return 1 - settings.optimistic_share - objectives

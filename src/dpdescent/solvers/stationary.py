@@ -1,0 +1,405 @@
+r"""What descent to a second-order point can promise, from public numbers alone.
+
+A point is an (e_g, e_H) point if the gradient is at most e_g long and no curvature is below -e_H. With a G-Lipschitz
+gradient and an M-Lipschitz Hessian, and noise of at most
+
+.. math:: |\varepsilon| \le \min(c_1 e_g,\, c_2 e_H^2/M), \qquad \|E\| \le c\,e_H
+
+on every gradient and Hessian, a step lowers the objective by at least (`Tolerances.least_decrease`)
+
+- short steps, 1/G along the gradient and 2|lambda|/M along the lowest curvature:
+  min{(1 - 2 c_1) e_g^2/(2G), 2 (1/3 - c_2 - c) e_H^3/M^2};
+- searched steps, at least 2 (1 - c_1 - c_g)/G and t_2 |lambda|/M, of sufficient decrease c_g and c_H:
+  min{(1 - c_1 - c_g) c_g e_g^2/G, c_H t_2^2 e_H^3/(4 M^2)},
+
+so that T = (f(w_0) - 0)/decrease steps lead to a ((1 + c_1) e_g, (1 + c) e_H) point. t_1 < t_2 are the roots of
+-t^2/6 + (1 - c - c_H) t/2 - c_2, which are real where c_H <= 1 - c - sqrt(8 c_2/3): the square root is missing in the
+paper. Noise falls with the number of rows, so there is a least one for which all this holds, up to a probability of
+failure that is divided evenly among all answers (`Tolerances.minimum_rows`):
+
+- a Gaussian gradient is long with the probability of the chi distribution;
+- noise that is isotropic on symmetric matrices, of deviation s on the diagonal, is longer than s (sqrt(2d) + t) in
+  the spectral norm with probability at most 2 exp(-t^2/2): its mean is at most s sqrt(2d) at either end (Davidson &
+  Szarek 2001), and the spectral norm is 1-Lipschitz in the Frobenius norm;
+- a search is wrong by its noise: an accepted step a lowers the objective by its demand less s(a) z, half of the
+  demand at the worst, because the sensitivity s(a) is proportional to a;
+- the mean over a batch of m rows is off by (B_g/sqrt(m)) (1 + 2 sqrt(log(1/p))) (Gross 2011), a Hessian by
+  B_H sqrt(8 log(2d/p)/(3m)) (matrix Bernstein), and half of the allowance is left for either.
+
+**Default constants** make the decrease large and the noise it bears large at once: c_1 = 1/3 and c_2 = c = 1/9
+minimise 1/(c_1 sqrt(1 - 2 c_1)) and 1/(c sqrt(1/3 - 2c)), to which the least number of rows is proportional;
+c_g = (1 - c_1)/2 and c_H maximise the decrease of a search.
+
+References
+----------
+Davidson, K. & Szarek, S. (2001). Local operator theory, random matrices and Banach spaces.
+Differentially private optimization for smooth non-convex ERM (2022).
+Gross, D. (2011). Recovering low-rank matrices from few coefficients in any basis. arXiv:0910.1879.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeVar
+
+from scipy.optimize import brentq, minimize_scalar
+from scipy.stats import chi, norm
+
+from ..accounting import AboveThreshold, Composed, Cost, Currency, Gaussian, calibrate
+from ..errors import InvalidParameter, UnsupportedCost, require_open_unit, require_positive
+from ..problems import LinearProblem
+from ..questions.batches import sampled
+from ..questions.search import choose_noise
+from ..relations import Relation
+
+__all__ = ["Bounds", "Constants", "Levels", "Tolerances", "make_levels", "tightest"]
+
+AnyPart = TypeVar("AnyPart", Gaussian, AboveThreshold)
+
+_LEAST_NOISE, _SHARPEST_SEARCH = 2.0**-30, 2.0**-6  # more budget buys nothing
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Public constants of an objective: what the analysis calls G, M, B_g, B_H, and what one row can change.
+
+    Parameters
+    ----------
+    dimension : int
+    smoothness, hessian_lipschitz : float
+        G and M, penalty included.
+    gradient, hessian : float
+        B_g and B_H, of one row's loss.
+    gradient_change, hessian_change : float
+        By how much one row moves a sum of gradients, hence one of loss changes along a step of length 1, and a sum of
+        Hessians (in the Frobenius norm).
+    """
+
+    dimension: int
+    smoothness: float
+    hessian_lipschitz: float
+    gradient: float
+    hessian: float
+    gradient_change: float
+    hessian_change: float
+
+    @classmethod
+    def of(cls, problem: LinearProblem, relation: Relation) -> Bounds:
+        """Return the bounds of a problem, from those of its rows, loss and penalty."""
+        loss, penalty = problem.loss, problem.penalty
+        if loss.outputs > 1 or not math.isfinite(loss.lipschitz * loss.curvature_lipschitz):
+            raise UnsupportedCost(
+                "second-order points need a loss of one margin with bounded first, second and third derivatives: "
+                "use the logistic or the sigmoid loss"
+            )
+        return cls(
+            problem.grid.dimension,
+            problem.smoothness + penalty.smoothness,
+            problem.hessian_lipschitz + penalty.curvature_lipschitz,
+            problem.gradient_bound,
+            problem.smoothness,
+            problem.gradient_sensitivity(relation),
+            problem.hessian_sensitivity(relation),
+        )
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The constants of the analysis; see the module for the defaults.
+
+    Parameters
+    ----------
+    gradient_noise, curvature_gradient_noise, curvature_noise : float
+        c_1, c_2 and c: how much of a tolerance noise may take.
+    gradient_decrease, curvature_decrease : float, optional
+        c_g and c_H: the share of the expected decrease that a search asks for.
+    stretch : float
+        b_g = b_H: how many times longer than the fall-back step the longest one is.
+    backtrack : float
+        beta_g, the ratio of a step to the one before. beta_H is the larger of it and of (1 + t_1/t_2)/2.
+    """
+
+    gradient_noise: float = 1 / 3
+    curvature_gradient_noise: float = 1 / 9
+    curvature_noise: float = 1 / 9
+    gradient_decrease: float | None = None
+    curvature_decrease: float | None = None
+    stretch: float = 16.0
+    backtrack: float = 0.5
+
+    def __post_init__(self) -> None:
+        c1, c2, c = self.gradient_noise, self.curvature_gradient_noise, self.curvature_noise
+        for name in ("gradient_noise", "curvature_gradient_noise", "curvature_noise", "backtrack"):
+            require_open_unit(name, getattr(self, name))
+        if not (c1 < 1 / 2 and c2 + c < 1 / 3):
+            raise InvalidParameter(
+                "gradient_noise < 1/2 and curvature_gradient_noise + curvature_noise < 1/3 must hold"
+            )
+        if not require_positive("stretch", self.stretch) > 1:
+            raise InvalidParameter(f"stretch must be above 1, got {self.stretch}")
+        most = 1 - c - math.sqrt(8 * c2 / 3)
+        if self.gradient_decrease is None:
+            object.__setattr__(self, "gradient_decrease", (1 - c1) / 2)
+        if self.curvature_decrease is None:
+            object.__setattr__(self, "curvature_decrease", _best_curvature_decrease(c, c2, most))
+        if not (0 < self.asked_gradient < 1 - c1 and 0 < self.asked_curvature < most):
+            raise InvalidParameter(
+                f"gradient_decrease must lie in (0, {1 - c1:.4g}) and curvature_decrease in (0, {most:.4g})"
+            )
+
+    @property
+    def asked_gradient(self) -> float:
+        """c_g."""
+        return float(self.gradient_decrease or 0.0)
+
+    @property
+    def asked_curvature(self) -> float:
+        """c_H."""
+        return float(self.curvature_decrease or 0.0)
+
+    @property
+    def roots(self) -> tuple[float, float]:
+        """t_1 and t_2: steps t |lambda|/M between them are accepted by an exact search."""
+        return _roots(self.curvature_noise, self.curvature_gradient_noise, self.asked_curvature)
+
+    @property
+    def gradient_ratios(self) -> tuple[float, ...]:
+        """Steps along a gradient, as multiples of the fall-back step, from long to short."""
+        return _ladder(self.stretch, self.backtrack)
+
+    @property
+    def curvature_ratios(self) -> tuple[float, ...]:
+        """Steps along a curvature, as multiples of the fall-back step, from long to short."""
+        first, second = self.roots
+        return _ladder(self.stretch, max(self.backtrack, (1 + first / second) / 2))
+
+
+def _roots(c: float, c2: float, c_h: float) -> tuple[float, float]:
+    middle = 1.5 * (1 - c - c_h)
+    spread = 3 * math.sqrt(max((1 - c - c_h) ** 2 / 4 - 2 * c2 / 3, 0.0))
+    return middle - spread, middle + spread
+
+
+@lru_cache(maxsize=16)
+def _best_curvature_decrease(c: float, c2: float, most: float) -> float:
+    """Return the c_H with the largest c_H t_2^2."""
+    found = minimize_scalar(lambda c_h: -c_h * _roots(c, c2, c_h)[1] ** 2, bounds=(0.0, most), method="bounded")
+    return float(found.x)
+
+
+def _ladder(stretch: float, ratio: float) -> tuple[float, ...]:
+    """Return stretch, stretch * ratio, ... down to the last that is not below 1."""
+    return tuple(stretch * ratio**j for j in range(math.floor(math.log(stretch) / -math.log(ratio) + 1e-9) + 1))
+
+
+@dataclass(frozen=True)
+class Levels:
+    """How noisy the answers of a phase are, and for how many of them it can pay."""
+
+    steps: int
+    gradient: Gaussian
+    hessian: Gaussian
+    search: AboveThreshold | None
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """What is asked for, and how: everything from which the number of steps and of rows follows.
+
+    Parameters
+    ----------
+    bounds, constants : Bounds, Constants
+    gradient, curvature : float
+        e_g and e_H.
+    search : bool
+        Whether steps are searched.
+    rate : float
+        Share of the rows in a batch.
+    failure : float
+        Probability that the promise is not kept.
+    """
+
+    bounds: Bounds
+    constants: Constants
+    gradient: float
+    curvature: float
+    search: bool = False
+    rate: float = 1.0
+    failure: float = 0.05
+
+    def __post_init__(self) -> None:
+        require_positive("gradient_tolerance", self.gradient)
+        require_positive("curvature_tolerance", self.curvature)
+        require_open_unit("failure", self.failure)
+
+    def with_gradient(self, tolerance: float) -> Tolerances:
+        """Return the tolerances (a, sqrt(M a))."""
+        return replace(self, gradient=tolerance, curvature=math.sqrt(self.bounds.hessian_lipschitz * tolerance))
+
+    @property
+    def gradient_step(self) -> float:
+        """The short step along a gradient, or the one a search falls back to."""
+        constants = self.constants
+        factor = 2 * (1 - constants.gradient_noise - constants.asked_gradient) if self.search else 1.0
+        return factor / self.bounds.smoothness
+
+    @property
+    def curvature_step(self) -> float:
+        """The same along a curvature of -1."""
+        return (self.constants.roots[1] if self.search else 2.0) / self.bounds.hessian_lipschitz
+
+    @property
+    def least_decrease(self) -> float:
+        """By how much a step lowers the objective at least: MIN_DEC."""
+        constants, smoothness = self.constants, self.bounds.smoothness
+        cubic = self.curvature**3 / self.bounds.hessian_lipschitz**2
+        c1, c2, c = constants.gradient_noise, constants.curvature_gradient_noise, constants.curvature_noise
+        if self.search:
+            ask, ask_curvature = constants.asked_gradient, constants.asked_curvature
+            along_gradient = (1 - c1 - ask) * ask * self.gradient**2 / smoothness
+            return min(along_gradient, ask_curvature * constants.roots[1] ** 2 * cubic / 4)
+        return min((1 - 2 * c1) * self.gradient**2 / (2 * smoothness), 2 * (1 / 3 - c2 - c) * cubic)
+
+    def steps(self, objective: float) -> int:
+        """Return T: as many steps as can be taken from a point of that objective, which is never below 0."""
+        return max(1, math.ceil(objective / self.least_decrease))
+
+    # How many rows it takes ------------------------------------------------------------------------------------
+
+    def needs(self, steps: int) -> tuple[float, float]:
+        """Return by what to multiply the noise multipliers of gradient and Hessian to get the rows they need."""
+        bounds, chance = self.bounds, self._chance(steps)
+        room = (1.0 if self.rate == 1 else 0.5) * self.rate
+        long = float(chi.isf(chance, bounds.dimension))
+        wide = math.sqrt(2 * bounds.dimension) + math.sqrt(2 * math.log(2 / chance))
+        return (
+            bounds.gradient_change * long / (self._gradient_allowance * room),
+            bounds.hessian_change * wide / (self.constants.curvature_noise * self.curvature * room),
+        )
+
+    def search_needs(self, steps: int, search: AboveThreshold) -> float:
+        """Return how many rows a search needs to find steps that lower the objective enough."""
+        constants, bounds, chance = self.constants, self.bounds, self._chance(steps)
+        queries = search.max_queries
+        if search.noise == "gaussian":
+            error = math.hypot(search.query_scale, search.threshold_scale) * float(norm.isf(chance / queries))
+        else:
+            error = (search.query_scale + search.threshold_scale) * math.log((queries + 1) / (2 * chance))
+        along_gradient = 2 / (constants.asked_gradient * self.gradient)
+        lowest = constants.asked_curvature * constants.roots[1] * self.curvature**2 / bounds.hessian_lipschitz
+        return bounds.gradient_change * error * max(along_gradient, 4 / lowest)
+
+    def batch_needs(self, steps: int) -> float:
+        """Return how many rows make batches large enough; 1 where there are none."""
+        if self.rate == 1:
+            return 1.0
+        bounds, log = self.bounds, -math.log(self._chance(steps))
+        gradient = 2 * bounds.gradient * (1 + 2 * math.sqrt(log)) / self._gradient_allowance
+        allowance = self.constants.curvature_noise * self.curvature
+        log_matrix = log + math.log(2 * bounds.dimension)
+        return max(gradient**2, 4 * bounds.hessian**2 * 8 / 3 * log_matrix / allowance**2) / self.rate
+
+    def minimum_rows(self, levels: Levels) -> int:
+        """Return n_min: for how many rows, at this noise, the promise holds."""
+        gradient, curvature = self.needs(levels.steps)
+        rows = [gradient * levels.gradient.noise_multiplier, curvature * levels.hessian.noise_multiplier]
+        if levels.search is not None:
+            rows.append(self.search_needs(levels.steps, levels.search))
+        return math.ceil(max(*rows, self.batch_needs(levels.steps)))
+
+    @property
+    def _gradient_allowance(self) -> float:
+        constants = self.constants
+        by_curvature = constants.curvature_gradient_noise * self.curvature**2 / self.bounds.hessian_lipschitz
+        return min(constants.gradient_noise * self.gradient, by_curvature)
+
+    def _chance(self, steps: int) -> float:
+        """Return the probability of failure of one answer: two a check, one a step, and the loss at the start."""
+        return self.failure / (3 * steps + 3)
+
+
+def make_levels(
+    tolerances: Tolerances, currency: Currency, relation: Relation, amount: float, steps: int, *, same_batch: bool
+) -> Levels:
+    """Return the noise with which ``amount`` pays for that many steps and for one check more than steps.
+
+    Gradient and Hessian share what is not for the search, in the proportion at which both need the same number of
+    rows: a need is proportional to the noise multiplier, whose inverse square is what is paid for. The search gets a
+    quarter.
+    """
+    gradient_need, hessian_need = tolerances.needs(steps)
+    share = gradient_need**2 / (gradient_need**2 + hessian_need**2)
+    rate, searched = tolerances.rate, 0.25 if tolerances.search else 0.0
+    check = (1 - searched) * amount / (steps + 1)
+
+    def on_batch(*parts: Gaussian) -> Cost:
+        if rate < 1:
+            return sampled(relation, rate, *parts)
+        return parts[0] if len(parts) == 1 else Composed(parts)
+
+    def gaussian(amount: float) -> Gaussian:
+        return _strongest(lambda s: Gaussian(1 / s), on_batch, amount, currency, 1 / _LEAST_NOISE)
+
+    if same_batch and rate < 1:
+        weights = math.sqrt(share), math.sqrt(1 - share)
+
+        def both(part: Gaussian) -> Cost:
+            return on_batch(*(Gaussian(part.noise_multiplier / weight) for weight in weights))
+
+        joint = _strongest(lambda s: Gaussian(1 / s), both, check, currency, 1 / _LEAST_NOISE)
+        gradient, hessian = (Gaussian(joint.noise_multiplier / weight) for weight in weights)
+    else:
+        gradient, hessian = gaussian(share * check), gaussian((1 - share) * check)
+    if not tolerances.search:
+        return Levels(steps, gradient, hessian, None)
+    queries = max(len(tolerances.constants.gradient_ratios), len(tolerances.constants.curvature_ratios))
+    for_search = searched * amount / steps
+    kind, ratio = choose_noise(currency, for_search, queries, 1.0)
+    search = _strongest(
+        lambda s: AboveThreshold(queries, 1 / s, ratio / s, kind),
+        lambda part: part,
+        for_search,
+        currency,
+        1 / _SHARPEST_SEARCH,
+    )
+    return Levels(steps, gradient, hessian, search)
+
+
+def _strongest(
+    family: Callable[[float], AnyPart],
+    charged: Callable[[AnyPart], Cost],
+    amount: float,
+    currency: Currency,
+    most: float,
+) -> AnyPart:
+    """Return the least noisy member of a family for which the charge is at most ``amount``."""
+    if currency.price(charged(family(most))) <= amount:
+        return family(most)
+    tried = [most]
+
+    def priced(strength: float) -> Cost:
+        tried.append(min(strength, most))
+        return charged(family(tried[-1]))
+
+    calibrate(priced, amount, currency)
+    return family(tried[-1])
+
+
+def tightest(promise: Callable[[float], float], rows: int, largest: float) -> float:
+    """Return the least tolerance a for which the promise takes at most ``rows`` rows, or the largest there is.
+
+    ``promise`` returns the rows that a tolerance takes; it falls with the tolerance.
+    """
+
+    def excess(log: float) -> float:
+        return math.log(promise(math.exp(log)) / rows)
+
+    high, low = math.log(largest), math.log(largest * 1e-6)
+    if excess(high) >= 0:
+        return largest
+    if excess(low) <= 0:
+        return math.exp(low)
+    return math.exp(brentq(excess, low, high, xtol=1e-3)) * 1.001
