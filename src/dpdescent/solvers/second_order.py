@@ -8,7 +8,8 @@ point is a second-order point, up to noise (`dpdescent.solvers.stationary` says 
 - `opt-ls`: a private backtracking search from steps 16 times as long; the safe step is what it falls back to.
 - `opt-b`: gradients and Hessians from batches, each drawn afresh, or both from one and amplified together.
 - `2opt`, `2opt-ls`, `2opt-b`: three quarters of the budget go to an optimistic first phase of sqrt(T) steps, with far
-  less noise. If it does not end at a second-order point, the rest pays for the guarantee from where it arrived.
+  less noise. If it does not end at a second-order point, the rest pays for the guarantee, from where it arrived or
+  from the start, whichever is lower.
 
 **Privacy** Every answer is charged to a scalar filter before rows are touched, the last check like all others. The
 number of steps follows from the objective at the start, which is known for free at zero, where all losses are alike;
@@ -239,7 +240,8 @@ class _Descent:
         self._bounds = Bounds.of(curator.problem, curator.relation)
         self._batches, self._all = RowBatches(curator, settings.sampling_rate), RowBatches(curator, 1.0)
         self._generator = public_generator(curator)
-        self._weights = settings.start_scale * self._generator.normal(size=curator.problem.shape)
+        self._origin = settings.start_scale * self._generator.normal(size=curator.problem.shape)
+        self._weights = self._origin
         self._steps: list[float] = []
         self._hessians = 0
 
@@ -270,7 +272,10 @@ class _Descent:
         """Run one phase; return whether it ended at a second-order point."""
         curator, settings, tolerances = self._curator, self._settings, self._tolerances
         if self._steps:
-            self._objective = self._bought_objective()
+            objective = self._bought_objective()
+            if objective > self._objective:  # noise led nowhere
+                self._weights = self._origin
+            self._objective = min(objective, self._objective)
         steps = tolerances.steps(self._objective)
         amount = curator.remaining
         if optimistic:

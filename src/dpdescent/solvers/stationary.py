@@ -26,9 +26,10 @@ failure that is divided evenly among all answers (`Tolerances.minimum_rows`):
 - the mean over a batch of m rows is off by (B_g/sqrt(m)) (1 + 2 sqrt(log(1/p))) (Gross 2011), a Hessian by
   B_H sqrt(8 log(2d/p)/(3m)) (matrix Bernstein), and half of the allowance is left for either.
 
-**Default constants** make the decrease large and the noise it bears large at once: c_1 = 1/3 and c_2 = c = 1/9
-minimise 1/(c_1 sqrt(1 - 2 c_1)) and 1/(c sqrt(1/3 - 2c)), to which the least number of rows is proportional;
-c_g = (1 - c_1)/2 and c_H maximise the decrease of a search.
+**Default constants** With e_H = sqrt(M e_g) the allowances of a gradient are c_1 e_g and c_2 e_g, so c_1 = c_2. The
+least number of rows is proportional to 1/(c_1 sqrt(1 - 2 c_1)), which falls until 1/3, but c_2 + c must stay below 1/3
+with room for the decrease along a curvature: c_1 = c_2 = 1/5 and c = 1/20. c_g = (1 - c_1)/2 and c_H maximise the
+decrease of a search.
 
 References
 ----------
@@ -122,9 +123,9 @@ class Constants:
         beta_g, the ratio of a step to the one before. beta_H is the larger of it and of (1 + t_1/t_2)/2.
     """
 
-    gradient_noise: float = 1 / 3
-    curvature_gradient_noise: float = 1 / 9
-    curvature_noise: float = 1 / 9
+    gradient_noise: float = 1 / 5
+    curvature_gradient_noise: float = 1 / 5
+    curvature_noise: float = 1 / 20
     gradient_decrease: float | None = None
     curvature_decrease: float | None = None
     stretch: float = 16.0
