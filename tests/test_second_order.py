@@ -37,17 +37,26 @@ from dpdescent.problems import (
     Squared,
 )
 from dpdescent.relations import Relation
-from dpdescent.solvers import METHODS, Facts, OPTLSSettings, OPTSettings, minimum_rows, second_order
+from dpdescent.solvers import (
+    METHODS,
+    Facts,
+    OPTLSSettings,
+    OPTSettings,
+    TrustRegionSettings,
+    minimum_rows,
+    second_order,
+)
 from dpdescent.solvers.eigenvalues import lowest_curvature
-from dpdescent.solvers.second_order import _Descent, _tolerances
+from dpdescent.solvers.second_order import Descent, _tolerances
 from dpdescent.solvers.stationary import Bounds, Constants, Tolerances, make_levels
+from dpdescent.solvers.trust_region import trust_region_step
 from dpdescent.sources import ArraySource
 
 VARIANTS = ("opt", "opt-ls", "opt-b", "2opt", "2opt-ls", "2opt-b")
 EVERY = pytest.mark.parametrize("method", VARIANTS)
 FALSE_ALARM = 1e-6
 SADDLE: dict[str, Any] = {"gradient_tolerance": 0.15, "curvature_tolerance": 0.3}
-SOLVER = sys.modules[_Descent.__module__]  # the package shows the function of that name
+SOLVER = sys.modules[Descent.__module__]  # the package shows the function of that name
 
 
 @dataclass(frozen=True)
@@ -516,3 +525,55 @@ def test_a_batch_too_small_for_its_sampling_error_is_in_the_number_of_rows() -> 
     assert sampled > 1e5
     with pytest.raises(DPDescentError):
         OPTSettings(sampling_rate=2.0)
+
+
+# Rivals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["dp-tr", "dp-gd"])
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("path", ["found", "not found", "random start"])
+def test_rivals_stay_within_the_budget_on_every_path(method: str, relation: str, path: str) -> None:
+    curator, result = solve(method, quietly=True, relation=relation, **PATHS[path])
+    assert curator.ledger.spent <= curator.ledger.budget
+    assert result.success == (path != "not found")
+    labels = [entry.label for entry in curator.ledger.entries]
+    if method == "dp-tr":
+        assert labels.count("gradient and Hessian") == result.hessians == result.iterations + 1
+    else:
+        assert labels.count("gradient") == result.iterations + 1
+        assert labels.count("Hessian") == result.hessians
+
+
+def test_rivals_leave_the_saddle_one_by_its_radius_and_one_by_its_noise() -> None:
+    options = SADDLE | {"epsilon": 60.0, "rows": 6000, "quietly": True}
+    for method in ("dp-tr", "dp-gd"):
+        curator, result = solve(method, **options)
+        assert result.success
+        assert is_second_order(curator, result.weights, 0.2, 0.34)
+        if method == "dp-tr":
+            assert result.steps[0] == pytest.approx(math.sqrt(0.15 / 0.5), rel=1e-3)
+
+
+def test_the_trust_region_step_is_the_least_of_its_ball() -> None:
+    generator = np.random.default_rng(4)
+    for case in range(200):
+        matrix = generator.normal(size=(4, 4))
+        matrix = matrix + matrix.T + (6 * np.eye(4) if case % 3 == 0 else 0)
+        gradient = generator.normal(size=4) * 10.0 ** generator.uniform(-3, 1)
+        if case % 4 == 0:  # the hard case: no gradient along the lowest curvature
+            lowest = np.linalg.eigh(matrix)[1][:, 0]
+            gradient -= lowest * (lowest @ gradient)
+        radius = 10.0 ** generator.uniform(-1, 1)
+        step = trust_region_step(matrix, gradient, radius)
+        assert np.linalg.norm(step) <= radius * (1 + 1e-6)
+        value = gradient @ step + step @ matrix @ step / 2
+        others = generator.normal(size=(4, 20_000))
+        others *= radius * generator.random(20_000) ** 0.25 / np.linalg.norm(others, axis=0)
+        values = gradient @ others + np.einsum("in,ij,jn->n", others, matrix, others) / 2
+        assert value <= values.min() + 1e-6 * abs(value)
+
+
+def test_trust_regions_refuse_a_search() -> None:
+    with pytest.raises(InvalidParameter, match="search"):
+        TrustRegionSettings(search=True)

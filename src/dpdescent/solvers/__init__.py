@@ -13,6 +13,7 @@ from .agd import AGDSettings, agd
 from .auto import AutoSettings, auto
 from .blsgd import BLGDSettings, BLSGDACSettings, BLSGDSettings, blsgd, choose_order
 from .majority import MajoritySettings, majority
+from .noisy_gradient import NoisyGradientSettings, noisy_gradient
 from .nonprivate import NonPrivateSettings, nonprivate
 from .objpert import ObjPertSettings, objpert
 from .outpert_gd import OutPertGDSettings, outpert_gd
@@ -34,6 +35,7 @@ from .second_order import (
 )
 from .sgd import SGDSettings, sgd
 from .sgd_adv import SGDAdvSettings, sgd_adv
+from .trust_region import TrustRegionSettings, trust_region
 
 __all__ = [
     "METHODS",
@@ -46,6 +48,7 @@ __all__ = [
     "Facts",
     "MajoritySettings",
     "Method",
+    "NoisyGradientSettings",
     "NonPrivateSettings",
     "OPTBSettings",
     "OPTLSSettings",
@@ -59,6 +62,7 @@ __all__ = [
     "SGDSettings",
     "SecondOrderResult",
     "SolverResult",
+    "TrustRegionSettings",
     "TwoPhaseBSettings",
     "TwoPhaseLSSettings",
     "TwoPhaseSettings",
@@ -68,6 +72,7 @@ __all__ = [
     "blsgd",
     "majority",
     "minimum_rows",
+    "noisy_gradient",
     "nonprivate",
     "objpert",
     "outpert_gd",
@@ -76,6 +81,7 @@ __all__ = [
     "second_order",
     "sgd",
     "sgd_adv",
+    "trust_region",
 ]
 
 
@@ -113,6 +119,8 @@ METHODS = {
     "blgd": Method(blsgd, BLGDSettings, currency=choose_order),
     "blsgd": Method(blsgd, BLSGDSettings, currency=choose_order),
     "blsgd-ac": Method(blsgd, BLSGDACSettings, currency=choose_order),
+    "dp-gd": Method(noisy_gradient, NoisyGradientSettings, currency=choose_filter),
+    "dp-tr": Method(trust_region, TrustRegionSettings, currency=choose_filter),
     "majority": Method(majority, MajoritySettings),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
     "objpert": Method(objpert, ObjPertSettings),

@@ -37,6 +37,7 @@ from ..curator import Curator
 from ..errors import GuaranteeWarning, InvalidParameter, require_nonnegative, require_open_unit, require_positive
 from ..problems import LinearProblem
 from ..questions import RowBatches, hessian, mean_loss, public_generator
+from ..questions.search import Batch
 from ..relations import Relation
 from .eigenvalues import LARGEST_EXACT, lowest_curvature
 from .result import Facts, Progress, SolverResult
@@ -44,6 +45,7 @@ from .schedule import best_currency
 from .stationary import Bounds, Constants, Levels, Tolerances, make_levels, tightest
 
 __all__ = [
+    "Descent",
     "OPTBSettings",
     "OPTLSSettings",
     "OPTSettings",
@@ -223,17 +225,11 @@ def second_order(curator: Curator, settings: OPTSettings, progress: Progress | N
     -----
     **Privacy** See the module. A run that does not end at a second-order point says so in its result.
     """
-    descent = _Descent(curator, settings, progress)
-    descent.start()
-    found = settings.optimistic_share > 0 and descent.run(optimistic=True)
-    found = found or descent.run(optimistic=False)
-    if progress is not None:
-        progress(1.0)
-    return descent.result(found)
+    return Descent(curator, settings, progress).finish()
 
 
-class _Descent:
-    """A run: where it is, and what it has done."""
+class Descent:
+    """A run: where it is, and what it has done. Rivals replace how it iterates and how many steps it plans."""
 
     def __init__(self, curator: Curator, settings: OPTSettings, progress: Progress | None) -> None:
         self._curator, self._settings, self._progress = curator, settings, progress
@@ -245,6 +241,19 @@ class _Descent:
         self._steps: list[float] = []
         self._hessians = 0
 
+    def finish(self) -> SecondOrderResult:
+        """Run all phases and return where they led."""
+        self.start()
+        found = self._settings.optimistic_share > 0 and self.run(optimistic=True)
+        found = found or self.run(optimistic=False)
+        if self._progress is not None:
+            self._progress(1.0)
+        return self.result(found)
+
+    def plan(self, tolerances: Tolerances, objective: float) -> int:
+        """Return how many steps may be needed from a point of that objective."""
+        return tolerances.steps(objective)
+
     def start(self) -> None:
         """Fix the tolerances, and warn if they are out of reach."""
         curator, settings, bounds = self._curator, self._settings, self._bounds
@@ -253,7 +262,7 @@ class _Descent:
 
         def rows(tolerance: float) -> int:
             tolerances = _tolerances(settings, bounds, tolerance)
-            steps = tolerances.steps(self._objective)
+            steps = self.plan(tolerances, self._objective)
             return tolerances.minimum_rows(self._levels(tolerances, amount, steps))
 
         asked = settings.gradient_tolerance or tightest(rows, curator.rows, bounds.gradient)
@@ -276,18 +285,26 @@ class _Descent:
             if objective > self._objective:  # noise led nowhere
                 self._weights = self._origin
             self._objective = min(objective, self._objective)
-        steps = tolerances.steps(self._objective)
+        steps = self.plan(tolerances, self._objective)
         amount = curator.remaining
         if optimistic:
             steps = math.ceil(math.sqrt(steps))
             amount = min(settings.optimistic_share * curator.budget, amount)
-        levels = self._levels(tolerances, amount, steps)
+        return self.phase(amount, steps)
+
+    def phase(self, amount: float, steps: int) -> bool:
+        """Take so many steps at most for that amount, one check more than steps; return whether one was passed."""
+        levels = self._levels(self._tolerances, amount, steps)
         for left in range(steps, -1, -1):
-            if self._iterate(levels, last=left == 0):
+            found = self.iterate(levels, last=left == 0)
+            self._report()
+            if found:
                 return True
-            if self._progress is not None:
-                self._progress(1 - curator.remaining / curator.budget)
         return False
+
+    def _report(self) -> None:
+        if self._progress is not None:
+            self._progress(1 - self._curator.remaining / self._curator.budget)
 
     def result(self, found: bool) -> SecondOrderResult:
         tolerances = self._tolerances
@@ -306,7 +323,7 @@ class _Descent:
 
     # One iteration ---------------------------------------------------------------------------------------------
 
-    def _iterate(self, levels: Levels, last: bool) -> bool:
+    def iterate(self, levels: Levels, last: bool) -> bool:
         """Check the point and, unless it passes or this is the last check, take a step."""
         tolerances, together = self._tolerances, self._settings.same_batch
         if together:
@@ -319,19 +336,24 @@ class _Descent:
             if not last:
                 self._step(levels, -gradient, tolerances.gradient_step)
             return False
-        if not together:
-            batch = self._batches.draw(levels.hessian, label="Hessian")
-        matrix = hessian(batch, self._weights)
-        self._hessians += 1
-        precision = tolerances.curvature if self._approximate else 0.0
-        chance = tolerances.failure / (levels.steps + 1)
-        curvature, direction = lowest_curvature(matrix, precision, chance, self._generator)
+        matrix = self._hessian(levels, batch if together else None)
+        curvature, direction = self._lowest(matrix, levels)
         if curvature >= -tolerances.curvature:
             return True
         if not last:
             downhill = -direction if direction @ gradient > 0 else direction
             self._step(levels, downhill, -curvature * tolerances.curvature_step, -curvature)
         return False
+
+    def _hessian(self, levels: Levels, batch: Batch | None = None) -> Floats:
+        """Return the Hessian here, from a batch of its own unless one is given."""
+        self._hessians += 1
+        return hessian(batch or self._batches.draw(levels.hessian, label="Hessian"), self._weights)
+
+    def _lowest(self, matrix: Floats, levels: Levels) -> tuple[float, Floats]:
+        """Return the lowest curvature and its direction."""
+        chance = self._tolerances.failure / (levels.steps + 1)
+        return lowest_curvature(matrix, self._tolerances.curvature, chance, self._generator)
 
     def _step(self, levels: Levels, direction: Floats, safe: float, curvature: float | None = None) -> None:
         """Take the safe step along a direction, or a longer one that a search accepts."""

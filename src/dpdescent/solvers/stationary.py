@@ -27,8 +27,8 @@ failure that is divided evenly among all answers (`Tolerances.minimum_rows`):
   B_H sqrt(8 log(2d/p)/(3m)) (matrix Bernstein), and half of the allowance is left for either.
 
 **Default constants** With e_H = sqrt(M e_g) the allowances of a gradient are c_1 e_g and c_2 e_g, so c_1 = c_2. The
-least number of rows is proportional to 1/(c_1 sqrt(1 - 2 c_1)), which falls until 1/3, but c_2 + c must stay below 1/3
-with room for the decrease along a curvature: c_1 = c_2 = 1/5 and c = 1/20. c_g = (1 - c_1)/2 and c_H maximise the
+least number of rows is proportional to 1/(c_1 sqrt(1 - 2 c_1)), which falls until 1/3, but c_2 + c must stay below
+1/3 with room for the decrease along a curvature: c_1 = c_2 = 1/5 and c = 1/20. c_g = (1 - c_1)/2 and c_H maximise the
 decrease of a search.
 
 References
