@@ -470,6 +470,7 @@ def test_large_hessians_go_to_lanczos_and_it_is_said(monkeypatch: pytest.MonkeyP
         {"gradient_decrease": 0.9},
         {"stretch": 1.0},
         {"backtrack": 1.0},
+        {"most_steps": 0},
     ],
     ids=str,
 )

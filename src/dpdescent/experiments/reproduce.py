@@ -14,6 +14,7 @@ from .outputs import require_writable, write_whole
 from .plots import draw, draw_trace, epsilon_panels, parameter_panels, require_matplotlib
 from .report import Finding, Matrix, Picture, Report, matrices, privacy_statements, render, settings_of
 from .runner import Journal, Listener, run
+from .stationary import StationaryTable, measure_table, write_table
 from .study import Record, versions
 from .tables import grouped
 from .trace import Moment, Trace, follow
@@ -31,7 +32,7 @@ class Written:
 
 
 def reproduce(
-    figure: Figure | Trace,
+    figure: Figure | Trace | StationaryTable,
     output: Path,
     *,
     full: bool = False,
@@ -44,7 +45,7 @@ def reproduce(
 
     Parameters
     ----------
-    figure : Figure or Trace
+    figure : Figure, Trace or StationaryTable
     output : Path
     full : bool
         The repetitions of the paper instead of a few minutes' worth.
@@ -57,11 +58,17 @@ def reproduce(
     listener : callable, optional
         Called after each cell.
     """
-    require_matplotlib()
+    if not isinstance(figure, StationaryTable):
+        require_matplotlib()
     stem = output / figure.name.replace("/", "-")
     page = require_writable(stem.with_name(f"{stem.name}.html"))
     if json_file is not None:
         require_writable(json_file)
+    if isinstance(figure, StationaryTable):
+        outcomes = measure_table(figure, full=full, dataset=datasets[0] if datasets else None, listener=listener)
+        return Written(
+            page, (), write_table(figure, outcomes, page, json_file, _table_extent(figure, full, datasets))
+        )
     if isinstance(figure, Trace):
         return _reproduce_trace(figure, stem, page, datasets, json_file)
     study = figure.study(figure.full if full else figure.quick, datasets)
@@ -124,6 +131,16 @@ def _extent(figure: Figure, full: bool, datasets: tuple[str, ...]) -> str:
     return (
         f"Quick run: {len(scale.epsilons)} values of epsilon, {scale.folds_used} of 5 folds, "
         f"{scale.seeds} repetition{rows}; the paper repeats 5-fold cross-validation 20 times.{stand_in}"
+    )
+
+
+def _table_extent(table: StationaryTable, full: bool, datasets: tuple[str, ...]) -> str:
+    stand_in = f" Run on {datasets[0]} instead of the paper's data." if datasets else ""
+    if full:
+        return f"Full run: all rows, {table.seeds} seeds, as in the paper.{stand_in}"
+    return (
+        f"Quick run: one seed, at most {table.quick_rows:,} rows, given up after {table.quick_steps} steps; the "
+        f"paper has all rows and 5 seeds.{stand_in}"
     )
 
 

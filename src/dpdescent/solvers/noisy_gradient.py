@@ -43,7 +43,7 @@ class _NoisyGradient(Descent):
     def phase(self, amount: float, steps: int) -> bool:
         levels = self._levels(self._tolerances, amount, steps)
         visited = []
-        for left in range(steps, -1, -1):
+        for left in range(min(steps, self._settings.most_steps or steps), -1, -1):
             gradient = self._batches.draw(levels.gradient).gradient(self._weights, self._bounds.gradient)
             visited.append((float(np.linalg.norm(gradient)), self._weights))
             if left:

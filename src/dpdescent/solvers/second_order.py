@@ -34,7 +34,14 @@ from scipy.stats import norm
 
 from ..accounting import RDP, Currency, best_order, currency_named
 from ..curator import Curator
-from ..errors import GuaranteeWarning, InvalidParameter, require_nonnegative, require_open_unit, require_positive
+from ..errors import (
+    GuaranteeWarning,
+    InvalidParameter,
+    require_nonnegative,
+    require_open_unit,
+    require_positive,
+    require_positive_integer,
+)
 from ..problems import LinearProblem
 from ..questions import RowBatches, hessian, mean_loss, public_generator
 from ..questions.search import Batch
@@ -88,6 +95,8 @@ class OPTSettings(Constants):
         Share of the budget that pays for an objective where it is not known.
     failure : float
         Probability with which the guarantee may fail.
+    most_steps : int, optional
+        Give up after so many steps of a phase, however many are planned; the noise is that of the plan.
     """
 
     gradient_tolerance: float | None = None
@@ -99,6 +108,7 @@ class OPTSettings(Constants):
     start_scale: float = 0.0
     loss_share: float = 0.01
     failure: float = 0.05
+    most_steps: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,6 +122,8 @@ class OPTSettings(Constants):
         require_nonnegative("start_scale", self.start_scale)
         require_open_unit("loss_share", self.loss_share)
         require_open_unit("failure", self.failure)
+        if self.most_steps is not None:
+            require_positive_integer("most_steps", self.most_steps)
 
     @property
     def batch_rate(self) -> float:
@@ -295,7 +307,7 @@ class Descent:
     def phase(self, amount: float, steps: int) -> bool:
         """Take so many steps at most for that amount, one check more than steps; return whether one was passed."""
         levels = self._levels(self._tolerances, amount, steps)
-        for left in range(steps, -1, -1):
+        for left in range(min(steps, self._settings.most_steps or steps), -1, -1):
             found = self.iterate(levels, last=left == 0)
             self._report()
             if found:

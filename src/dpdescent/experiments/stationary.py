@@ -1,0 +1,255 @@
+"""Tables of descents to second-order points: how low, how fast, how many Hessians, and whether the run ended there.
+
+Final losses are looked up without privacy: they are for public data only.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean, pstdev
+
+import numpy as np
+
+from ..accounting import currency_named
+from ..curator import Curator
+from ..errors import GuaranteeWarning, InvalidParameter
+from ..exact import FeatureGrid
+from ..ledger import Ledger
+from ..mechanisms import LatticeNoise
+from ..noise import Randomness
+from ..problems import LinearProblem, Loss, Penalty
+from ..scaling import ColumnScaling
+from ..solvers import METHODS, Facts, SecondOrderResult
+from ..sources import ArraySource
+from .cells import Task, load_task
+from .outputs import write_whole
+from .report import Finding, Matrix, Report, render
+from .runner import Listener
+from .study import versions
+
+__all__ = ["Outcome", "StationaryTable", "measure_table", "write_table"]
+
+_CROSS = "×"
+
+
+@dataclass(frozen=True)
+class StationaryTable:
+    """The tables of one data set and one loss.
+
+    Parameters
+    ----------
+    name, title, caption : str
+    dataset : str
+    loss, penalty : Loss, Penalty
+    tolerances : tuple of (str, float)
+        A name and the a of the tolerances (a, sqrt(a)).
+    methods : tuple of str
+    epsilons, delta : tuple of float, float
+    seeds : int
+        Repetitions of a full run; a quick one has one.
+    quick_rows, quick_steps : int
+        How many rows a quick run takes, and after how many steps of a phase it gives up.
+    """
+
+    name: str
+    title: str
+    caption: str
+    dataset: str
+    loss: Loss
+    penalty: Penalty
+    tolerances: tuple[tuple[str, float], ...]
+    methods: tuple[str, ...] = ("dp-tr", "opt", "opt-b", "opt-ls", "2opt", "2opt-b", "2opt-ls")
+    epsilons: tuple[float, ...] = (0.2, 0.6, 1.0)
+    delta: float = 1e-6
+    seeds: int = 5
+    quick_rows: int = 50_000
+    quick_steps: int = 200
+
+    @property
+    def row_bound(self) -> float:
+        """The length of rows for which the loss has a 1-Lipschitz Hessian, as the tolerances (a, sqrt(a)) suppose."""
+        return float((1 / self.loss.curvature_lipschitz) ** (1 / 3))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run."""
+
+    method: str
+    tolerance: str
+    epsilon: float
+    seed: int
+    loss: float
+    seconds: float
+    iterations: int
+    hessians: int
+    success: bool
+    spent_epsilon: float
+
+
+def measure_table(
+    table: StationaryTable, *, full: bool, dataset: str | None = None, listener: Listener | None = None
+) -> list[Outcome]:
+    """Run every method at every tolerance and epsilon, one run after another with all processors."""
+    source, problem, rows = _problem(table, full, dataset)
+    X, labels = source._features, source._labels
+    runs = list(_runs(table, table.seeds if full else 1))
+    outcomes = []
+    for done, (tolerance, size, epsilon, method, seed) in enumerate(runs):
+        chosen = METHODS[method]
+        settings = chosen.settings(
+            gradient_tolerance=size,
+            curvature_tolerance=size**0.5,
+            start_scale=1.0,
+            most_steps=None if full else table.quick_steps,
+        )
+        facts = Facts(epsilon, table.delta, "zero-out", rows, problem.grid.dimension)
+        currency = currency_named(chosen.choose_currency(settings, facts), epsilon, table.delta)
+        ledger = Ledger(epsilon, table.delta, currency=currency, relation="zero-out")
+        noise = LatticeNoise(Randomness(seed))
+        curator = Curator(source, problem, ledger, rows, noise=noise, randomness=Randomness(seed))
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GuaranteeWarning)  # the caption speaks of it
+            result = chosen.solve(curator, settings, None)
+        seconds = time.perf_counter() - start
+        assert isinstance(result, SecondOrderResult)
+        weights = result.weights
+        loss = float(problem.loss.values(X @ weights, labels).mean()) + problem.penalty_value(weights)
+        counts = result.iterations, result.hessians, result.success, ledger.spent_epsilon()
+        outcomes.append(Outcome(method, tolerance, epsilon, seed, loss, seconds, *counts))
+        if listener is not None:
+            listener(done + 1, len(runs))
+    return outcomes
+
+
+def write_table(
+    table: StationaryTable, outcomes: list[Outcome], page: Path, json_file: Path | None, extent: str
+) -> tuple[Finding, ...]:
+    """Write the page and the rows; return what was found of the paper's claims."""
+    findings = tuple(_findings(table, outcomes))
+    matrices = tuple(
+        _matrix(
+            table,
+            [each for each in outcomes if each.tolerance == name],
+            f"{name} ({size:g}, {size**0.5:.3f}): {what}",
+            cell,
+        )
+        for name, size in table.tolerances
+        for what, cell in _CELLS.items()
+    )
+    notes = (
+        f"Mean ± standard deviation over the seeds; {_CROSS}: a run did not end at a second-order point.",
+        "Every run is (epsilon, delta)-differentially private for one row under zero-out; seeded, not for release. "
+        "Final losses and times are not private.",
+    )
+    settings = (
+        ("data", table.dataset),
+        ("rows scaled down to", f"{table.row_bound:.4g}"),
+        ("loss, penalty", f"{table.loss}, {table.penalty}"),
+        ("start", "independent standard normal weights, drawn from the seed"),
+        ("delta", f"{table.delta:g}"),
+        ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
+    )
+    write_whole(
+        page, render(Report(table.title, f"{table.caption} {extent}", (), findings, matrices, (), settings, notes))
+    )
+    if json_file is not None:
+        content = {"figure": table.name, "dataset": table.dataset, "delta": table.delta, "versions": versions()}
+        write_whole(json_file, json.dumps(content | {"rows": [asdict(each) for each in outcomes]}, indent=1) + "\n")
+    return findings
+
+
+def _problem(table: StationaryTable, full: bool, dataset: str | None) -> tuple[ArraySource, LinearProblem, int]:
+    """Return the rows, scaled by their public bounds and to the row bound, and the objective."""
+    data = load_task(Task(dataset or table.dataset, rows=None if full else table.quick_rows), download=True)
+    if len(data.classes) != 2:
+        raise InvalidParameter(f"{table.name} needs a data set of two classes, and {data.name!r} has another number")
+    columns = data.X.shape[1]
+    grid = FeatureGrid(1.0, columns, table.row_bound)
+    rows = grid.place(ColumnScaling.from_bounds(data.bounds, columns).apply(data.X))
+    labels = np.where(data.y == data.classes[1], 1.0, -1.0)
+    return ArraySource(rows, labels, grid), LinearProblem(table.loss, grid, table.penalty, False), len(labels)
+
+
+def _runs(table: StationaryTable, seeds: int) -> Iterator[tuple[str, float, float, str, int]]:
+    for tolerance, size in table.tolerances:
+        for epsilon in table.epsilons:
+            for seed in range(seeds):
+                for method in table.methods:
+                    yield tolerance, size, epsilon, method, seed
+
+
+def _spread(values: list[float], digits: int) -> str:
+    return f"{mean(values):.{digits}f} ± {pstdev(values):.{digits}f}"
+
+
+def _loss(outcomes: list[Outcome]) -> str:
+    return _spread([each.loss for each in outcomes], 3)
+
+
+def _seconds(outcomes: list[Outcome]) -> str:
+    failed = "" if all(each.success for each in outcomes) else f" {_CROSS}"
+    return _spread([each.seconds for each in outcomes], 2) + failed
+
+
+def _iterations(outcomes: list[Outcome]) -> str:
+    return f"{mean(each.iterations for each in outcomes):.1f}"
+
+
+def _hessians(outcomes: list[Outcome]) -> str:
+    return f"{mean(each.hessians for each in outcomes):.1f}"
+
+
+_CELLS: dict[str, Callable[[list[Outcome]], str]] = {
+    "final loss": _loss,
+    "seconds": _seconds,
+    "iterations": _iterations,
+    "Hessians": _hessians,
+}
+
+
+def _matrix(
+    table: StationaryTable, outcomes: list[Outcome], title: str, cell: Callable[[list[Outcome]], str]
+) -> Matrix:
+    lines = []
+    for method in table.methods:
+        own = [each for each in outcomes if each.method == method]
+        lines.append((method, *(cell([each for each in own if each.epsilon == e]) for e in table.epsilons)))
+    return Matrix(title, ("method", *(f"epsilon {epsilon:g}" for epsilon in table.epsilons)), tuple(lines))
+
+
+def _findings(table: StationaryTable, outcomes: list[Outcome]) -> Iterator[Finding]:
+    """Compare what was found with what the paper says of its tables."""
+
+    def average(method: str, tolerance: str, epsilon: float) -> float:
+        return mean(o.seconds for o in outcomes if (o.method, o.tolerance, o.epsilon) == (method, tolerance, epsilon))
+
+    for tolerance, _ in table.tolerances:
+        own = [each for each in outcomes if each.tolerance == tolerance]
+        ended = [
+            f"{method} at {epsilon:g}"
+            for method in table.methods
+            for epsilon in table.epsilons
+            if not all(o.success for o in own if (o.method, o.epsilon) == (method, epsilon))
+        ]
+        yield Finding(
+            f"{tolerance}: OPT and OPT-LS may fail to terminate at epsilon 0.2, the others terminate.",
+            f"Not terminated in some run: {', '.join(ended) or 'none'}.",
+        )
+        if {"dp-tr", "2opt-ls"} <= set(table.methods):
+            ratios = [average("dp-tr", tolerance, e) / average("2opt-ls", tolerance, e) for e in table.epsilons]
+            shown = ", ".join(f"{r:.1f} at {e:g}" for r, e in zip(ratios, table.epsilons, strict=True))
+            yield Finding(
+                f"{tolerance}: 2OPT-LS takes a fifth to a tenth of the time of TR.", f"TR / 2OPT-LS: {shown}."
+            )
+        counts = {m: mean(o.hessians for o in own if o.method == m) for m in table.methods}
+        yield Finding(
+            f"{tolerance}: hardly any Hessian is evaluated, but by TR in each iteration.",
+            ", ".join(f"{name} {count:.1f}" for name, count in counts.items()) + ".",
+        )

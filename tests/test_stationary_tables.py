@@ -1,0 +1,96 @@
+"""Tables of second-order descents: rows that say what was asked for, and pages that mark what did not end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpdescent.errors import InvalidParameter
+from dpdescent.experiments.figures import FIGURES
+from dpdescent.experiments.reproduce import Written, reproduce
+from dpdescent.experiments.stationary import Outcome, StationaryTable, measure_table
+from dpdescent.problems import LinearProblem
+
+TABLES = [table for table in FIGURES.values() if isinstance(table, StationaryTable)]
+COLUMNS = "method, tolerance, epsilon, seed, loss, seconds, iterations, hessians, success, spent_epsilon"
+
+
+@pytest.fixture(scope="module")
+def small() -> StationaryTable:
+    return replace(
+        TABLES[0],
+        tolerances=(("loose", 5.0), ("tight", 1e-4)),
+        methods=("dp-tr", "opt", "2opt-ls"),
+        epsilons=(5.0, 50.0),
+        quick_rows=2000,
+        quick_steps=4,
+    )
+
+
+@pytest.fixture(scope="module")
+def written(small: StationaryTable, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    folder = tmp_path_factory.mktemp("table")
+    return reproduce(small, folder, datasets=("synthetic",), json_file=folder / "rows.json")
+
+
+def test_the_papers_tables_are_there_with_its_tolerances_and_budgets() -> None:
+    assert [table.name for table in TABLES] == [
+        "002/covertype",
+        "002/ijcnn1",
+        "002/covertype-sigmoid",
+        "002/ijcnn1-sigmoid",
+    ]
+    assert [dict(table.tolerances)["loose"] for table in TABLES] == [0.06, 0.04, 0.04, 0.04]
+    assert [dict(table.tolerances)["tight"] for table in TABLES] == [0.03, 0.02, 0.02, 0.02]
+    for table in TABLES:
+        assert (table.epsilons, table.seeds) == ((0.2, 0.6, 1.0), 5)
+        assert table.loss.curvature_lipschitz * table.row_bound**3 == pytest.approx(1)
+
+
+def test_rows_carry_the_promised_columns_and_stay_within_their_budgets(written: Written) -> None:
+    content = json.loads((written.page.parent / "rows.json").read_text())
+    rows = content["rows"]
+    assert len(rows) == 2 * 2 * 3
+    for row in rows:
+        assert list(row) == COLUMNS.split(", ") == [field.name for field in fields(Outcome)]
+        assert 0 < row["spent_epsilon"] <= row["epsilon"]
+        assert row["success"] == (row["tolerance"] == "loose")
+        # Two phases give up twice.
+        assert row["success"] or row["iterations"] == (8 if row["method"] == "2opt-ls" else 4)
+    assert content["figure"] == "002/covertype"
+
+
+def test_the_page_crosses_out_what_did_not_end_and_checks_the_claims(written: Written) -> None:
+    page = written.page.read_text()
+    assert written.pictures == ()
+    assert page.count("± 0.00 ×") == 2 * 3
+    assert "TR / 2OPT-LS" in page
+    assert "Run on synthetic instead of the paper" in page
+    assert len(written.findings) == 6
+    assert "opt at 5" in written.findings[3].found
+
+
+def test_the_loss_of_a_row_is_that_of_the_weights_it_ended_at(small: StationaryTable, monkeypatch) -> None:
+    table = replace(small, tolerances=(("loose", 100.0),), methods=("opt",), epsilons=(50.0,))
+    seen: list[np.ndarray] = []
+    plain = LinearProblem.penalty_value
+
+    def watched(problem: LinearProblem, weights: np.ndarray) -> float:
+        seen.append(weights)
+        return plain(problem, weights)
+
+    monkeypatch.setattr(LinearProblem, "penalty_value", watched)
+    (outcome,) = measure_table(table, full=False, dataset="synthetic")
+    # Any point passes such tolerances, so the run ends where it starts: at standard normal weights.
+    assert (outcome.iterations, outcome.hessians, outcome.success) == (0, 1, True)
+    assert 0.3 < seen[-1].std() < 3
+    assert outcome.loss > 0.1
+
+
+def test_a_data_set_of_many_classes_is_refused(small: StationaryTable, tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameter, match="two classes"):
+        reproduce(small, tmp_path, datasets=("mnist",))
