@@ -201,6 +201,8 @@ def test_a_refusal_charges_nothing_and_touches_nothing(name: str) -> None:
 def test_a_loss_with_a_kink_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedCost, match="huberised"):
         LinearProblem(Hinge(), GRID).hessian_sum()
+    with pytest.raises(InvalidParameter, match="8192"):
+        LinearProblem(Logistic(), FeatureGrid(1.0, 8193)).hessian_sum()
     with pytest.raises(InvalidParameter, match="one margin"):
         LinearProblem(Multinomial(3), GRID).hessian_sum()
 

@@ -38,6 +38,7 @@ Integers = NDArray[np.int64]
 # A run asks for the same few again and again.
 _clipped_sum = lru_cache(maxsize=64)(ClippedSum)
 _bounded_scores = lru_cache(maxsize=64)(BoundedScores)
+_LARGEST_HESSIAN = 2**13  # half a gigabyte
 _LARGEST_OUTPUTS = 2**10  # of a row whose vector of residuals is clipped
 
 
@@ -201,6 +202,11 @@ class LinearProblem:
         bound = self.smoothness
         if math.isinf(bound):
             raise UnsupportedCost("the loss has a kink, so its Hessian is unbounded: use the huberised hinge")
+        if self.grid.dimension > _LARGEST_HESSIAN:
+            raise InvalidParameter(
+                f"a Hessian of {self.grid.dimension} weights does not fit, the largest has {_LARGEST_HESSIAN}: use fewer "
+                "columns, or a method that needs gradients alone"
+            )
         return SecondMomentSum(self.grid.coarse, bound, self.loss.convex)
 
     def hessian_block(
