@@ -120,6 +120,25 @@ def test_hessians_have_the_same_bits_for_any_layout(loss: Loss, monkeypatch: pyt
 
 
 @LOSSES
+def test_great_noise_is_drawn_on_a_coarser_lattice_and_no_row_moves_that_sum_by_more_either(loss: Loss) -> None:
+    generator = np.random.default_rng(9)
+    weights = generator.normal(size=D)
+    (features, labels), (others, _) = table(generator), table(generator)
+    features[0] = 1.0
+    replaced = features.copy()
+    replaced[0] = others[0]
+    for multiplier in (2.0**14, 2.0**18, 2.0**22):
+        totals = []
+        for rows in (features, replaced):
+            asked = curator(rows, labels, GRID, loss, intercept=False, relation="replace-one")
+            noisy = hessian(RowBatches(asked, 1.0).draw(Gaussian(multiplier)), weights)
+            totals.append(sums(asked)[0])
+            assert 0.1 < np.abs(noisy).max() * N / (multiplier * totals[-1].sensitivity.replace_one) < 6
+        assert share_of_sensitivity(*totals, "replace-one") <= 1
+    assert totals[0].unit > 2**5 * recorded(features, labels, loss, weights).unit
+
+
+@LOSSES
 @RELATIONS
 def test_noise_is_isotropic_on_symmetric_matrices_and_has_the_scale_that_was_paid_for(
     relation: str, loss: Loss

@@ -19,7 +19,7 @@ from dpdescent import DPLogisticRegression
 from dpdescent.accounting import AboveThreshold, Composed, Gaussian, currency_named
 from dpdescent.accounting.sampling import _Sampled
 from dpdescent.curator import Curator
-from dpdescent.errors import DPDescentError, GuaranteeWarning, InvalidParameter, UnsupportedCost
+from dpdescent.errors import DPDescentError, GuaranteeWarning, InvalidParameter, ScaleOutOfRange, UnsupportedCost
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
 from dpdescent.mechanisms import LatticeNoise
@@ -469,6 +469,7 @@ def test_large_hessians_go_to_lanczos_and_it_is_said(monkeypatch: pytest.MonkeyP
         {"curvature_noise": 0.3},
         {"gradient_decrease": 0.9},
         {"stretch": 1.0},
+        {"curvature_stretch": 1.0},
         {"backtrack": 1.0},
         {"most_steps": 0},
     ],
@@ -485,6 +486,14 @@ def test_losses_without_bounded_derivatives_are_refused_before_anything_is_charg
     settings = OPTSettings(gradient_tolerance=0.1)
     curator = make_curator("opt", settings, loss=loss)
     with pytest.raises(UnsupportedCost, match="logistic"):
+        second_order(curator, settings)
+    assert curator.ledger.entries == ()
+
+
+def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged() -> None:
+    settings = OPTSettings(gradient_tolerance=1e-9)
+    curator = make_curator("opt", settings, epsilon=0.01)
+    with pytest.raises(ScaleOutOfRange, match="fewer steps"), pytest.warns(GuaranteeWarning):
         second_order(curator, settings)
     assert curator.ledger.entries == ()
 

@@ -48,7 +48,7 @@ def test_the_papers_tables_are_there_with_its_tolerances_and_budgets() -> None:
     assert [dict(table.tolerances)["tight"] for table in TABLES] == [0.03, 0.02, 0.02, 0.02]
     for table in TABLES:
         assert (table.epsilons, table.seeds) == ((0.2, 0.6, 1.0), 5)
-        assert table.loss.curvature_lipschitz * table.row_bound**3 == pytest.approx(1)
+        assert table.row_bound**2 == pytest.approx(12 if "covertype" in table.name else 13)
 
 
 def test_rows_carry_the_promised_columns_and_stay_within_their_budgets(written: Written) -> None:

@@ -29,6 +29,7 @@ __all__ = ["SecondMomentSum"]
 Float64Array = NDArray[np.float64]
 Int64Array = NDArray[np.int64]
 
+LEAST_BITS = 28  # two features have 26
 PART_BYTES = 2**20  # of rows that are worked on at once: they stay in cache
 
 
@@ -45,11 +46,13 @@ class SecondMomentSum:
     nonnegative : bool, optional
         True (the default) for curvatures ``h >= 0``: negative ones are then set to 0, so every term is positive
         semidefinite. This is a public promise about the loss, never read from the data.
+    total_bits : int, optional
+        ``C / unit <= 2^total_bits``; 36 by default. Noise of more than ``2^16 C`` cannot be drawn at that unit.
 
     Notes
     -----
-    The norm of a term is ``|h| N`` with ``N = |x|^2`` exact, so Lemma 2 holds with N in place of its root.
-    Weights are multiples of ``2^-q``, ``q = 36 - 2p - e(C)``; ``|h x_j x_k| <= C`` makes 2^17 rows exact.
+    The norm of a term is ``|h| N`` with ``N = |x|^2`` exact, so Lemma 2 holds with N in place of its root. Weights
+    are multiples of ``2^-q``, ``q = total_bits - 2p - e(C)``; ``|h x_j x_k| <= C`` makes 2^17 rows exact.
 
     **Privacy.** Unit: one row. L2 over all d^2 entries: C if a row is removed; if it is replaced,
     sqrt(2) C for nonnegative weights (``<A, B> >= 0``) and 2C otherwise.
@@ -58,16 +61,19 @@ class SecondMomentSum:
     grid: CoarseGrid
     clip: float
     nonnegative: bool = True
+    total_bits: int = TOTAL_BITS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clip", require_moderate("clip", self.clip))
         if not isinstance(self.grid, CoarseGrid):
             raise InvalidParameter("second moments need the coarse grid: pass FeatureGrid(...).coarse")
+        if not LEAST_BITS <= self.total_bits <= TOTAL_BITS:
+            raise InvalidParameter(f"total_bits must lie in [{LEAST_BITS}, {TOTAL_BITS}], got {self.total_bits}")
 
     @property
     def weight_exponent(self) -> int:
         """The integer q such that weights are multiples of ``2^-q``."""
-        return TOTAL_BITS - 2 * self.grid.exponent - ceil_log2(self.clip)
+        return self.total_bits - 2 * self.grid.exponent - ceil_log2(self.clip)
 
     @property
     def unit(self) -> float:

@@ -45,6 +45,8 @@ class StationaryTable:
     ----------
     name, title, caption : str
     dataset : str
+    row_bound : float
+        Public bound on the length of a row, scaled by the bounds of its columns.
     loss, penalty : Loss, Penalty
     tolerances : tuple of (str, float)
         A name and the a of the tolerances (a, sqrt(a)).
@@ -60,6 +62,7 @@ class StationaryTable:
     title: str
     caption: str
     dataset: str
+    row_bound: float
     loss: Loss
     penalty: Penalty
     tolerances: tuple[tuple[str, float], ...]
@@ -69,11 +72,6 @@ class StationaryTable:
     seeds: int = 5
     quick_rows: int = 50_000
     quick_steps: int = 200
-
-    @property
-    def row_bound(self) -> float:
-        """The length of rows for which the loss has a 1-Lipschitz Hessian, as the tolerances (a, sqrt(a)) suppose."""
-        return float((1 / self.loss.curvature_lipschitz) ** (1 / 3))
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,7 @@ def write_table(
     )
     settings = (
         ("data", table.dataset),
-        ("rows scaled down to", f"{table.row_bound:.4g}"),
+        ("longest row", f"{table.row_bound:.4g}; longer ones would be scaled down"),
         ("loss, penalty", f"{table.loss}, {table.penalty}"),
         ("start", "independent standard normal weights, drawn from the seed"),
         ("delta", f"{table.delta:g}"),

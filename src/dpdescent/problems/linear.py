@@ -195,7 +195,7 @@ class LinearProblem:
         """Return the sum of losses clipped to [0, C] over one block."""
         return bounded.block(self.loss.values(self.grid.margins(rows, weights), labels))
 
-    def hessian_sum(self) -> SecondMomentSum:
+    def hessian_sum(self, total_bits: int = SecondMomentSum.total_bits) -> SecondMomentSum:
         """Return the public parameters of a sum of Hessians, no row's clipped but for rounding."""
         if self.loss.outputs > 1:
             raise InvalidParameter("Hessians are those of a loss of one margin: use two classes")
@@ -204,10 +204,10 @@ class LinearProblem:
             raise UnsupportedCost("the loss has a kink, so its Hessian is unbounded: use the huberised hinge")
         if self.grid.dimension > _LARGEST_HESSIAN:
             raise InvalidParameter(
-                f"a Hessian of {self.grid.dimension} weights does not fit, the largest has {_LARGEST_HESSIAN}: use fewer "
-                "columns, or a method that needs gradients alone"
+                f"a Hessian of {self.grid.dimension} weights does not fit, the largest has {_LARGEST_HESSIAN}: use "
+                "fewer columns, or a method that needs gradients alone"
             )
-        return SecondMomentSum(self.grid.coarse, bound, self.loss.convex)
+        return SecondMomentSum(self.grid.coarse, bound, self.loss.convex, total_bits)
 
     def hessian_block(
         self, moments: SecondMomentSum, weights: Floats, rows: Any, labels: Floats, margins: Floats | None = None

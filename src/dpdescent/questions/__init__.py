@@ -6,7 +6,7 @@ They reach into the curator, so they belong to the trusted part, as the curator 
 
 from .batches import BatchGradients
 from .candidates import best_candidates, public_generator
-from .curvature import hessian, mean_loss
+from .curvature import hessian, hessian_sum, mean_loss
 from .labels import label_counts, label_sum
 from .moments import second_moments
 from .openly import minimise_openly
@@ -22,6 +22,7 @@ __all__ = [
     "RowBatches",
     "best_candidates",
     "hessian",
+    "hessian_sum",
     "label_counts",
     "label_sum",
     "mean_loss",

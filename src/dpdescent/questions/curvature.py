@@ -8,13 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting import Gaussian
-from ..curator import Curator
-from ..exact import BoundedSum, LatticeSum
+from ..curator import _SCALE_BITS, Curator
+from ..errors import ScaleOutOfRange
+from ..exact import BoundedSum, LatticeSum, SecondMomentSum, ceil_log2
+from ..exact.second_moments import LEAST_BITS
 from ..noise import lattice_scale
 from ..relations import Sensitivity
 from .search import Batch
 
-__all__ = ["hessian", "mean_loss"]
+__all__ = ["hessian", "hessian_sum", "mean_loss"]
 
 Floats = NDArray[np.float64]
 
@@ -34,16 +36,27 @@ def hessian(batch: Batch, weights: Floats) -> Floats:
     curator, problem = batch._batches.curator, batch._batches.curator.problem
     weights = curator._point("weights", weights)
     placed, public = problem.grid.place_weights(weights), problem.penalty_curvature(weights)
-    moments = problem.hessian_sum()
     noise = batch._next(Gaussian)
-    sensitivity = moments.sensitivity.under(curator.relation)
-    lattice_scale(_ROOM * sensitivity * noise.noise_multiplier, moments.unit)  # raises before the charge
+    moments = hessian_sum(curator, noise)
     batch._pay(noise)
     known = curator._known_margins(placed) if batch._batches.rate == 1 else []
     values = batch._sum(partial(problem.hessian_block, moments, placed), *known)
     total = LatticeSum(values, moments.unit, moments.sensitivity)
     noisy = curator._noise.gaussian_symmetric(total, noise, curator.relation)
     return noisy / batch._batches.size + np.diag(public)
+
+
+def hessian_sum(curator: Curator, noise: Gaussian) -> SecondMomentSum:
+    """Return the finest sum of Hessians whose noise can still be drawn, or raise what keeps it from being drawn."""
+    problem = curator.problem
+    deviation = noise.noise_multiplier * problem.hessian_sensitivity(curator.relation)
+    bits = min(SecondMomentSum.total_bits, _SCALE_BITS - ceil_log2(deviation / problem.smoothness))
+    if bits < LEAST_BITS:
+        raise ScaleOutOfRange(
+            f"noise of {noise.noise_multiplier:.3g} times what a row can do to a Hessian cannot be drawn: spend more "
+            "on it, on fewer steps or looser tolerances"
+        )
+    return problem.hessian_sum(bits)
 
 
 def mean_loss(curator: Curator, weights: Floats, noise: Gaussian) -> tuple[float, float]:

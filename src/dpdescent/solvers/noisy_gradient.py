@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..curator import Curator
+from ..questions import hessian_sum
 from .result import Progress
 from .second_order import Descent, SecondOrderResult
 from .trust_region import TrustRegionSettings
@@ -42,6 +43,7 @@ def noisy_gradient(
 class _NoisyGradient(Descent):
     def phase(self, amount: float, steps: int) -> bool:
         levels = self._levels(self._tolerances, amount, steps)
+        hessian_sum(self._curator, levels.hessian)  # raises before anything is charged
         visited = []
         for left in range(min(steps, self._settings.most_steps or steps), -1, -1):
             gradient = self._batches.draw(levels.gradient).gradient(self._weights, self._bounds.gradient)

@@ -5,7 +5,7 @@ and if its least eigenvalue is below -e_H, a step goes along the eigenvector, do
 point is a second-order point, up to noise (`dpdescent.solvers.stationary` says how far).
 
 - `opt`: short steps, which are always safe, and as many as the analysis may need.
-- `opt-ls`: a private backtracking search from steps 16 times as long; the safe step is what it falls back to.
+- `opt-ls`: a private backtracking search from steps up to 64 times as long; the safe step is what it falls back to.
 - `opt-b`: gradients and Hessians from batches, each drawn afresh, or both from one and amplified together.
 - `2opt`, `2opt-ls`, `2opt-b`: three quarters of the budget go to an optimistic first phase of sqrt(T) steps, with far
   less noise. If it does not end at a second-order point, the rest pays for the guarantee, from where it arrived or
@@ -43,7 +43,7 @@ from ..errors import (
     require_positive_integer,
 )
 from ..problems import LinearProblem
-from ..questions import RowBatches, hessian, mean_loss, public_generator
+from ..questions import RowBatches, hessian, hessian_sum, mean_loss, public_generator
 from ..questions.search import Batch
 from ..relations import Relation
 from .eigenvalues import LARGEST_EXACT, lowest_curvature
@@ -307,6 +307,7 @@ class Descent:
     def phase(self, amount: float, steps: int) -> bool:
         """Take so many steps at most for that amount, one check more than steps; return whether one was passed."""
         levels = self._levels(self._tolerances, amount, steps)
+        hessian_sum(self._curator, levels.hessian)  # raises before anything is charged
         for left in range(min(steps, self._settings.most_steps or steps), -1, -1):
             found = self.iterate(levels, last=left == 0)
             self._report()

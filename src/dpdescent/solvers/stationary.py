@@ -117,8 +117,8 @@ class Constants:
         c_1, c_2 and c: how much of a tolerance noise may take.
     gradient_decrease, curvature_decrease : float, optional
         c_g and c_H: the share of the expected decrease that a search asks for.
-    stretch : float
-        b_g = b_H: how many times longer than the fall-back step the longest one is.
+    stretch, curvature_stretch : float
+        b_g and b_H: how many times longer than the fall-back step the longest one is.
     backtrack : float
         beta_g, the ratio of a step to the one before. beta_H is the larger of it and of (1 + t_1/t_2)/2.
     """
@@ -128,7 +128,8 @@ class Constants:
     curvature_noise: float = 1 / 20
     gradient_decrease: float | None = None
     curvature_decrease: float | None = None
-    stretch: float = 16.0
+    stretch: float = 64.0
+    curvature_stretch: float = 4.0
     backtrack: float = 0.5
 
     def __post_init__(self) -> None:
@@ -139,8 +140,9 @@ class Constants:
             raise InvalidParameter(
                 "gradient_noise < 1/2 and curvature_gradient_noise + curvature_noise < 1/3 must hold"
             )
-        if not require_positive("stretch", self.stretch) > 1:
-            raise InvalidParameter(f"stretch must be above 1, got {self.stretch}")
+        for name in ("stretch", "curvature_stretch"):
+            if not require_positive(name, getattr(self, name)) > 1:
+                raise InvalidParameter(f"{name} must be above 1, got {getattr(self, name)}")
         most = 1 - c - math.sqrt(8 * c2 / 3)
         if self.gradient_decrease is None:
             object.__setattr__(self, "gradient_decrease", (1 - c1) / 2)
@@ -175,7 +177,7 @@ class Constants:
     def curvature_ratios(self) -> tuple[float, ...]:
         """Steps along a curvature, as multiples of the fall-back step, from long to short."""
         first, second = self.roots
-        return _ladder(self.stretch, max(self.backtrack, (1 + first / second) / 2))
+        return _ladder(self.curvature_stretch, max(self.backtrack, (1 + first / second) / 2))
 
 
 def _roots(c: float, c2: float, c_h: float) -> tuple[float, float]:
