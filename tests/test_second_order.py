@@ -40,6 +40,7 @@ from dpdescent.relations import Relation
 from dpdescent.solvers import (
     METHODS,
     Facts,
+    NoisyGradientSettings,
     OPTLSSettings,
     OPTSettings,
     TrustRegionSettings,
@@ -330,6 +331,8 @@ PATHS: dict[str, dict[str, Any]] = {
     "not found": HARD,
     "random start": EASY | {"start_scale": 1.0},
     "random start, not found": HARD | {"start_scale": 1.0},
+    "batches": EASY | {"sampling_rate": 0.5},
+    "batches, not found": HARD | {"sampling_rate": 0.5},
     "one batch": EASY | {"same_batch": True},
     "one batch, not found": HARD | {"same_batch": True},
 }
@@ -542,11 +545,11 @@ def test_a_batch_too_small_for_its_sampling_error_is_in_the_number_of_rows() -> 
 
 @pytest.mark.parametrize("method", ["dp-tr", "dp-gd"])
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
-@pytest.mark.parametrize("path", ["found", "not found", "random start"])
+@pytest.mark.parametrize("path", ["found", "not found", "random start", "batches", "batches, not found"])
 def test_rivals_stay_within_the_budget_on_every_path(method: str, relation: str, path: str) -> None:
     curator, result = solve(method, quietly=True, relation=relation, **PATHS[path])
     assert curator.ledger.spent <= curator.ledger.budget
-    assert result.success == (path != "not found")
+    assert result.success == ("not found" not in path)
     labels = [entry.label for entry in curator.ledger.entries]
     if method == "dp-tr":
         assert labels.count("gradient and Hessian") == result.hessians == result.iterations + 1
@@ -587,3 +590,5 @@ def test_the_trust_region_step_is_the_least_of_its_ball() -> None:
 def test_trust_regions_refuse_a_search() -> None:
     with pytest.raises(InvalidParameter, match="search"):
         TrustRegionSettings(search=True)
+    with pytest.raises(InvalidParameter, match="same_batch"):
+        NoisyGradientSettings(same_batch=True)

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import InvalidParameter
 from .cells import Task
-from .figures import FIGURES, figure_named
+from .figures import FIGURES, Figure, figure_named
 from .methods import registered_methods
 from .outputs import require_writable, write_whole
 from .plots import draw, epsilon_panels, require_matplotlib
@@ -105,7 +105,7 @@ def reproduce_command(
             out.print(f"{name}  {entry.title}", soft_wrap=True, markup=False)
         return
     chosen = figure_named(figure)
-    with _progress(chosen.name, kept=True) as listener:
+    with _progress(chosen.name, kept=isinstance(chosen, Figure)) as listener:
         written = reproduce(
             chosen,
             output,

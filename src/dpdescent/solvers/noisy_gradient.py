@@ -20,17 +20,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..curator import Curator
+from ..errors import InvalidParameter
 from ..questions import hessian_sum
 from .result import Progress
-from .second_order import Descent, SecondOrderResult
-from .trust_region import TrustRegionSettings
+from .second_order import Descent, OPTSettings, SecondOrderResult
 
 __all__ = ["NoisyGradientSettings", "noisy_gradient"]
 
 
 @dataclass(frozen=True)
-class NoisyGradientSettings(TrustRegionSettings):
-    """Settings of `dp-gd`: those of `OPTSettings`, whose steps cannot be searched."""
+class NoisyGradientSettings(OPTSettings):
+    """Settings of `dp-gd`: those of `OPTSettings`; steps cannot be searched, and Hessians come after all gradients."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.search or self.same_batch:
+            raise InvalidParameter(
+                "search and same_batch are not for dp-gd, which looks at Hessians last: leave them out"
+            )
 
 
 def noisy_gradient(

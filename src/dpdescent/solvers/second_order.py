@@ -338,18 +338,13 @@ class Descent:
 
     def iterate(self, levels: Levels, last: bool) -> bool:
         """Check the point and, unless it passes or this is the last check, take a step."""
-        tolerances, together = self._tolerances, self._settings.same_batch
-        if together:
-            batch = self._batches.draw(levels.gradient, levels.hessian, label="gradient and Hessian")
-        else:
-            batch = self._batches.draw(levels.gradient)
-        gradient = batch.gradient(self._weights, self._bounds.gradient)
-        length = float(np.linalg.norm(gradient))
-        if length > tolerances.gradient:
+        tolerances = self._tolerances
+        gradient, shared = self._gradient(levels)
+        if np.linalg.norm(gradient) > tolerances.gradient:
             if not last:
                 self._step(levels, -gradient, tolerances.gradient_step)
             return False
-        matrix = self._hessian(levels, batch if together else None)
+        matrix = self._hessian(levels, shared)
         curvature, direction = self._lowest(matrix, levels)
         if curvature >= -tolerances.curvature:
             return True
@@ -357,6 +352,15 @@ class Descent:
             downhill = -direction if direction @ gradient > 0 else direction
             self._step(levels, downhill, -curvature * tolerances.curvature_step, -curvature)
         return False
+
+    def _gradient(self, levels: Levels) -> tuple[Floats, Batch | None]:
+        """Return the gradient here, and its batch if that is for the Hessian too."""
+        together = self._settings.same_batch
+        if together:
+            batch = self._batches.draw(levels.gradient, levels.hessian, label="gradient and Hessian")
+        else:
+            batch = self._batches.draw(levels.gradient)
+        return batch.gradient(self._weights, self._bounds.gradient), batch if together else None
 
     def _hessian(self, levels: Levels, batch: Batch | None = None) -> Floats:
         """Return the Hessian here, from a batch of its own unless one is given."""

@@ -38,7 +38,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TrustRegionSettings(OPTSettings):
-    """Settings of `dp-tr`: those of `OPTSettings`, whose steps cannot be searched."""
+    """Settings of `dp-tr`: those of `OPTSettings`, whose steps cannot be searched, with one batch for both answers."""
+
+    same_batch: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,9 +61,8 @@ class _TrustRegion(Descent):
         return max(1, math.ceil(objective / float(decrease)))
 
     def iterate(self, levels: Levels, last: bool) -> bool:
-        batch = self._batches.draw(levels.gradient, levels.hessian, label="gradient and Hessian")
-        gradient = batch.gradient(self._weights, self._bounds.gradient)
-        matrix = self._hessian(levels, batch)
+        gradient, shared = self._gradient(levels)
+        matrix = self._hessian(levels, shared)
         curvature, _ = self._lowest(matrix, levels)
         if np.linalg.norm(gradient) <= self._tolerances.gradient and curvature >= -self._tolerances.curvature:
             return True
