@@ -30,7 +30,7 @@ __all__ = ["NoisyGradientSettings", "noisy_gradient"]
 
 @dataclass(frozen=True)
 class NoisyGradientSettings(OPTSettings):
-    """Settings of `dp-gd`: those of `OPTSettings`; steps cannot be searched, and Hessians come after all gradients."""
+    """Settings of `dp-gd`: those of `OPTSettings`; steps cannot be searched, and Hessians come last."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TrustRegionSettings(OPTSettings):
-    """Settings of `dp-tr`: those of `OPTSettings`, whose steps cannot be searched, with one batch for both answers."""
+    """Settings of `dp-tr`: those of `OPTSettings`; steps cannot be searched, and one batch gives both answers."""
 
     same_batch: bool = True
 
