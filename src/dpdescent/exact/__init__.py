@@ -28,8 +28,9 @@ from .blas import blas_is_exact
 from .elementary import exp, log, quick_sigmoid, quick_softplus, sigmoid, softplus
 from .grids import CoarseGrid, FeatureGrid, ceil_log2
 from .losses import BoundedSum, SignedSum
-from .scores import BoundedScores, SignedScores, StepwiseScores
+from .scores import BoundedScores, SignedScores
 from .second_moments import SecondMomentSum
+from .stepwise import StepwiseScores
 from .sums import ClippedSum, LatticeSum
 
 __all__ = [
