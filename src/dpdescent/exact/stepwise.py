@@ -137,9 +137,9 @@ class StepwiseScores:
         longest = max(self.steps)
         far = round(math.log2(self.slope_width) + math.log2(longest))
         farthest = math.ldexp(1.0, min(max(far, -_LARGEST_EXPONENT), _LARGEST_EXPONENT))
-        tables = self._integers(longest, farthest)
         total = np.zeros(len(self.steps), dtype=np.int64)
         with np.errstate(all="ignore"):  # infinities are cut
+            tables = self._integers(longest, farthest)
             for rows in blas.row_blocks(start.size, LARGEST_BLOCK, LARGEST_BLOCK):
                 counts = self._counts(start[rows], slope[rows], longest / farthest)
                 if blas.blas_is_exact():

@@ -230,16 +230,18 @@ class LinearProblem:
     def stepwise_scores(self, steps: tuple[float, ...], bounds: tuple[float, ...], length: float) -> StepwiseScores:
         """Return the public parameters of changes at steps along a direction of that length, bounded for each step.
 
-        Where the loss is steepest, a row reaches its bound with the slope that is four times the width of slopes, if
-        any row can: beyond it only rows matter whose loss is flat. A loss that is nowhere steepest is quadratic, and
-        linear in the start, so that starts may be far apart.
+        Nodes are chosen for utility alone. Where the loss is steepest, a row reaches its bound with a slope of four
+        widths, if rows can have it: beyond the last node only rows matter whose loss is flat. A kink wants closer
+        nodes. A loss that grows ever steeper is quadratic, for which bounds alone need close nodes.
         """
-        steepest = max(bound / step for bound, step in zip(bounds, steps, strict=True))
-        width = self.longest_row * length / 31
-        if math.isinf(self.loss.lipschitz):
-            return StepwiseScores(steps, bounds, self.loss.profile, 4 * steepest / width, width, self.loss.centre)
-        width = min(width, steepest / (4 * self.loss.lipschitz))
-        return StepwiseScores(steps, bounds, self.loss.profile, self.loss.lipschitz, width, self.loss.centre)
+        loss, steepest = self.loss, max(bound / step for bound, step in zip(bounds, steps, strict=True))
+        slope_width = self.longest_row * length / 31  # no row is beyond the last node
+        if math.isinf(loss.lipschitz):
+            start_width = steepest / (2 * slope_width)
+        else:
+            slope_width = min(slope_width, steepest / (4 * loss.lipschitz))
+            start_width = loss.lipschitz if math.isfinite(loss.smoothness) else loss.lipschitz / 2
+        return StepwiseScores(steps, bounds, loss.profile, start_width, slope_width, loss.centre)
 
     def scores_block(
         self,
