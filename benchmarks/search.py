@@ -10,11 +10,11 @@ spent on prices and charges.
 from __future__ import annotations
 
 import argparse
-import cProfile
 import json
-import pstats
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -71,22 +71,41 @@ def ratios(rows: int, columns: int, steps: int, repeats: int) -> dict[str, float
     return found
 
 
+class Stopwatch:
+    """The time spent within some functions, calls from within each other counted once."""
+
+    def __init__(self) -> None:
+        self.seconds, self._depth = 0.0, 0
+
+    def watch(self, owner: type, name: str) -> None:
+        function = getattr(owner, name)
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            self._depth += 1
+            start = time.perf_counter()
+            try:
+                return function(*arguments, **options)
+            finally:
+                self._depth -= 1
+                if self._depth == 0:
+                    self.seconds += time.perf_counter() - start
+
+        setattr(owner, name, timed)
+
+
 def share_of_accounting(iterations: int) -> dict[str, float]:
-    """Run a profile of `blsgd`: time within ledgers and costs, over all time."""
+    """Run `blsgd` and return the share of its time that calibration, prices and charges take."""
     curator, _ = make_curator(5_000, 20, 20.0)
     settings = BLSGDSettings(sampling_rate=0.02, search_rate=0.02, iterations=iterations, allocation="no")
-    profile = cProfile.Profile()
-    result = profile.runcall(blsgd, curator, settings)
-    stats = pstats.Stats(profile)
-    outermost = ("affords", "_charge", "cost", "_calibrated")
-    spent = sum(
-        times[3]
-        for (path, _, name), times in stats.stats.items()  # type: ignore[attr-defined]
-        if name in outermost and path.endswith(("curator.py", "search.py"))
-    )
-    total = stats.total_tt  # type: ignore[attr-defined]
-    print(f"  {result.iterations} iterations in {total:.1f} s (profiled), {len(curator.ledger.entries)} charges")
-    return {"share_of_accounting": spent / total}
+    accounting = Stopwatch()
+    accounting.watch(Curator, "_charge")
+    for name in ("affords", "cost", "_calibrated"):
+        accounting.watch(RowBatches, name)
+    start = time.perf_counter()
+    blsgd(curator, settings)
+    total = time.perf_counter() - start
+    print(f"  {len(curator.ledger.entries)} charges in {total:.1f} s")
+    return {"share_of_accounting": accounting.seconds / total}
 
 
 def main() -> None:

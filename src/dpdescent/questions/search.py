@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -43,6 +43,15 @@ _SHARPEST = 64.0  # noise of 1/64 of what one row can do: more budget buys nothi
 _LEAST_SENSITIVITY, _LARGEST_SENSITIVITY = 2.0**-100, 2.0**100
 _MOST_ROWS = 2**27  # whose changes int64 adds up
 _KNOWN_RATE = 0.25  # from which the margins of all rows, kept from step to step, cost less than copies of the batch
+
+
+# A run asks for the same few again and again.
+_sampled = lru_cache(maxsize=64)(sampled)
+
+
+@lru_cache(maxsize=64)
+def _together(*costs: Cost) -> Cost:
+    return costs[0] if len(costs) == 1 else Composed(costs)
 
 
 class RowBatches:
@@ -71,12 +80,12 @@ class RowBatches:
     def cost(self, *parts: Gaussian | AboveThreshold) -> Cost:
         """Return what the parts cost together on one batch."""
         if self.rate < 1:
-            return sampled(self.curator.relation, self.rate, *parts)
-        return parts[0] if len(parts) == 1 else Composed(parts)
+            return _sampled(self.curator.relation, self.rate, *parts)
+        return _together(*parts)
 
     def affords(self, *costs: Cost) -> bool:
         """Return whether the budget pays for all of the costs."""
-        cost = costs[0] if len(costs) == 1 else Composed(costs)
+        cost = _together(*costs)
         account = self.curator._account
         return self.curator.ledger.affords(cost) and (account is None or account.affords(cost))
 
