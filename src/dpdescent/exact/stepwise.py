@@ -90,7 +90,7 @@ class StepwiseScores:
 
     Totals are exact: counts of a block of 2^17 rows add up to 2^33, and their products with a table to at most
     2^51, which float64 holds in any order (Lemma 1, `dpdescent.exact.blas`). Blocks are added in int64, without
-    overflow up to 2^27 rows; beyond, a total wraps around, which is again a sum of integers modulo 2^64.
+    overflow for up to 2^28 rows: refuse more.
 
     Examples
     --------

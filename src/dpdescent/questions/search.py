@@ -5,8 +5,10 @@ For a public point w, a released direction v and public steps a, the query of a 
 .. math:: q(a) = \sum_i \mathrm{clip}(l_i(w) - l_i(w - a v), \pm s(a)) - m \, (\text{demand}(a) + \text{penalty})
 
 with the public size m of the batch (n, or rate times n) and s(a) = min(C, L a): no row's loss changes by more than
-its slope along v allows, so short steps get little noise. AboveThreshold answers with the first query that is above
-zero (Dwork & Roth 2014); what it costs is bounded by `dpdescent.accounting.bellman`.
+its slope along v allows, so short steps get little noise. The sum is taken from one count of the rows at public nodes
+(`dpdescent.exact.StepwiseScores`): what a row adds to it is near its clipped change, and within +-s(a) exactly.
+AboveThreshold answers with the first query that is above zero (Dwork & Roth 2014); what it costs is bounded by
+`dpdescent.accounting.bellman`.
 
 References
 ----------
@@ -198,8 +200,11 @@ class Batch:
 
         Notes
         -----
-        **Privacy** Each query has the sensitivity s(a) = min(ceiling, slope a), or 2 s(a) when a row is replaced, and
-        is divided by it; demands and penalties are public. One row's changes turn sign with the step, so the search
+        **Privacy** A row adds to the query of step a a convex combination of public integers within +-s(a), where
+        s(a) = min(ceiling, slope a), see `StepwiseScores`; a row of several margins adds its rounded and clipped
+        change. So each query has the sensitivity s(a), or 2 s(a) when a row is replaced, and is divided by it;
+        demands and penalties are public. Margins that are kept for all rows are functions of one row each, and a
+        batch uses those of its own rows. One row's changes turn sign with the step, so the search
         is charged as one of queries that are not monotone.
         """
         curator, problem = self._batches.curator, self._batches.curator.problem
