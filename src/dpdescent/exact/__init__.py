@@ -4,9 +4,9 @@ The whole idea: *every reduction over data is exact, and every other step is an 
 Features, weights and clipped coefficients live on power-of-two grids chosen from public bounds, so that float64
 matrix products make no rounding error (`FeatureGrid`); integers are clipped, not floats (`ClippedSum`,
 `SecondMomentSum`, `BoundedSum`, `SignedSum`, `BoundedScores`, `SignedScores`, `StepwiseScores`); elementary functions
-have the same bits everywhere (`exp`, `sigmoid`, `softplus`, `log`). A sum is then bit-identical under any row order, block size,
-memory layout, storage type, thread count and machine, deleting row i changes it by row i's own clipped integers,
-and theorems about real numbers apply as they stand. `check_row_independence` holds plug-in losses to the same.
+have the same bits everywhere (`exp`, `sigmoid`, `softplus`, `log`). A sum is then bit-identical under any row order,
+block size, memory layout, storage type, thread count and machine, deleting row i changes it by row i's own clipped
+integers, and theorems about real numbers apply as they stand. `check_row_independence` holds plug-in losses to the same.
 
 A gradient of logistic regression, before noise::
 
