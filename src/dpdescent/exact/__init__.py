@@ -6,7 +6,8 @@ matrix products make no rounding error (`FeatureGrid`); integers are clipped, no
 `SecondMomentSum`, `BoundedSum`, `SignedSum`, `BoundedScores`, `SignedScores`, `StepwiseScores`); elementary functions
 have the same bits everywhere (`exp`, `sigmoid`, `softplus`, `log`). A sum is then bit-identical under any row order,
 block size, memory layout, storage type, thread count and machine, deleting row i changes it by row i's own clipped
-integers, and theorems about real numbers apply as they stand. `check_row_independence` holds plug-in losses to the same.
+integers, and theorems about real numbers apply as they stand. `check_row_independence` holds plug-in losses to the
+same.
 
 A gradient of logistic regression, before noise::
 
