@@ -235,9 +235,10 @@ class Ledger:
                 f"a {cost.kind} mechanism would cost {price:.6g} {self._currency.name}, and {self.remaining:.6g} of "
                 f"{self._budget:.6g} is left: ask for a noisier answer, or stop"
             )
-        if cost.delta and self._spent_delta + Fraction(cost.delta) > self._reserve:
+        delta = _delta(cost)
+        if delta and self._spent_delta + Fraction(delta) > self._reserve:
             return (
-                f"a {cost.kind} mechanism may fail with probability {cost.delta:g}, and {float(self._reserve):g} "
+                f"a {cost.kind} mechanism may fail with probability {delta:g}, and {float(self._reserve):g} "
                 "is reserved for that: choose a larger delta, or a mechanism without one"
             )
         return None
@@ -245,8 +246,8 @@ class Ledger:
     def _record(self, entry: Entry) -> None:
         self._entries.append(entry)
         self._spent += Fraction(entry.price)
-        if entry.cost.delta:
-            self._spent_delta += Fraction(entry.cost.delta)
+        if delta := _delta(entry.cost):
+            self._spent_delta += Fraction(delta)
 
     def _require_writable(self) -> None:
         if self._read_only:
@@ -419,6 +420,11 @@ class Ledger:
 @lru_cache(maxsize=1024)  # a run is charged for the same few costs again and again
 def _price(currency: Currency, cost: Cost) -> float:
     return currency.price(cost)
+
+
+@lru_cache(maxsize=1024)
+def _delta(cost: Cost) -> float:
+    return cost.delta
 
 
 def spend_jointly(ledgers: tuple[Ledger, ...], cost: Cost, label: str = "") -> None:
