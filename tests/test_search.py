@@ -236,6 +236,19 @@ def test_an_empty_batch_is_answered_and_charged_like_any_other() -> None:
     assert len(asked.ledger.entries) == 1
 
 
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+def test_demands_are_of_the_public_size_of_a_batch_whatever_it_holds(relation: str) -> None:
+    """Rows of zeros change no loss, so that only the demand and the penalty are left of a query."""
+    asked = ask(GRID.place(np.zeros((9, D))), np.ones(9), relation=relation, penalty=0.5)
+    size = 4.5 if relation == "zero-out" else 4  # which no batch of single rows holds under zero-out
+    far = WEIGHTS - STEPS[:, None] * DIRECTION
+    pull = 0.25 * (np.sum(far[:, :-1] ** 2, axis=1) - np.sum(WEIGHTS[:-1] ** 2))
+    for _ in range(5):
+        RowBatches(asked, 0.5).draw(AboveThreshold(5, 1.0, 0.5)).first_step(WEIGHTS, DIRECTION, STEPS, 0.1 * STEPS)
+        queries = np.array([float(query.values[0]) * query.unit for query in asked._noise.queries[-1]])
+        np.testing.assert_allclose(queries, -size * (0.1 * STEPS + pull), atol=1e-4)
+
+
 def test_a_refused_search_reads_no_row_and_charges_nothing() -> None:
     rows, labels = table(1, 30)
     asked = ask(rows, labels, epsilon=1.0, currency=RDP(22))
