@@ -210,7 +210,7 @@ def make_plan(curator: Curator, settings: Settings) -> Plan:
     # What cannot be drawn or paid is refused here, before the first charge.
     curator.require_affordable(Composed((*columns, *_attempt(settings, gradients, searches, gradient, search))))
     frame, row_length = (None, curator.problem.longest_row) if settings.paper else _frame(curator)
-    clip = settings.clip_gradient or max(0.5, 0.25 * richness**0.3) * row_length
+    clip = settings.clip_gradient or max(0.5, 0.25 * richness**0.2) * row_length
     # Eight times the step that is always safe, unless noise alone would then carry a score beyond 2.
     safe = 8 / (min(curator.problem.loss.smoothness, 1.0) * row_length**2)
     walk = gradients.deviation(clip, gradient) * math.sqrt(planned) * row_length

@@ -85,7 +85,7 @@ class BLSGDSettings:
     angle_high, angle_low, angle_memory : float
         phi_max, phi_min and psi of the angle test.
     clip_gradient, clip_loss : float, optional
-        C_grad and C_obj. By default max(0.5, 0.25 k^0.3) typical row lengths, and none: changes of losses are
+        C_grad and C_obj. By default max(0.5, 0.25 k^0.2) typical row lengths, and none: changes of losses are
         clipped to what a typical row's may be.
     clip_decay : float
         zeta: by how much clip norms shrink when the gradient's budget grows.
