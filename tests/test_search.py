@@ -21,6 +21,7 @@ from dpdescent.errors import BudgetExhausted, InvalidParameter
 from dpdescent.exact import FeatureGrid
 from dpdescent.problems import Hinge, Logistic, Loss, Multinomial, Squared
 from dpdescent.questions import RowBatches
+from dpdescent.questions.batches import batch_size, draw_rows
 from dpdescent.questions.search import choose_noise
 from dpdescent.relations import Relation
 from exact_laws import both_ways, threshold_law
@@ -285,6 +286,23 @@ def test_bad_searches_are_refused_before_any_charge(arguments: dict[str, Any]) -
         RowBatches(asked, 0.5).draw(AboveThreshold(5, 1.0, 0.5)).first_step(**(given | arguments))
     assert not asked.ledger.entries
     assert not touches(asked)
+
+
+def test_a_direction_of_zero_length_is_called_by_its_name() -> None:
+    asked = ask(*table(1, 30))
+    with pytest.raises(InvalidParameter, match="length zero"):
+        RowBatches(asked, 1.0).draw(AboveThreshold(5, 1.0, 0.5)).first_step(WEIGHTS, 0 * DIRECTION, STEPS, 0 * STEPS)
+    assert not asked.ledger.entries
+
+
+def test_a_batch_of_fixed_size_has_that_size_and_every_row_is_drawn_as_often() -> None:
+    asked = ask(*table(1, 30), relation="replace-one")
+    size, rate = batch_size(asked, 0.25)
+    assert (size, rate) == (7, 7 / 30)
+    drawn = np.array([draw_rows(asked, size, rate) for _ in range(3000)])
+    assert np.all(drawn.sum(axis=1) == 7)
+    variance = 3000 * rate * (1 - rate) * 30 / 29  # of a count, and that they add up to 21,000 takes one away
+    assert ALARM < stats.chi2(29).sf(np.sum((drawn.sum(axis=0) - 700.0) ** 2) / variance) < 1 - ALARM
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.5, math.nan])
