@@ -262,6 +262,14 @@ def test_a_refused_search_reads_no_row_and_charges_nothing() -> None:
     assert not touches(asked)
 
 
+def test_two_costs_must_be_affordable_together() -> None:
+    asked = ask(*table(1, 30), epsilon=1.0, currency=RDP(22))
+    batches = RowBatches(asked, 1.0)
+    most = batches.gradient_noise(0.6 * asked.budget)
+    assert batches.affords(most)
+    assert not batches.affords(most, most)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
