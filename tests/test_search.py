@@ -22,7 +22,7 @@ from dpdescent.exact import FeatureGrid
 from dpdescent.noise import Randomness
 from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Squared
 from dpdescent.questions import RowBatches
-from dpdescent.questions.batches import bernoulli
+from dpdescent.questions.batches import batch_size, bernoulli, draw_rows
 from dpdescent.questions.search import choose_noise
 from dpdescent.relations import Relation
 from exact_laws import both_ways, threshold_law
@@ -297,6 +297,19 @@ def test_an_empty_batch_is_answered_and_charged_like_any_other() -> None:
     assert len(asked.ledger.entries) == 1
 
 
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+def test_demands_are_of_the_public_size_of_a_batch_whatever_it_holds(relation: str) -> None:
+    """Rows of zeros change no loss, so that only the demand and the penalty are left of a query."""
+    asked = ask(GRID.place(np.zeros((9, D))), np.ones(9), relation=relation, penalty=0.5)
+    size = 4.5 if relation == "zero-out" else 4  # which no batch of single rows holds under zero-out
+    far = WEIGHTS - STEPS[:, None] * DIRECTION
+    pull = 0.25 * (np.sum(far[:, :-1] ** 2, axis=1) - np.sum(WEIGHTS[:-1] ** 2))
+    for _ in range(5):
+        RowBatches(asked, 0.5).draw(AboveThreshold(5, 1.0, 0.5)).first_step(WEIGHTS, DIRECTION, STEPS, 0.1 * STEPS)
+        queries = np.array([float(query.values[0]) * query.unit for query in asked._noise.queries[-1]])
+        np.testing.assert_allclose(queries, -size * (0.1 * STEPS + pull), atol=1e-4)
+
+
 def test_a_refused_search_reads_no_row_and_charges_nothing() -> None:
     rows, labels = table(1, 30)
     asked = ask(rows, labels, epsilon=1.0, currency=RDP(22))
@@ -307,6 +320,14 @@ def test_a_refused_search_reads_no_row_and_charges_nothing() -> None:
         batches.draw(search).first_step(WEIGHTS, DIRECTION, STEPS, 0 * STEPS)
     assert not asked.ledger.entries
     assert not touches(asked)
+
+
+def test_two_costs_must_be_affordable_together() -> None:
+    asked = ask(*table(1, 30), epsilon=1.0, currency=RDP(22))
+    batches = RowBatches(asked, 1.0)
+    most = batches.gradient_noise(0.6 * asked.budget)
+    assert batches.affords(most)
+    assert not batches.affords(most, most)
 
 
 @pytest.mark.parametrize(
@@ -333,6 +354,23 @@ def test_bad_searches_are_refused_before_any_charge(arguments: dict[str, Any]) -
         RowBatches(asked, 0.5).draw(AboveThreshold(5, 1.0, 0.5)).first_step(**(given | arguments))
     assert not asked.ledger.entries
     assert not touches(asked)
+
+
+def test_a_direction_of_zero_length_is_called_by_its_name() -> None:
+    asked = ask(*table(1, 30))
+    with pytest.raises(InvalidParameter, match="length zero"):
+        RowBatches(asked, 1.0).draw(AboveThreshold(5, 1.0, 0.5)).first_step(WEIGHTS, 0 * DIRECTION, STEPS, 0 * STEPS)
+    assert not asked.ledger.entries
+
+
+def test_a_batch_of_fixed_size_has_that_size_and_every_row_is_drawn_as_often() -> None:
+    asked = ask(*table(1, 30), relation="replace-one")
+    size, rate = batch_size(asked, 0.25)
+    assert (size, rate) == (7, 7 / 30)
+    drawn = np.array([draw_rows(asked, size, rate) for _ in range(3000)])
+    assert np.all(drawn.sum(axis=1) == 7)
+    variance = 3000 * rate * (1 - rate) * 30 / 29  # of a count, and that they add up to 21,000 takes one away
+    assert ALARM < stats.chi2(29).sf(np.sum((drawn.sum(axis=0) - 700.0) ** 2) / variance) < 1 - ALARM
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.5, math.nan])

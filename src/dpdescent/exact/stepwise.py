@@ -11,8 +11,8 @@ there: they are at ``2^e (1 + r/8) - 1`` for r = 0..7, as the leading bits of a 
 of a row is hence read from the bits of ``1 + |x|``. Beyond the last node a row counts at the last node.
 
 Interpolation overestimates what is convex, and blurs kinks. So the table is not the change at the nodes, but the
-piecewise bilinear function that is closest to the change in the mean square (de Boor 1978, chapter XIV): its error
-is orthogonal to all such functions, that is to say zero on average over rows whose density is one of them.
+piecewise bilinear function, 0 at slope 0, that is closest to the change in the mean square (de Boor 1978, chapter
+XIV): its error is orthogonal to all such functions, that is to say zero on average over rows whose density is one.
 
 References
 ----------
@@ -226,7 +226,8 @@ def _changes(loss: Loss, centre: float, width: float, farthest: float, relative_
         for first in range(0, steps.size, _STEPS_AT_ONCE):
             some = steps[first : first + _STEPS_AT_ONCE, np.newaxis]
             change = np.nan_to_num(_values(loss, starts - some * moves) - here, nan=0.0)  # starts, steps, slopes
-            change = _closest(np.moveaxis(_closest(change, start_nodes), 2, 0), slope_nodes)  # slopes, starts, steps
+            change = np.moveaxis(_closest(change, start_nodes), 2, 0)  # slopes, starts, steps
+            change = _closest(change, slope_nodes, still=slope_nodes.size // 2)
             table[first : first + _STEPS_AT_ONCE] = np.nan_to_num(change.T.reshape(len(some), -1))
     table.flags.writeable = False
     return table
@@ -253,10 +254,10 @@ def _samples(nodes: Float64Array, count: int) -> Float64Array:
     return points.ravel()
 
 
-def _closest(samples: Float64Array, nodes: Float64Array) -> Float64Array:
+def _closest(samples: Float64Array, nodes: Float64Array, still: int | None = None) -> Float64Array:
     """Return the values at the nodes of the piecewise linear function that is closest to the samples (first axis).
 
-    The normal equations are tridiagonal; elimination is elementwise, so that the bits are the same everywhere.
+    At the node ``still`` it is 0: a row that does not move does not change. The normal equations are tridiagonal; elimination is elementwise, so that the bits are the same everywhere.
     """
     cells = samples.reshape(nodes.size - 1, -1, *samples.shape[1:])
     count = cells.shape[1]
@@ -268,6 +269,8 @@ def _closest(samples: Float64Array, nodes: Float64Array) -> Float64Array:
     for sample, share in enumerate(right):
         values[:-1] += (1 - share) * (gaps * cells[:, sample].T).T
         values[1:] += share * (gaps * cells[:, sample].T).T
+    if still is not None:
+        values[still] = next_to[still - 1] = next_to[still] = 0.0
     for k in range(1, nodes.size):
         factor = next_to[k - 1] / diagonal[k - 1]
         diagonal[k] -= factor * next_to[k - 1]

@@ -93,7 +93,9 @@ class RowBatches:
 
     def gradient_noise(self, amount: float) -> Gaussian:
         """Return the least noise for a gradient on a batch of its own that ``amount`` pays for."""
-        return self._calibrated(lambda strength: Gaussian(1 / strength), amount, 2.0**-30)
+        noise = self._calibrated(lambda strength: Gaussian(1 / strength), amount, 2.0**-30)
+        self.curator._clipped_sum(1.0, noise)  # raises where that much noise cannot be drawn
+        return noise
 
     def search_noise(
         self, amount: float, max_queries: int, noise: NoiseName | None = None, threshold: float | None = None
