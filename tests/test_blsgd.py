@@ -12,6 +12,7 @@ import pytest
 
 from dpdescent import BudgetExhausted, DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger
 from dpdescent.accounting import AboveThreshold, Composed, Gaussian, PoissonSampled, currency_named
+from dpdescent.accounting.costs import round_up
 from dpdescent.accounting.sampling import _Sampled
 from dpdescent.curator import Curator
 from dpdescent.exact import FeatureGrid
@@ -193,7 +194,7 @@ def test_every_answer_follows_its_charge_and_a_batch_of_its_own(
             assert kind == "answer"
             assert what == owed.pop(0)
     assert not owed
-    assert total == curator.ledger._spent
+    assert round_up(total) == curator.ledger.spent
     assert charged == {rate for rate in rates(settings, Facts.of(curator)) if rate < 1}
 
 
