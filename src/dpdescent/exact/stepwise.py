@@ -257,7 +257,8 @@ def _samples(nodes: Float64Array, count: int) -> Float64Array:
 def _closest(samples: Float64Array, nodes: Float64Array, still: int | None = None) -> Float64Array:
     """Return the values at the nodes of the piecewise linear function that is closest to the samples (first axis).
 
-    At the node ``still`` it is 0: a row that does not move does not change. The normal equations are tridiagonal; elimination is elementwise, so that the bits are the same everywhere.
+    At the node ``still`` it is 0: a row that does not move does not change. The normal equations are tridiagonal;
+    elimination is elementwise, so that the bits are the same everywhere.
     """
     cells = samples.reshape(nodes.size - 1, -1, *samples.shape[1:])
     count = cells.shape[1]
