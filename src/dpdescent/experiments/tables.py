@@ -13,7 +13,7 @@ from rich.text import Text
 from .cells import Row
 from .methods import look_of
 
-__all__ = ["MEASURES", "Estimate", "Group", "Measure", "grouped", "terminal_tables"]
+__all__ = ["MEASURES", "PASSES", "Estimate", "Group", "Measure", "grouped", "terminal_tables"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,12 @@ MEASURES = (
     Measure("accuracy", "test accuracy", True),
     Measure("auc", "test AUC", True),
     Measure("objective", "objective on the training part", False),
+)
+
+#: How much a line search evaluates.
+PASSES = (
+    Measure("gradient_passes", "gradients evaluated, per row", False),
+    Measure("loss_passes", "losses evaluated, per row", False),
 )
 
 
@@ -53,13 +59,18 @@ class Group:
     method: str
     epsilon: float
     parameter: str
-    value: float | None
+    value: float | str | None
     rows: tuple[Row, ...]
 
     @property
     def name(self) -> str:
         """What the method is called."""
         return look_of(self.method).name
+
+    @property
+    def shown_value(self) -> str:
+        """The value of the parameter as text."""
+        return self.value if isinstance(self.value, str) else f"{self.value:g}"
 
     @property
     def private(self) -> bool:
@@ -89,7 +100,7 @@ class Group:
 
 def grouped(rows: Iterable[Row]) -> list[Group]:
     """Return the groups of rows, in the order in which they first appear."""
-    groups: dict[tuple[str, str, str, float, str, float | None], list[Row]] = {}
+    groups: dict[tuple[str, str, str, float, str, float | str | None], list[Row]] = {}
     for row in rows:
         key = (row.dataset, row.loss, row.method, row.epsilon, row.parameter, row.value)
         groups.setdefault(key, []).append(row)
