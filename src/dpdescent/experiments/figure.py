@@ -41,11 +41,15 @@ class Scale:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A setting that a figure varies: its name in ``solver_options``, its name on the axis, and its values."""
+    """A setting that a figure varies: its name in ``solver_options``, its name on the axis, and its values.
+
+    The settings in ``also`` take the same value.
+    """
 
     setting: str
     shown: str
     values: tuple[float | str, ...]
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,14 @@ class Figure:
         ]
         if self.parameters:
             curves = [
-                Curve(curve.name, curve.method, curve.options, curve.batch_size, parameter.setting, value)
+                Curve(
+                    curve.name,
+                    curve.method,
+                    {**curve.options, **dict.fromkeys(parameter.also, value)},
+                    curve.batch_size,
+                    parameter.setting,
+                    value,
+                )
                 for curve in curves
                 for parameter in self.parameters
                 for value in parameter.values

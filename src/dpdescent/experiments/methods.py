@@ -98,9 +98,9 @@ class Variant:
 #: Settings with a name of their own, beside the registered methods.
 VARIANTS = {
     "agd-paper": Variant("agd-paper", "agd", {"paper": True}),
-    "blsgd-paper": Variant("blsgd-paper", "blsgd", {"paper": True, "same_batch": True}),
+    "blsgd-paper": Variant("blsgd-paper", "blsgd", {"paper": True}),
     "blgd-paper": Variant("blgd-paper", "blgd", {"paper": True}),
-    "blsgd-ac-paper": Variant("blsgd-ac-paper", "blsgd-ac", {"paper": True, "same_batch": True}),
+    "blsgd-ac-paper": Variant("blsgd-ac-paper", "blsgd-ac", {"paper": True}),
 }
 
 #: What an oracle tries for each method: every combination of these settings.
