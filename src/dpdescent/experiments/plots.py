@@ -21,7 +21,7 @@ __all__ = ["Line", "Panel", "draw", "draw_trace", "epsilon_panels", "parameter_p
 
 INK, FAINT = "#22262b", "#d9dce1"
 LABEL_SIZE = 8.5
-_STROKES = ("_", "+", "x", "1")  # markers that have no inside
+_STROKES = ("_", "|", "1", "3")  # markers that have no inside
 
 #: What the panels show: field, name on the axis.
 SHOWN = (("accuracy", "test accuracy"), ("objective", "objective (training part)"))
@@ -205,7 +205,7 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
             marker=look.marker,
             ls="" if panel.words else look.dash,
             lw=1.6,
-            ms=5,
+            ms=7 if look.marker in _STROKES else 5,
             mec=look.colour if outlined else "white",
             mfc="white" if look.hollow else look.colour,
             mew=1.2 if look.marker in _STROKES else 1.0 if look.hollow else 0.6,
