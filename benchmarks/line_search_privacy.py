@@ -136,6 +136,7 @@ def main() -> None:
     if options.json:
         report = {"counterexample": exact, "searches": searches, "updates": counts}
         options.json.write_text(json.dumps(report, indent=2) + "\n")
+    print(f"ratio_search: {searches[0]['recursion'] / searches[0]['pure']:.3f}")
 
 
 if __name__ == "__main__":
