@@ -218,7 +218,7 @@ def fewer_passes(parameter: str, value: float, whole: float = 1.0) -> Check:
         texts, agrees = [], True
         for measure in PASSES:
             for epsilon, found in _lines(groups, parameter, measure.field):
-                if value in found and whole in found:
+                if value in found and found.get(whole):
                     agrees &= found[value] <= found[whole] / 2
                     texts.append(
                         f"{measure.name}: {found[value]:,.0f} at {value:g} and {found[whole]:,.0f} at {whole:g} "
