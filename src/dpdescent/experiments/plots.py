@@ -48,6 +48,7 @@ class Panel:
     log_x: bool
     lines: tuple[Line, ...]
     words: tuple[str, ...] = ()  # what stands at the ticks, where the values are no numbers
+    from_zero: bool = False
 
 
 def require_matplotlib() -> Any:
@@ -92,7 +93,7 @@ def parameter_panels(groups: Sequence[Group], names: dict[str, str], measures: S
         words = tuple(dict.fromkeys(group.value for group in chosen if isinstance(group.value, str)))
         values = tuple(map(float, range(len(words)))) if words else tuple(numbers)
         log_x = not words and values[-1] >= 8 * values[0] > 0
-        places = dict(zip(words or values, values, strict=True))
+        places, counted = dict(zip(words or values, values, strict=True)), {measure.field for measure in measures}
         for field, name in (*((measure.field, measure.name) for measure in measures), *SHOWN):
             lines = [
                 _line(
@@ -104,13 +105,14 @@ def parameter_panels(groups: Sequence[Group], names: dict[str, str], measures: S
             ]
             panels.append(
                 Panel(
-                    f"({letter}) {shown}, {chosen[0].dataset}",
+                    f"({letter}) {shown}, {chosen[0].dataset}" if len(names) > 1 else chosen[0].dataset,
                     shown,
                     name,
                     values,
                     log_x,
                     tuple(x for x in lines if x.x),
                     words,
+                    from_zero=field in counted,
                 )
             )
     return panels
@@ -218,6 +220,9 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     _leave_backdrops_out(axes, panel)
+    if panel.from_zero:
+        axes.set_yscale("linear")
+        axes.set_ylim(bottom=0)
     if panel.log_x:
         axes.set_xscale("log")
     axes.set_xticks(panel.ticks, panel.words or [f"{tick:g}" for tick in panel.ticks])

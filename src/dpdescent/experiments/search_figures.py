@@ -114,7 +114,7 @@ SEARCH_FIGURES = (
         full=Scale((0.4,), 10, 5),
         folds=10,
         alpha=0.001,
-        parameters=(Parameter("sampling_rate", "q", (0.05, 0.1, 0.2, 0.5, 1.0), ("search_rate",)),),
+        parameters=(Parameter("sampling_rate", "sampling ratio q", (0.05, 0.1, 0.2, 0.5, 1.0), ("search_rate",)),),
         measures=PASSES,
         claims=(
             Claim(
