@@ -254,12 +254,12 @@ def test_findings_about_a_line_search_agree_or_differ_as_the_rows_say() -> None:
 
     words = grouped(varied("noise", {"laplace": (0.78, 0.84), "gaussian": (0.80, 0.839)}))
     assert preferred("noise", "gaussian")(words) == (
-        "Agrees: at epsilon 0.05 gaussian is best with 0.800; at epsilon 0.2 laplace is best with 0.840, against "
-        "0.839 at gaussian."
+        "Agrees: at epsilon 0.05 the best is gaussian with 0.800; at epsilon 0.2 the best is laplace with 0.840, "
+        "against 0.839 at gaussian."
     )
-    assert preferred("noise", "laplace")(words).startswith("Differs: at epsilon 0.05 gaussian")
+    assert preferred("noise", "laplace")(words).startswith("Differs: at epsilon 0.05 the best is gaussian")
     rates = grouped(varied("q", {0.02: (0.76, 0.838), 0.1: (0.80, 0.84), 1.0: (0.80, 0.83)}))
-    assert small_hurts("q")(rates).startswith("Agrees: at epsilon 0.05 0.02 is 0.040 behind 0.1, the best")
+    assert small_hurts("q")(rates).startswith("Agrees: at epsilon 0.05, 0.02 is 0.040 behind 0.1, the best")
     assert small_hurts("noise")(words).startswith("Differs")
     decays = {0.0: (0.78, 0.84), 0.1: (0.79, 0.83)}
     assert "0.1 gains +0.010 over 0" in helps("zeta", 0, below=0.1)(grouped(varied("zeta", decays)))

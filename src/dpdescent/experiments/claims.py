@@ -174,7 +174,7 @@ def preferred(parameter: str, value: float | str) -> Check:
                 best = max(found, key=lambda other: found[other])
                 agrees &= found[best] - found[value] <= LEVEL
                 there = "" if best == value else f", against {found[value]:.3f} at {_text(value)}"
-                texts.append(f"at epsilon {epsilon:g} {_text(best)} is best with {found[best]:.3f}{there}")
+                texts.append(f"at epsilon {epsilon:g} the best is {_text(best)} with {found[best]:.3f}{there}")
         return _judged(agrees, texts)
 
     return check
@@ -188,7 +188,7 @@ def small_hurts(parameter: str) -> Check:
         for epsilon, found in _lines(groups, parameter):
             least, best = min(found), max(found, key=lambda other: found[other])
             losses.append(found[best] - found[least])
-            texts.append(f"at epsilon {epsilon:g} {_text(least)} is {losses[-1]:.3f} behind {_text(best)}, the best")
+            texts.append(f"at epsilon {epsilon:g}, {_text(least)} is {losses[-1]:.3f} behind {_text(best)}, the best")
         return _judged(bool(losses) and losses[0] > LEVEL >= losses[-1], texts)
 
     return check
@@ -205,7 +205,7 @@ def helps(parameter: str, off: float, *, below: float) -> Check:
                 best = max(others, key=lambda other: others[other])
                 gain = others[best] - found[off]
                 agrees &= (gain > 0) == (epsilon < below)
-                texts.append(f"at epsilon {epsilon:g} {_text(best)} gains {gain:+.3f} over {_text(off)}")
+                texts.append(f"at epsilon {epsilon:g}, {_text(best)} gains {gain:+.3f} over {_text(off)}")
         return _judged(agrees, texts)
 
     return check

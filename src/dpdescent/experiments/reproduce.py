@@ -100,11 +100,13 @@ def comparison_report(
     groups = grouped(record.rows)
     refusals = dict.fromkeys(f"{group.name}: {error}" for group in groups for error in group.errors)
     count = max(len(group.rows) for group in groups)
-    spread = (
-        f"Tables show mean ± standard error over {count} fits, one a fold and repetition. The folds of a repetition "
-        "share training rows, so the standard errors are a little too small. Bands are one standard deviation to "
-        "either side."
-    )
+    spread = "Tables show single fits, so there are no standard errors and no bands."
+    if count > 1:
+        spread = (
+            f"Tables show mean ± standard error over {count} fits, one a fold and repetition. The folds of a repetition "
+            "share training rows, so the standard errors are a little too small. Bands are one standard deviation to "
+            "either side."
+        )
     description = f"{title}: accuracy and objective of {', '.join(dict.fromkeys(group.name for group in groups))}"
     return Report(
         title,

@@ -47,7 +47,8 @@ class Estimate:
     deviation: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.4f}" + ("" if self.error is None else f" ± {self.error:.4f}")
+        digits = 4 if self.mean < 100 else 0
+        return f"{self.mean:,.{digits}f}" + ("" if self.error is None else f" ± {self.error:,.{digits}f}")
 
 
 @dataclass(frozen=True)
