@@ -190,14 +190,14 @@ def test_a_figure_of_words_and_counts_is_drawn_and_told(tmp_path: Path, monkeypa
     )
     figure = FIGURES["003/figure2"]
     assert isinstance(figure, Figure)
-    noises = Parameter("noise", "noise", ("gaussian", "laplace"))
+    budgets = Parameter("allocation", "budgets", ("no", "adaptive"))
     rates = Parameter("sampling_rate", "q", (0.1, 1.0), ("search_rate",))
     small = Scale((2.0,), 1, 1, rows=600, options={"blsgd-paper": {"iterations": 10}}, remark=" Short.")
-    tiny = replace(figure, quick=small, parameters=(noises, rates))
+    tiny = replace(figure, quick=small, parameters=(budgets, rates))
     written = reproduce(tiny, tmp_path, datasets=("synthetic",), json_file=tmp_path / "rows.json")
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
     assert [(row["parameter"], row["value"]) for row in rows] == [
-        *(("noise", "gaussian"), ("noise", "laplace"), ("sampling_rate", 0.1), ("sampling_rate", 1.0))
+        *(("allocation", "no"), ("allocation", "adaptive"), ("sampling_rate", 0.1), ("sampling_rate", 1.0))
     ]
     for row in rows:
         asked = sum(row["mechanisms"].values())  # a gradient and a search in turn, the last one perhaps alone
@@ -206,7 +206,7 @@ def test_a_figure_of_words_and_counts_is_drawn_and_told(tmp_path: Path, monkeypa
         assert row["loss_passes"] == pytest.approx(21 * rate * (asked // 2))
     page = Page(written.page.read_text())
     assert "losses evaluated, per row" in page.text
-    assert "noise = gaussian" in page.text
+    assert "allocation = adaptive" in page.text
     assert "10-fold cross-validation 5 times. Short. Run on synthetic" in page.text
     assert len(page.tags["caption"]) == 5
     assert written.findings[0].found.startswith(("Agrees: gradients evaluated", "Differs: gradients evaluated"))

@@ -103,9 +103,9 @@ def comparison_report(
     spread = "Tables show single fits, so there are no standard errors and no bands."
     if count > 1:
         spread = (
-            f"Tables show mean ± standard error over {count} fits, one a fold and repetition. The folds of a repetition "
-            "share training rows, so the standard errors are a little too small. Bands are one standard deviation to "
-            "either side."
+            f"Tables show mean ± standard error over {count} fits, one a fold and repetition. The folds of a "
+            "repetition share training rows, so the standard errors are a little too small. Bands are one standard "
+            "deviation to either side."
         )
     description = f"{title}: accuracy and objective of {', '.join(dict.fromkeys(group.name for group in groups))}"
     return Report(
