@@ -273,7 +273,11 @@ def test_findings_about_a_line_search_agree_or_differ_as_the_rows_say() -> None:
     pair = grouped([row("blgd", 0.1, 0.82), row("agd", 0.1, 0.8), row("blgd", 0.2, 0.81), row("agd", 0.2, 0.8)])
     assert duel(("blgd", "agd"))(pair) == "Agrees: DP-BLGD minus DP-AGD: bank +0.015 (accuracy, mean over epsilon)."
     assert duel(("agd", "blgd"), epsilon=0.2)(pair).startswith("Differs: DP-AGD minus DP-BLGD: bank -0.010")
-    assert "ahead of every private rival in 2 of 2" in standing(ours=("blgd",))(pair)
+    found = standing(ours=("blgd",), judged=True)(pair)
+    assert found.startswith("Agrees. DP-BLGD: ahead of every private rival in 2 of 2")
+    assert standing(ours=("agd",), judged=True)(pair).startswith(
+        "Differs. DP-AGD: ahead of every private rival in 0 of 2"
+    )
     assert preferred("noise", "laplace")(pair) == duel(("sgd", "agd"))(pair) == "Not measured."
 
 

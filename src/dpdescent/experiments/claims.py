@@ -41,12 +41,15 @@ class Claim:
     check: Check
 
 
-def standing(*, epsilon: float | None = None, ours: Sequence[str] = _OURS) -> Check:
-    """Compare the methods of a paper with the best private rival on every data set at every epsilon (or at one)."""
+def standing(*, epsilon: float | None = None, ours: Sequence[str] = _OURS, judged: bool = False) -> Check:
+    """Compare the methods of a paper with the best private rival on every data set at every epsilon (or at one).
+
+    If it is ``judged``, being ahead in more than half of the comparisons is to agree.
+    """
 
     def check(groups: Sequence[Group]) -> str:
         chosen = [group for group in groups if epsilon is None or group.epsilon == epsilon]
-        texts = []
+        texts, lead = [], 0
         for method in ours:
             ahead, level, cells, behind = 0, 0, 0, []
             for group in (group for group in chosen if group.method == method):
@@ -63,6 +66,7 @@ def standing(*, epsilon: float | None = None, ours: Sequence[str] = _OURS) -> Ch
                         if epsilon is not None
                         else f"{_place(group)} at {group.epsilon:g} (by {-difference:.3f}, {rival[1].name})"
                     )
+            lead += 2 * ahead - cells
             if cells:
                 losses = f"; behind on {_listed(behind[:_MANY])}" if behind else ""
                 losses += f" and in {len(behind) - _MANY} more" if len(behind) > _MANY else ""
@@ -70,7 +74,8 @@ def standing(*, epsilon: float | None = None, ours: Sequence[str] = _OURS) -> Ch
                     f"{look_of(method).name}: ahead of every private rival in {ahead} of {cells} comparisons, within "
                     f"{LEVEL:g} of the best in {level}{losses}."
                 )
-        return " ".join(texts) or "Not measured: no rival was run."
+        verdict = ("Agrees. " if lead > 0 else "Differs. ") if judged and texts else ""
+        return verdict + " ".join(texts) or "Not measured: no rival was run."
 
     return check
 

@@ -34,7 +34,10 @@ def _quick(epsilons: tuple[float, ...], folds: int) -> Scale:
 
 
 _SEARCH_CLAIMS = (
-    Claim("DP-BLSGD, DP-BLSGD-AC and DP-BLGD outperform the other methods in most cases.", standing(ours=_SEARCH)),
+    Claim(
+        "DP-BLSGD, DP-BLSGD-AC and DP-BLGD outperform the other methods in most cases.",
+        standing(ours=_SEARCH, judged=True),
+    ),
     Claim(
         "They outperform DP-AGD; DP-BLGD differs from it in little but the search, so the search is what helps.",
         duel(("blgd-paper", "agd-paper"), ("blsgd-paper", "agd-paper"), ("blgd", "agd"), ("blsgd", "agd")),
