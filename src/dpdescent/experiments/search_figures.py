@@ -68,7 +68,8 @@ SEARCH_FIGURES = (
         title="Figure 1 of Chen & Lee (2020): the parameters of DP-BLSGD",
         caption=(
             f"DP-BLSGD with the settings of {_SEARCH_PAPER}, logistic regression on Adult; one setting is varied "
-            f"at a time. {_SEARCHED} {_PENALTY}"
+            f"at a time. {_SEARCHED} Gaussian searches have no pure guarantee to amplify, so on batches they are "
+            f"charged far more, which decides (c). {_PENALTY}"
         ),
         tasks=(Task("adult"),),
         methods=("blsgd-paper",),
