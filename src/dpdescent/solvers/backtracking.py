@@ -195,7 +195,7 @@ def make_plan(curator: Curator, settings: Settings) -> Plan:
     max_steps = int(settings.max_steps or 0)
     # Rows times privacy, a parameter: what the noise of a gradient leaves to learn from.
     richness = 1 / (np.prod(curator.problem.shape) * curator.deviation(1.0, curator.budget))
-    planned = settings.iterations or min(max(25 * math.sqrt(richness), 10.0), 150.0)
+    planned = settings.iterations or min(max(10 * math.sqrt(richness), 10.0), 150.0)
     shares = () if settings.paper else (_SHARE_NORM, _SHARE_MOMENTS)[: 1 + curator.problem.intercept]
     if settings.paper:
         each = curator.ledger.epsilon / (2 * (settings.iterations or 50.0))

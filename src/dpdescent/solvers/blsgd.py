@@ -68,7 +68,7 @@ class BLSGDSettings:
     same_batch : bool
         Search on the batch of the gradient.
     iterations : float, optional
-        Planned number of iterations. By default 25 sqrt(k), between 10 and 150, where k = n mu/d.
+        Planned number of iterations. By default 10 sqrt(k), between 10 and 150, where k = n mu/d.
     share_search : float
         Share of an iteration's budget that pays for the search; not in the paper's settings, where epsilon counts.
     decrease, backtrack, max_steps : float, float, int, optional
@@ -100,7 +100,7 @@ class BLSGDSettings:
     search_rate: float | None = None
     same_batch: bool = False
     iterations: float | None = None
-    share_search: float = 0.2
+    share_search: float = 0.1
     decrease: float | None = None
     backtrack: float | None = None
     max_steps: int | None = None
