@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABCMeta, abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -137,6 +138,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             "method": self.method,
             "randomness": noise.description,
             "spent_on": _spent_on(own),
+            "asked": dict(Counter(entry.label for entry in own.entries)),
             "assumed_public": [f"the number of rows: {X.shape[0]}", "bounds: cells outside are clipped", *assumed],
             "remarks": list(result.remarks),
         }

@@ -1,0 +1,35 @@
+"""The tables of second-order descents: data, losses, tolerances."""
+
+from __future__ import annotations
+
+from ..problems import L2, Logistic, NonConvex, Sigmoid
+from .stationary import StationaryTable
+
+__all__ = ["STATIONARY_TABLES"]
+
+_PAPER = "the tables of `Differentially private optimization for smooth non-convex ERM' (2022)"
+_CONSTANTS = (
+    "Columns are scaled by public bounds; numbers are then at most 1 and one of a group of indicators is 1, which "
+    "bounds the length of a row, and all constants follow from that. The paper states neither delta nor its "
+    "constants. With so few rows most runs are promised nothing, as in the paper."
+)
+_TIGHTER = (("loose", 0.04), ("tight", 0.02))
+
+STATIONARY_TABLES = tuple(
+    StationaryTable(
+        name=f"002/{dataset}{mark}",
+        title=f"Second-order points on {shown}: {what}",
+        caption=f"{what[:1].upper()}{what[1:]}, after {_PAPER}. {_CONSTANTS}",
+        dataset=dataset,
+        row_bound=row_bound,
+        loss=loss,
+        penalty=penalty,
+        tolerances=(("loose", 0.06), ("tight", 0.03)) if (dataset, mark) == ("covertype", "") else _TIGHTER,
+    )
+    for mark, what, loss, penalty in (
+        ("", "the logistic loss with a non-convex penalty", Logistic(), NonConvex(1e-3)),
+        ("-sigmoid", "the sigmoid loss with an L2 penalty", Sigmoid(), L2(1e-3)),
+    )
+    # Ten numbers and two groups of indicators; twelve numbers and one group.
+    for dataset, shown, row_bound in (("covertype", "Covertype", 12**0.5), ("ijcnn1", "IJCNN1", 13**0.5))
+)
