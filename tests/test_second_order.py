@@ -184,7 +184,7 @@ def test_steps_under_the_worst_noise_that_is_allowed_lower_the_objective_as_prom
     curator = make_curator("opt", settings, loss=loss, penalty=penalty, rows=200)
     bounds = Bounds.of(curator.problem, Relation.ZERO_OUT)
     checked = {"gradient": 0, "curvature": 0}
-    for _ in range(1500):
+    for _ in range(1000):
         weights = generator.normal(0, 2, 3)
         value, gradient, matrix = derivatives(curator, weights)
         asked = Tolerances(bounds, constants, *(10.0 ** generator.uniform(-3, 0, 2)), search=search)
@@ -340,7 +340,7 @@ PATHS: dict[str, dict[str, Any]] = {
 
 @EVERY
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", [path for path in PATHS if not path.startswith("batches")])
 def test_every_path_stays_within_the_budget(method: str, relation: str, path: str) -> None:
     options = PATHS[path]
     curator, result = solve(method, quietly=True, relation=relation, **options)
