@@ -10,11 +10,14 @@ from .labels import label_counts, label_sum
 from .moments import second_moments
 from .openly import minimise_openly
 from .points import PermutedDescent, noisy_descent, noisy_minimiser
+from .robust import noisy_robust_minimiser
 from .rows import row_length
+from .sampling import Ball, sample_point
 from .search import RowBatches
 from .steps import FrameSteps
 
 __all__ = [
+    "Ball",
     "BatchGradients",
     "FrameSteps",
     "PermutedDescent",
@@ -25,7 +28,9 @@ __all__ = [
     "minimise_openly",
     "noisy_descent",
     "noisy_minimiser",
+    "noisy_robust_minimiser",
     "public_generator",
     "row_length",
+    "sample_point",
     "second_moments",
 ]

@@ -12,6 +12,7 @@ from .adam import AdamSettings, adam
 from .agd import AGDSettings, agd
 from .auto import AutoSettings, auto
 from .blsgd import BLGDSettings, BLSGDACSettings, BLSGDSettings, blsgd, choose_order
+from .expmech import ExpMechSettings, expmech
 from .majority import MajoritySettings, majority
 from .nonprivate import NonPrivateSettings, nonprivate
 from .objpert import ObjPertSettings, objpert
@@ -31,6 +32,7 @@ __all__ = [
     "BLGDSettings",
     "BLSGDACSettings",
     "BLSGDSettings",
+    "ExpMechSettings",
     "Facts",
     "MajoritySettings",
     "Method",
@@ -47,6 +49,7 @@ __all__ = [
     "agd",
     "auto",
     "blsgd",
+    "expmech",
     "majority",
     "nonprivate",
     "objpert",
@@ -89,6 +92,7 @@ METHODS = {
     "blgd": Method(blsgd, BLGDSettings, currency=choose_order),
     "blsgd": Method(blsgd, BLSGDSettings, currency=choose_order),
     "blsgd-ac": Method(blsgd, BLSGDACSettings, currency=choose_order),
+    "expmech": Method(expmech, ExpMechSettings),
     "majority": Method(majority, MajoritySettings),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
     "objpert": Method(objpert, ObjPertSettings),
