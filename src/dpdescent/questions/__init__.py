@@ -9,7 +9,7 @@ from .candidates import best_candidates, public_generator
 from .labels import label_counts, label_sum
 from .moments import second_moments
 from .openly import minimise_openly
-from .points import PermutedDescent, noisy_descent, noisy_minimiser
+from .points import PermutedDescent, noisy_descent, noisy_minimiser, perturbed_minimiser
 from .rows import row_length
 from .search import RowBatches
 from .steps import FrameSteps
@@ -25,6 +25,7 @@ __all__ = [
     "minimise_openly",
     "noisy_descent",
     "noisy_minimiser",
+    "perturbed_minimiser",
     "public_generator",
     "row_length",
     "second_moments",

@@ -15,6 +15,7 @@ from .blsgd import BLGDSettings, BLSGDACSettings, BLSGDSettings, blsgd, choose_o
 from .majority import MajoritySettings, majority
 from .nonprivate import NonPrivateSettings, nonprivate
 from .objpert import ObjPertSettings, objpert
+from .outpert import OutPertSettings, choose_pure, outpert
 from .outpert_gd import OutPertGDSettings, outpert_gd
 from .outpert_rsgd import OutPertRSGDSettings, outpert_rsgd
 from .privgene import PrivGeneSettings, privgene
@@ -38,6 +39,7 @@ __all__ = [
     "ObjPertSettings",
     "OutPertGDSettings",
     "OutPertRSGDSettings",
+    "OutPertSettings",
     "PrivGeneSettings",
     "Progress",
     "SGDAdvSettings",
@@ -50,6 +52,7 @@ __all__ = [
     "majority",
     "nonprivate",
     "objpert",
+    "outpert",
     "outpert_gd",
     "outpert_rsgd",
     "privgene",
@@ -92,6 +95,7 @@ METHODS = {
     "majority": Method(majority, MajoritySettings),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
     "objpert": Method(objpert, ObjPertSettings),
+    "outpert": Method(outpert, OutPertSettings, currency=choose_pure),
     "outpert-gd": Method(outpert_gd, OutPertGDSettings),
     "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings),
     "privgene": Method(privgene, PrivGeneSettings),
