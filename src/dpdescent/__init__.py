@@ -18,6 +18,7 @@ from .encoding import BoundedEncoder
 from .errors import BudgetExhausted, DPDescentError, InvalidParameter, PrivacyWarning
 from .estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression
 from .ledger import Ledger
+from .problems import Adversary
 from .relations import Relation, Sensitivity
 from .schema import Schema, draft_schema
 
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AboveThreshold",
+    "Adversary",
     "BoundedEncoder",
     "BudgetExhausted",
     "Composed",

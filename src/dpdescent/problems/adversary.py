@@ -10,9 +10,9 @@ Lipschitz with lipschitz(l) (|x| + rho), rho the longest v of S. (It is convex i
 to look for, as there would be for a loss that is concave in v.)
 
 **At zero** the norm has a kink. The support function is replaced by :math:`\sigma_s(w) = r \sqrt{|w|^2 + s^2}` for
-the ball and :math:`\sum_j r_j \sqrt{w_j^2 + s^2}` for the box, with s = 2^-16. It is smooth and convex, its gradient
-lies in S like that of the norm, so no bound on a row changes, and it exceeds the norm by at most r s: the objective is
-never below the adversarial one, and above it by at most lipschitz(l) r s.
+the ball and :math:`\sum_j r_j \sqrt{w_j^2 + s^2}` for the box, with s = 2^-16. It is smooth and convex, its
+gradient lies in S like that of the norm, so no bound on a row changes, and it exceeds the norm by at most r s: the
+objective is never below the adversarial one, and above it by at most lipschitz(l) r s.
 """
 
 from __future__ import annotations

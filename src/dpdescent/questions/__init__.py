@@ -9,8 +9,8 @@ from .candidates import best_candidates, public_generator
 from .labels import label_counts, label_sum
 from .moments import second_moments
 from .openly import minimise_openly
-from .points import PermutedDescent, noisy_descent, noisy_minimiser
-from .robust import noisy_robust_minimiser
+from .points import PermutedDescent, noisy_descent, noisy_minimiser, perturbed_minimiser
+from .reports import excess_adversarial_risk
 from .rows import row_length
 from .sampling import Ball, sample_point
 from .search import RowBatches
@@ -23,12 +23,13 @@ __all__ = [
     "PermutedDescent",
     "RowBatches",
     "best_candidates",
+    "excess_adversarial_risk",
     "label_counts",
     "label_sum",
     "minimise_openly",
     "noisy_descent",
     "noisy_minimiser",
-    "noisy_robust_minimiser",
+    "perturbed_minimiser",
     "public_generator",
     "row_length",
     "sample_point",

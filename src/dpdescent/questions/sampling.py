@@ -2,41 +2,44 @@ r"""A random point of a ball, the likelier the smaller its loss: the exponential
 
 The law is on a public lattice: points w = w0 + h k with integers k, |h k| <= R, and
 
-.. math:: P(k) \propto \exp(-\eta\, u\, S(k) - \tfrac{\eta\Lambda}{2} |w|^2), \qquad \eta = \epsilon / \text{range},
+.. math:: P(k) \propto \exp(-\eta\, u\, S(k) - \tfrac\eta2 w^\top Q w), \qquad \eta = \epsilon / \text{range},
 
-where u S(k) is the *exact* sum over rows of the loss at w less the loss at w0, each rounded to a unit u and cut to the
-interval that the ball allows. S is an integer and the term of the quadratic is public, so the law is that of integers
-and public numbers: no rounding error of a sum enters it. h is a power of two, about 2^-24 of the radius.
+where u S(k) is the *exact* sum over rows of the loss at w less the loss at w0, each rounded to a unit u and cut to
+the interval that the ball allows. S is an integer and the term of the quadratic is public, so the law is that of
+integers and public numbers: no rounding error of a sum enters it. h is a power of two, about 2^-24 of the radius.
 
-**Privacy** Adding a row adds a number in an interval of length D to u S(k), for every k, and replacing it changes that
-number by a difference of two: the range is D, or 2D, and log P changes within a range of epsilon
-(`ExponentialMechanism`). D is 2 lipschitz B R, since a row's loss is Lipschitz; around w0 = 0 a loss that falls in the
-margin stays within l(BR) and l(-BR), which is half of that. (Bassily, Smith & Thakurta 2014 weigh a mean loss by
-epsilon n/(4LR) for replaced rows: the same.)
+**Privacy** Adding a row adds a number in an interval of length D to u S(k), for every k, and replacing it changes
+that number by a difference of two: the range is D, or 2D, and log P changes within a range of epsilon
+(`ExponentialMechanism`). D is 2 lipschitz B R, since a row's loss is Lipschitz; around w0 = 0 a loss that falls in
+the margin stays within l(BR) and l(-BR), which is half of that. (Bassily, Smith & Thakurta 2014 weigh a mean loss
+by epsilon n/(4LR) for replaced rows: the same.)
 
-**Sampling** is by rejection and exact. Let G be the sum of the losses plus Lambda/2 |w|^2 and c a lattice point of the
+**Sampling** is by rejection and exact. Let G be the sum of the losses plus w'Qw/2, Lambda the least entry of the
+diagonal Q, and c a lattice point of the
 ball with gradient g. By strong convexity G(w) - G(c) >= Lambda/2 |w - c|^2 - gamma for all points of the ball, with
 gamma = |g| R + g.(c - w0). So with a discrete Gaussian z of variance at least 1/(eta Lambda h^2) around c,
 
-.. math:: x = \eta u (S(k) - S(c)) + \tfrac{\eta\Lambda}{2}(|w|^2 - |c|^2) - \frac{|z|^2}{2\sigma^2} + \text{slack}
+.. math:: x = \eta u (S(k) - S(c)) + \tfrac\eta2 (w^\top Q w - c^\top Q c) - \frac{|z|^2}{2\sigma^2} + \text{slack}
           \;\ge\; 0,
 
-where the slack is eta (gamma + 2 n e) and e bounds what rounding does to one row's term: half a unit, and the error of
-its loss. A proposal inside the ball is taken with probability exp(-x), exactly (`dpdescent.noise.accept`), so the
-point has the law above whatever c and the slack are. Neither is released.
+where the slack is eta (gamma + 2 n e) and e bounds what rounding does to one row's term: half a unit, and the error
+of its loss. A proposal inside the ball is taken with probability exp(-x), exactly (`dpdescent.noise.accept`), so
+the point has the law above whatever c and the slack are. Neither is released.
 
-**Time.** The chance of a proposal is at least kappa^(-p/2) times the share of a ball that a Gaussian in it has, with
-kappa = 1 + smoothness n B^2/Lambda, and so public. A public number N of proposals, for which all of them are turned
-down with a probability below 2^-80, is always drawn and looked at, and the first that is taken is returned: the work
-does not depend on rows unless none is. What is outside of the guarantee is the time of that event, that of a decision
-which needs more digits (2^-41 a proposal), that of finding c, and caches. If the ball does not hold the minimiser of G,
-as may happen with small probability if it was placed at random, more than N may be needed; N would say so.
+**Time.** The chance of a proposal is at least kappa^(-p/2) times the share of a ball that a Gaussian in it has,
+with kappa = (smoothness n B^2 + max Q)/Lambda, and so public. A public number N of proposals, for which all of them
+are turned down with a probability below 2^-80, is always drawn and looked at, and the first that is taken is
+returned: the work does not depend on rows unless none is. What is outside of the guarantee is the time of that
+event, that of a decision which needs more digits (2^-41 a proposal), that of finding c, and caches. If the ball
+does not hold the minimiser of G, as may happen with small probability if it was placed at random, more than N may
+be needed; N would say so.
 
 References
 ----------
 Bassily, R., Smith, A. & Thakurta, A. (2014). Differentially private empirical risk minimization: efficient algorithms
 and tight error bounds. arXiv:1405.7085.
-Lowy, A. & Razaviyayn, M. (2021). Output perturbation for differentially private convex optimization. arXiv:2102.04704.
+Lowy, A. & Razaviyayn, M. (2021). Output perturbation for differentially private convex optimization, appendix G.
+arXiv:2102.04704.
 McSherry, F. & Talwar, K. (2007). Mechanism design via differential privacy. FOCS.
 """
 
@@ -57,11 +60,11 @@ from ..curator import Curator
 from ..errors import InvalidParameter
 from ..exact import BoundedSum, FeatureGrid, ceil_log2
 from ..exact.blas import blas_is_exact
-from ..minimisers import RowObjective, _understood
+from ..minimisers import EmpiricalRisk, RowObjective, certified_minimiser, loss_at_zero, loss_range
+from ..minimisers.rows import _understood
 from ..noise import accept, discrete_gaussian, laplace_scale
 from ..problems import Loss
 from ..relations import Sensitivity
-from ..robust import RobustBounds, RobustObjective, certified_robust_minimiser, loss_range
 from .points import _require_rows
 
 __all__ = ["Ball", "sample_point"]
@@ -82,26 +85,41 @@ class Ball:
 
     Parameters
     ----------
-    bounds : RobustBounds
-        Of the plain loss: B, n, and Lambda.
+    risk : EmpiricalRisk
+        The sum of smooth losses of rows no longer than B.
+    rows : int
+        n.
+    quadratic : ndarray
+        The diagonal of Q; Lambda is the least of it.
     centre : ndarray
         w0, released or zero.
     radius : float
         R.
     """
 
-    bounds: RobustBounds
+    risk: EmpiricalRisk
+    rows: int
+    quadratic: Floats
     centre: Floats
     radius: float
 
     @property
+    def strong_convexity(self) -> float:
+        """Lambda."""
+        return float(np.min(self.quadratic))
+
+    @property
+    def farthest(self) -> float:
+        """The largest norm of a point."""
+        return float(np.linalg.norm(self.centre)) + self.radius
+
+    @property
     def interval(self) -> tuple[float, float]:
         """What the loss of a row may be at a point of the ball, less its loss at the centre."""
-        loss, reach = self.bounds.loss, self.bounds.row_bound * self.radius * (1 + 2.0**-30)
+        loss, reach = self.risk.loss, self.risk.row_bound * self.radius * (1 + 2.0**-30)
         if not self.centre.any() and loss.corners == 1:
             low, high = loss_range(loss, reach)
-            at_zero = float(loss.values(np.zeros(1), np.ones(1))[0])
-            return low - at_zero, high - at_zero
+            return low - loss_at_zero(loss), high - loss_at_zero(loss)
         return -loss.lipschitz * reach, loss.lipschitz * reach
 
     def rate(self, cost: ExponentialMechanism, relation: Any) -> float:
@@ -111,22 +129,22 @@ class Ball:
 
     def proposals(self, cost: ExponentialMechanism, relation: Any) -> float:
         """Return the public number N of proposals that are looked at."""
-        bounds, parameters = self.bounds, self.centre.size
-        smooth = bounds.places * bounds.loss.smoothness * bounds.row_bound**2 + bounds.strong_convexity
+        parameters = self.centre.size
+        smooth = self.risk.smoothness(self.rows) + float(np.max(self.quadratic))
         rate = self.rate(cost, relation)
         widths = rate * smooth * self.radius**2  # the squared radius in standard deviations of the narrowest law
         share = 0.4 if widths > 1e5 * parameters**2 else float(ncx2.cdf(widths, parameters, widths))
-        slack = 0.5 + 2.0**-22 * bounds.places * cost.epsilon
-        log_expected = parameters / 2 * math.log(smooth / bounds.strong_convexity) - math.log(max(share, 1e-300))
+        slack = 0.5 + 2.0**-22 * self.rows * cost.epsilon
+        log_expected = parameters / 2 * math.log(smooth / self.strong_convexity) - math.log(max(share, 1e-300))
         return math.ceil(_NEVER * math.exp(min(log_expected + slack, 600.0)))
 
     def require_practical(self, cost: ExponentialMechanism, relation: Any) -> int:
         """Return the number of proposals, or raise `InvalidParameter` if they would take too long."""
         needed = self.proposals(cost, relation)
-        if needed * self.bounds.places > _MOST_LOSSES:
+        if needed * self.rows > _MOST_LOSSES:
             raise InvalidParameter(
-                f"exact sampling of {self.centre.size} weights needs {needed:.2g} proposals, each of which costs a pass "
-                f"over {self.bounds.places} rows, and {_MOST_LOSSES:.2g} losses are the most: use fewer columns, a "
+                f"exact sampling of {self.centre.size} weights needs {needed:.2g} proposals, each of which is a pass "
+                f"over {self.rows} rows, and {_MOST_LOSSES:.2g} losses are the most: use fewer columns, a "
                 "larger strong_convexity, or method='outpert'"
             )
         return int(needed)
@@ -163,7 +181,7 @@ class _Law:
     bounded: BoundedSum
     offset: float
     rate: Fraction  # of one unit of the sums
-    quadratic: float  # eta Lambda/2
+    quadratic: Floats  # eta Q/2
 
     @classmethod
     def of(cls, ball: Ball, cost: ExponentialMechanism, relation: Any) -> _Law:
@@ -173,14 +191,14 @@ class _Law:
         rate = Fraction(cost.epsilon) / spread
         step = 2.0 ** (ceil_log2(ball.radius) - _LATTICE_BITS)
         eta = float(rate) / bounded.unit
-        return cls(step, int(ball.radius / step), bounded, low, rate, eta * ball.bounds.strong_convexity / 2)
+        return cls(step, int(ball.radius / step), bounded, low, rate, eta * ball.quadratic / 2)
 
     def public_exponent(self, centre: Floats, integers: Integers) -> Floats:
-        """Return eta Lambda/2 |w|^2 for points in the lines of ``integers``: public, so any rounding will do."""
+        """Return eta/2 w'Qw for points in the lines of ``integers``: public, so any rounding will do."""
         total = np.zeros(integers.shape[0])
         for column in range(integers.shape[1]):  # one by one: an elementwise function of the point
             weight = centre[column] + self.step * integers[:, column].astype(np.float64)
-            total += self.quadratic * (weight * weight)
+            total += self.quadratic[column] * (weight * weight)
         return total
 
 
@@ -197,7 +215,7 @@ class _Rows:
     @classmethod
     def of(cls, curator: Curator, ball: Ball, law: _Law) -> _Rows:
         norms = np.sqrt(curator._row_norms())
-        bound = ball.bounds.row_bound
+        bound = ball.risk.row_bound
         grid = curator.problem.grid
         placed = grid.place_weights(ball.centre)
         base = curator._source.map_rows(lambda rows, _: grid.margins(rows, placed))
@@ -205,7 +223,7 @@ class _Rows:
 
     def scores(self, integers: Integers) -> Integers:
         """Return S(k) for k in the lines of ``integers``."""
-        grid, loss = self.curator.problem.grid, self.ball.bounds.loss
+        grid, loss = self.curator.problem.grid, self.ball.risk.loss
         placed = np.ascontiguousarray(integers.T.astype(np.float64) * self.law.step)
         question = partial(_scores_block, self.law.bounded, self.law.offset, grid, loss, placed)
         return self.curator._source.map_sum(question, self.factors, self.base)
@@ -255,17 +273,15 @@ class _Envelope:
 
     @classmethod
     def of(cls, curator: Curator, ball: Ball, law: _Law, rows: _Rows) -> _Envelope:
-        bounds = ball.bounds
         rate = float(law.rate) / law.bounded.unit
         place, gamma = _best_point(curator, ball, law)
-        margin = bounds.row_bound * (float(np.linalg.norm(ball.centre)) + ball.radius)
-        error = 0.51 * law.bounded.unit + 2.0**-46 * bounds.loss.lipschitz * (1 + margin)
+        error = 0.51 * law.bounded.unit
+        error += 2.0**-46 * ball.risk.loss.lipschitz * (1 + ball.risk.row_bound * ball.farthest)
         score = int(rows.scores(place[None])[0])
         public = float(law.public_exponent(ball.centre, place[None])[0])
-        farthest = float(np.linalg.norm(ball.centre)) + ball.radius
-        rounding = 2.0**-40 * law.quadratic * farthest**2
-        slack = (rate * (gamma + 2 * bounds.places * error) + rounding) * (1 + 2.0**-20)
-        width = 1 / math.sqrt(2 * law.quadratic) * (1 + 2.0**-30)
+        rounding = 2.0**-40 * float(np.max(law.quadratic)) * ball.farthest**2
+        slack = (rate * (gamma + 2 * ball.rows * error) + rounding) * (1 + 2.0**-20)
+        width = 1 / math.sqrt(2 * float(np.min(law.quadratic))) * (1 + 2.0**-30)
         return cls(rows, place, score, public, laplace_scale(width, law.step), slack)
 
     def draw(self, bits: Any, count: int) -> Integers | None:
@@ -285,7 +301,8 @@ class _Envelope:
         near = np.abs(points).max(axis=1) <= reach
         points, noise = np.where(near[:, None], points, 0), np.where(near[:, None], noise, 0)
         inside = near & ((points**2).sum(axis=1) <= reach**2)
-        return points[inside & self._accept(bits, points, noise)]
+        taken: Integers = points[inside & self._accept(bits, points, noise)]
+        return taken
 
     def _accept(self, bits: Any, points: Integers, noise: Integers) -> NDArray[np.bool_]:
         law = self.rows.law
@@ -304,47 +321,45 @@ class _Envelope:
 
 
 def _best_point(curator: Curator, ball: Ball, law: _Law) -> tuple[Integers, float]:
-    """Return a lattice point of the ball and gamma, by how much G may at most lie below the parabola there."""
-    bounds, grid = ball.bounds, curator.problem.grid
-    farthest = float(np.linalg.norm(ball.centre)) + ball.radius
+    """Return a lattice point of the ball and gamma, by how much G may at most lie below the parabola there.
 
-    def objective(pull: float) -> RobustObjective:
-        quadratic = np.full(ball.centre.shape, bounds.strong_convexity + pull)
-        linear = -pull * ball.centre
-        return RobustObjective(curator._source, grid, curator._row_norms(), bounds, quadratic, linear)
+    Where the minimiser of G is outside, G is minimised with t/2 |w - w0|^2 more, so that it lies near the edge.
+    """
+    problem, mu, centre = curator.problem, ball.strong_convexity, ball.centre
 
-    plain: RowObjective = objective(0.0)
+    def objective(pull: float) -> RowObjective:
+        quadratic, linear = ball.quadratic + pull, -pull * centre
+        return ball.risk.objective(curator._source, problem.grid, curator._row_norms(), quadratic, linear)
+
+    plain = objective(0.0)
 
     def attempt(pull: float) -> tuple[Integers, float, bool]:
-        tolerance = bounds.tolerance(grid.dimension, pull * farthest) / bounds.strong_convexity
-        point = certified_robust_minimiser(objective(pull), tolerance)
-        offset = (point - ball.centre) / law.step
-        length = float(np.linalg.norm(offset))
-        most = law.reach - ball.centre.size
-        outside = length > most
-        integers = np.rint(offset * min(1.0, most / max(length, 1.0))).astype(np.int64)
-        at = ball.centre + law.step * integers.astype(np.float64)
-        gradient = plain.accurate_gradient(at)
-        error = plain.error_bound(plain.rows, farthest) * 2 + bounds.smoothness * (
-            plain.placement_error(farthest) + 4 * _UNIT * farthest
+        linear = pull * ball.farthest
+        distance = ball.risk.reachable(
+            ball.rows, problem.grid.dimension, mu, float(np.max(ball.quadratic)) + pull, linear
         )
+        point = certified_minimiser(objective(pull), mu + pull, max(distance, 2.0**-30 * ball.radius))
+        offset = (point - centre) / law.step
+        length, most = float(np.linalg.norm(offset)), law.reach - centre.size
+        integers = np.rint(offset * min(1.0, most / max(length, 1.0))).astype(np.int64)
+        at = centre + law.step * integers.astype(np.float64)
+        gradient = plain.accurate_gradient(at)
         size = float(np.linalg.norm(gradient))
-        error += 8 * ball.centre.size * _UNIT * size
-        gamma = size * ball.radius + float(gradient @ (at - ball.centre)) + 2 * error * ball.radius
-        return integers, max(gamma, 0.0) * (1 + 2.0**-20), outside
+        error = 2 * plain.error_bound(plain.rows, ball.farthest) + 8 * centre.size * _UNIT * size
+        error += plain.smoothness * (plain.placement_error(ball.farthest) + 4 * _UNIT * ball.farthest)
+        gamma = size * ball.radius + float(gradient @ (at - centre)) + 2 * error * ball.radius
+        return integers, max(gamma, 0.0) * (1 + 2.0**-20), length > most
 
     best = attempt(0.0)
-    if not best[2]:
-        return best[0], best[1]
-    # The minimiser is outside: pull it towards the centre until it lies at the edge of the ball.
-    low, high = 0.0, bounds.strong_convexity
-    while attempt(high)[2]:
-        low, high = high, 4 * high
-    for _ in range(40):
-        middle = (low + high) / 2
-        tried = attempt(middle)
-        low, high = (middle, high) if tried[2] else (low, middle)
-        best = min((best, tried), key=lambda each: each[1])
-        if best[1] * float(law.rate) / law.bounded.unit < 0.25:
-            break
+    low, high = 0.0, mu
+    if best[2]:
+        while attempt(high)[2]:
+            low, high = high, 4 * high
+        for _ in range(40):
+            middle = (low + high) / 2
+            tried = attempt(middle)
+            low, high = (middle, high) if tried[2] else (low, middle)
+            best = min((best, tried), key=lambda each: each[1])
+            if best[1] * float(law.rate) / law.bounded.unit < 0.25:
+                break
     return best[0], best[1]

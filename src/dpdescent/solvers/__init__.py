@@ -16,7 +16,9 @@ from .expmech import ExpMechSettings, expmech
 from .majority import MajoritySettings, majority
 from .nonprivate import NonPrivateSettings, nonprivate
 from .objpert import ObjPertSettings, objpert
+from .outpert import OutPertSettings, choose_pure, outpert
 from .outpert_gd import OutPertGDSettings, outpert_gd
+from .outpert_robust import RobustOutPertSettings, outpert_robust
 from .outpert_rsgd import OutPertRSGDSettings, outpert_rsgd
 from .privgene import PrivGeneSettings, privgene
 from .result import Facts, Progress, SolverResult
@@ -40,8 +42,10 @@ __all__ = [
     "ObjPertSettings",
     "OutPertGDSettings",
     "OutPertRSGDSettings",
+    "OutPertSettings",
     "PrivGeneSettings",
     "Progress",
+    "RobustOutPertSettings",
     "SGDAdvSettings",
     "SGDSettings",
     "SolverResult",
@@ -53,7 +57,9 @@ __all__ = [
     "majority",
     "nonprivate",
     "objpert",
+    "outpert",
     "outpert_gd",
+    "outpert_robust",
     "outpert_rsgd",
     "privgene",
     "sgd",
@@ -72,12 +78,15 @@ class Method:
         Whether the answer is private at all.
     currency : callable, optional
         Chooses the currency of the filter from the settings and public facts; by default the settings name it.
+    robust : bool
+        Whether it minimises tilted and adversarial objectives.
     """
 
     solve: Callable[[Curator, Any, Progress | None], SolverResult]
     settings: Callable[..., Any]
     private: bool = True
     currency: Callable[[Any, Facts], str | Currency] | None = None
+    robust: bool = False
 
     def choose_currency(self, settings: Any, facts: Facts) -> str | Currency:
         """Return the currency in which a run with these settings is filtered."""
@@ -96,6 +105,7 @@ METHODS = {
     "majority": Method(majority, MajoritySettings),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
     "objpert": Method(objpert, ObjPertSettings),
+    "outpert": Method(outpert_robust, RobustOutPertSettings, currency=choose_pure, robust=True),
     "outpert-gd": Method(outpert_gd, OutPertGDSettings),
     "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings),
     "privgene": Method(privgene, PrivGeneSettings),

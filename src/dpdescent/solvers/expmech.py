@@ -4,13 +4,13 @@ r"""The exponential mechanism over points of a ball (Bassily, Smith & Thakurta 2
           + \frac{n\mu}{2}|w|^2\Big)\Big), \qquad |w| \le R.
 
 With ``localise=True`` half of epsilon first buys a point near the minimiser, with norm-Laplace noise, and the other
-half a point of the small ball around it. The guarantee is pure: delta is needed by the noise of that first point only
-(1e-27), and a run without it is epsilon-DP.
+half a point of the small ball around it. The guarantee is pure: delta is needed by the noise of that first point
+only (1e-27), and a run without it is epsilon-DP.
 
 Rules: B is the longest row that the bounds allow; mu = s B^2/25 with the smoothness s of the loss; R is the public
-bound on the length of the minimiser, min(L/mu, sqrt(2 l(0)/mu)), or for a small ball the length that the noise exceeds
-with a probability of 1e-9. Only a few columns are practical: exact sampling needs some 5^p proposals for p weights, and
-what would take too long is refused before anything is charged, with the number of proposals.
+bound on the length of the minimiser, min(L/mu, sqrt(2 l(0)/mu)), or for a small ball the length that the noise
+exceeds with a probability of 1e-9. Only a few columns are practical: exact sampling needs some 5^p proposals for p
+weights, and what would take too long is refused before anything is charged, with the number of proposals.
 
 **Privacy** `dpdescent.questions.sampling` has the sensitivity under both relations, and what is assumed about time.
 
@@ -33,9 +33,8 @@ from scipy.special import gammainccinv
 from ..accounting import ExponentialMechanism, NormLaplace
 from ..curator import Curator
 from ..errors import InvalidParameter, require_positive
-from ..minimisers import smooth_loss
-from ..questions import Ball, noisy_robust_minimiser, sample_point
-from ..robust import RobustBounds
+from ..minimisers import EmpiricalRisk, smooth_loss
+from ..questions import Ball, noisy_minimiser, sample_point
 from .result import Progress, SolverResult
 
 __all__ = ["ExpMechSettings", "expmech"]
@@ -74,25 +73,29 @@ def expmech(curator: Curator, settings: ExpMechSettings, progress: Progress | No
     """Draw a point with about the least objective."""
     problem, loss = curator.problem, smooth_loss(curator.problem.loss, "expmech")
     if loss.outputs > 1:
-        raise InvalidParameter("method 'expmech' is for two classes or a number: use method='outpert' for more classes")
+        raise InvalidParameter(
+            "method 'expmech' is for two classes or a number: use method='outpert' for more classes"
+        )
     row_bound = min(settings.row_bound or problem.longest_row, problem.longest_row)
     mean = settings.strong_convexity or loss.smoothness * row_bound**2 / _CONDITION
-    bounds = RobustBounds(loss, row_bound, curator.rows, mean * curator.rows)
-    whole, epsilon = Ball(bounds, np.zeros(problem.shape), bounds.longest), curator.remaining
+    risk, rows, mu = EmpiricalRisk(loss, row_bound), curator.rows, mean * curator.rows
+    quadratic = mu + rows * problem.penalty_curvature(np.zeros(problem.shape))
+    epsilon = curator.remaining
     if not settings.localise:
+        whole = Ball(risk, rows, quadratic, np.zeros(problem.shape), risk.farthest(rows, mu) * (1 + 2.0**-20))
         weights = sample_point(curator, whole, ExponentialMechanism(epsilon))
     else:
         first, second = NormLaplace(min(epsilon / 2, 16.0)), ExponentialMechanism(epsilon / 2)
-        spread = bounds.sensitivity.under(curator.relation) * (1 + 1e-3) / first.epsilon
+        spread = risk.variation(rows, curator.relation) / mu * (1 + 2.0**-6) / first.epsilon
         radius = spread * float(gammainccinv(problem.grid.dimension, _OUTSIDE))
-        Ball(bounds, np.ones(problem.shape), radius).require_practical(second, curator.relation)
-        near = noisy_robust_minimiser(curator, bounds, first)
-        weights = sample_point(curator, Ball(bounds, near, radius), second)
+        Ball(risk, rows, quadratic, np.ones(problem.shape), radius).require_practical(second, curator.relation)
+        near = noisy_minimiser(curator, risk, mu, first, tolerance=2.0**-10)
+        weights = sample_point(curator, Ball(risk, rows, quadratic, near, radius), second)
     if progress is not None:
         progress(1.0)
     remarks = (
         f"rows longer than {row_bound:.6g}, in units of the bounds, were scaled down to it",
-        f"{mean:.6g}/2 |w|^2 was added to the mean loss, intercept included, instead of the penalty",
+        f"{mean:.6g}/2 |w|^2 was added to the mean loss, intercept included",
         *((f"the loss was {type(loss).__name__}",) if loss is not problem.loss else ()),
         "the point was drawn exactly, by rejection; its time is assumed to be unseen where no proposal is taken",
     )

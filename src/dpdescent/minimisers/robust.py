@@ -1,8 +1,8 @@
 r"""Tilted and adversarial objectives over rows, what one row can change about their minimisers, and those minimisers.
 
-The loss of a row is :math:`l_i(w) = l(y_i f_i x_i \cdot w - \sigma(w))`, f = min(1, B/|x|), with the support function
-sigma of an adversary's moves (`dpdescent.problems.adversary`; zero without one). A tilt tau > 0 weighs large losses
-more (Li, Beirami, Sanjabi & Smith 2020):
+The loss of a row is :math:`l_i(w) = l(y_i f_i x_i \cdot w - \sigma(w))`, f = min(1, B/|x|), with the support
+function sigma of an adversary's moves (`dpdescent.problems.adversary`; zero without one). A tilt tau > 0 weighs
+large losses more (Li, Beirami, Sanjabi & Smith 2020):
 
 .. math:: F_\tau(w) = \frac1\tau \log \frac1n \sum_i e^{\tau l_i(w)} + \frac\mu2 |w|^2, \qquad
           \nabla F_\tau = \sum_i v_i \nabla l_i + \mu w, \quad v_i \propto e^{\tau l_i}.
@@ -12,29 +12,30 @@ rows. A place without a row counts as a row of zeros, whose loss l(0) does not d
 n F, a sum over rows, whose quadratic has eigenvalues of at least Lambda = n mu.
 
 **Sensitivity.** Let w1 and w2 be the minimisers for neighbours over a ball B(0, R), possibly infinite. Minus the
-gradient is normal to the ball there, and the gradient plus the normal cone is strongly monotone, so mu |w1 - w2| is at
-most the difference of the two gradients at w2. The quadratic cancels. With L = lipschitz(l) (B + rho) every gradient of
-a row is at most L long.
+gradient is normal to the ball there, and the gradient plus the normal cone is strongly monotone, so mu |w1 - w2| is
+at most the difference of the two gradients at w2. The quadratic cancels. With L = lipschitz(l) (B + rho) every
+gradient of a row is at most L long.
 
 - Without a tilt the difference is at most L/n, or 2 L/n if the row is replaced.
-- With a tilt, let p and p' be the weights of the row in question, g and g' its gradients, and m the tilted mean of the
-  others: the difference is p g - p' g' + (p' - p) m, at most L (p + p' + |p - p'|) = 2 L max(p, p'). If losses at the
-  minimisers lie in [a, A], a weight is at most C/(C + n - 1), C = exp(tau (A - a)). So
-  Delta = (2L/mu) C/(C + n - 1) if the row is replaced.
-- If it is removed, g' = 0 and the loss is l(0): at most L (2p - p') for p >= p', and L p' otherwise. With the others'
-  sum S >= (n - 1) e^(tau a), 2u/(S + u) - v/(S + v) grows in u and, as a function of S, rises at most once and then
-  falls: its maximum is at the positive root of (2u - v) S^2 + 2uv S = uv (u - 2v), or at the least S. For tau -> 0
-  this is L/n again.
+- With a tilt, let p and p' be the weights of the row in question, g and g' its gradients, and m the tilted mean of
+  the others: the difference is p g - p' g' + (p' - p) m, at most L (p + p' + |p - p'|) = 2 L max(p, p'). If losses
+  at the minimisers lie in [a, A], a weight is at most C/(C + n - 1), C = exp(tau (A - a)). So Delta = (2L/mu) C/(C
+  + n - 1) if the row is replaced.
+- If it is removed, g' = 0 and the loss is l(0): at most L (2p - p') for p >= p', and L p' otherwise. With the
+  others' sum S >= (n - 1) e^(tau a), 2u/(S + u) - v/(S + v) grows in u and, as a function of S, rises at most once
+  and then falls: its maximum is at the positive root of (2u - v) S^2 + 2uv S = uv (u - 2v), or at the least S. For
+  tau -> 0 this is L/n again.
 
-The minimisers obey |w| <= R, |w| <= L/mu, since the quadratic balances gradients of length L, and mu/2 |w|^2 <= l(0),
-since losses are not negative: that gives [a, A] (Lowy & Razaviyayn 2021 assume both), and Delta <= 2 max |w|.
+The losses at points of B(0, R) lie in [a, A], from the margins that are possible there. Even without a ball,
+minimisers obey |w| <= L/mu, since the quadratic balances gradients of length L, and mu/2 |w|^2 <= l(0), since losses
+are not negative (`Risk.farthest`): Lowy & Razaviyayn 2021 assume such an R.
 
-**Error of a computed gradient.** As in `dpdescent.minimisers`, with u = 2^-53, T = B|w| + sigma(w) and three additions:
-a margin less sigma is off by at most 8u T; a loss by at most e = (2^-48 + K u) lipschitz (1 + T + log K), so that the
-weights v_i are off by a relative 2 (tau e + 2u min(tau range, 745) + 2^-48) (weights below 2^-1070 are lost, which
-hides less than the margin left here); and sigma is taken at the point itself, not at the nearby one where margins are
-taken, which moves a gradient by at most that distance times lipschitz r/s + (B + rho) rho (curvature + 2 tau
-lipschitz^2).
+**Error of a computed gradient.** As in `dpdescent.minimisers.rows`, with u = 2^-53, T = B|w| + sigma(w) and three
+additions: a margin less sigma is off by at most 8u T; a loss by at most e = (2^-48 + K u) lipschitz (1 + T + log
+K), so that the weights v_i are off by a relative 2 (tau e + 2u min(tau range, 745) + 2^-48) (weights below 2^-1070
+are lost, which hides less than the margin left here); and sigma is taken at the point itself, not at the nearby one
+where margins are taken, which moves a gradient by at most that distance times lipschitz r/s + (B + rho) rho
+(curvature + 2 tau lipschitz^2).
 
 References
 ----------
@@ -56,22 +57,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from .errors import InvalidParameter
-from .exact import FeatureGrid, exp
-from .minimisers import RowObjective, _conjugate_gradients, _partial_sums, _quasi_newton, _scaled, _understood
-from .problems import HuberisedHinge, Logistic, Loss
-from .problems.adversary import Support
-from .relations import Norm, Sensitivity
-from .sources import Source
+from ..errors import InvalidParameter
+from ..exact import FeatureGrid, exp
+from ..problems import HuberisedHinge, Logistic, Loss
+from ..problems.adversary import Support
+from ..relations import Relation
+from ..sources import Source
+from .newton import settled
+from .risks import Risk
+from .rows import RowObjective, _added, _partial_sums, _scaled, _understood
 
-__all__ = ["RobustBounds", "RobustObjective", "certified_robust_minimiser", "loss_range", "require_robust"]
+__all__ = ["RobustObjective", "RobustRisk", "loss_at_zero", "loss_range", "require_robust"]
 
 Floats = NDArray[np.float64]
+Margins = Callable[[Any, Floats], Floats]  # of rows, scaled by their factors
 
 _UNIT = 2.0**-53
 _ROOM = 1 + 2.0**-30
+_ROUNDING = 1 + 2.0**-40
 _LARGEST_EXPONENT = 500.0
-_DENSE = 512  # weights up to which a Hessian is a matrix
 
 
 def require_robust(loss: Loss, adversarial: bool) -> None:
@@ -101,30 +105,29 @@ def loss_at_zero(loss: Loss) -> float:
 
 
 @dataclass(frozen=True)
-class RobustBounds:
-    """The public constants of an objective.
+class RobustRisk(Risk):
+    """n times the tilted or mean loss of rows no longer than B, moved by an adversary.
 
     Parameters
     ----------
     loss : Loss
+        Smooth; for an adversary one that falls in the margin (`require_robust`).
     row_bound : float
         B.
     places : int
         n.
-    strong_convexity : float
-        Lambda, at most the least eigenvalue of the quadratic of n F.
     tilt : float
         tau; 0 is the mean.
     support : Support, optional
         Of the adversary's moves.
     radius : float
-        R: the minimiser is that over the ball B(0, R).
+        R, a bound on the minimisers of all tables, which a tilt needs: it is minimised over B(0, R), or known to have
+        its minimisers there.
     """
 
     loss: Loss
     row_bound: float
     places: int
-    strong_convexity: float
     tilt: float = 0.0
     support: Support | None = None
     radius: float = math.inf
@@ -137,41 +140,22 @@ class RobustBounds:
     @property
     def clip(self) -> float:
         """L, more than the longest gradient of a row."""
-        return self.loss.lipschitz * self.reach * (1 + 2.0**-40)
-
-    @property
-    def longest(self) -> float:
-        """A bound on the norm of the minimiser of every table."""
-        mean = self.strong_convexity / self.places
-        start = loss_at_zero(self.loss)
-        if self.support is not None:
-            start += self.loss.lipschitz * self.support.at_zero
-        return min(self.radius, self.clip / mean, math.sqrt(2 * start / mean)) * (1 + 2.0**-40)
-
-    @property
-    def losses(self) -> tuple[float, float]:
-        """Bounds [a, A] of a row's loss at a minimiser."""
-        return loss_range(self.loss, self.margin(self.longest))
+        return self.loss.lipschitz * self.reach * _ROUNDING
 
     def margin(self, norm: float) -> float:
         """Return more than the largest margin at weights of that norm, moves included."""
         return self.reach * norm + (0.0 if self.support is None else self.support.at_zero)
 
-    @property
-    def sensitivity(self) -> Sensitivity:
-        """How far one row moves the minimiser."""
-        removed, replaced = (1.0, 2.0) if self.tilt == 0 else self._tilted()
-        unit, farthest = self.clip / self.strong_convexity * (1 + 2.0**-40), 2 * self.longest
-        return Sensitivity(
-            Norm.L2, min(removed * unit, farthest), min(max(replaced, removed) * unit, farthest)
-        )
+    def variation(self, rows: int, relation: Relation) -> float:
+        removed, replaced = (1.0, 2.0) if self.tilt == 0 else self._tilted(rows)
+        return self.clip * (removed if Relation.parse(relation) is Relation.ZERO_OUT else replaced)
 
-    def _tilted(self) -> tuple[float, float]:
-        """Return n times the shares of a gradient of length L by which one row moves the mean gradient."""
-        low, high = self.losses
-        most, others = self.tilt * (high - low), self.places - 1
+    def _tilted(self, places: int) -> tuple[float, float]:
+        """Return by how many gradients of length L one row, removed or replaced, changes the gradient of n F."""
+        low, high = loss_range(self.loss, self.margin(self.radius)) if self.radius < math.inf else (0.0, math.inf)
+        most, others = self.tilt * (high - low), places - 1
         if most > _LARGEST_EXPONENT:
-            return 2.0 * self.places, 2.0 * self.places
+            return 2.0 * places, 2.0 * places
         u, v = math.exp(most) * _ROOM, math.exp(self.tilt * (loss_at_zero(self.loss) - low))
         replaced = 2 * u / (u + others)
         # The positive root of (2u - v) S^2 + 2uv S - uv (u - 2v), if there is one.
@@ -180,17 +164,24 @@ class RobustBounds:
             root = (math.sqrt((u * v) ** 2 + (2 * u - v) * u * v * (u - 2 * v)) - u * v) / (2 * u - v)
         peak = max(root, float(others))
         removed = max(2 * u / (peak + u) - v / (peak + v) / _ROOM**2, v * _ROOM**2 / (others + v))
-        return min(removed, replaced) * self.places * _ROOM, replaced * self.places * _ROOM
+        return min(removed, replaced) * places * _ROOM, replaced * places * _ROOM
 
-    @property
-    def smoothness(self) -> float:
-        """The smoothness of n F without its quadratic."""
+    def gradient_bound(self, rows: int) -> float:
+        return rows * self.clip
+
+    def value_bound(self, rows: int) -> float:
+        start = loss_at_zero(self.loss)
+        if self.support is not None:
+            start += self.loss.lipschitz * self.support.at_zero
+        return rows * start * _ROUNDING
+
+    def smoothness(self, rows: int) -> float:
         per_row = (self.loss.smoothness + self.tilt * self.loss.lipschitz**2) * self.reach**2
         if self.support is not None:
             per_row += self.loss.lipschitz * self.support.steepness
-        return self.places * per_row
+        return rows * per_row * _ROUNDING
 
-    def error(self, dimension: int, norm: float, public: float) -> float:
+    def error(self, rows: int, dimension: int, norm: float, public: float) -> float:
         """Return more than the error of a gradient of n F computed at weights of that norm."""
         loss, reach, margin = self.loss, self.reach, self.margin(norm)
         outputs = loss.outputs
@@ -203,19 +194,21 @@ class RobustBounds:
             moved = loss.smoothness + 2 * self.tilt * loss.lipschitz**2
             shift = loss.lipschitz * self.support.steepness + reach * self.support.reach * moved
             error += shift * dimension * 2.0**-62 * norm
-        return (self.places * error + 4 * _UNIT * public) * (1 + 2.0**-20)
+        return (rows * error + 4 * _UNIT * public) * (1 + 2.0**-20)
 
-    def tolerance(self, dimension: int, linear_norm: float = 0.0) -> float:
-        """Return a public gradient norm to which the minimiser of every table can be certified.
+    def reachable_distance(
+        self, rows: int, dimension: int, strong_convexity: float, largest_curvature: float, linear_norm: float
+    ) -> float:
+        # Four times the error of a gradient, and the gradient at the floating-point number nearest to the minimiser.
+        longest = min(self.farthest(rows, strong_convexity, linear_norm), self.radius)
+        error = self.error(rows, dimension, longest, self.gradient_bound(rows) + 2 * linear_norm)
+        spacing = _UNIT * (self.smoothness(rows) + largest_curvature) * longest
+        return 4 * ((error + spacing) / strong_convexity + dimension * 2.0**-62 * longest)
 
-        At least 2^-24 of what one row changes, and four times what rounding allows at the longest minimiser: the
-        error of the gradient, and the gradient at the floating-point number nearest to the minimiser.
-        """
-        whole = self.places * self.clip
-        error = self.error(dimension, self.longest, whole + 2 * linear_norm)
-        spacing = _UNIT * (self.smoothness + whole / max(self.longest, 2.0**-100)) * self.longest
-        placing = dimension * 2.0**-62 * self.strong_convexity * self.longest
-        return max(4 * (error + spacing + placing), 2.0**-24 * self.sensitivity.zero_out * self.strong_convexity)
+    def objective(
+        self, source: Source, grid: FeatureGrid, squared_norms: Floats, quadratic: Floats, linear: Floats
+    ) -> RobustObjective:
+        return RobustObjective(source, grid, squared_norms, self, quadratic, linear)
 
 
 class RobustObjective(RowObjective):
@@ -225,7 +218,7 @@ class RobustObjective(RowObjective):
     ----------
     source, grid, squared_norms, quadratic, linear
         As for `RowObjective`: **unreleased data**.
-    bounds : RobustBounds
+    risk : RobustRisk
     """
 
     def __init__(
@@ -233,56 +226,49 @@ class RobustObjective(RowObjective):
         source: Source,
         grid: FeatureGrid,
         squared_norms: Floats,
-        bounds: RobustBounds,
+        risk: RobustRisk,
         quadratic: Floats,
         linear: Floats,
     ) -> None:
-        super().__init__(source, grid, bounds.loss, squared_norms, bounds.row_bound, quadratic, linear)
-        self.bounds = bounds
+        super().__init__(source, grid, risk.loss, squared_norms, risk.row_bound, quadratic, linear)
+        self.risk = risk
 
     @property
     def smoothness(self) -> float:
-        """The smoothness of the objective."""
-        return self.bounds.smoothness + float(np.max(self.quadratic))
+        return self.risk.smoothness(self.risk.places) + float(np.max(self.quadratic))
 
-    def error_bound(self, rows: int, weights_norm: float, public: float | None = None) -> float:  # noqa: ARG002
+    def error_bound(self, rows: int, weights_norm: float, public: float | None = None) -> float:
         """Return more than the error of `accurate_gradient`."""
         if public is None:
             public = float(np.max(self.quadratic)) * weights_norm + float(np.linalg.norm(self.linear))
-        return self.bounds.error(self._grid.dimension, weights_norm, public)
+        return self.risk.error(self.risk.places, self._grid.dimension, weights_norm, public)
 
     def accurate_gradient(self, weights: Floats) -> Floats:
-        """Return the gradient near the weights, with an error of at most `error_bound`."""
-        high = self._grid.place_weights(weights)
-        low = self._grid.place_weights(weights - high)
-        _, residuals, shares = self._row_terms(
-            weights, lambda rows: self._grid.margins(rows, high) + self._grid.margins(rows, low)
-        )
+        _, residuals, shares = self._row_terms(weights, self._accurate_margins(weights))
 
         def parts(rows: Any, labels: Floats, factors: Floats, each: Floats) -> Floats:  # noqa: ARG001
             return _partial_sums(rows, _scaled(each, factors))
 
         weighted = _scaled(residuals, shares)
         sums = self._source.map_rows(parts, self._factors, weighted)
-        total = np.array([math.fsum(column) for column in sums.T.tolist()]).reshape(weights.shape)
-        if self.bounds.support is not None:
-            _, direction = self.bounds.support.value_and_gradient(weights)
+        total = _added(sums, weights.shape)
+        if self.risk.support is not None:
+            _, direction = self.risk.support.value_and_gradient(weights)
             total = total + math.fsum(np.abs(weighted).tolist()) * direction
         return total + (self.quadratic * weights + self.linear)
 
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
-        """Return the objective and its gradient as a solver needs them, without any bound on their error."""
-        if self.bounds.tilt == 0:
+        if self.risk.tilt == 0:
             value, gradient = self._sums(weights)
         else:
-            values, residuals, shares = self._row_terms(weights, lambda rows: rows @ weights)
-            value, gradient = self._mean(values) * self.bounds.places, self._gradient(weights, residuals, shares)
+            values, residuals, shares = self._row_terms(weights, _plain_margins(weights))
+            value, gradient = self._mean(values) * self.risk.places, self._gradient(weights, residuals, shares)
         value += float(np.sum(weights * (self.quadratic * weights / 2 + self.linear)))
         return value, gradient + self.quadratic * weights + self.linear
 
     def _sums(self, weights: Floats) -> tuple[float, Floats]:
         """Return the sum of the losses and its gradient from one pass over the rows."""
-        support = self.bounds.support
+        support = self.risk.support
         shift, direction = (0.0, 0.0) if support is None else support.value_and_gradient(weights)
 
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
@@ -299,19 +285,19 @@ class RobustObjective(RowObjective):
 
     def _mean(self, losses: Floats) -> float:
         """Return the tilted mean of the losses; empty places have the loss of a row of zeros."""
-        places, tilt = self.bounds.places, self.bounds.tilt
+        places, tilt = self.risk.places, self.risk.tilt
         empty, blank = places - losses.size, loss_at_zero(self._loss)
         most = max(float(np.max(losses, initial=-math.inf)), blank if empty else -math.inf)
         total = float(np.exp(tilt * (losses - most)).sum()) + empty * math.exp(tilt * (blank - most))
         return most + math.log(total / places) / tilt
 
-    def _row_terms(self, weights: Floats, margins_of: Callable[[Any], Floats]) -> tuple[Floats, Floats, Floats]:
+    def _row_terms(self, weights: Floats, margins_of: Margins) -> tuple[Floats, Floats, Floats]:
         """Return the loss of every row, its residuals, and n times its tilted weight."""
-        shift = 0.0 if self.bounds.support is None else self.bounds.support.value_and_gradient(weights)[0]
+        shift = 0.0 if self.risk.support is None else self.risk.support.value_and_gradient(weights)[0]
 
         def terms(rows: Any, labels: Floats, factors: Floats) -> Floats:
             labels = _understood(self._loss, labels)
-            margins = _scaled(margins_of(rows), factors)
+            margins = margins_of(rows, factors)
             if shift:
                 margins = margins - labels * shift
             return np.column_stack([self._loss.values(margins, labels), self._loss.residuals(margins, labels)])
@@ -321,7 +307,7 @@ class RobustObjective(RowObjective):
         return values, residuals, self._shares(values)
 
     def _shares(self, losses: Floats) -> Floats:
-        places, tilt = self.bounds.places, self.bounds.tilt
+        places, tilt = self.risk.places, self.risk.tilt
         if tilt == 0:
             return np.ones_like(losses)
         empty, blank = places - losses.size, loss_at_zero(self._loss)
@@ -338,14 +324,14 @@ class RobustObjective(RowObjective):
             return np.asarray(rows.T @ _scaled(each, factors))
 
         total = np.asarray(self._source.map_sum(part, self._factors, weighted), dtype=np.float64)  # type: ignore[arg-type]
-        if self.bounds.support is not None:
-            total = total + np.abs(weighted).sum() * self.bounds.support.value_and_gradient(weights)[1]
+        if self.risk.support is not None:
+            total = total + np.abs(weighted).sum() * self.risk.support.value_and_gradient(weights)[1]
         return total
 
     def hessian(self, weights: Floats) -> Callable[[Floats], Floats]:
         """Return the map from a direction to the Hessian times it."""
-        support, tilt, places = self.bounds.support, self.bounds.tilt, self.bounds.places
-        _, residuals, shares = self._row_terms(weights, lambda rows: rows @ weights)
+        support, tilt, places = self.risk.support, self.risk.tilt, self.risk.places
+        _, residuals, shares = self._row_terms(weights, _plain_margins(weights))
         weighted = _scaled(residuals, shares)
         mean = self._gradient(weights, residuals, shares)
         slope = None if support is None else support.value_and_gradient(weights)
@@ -384,14 +370,14 @@ class RobustObjective(RowObjective):
 
         summed = np.asarray(self._source.map_sum(part, self._factors, each), dtype=np.float64)  # type: ignore[arg-type]
         total = summed[:-1].reshape(weights.shape)
-        if self.bounds.support is not None:
-            total = total - summed[-1] * self.bounds.support.value_and_gradient(weights)[1]
+        if self.risk.support is not None:
+            total = total - summed[-1] * self.risk.support.value_and_gradient(weights)[1]
         return total
 
     def dense_hessian(self, weights: Floats) -> Floats:
         """Return the Hessian of a loss of one margin as a matrix."""
-        support, tilt = self.bounds.support, self.bounds.tilt
-        _, residuals, shares = self._row_terms(weights, lambda rows: rows @ weights)
+        support, tilt = self.risk.support, self.risk.tilt
+        _, residuals, shares = self._row_terms(weights, _plain_margins(weights))
         weighted = residuals * shares
         shift, direction = (0.0, np.zeros_like(weights)) if support is None else support.value_and_gradient(weights)
 
@@ -415,122 +401,24 @@ class RobustObjective(RowObjective):
             square = square + np.abs(weighted).sum() * (np.diag(diagonal) - np.outer(vector, vector))
         if tilt:
             mean = self._gradient(weights, residuals, shares)
-            square = square - tilt / self.bounds.places * np.outer(mean, mean)
+            square = square - tilt / self.risk.places * np.outer(mean, mean)
         return square + np.diag(self.quadratic)
 
-    def solve(self, weights: Floats, target: Floats) -> Floats:
-        """Return the inverse Hessian times the target; a gradient step where it is singular to the last digit."""
-        if self.linear.ndim > 1 or weights.size > _DENSE:
-            return _conjugate_gradients(self.hessian(weights), target, 1e-3)
-        try:
-            return np.asarray(np.linalg.solve(self.dense_hessian(weights), target), dtype=np.float64)
-        except np.linalg.LinAlgError:  # an error would speak of rows
-            return target / self.smoothness
-
-    def altered(self, quadratic: Floats) -> RobustObjective:
-        """Return the same objective with another quadratic."""
-        other = copy(self)
-        other.quadratic = quadratic
-        return other
-
-    def softened(self, softness: float) -> RobustObjective:
-        """Return the same objective with another softness of the adversary's norm."""
-        other = copy(self)
-        support = self.bounds.support
-        if support is not None:
-            other.bounds = replace(self.bounds, support=replace(support, softness=softness))
-        return other
-
-
-def certified_robust_minimiser(objective: RobustObjective, tolerance: float) -> Floats:
-    """Return a point within ``tolerance`` of the minimiser in the Euclidean norm, rounding errors included.
-
-    ``tolerance`` is public and at least `RobustBounds.tolerance` divided by the strong convexity, so that it can be
-    met for every table. A solver that misses is followed by another, and the last one contracts for every table.
-    There is no message and no failure.
-
-    **Certificate** Let t >= 0 be the multiplier of the ball, 0 inside. With a point w* on the sphere, at a distance of
-    e = ||w| - R| from w, grad F(w*) + t w* is a gradient plus a normal of the ball, at most
-    |grad F(w) + t w| + (beta + t) e long, so that w is within that over mu, plus e, of the minimiser.
-    """
-    bounds = objective.bounds
-    mu, radius = bounds.strong_convexity, bounds.radius
-
-    def excess(weights: Floats, multiplier: float) -> float:
-        norm = float(np.linalg.norm(weights))
-        away = abs(norm - radius) + 2.0**-50 * radius if multiplier > 0 else 0.0
-        leaning = objective.accurate_gradient(weights) + multiplier * weights
-        size = float(np.linalg.norm(leaning)) * (1 + 2.0**-20) + (objective.smoothness + multiplier) * away
-        public = float(np.linalg.norm(objective.quadratic * weights) + np.linalg.norm(objective.linear))
-        size += objective.error_bound(objective.rows, norm, public + multiplier * norm)
-        if multiplier == 0 and norm > radius:
-            return math.inf
-        return size / mu + away + objective.placement_error(norm) - tolerance
-
-    weights, multiplier, accuracy, accurate = _start(objective), 0.0, mu * tolerance / 4, False
-    while True:
-        leaning = objective.altered(objective.quadratic + multiplier)
-        weights = _settled(leaning, weights, accuracy, accurate=accurate)
-        norm = float(np.linalg.norm(weights))
-        if excess(weights, multiplier) <= 0:
+    def start(self) -> Floats:
+        """Return a point near the minimiser where a box has many kinks: softened much at first, and then less."""
+        weights = np.zeros(self.shape)
+        support = self.risk.support
+        if support is None or support.ball:
             return weights
-        if norm > radius or multiplier > 0:
-            # A Newton step for 1/|w(t)| = 1/R (More & Sorensen 1983), which never overshoots.
-            slope = float(np.sum(weights * leaning.solve(weights, weights)))
-            multiplier = max(multiplier + (norm / radius - 1) * norm**2 / max(slope, 1e-300), 0.0)
-        else:
-            accurate = True
-        accuracy = max(accuracy / 4, mu * tolerance * 2.0**-8)
+        softness, mu = 1.0, float(np.min(self.quadratic))
+        while softness > support.softness:
+            stage = copy(self)
+            stage.risk = replace(self.risk, support=replace(support, softness=softness))
+            accuracy = 2.0**-10 * self.risk.gradient_bound(self.risk.places)
+            weights = settled(stage, mu, weights, accuracy, 0.0, first=softness == 1)
+            softness /= 8
+        return weights
 
 
-def _start(objective: RobustObjective) -> Floats:
-    """Return a point near the minimiser; the norm behind a box is softened much at first and then less and less."""
-    support = objective.bounds.support
-    if support is None or support.ball:
-        return _quasi_newton(objective)
-    softness = 1.0
-    weights = _quasi_newton(objective.softened(softness))
-    while softness > 8 * support.softness:
-        softness /= 8
-        stage = objective.softened(softness)
-        weights = _settled(stage, weights, 2.0**-10 * stage.bounds.clip * stage.bounds.places, 8)
-    return weights
-
-
-def _settled(
-    objective: RobustObjective, weights: Floats, accuracy: float, steps: int = 50, *, accurate: bool = False
-) -> Floats:
-    """Return a point with a gradient of at most about ``accuracy``, by Newton's method and accelerated steps."""
-
-    def measured(point: Floats) -> tuple[float, Floats]:
-        value, gradient = objective.value_and_gradient(point)
-        return value, objective.accurate_gradient(point) if accurate else gradient
-
-    value, gradient = measured(weights)
-    for _ in range(steps):
-        size = float(np.linalg.norm(gradient))
-        if size <= accuracy:
-            break
-        direction = objective.solve(weights, gradient)
-        decrease, step = float(np.sum(gradient * direction)), 1.0
-        while step > 2.0**-24:
-            candidate = weights - step * direction
-            reached, slope = measured(candidate)
-            if reached <= value - 1e-4 * step * decrease or float(np.linalg.norm(slope)) <= 0.5 * size:
-                break
-            step /= 2
-        else:
-            candidate = _accelerated(objective, weights, 200)
-            reached, slope = measured(candidate)
-        weights, value, gradient = candidate, reached, slope
-    return weights
-
-
-def _accelerated(objective: RobustObjective, weights: Floats, steps: int) -> Floats:
-    """Return the point after some steps of Nesterov's method, which contracts for every table."""
-    root = math.sqrt(objective.bounds.strong_convexity / objective.smoothness)
-    momentum, previous = (1 - root) / (1 + root), weights
-    for _ in range(steps):
-        ahead = weights + momentum * (weights - previous)
-        previous, weights = weights, ahead - objective.value_and_gradient(ahead)[1] / objective.smoothness
-    return weights
+def _plain_margins(weights: Floats) -> Margins:
+    return lambda rows, factors: _scaled(rows @ weights, factors)
