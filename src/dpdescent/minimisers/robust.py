@@ -42,7 +42,6 @@ References
 Li, T., Beirami, A., Sanjabi, M. & Smith, V. (2020). Tilted empirical risk minimization. arXiv:2007.01162.
 Lowy, A. & Razaviyayn, M. (2021). Output perturbation for differentially private convex optimization with improved
 population loss bounds, runtimes and applications to private adversarial training. arXiv:2102.04704.
-More, J. J. & Sorensen, D. C. (1983). Computing a trust region step. SIAM J. Sci. Stat. Comput. 4.
 """
 
 from __future__ import annotations

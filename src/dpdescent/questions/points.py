@@ -75,8 +75,8 @@ def noisy_minimiser(
 
     Notes
     -----
-    **Privacy, output perturbation** One row moves the minimiser by at most V/mu (`dpdescent.minimisers.risks`), and
-    the computed point is certified to lie within tau of it. The projection is post-processing.
+    **Privacy, output perturbation** One row moves the minimiser by at most V/mu (`dpdescent.minimisers.risks`), or
+    across the ball in which all minimisers lie if that is less, and the computed point is certified to lie within tau of it. The projection is post-processing.
 
     **Privacy, objective perturbation** The exact minimiser has the guarantee of ``cost``
     (`dpdescent.accounting.approximate`), and the noise on top hides the distance to it. That distance is at most
@@ -105,7 +105,7 @@ def noisy_minimiser(
     curvature = float(np.max(quadratic))
     reachable = risk.reachable(rows, problem.grid.dimension, mu, curvature, linear.norm, radius)
     if isinstance(cost, OutputNoise):
-        moved = risk.variation(rows, curator.relation) / mu
+        moved = min(risk.variation(rows, curator.relation) / mu, 2 * min(risk.farthest(rows, mu), radius))
         distance = max(_share(tolerance, smooth) * moved, reachable)
         sensitivity = moved + 2 * distance
     else:

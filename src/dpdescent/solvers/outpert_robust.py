@@ -33,7 +33,7 @@ import numpy as np
 from ..accounting import Gaussian, Laplace, NormLaplace
 from ..curator import Curator
 from ..errors import InvalidParameter, require_nonnegative
-from ..minimisers import RobustRisk, require_robust, smooth_loss
+from ..minimisers import RobustRisk, require_minimiser, require_robust, smooth_loss
 from ..questions import excess_adversarial_risk, noisy_minimiser, row_length
 from .outpert import OutPertSettings, _cost, _deviation, outpert
 from .result import Facts, Progress, SolverResult
@@ -75,6 +75,7 @@ def outpert_robust(
         return outpert(curator, settings, progress)
     loss = smooth_loss(problem.loss, "outpert")
     require_robust(loss, problem.adversary is not None)
+    require_minimiser(settings.minimiser, smooth=True, rows=False)
     support = None
     if problem.adversary is not None:
         support = problem.adversary.support(problem.grid.dimension, problem.intercept)
