@@ -6,12 +6,15 @@ from .objectives import GeneralObjective, Objective
 from .risks import EmpiricalRisk, Risk
 from .robust import RobustObjective, RobustRisk, loss_at_zero, loss_range, require_robust
 from .rows import RowObjective, reachable_tolerance, smooth_loss
+from .saddle import Game, LinearGame, minimax_appa
 
 __all__ = [
     "METHODS",
     "Candidate",
     "EmpiricalRisk",
+    "Game",
     "GeneralObjective",
+    "LinearGame",
     "Objective",
     "Risk",
     "RobustObjective",
@@ -22,6 +25,7 @@ __all__ = [
     "certify",
     "loss_at_zero",
     "loss_range",
+    "minimax_appa",
     "reachable_tolerance",
     "require_minimiser",
     "require_robust",

@@ -12,6 +12,7 @@ from .openly import minimise_openly
 from .points import PermutedDescent, noisy_descent, noisy_minimiser, perturbed_minimiser
 from .reports import excess_adversarial_risk
 from .rows import row_length
+from .saddles import perturbed_saddle_point
 from .sampling import Ball, sample_point
 from .search import RowBatches
 from .steps import FrameSteps
@@ -30,6 +31,7 @@ __all__ = [
     "noisy_descent",
     "noisy_minimiser",
     "perturbed_minimiser",
+    "perturbed_saddle_point",
     "public_generator",
     "row_length",
     "sample_point",

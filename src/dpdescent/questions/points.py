@@ -76,7 +76,8 @@ def noisy_minimiser(
     Notes
     -----
     **Privacy, output perturbation** One row moves the minimiser by at most V/mu (`dpdescent.minimisers.risks`), or
-    across the ball in which all minimisers lie if that is less, and the computed point is certified to lie within tau of it. The projection is post-processing.
+    across the ball in which all minimisers lie if that is less, and the computed point is certified to lie within tau
+    of it. The projection is post-processing.
 
     **Privacy, objective perturbation** The exact minimiser has the guarantee of ``cost``
     (`dpdescent.accounting.approximate`), and the noise on top hides the distance to it. That distance is at most
