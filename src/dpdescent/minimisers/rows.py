@@ -114,7 +114,7 @@ class RowObjective(Objective):
 
     @property
     def smoothness(self) -> float:
-        return float(self.rows * self._loss.smoothness * self.row_bound**2 + np.max(self.quadratic))
+        return float(max(self.rows, 1) * self._loss.smoothness * self.row_bound**2 + np.max(self.quadratic))
 
     def altered(self, loss: Loss | None = None, quadratic: Floats | None = None) -> RowObjective:
         """Return the objective of the same rows with another loss or quadratic."""
