@@ -156,8 +156,8 @@ def accelerated_gradient(task: Task, start: Floats, accurate: bool = False) -> I
     yield Candidate(previous)
 
 
-def katyusha(task: Task, start: Floats) -> Iterator[Candidate]:
-    """Propose the snapshots of Katyusha, one after each 2n steps along the gradients of single rows."""
+def katyusha(task: Task, start: Floats, every: bool = False) -> Iterator[Candidate]:
+    """Propose snapshots of Katyusha, good ones or all, one after each 2n steps along the gradients of single rows."""
     objective, mu = _sum_over_rows(task), task.strong_convexity
     rows, labels = objective.scaled_rows()
     count = max(rows.shape[0], 1)
@@ -180,7 +180,7 @@ def katyusha(task: Task, start: Floats) -> Iterator[Candidate]:
         if epochs == 0:
             far = max(norm / convexity, task.tolerance)
             limit = 20 + 8 * max(1.0, math.sqrt(beta / (count * convexity))) * math.log(4 * far / task.tolerance)
-        if norm * count <= target or task.radius < math.inf:
+        if norm * count <= target or task.radius < math.inf or every:
             yield Candidate(snapshot)
             target /= 4
         average = np.zeros_like(snapshot)

@@ -39,18 +39,20 @@ def smoothed_hinge(task: Task, start: Floats) -> Iterator[Candidate]:
 
     The huberised hinge of half-width h lies at most h/4 above the hinge, so its minimiser has a gap of at most n h/4
     with its own residuals: a half-width of 2a/n is narrow enough for a gap of a whatever the rows are, and mostly one
-    far wider. On a ball the multiplier t of its constraint is the root of |w(t)| = R, by Newton steps on 1/|w(t)|
-    (More & Sorensen 1983), where w(t) is the minimiser with t/2 |w|^2 more.
+    far wider. Once the rows at the kink are known, the minimiser for a width of zero solves linear equations, and is
+    proposed as well. On a ball the multiplier t of its constraint is the root of |w(t)| = R, by Newton steps on
+    1/|w(t)| (More & Sorensen 1983), where w(t) is the minimiser with t/2 |w|^2 more.
     """
     hinge, mu = task.objective, task.strong_convexity
     if not isinstance(hinge, RowObjective):
         raise TypeError("the hinge is a sum over rows")
     narrowest = task.gap_target / max(hinge.rows, 1)
-    width, multiplier, weights = _WIDEST, 0.0, start
+    width, multiplier, weights, ahead = _WIDEST, 0.0, start, start
     accuracy = math.sqrt(mu * task.gap_target) / 8
+    finest = 2.0**-20 * accuracy
     for level in range(10**9):
         objective = hinge.altered(HuberisedHinge(width))
-        weights = settled(objective, mu, weights, accuracy, multiplier, first=level == 0)
+        before, weights = weights, settled(objective, mu, ahead, accuracy, multiplier, first=level == 0)
         for _ in range(20 if float(np.linalg.norm(weights)) > task.radius or multiplier > 0 else 0):
             norm = float(np.linalg.norm(weights))
             if abs(norm - task.radius) <= 1e-13 * task.radius:
@@ -59,8 +61,30 @@ def smoothed_hinge(task: Task, start: Floats) -> Iterator[Candidate]:
             shrinking = float(np.sum(weights * _direction(leaning, weights, weights)))
             multiplier = max(multiplier + (norm / task.radius - 1) * norm**2 / shrinking, 0.0)
             weights = settled(objective, mu, weights, accuracy / 64, multiplier)
-        yield Candidate(task.project(weights), objective.duals(weights), multiplier)
-        width, accuracy = max(width / _NARROWER, narrowest), accuracy if width > narrowest else accuracy / 4
+        duals = objective.duals(weights)
+        yield Candidate(task.project(weights), duals, multiplier)
+        if multiplier == 0:
+            yield from _limit(hinge, weights, duals)
+        # Where the rows at the kink stay the same, the minimiser is linear in the width.
+        ahead = weights + (weights - before) / _NARROWER if level > 1 else weights
+        if width == narrowest:
+            accuracy = max(accuracy / 4, finest)
+        width = max(width / _NARROWER, narrowest)
+
+
+def _limit(hinge: RowObjective, weights: Floats, duals: Floats) -> Iterator[Candidate]:
+    """Propose the point at which the rows that are at the kink now have margins of exactly 1."""
+    kink = (duals > 0) & (duals < 1)
+    if not 0 < kink.sum() <= 2 * weights.size:
+        return
+    rows, labels = hinge.scaled_rows(kink)
+    signed = rows * labels[:, None]
+    point = -(hinge.linear - hinge.combination(duals)) / hinge.quadratic
+    products = (signed / hinge.quadratic) @ signed.T
+    change = np.linalg.lstsq(products, 1 - signed @ point, rcond=1e-12)[0]
+    moved = duals.copy()
+    moved[kink] = np.clip(duals[kink] + change, 0.0, 1.0)
+    yield Candidate(point + signed.T @ (moved[kink] - duals[kink]) / hinge.quadratic, moved)
 
 
 def settled(

@@ -114,7 +114,7 @@ class RowObjective(Objective):
 
     @property
     def smoothness(self) -> float:
-        return float(self.rows * self._loss.smoothness * self.row_bound**2 + np.max(self.quadratic))
+        return float(max(self.rows, 1) * self._loss.smoothness * self.row_bound**2 + np.max(self.quadratic))
 
     def altered(self, loss: Loss | None = None, quadratic: Floats | None = None) -> RowObjective:
         """Return the objective of the same rows with another loss or quadratic."""
@@ -212,14 +212,24 @@ class RowObjective(Objective):
         residual += 68 * _UNIT * count * bound + 8 * _UNIT * public + float(np.max(curvature)) * moved
         return float((loss + residual**2 / (2 * strong_convexity)) * (1 + 2.0**-20))
 
-    def scaled_rows(self) -> tuple[Floats, Floats]:
-        """Return the rows, scaled down to B, in one dense array, and their labels, for methods that visit them."""
+    def combination(self, duals: Floats) -> Floats:
+        """Return the sum over rows of a_i y_i f_i x_i, in plain arithmetic."""
 
-        def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
+        def part(rows: Any, labels: Floats, factors: Floats, active: Floats) -> Floats:
+            return np.asarray(rows.T @ (active * _understood(self._loss, labels) * factors))
+
+        return np.asarray(self._source.map_sum(part, self._factors, duals), dtype=np.float64)  # type: ignore[arg-type]
+
+    def scaled_rows(self, chosen: NDArray[np.bool_] | None = None) -> tuple[Floats, Floats]:
+        """Return the rows (or some), scaled down to B, in one dense array, and their labels."""
+
+        def part(rows: Any, labels: Floats, factors: Floats, kept: NDArray[np.bool_]) -> Floats:
+            rows, labels, factors = rows[kept], labels[kept], factors[kept]
             dense = rows.toarray() if issparse(rows) else rows
             return np.column_stack([dense * factors[:, None], _understood(self._loss, labels)])
 
-        table = self._source.map_rows(part, self._factors)
+        kept = np.ones(self.rows, dtype=bool) if chosen is None else chosen
+        table = self._source.map_rows(part, self._factors, kept)
         return np.ascontiguousarray(table[:, :-1]), table[:, -1].copy()
 
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
@@ -254,6 +264,9 @@ class RowObjective(Objective):
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
             labels = _understood(self._loss, labels)
             curvatures = self._loss.curvatures((rows @ weights) * factors, labels) * factors**2
+            curved = curvatures > 0
+            if 2 * curved.sum() < curved.size:
+                rows, curvatures = rows[curved], curvatures[curved]
             weighted = rows.multiply(curvatures[:, None]) if issparse(rows) else rows * curvatures[:, None]
             product = rows.T @ weighted
             return np.asarray(product.toarray() if issparse(product) else product)
@@ -318,7 +331,7 @@ def _added(sums: Floats, shape: tuple[int, ...]) -> Floats:
 def _partial_sums(rows: Any, coefficients: Floats) -> Floats:
     """Return the sums of rows times coefficients over 64 rows each, one flat vector a line."""
     whole = rows.shape[0] // _PART_ROWS * _PART_ROWS if isinstance(rows, np.ndarray) else 0
-    columns = coefficients.reshape(rows.shape[0], -1)
+    columns = coefficients[:, None] if coefficients.ndim == 1 else coefficients
     size = rows.shape[1] * columns.shape[1]
     blocks = (
         rows[:whole].reshape(-1, _PART_ROWS, rows.shape[1]) if whole else np.empty((0, _PART_ROWS, rows.shape[1]))

@@ -8,9 +8,9 @@ but for a probability of 1e-27 that delta must cover; and Laplace noise on every
 than B are scaled down to B (f_i = min(1, B/|x_i|), which never changes the sign of a score), and the squared loss is
 cut to Huber's with slope 1. The hinge may keep its kink. The solver is a black box, chosen by ``minimiser``.
 
-Rules. Without a radius R the minimiser is that over all weights. B = max(0.7, 0.3 k^0.4) typical row lengths L,
+Rules. Without a radius R the minimiser is that over all weights. B = max(0.5, 0.1 k^0.4) typical row lengths L,
 bought for a hundredth of the budget, where k = n/(s p), s the noise in units of the sensitivity and p the number of
-weights; and the strong convexity is what lets the noise move a typical row's score by about r = min(0.7, 0.5 k^-0.2):
+weights; and the strong convexity is what lets the noise move a typical row's score by about r = min(0.6, 1.5 k^-0.2):
 Lambda = s C L/r, twice that if a row is replaced. With a radius and no strong convexity the objective is taken for
 convex and minimised over B(0, R), with the regularisation that the paper prescribes. Lambda applies to the intercept
 too. With both, R must hold the minimiser of every table.
@@ -122,7 +122,7 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
     cost = _cost(curator, settings)
     deviation = (1 if facts.relation == "zero-out" else 2) * _deviation(cost, facts.parameters)
     richness = facts.rows / (deviation * facts.parameters)
-    bound = settings.row_bound or max(0.7, 0.3 * math.pow(richness, 0.4)) * length
+    bound = settings.row_bound or max(0.5, 0.1 * math.pow(richness, 0.4)) * length
     risk = EmpiricalRisk(loss, min(bound, curator.problem.longest_row))
     if settings.strong_convexity is not None:
         wanted = settings.strong_convexity
@@ -137,7 +137,7 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
             smoothness=risk.smoothness(1),
         )
     else:
-        wanted = deviation * risk.clip * length / min(0.7, 0.5 * math.pow(richness, -0.2))
+        wanted = deviation * risk.clip * length / min(0.6, 1.5 * math.pow(richness, -0.2))
     added = max(wanted - least, 0.0)
     radius = settings.radius or math.inf
     weights = noisy_minimiser(
