@@ -51,13 +51,13 @@ def support_of(adversary: Adversary | None, columns: int = 4) -> Any:
 def plain_losses(X: np.ndarray, y: np.ndarray, w: np.ndarray, row_bound: float, adversary: Adversary | None) -> Any:
     """Logistic losses of the moved rows, from their definition."""
     factors = np.minimum(1, row_bound / np.linalg.norm(X, axis=1))
-    margins = y * (X @ w) * factors
+    margins = y * (X @ w)
     if adversary is not None:
         radius = np.asarray(adversary.radius)
         margins = margins - (
             radius * np.linalg.norm(w[:-1]) if adversary.norm == "l2" else np.sum(radius * np.abs(w[:-1]))
         )
-    return np.logaddexp(0, -margins)
+    return np.logaddexp(0, -margins * factors)
 
 
 # The objective ---------------------------------------------------------------------------------------------------
@@ -196,9 +196,9 @@ def test_errors_of_a_gradient_are_within_their_bound() -> None:
             for x, label in zip(rows, y, strict=True):
                 norm = mpmath.sqrt(sum(mpmath.mpf(float(v)) ** 2 for v in x))
                 factor = min(mpmath.mpf(1), mpmath.mpf(1.3) / norm)
-                moved = [int(label) * factor * mpmath.mpf(float(v)) - s for v, s in zip(x, slope, strict=True)]
-                margin = int(label) * factor * sum(mpmath.mpf(float(v)) * e for v, e in zip(x, exact, strict=True))
-                margin -= sigma
+                moved = [factor * (int(label) * mpmath.mpf(float(v)) - s) for v, s in zip(x, slope, strict=True)]
+                margin = int(label) * sum(mpmath.mpf(float(v)) * e for v, e in zip(x, exact, strict=True)) - sigma
+                margin *= factor
                 losses.append(mpmath.log1p(mpmath.exp(-margin)))
                 gradients.append([-each / (1 + mpmath.exp(margin)) for each in moved])
             weights = [mpmath.exp(tilt * each) for each in losses]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidParameter, require_positive
 from ..problems import Hinge
 from .methods import METHODS, NEED_ROWS, NEED_SMOOTHNESS, Candidate, Task, accelerated_gradient, subgradient
-from .newton import newton, smoothed_hinge
+from .newton import newton, newton_on_ball, smoothed_hinge
 from .objectives import Objective
 from .rows import RowObjective
 
@@ -86,7 +86,10 @@ def certified_minimiser(
 def _proposals(task: Task, minimiser: str, smooth: bool, hinge: bool) -> Iterator[Candidate]:
     start = task.objective.start()
     last = Candidate(start)
-    if not (hinge and minimiser == "lbfgs"):
+    if minimiser == "lbfgs" and smooth and task.radius < math.inf and isinstance(task.objective, RowObjective):
+        for last in newton_on_ball(task, start):
+            yield last
+    elif not (hinge and minimiser == "lbfgs"):
         for last in METHODS[minimiser](task, start):
             yield last
     start = np.nan_to_num(last.point)

@@ -16,7 +16,7 @@ from ..problems import HuberisedHinge
 from .methods import Candidate, Task, accelerated_gradient, lbfgs
 from .rows import RowObjective
 
-__all__ = ["newton", "settled", "smoothed_hinge"]
+__all__ = ["newton", "newton_on_ball", "settled", "smoothed_hinge"]
 
 Floats = NDArray[np.float64]
 
@@ -32,6 +32,27 @@ def newton(task: Task, start: Floats) -> Iterator[Candidate]:
         better = _newton_step(objective, weights) if isinstance(objective, RowObjective) else None
         weights = _accelerated(task, weights) if better is None else better
         yield Candidate(weights)
+
+
+def newton_on_ball(task: Task, start: Floats) -> Iterator[Candidate]:
+    """Propose the minimiser by Newton steps, and if it is outside those of F + t/2 |w|^2 with |w(t)| nearing R.
+
+    The multiplier t is found by Newton steps on 1/|w(t)| (More & Sorensen 1983).
+    """
+    objective, mu = task.objective, task.strong_convexity
+    if not isinstance(objective, RowObjective):
+        raise TypeError("Newton's method needs a sum over rows")
+    accuracy, multiplier = task.gradient_target / 16, 0.0
+    weights = settled(objective, mu, start, accuracy, multiplier, first=True)
+    for _ in range(20):
+        norm = float(np.linalg.norm(weights))
+        yield Candidate(task.project(weights))
+        if multiplier == 0 and norm <= task.radius:
+            return
+        leaning = objective.altered(quadratic=objective.quadratic + multiplier)
+        shrinking = float(np.sum(weights * _direction(leaning, weights, weights)))
+        multiplier = max(multiplier + (norm / task.radius - 1) * norm**2 / shrinking, 0.0)
+        weights = settled(objective, mu, weights, accuracy, multiplier)
 
 
 def smoothed_hinge(task: Task, start: Floats) -> Iterator[Candidate]:

@@ -1,6 +1,6 @@
 r"""Tilted and adversarial objectives over rows, what one row can change about their minimisers, and those minimisers.
 
-The loss of a row is :math:`l_i(w) = l(y_i f_i x_i \cdot w - \sigma(w))`, f = min(1, B/|x|), with the support
+The loss of a row is :math:`l_i(w) = l(f_i (y_i x_i \cdot w - \sigma(w)))`, f = min(1, B/|x|), with the support
 function sigma of an adversary's moves (`dpdescent.problems.adversary`; zero without one). A tilt tau > 0 weighs
 large losses more (Li, Beirami, Sanjabi & Smith 2020):
 
@@ -253,7 +253,7 @@ class RobustObjective(RowObjective):
         total = _added(sums, weights.shape)
         if self.risk.support is not None:
             _, direction = self.risk.support.value_and_gradient(weights)
-            total = total + math.fsum(np.abs(weighted).tolist()) * direction
+            total = total + math.fsum((np.abs(weighted) * self._factors).tolist()) * direction
         return total + (self.quadratic * weights + self.linear)
 
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
@@ -274,9 +274,12 @@ class RobustObjective(RowObjective):
             labels = _understood(self._loss, labels)
             margins = _scaled(rows @ weights, factors)
             if support is not None:
-                margins -= labels * shift
+                margins -= labels * (shift * factors)
             residuals = self._loss.residuals(margins, labels)
-            ends = [self._loss.values(margins, labels).sum(), np.abs(residuals).sum()]
+            ends = [
+                self._loss.values(margins, labels).sum(),
+                np.abs(residuals * factors).sum() if support is not None else 0.0,
+            ]
             return np.append(np.asarray(rows.T @ _scaled(residuals, factors)).reshape(-1), ends)
 
         total = np.asarray(self._source.map_sum(part, self._factors), dtype=np.float64)  # type: ignore[arg-type]
@@ -298,7 +301,7 @@ class RobustObjective(RowObjective):
             labels = _understood(self._loss, labels)
             margins = margins_of(rows, factors)
             if shift:
-                margins = margins - labels * shift
+                margins = margins - labels * (shift * factors)
             return np.column_stack([self._loss.values(margins, labels), self._loss.residuals(margins, labels)])
 
         both = self._source.map_rows(terms, self._factors)
@@ -324,7 +327,9 @@ class RobustObjective(RowObjective):
 
         total = np.asarray(self._source.map_sum(part, self._factors, weighted), dtype=np.float64)  # type: ignore[arg-type]
         if self.risk.support is not None:
-            total = total + np.abs(weighted).sum() * self.risk.support.value_and_gradient(weights)[1]
+            total = (
+                total + (np.abs(weighted) * self._factors).sum() * self.risk.support.value_and_gradient(weights)[1]
+            )
         return total
 
     def hessian(self, weights: Floats) -> Callable[[Floats], Floats]:
@@ -341,7 +346,8 @@ class RobustObjective(RowObjective):
                 labels = _understood(self._loss, labels)
                 at, along = _scaled(rows @ weights, factors), _scaled(rows @ direction, factors)
                 if slope is not None:
-                    at, along = at - labels * shift, along - labels * float(slope[1] @ direction)
+                    signs = labels * factors
+                    at, along = at - signs * shift, along - signs * float(slope[1] @ direction)
                 curved = _scaled(self._loss.curvature_products(at, labels, along), share)
                 inner = each * along if each.ndim == 1 else np.sum(each * along, axis=1)
                 steep = tilt * _scaled(each, inner * share)
@@ -352,7 +358,7 @@ class RobustObjective(RowObjective):
             if support is not None:
                 diagonal, vector = support.curvature(weights)
                 bend = diagonal * direction - vector * float(vector @ direction)
-                total = total + np.abs(weighted).sum() * bend
+                total = total + (np.abs(weighted) * self._factors).sum() * bend
             if tilt:
                 total = total - tilt / places * mean * float(np.sum(mean * direction))
             return total + self.quadratic * direction
@@ -364,7 +370,7 @@ class RobustObjective(RowObjective):
 
         def part(rows: Any, labels: Floats, factors: Floats, own: Floats) -> Floats:
             total = np.asarray(rows.T @ _scaled(own, factors)).reshape(-1)
-            signed = float(np.sum(_understood(self._loss, labels) * own)) if own.ndim == 1 else 0.0
+            signed = float(np.sum(_understood(self._loss, labels) * factors * own)) if own.ndim == 1 else 0.0
             return np.append(total, signed)
 
         summed = np.asarray(self._source.map_sum(part, self._factors, each), dtype=np.float64)  # type: ignore[arg-type]
@@ -382,14 +388,13 @@ class RobustObjective(RowObjective):
 
         def part(rows: Any, labels: Floats, factors: Floats, each: Floats, share: Floats) -> Floats:
             labels = _understood(self._loss, labels)
-            margins = (rows @ weights) * factors - labels * shift
-            curvatures = share * (self._loss.curvatures(margins, labels) + tilt * each * each)
-            scaled = curvatures * factors**2
+            margins = (rows @ weights - labels * shift) * factors
+            scaled = share * (self._loss.curvatures(margins, labels) + tilt * each * each) * factors**2
             bent = rows.multiply(scaled[:, None]) if issparse(rows) else rows * scaled[:, None]
             product = rows.T @ bent
             square = np.asarray(product.toarray() if issparse(product) else product)
-            cross = np.asarray(rows.T @ (curvatures * factors * labels)).reshape(-1)
-            return np.vstack([square, cross, np.full_like(cross, curvatures.sum())])
+            cross = np.asarray(rows.T @ (scaled * labels)).reshape(-1)
+            return np.vstack([square, cross, np.full_like(cross, scaled.sum())])
 
         both = np.asarray(self._source.map_sum(part, self._factors, residuals, shares), dtype=np.float64)  # type: ignore[arg-type]
         square, cross, total = both[:-2], both[-2], float(both[-1, 0])
@@ -397,7 +402,9 @@ class RobustObjective(RowObjective):
             mixed = np.outer(cross, direction)
             square = square - mixed - mixed.T + total * np.outer(direction, direction)
             diagonal, vector = support.curvature(weights)
-            square = square + np.abs(weighted).sum() * (np.diag(diagonal) - np.outer(vector, vector))
+            square = square + (np.abs(weighted) * self._factors).sum() * (
+                np.diag(diagonal) - np.outer(vector, vector)
+            )
         if tilt:
             mean = self._gradient(weights, residuals, shares)
             square = square - tilt / self.risk.places * np.outer(mean, mean)

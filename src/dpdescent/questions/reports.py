@@ -20,7 +20,7 @@ __all__ = ["excess_adversarial_risk"]
 
 Floats = NDArray[np.float64]
 
-_BITS = 30
+_BITS = 26  # lattice steps in the noise; at least 2^20 are needed
 
 
 def excess_adversarial_risk(
@@ -49,7 +49,8 @@ def excess_adversarial_risk(
     error = (risk.smoothness(rows) + curvature) * distance**2
     public = 2 * risk.value_bound(rows) + curvature * float(np.sum(weights * weights))
     error += 2 * (rows + 2 * problem.grid.dimension + 32) * 2.0**-52 * (rows * largest + public)
-    unit = 2.0 ** (ceil_log2(high - low) - _BITS)
+    noise = cost.noise_multiplier if isinstance(cost, Gaussian) else 1 / cost.epsilon
+    unit = 2.0 ** (ceil_log2((high - low) * noise) - _BITS)
     moved = high - low + 2 * error + unit
     removed, replaced = moved, moved + high - low
     whole = Sensitivity(Norm.L2 if isinstance(cost, Gaussian) else Norm.L1, removed, replaced)

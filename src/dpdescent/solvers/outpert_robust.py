@@ -86,7 +86,7 @@ def outpert_robust(
     cost = _reduced(curator, settings, reserved)
     noise, moved = _deviation(cost, facts.parameters), 1 if facts.relation == "zero-out" else 2
     richness = facts.rows / (moved * noise * facts.parameters)
-    row_bound = settings.row_bound or (1.0 if problem.tilt else max(0.7, 0.3 * math.pow(richness, 0.4))) * length
+    row_bound = settings.row_bound or (1.0 if problem.tilt else max(0.5, 0.1 * math.pow(richness, 0.4))) * length
     risk = RobustRisk(loss, min(row_bound, problem.longest_row), facts.rows, problem.tilt, support)
     wanted, radius = settings.strong_convexity, settings.radius or math.inf
     if problem.tilt:
@@ -97,7 +97,7 @@ def outpert_robust(
         if wanted is None:
             wanted = noise * risk.variation(facts.rows, curator.relation) / (_NOISE_SHARE * radius)
     elif wanted is None:
-        wanted = moved * noise * risk.clip * length / min(0.7, 0.5 * math.pow(richness, -0.2))
+        wanted = moved * noise * risk.clip * length / min(0.6, 1.5 * math.pow(richness, -0.2))
     added = max(wanted - least, 0.0)
     weights = noisy_minimiser(
         curator, risk, added, cost, tolerance=settings.tolerance, radius=radius, minimiser=settings.minimiser
