@@ -281,6 +281,15 @@ def test_one_row_moves_the_minimiser_by_at_most_its_sensitivity(
         assert moved <= points[0].sensitivity.zero_out
 
 
+def test_a_ball_that_may_leave_minimisers_out_is_refused_before_anything_is_charged() -> None:
+    curator = make_curator(1.0, rows=12, columns=2)
+    risk = RobustRisk(Logistic(), 1.2, 12, 2.0, radius=0.3)
+    with pytest.raises(InvalidParameter, match="over that ball"):
+        noisy_minimiser(curator, risk, 4.0, Gaussian(100.0))
+    assert not curator.ledger.entries
+    noisy_minimiser(curator, risk, 4.0, Gaussian(100.0), radius=0.3)
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("tilt", [0.0, 3.0])
 def test_the_worst_row_comes_near_the_sensitivity(tilt: float, relation: str) -> None:

@@ -67,6 +67,7 @@ _LOOKS = {
     "sgd-adv": Look("SGD-Adv", "#CC79A7", "v", ":"),
     "objpert": Look("ObjPert", "#009E73", "^"),
     "outpert": Look("OutPert", "#B2182B", ">"),
+    "expmech": Look("ExpMech", "#6F4E37", "p", ":"),
     "outpert-gd": Look("OutPert-GD", "#882255", "P", "--"),
     "outpert-rsgd": Look("OutPert-RSGD", "#8C8300", "X", "-."),
     "privgene": Look("PrivGene", "#5B3A8C", "<", ":"),

@@ -47,6 +47,8 @@ class Risk(ABC):
     #: Whether minimisers of single rows apply, and whether it is a sum of hinges.
     sum_over_rows: bool = False
     hinge: bool = False
+    #: The variation holds for minimisers no longer than this.
+    radius: float = math.inf
 
     @abstractmethod
     def variation(self, rows: int, relation: Relation) -> float:

@@ -101,18 +101,24 @@ def noisy_minimiser(
     mu = _convexity(quadratic)
     if radius != math.inf:
         require_positive("radius", radius)
+    farthest = min(risk.farthest(rows, mu, linear.norm), radius)
+    if farthest > risk.radius:
+        raise InvalidParameter(
+            f"the bounds of this risk hold up to a norm of {risk.radius:.4g}, and minimisers may have one of "
+            f"{farthest:.4g}: minimise it over that ball"
+        )
     smooth = risk.smoothness(rows) < math.inf
     require_minimiser(minimiser, smooth=smooth, rows=risk.sum_over_rows, hinge=risk.hinge)
     curvature = float(np.max(quadratic))
     reachable = risk.reachable(rows, problem.grid.dimension, mu, curvature, linear.norm, radius)
     if isinstance(cost, OutputNoise):
-        moved = min(risk.variation(rows, curator.relation) / mu, 2 * min(risk.farthest(rows, mu), radius))
+        moved = min(risk.variation(rows, curator.relation) / mu, 2 * farthest)
         distance = max(_share(tolerance, smooth) * moved, reachable)
         sensitivity = moved + 2 * distance
     else:
         distance = max(2.0**-44 * risk.gradient_bound(rows) / mu, reachable)
         sensitivity = 2 * (distance + _COUPLING * math.sqrt(math.prod(problem.shape)) * linear.unit / mu)
-    largest = min(risk.farthest(rows, mu, linear.norm), radius) + distance
+    largest = farthest + distance
     output = _Lattice.of(problem.shape, sensitivity, largest, cost)
     # Both noises can be drawn: now pay.
     _require_rows(curator)
