@@ -17,7 +17,10 @@ from .datasets import list_datasets, load_dataset
 from .encoding import BoundedEncoder
 from .errors import BudgetExhausted, DPDescentError, InvalidParameter, PrivacyWarning
 from .estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression
+from .excess_risk import excess_risk_bound
 from .ledger import Ledger
+from .minimisers import GeneralObjective
+from .questions import perturbed_minimiser
 from .relations import Relation, Sensitivity
 from .schema import Schema, draft_schema
 
@@ -36,6 +39,7 @@ __all__ = [
     "ExponentialMechanism",
     "FixedSizeSampled",
     "Gaussian",
+    "GeneralObjective",
     "InvalidParameter",
     "Laplace",
     "Ledger",
@@ -49,6 +53,8 @@ __all__ = [
     "Sensitivity",
     "__version__",
     "draft_schema",
+    "excess_risk_bound",
     "list_datasets",
     "load_dataset",
+    "perturbed_minimiser",
 ]
