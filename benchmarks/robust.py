@@ -149,7 +149,7 @@ def tail(data: Adult) -> dict[str, list[float]]:
 def times(data: Adult) -> dict[str, list[float]]:
     """Return the seconds of a fit by tolerance, in units of the sensitivity, for each minimiser."""
     found: dict[str, list[float]] = {}
-    for minimiser in ("lbfgs", "agd", "katyusha"):
+    for minimiser in ("lbfgs", "agd"):
         found[minimiser] = []
         for tolerance in (1.0, 0.1, 0.01, 0.001):
             start = time.perf_counter()
@@ -196,7 +196,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     third.set(xlabel="tilt", ylabel="loss", title="tilt: the worst rows, and what one row may do (no noise)")
     handles = [part for axis in (third, other) for part in axis.get_legend_handles_labels()[0]]
     third.legend(handles, [str(part.get_label()) for part in handles], fontsize=7, loc="center right")
-    for (name, seconds), colour in zip(result["time"].items(), ("#0072B2", "#E69F00", "#CC79A7"), strict=True):
+    for (name, seconds), colour in zip(result["time"].items(), ("#0072B2", "#E69F00"), strict=True):
         fourth.plot((1.0, 0.1, 0.01, 0.001), seconds, "o-", color=colour, markersize=3, label=name)
     fourth.set(
         xscale="log",

@@ -9,9 +9,10 @@ is minimised over a ball B(0, R). Rules: C = e k^0.3, k = n/(s p) with the noise
 weights, so that R = log C/(tau (B + rho)); the strong convexity is what keeps the noise in a weight near R/10; and
 B is the typical length of a row. A longer ball, or a weaker strong convexity, fits better and is noisier.
 
-**An adversary costs next to nothing**: L = lipschitz (B + rho) instead of lipschitz B. B and the strong convexity
-follow the rules of `outpert`. With ``risk_share`` that share of the budget reports how far the released model is
-from the best one in the adversarial loss.
+**An adversary costs next to nothing**: L = lipschitz (B + rho) instead of lipschitz B. Rules: B = max(0.5, 0.1 k^0.4)
+typical row lengths, and the strong convexity is what lets the noise move a typical row's score by about
+min(0.6, 1.5 k^-0.2). With ``risk_share`` that share of the budget reports how far the released model is from the
+best one in the adversarial loss.
 
 **Privacy** See `dpdescent.minimisers.robust` for the sensitivity under both relations,
 `dpdescent.questions.noisy_minimiser` for the release and `dpdescent.questions.excess_adversarial_risk` for the
