@@ -7,14 +7,17 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from typer.testing import CliRunner
 
 from dpdescent import Adversary, DPLinearRegression, DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger
 from dpdescent.accounting import Gaussian, Laplace
+from dpdescent.cli import app
 from dpdescent.curator import Curator
 from dpdescent.exact import FeatureGrid
 from dpdescent.minimisers import RobustObjective, RobustRisk, RowObjective, certified_minimiser, loss_range
@@ -469,6 +472,17 @@ def test_a_set_of_moves_must_be_bounded_and_not_empty(radius: Any) -> None:
         Adversary(0.1, "l1")  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match="linf"):
         Adversary((0.1, 0.2), "l2")
+
+
+def test_the_command_line_takes_a_tilt_and_an_adversary(tmp_path: Path) -> None:
+    for options in (["--tilt", "1"], ["--adversary", "0.1", "--adversary-norm", "linf"]):
+        model = tmp_path / "model.json"
+        command = ["fit", "synthetic", "--output", str(model), "--method", "outpert", "--seed", "0", *options]
+        told = CliRunner().invoke(app, command)
+        assert told.exit_code == 0, told.output
+        assert model.exists()
+    refused = CliRunner().invoke(app, ["fit", "synthetic", "--output", str(tmp_path / "m"), "--tilt", "1"])
+    assert isinstance(refused.exception, InvalidParameter)
 
 
 def test_a_risk_without_tilt_and_adversary_is_the_plain_one() -> None:
