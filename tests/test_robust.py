@@ -317,6 +317,25 @@ def test_the_worst_row_comes_near_the_sensitivity(tilt: float, relation: str) ->
     assert (0.2 if tilt else 0.9) * points[0].sensitivity.zero_out < moved <= points[0].sensitivity.zero_out
 
 
+@pytest.mark.parametrize(("relation", "share"), [("zero-out", 0.95), ("replace-one", 0.6)])
+def test_the_worst_row_of_an_adversary_is_longer_than_the_rows(relation: str, share: float) -> None:
+    """A row against the others, which its move makes longer by the radius: without rho the bound would not hold."""
+    rows, loss = 30, HuberisedHinge(0.01)
+    X, y = np.full((rows, 1), 0.9), np.ones(rows)
+    X[0, 0], y[0] = 1.0, -1.0
+    other, turned = (X[1:], y[1:]) if relation == "zero-out" else (X, np.ones(rows))
+    support = Adversary(0.5).support(1, False)
+    risk = RobustRisk(loss, 1.0, rows, 0.0, support)
+    points = []
+    for features, labels in ((X, y), (other, turned)):
+        ledger = Ledger(1e6, 1e-6, currency="gdp", relation=relation)
+        curator = curator_of(features, labels, loss, ledger, rows=rows, intercept=False)
+        points.append(recorded(curator, lambda c: noisy_minimiser(c, risk, 100.0, Gaussian(1.0))))
+    moved = float(np.abs(points[0].to_float() - points[1].to_float())[0])
+    assert share * points[0].sensitivity.zero_out < moved <= points[0].sensitivity.zero_out
+    assert moved > (1.0 if relation == "zero-out" else 0.9 * 2) / 100
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_one_row_changes_the_excess_risk_by_at_most_its_sensitivity(relation: str) -> None:
     risk = RobustRisk(Logistic(), 1.2, 12, 0.0, Adversary(0.2).support(3, True))
