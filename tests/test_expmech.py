@@ -176,6 +176,23 @@ def test_the_envelope_lies_above_the_law_everywhere() -> None:
             assert x - Fraction(squares, 2 * envelope.scale**2) >= 0
 
 
+def test_exponents_are_the_same_in_floats_and_in_long_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the error that the filter is told, and with the event that the exact one gives."""
+    seen = []
+
+    def spy(bits: Any, exponents: Any, errors: Any, exact: Any) -> Any:
+        seen.extend((x, e, exact(i)) for i, (x, e) in enumerate(zip(exponents, errors, strict=True)))
+        return accept(bits, exponents, errors, exact)
+
+    monkeypatch.setattr("dpdescent.questions.sampling.accept", spy)
+    curator = make(40, 2)
+    ball = ball_of(curator, 1.0, 0.05, np.array([0.4, -0.1]), 1.0)
+    envelope_of(curator, ball, ExponentialMechanism(3.0)).accepted(Randomness(0).stream("test", 0), 200)
+    assert len(seen) == 200
+    for x, error, exact in seen:
+        assert abs(Fraction(float(x)) - exact) <= Fraction(float(error)) < Fraction(1, 2**30)
+
+
 def test_so_many_proposals_are_enough() -> None:
     """The public number is at least 27 times what is needed on average: e^-27 is 2^-40."""
     for columns, epsilon in ((1, 0.2), (1, 20.0), (2, 1.0), (3, 4.0)):
