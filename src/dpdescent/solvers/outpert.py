@@ -10,7 +10,7 @@ cut to Huber's with slope 1. The hinge may keep its kink. The solver is a black 
 
 Rules. Without a radius R the minimiser is that over all weights. B = max(0.5, 0.1 k^0.4) typical row lengths L,
 bought for a hundredth of the budget, where k = n/(s p), s the noise in units of the sensitivity and p the number of
-weights; and the strong convexity is what lets the noise move a typical row's score by about r = min(0.6, 2.8 k^-1/3):
+weights; and the strong convexity is what lets the noise move a typical row's score by about r = min(0.8, 1.6 k^-0.3):
 Lambda = s C L/r, twice that if a row is replaced. With a radius and no strong convexity the objective is taken for
 convex and minimised over B(0, R), with the regularisation that the paper prescribes. Lambda applies to the intercept
 too. With both, R must hold the minimiser of every table.
@@ -137,7 +137,7 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
             smoothness=risk.smoothness(1),
         )
     else:
-        wanted = deviation * risk.clip * length / min(0.6, 2.8 * math.pow(richness, -1 / 3))
+        wanted = deviation * risk.clip * length / min(0.8, 1.6 * math.pow(richness, -0.3))
     added = max(wanted - least, 0.0)
     radius = settings.radius or math.inf
     weights = noisy_minimiser(
