@@ -12,7 +12,7 @@ Rules. Without a radius R the minimiser is that over all weights. B = max(0.5, 0
 bought for a hundredth of the budget, where k = n/(s p), s the noise in units of the sensitivity and p the number of
 weights; and the strong convexity is what lets the noise move a typical row's score by about r = min(0.8, 1.6 k^-0.3):
 Lambda = s C L/r. Where a row may be replaced C counts twice, here and in k. With a radius and no strong convexity the
-objective is taken for convex and minimised over B(0, R), with the regularisation that the paper prescribes. With both,
+objective is taken for convex and minimised over B(0, R), with the regularisation that the paper prescribes; with both
 R must hold the minimiser of every table. Lambda applies to the intercept too.
 
 The paper's bound on the sensitivity has the regulariser in it, and Algorithm 6 a factor 2 too much in its exponent;
