@@ -102,7 +102,10 @@ def _limit(hinge: RowObjective, weights: Floats, duals: Floats) -> Iterator[Cand
     signed = rows * labels[:, None]
     point = -(hinge.linear - hinge.combination(duals)) / hinge.quadratic
     products = (signed / hinge.quadratic) @ signed.T
-    change = np.linalg.lstsq(products, 1 - signed @ point, rcond=1e-12)[0]
+    try:
+        change = np.linalg.lstsq(products, 1 - signed @ point, rcond=1e-12)[0]
+    except np.linalg.LinAlgError:  # an error would speak of rows
+        return
     moved = duals.copy()
     moved[kink] = np.clip(duals[kink] + change, 0.0, 1.0)
     yield Candidate(point + signed.T @ (moved[kink] - duals[kink]) / hinge.quadratic, moved)
