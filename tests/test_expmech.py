@@ -20,6 +20,8 @@ from dpdescent.problems import Huber, HuberisedHinge, Logistic, Loss
 from dpdescent.questions import Ball, sample_point
 from dpdescent.questions.sampling import _Envelope, _Law, _Rows
 from dpdescent.relations import Relation
+from dpdescent.sources import ArraySource
+from neighbours import STORAGE
 from rival_tables import curator_of, replaced
 
 ALARM = 1e-6
@@ -191,6 +193,19 @@ def test_exponents_are_the_same_in_floats_and_in_long_integers(monkeypatch: pyte
     assert len(seen) == 200
     for x, error, exact in seen:
         assert abs(Fraction(float(x)) - exact) <= Fraction(float(error)) < Fraction(1, 2**30)
+
+
+@pytest.mark.parametrize("storage", ["csr", "float32", "fortran"])
+def test_scores_do_not_depend_on_how_rows_are_stored(storage: str) -> None:
+    curator = make(50, 3)
+    ball = ball_of(curator, 1.0, 0.05, np.array([0.4, -0.1, 0.2]), 1.0)
+    law = _Law.of(ball, ExponentialMechanism(1.0), "zero-out")
+    places = np.random.default_rng(0).integers(-(law.reach // 2), law.reach // 2, (30, 3))
+    scores = _Rows.of(curator, ball, law).scores(places)
+    source = curator._source
+    rows = STORAGE[storage](source._features)
+    curator._source = ArraySource(rows, source._labels, source.grid, 16)
+    assert (_Rows.of(curator, ball, law).scores(places) == scores).all()
 
 
 def test_so_many_proposals_are_enough() -> None:

@@ -25,6 +25,7 @@ from dpdescent.problems import Huber, HuberisedHinge, Logistic, Loss, Multinomia
 from dpdescent.questions import excess_adversarial_risk, noisy_minimiser
 from dpdescent.relations import Relation
 from dpdescent.sources import ArraySource
+from neighbours import STORAGE
 from rival_tables import curator_of, make_curator, recorded, replaced
 
 ADVERSARIES = [None, Adversary(0.1), Adversary(0.1, "linf"), Adversary((0.1, 0.0, 0.3), "linf")]
@@ -94,6 +95,23 @@ def test_value_and_derivatives_are_those_of_the_definition(tilt: float, adversar
     assert np.array([product(e) for e in np.eye(4)]) == pytest.approx(dense, rel=1e-9, abs=1e-9)
     assert np.linalg.eigvalsh(dense)[-1] <= objective.smoothness
     assert np.linalg.eigvalsh(dense)[0] >= 2.0 - 1e-9
+
+
+@pytest.mark.parametrize("storage", ["csr", "float32", "csr-float32"])
+def test_sparse_and_short_rows_give_the_same_objective(storage: str) -> None:
+    X, y = table(200)
+    risk = RobustRisk(Logistic(), 1.3, 203, 2.0, Adversary(0.1).support(4, True))
+    grid = FeatureGrid(1.0, 4)
+    placed = grid.place(X)
+    w = np.array([0.5, -0.8, 0.3, 0.4])
+    plain, other = (
+        risk.objective(ArraySource(rows, y, grid, 64), grid, grid.squared_norms(placed), np.ones(4), np.zeros(4))
+        for rows in (placed, STORAGE[storage](placed))
+    )
+    assert other.accurate_gradient(w) == pytest.approx(plain.accurate_gradient(w), rel=1e-13)
+    assert other.value_and_gradient(w)[0] == pytest.approx(plain.value_and_gradient(w)[0], rel=1e-13)
+    assert other.dense_hessian(w) == pytest.approx(plain.dense_hessian(w), rel=1e-12)
+    assert other.hessian(w)(w) == pytest.approx(plain.hessian(w)(w), rel=1e-12)
 
 
 def test_a_tilted_multinomial_loss_has_the_right_derivatives() -> None:
