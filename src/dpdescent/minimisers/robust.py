@@ -75,6 +75,7 @@ _UNIT = 2.0**-53
 _ROOM = 1 + 2.0**-30
 _ROUNDING = 1 + 2.0**-40
 _LARGEST_EXPONENT = 500.0
+_LARGEST_WEIGHT = 2.0**300
 
 
 def require_robust(loss: Loss, adversarial: bool) -> None:
@@ -257,6 +258,8 @@ class RobustObjective(RowObjective):
         return total + (self.quadratic * weights + self.linear)
 
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
+        if not float(np.max(np.abs(weights), initial=0.0)) <= _LARGEST_WEIGHT:  # an overflow would speak of rows
+            return math.inf, np.full_like(weights, math.inf)
         if self.risk.tilt == 0:
             value, gradient = self._sums(weights)
         else:
@@ -288,10 +291,15 @@ class RobustObjective(RowObjective):
     def _mean(self, losses: Floats) -> float:
         """Return the tilted mean of the losses; empty places have the loss of a row of zeros."""
         places, tilt = self.risk.places, self.risk.tilt
-        empty, blank = places - losses.size, loss_at_zero(self._loss)
-        most = max(float(np.max(losses, initial=-math.inf)), blank if empty else -math.inf)
-        total = float(np.exp(tilt * (losses - most)).sum()) + empty * math.exp(tilt * (blank - most))
+        most, blanks = self._largest(losses)
+        total = float(np.exp(tilt * (losses - most)).sum()) + blanks
         return most + math.log(total / places) / tilt
+
+    def _largest(self, losses: Floats) -> tuple[float, float]:
+        """Return the largest loss, and what empty places add to a sum of weights relative to it."""
+        empty, blank = self.risk.places - losses.size, loss_at_zero(self._loss)
+        most = max(float(np.max(losses, initial=-math.inf)), blank if empty else -math.inf)
+        return most, empty * math.exp(self.risk.tilt * (blank - most)) if empty else 0.0
 
     def _row_terms(self, weights: Floats, margins_of: Margins) -> tuple[Floats, Floats, Floats]:
         """Return the loss of every row, its residuals, and n times its tilted weight."""
@@ -312,10 +320,9 @@ class RobustObjective(RowObjective):
         places, tilt = self.risk.places, self.risk.tilt
         if tilt == 0:
             return np.ones_like(losses)
-        empty, blank = places - losses.size, loss_at_zero(self._loss)
-        most = max(float(np.max(losses, initial=-math.inf)), blank if empty else -math.inf)
+        most, blanks = self._largest(losses)
         weights = exp(np.maximum(tilt * (losses - most), -745.0))
-        total = math.fsum([*weights.tolist(), empty * math.exp(tilt * (blank - most))])
+        total = math.fsum([*weights.tolist(), blanks])
         shares: Floats = weights * (places / total)
         return shares
 
