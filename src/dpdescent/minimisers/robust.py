@@ -32,7 +32,7 @@ are not negative (`Risk.farthest`): Lowy & Razaviyayn 2021 assume such an R.
 
 **Error of a computed gradient.** As in `dpdescent.minimisers.rows`, with u = 2^-53, T = B|w| + sigma(w) and three
 additions: a margin less sigma is off by at most 8u T; a loss by at most e = (2^-48 + K u) lipschitz (1 + T + log
-K), so that the weights v_i are off by a relative 2 (tau e + 2u min(tau range, 745) + 2^-48) (weights below 2^-1070
+K), so that the weights v_i are off by a relative 2 (tau e + 2u min(tau range, 745) + 2^-48) (weights below 2^-1000
 are lost, which hides less than the margin left here); and sigma is taken at the point itself, not at the nearby one
 where margins are taken, which moves a gradient by at most that distance times lipschitz r/s + (B + rho) rho
 (curvature + 2 tau lipschitz^2).
