@@ -126,6 +126,9 @@ class Recorder(LatticeNoise):
     def norm_laplace(self, point: Any, cost: Any, relation: Any) -> np.ndarray:
         return self._record(point, cost)
 
+    def laplace(self, total: Any, cost: Any, relation: Any) -> np.ndarray:
+        return self._record(total, cost)
+
     def least(self, scores: Any, cost: Any, relation: Any) -> int:
         return int(np.argmin(self._record(scores, cost)))
 

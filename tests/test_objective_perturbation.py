@@ -19,7 +19,15 @@ from dpdescent.accounting import (
     gdp_to_delta,
 )
 from dpdescent.exact import FeatureGrid
-from dpdescent.minimisers import RowObjective, certified_minimiser, reachable_tolerance, smooth_loss
+from dpdescent.minimisers import (
+    METHODS,
+    Candidate,
+    RowObjective,
+    certified_minimiser,
+    newton,
+    reachable_tolerance,
+    smooth_loss,
+)
 from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Squared
 from dpdescent.solvers import ObjPertSettings, objpert
 from dpdescent.sources import ArraySource
@@ -220,13 +228,11 @@ def test_the_error_of_a_gradient_is_within_its_bound(loss: Loss) -> None:
 
 def test_a_poor_solver_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a good start, and without Newton's method, the last resort still reaches the tolerance."""
-    from dpdescent import minimisers
-
-    monkeypatch.setattr(minimisers, "_quasi_newton", lambda objective: np.full(objective.linear.shape, 5.0))
+    monkeypatch.setitem(METHODS, "lbfgs", lambda _, start: iter([Candidate(np.full(start.shape, 5.0))]))
     objective = table(Logistic(), 60, 3, 0, 1.0, 5.0)
     tolerance = 2.0**-44 * 60 / 5.0
     first = certified_minimiser(objective, 5.0, tolerance)
-    monkeypatch.setattr(minimisers, "_newton_step", lambda *_: None)
+    monkeypatch.setattr(newton, "_newton_step", lambda *_: None)
     second = certified_minimiser(objective, 5.0, tolerance)
     assert np.linalg.norm(first - second) <= 2 * tolerance
     assert np.linalg.norm(objective.accurate_gradient(second)) <= 5.0 * tolerance
@@ -241,16 +247,14 @@ def test_every_table_is_certified_however_large_the_noise(
     loss: Loss, rows: int, columns: int, epsilon: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few rows, many columns, a small epsilon: rounding errors of long points must not keep the solver for ever."""
-    from dpdescent import minimisers
-
-    step, calls = minimisers._newton_step, []
+    step, calls = newton._newton_step, []
 
     def counted(objective: RowObjective, weights: np.ndarray) -> np.ndarray | None:
         calls.append(1)
         assert len(calls) <= 20, "the tolerance is out of reach"
         return step(objective, weights)
 
-    monkeypatch.setattr(minimisers, "_newton_step", counted)
+    monkeypatch.setattr(newton, "_newton_step", counted)
     curator = make_curator(epsilon, loss, rows=rows, columns=columns, currency="approximate")
     assert np.isfinite(objpert(curator, ObjPertSettings()).weights).all()
 
@@ -258,16 +262,14 @@ def test_every_table_is_certified_however_large_the_noise(
 @pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Squared()], ids=str)
 def test_a_table_that_leaves_a_direction_free_is_certified_too(loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two equal columns and next to no quadratic: weights of 1e8, whose last digits are coarser than 2^-44 n C."""
-    from dpdescent import minimisers
-
-    calls, step = [], minimisers._newton_step
+    calls, step = [], newton._newton_step
 
     def counted(objective: RowObjective, weights: np.ndarray) -> np.ndarray | None:
         calls.append(1)
         assert len(calls) <= 60, "the tolerance is out of reach"
         return step(objective, weights)
 
-    monkeypatch.setattr(minimisers, "_newton_step", counted)
+    monkeypatch.setattr(newton, "_newton_step", counted)
     X = np.random.default_rng(0).random((100, 3))
     X[:, 2] = X[:, 1]
     ledger = Ledger(100.0, 1e-6, currency="approximate")

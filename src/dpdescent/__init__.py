@@ -17,7 +17,11 @@ from .datasets import list_datasets, load_dataset
 from .encoding import BoundedEncoder
 from .errors import BudgetExhausted, DPDescentError, InvalidParameter, PrivacyWarning
 from .estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression
+from .excess_risk import excess_risk_bound
 from .ledger import Ledger
+from .minimisers import Game, GeneralObjective, LinearGame
+from .problems import Adversary
+from .questions import perturbed_minimiser, perturbed_saddle_point
 from .relations import Relation, Sensitivity
 from .schema import Schema, draft_schema
 
@@ -25,6 +29,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AboveThreshold",
+    "Adversary",
     "BoundedEncoder",
     "BudgetExhausted",
     "Composed",
@@ -35,10 +40,13 @@ __all__ = [
     "DPLogisticRegression",
     "ExponentialMechanism",
     "FixedSizeSampled",
+    "Game",
     "Gaussian",
+    "GeneralObjective",
     "InvalidParameter",
     "Laplace",
     "Ledger",
+    "LinearGame",
     "NormLaplace",
     "PoissonSampled",
     "PrivacyWarning",
@@ -49,6 +57,9 @@ __all__ = [
     "Sensitivity",
     "__version__",
     "draft_schema",
+    "excess_risk_bound",
     "list_datasets",
     "load_dataset",
+    "perturbed_minimiser",
+    "perturbed_saddle_point",
 ]

@@ -24,6 +24,7 @@ from .estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression
 from .experiments.commands import compare_command, reproduce_command
 from .ledger import Ledger
 from .models import SavedModel
+from .problems import Adversary
 from .schema import Schema, draft_schema
 
 __all__ = ["main"]
@@ -72,6 +73,11 @@ def fit(
     method: Annotated[str, typer.Option(help="The solver.")] = "auto",
     adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
     alpha: Annotated[float, typer.Option(help="Weight of the L2 penalty.")] = 0.0,
+    tilt: Annotated[float, typer.Option(help="Weigh rows with large losses more; needs --method outpert.")] = 0.0,
+    adversary: Annotated[
+        float | None, typer.Option(metavar="RADIUS", help="Let rows be moved so far; needs --method outpert.")
+    ] = None,
+    adversary_norm: Annotated[str, typer.Option(help="How moves are measured: l2 or linf.")] = "l2",
     ledger: Annotated[Path | None, typer.Option(help="A ledger file that pays as well.")] = None,
     seed: Seed = None,
     json_file: JsonFile = None,
@@ -81,7 +87,9 @@ def fit(
         raise InvalidParameter(f"unknown model {model!r}: choose one of {', '.join(MODELS)}")
     table = load_dataset(data, schema=schema) if schema is not None else load_dataset(data)
     options: dict[str, Any] = {"method": method, "adjacency": adjacency, "alpha": alpha, "random_state": seed}
-    options |= {"bounds": table.bounds, "progress": sys.stderr.isatty()}
+    options |= {"bounds": table.bounds, "progress": sys.stderr.isatty(), "tilt": tilt}
+    if adversary is not None:
+        options["adversary"] = Adversary(adversary, adversary_norm)  # type: ignore[arg-type]
     if ledger is not None:
         options["ledger"] = Ledger.open(ledger)
     if model == "regression":

@@ -23,13 +23,14 @@ from ..errors import (
     InvalidParameter,
     MissingValue,
     require_finite,
+    require_nonnegative,
     require_open_unit,
     require_positive,
 )
 from ..exact import FeatureGrid
 from ..ledger import Ledger
 from ..noise import Randomness
-from ..problems import L2, LinearProblem, Loss
+from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
 from ..scaling import ColumnScaling
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
@@ -52,6 +53,8 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         adjacency: str = "zero-out",
         bounds: Any = (0.0, 1.0),
         alpha: float = 0.0,
+        tilt: float = 0.0,
+        adversary: Adversary | None = None,
         fit_intercept: bool = True,
         random_state: Any = None,
         ledger: Ledger | None = None,
@@ -65,6 +68,8 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         self.adjacency = adjacency
         self.bounds = bounds
         self.alpha = alpha
+        self.tilt = tilt
+        self.adversary = adversary
         self.fit_intercept = fit_intercept
         self.random_state = random_state
         self.ledger = ledger
@@ -94,6 +99,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
     def _fit(self, X: Any, y: Any) -> SolverResult:
         method, settings = _known_method(self.method), _settings(self.method, self.solver_options)
         _require_guarantee(self.epsilon, self.delta, self.adjacency)
+        _require_robust(self.method, method, self.tilt, self.adversary)
         if self.ledger is not None and not method.private:
             raise InvalidParameter(
                 f"method {self.method!r} is not private, so no ledger can pay for it: leave ledger out"
@@ -113,7 +119,8 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         scaling = ColumnScaling.from_bounds(self.bounds, X.shape[1], names=getattr(self, "feature_names_in_", None))
         loss, labels, assumed = self._loss_and_labels(y)
         grid = FeatureGrid(1.0, X.shape[1] + bool(self.fit_intercept))
-        problem = LinearProblem(loss, grid, L2(require_finite("alpha", self.alpha)), bool(self.fit_intercept))
+        penalty = L2(require_finite("alpha", self.alpha))
+        problem = LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary)
         facts = Facts(self.epsilon, self.delta, self.adjacency, X.shape[0], int(np.prod(problem.shape)))
         currency = currency_named(method.choose_currency(settings, facts), self.epsilon, self.delta)
         own = Ledger(self.epsilon, self.delta, currency=currency, relation=self.adjacency)
@@ -166,6 +173,17 @@ def _require_guarantee(epsilon: float, delta: float, adjacency: str) -> None:
     if require_finite("delta", delta) != 0:
         require_open_unit("delta", delta)
     Relation.parse(adjacency)
+
+
+def _require_robust(name: str, method: Method, tilt: float, adversary: Adversary | None) -> None:
+    """Refuse a tilt or an adversary that a method would leave out of account."""
+    if adversary is not None and not isinstance(adversary, Adversary):
+        raise InvalidParameter(f"adversary must be an Adversary(radius, norm), got {adversary!r}")
+    if (require_nonnegative("tilt", tilt) or adversary is not None) and not method.robust:
+        can = ", ".join(repr(each) for each in sorted(METHODS) if METHODS[each].robust)
+        raise InvalidParameter(
+            f"method {name!r} knows neither tilt nor adversary: use method={can}, or leave them out"
+        )
 
 
 def _known_method(name: str) -> Method:

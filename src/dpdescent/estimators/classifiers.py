@@ -20,7 +20,7 @@ from ..errors import (
     UnknownLabel,
 )
 from ..ledger import Ledger
-from ..problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial
+from ..problems import Adversary, Hinge, HuberisedHinge, Logistic, Loss, Multinomial
 from ..solvers import Progress
 from .base import PrivateLinearModel
 
@@ -41,6 +41,8 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         adjacency: str = "zero-out",
         bounds: Any = (0.0, 1.0),
         alpha: float = 0.0,
+        tilt: float = 0.0,
+        adversary: Adversary | None = None,
         fit_intercept: bool = True,
         classes: Any = None,
         random_state: Any = None,
@@ -56,6 +58,8 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             adjacency=adjacency,
             bounds=bounds,
             alpha=alpha,
+            tilt=tilt,
+            adversary=adversary,
             fit_intercept=fit_intercept,
             random_state=random_state,
             ledger=ledger,
@@ -154,6 +158,11 @@ class DPLogisticRegression(_LinearClassifier):
         Public bounds of the features, numbers or one number a column. Cells outside are clipped.
     alpha : float
         Weight of the L2 penalty; the intercept is not penalised.
+    tilt : float
+        Rows with large losses weigh more: 0 minimises the mean loss, a large tilt the largest one. Needs method
+        "outpert".
+    adversary : Adversary, optional
+        Minimise the loss of rows that somebody moves as far as this allows. Two classes; needs method "outpert".
     fit_intercept : bool
     classes : array_like, optional
         The public classes. Without it they are read from y, with a warning.
@@ -231,6 +240,8 @@ class DPLinearSVC(_LinearClassifier):
         adjacency: str = "zero-out",
         bounds: Any = (0.0, 1.0),
         alpha: float = 0.0,
+        tilt: float = 0.0,
+        adversary: Adversary | None = None,
         fit_intercept: bool = True,
         classes: Any = None,
         random_state: Any = None,
@@ -246,6 +257,8 @@ class DPLinearSVC(_LinearClassifier):
             adjacency=adjacency,
             bounds=bounds,
             alpha=alpha,
+            tilt=tilt,
+            adversary=adversary,
             fit_intercept=fit_intercept,
             classes=classes,
             random_state=random_state,

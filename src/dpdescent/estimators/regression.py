@@ -14,7 +14,7 @@ from ..errors import (
     MissingValue,
 )
 from ..ledger import Ledger
-from ..problems import Loss, Squared
+from ..problems import Adversary, Loss, Squared
 from ..scaling import ColumnScaling
 from ..solvers import Progress
 from .base import PrivateLinearModel
@@ -44,6 +44,8 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):  # type: ignore[mi
         adjacency: str = "zero-out",
         bounds: Any = (0.0, 1.0),
         alpha: float = 0.0,
+        tilt: float = 0.0,
+        adversary: Adversary | None = None,
         fit_intercept: bool = True,
         random_state: Any = None,
         ledger: Ledger | None = None,
@@ -58,6 +60,8 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):  # type: ignore[mi
             adjacency=adjacency,
             bounds=bounds,
             alpha=alpha,
+            tilt=tilt,
+            adversary=adversary,
             fit_intercept=fit_intercept,
             random_state=random_state,
             ledger=ledger,

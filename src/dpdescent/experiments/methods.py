@@ -72,6 +72,8 @@ _LOOKS = {
     "adam": Look("DP-Adam", "#E69F00", "D", "--"),
     "sgd-adv": Look("SGD-Adv", "#CC79A7", "v", ":"),
     "objpert": Look("ObjPert", "#009E73", "^"),
+    "outpert": Look("OutPert", "#B2182B", ">"),
+    "expmech": Look("ExpMech", "#6F4E37", "p", ":"),
     "outpert-gd": Look("OutPert-GD", "#882255", "P", "--"),
     "outpert-rsgd": Look("OutPert-RSGD", "#8C8300", "X", "-."),
     "privgene": Look("PrivGene", "#5B3A8C", "<", ":"),
@@ -113,6 +115,7 @@ _GRIDS: dict[str, Mapping[str, tuple[Any, ...]]] = {
     "adam": {"steps": (50, 200), "step_size": (0.01, 0.04, 0.16), "clip_gradient": (0.5, 2.0)},
     "sgd-adv": {"steps": (50, 500), "step_size": (0.5, 2.0, 8.0), "clip_gradient": (0.5, 2.0)},
     "objpert": {"row_bound": (1.0, 2.0, 4.0), "strong_convexity": (10.0, 100.0, 1000.0)},
+    "outpert": {"row_bound": (1.0, 2.0, 4.0), "strong_convexity": (100.0, 300.0, 1000.0)},
     "outpert-gd": {"row_bound": (1.0, 2.0, 4.0), "steps": (5, 20, 80)},
     "outpert-rsgd": {"row_bound": (1.0, 2.0, 4.0), "passes": (2, 10)},
 }

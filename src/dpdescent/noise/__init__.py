@@ -9,6 +9,7 @@ Nothing is cached, and no loop grows with the noise.
 - `discrete_gaussian`, `discrete_laplace`: independent coordinates; `lattice_scale` and `laplace_scale` turn
   a real scale into one they can draw.
 - `select`: the exponential mechanism.
+- `accept`: events of probability exp(-x).
 - `norm_laplace`: a vector with density close to ``exp(-||z||_2 / b)``.
 
 What is outside the guarantee: caches, the conversion of results to floating point, and the time of the slow
@@ -28,6 +29,7 @@ from .ladder import (
     norm_laplace,
 )
 from .lattice import discrete_gaussian, discrete_laplace, exp_neg
+from .rejection import accept
 from .scales import MAXIMUM_SCALE, laplace_scale, lattice_scale
 from .selection import MAXIMUM_SCORES, select
 
@@ -42,6 +44,7 @@ __all__ = [
     "Randomness",
     "SeededBits",
     "SystemBits",
+    "accept",
     "discrete_gaussian",
     "discrete_laplace",
     "exp_neg",

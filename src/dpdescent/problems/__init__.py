@@ -1,5 +1,6 @@
 """What is minimised: the loss of one row, its derivatives, and the bounds that follow from public knowledge."""
 
+from .adversary import Adversary
 from .frame import Frame
 from .linear import LinearProblem
 from .losses import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Sigmoid, Squared
@@ -8,6 +9,7 @@ from .whitening import Whitening
 
 __all__ = [
     "L2",
+    "Adversary",
     "Frame",
     "Hinge",
     "Huber",

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..errors import InvalidParameter, UnsupportedCost
+from ..errors import InvalidParameter, UnsupportedCost, require_nonnegative
 from ..exact import (
     BoundedScores,
     BoundedSum,
@@ -27,6 +27,7 @@ from ..exact import (
     StepwiseScores,
 )
 from ..relations import Relation, Sensitivity
+from .adversary import Adversary
 from .frame import Frame
 from .losses import Loss
 from .penalties import L2, Penalty
@@ -56,12 +57,23 @@ class LinearProblem:
     penalty : Penalty, optional
     intercept : bool
         Whether the last weight is an intercept, which is never penalised.
+    tilt : float
+        How much more rows with large losses weigh (`dpdescent.minimisers.robust`); 0 is the mean.
+    adversary : Adversary, optional
+        Who moves every row before its loss is taken.
     """
 
     loss: Loss
     grid: FeatureGrid
     penalty: Penalty = field(default_factory=L2)
     intercept: bool = True
+    tilt: float = 0.0
+    adversary: Adversary | None = None
+
+    def __post_init__(self) -> None:
+        require_nonnegative("tilt", self.tilt)
+        if self.adversary is not None:
+            self.adversary.support(self.grid.dimension, self.intercept)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -10,17 +10,22 @@ from .curvature import hessian, hessian_sum, mean_loss
 from .labels import label_counts, label_sum
 from .moments import second_moments
 from .openly import minimise_openly
-from .points import PermutedDescent, noisy_descent, noisy_minimiser
+from .points import PermutedDescent, noisy_descent, noisy_minimiser, perturbed_minimiser
+from .reports import excess_adversarial_risk
 from .rows import row_length
+from .saddles import perturbed_saddle_point
+from .sampling import Ball, sample_point
 from .search import RowBatches
 from .steps import FrameSteps
 
 __all__ = [
+    "Ball",
     "BatchGradients",
     "FrameSteps",
     "PermutedDescent",
     "RowBatches",
     "best_candidates",
+    "excess_adversarial_risk",
     "hessian",
     "hessian_sum",
     "label_counts",
@@ -29,7 +34,10 @@ __all__ = [
     "minimise_openly",
     "noisy_descent",
     "noisy_minimiser",
+    "perturbed_minimiser",
+    "perturbed_saddle_point",
     "public_generator",
     "row_length",
+    "sample_point",
     "second_moments",
 ]

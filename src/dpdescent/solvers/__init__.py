@@ -12,11 +12,14 @@ from .adam import AdamSettings, adam
 from .agd import AGDSettings, agd
 from .auto import AutoSettings, auto
 from .blsgd import BLGDSettings, BLSGDACSettings, BLSGDSettings, blsgd, choose_order
+from .expmech import ExpMechSettings, expmech
 from .majority import MajoritySettings, majority
 from .noisy_gradient import NoisyGradientSettings, noisy_gradient
 from .nonprivate import NonPrivateSettings, nonprivate
 from .objpert import ObjPertSettings, objpert
+from .outpert import OutPertSettings, choose_pure, outpert
 from .outpert_gd import OutPertGDSettings, outpert_gd
+from .outpert_robust import RobustOutPertSettings, outpert_robust
 from .outpert_rsgd import OutPertRSGDSettings, outpert_rsgd
 from .privgene import PrivGeneSettings, privgene
 from .result import Facts, Progress, SolverResult
@@ -45,6 +48,7 @@ __all__ = [
     "BLGDSettings",
     "BLSGDACSettings",
     "BLSGDSettings",
+    "ExpMechSettings",
     "Facts",
     "MajoritySettings",
     "Method",
@@ -56,8 +60,10 @@ __all__ = [
     "ObjPertSettings",
     "OutPertGDSettings",
     "OutPertRSGDSettings",
+    "OutPertSettings",
     "PrivGeneSettings",
     "Progress",
+    "RobustOutPertSettings",
     "SGDAdvSettings",
     "SGDSettings",
     "SecondOrderResult",
@@ -70,12 +76,15 @@ __all__ = [
     "agd",
     "auto",
     "blsgd",
+    "expmech",
     "majority",
     "minimum_rows",
     "noisy_gradient",
     "nonprivate",
     "objpert",
+    "outpert",
     "outpert_gd",
+    "outpert_robust",
     "outpert_rsgd",
     "privgene",
     "second_order",
@@ -96,12 +105,15 @@ class Method:
         Whether the answer is private at all.
     currency : callable, optional
         Chooses the currency of the filter from the settings and public facts; by default the settings name it.
+    robust : bool
+        Whether it minimises tilted and adversarial objectives.
     """
 
     solve: Callable[[Curator, Any, Progress | None], SolverResult]
     settings: Callable[..., Any]
     private: bool = True
     currency: Callable[[Any, Facts], str | Currency] | None = None
+    robust: bool = False
 
     def choose_currency(self, settings: Any, facts: Facts) -> str | Currency:
         """Return the currency in which a run with these settings is filtered."""
@@ -127,6 +139,8 @@ METHODS = {
     "opt": Method(second_order, OPTSettings, currency=choose_filter),
     "opt-b": Method(second_order, OPTBSettings, currency=choose_filter),
     "opt-ls": Method(second_order, OPTLSSettings, currency=choose_filter),
+    "expmech": Method(expmech, ExpMechSettings),
+    "outpert": Method(outpert_robust, RobustOutPertSettings, currency=choose_pure, robust=True),
     "outpert-gd": Method(outpert_gd, OutPertGDSettings),
     "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings),
     "privgene": Method(privgene, PrivGeneSettings),

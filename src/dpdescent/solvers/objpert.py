@@ -39,7 +39,7 @@ from ..accounting import (
 )
 from ..curator import Curator
 from ..errors import require_positive
-from ..minimisers import smooth_loss
+from ..minimisers import EmpiricalRisk, smooth_loss
 from ..problems import Loss
 from ..questions import noisy_minimiser, row_length
 from .result import Facts, Progress, SolverResult
@@ -107,7 +107,9 @@ def objpert(curator: Curator, settings: ObjPertSettings, progress: Progress | No
     rule = max(loss.lipschitz * bound**2 / (2 * mu), least(0.1 * curator.remaining))
     strong_convexity = max(settings.strong_convexity or rule, least(0.5 * curator.remaining))
     determinant = rank * math.log1p(trace / (rank * strong_convexity)) * (1 + 2.0**-40)
-    weights = noisy_minimiser(curator, loss, bound, strong_convexity, _cost(curator, settings, loss, determinant))
+    weights = noisy_minimiser(
+        curator, EmpiricalRisk(loss, bound), strong_convexity, _cost(curator, settings, loss, determinant)
+    )
     if progress is not None:
         progress(1.0)
     remarks = (

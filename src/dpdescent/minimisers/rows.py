@@ -1,14 +1,10 @@
-r"""Sums of smooth losses over rows in ordinary floating point, with a bound on the error, and their minimisers.
+r"""Sums of losses over rows in ordinary floating point, with a bound on the error.
 
 The objective is the sum over rows of l(f x . w, y), f = min(1, B/|x|), plus a public quadratic and a public linear
 term. Rows longer than B are thus scaled down to it: the gradient of a row is at most C = lipschitz(l) B long.
 
-**Certificate.** A minimiser is a solver plus a bound: with all eigenvalues of the quadratic at least Lambda, a
-point w is within |grad F(w)|/Lambda of the minimiser. `certified_minimiser` returns a point only if the computed
-norm plus the error bound below is at most a public tolerance, fixed in advance. A solver that misses it is followed
-by another, and the last one repeats its steps until it succeeds; there is no message and no failure.
-
-**Error of a computed gradient.** Let u = 2^-53, n the public number of rows, s = sup l'', K the number of margins.
+**Error of a computed gradient** of a smooth loss. Let u = 2^-53, n the public number of rows, s = sup l'', K the
+number of margins.
 
 - A point: the weights are split into two parts on the grid of the features, and their sum takes the place of the
   point. A part leaves at most 3.1 2^-33 of the norm in a coordinate, so that the sum is within 9.6 d 2^-66 |w| of the
@@ -27,7 +23,8 @@ Together at most n C (2^-48 + 2^-46.9 + K u) + n B 8u s (1 + min(64, B|w|)) + 4u
 would never return, for some tables and not for others. There |Q w + b| <= n C, |w| <= (n C + |b|)/Lambda and, the
 objective being at most its value at zero, |w| <= 2|b|/Lambda + sqrt(2 n l(0)/Lambda). A computed point is a vector
 of floating-point numbers: the nearest one has a gradient of up to u |w| times the smoothness. `reachable_tolerance`
-is four times what all of this allows.
+is four times what all of this allows. On the sphere of a ball the nearest point is up to 16u R off, and the part of
+the gradient that points outwards, at most n C + |b| + the quadratic's, is as long as its computed opposite to 8u.
 
 Labels are made what the loss understands, -1 or 1, or a number in [-1, 1], each by itself: the bounds of a row's
 gradient hold for no others.
@@ -37,26 +34,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.sparse import issparse
 
-from .errors import InvalidParameter
-from .exact import FeatureGrid
-from .problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Squared
-from .sources import Source
+from ..errors import InvalidParameter
+from ..exact import FeatureGrid
+from ..problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Squared
+from ..sources import Source
+from .objectives import Objective
 
-__all__ = ["RowObjective", "certified_minimiser", "reachable_tolerance", "smooth_loss"]
+__all__ = ["RowObjective", "reachable_tolerance", "smooth_loss"]
 
 Floats = NDArray[np.float64]
 
 _UNIT = 2.0**-53
 _PART_ROWS = 64
 _LARGEST_SCORE = 64.0
-_DENSE = 512  # weights up to which a Hessian is a matrix
 
 
 def smooth_loss(loss: Loss, method: str) -> Loss:
@@ -75,7 +72,7 @@ def smooth_loss(loss: Loss, method: str) -> Loss:
     return loss
 
 
-class RowObjective:
+class RowObjective(Objective):
     """The sum over rows of l(f x . w, y) plus w'Qw/2 + b'w, with Q diagonal.
 
     Parameters
@@ -84,7 +81,7 @@ class RowObjective:
         **Unreleased data**: so is everything this class computes.
     grid : FeatureGrid
     loss : Loss
-        Smooth, with a bounded slope.
+        With a bounded slope; smooth, or the hinge.
     squared_norms : ndarray
         Of all rows.
     row_bound : float
@@ -108,6 +105,27 @@ class RowObjective:
         self._factors = np.minimum(1.0, row_bound / np.maximum(norms, row_bound))
         self.row_bound, self.quadratic, self.linear = row_bound, quadratic, linear
         self.rows = squared_norms.shape[0]
+        self.shape = linear.shape
+
+    @property
+    def loss(self) -> Loss:
+        """The loss of a row."""
+        return self._loss
+
+    @property
+    def smoothness(self) -> float:
+        return float(max(self.rows, 1) * self._loss.smoothness * self.row_bound**2 + np.max(self.quadratic))
+
+    def altered(self, loss: Loss | None = None, quadratic: Floats | None = None) -> RowObjective:
+        """Return the objective of the same rows with another loss or quadratic."""
+        other = copy(self)
+        other._loss = self._loss if loss is None else loss
+        other.quadratic = self.quadratic if quadratic is None else quadratic
+        return other
+
+    def gradient_error(self, weights: Floats) -> float:
+        public = float(np.linalg.norm(self.quadratic * weights) + np.linalg.norm(self.linear))
+        return self.error_bound(self.rows, float(np.linalg.norm(weights)), public)
 
     def error_bound(self, rows: int, weights_norm: float, public: float | None = None) -> float:
         """Return more than the error of `accurate_gradient` over ``rows`` rows; public if its arguments are.
@@ -119,26 +137,93 @@ class RowObjective:
         return _gradient_error(self._loss, self.row_bound, rows, weights_norm, public)
 
     def placement_error(self, weights_norm: float) -> float:
-        """Return more than the distance of a point from the one at which `accurate_gradient` is taken."""
         return self._grid.dimension * 2.0**-62 * weights_norm
 
     def accurate_gradient(self, weights: Floats) -> Floats:
-        """Return the gradient within `placement_error` of the weights, with an error of at most `error_bound`."""
+        margins = self._accurate_margins(weights)
+
+        def parts(rows: Any, labels: Floats, factors: Floats) -> Floats:
+            residuals = self._loss.residuals(margins(rows, factors), _understood(self._loss, labels))
+            return _partial_sums(rows, _scaled(residuals, factors))
+
+        sums = self._source.map_rows(parts, self._factors)
+        return _added(sums, weights.shape) + (self.quadratic * weights + self.linear)
+
+    def _accurate_margins(self, weights: Floats) -> Callable[[Any, Floats], Floats]:
         high = self._grid.place_weights(weights)
         low = self._grid.place_weights(weights - high)
 
-        def parts(rows: Any, labels: Floats, factors: Floats) -> Floats:
-            margins = self._grid.margins(rows, high) + self._grid.margins(rows, low)
-            residuals = self._loss.residuals(_scaled(margins, factors), _understood(self._loss, labels))
-            coefficients = _scaled(residuals, factors)
-            return _partial_sums(rows, coefficients)
+        def margins(rows: Any, factors: Floats) -> Floats:
+            return _scaled(self._grid.margins(rows, high) + self._grid.margins(rows, low), factors)
 
-        sums = self._source.map_rows(parts, self._factors)
-        total = np.array([math.fsum(column) for column in sums.T.tolist()]).reshape(weights.shape)
-        return total + (self.quadratic * weights + self.linear)
+        return margins
+
+    def duals(self, weights: Floats) -> Floats:
+        """Return -y l'(t) of every row: for the huberised hinge, what the dual of the hinge takes, in [0, 1]."""
+
+        def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
+            labels = _understood(self._loss, labels)
+            return -labels * self._loss.residuals(_scaled(rows @ weights, factors), labels)
+
+        return self._source.map_rows(part, self._factors)
+
+    def duality_gap(
+        self, weights: Floats, duals: Floats, strong_convexity: float, multiplier: float = 0.0, moved: float = 0.0
+    ) -> float:
+        r"""Return more than the duality gap of the hinge within ``moved`` of the weights, errors included.
+
+        With dual values a_i in [0, 1] and a multiplier t >= 0 of the ball's constraint, at a point w with
+        t (R - |w|) = 0, the gap between the objective and the dual is
+
+        .. math:: \sum_i (1[z_i < 1] - a_i)(1 - z_i) \; + \tfrac12 \big|Q w + t w + b - \sum_i a_i y_i f_i x_i
+                  \big|^2_{(Q + t)^{-1}}, \qquad z_i = y_i f_i x_i \cdot w,
+
+        terms that are never negative, so nothing cancels. A row's term is wrong by at most 8u (1 + B|w|), and moves
+        by B with w; the sum of the rows in the residual is wrong by 68u n B, and the rest of it by 8u of its sizes.
+        """
+        duals = np.clip(np.nan_to_num(duals), 0.0, 1.0)
+        margins = self._accurate_margins(weights)
+
+        def parts(rows: Any, labels: Floats, factors: Floats, active: Floats) -> Floats:
+            labels = _understood(self._loss, labels)
+            short = 1 - labels * margins(rows, factors)
+            return np.where(short > 0, (1 - active) * short, -active * short)
+
+        def sums(rows: Any, labels: Floats, factors: Floats, active: Floats) -> Floats:
+            return _partial_sums(rows, -active * _understood(self._loss, labels) * factors)
+
+        loss = math.fsum(self._source.map_rows(parts, self._factors, duals).tolist())
+        rows = _added(self._source.map_rows(sums, self._factors, duals), weights.shape)
+        curvature = self.quadratic + multiplier
+        residual = float(np.linalg.norm(curvature * weights + self.linear + rows))
+        norm, count, bound = float(np.linalg.norm(weights)), self.rows, self.row_bound
+        public = float(np.linalg.norm(curvature * weights) + np.linalg.norm(self.linear))
+        moved = moved + self.placement_error(norm)
+        loss += count * (8 * _UNIT * (1 + bound * norm) + bound * moved) * (1 + 2.0**-20)
+        residual += 68 * _UNIT * count * bound + 8 * _UNIT * public + float(np.max(curvature)) * moved
+        return float((loss + residual**2 / (2 * strong_convexity)) * (1 + 2.0**-20))
+
+    def combination(self, duals: Floats) -> Floats:
+        """Return the sum over rows of a_i y_i f_i x_i, in plain arithmetic."""
+
+        def part(rows: Any, labels: Floats, factors: Floats, active: Floats) -> Floats:
+            return np.asarray(rows.T @ (active * _understood(self._loss, labels) * factors))
+
+        return np.asarray(self._source.map_sum(part, self._factors, duals), dtype=np.float64)  # type: ignore[arg-type]
+
+    def scaled_rows(self, chosen: NDArray[np.bool_] | None = None) -> tuple[Floats, Floats]:
+        """Return the rows (or some), scaled down to B, in one dense array, and their labels."""
+
+        def part(rows: Any, labels: Floats, factors: Floats, kept: NDArray[np.bool_]) -> Floats:
+            rows, labels, factors = rows[kept], labels[kept], factors[kept]
+            dense = rows.toarray() if issparse(rows) else rows
+            return np.column_stack([dense * factors[:, None], _understood(self._loss, labels)])
+
+        kept = np.ones(self.rows, dtype=bool) if chosen is None else chosen
+        table = self._source.map_rows(part, self._factors, kept)
+        return np.ascontiguousarray(table[:, :-1]), table[:, -1].copy()
 
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
-        """Return the objective and its gradient as a solver needs them, without any bound on their error."""
 
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
             margins, labels = _scaled(rows @ weights, factors), _understood(self._loss, labels)
@@ -170,6 +255,9 @@ class RowObjective:
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
             labels = _understood(self._loss, labels)
             curvatures = self._loss.curvatures((rows @ weights) * factors, labels) * factors**2
+            curved = curvatures > 0
+            if 2 * curved.sum() < curved.size:
+                rows, curvatures = rows[curved], curvatures[curved]
             weighted = rows.multiply(curvatures[:, None]) if issparse(rows) else rows * curvatures[:, None]
             product = rows.T @ weighted
             return np.asarray(product.toarray() if issparse(product) else product)
@@ -227,112 +315,14 @@ def reachable_tolerance(
     return 4 * (error + spacing + dimension * 2.0**-62 * strong_convexity * longest)
 
 
-def certified_minimiser(objective: RowObjective, strong_convexity: float, tolerance: float) -> Floats:
-    """Return a point within ``tolerance`` of the minimiser in the Euclidean norm, rounding errors included.
-
-    Parameters
-    ----------
-    objective : RowObjective
-    strong_convexity : float
-        Lambda, at most the least entry of the quadratic.
-    tolerance : float
-        Public, and at least `reachable_tolerance` divided by Lambda, so that it can be met.
-    """
-
-    def excess(weights: Floats) -> float:
-        norm = float(np.linalg.norm(weights))
-        size = float(np.linalg.norm(objective.accurate_gradient(weights))) * (1 + 2.0**-20)
-        public = float(np.linalg.norm(objective.quadratic * weights) + np.linalg.norm(objective.linear))
-        distance = (size + objective.error_bound(objective.rows, norm, public)) / strong_convexity
-        return distance + objective.placement_error(norm) - tolerance
-
-    weights = _quasi_newton(objective)
-    while not excess(weights) <= 0:
-        better = _newton_step(objective, weights)
-        if better is None:
-            better = _accelerated(objective, weights, strong_convexity, 200)
-        weights = better
-    return weights
-
-
-def _quasi_newton(objective: RowObjective) -> Floats:
-    shape = objective.linear.shape
-    # In units of a typical objective, so that the stopping rules of L-BFGS are about relative sizes.
-    unit = max(objective.rows, 1) * objective.row_bound
-
-    def function(flat: Floats) -> tuple[float, Floats]:
-        value, gradient = objective.value_and_gradient(flat.reshape(shape))
-        return value / unit, gradient.reshape(-1) / unit
-
-    options = {"maxiter": 100, "maxcor": 20, "gtol": 1e-6, "ftol": 1e-12}
-    found = minimize(function, np.zeros(int(np.prod(shape))), jac=True, method="L-BFGS-B", options=options)
-    return np.asarray(found.x, dtype=np.float64).reshape(shape)
-
-
-def _newton_step(objective: RowObjective, weights: Floats) -> Floats | None:
-    """Return a point along a Newton direction with a smaller gradient or a smaller value, or None."""
-    gradient = objective.accurate_gradient(weights)
-    size = float(np.linalg.norm(gradient))
-    if objective.linear.ndim == 1 and weights.size <= _DENSE:
-        direction = _dense_solution(objective.dense_hessian(weights), gradient)
-    else:
-        direction = _conjugate_gradients(objective.hessian(weights), gradient, 1e-3)
-    if not np.isfinite(direction).all():
-        return None
-    slope = float(np.sum(gradient * direction))
-    value, _ = objective.value_and_gradient(weights)
-    for halvings in range(12):
-        step = 0.5**halvings
-        candidate = weights - step * direction
-        reached = float(np.linalg.norm(objective.accurate_gradient(candidate)))
-        lower = value - objective.value_and_gradient(candidate)[0]
-        if reached <= 0.9 * size or lower >= max(1e-4 * step * slope, 1e-12 * abs(value)):
-            return candidate
-    return None
-
-
-def _dense_solution(matrix: Floats, target: Floats) -> Floats:
-    """Solve H x = target; infinite where H is singular to the last digit, since an error would speak of rows."""
-    try:
-        return np.asarray(np.linalg.solve(matrix, target), dtype=np.float64)
-    except np.linalg.LinAlgError:
-        return np.full_like(target, math.inf)
-
-
-def _conjugate_gradients(product: Callable[[Floats], Floats], target: Floats, relative: float) -> Floats:
-    """Solve H x = target until the residual is a ``relative`` part of it."""
-    solution = np.zeros_like(target)
-    residual, direction = target.copy(), target.copy()
-    square = float(np.sum(residual**2))
-    stop = relative**2 * square
-    for _ in range(10 * target.size + 20):
-        if square <= stop or square == 0:
-            break
-        image = product(direction)
-        step = square / float(np.sum(direction * image))
-        solution += step * direction
-        residual -= step * image
-        square, before = float(np.sum(residual**2)), square
-        direction = residual + square / before * direction
-    return solution
-
-
-def _accelerated(objective: RowObjective, weights: Floats, strong_convexity: float, steps: int) -> Floats:
-    """Return the point after some steps of Nesterov's method, which contracts for every table."""
-    smoothness = objective.rows * objective._loss.smoothness * objective.row_bound**2
-    smoothness += float(np.max(objective.quadratic))
-    root = math.sqrt(strong_convexity / smoothness)
-    momentum, previous = (1 - root) / (1 + root), weights
-    for _ in range(steps):
-        ahead = weights + momentum * (weights - previous)
-        previous, weights = weights, ahead - objective.value_and_gradient(ahead)[1] / smoothness
-    return weights
+def _added(sums: Floats, shape: tuple[int, ...]) -> Floats:
+    return np.array([math.fsum(column) for column in sums.T.tolist()]).reshape(shape)
 
 
 def _partial_sums(rows: Any, coefficients: Floats) -> Floats:
     """Return the sums of rows times coefficients over 64 rows each, one flat vector a line."""
     whole = rows.shape[0] // _PART_ROWS * _PART_ROWS if isinstance(rows, np.ndarray) else 0
-    columns = coefficients.reshape(rows.shape[0], -1)
+    columns = coefficients[:, None] if coefficients.ndim == 1 else coefficients
     size = rows.shape[1] * columns.shape[1]
     blocks = (
         rows[:whole].reshape(-1, _PART_ROWS, rows.shape[1]) if whole else np.empty((0, _PART_ROWS, rows.shape[1]))
@@ -347,7 +337,7 @@ def _partial_sums(rows: Any, coefficients: Floats) -> Floats:
 
 def _understood(loss: Loss, labels: Floats) -> Floats:
     """Return labels for which the bounds of the loss hold; the multinomial loss sees to that itself."""
-    if isinstance(loss, Logistic | HuberisedHinge):
+    if isinstance(loss, Logistic | HuberisedHinge | Hinge):
         return np.where(labels > 0, 1.0, -1.0)
     return np.clip(np.nan_to_num(labels), -1.0, 1.0) if isinstance(loss, Huber) else labels
 

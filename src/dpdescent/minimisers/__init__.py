@@ -1,0 +1,33 @@
+"""Minimisers of strongly convex functions, with certificates: a public bound on the distance to the true one."""
+
+from .certified import certified_minimiser, certify, require_minimiser
+from .methods import METHODS, Candidate, Task
+from .objectives import GeneralObjective, Objective
+from .risks import EmpiricalRisk, Risk
+from .robust import RobustObjective, RobustRisk, loss_at_zero, loss_range, require_robust
+from .rows import RowObjective, reachable_tolerance, smooth_loss
+from .saddle import Game, LinearGame, minimax_appa
+
+__all__ = [
+    "METHODS",
+    "Candidate",
+    "EmpiricalRisk",
+    "Game",
+    "GeneralObjective",
+    "LinearGame",
+    "Objective",
+    "Risk",
+    "RobustObjective",
+    "RobustRisk",
+    "RowObjective",
+    "Task",
+    "certified_minimiser",
+    "certify",
+    "loss_at_zero",
+    "loss_range",
+    "minimax_appa",
+    "reachable_tolerance",
+    "require_minimiser",
+    "require_robust",
+    "smooth_loss",
+]

@@ -1,0 +1,124 @@
+"""What is minimised: strongly convex functions of the weights in floating point, with bounds on their errors."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidParameter, require_nonnegative, require_positive, require_positive_integer
+
+__all__ = ["GeneralObjective", "Objective"]
+
+Floats = NDArray[np.float64]
+
+
+class Objective(ABC):
+    """A strongly convex function of the weights. **Unreleased data**: so is everything it computes.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the weights.
+    smoothness : float
+        A public Lipschitz constant of the gradient; infinite for a function with kinks.
+    """
+
+    shape: tuple[int, ...]
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float: ...
+
+    @abstractmethod
+    def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
+        """Return the value and a (sub)gradient as a solver needs them."""
+
+    @abstractmethod
+    def accurate_gradient(self, weights: Floats) -> Floats:
+        """Return the gradient within `placement_error` of the weights, good to `gradient_error`."""
+
+    @abstractmethod
+    def gradient_error(self, weights: Floats) -> float:
+        """Return more than the error of `accurate_gradient`, in the Euclidean norm."""
+
+    def start(self) -> Floats:
+        """Return where a search begins."""
+        return np.zeros(self.shape)
+
+    def placement_error(self, weights_norm: float) -> float:
+        """Return more than the distance of a point from the one at which `accurate_gradient` is taken."""
+        return 0.0
+
+    def value_error(self, weights: Floats) -> float:
+        """Return more than the error of a value from `value_and_gradient`; infinite where nobody knows."""
+        return math.inf
+
+
+class GeneralObjective(Objective):
+    """A function F(w) of the weights and of rows that it keeps to itself, with the constants somebody vouches for.
+
+    Parameters
+    ----------
+    function : callable
+        Maps weights to F and a (sub)gradient. It must be defined and finite for all weights up to the radius at
+        which it is minimised.
+    dimension : int
+    strong_convexity : float
+        mu, for every table.
+    lipschitz : float
+        L: every table's F is L-Lipschitz (on the ball on which it is minimised). A regulariser that is the same for
+        all tables need not be counted.
+    smoothness : float
+        beta; infinite where F has kinks.
+    variation : float, optional
+        Lipschitz constant of F - F' for neighbours: 2L, if nothing better is known.
+    errors : (float, float)
+        Bounds on the errors of a computed value and of a computed gradient.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Floats], tuple[float, Floats]],
+        dimension: int,
+        *,
+        strong_convexity: float,
+        lipschitz: float,
+        smoothness: float = math.inf,
+        variation: float | None = None,
+        errors: tuple[float, float] = (1e-12, 1e-12),
+    ) -> None:
+        if not strong_convexity > 0:
+            raise InvalidParameter(
+                f"strong_convexity must be greater than 0, got {strong_convexity}: add a public regulariser, for "
+                "instance the one of excess_risk_bound(...).regularisation"
+            )
+        self.shape = (require_positive_integer("dimension", dimension),)
+        self.strong_convexity = require_positive("strong_convexity", strong_convexity)
+        self.lipschitz = require_positive("lipschitz", lipschitz)
+        self.variation = require_positive("variation", 2 * lipschitz if variation is None else variation)
+        self._smoothness = math.inf if smoothness == math.inf else require_positive("smoothness", smoothness)
+        if self._smoothness < self.strong_convexity:
+            raise InvalidParameter(f"smoothness {smoothness:g} is below the strong convexity {strong_convexity:g}")
+        self.errors = tuple(require_nonnegative("errors", error) for error in errors)
+        self._function = function
+
+    @property
+    def smoothness(self) -> float:
+        return self._smoothness
+
+    def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
+        value, gradient = self._function(weights)
+        return float(value), np.asarray(gradient, dtype=np.float64)
+
+    def accurate_gradient(self, weights: Floats) -> Floats:
+        return self.value_and_gradient(weights)[1]
+
+    def gradient_error(self, weights: Floats) -> float:
+        return self.errors[1]
+
+    def value_error(self, weights: Floats) -> float:
+        return self.errors[0]

@@ -1,0 +1,177 @@
+r"""Risks: what is minimised, in public terms alone, up to a public quadratic and a public linear term.
+
+A `Risk` is n times a mean of losses, or any other function F(w, X) of all rows. It knows the constants that hold for
+every table of at most n rows, and makes the objective of the table that it is given.
+
+**Sensitivity of a minimiser.** Let F and F' belong to neighbours, both mu-strongly convex on the same closed convex
+set, with minimisers w and w' at a distance D, and let F - F' be V-Lipschitz. Adding F(w') >= F(w) + mu/2 D^2 and
+F'(w) >= F'(w') + mu/2 D^2 gives mu D^2 <= (F - F')(w') - (F - F')(w) <= V D: so D <= V/mu, with kinks and on a ball
+too. Public terms cancel in F - F'. A row missing from a sum leaves V = C, a row replaced V = 2C, and any two
+L-Lipschitz functions V = 2L (after Chaudhuri, Monteleoni & Sarwate 2011 and Lowy & Razaviyayn 2021).
+
+References
+----------
+Chaudhuri, K., Monteleoni, C. & Sarwate, A. (2011). Differentially private empirical risk minimization. JMLR 12.
+Lowy, A. & Razaviyayn, M. (2021). Output perturbation for differentially private convex optimization with improved
+population loss bounds, runtimes and applications to private adversarial training. arXiv:2102.04704.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..exact import FeatureGrid
+from ..problems import Hinge, Loss
+from ..relations import Relation
+from ..sources import Source
+from .objectives import Objective
+from .rows import RowObjective, reachable_tolerance
+
+__all__ = ["EmpiricalRisk", "Risk"]
+
+Floats = NDArray[np.float64]
+
+_ROUNDING = 1 + 2.0**-40
+_UNIT = 2.0**-53
+_BLOCK = 2**17  # rows that a plain sum may add up one by one
+
+
+class Risk(ABC):
+    """What holds for every table of at most ``rows`` rows, and the objective of one."""
+
+    #: Whether minimisers of single rows apply, and whether it is a sum of hinges.
+    sum_over_rows: bool = False
+    hinge: bool = False
+    #: The variation holds for minimisers no longer than this.
+    radius: float = math.inf
+
+    @abstractmethod
+    def variation(self, rows: int, relation: Relation) -> float:
+        """Return a Lipschitz constant of the difference between neighbours."""
+
+    @abstractmethod
+    def gradient_bound(self, rows: int) -> float:
+        """Return a Lipschitz constant of the risk."""
+
+    @abstractmethod
+    def value_bound(self, rows: int) -> float:
+        """Return more than the risk at zero less its least value."""
+
+    @abstractmethod
+    def smoothness(self, rows: int) -> float:
+        """Return a Lipschitz constant of the gradient; infinite if there are kinks."""
+
+    @abstractmethod
+    def reachable_distance(
+        self, rows: int, dimension: int, strong_convexity: float, largest_curvature: float, linear_norm: float
+    ) -> float:
+        """Return a distance to the minimiser over all weights that can be certified for every table."""
+
+    @abstractmethod
+    def objective(
+        self, source: Source, grid: FeatureGrid, squared_norms: Floats, quadratic: Floats, linear: Floats
+    ) -> Objective:
+        """Return the risk of a table plus w'Qw/2 + b'w, Q diagonal."""
+
+    # What follows from these ---------------------------------------------------------------------------------
+
+    def farthest(self, rows: int, strong_convexity: float, linear_norm: float = 0.0) -> float:
+        """Return a public bound on the norm of the minimiser over all weights."""
+        return min(
+            (self.gradient_bound(rows) + linear_norm) / strong_convexity,
+            2 * linear_norm / strong_convexity + math.sqrt(2 * self.value_bound(rows) / strong_convexity),
+        )
+
+    def reachable(
+        self,
+        rows: int,
+        dimension: int,
+        strong_convexity: float,
+        largest_curvature: float,
+        linear_norm: float = 0.0,
+        radius: float = math.inf,
+    ) -> float:
+        """Return a distance to the minimiser over B(0, R) that can be certified for every table.
+
+        On the sphere a point is off by 2^-46 (R + |u|), |u| <= R + |gradient|/beta, and the part of the gradient that
+        points outwards by 2^-45 of itself; a multiplier is found to 2^-40 of R.
+        """
+        distance = self.reachable_distance(rows, dimension, strong_convexity, largest_curvature, linear_norm)
+        if radius == math.inf:
+            return distance
+        gradient = self.gradient_bound(rows) + linear_norm + largest_curvature * radius
+        beta = self.smoothness(rows) + largest_curvature
+        if beta < math.inf:
+            off = 2.0**-46 * (2 * radius + gradient / beta)
+            return distance + 4 * (off * (1 + 2 * beta / strong_convexity) + 2.0**-44 * gradient / strong_convexity)
+        off = 2.0**-40 * radius
+        gap = (
+            self.gradient_bound(rows) * off + ((largest_curvature + gradient / radius) * off) ** 2 / strong_convexity
+        )
+        return distance + 4 * (off + math.sqrt(2 * gap / strong_convexity))
+
+
+@dataclass(frozen=True)
+class EmpiricalRisk(Risk):
+    """The sum over rows of l(f x . w, y), f = min(1, B/|x|): n times the mean loss of rows no longer than B.
+
+    Parameters
+    ----------
+    loss : Loss
+        With a bounded slope; smooth, or the hinge.
+    row_bound : float
+        B.
+    """
+
+    loss: Loss
+    row_bound: float
+    sum_over_rows = True
+
+    @property
+    def hinge(self) -> bool:  # type: ignore[override]
+        """Whether the loss is the hinge."""
+        return isinstance(self.loss, Hinge)
+
+    @property
+    def clip(self) -> float:
+        """C, more than the longest gradient of a row."""
+        return self.loss.lipschitz * self.row_bound * _ROUNDING
+
+    def variation(self, rows: int, relation: Relation) -> float:
+        return self.clip if Relation.parse(relation) is Relation.ZERO_OUT else 2 * self.clip
+
+    def gradient_bound(self, rows: int) -> float:
+        return rows * self.clip
+
+    def value_bound(self, rows: int) -> float:
+        margins = np.zeros(2) if self.loss.outputs == 1 else np.zeros((2, self.loss.outputs))
+        return rows * float(np.max(self.loss.values(margins, np.array([-1.0, 1.0])))) * _ROUNDING
+
+    def smoothness(self, rows: int) -> float:
+        return rows * self.loss.smoothness * self.row_bound**2 * _ROUNDING
+
+    def reachable_distance(
+        self, rows: int, dimension: int, strong_convexity: float, largest_curvature: float, linear_norm: float
+    ) -> float:
+        if not self.hinge:
+            norm = reachable_tolerance(self.loss, self.row_bound, dimension, rows, strong_convexity, linear_norm)
+            return norm / strong_convexity
+        longest = self.farthest(rows, strong_convexity, linear_norm)
+        placed = dimension * 2.0**-62 * longest
+        gap = rows * (8 * _UNIT * (1 + self.row_bound * longest) + self.row_bound * placed)
+        residual = 68 * _UNIT * rows * self.clip + 16 * _UNIT * (rows * self.clip + linear_norm)
+        residual += largest_curvature * placed
+        gap += residual**2 / (2 * strong_convexity)
+        # Steps are taken in plain arithmetic, whose gradient must not hide the one that is left.
+        plain = (min(rows, _BLOCK) + rows / 2**16 + dimension + 16) * _UNIT * (rows * self.clip + linear_norm)
+        return 4 * math.sqrt(2 * gap / strong_convexity) + 128 * plain / strong_convexity
+
+    def objective(
+        self, source: Source, grid: FeatureGrid, squared_norms: Floats, quadratic: Floats, linear: Floats
+    ) -> RowObjective:
+        return RowObjective(source, grid, self.loss, squared_norms, self.row_bound, quadratic, linear)

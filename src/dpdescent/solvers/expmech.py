@@ -1,0 +1,102 @@
+r"""The exponential mechanism over points of a ball (Bassily, Smith & Thakurta 2014), sampled exactly.
+
+.. math:: P(w) \propto \exp\Big(-\frac{\epsilon}{\text{range}} \Big(\sum_i l(f_i x_i \cdot w, y_i)
+          + \frac{n\mu}{2}|w|^2\Big)\Big), \qquad |w| \le R.
+
+With ``localise=True`` half of epsilon first buys a point near the minimiser, with norm-Laplace noise, and the other
+half a point of the small ball around it. The guarantee is pure: delta is needed by the noise of that first point
+only (1e-27), and a run without it is epsilon-DP.
+
+Rules: B is the longest row that the bounds allow; mu = s B^2/25 with the smoothness s of the loss; R is the public
+bound on the length of the minimiser, min(L/mu, sqrt(2 l(0)/mu)), or for a small ball the length that the noise
+exceeds with a probability of 1e-9. Only a few columns are practical: exact sampling needs some 5^p proposals for p
+weights, and what would take too long is refused before anything is charged, with the number of proposals.
+
+**Privacy** `dpdescent.questions.sampling` has the sensitivity under both relations, and what is assumed about time.
+
+References
+----------
+Bassily, R., Smith, A. & Thakurta, A. (2014). Differentially private empirical risk minimization: efficient algorithms
+and tight error bounds. arXiv:1405.7085.
+Lowy, A. & Razaviyayn, M. (2021). Output perturbation for differentially private convex optimization, appendix G.
+arXiv:2102.04704.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import gammainccinv
+
+from ..accounting import ExponentialMechanism, NormLaplace
+from ..curator import Curator
+from ..errors import InvalidParameter, require_positive
+from ..minimisers import EmpiricalRisk, smooth_loss
+from ..questions import Ball, noisy_minimiser, sample_point
+from .result import Progress, SolverResult
+
+__all__ = ["ExpMechSettings", "expmech"]
+
+_CONDITION = 25.0
+_OUTSIDE = 1e-9
+
+
+@dataclass(frozen=True)
+class ExpMechSettings:
+    """Settings of `expmech`; None takes the rule.
+
+    Parameters
+    ----------
+    localise : bool
+        Draw from a small ball around a noisy minimiser.
+    row_bound : float, optional
+        B: longer rows are scaled down to it.
+    strong_convexity : float, optional
+        mu, of the mean loss; it applies to the intercept too.
+    """
+
+    localise: bool = False
+    row_bound: float | None = None
+    strong_convexity: float | None = None
+    currency: ClassVar[str] = "pure"
+    batch_rate: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("row_bound", "strong_convexity"):
+            if getattr(self, name) is not None:
+                require_positive(name, getattr(self, name))
+
+
+def expmech(curator: Curator, settings: ExpMechSettings, progress: Progress | None = None) -> SolverResult:
+    """Draw a point with about the least objective."""
+    problem, loss = curator.problem, smooth_loss(curator.problem.loss, "expmech")
+    if loss.outputs > 1:
+        raise InvalidParameter(
+            "method 'expmech' is for two classes or a number: use method='outpert' for more classes"
+        )
+    row_bound = min(settings.row_bound or problem.longest_row, problem.longest_row)
+    mean = settings.strong_convexity or loss.smoothness * row_bound**2 / _CONDITION
+    risk, rows, mu = EmpiricalRisk(loss, row_bound), curator.rows, mean * curator.rows
+    quadratic = mu + rows * problem.penalty_curvature(np.zeros(problem.shape))
+    epsilon = curator.remaining
+    if not settings.localise:
+        whole = Ball(risk, rows, quadratic, np.zeros(problem.shape), risk.farthest(rows, mu) * (1 + 2.0**-20))
+        weights = sample_point(curator, whole, ExponentialMechanism(epsilon))
+    else:
+        first, second = NormLaplace(min(epsilon / 2, 16.0)), ExponentialMechanism(epsilon / 2)
+        spread = risk.variation(rows, curator.relation) / mu * (1 + 2.0**-6) / first.epsilon
+        radius = spread * float(gammainccinv(problem.grid.dimension, _OUTSIDE))
+        Ball(risk, rows, quadratic, np.ones(problem.shape), radius).require_practical(second, curator.relation)
+        near = noisy_minimiser(curator, risk, mu, first, tolerance=2.0**-10)
+        weights = sample_point(curator, Ball(risk, rows, quadratic, near, radius), second)
+    if progress is not None:
+        progress(1.0)
+    remarks = (
+        f"rows longer than {row_bound:.6g}, in units of the bounds, were scaled down to it",
+        f"{mean:.6g}/2 |w|^2 was added to the mean loss, intercept included",
+        *((f"the loss was {type(loss).__name__}",) if loss is not problem.loss else ()),
+        "the point was drawn exactly, by rejection; its time is assumed to be unseen where no proposal is taken",
+    )
+    return SolverResult(weights, 1, remarks=remarks)

@@ -1,0 +1,197 @@
+r"""Output perturbation (Lowy & Razaviyayn 2021): minimise to a certified tolerance, then add noise once.
+
+.. math:: \tilde w = \Pi_{B(0,R)}\Big(\arg\min_{w} \Big[\sum_i l(f_i x_i \cdot w, y_i) + \frac{n\alpha}{2}|w|^2
+          + \frac\Lambda2|w|^2\Big] + z\Big).
+
+Gaussian noise for (epsilon, delta), whatever epsilon is; norm-Laplace noise with ``pure=True``, which is epsilon-DP
+but for a probability of 1e-27 that delta must cover; and Laplace noise on every weight where delta is 0. Rows longer
+than B are scaled down to B (f_i = min(1, B/|x_i|), which never changes the sign of a score), and the squared loss is
+cut to Huber's with slope 1. The hinge may keep its kink. The solver is a black box, chosen by ``minimiser``.
+
+Rules. Without a radius R the minimiser is that over all weights. B = max(0.5, 0.1 k^0.4) typical row lengths L,
+bought for a hundredth of the budget, where k = n/(s p), s the noise in units of the sensitivity and p the number of
+weights; and the strong convexity is what lets the noise move a typical row's score by about r = min(0.8, 1.6 k^-0.3):
+Lambda = s C L/r. Where a row may be replaced C counts twice, here and in k. With a radius and no strong convexity the
+objective is taken for convex and minimised over B(0, R), with the regularisation that the paper prescribes; with both
+R must hold the minimiser of every table. Lambda applies to the intercept too.
+
+The paper's bound on the sensitivity has the regulariser in it, and Algorithm 6 a factor 2 too much in its exponent;
+here public terms cancel, and the noise is that of the exact Gaussian mechanism, or, with ``sigma="paper"``, of the
+paper's equation 5.
+
+**Privacy** One release; see `dpdescent.questions.noisy_minimiser` for the sensitivity, C/Lambda plus twice the
+tolerance (2C/Lambda if a row is replaced), and `dpdescent.minimisers` for the certificate. A solver that is accurate
+only on average would not do: what it returns with a small probability could give a row away.
+
+References
+----------
+Lowy, A. & Razaviyayn, M. (2021). Output perturbation for differentially private convex optimization with improved
+population loss bounds, runtimes and applications to private adversarial training. arXiv:2102.04704.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..accounting import Gaussian, Laplace, NormLaplace, loose_noise_multiplier
+from ..curator import Curator
+from ..errors import InvalidParameter, require_positive
+from ..excess_risk import regularisation
+from ..minimisers import METHODS, EmpiricalRisk, require_minimiser, smooth_loss
+from ..problems import L2, Hinge, Loss
+from ..questions import noisy_minimiser, row_length
+from .result import Facts, Progress, SolverResult
+
+__all__ = ["OutPertSettings", "choose_pure", "outpert"]
+
+_SHARE_LENGTH = 0.01
+_LARGEST_EPSILON = 16.0  # up to which norm-Laplace noise was checked
+
+
+@dataclass(frozen=True)
+class OutPertSettings:
+    """Settings of `outpert`; None takes the rule.
+
+    Parameters
+    ----------
+    pure : bool
+        Norm-Laplace noise: epsilon-DP but for a probability of 1e-27, which delta must cover.
+    row_bound : float, optional
+        B.
+    strong_convexity : float, optional
+        mu of n times the objective, the penalty's share included.
+    radius : float, optional
+        R, of a ball that the released weights lie in.
+    tolerance : float, optional
+        tau, the certified distance to the minimiser, in units of the sensitivity: 1/256, and 1/64 with the hinge.
+    minimiser : {"lbfgs", "agd", "katyusha", "subgradient", "sgd"}
+    sigma : {"analytic", "paper"}
+    """
+
+    pure: bool = False
+    row_bound: float | None = None
+    strong_convexity: float | None = None
+    radius: float | None = None
+    tolerance: float | None = None
+    minimiser: str = "lbfgs"
+    sigma: str = "analytic"
+
+    def __post_init__(self) -> None:
+        for name in ("row_bound", "radius", "tolerance"):
+            if getattr(self, name) is not None:
+                require_positive(name, getattr(self, name))
+        if self.strong_convexity is not None and not self.strong_convexity > 0:
+            raise InvalidParameter(
+                f"strong_convexity must be greater than 0, got {self.strong_convexity}: one row may move the "
+                "minimiser by any distance otherwise; leave it out for the rule"
+            )
+        if self.minimiser not in METHODS:
+            raise InvalidParameter(f"unknown minimiser {self.minimiser!r}: choose one of {', '.join(METHODS)}")
+        if self.sigma not in ("analytic", "paper"):
+            raise InvalidParameter(f"sigma must be 'analytic' or 'paper', got {self.sigma!r}")
+        if self.pure and self.sigma == "paper":
+            raise InvalidParameter("sigma is about Gaussian noise: leave it out with pure=True")
+
+    @property
+    def currency(self) -> str:
+        """Pure epsilons, or the squares of Gaussian DP."""
+        return "pure" if self.pure else "gdp"
+
+    @property
+    def batch_rate(self) -> float:
+        """1: there are no batches."""
+        return 1.0
+
+
+def choose_pure(settings: OutPertSettings, facts: Facts) -> str:
+    """Return the currency: pure epsilons too where delta is 0."""
+    return "pure" if facts.delta == 0 else settings.currency
+
+
+def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | None = None) -> SolverResult:
+    """Minimise the objective of a curator's problem, and release the minimiser with noise."""
+    facts, loss = Facts.of(curator), curator.problem.loss
+    loss = loss if isinstance(loss, Hinge) else smooth_loss(loss, "outpert")
+    least = facts.rows * float(np.min(curator.problem.penalty_curvature(np.zeros(curator.problem.shape))))
+    _require_sense(curator, settings, loss, least)
+    curator.require_affordable(_cost(curator, settings))
+    length = row_length(curator, _SHARE_LENGTH) if settings.row_bound is None else settings.row_bound
+    cost = _cost(curator, settings)
+    deviation = _deviation(cost, facts.parameters)
+    richness = facts.rows / (deviation * facts.parameters * (1 if facts.relation == "zero-out" else 2))
+    bound = settings.row_bound or max(0.5, 0.1 * math.pow(richness, 0.4)) * length
+    risk = EmpiricalRisk(loss, min(bound, curator.problem.longest_row))
+    if settings.strong_convexity is not None:
+        wanted = settings.strong_convexity
+    elif settings.radius is not None:
+        wanted = facts.rows * regularisation(
+            lipschitz=risk.gradient_bound(1),
+            radius=settings.radius,
+            dimension=facts.parameters,
+            epsilon=facts.epsilon,
+            delta=facts.delta if isinstance(cost, Gaussian) else 0.0,
+            rows=facts.rows,
+            smoothness=risk.smoothness(1),
+        )
+    else:
+        moved = risk.variation(facts.rows, curator.relation)
+        wanted = deviation * moved * length / min(0.8, 1.6 * math.pow(richness, -0.3))
+    added = max(wanted - least, 0.0)
+    radius = settings.radius or math.inf
+    weights = noisy_minimiser(
+        curator, risk, added, cost, tolerance=settings.tolerance, radius=radius, minimiser=settings.minimiser
+    )
+    if progress is not None:
+        progress(1.0)
+    remarks = (
+        f"rows longer than {risk.row_bound:.6g}, in units of the bounds, were scaled down to it",
+        *((f"{added:.6g}/2 |w|^2 was added to the sum of the losses, intercept included",) if added else ()),
+        *((f"the loss was {type(loss).__name__}",) if loss is not curator.problem.loss else ()),
+        *(
+            (f"the weights, in units of the bounds, were kept within {radius:.6g} of zero",)
+            if settings.radius
+            else ()
+        ),
+        "the minimiser is certified, rounding errors included, and the noise covers the tolerance",
+    )
+    return SolverResult(weights, 1, remarks=remarks)
+
+
+def _cost(curator: Curator, settings: OutPertSettings) -> Gaussian | NormLaplace | Laplace:
+    """Return the noise that what is left of the budget buys."""
+    left, facts = curator.remaining, Facts.of(curator)
+    if curator.ledger.currency.name == "pure":
+        return NormLaplace(min(left, _LARGEST_EPSILON)) if facts.delta > 0 else Laplace(left)
+    if settings.sigma == "paper":
+        return Gaussian(loose_noise_multiplier(facts.epsilon, facts.delta))
+    return curator.ledger.currency.gaussian(left)
+
+
+def _deviation(cost: Gaussian | NormLaplace | Laplace, parameters: int) -> float:
+    """Return the standard deviation of the noise in a weight over the sensitivity."""
+    if isinstance(cost, Gaussian):
+        return cost.noise_multiplier
+    if isinstance(cost, NormLaplace):
+        return math.sqrt(parameters + 1) / cost.epsilon
+    return math.sqrt(2 * parameters) / cost.epsilon
+
+
+def _require_sense(curator: Curator, settings: OutPertSettings, loss: Loss, least: float) -> None:
+    """Refuse what cannot be minimised, or need not lie in the ball, before anything is charged."""
+    if not isinstance(curator.problem.penalty, L2):
+        raise InvalidParameter("method 'outpert' needs a convex quadratic penalty: use L2")
+    smooth = not isinstance(loss, Hinge)
+    require_minimiser(settings.minimiser, smooth=smooth, rows=True, hinge=not smooth)
+    if settings.strong_convexity is None or settings.radius is None:
+        return
+    longest = curator.problem.longest_row
+    risk = EmpiricalRisk(loss, min(settings.row_bound or longest, longest))
+    farthest = risk.farthest(curator.rows, max(settings.strong_convexity, least))
+    if settings.radius < farthest:
+        raise InvalidParameter(
+            f"radius {settings.radius:.4g} is too small: with this strong_convexity the minimiser of some tables is "
+            f"up to {farthest:.4g} long; raise either, or leave strong_convexity out and minimise over the ball"
+        )
