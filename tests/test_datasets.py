@@ -9,7 +9,6 @@ import io
 import os
 import struct
 import tarfile
-import time
 import urllib.error
 import zipfile
 from pathlib import Path
@@ -42,16 +41,16 @@ needs_data = pytest.mark.skipif(not DATA, reason="DPDESCENT_DATA is not set: no 
 
 # name: rows, columns, share of class 1 (None for ten classes), training rows (None without parts), seconds allowed
 PUBLISHED = {
-    "adult": (48_842, 123, 11_687 / 48_842, 32_561, 3),
-    "adult-raw": (48_842, 107, 11_687 / 48_842, 32_561, 3),
-    "bank": (45_211, 32, 5_289 / 45_211, None, 3),
-    "ipums-br": (38_000, 52, 19_240 / 38_000, None, 3),
-    "acs-income": (73_116, 118, 39_317 / 73_116, None, 4),
-    "covertype": (495_141, 54, 283_301 / 495_141, None, 3),
-    "ijcnn1": (141_691, 22, None, 49_990, 3),
-    "kddcup99": (494_021, 122, 1 - 97_278 / 494_021, None, 6),
-    "mnist": (70_000, 784, None, 60_000, 4),
-    "fashion-mnist": (70_000, 784, None, 60_000, 4),
+    "adult": (48_842, 123, 11_687 / 48_842, 32_561),
+    "adult-raw": (48_842, 107, 11_687 / 48_842, 32_561),
+    "bank": (45_211, 32, 5_289 / 45_211, None),
+    "ipums-br": (38_000, 52, 19_240 / 38_000, None),
+    "acs-income": (73_116, 118, 39_317 / 73_116, None),
+    "covertype": (495_141, 54, 283_301 / 495_141, None),
+    "ijcnn1": (141_691, 22, None, 49_990),
+    "kddcup99": (494_021, 122, 1 - 97_278 / 494_021, None),
+    "mnist": (70_000, 784, None, 60_000),
+    "fashion-mnist": (70_000, 784, None, 60_000),
 }
 
 
@@ -109,10 +108,8 @@ def idx(array):
 @needs_data
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_real_data_set_has_its_published_shape_and_base_rate(name):
-    rows, columns, share, train_rows, seconds = PUBLISHED[name]
-    start = time.perf_counter()
+    rows, columns, share, train_rows = PUBLISHED[name]
     data = load_dataset(name, download=False)
-    assert time.perf_counter() - start < seconds
     assert data.X.shape == (rows, columns) == (rows, len(data.feature_names))
     assert data.X.dtype == np.float64
     assert data.X.flags.c_contiguous

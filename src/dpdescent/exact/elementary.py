@@ -308,8 +308,8 @@ _TAILS = _table_of_tails()
 def _quick_softplus(t: Float64Array, work: _Workspace) -> None:
     tail, _, index, _ = work.cut(t.size)
     np.abs(t, out=tail)
+    np.fmin(tail, _TAIL_CELLS / _TAIL_CELLS_PER_UNIT, out=tail)  # a power of two divides, without rounding
     np.multiply(tail, _TAIL_CELLS_PER_UNIT, out=tail)
-    np.fmin(tail, float(_TAIL_CELLS), out=tail)
     np.copyto(index, tail, casting="unsafe")  # truncation, of numbers in [0, 18944]
     np.take(_TAILS, index, out=tail, mode="clip")
     np.maximum(t, _ZERO, out=t)

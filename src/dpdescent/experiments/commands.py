@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..errors import InvalidParameter
 from .cells import Task
 from .figures import FIGURES, Figure, figure_named
-from .methods import registered_methods
+from .methods import general_methods
 from .outputs import require_writable, write_whole
 from .plots import draw, epsilon_panels, require_matplotlib
 from .report import render
@@ -34,7 +34,7 @@ Jobs = Annotated[int | None, typer.Option(help="Worker processes, one thread eac
 
 def compare_command(
     data: Annotated[str, typer.Option(help="Data sets, with commas between them.")],
-    methods: Annotated[str, typer.Option(help="Methods, with commas between them, or all.")] = "all",
+    methods: Annotated[str, typer.Option(help="Methods, with commas between them, or all general ones.")] = "all",
     epsilon: Annotated[str, typer.Option(help="Values of epsilon, with commas between them.")] = "0.1,0.4,1.6",
     delta: Annotated[float, typer.Option(help="Privacy budget delta; take it well below 1/n.")] = 1e-8,
     folds: Annotated[int, typer.Option(help="Parts of the cross-validation.")] = 5,
@@ -58,7 +58,7 @@ def compare_command(
 
     With an output file the run can be killed: the same command goes on where it was.
     """
-    names = registered_methods() if methods == "all" else _split("methods", methods)
+    names = general_methods() if methods == "all" else _split("methods", methods)
     study = Study(
         tuple(Task(name, loss) for name in _split("data", data)),
         curves_of(names, oracle=oracle),

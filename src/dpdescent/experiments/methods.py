@@ -19,6 +19,7 @@ __all__ = [
     "VARIANTS",
     "Look",
     "Variant",
+    "general_methods",
     "known_variants",
     "look_of",
     "nearest",
@@ -72,8 +73,8 @@ _LOOKS = {
     "adam": Look("DP-Adam", "#E69F00", "D", "--"),
     "sgd-adv": Look("SGD-Adv", "#CC79A7", "v", ":"),
     "objpert": Look("ObjPert", "#009E73", "^"),
-    "outpert": Look("OutPert", "#B2182B", ">"),
-    "expmech": Look("ExpMech", "#6F4E37", "p", ":"),
+    "outpert": Look("OutPert", "#E31A1C", "4", "--"),
+    "expmech": Look("ExpMech", "#6F4E37", "2", ":"),
     "outpert-gd": Look("OutPert-GD", "#882255", "P", "--"),
     "outpert-rsgd": Look("OutPert-RSGD", "#8C8300", "X", "-."),
     "privgene": Look("PrivGene", "#5B3A8C", "<", ":"),
@@ -136,6 +137,11 @@ def registered_methods() -> list[str]:
     """Return every registered method, in the order of this table."""
     order = list(_LOOKS)
     return sorted(METHODS, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def general_methods() -> list[str]:
+    """Return the methods that suit any table, in the order of this table."""
+    return [name for name in registered_methods() if METHODS[name].general]
 
 
 def known_variants() -> list[str]:

@@ -107,6 +107,8 @@ class Method:
         Chooses the currency of the filter from the settings and public facts; by default the settings name it.
     robust : bool
         Whether it minimises tilted and adversarial objectives.
+    general : bool
+        Whether it is meant for any table and convex loss: what a comparison of all methods compares.
     """
 
     solve: Callable[[Curator, Any, Progress | None], SolverResult]
@@ -114,6 +116,7 @@ class Method:
     private: bool = True
     currency: Callable[[Any, Facts], str | Currency] | None = None
     robust: bool = False
+    general: bool = True
 
     def choose_currency(self, settings: Any, facts: Facts) -> str | Currency:
         """Return the currency in which a run with these settings is filtered."""
@@ -122,24 +125,24 @@ class Method:
 
 
 METHODS = {
-    "2opt": Method(second_order, TwoPhaseSettings, currency=choose_filter),
-    "2opt-b": Method(second_order, TwoPhaseBSettings, currency=choose_filter),
-    "2opt-ls": Method(second_order, TwoPhaseLSSettings, currency=choose_filter),
+    "2opt": Method(second_order, TwoPhaseSettings, currency=choose_filter, general=False),
+    "2opt-b": Method(second_order, TwoPhaseBSettings, currency=choose_filter, general=False),
+    "2opt-ls": Method(second_order, TwoPhaseLSSettings, currency=choose_filter, general=False),
     "adam": Method(adam, AdamSettings, currency=choose_currency),
     "agd": Method(agd, AGDSettings),
     "auto": Method(auto, AutoSettings),
     "blgd": Method(blsgd, BLGDSettings, currency=choose_order),
     "blsgd": Method(blsgd, BLSGDSettings, currency=choose_order),
     "blsgd-ac": Method(blsgd, BLSGDACSettings, currency=choose_order),
-    "dp-gd": Method(noisy_gradient, NoisyGradientSettings, currency=choose_filter),
-    "dp-tr": Method(trust_region, TrustRegionSettings, currency=choose_filter),
-    "expmech": Method(expmech, ExpMechSettings),
+    "dp-gd": Method(noisy_gradient, NoisyGradientSettings, currency=choose_filter, general=False),
+    "dp-tr": Method(trust_region, TrustRegionSettings, currency=choose_filter, general=False),
+    "expmech": Method(expmech, ExpMechSettings, general=False),
     "majority": Method(majority, MajoritySettings),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
     "objpert": Method(objpert, ObjPertSettings),
-    "opt": Method(second_order, OPTSettings, currency=choose_filter),
-    "opt-b": Method(second_order, OPTBSettings, currency=choose_filter),
-    "opt-ls": Method(second_order, OPTLSSettings, currency=choose_filter),
+    "opt": Method(second_order, OPTSettings, currency=choose_filter, general=False),
+    "opt-b": Method(second_order, OPTBSettings, currency=choose_filter, general=False),
+    "opt-ls": Method(second_order, OPTLSSettings, currency=choose_filter, general=False),
     "outpert": Method(outpert_robust, RobustOutPertSettings, currency=choose_pure, robust=True),
     "outpert-gd": Method(outpert_gd, OutPertGDSettings),
     "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings),
