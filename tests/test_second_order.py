@@ -19,7 +19,7 @@ from dpdescent import DPLogisticRegression
 from dpdescent.accounting import AboveThreshold, Composed, Gaussian, currency_named
 from dpdescent.accounting.sampling import _Sampled
 from dpdescent.curator import Curator
-from dpdescent.errors import DPDescentError, GuaranteeWarning, InvalidParameter, ScaleOutOfRange, UnsupportedCost
+from dpdescent.errors import DPDescentError, GuaranteeWarning, InvalidParameter, UnsupportedCost
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
 from dpdescent.mechanisms import LatticeNoise
@@ -460,6 +460,7 @@ def test_large_hessians_go_to_lanczos_and_it_is_said(monkeypatch: pytest.MonkeyP
     [
         {"gradient_tolerance": 0.0},
         {"gradient_tolerance": -1.0},
+        {"gradient_tolerance": 1e-200},
         {"curvature_tolerance": 0.0},
         {"curvature_tolerance": math.nan},
         {"sampling_rate": 0.0},
@@ -493,12 +494,49 @@ def test_losses_without_bounded_derivatives_are_refused_before_anything_is_charg
     assert curator.ledger.entries == ()
 
 
-def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged() -> None:
-    settings = OPTSettings(gradient_tolerance=1e-9)
-    curator = make_curator("opt", settings, epsilon=0.01)
-    with pytest.raises(ScaleOutOfRange, match="fewer steps"), pytest.warns(GuaranteeWarning):
-        second_order(curator, settings)
+UNDRAWABLE: dict[str, dict[str, Any]] = {
+    "tolerance": {"gradient_tolerance": 1e-9},
+    "no decrease": {"gradient_tolerance": 1e-100},
+    "far start": SADDLE | {"start_scale": 1e60},
+    "steep penalty": SADDLE | {"start_scale": 1.0, "penalty": L2(1e200)},
+    "second phase": SADDLE | {"optimistic_share": 1 - 1e-6, "loss_share": 1e-9, "curvature_tolerance": 1e-3},
+    "first phase": SADDLE | {"optimistic_share": 1e-18, "epsilon": 1.0},
+}
+
+
+@pytest.mark.parametrize("method", ["opt", "opt-ls", "dp-tr", "dp-gd"])
+@pytest.mark.parametrize("name", UNDRAWABLE)
+def test_a_plan_that_cannot_be_drawn_is_refused_before_the_first_charge(method: str, name: str) -> None:
+    options = {"epsilon": 1e-3, "rows": 100} | UNDRAWABLE[name]
+    asked = {key: options.pop(key) for key in ("epsilon", "rows", "penalty") if key in options}
+    settings = METHODS[method].settings(**options)
+    curator = make_curator(method, settings, **asked)
+    with pytest.raises(DPDescentError):
+        METHODS[method].solve(curator, settings, None)
     assert curator.ledger.entries == ()
+
+
+@pytest.mark.parametrize("shares", [(0.99, 0.01), (0.5, 0.3)])
+def test_shares_that_leave_nothing_for_the_guarantee_are_refused(shares: tuple[float, float]) -> None:
+    optimistic, loss = shares
+    with pytest.raises(InvalidParameter, match="guarantee"):
+        OPTSettings(optimistic_share=optimistic, loss_share=loss, start_scale=1.0)
+
+
+@pytest.mark.parametrize("method", ["2opt", "dp-tr"])
+def test_a_run_plans_with_what_a_ledger_has_left(method: str) -> None:
+    settings = METHODS[method].settings(**(EASY | {"start_scale": 1.0}))
+    curator = make_curator(method, settings, epsilon=0.05, rows=100)
+    curator.ledger.spend(curator.ledger.currency.gaussian(0.9 * curator.budget), "earlier")
+    with pytest.warns(GuaranteeWarning):
+        METHODS[method].solve(curator, settings, None)
+    assert curator.ledger.spent <= curator.budget
+
+
+def test_batches_of_less_than_a_row_are_planned_as_they_are_drawn() -> None:
+    curator, result = solve("opt-b", quietly=True, relation="replace-one", **(HARD | {"sampling_rate": 0.001}))
+    assert curator.ledger.spent <= curator.budget
+    assert not result.success
 
 
 def test_long_rows_are_scaled_down_and_it_is_said() -> None:
