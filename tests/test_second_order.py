@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -394,13 +394,12 @@ class Scripted(LatticeNoise):
 
 
 @pytest.mark.parametrize("method", [*VARIANTS, "dp-tr", "dp-gd"])
-@pytest.mark.parametrize("start_scale", [0.0, 1.0])
-def test_a_run_depends_on_released_answers_and_public_numbers_alone(method: str, start_scale: float) -> None:
-    options = SADDLE | {"gradient_tolerance": 0.2, "start_scale": start_scale, "most_steps": 40}
+def test_a_run_depends_on_released_answers_and_public_numbers_alone(method: str) -> None:
+    options = SADDLE | {"gradient_tolerance": 0.2, "start_scale": 1.0, "most_steps": 20}
     if method.endswith("-b"):
         options["sampling_rate"] = 0.5
     settings, generator, runs = METHODS[method].settings(**options), np.random.default_rng(3), []
-    for _ in range(3):
+    for _ in range(2):
         curator = make_curator(method, settings, penalty=NonConvex(0.01), rows=500, noise=Scripted())
         grid = curator.problem.grid
         rows = grid.place(generator.uniform(-1, 1, (500, 3)) + generator.normal(size=3))
@@ -408,18 +407,12 @@ def test_a_run_depends_on_released_answers_and_public_numbers_alone(method: str,
         with pytest.warns(GuaranteeWarning) as warned:
             result = METHODS[method].solve(curator, settings, None)
         runs.append((curator.ledger.entries, [str(each.message) for each in warned], result))
-    (entries, messages, first), *others = runs
+    (entries, messages, first), (again, said, second) = runs
     assert first.iterations > 0
     assert first.hessians > 0
-    for again, said, result in others:
-        np.testing.assert_array_equal(first.weights, result.weights)
-        assert (entries, messages) == (again, said)
-        assert (first.steps, first.hessians, first.success, first.remarks) == (
-            result.steps,
-            result.hessians,
-            result.success,
-            result.remarks,
-        )
+    np.testing.assert_array_equal(first.weights, second.weights)
+    assert (entries, messages) == (again, said)
+    assert replace(first, weights=second.weights) == second
 
 
 class Silent(LatticeNoise):
