@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpdescent.accounting import RDP, Composed, FixedSizeSampled, Gaussian, PoissonSampled
+from dpdescent.accounting import RDP, AboveThreshold, Composed, FixedSizeSampled, Gaussian, PoissonSampled
 from dpdescent.curator import Curator
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, UnsupportedCost
 from dpdescent.exact import FeatureGrid, LatticeSum, blas
@@ -271,6 +271,52 @@ def test_the_loss_is_the_plain_one_plus_signed_noise_of_the_stated_deviation(los
     below = int((answers < exact).sum())
     assert stats.binomtest(below, 2000, 0.5).pvalue > ALARM
     assert all(entry.label == "loss" for entry in asked.ledger.entries)
+
+
+def test_losses_are_charged_to_both_ledgers_before_any_row_is_touched() -> None:
+    features, labels = table(np.random.default_rng(5))
+    account = Ledger(RICH, 1e-6, currency="gdp")
+    asked = curator(features, labels, GRID, account=account)
+    mean_loss(asked, np.ones(D), Gaussian(2.0))
+    assert set(touches(asked)) == {(1, 1)}
+    assert asked.ledger.spent == account.spent == 0.25
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "weights"),
+    [(2.0**40, np.ones(D)), (1e-3, np.ones(D)), (1.0, np.ones(D + 1)), (1.0, np.full(D, 2.0**300))],
+)
+def test_a_loss_that_is_refused_charges_nothing_and_touches_nothing(multiplier: float, weights: np.ndarray) -> None:
+    features, labels = table(np.random.default_rng(0))
+    asked = curator(features, labels, GRID, epsilon=1.0)
+    with pytest.raises(DPDescentError):
+        mean_loss(asked, weights, Gaussian(multiplier))
+    assert asked.ledger.entries == ()
+    assert touches(asked) == sums(asked) == []
+
+
+@LOSSES
+@RELATIONS
+def test_margins_that_a_search_carried_on_leave_the_sensitivity_of_the_hessian_as_it_is(
+    loss: Loss, relation: str
+) -> None:
+    generator = np.random.default_rng(11)
+    search = AboveThreshold(1, 1.0, 1.0)
+    for _ in range(40):
+        (features, labels), (others, new) = table(generator), table(generator)
+        weights, direction = generator.normal(size=(2, D))
+        changed, changed_labels = features.copy(), labels.copy()
+        changed[0], changed_labels[0] = others[0], new[0]
+        removed = (features[1:], labels[1:])
+        totals = []
+        for rows in ((features, labels), removed if relation == "zero-out" else (changed, changed_labels)):
+            asked = curator(*rows, GRID, loss, relation=relation, intercept=False, rows=N)
+            batches = RowBatches(asked, 1.0)
+            # Nothing is demanded, so that the step is taken whatever the rows are.
+            assert batches.draw(search).first_step(weights, direction, np.ones(1), np.full(1, -1e9)) == 0
+            hessian(batches.draw(Gaussian(1.0)), weights - direction)
+            totals.append(sums(asked)[0])
+        assert share_of_sensitivity(*totals, relation) <= 1
 
 
 def test_at_zero_the_largest_loss_is_that_of_every_row() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from dpdescent import DPLogisticRegression
 from dpdescent.accounting import AboveThreshold, Composed, Gaussian, currency_named
 from dpdescent.accounting.sampling import _Sampled
 from dpdescent.curator import Curator
-from dpdescent.errors import DPDescentError, GuaranteeWarning, InvalidParameter, ScaleOutOfRange, UnsupportedCost
+from dpdescent.errors import DPDescentError, GuaranteeWarning, InvalidParameter, UnsupportedCost
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
 from dpdescent.mechanisms import LatticeNoise
@@ -382,7 +382,8 @@ class Scripted(LatticeNoise):
         self._script = np.random.default_rng(7)
 
     def gaussian(self, total, cost, relation):
-        return self._script.normal(0, 400, total.values.shape)
+        # Of 500 rows, so that about half of the gradients are shorter than the tolerance.
+        return self._script.normal(0, self._script.choice([5.0, 400.0]), total.values.shape)
 
     def gaussian_symmetric(self, total, cost, relation):
         matrix = self._script.normal(0, 400, total.values.shape)
@@ -392,29 +393,44 @@ class Scripted(LatticeNoise):
         return int(self._script.integers(0, len(queries)))
 
 
-@EVERY
+@pytest.mark.parametrize("method", [*VARIANTS, "dp-tr", "dp-gd"])
 def test_a_run_depends_on_released_answers_and_public_numbers_alone(method: str) -> None:
-    options = {"gradient_tolerance": 0.2, "curvature_tolerance": 0.4, "rows": 500, "quietly": True}
-    one, other = (solve(method, loss=loss, noise=Scripted(), **options) for loss in (Wave(), _Flat()))
-    assert one[1].iterations > 0
-    np.testing.assert_array_equal(one[1].weights, other[1].weights)
-    assert [entry.cost for entry in one[0].ledger.entries] == [entry.cost for entry in other[0].ledger.entries]
+    options = SADDLE | {"gradient_tolerance": 0.2, "start_scale": 1.0, "most_steps": 20}
+    if method.endswith("-b"):
+        options["sampling_rate"] = 0.5
+    settings, generator, runs = METHODS[method].settings(**options), np.random.default_rng(3), []
+    for _ in range(2):
+        curator = make_curator(method, settings, penalty=NonConvex(0.01), rows=500, noise=Scripted())
+        grid = curator.problem.grid
+        rows = grid.place(generator.uniform(-1, 1, (500, 3)) + generator.normal(size=3))
+        curator._source = ArraySource(rows, generator.choice([-1.0, 1.0], 500), grid)
+        with pytest.warns(GuaranteeWarning) as warned:
+            result = METHODS[method].solve(curator, settings, None)
+        runs.append((curator.ledger.entries, [str(each.message) for each in warned], result))
+    (entries, messages, first), (again, said, second) = runs
+    assert first.iterations > 0
+    assert first.hessians > 0
+    np.testing.assert_array_equal(first.weights, second.weights)
+    assert (entries, messages) == (again, said)
+    assert replace(first, weights=second.weights) == second
 
 
-class _Flat(Wave):
-    """A loss with the constants of `Wave` and other values: as if the rows were others."""
+class Silent(LatticeNoise):
+    """No noise at all."""
 
-    def values(self, margins, labels):
-        return np.where(labels > 0, 0.0, 1.0) * np.ones_like(margins)
+    def gaussian(self, total, cost, relation):
+        return total.to_float()
 
-    def profile(self, positions):
-        return Wave().profile(positions)
 
-    def residuals(self, margins, labels):
-        return 0.3 * labels
-
-    def curvatures(self, margins, labels):
-        return np.zeros_like(margins)
+def test_a_bought_objective_has_a_public_slack_for_its_noise() -> None:
+    settings = OPTSettings(**(SADDLE | {"start_scale": 1.0, "failure": 0.1}))
+    curator = make_curator("opt", settings, loss=Sigmoid(), noise=Silent(), epsilon=60.0)
+    run = Descent(curator, settings, None)
+    exact, (entry,) = run._bought_objective(), curator.ledger.entries
+    largest = curator.problem.largest_loss(run._weights)
+    slack = largest * entry.cost.noise_multiplier / 4000 * stats.norm.isf(0.01)
+    assert exact - derivatives(curator, run._weights)[0] == pytest.approx(slack, abs=1e-5)
+    assert slack > 1e-4
 
 
 # Eigenvalues -----------------------------------------------------------------------------------------------------
@@ -460,6 +476,7 @@ def test_large_hessians_go_to_lanczos_and_it_is_said(monkeypatch: pytest.MonkeyP
     [
         {"gradient_tolerance": 0.0},
         {"gradient_tolerance": -1.0},
+        {"gradient_tolerance": 1e-200},
         {"curvature_tolerance": 0.0},
         {"curvature_tolerance": math.nan},
         {"sampling_rate": 0.0},
@@ -493,12 +510,49 @@ def test_losses_without_bounded_derivatives_are_refused_before_anything_is_charg
     assert curator.ledger.entries == ()
 
 
-def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged() -> None:
-    settings = OPTSettings(gradient_tolerance=1e-9)
-    curator = make_curator("opt", settings, epsilon=0.01)
-    with pytest.raises(ScaleOutOfRange, match="fewer steps"), pytest.warns(GuaranteeWarning):
-        second_order(curator, settings)
+UNDRAWABLE: dict[str, dict[str, Any]] = {
+    "tolerance": {"gradient_tolerance": 1e-9},
+    "no decrease": {"gradient_tolerance": 1e-100},
+    "far start": SADDLE | {"start_scale": 1e60},
+    "steep penalty": SADDLE | {"start_scale": 1.0, "penalty": L2(1e200)},
+    "second phase": SADDLE | {"optimistic_share": 1 - 1e-6, "loss_share": 1e-9, "curvature_tolerance": 1e-3},
+    "first phase": SADDLE | {"optimistic_share": 1e-18, "epsilon": 1.0},
+}
+
+
+@pytest.mark.parametrize("method", ["opt", "opt-ls", "dp-tr", "dp-gd"])
+@pytest.mark.parametrize("name", UNDRAWABLE)
+def test_a_plan_that_cannot_be_drawn_is_refused_before_the_first_charge(method: str, name: str) -> None:
+    options = {"epsilon": 1e-3, "rows": 100} | UNDRAWABLE[name]
+    asked = {key: options.pop(key) for key in ("epsilon", "rows", "penalty") if key in options}
+    settings = METHODS[method].settings(**options)
+    curator = make_curator(method, settings, **asked)
+    with pytest.raises(DPDescentError):
+        METHODS[method].solve(curator, settings, None)
     assert curator.ledger.entries == ()
+
+
+@pytest.mark.parametrize("shares", [(0.99, 0.01), (0.5, 0.3)])
+def test_shares_that_leave_nothing_for_the_guarantee_are_refused(shares: tuple[float, float]) -> None:
+    optimistic, loss = shares
+    with pytest.raises(InvalidParameter, match="guarantee"):
+        OPTSettings(optimistic_share=optimistic, loss_share=loss, start_scale=1.0)
+
+
+@pytest.mark.parametrize("method", ["2opt", "dp-tr"])
+def test_a_run_plans_with_what_a_ledger_has_left(method: str) -> None:
+    settings = METHODS[method].settings(**(EASY | {"start_scale": 1.0}))
+    curator = make_curator(method, settings, epsilon=0.05, rows=100)
+    curator.ledger.spend(curator.ledger.currency.gaussian(0.9 * curator.budget), "earlier")
+    with pytest.warns(GuaranteeWarning):
+        METHODS[method].solve(curator, settings, None)
+    assert curator.ledger.spent <= curator.budget
+
+
+def test_batches_of_less_than_a_row_are_planned_as_they_are_drawn() -> None:
+    curator, result = solve("opt-b", quietly=True, relation="replace-one", **(HARD | {"sampling_rate": 0.001}))
+    assert curator.ledger.spent <= curator.budget
+    assert not result.success
 
 
 def test_long_rows_are_scaled_down_and_it_is_said() -> None:

@@ -23,7 +23,7 @@ COLUMNS = "method, tolerance, epsilon, seed, loss, seconds, iterations, hessians
 def small() -> StationaryTable:
     return replace(
         TABLES[0],
-        tolerances=(("loose", 5.0), ("tight", 1e-4)),
+        tolerances=(("loose", 5.0), ("tight", 1e-3)),
         methods=("dp-tr", "opt", "2opt-ls"),
         epsilons=(5.0, 50.0),
         quick_rows=2000,

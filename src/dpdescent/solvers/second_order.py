@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,8 +113,9 @@ class OPTSettings(Constants):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("gradient_tolerance", "curvature_tolerance"):
-            if getattr(self, name) is not None:
-                require_positive(name, getattr(self, name))
+            asked = getattr(self, name)
+            if asked is not None and not 1e-100 <= require_positive(name, asked) <= 1e100:
+                raise InvalidParameter(f"{name} must lie between 1e-100 and 1e100, got {asked}: choose other units")
         if not 0 < require_positive("sampling_rate", self.sampling_rate) <= 1:
             raise InvalidParameter(f"sampling_rate must lie in (0, 1], got {self.sampling_rate}")
         if not 0 <= require_nonnegative("optimistic_share", self.optimistic_share) < 1:
@@ -122,6 +123,11 @@ class OPTSettings(Constants):
         require_nonnegative("start_scale", self.start_scale)
         require_open_unit("loss_share", self.loss_share)
         require_open_unit("failure", self.failure)
+        if not _guaranteed(self) > 0:
+            raise InvalidParameter(
+                f"optimistic_share {self.optimistic_share} and loss_share {self.loss_share} leave no budget for the "
+                "guarantee: lower them"
+            )
         if self.most_steps is not None:
             require_positive_integer("most_steps", self.most_steps)
 
@@ -250,6 +256,7 @@ class Descent:
         self._generator = public_generator(curator)
         self._origin = settings.start_scale * self._generator.normal(size=curator.problem.shape)
         self._weights = self._origin
+        self._budget = curator.remaining
         self._steps: list[float] = []
         self._hessians = 0
 
@@ -269,16 +276,17 @@ class Descent:
     def start(self) -> None:
         """Fix the tolerances, and warn if they are out of reach."""
         curator, settings, bounds = self._curator, self._settings, self._bounds
+        self._require_drawable(self._with_tolerance(settings.gradient_tolerance or bounds.gradient))
         self._objective = self._bought_objective()
-        amount = min(curator.remaining, _guaranteed(settings) * curator.budget)
+        amount = min(curator.remaining, _guaranteed(settings) * self._budget)
 
         def rows(tolerance: float) -> int:
-            tolerances = _tolerances(settings, bounds, tolerance)
+            tolerances = self._with_tolerance(tolerance)
             steps = self.plan(tolerances, self._objective)
             return tolerances.minimum_rows(self._levels(tolerances, amount, steps))
 
         asked = settings.gradient_tolerance or tightest(rows, curator.rows, bounds.gradient)
-        self._tolerances = _tolerances(settings, bounds, asked)
+        self._tolerances = self._with_tolerance(asked)
         needed = rows(asked)
         if needed > curator.rows:
             warnings.warn(
@@ -301,7 +309,7 @@ class Descent:
         amount = curator.remaining
         if optimistic:
             steps = math.ceil(math.sqrt(steps))
-            amount = min(settings.optimistic_share * curator.budget, amount)
+            amount = min(settings.optimistic_share * self._budget, amount)
         return self.phase(amount, steps)
 
     def phase(self, amount: float, steps: int) -> bool:
@@ -398,13 +406,30 @@ class Descent:
         currency, together = curator.ledger.currency, self._settings.same_batch
         return make_levels(tolerances, currency, curator.relation, amount, steps, same_batch=together)
 
+    def _with_tolerance(self, gradient: float) -> Tolerances:
+        """Return what is asked for, at the rate of the batches as they are drawn."""
+        return replace(_tolerances(self._settings, self._bounds, gradient), rate=self._batches.rate)
+
+    def _require_drawable(self, tolerances: Tolerances) -> None:
+        """Raise, before anything is charged, what keeps the Hessians of the longest plan from being drawn."""
+        settings = self._settings
+        steps = self.plan(tolerances, self._largest_objective())
+        phases = [(_guaranteed(settings), steps), (settings.optimistic_share, math.ceil(math.sqrt(steps)))]
+        for share, most in phases if settings.optimistic_share > 0 else phases[:1]:
+            hessian_sum(self._curator, self._levels(tolerances, share * self._budget, most).hessian)
+
+    def _largest_objective(self) -> float:
+        """Return an upper bound of the objective here, from public numbers."""
+        problem = self._curator.problem
+        return problem.largest_loss(self._weights) + problem.penalty_value(self._weights)
+
     def _bought_objective(self) -> float:
         """Return an upper bound of the objective here: paid for, unless all losses are alike."""
         curator, settings, weights = self._curator, self._settings, self._weights
-        largest = curator.problem.largest_loss(weights) + curator.problem.penalty_value(weights)
+        largest = self._largest_objective()
         if not weights.any():
             return largest
-        noise = curator.ledger.currency.gaussian(settings.loss_share * curator.budget)
+        noise = curator.ledger.currency.gaussian(settings.loss_share * self._budget)
         noisy, deviation = mean_loss(curator, weights, noise)
         return min(largest, noisy + deviation * float(norm.isf(settings.failure / 10)))
 

@@ -56,10 +56,11 @@ from ..questions.batches import sampled
 from ..questions.search import choose_noise
 from ..relations import Relation
 
-__all__ = ["Bounds", "Constants", "Levels", "Tolerances", "make_levels", "tightest"]
+__all__ = ["Bounds", "Constants", "Levels", "Tolerances", "count_steps", "make_levels", "tightest"]
 
 AnyPart = TypeVar("AnyPart", Gaussian, AboveThreshold)
 
+_LEAST_DECREASE = 2.0**-1000
 _LEAST_NOISE, _SHARPEST_SEARCH = 2.0**-30, 2.0**-6  # more budget buys nothing
 
 
@@ -198,6 +199,14 @@ def _ladder(stretch: float, ratio: float) -> tuple[float, ...]:
     return tuple(stretch * ratio**j for j in range(math.floor(math.log(stretch) / -math.log(ratio) + 1e-9) + 1))
 
 
+def count_steps(objective: float, decrease: float) -> int:
+    """Return how many steps of that decrease can be taken from an objective, which is never below 0.
+
+    It is cut at 10^18, which no run lives to see: so the plan stays finite for any settings.
+    """
+    return max(1, math.ceil(min(objective / max(decrease, _LEAST_DECREASE), 1e18)))
+
+
 @dataclass(frozen=True)
 class Levels:
     """How noisy the answers of a phase are, and for how many of them it can pay."""
@@ -268,7 +277,7 @@ class Tolerances:
 
     def steps(self, objective: float) -> int:
         """Return T: as many steps as can be taken from a point of that objective, which is never below 0."""
-        return max(1, math.ceil(objective / self.least_decrease))
+        return count_steps(objective, self.least_decrease)
 
     # How many rows it takes ------------------------------------------------------------------------------------
 
@@ -324,6 +333,7 @@ class Tolerances:
         return self.failure / (3 * steps + 3)
 
 
+@lru_cache(maxsize=16)  # a run asks for the same plan when it checks, promises and starts
 def make_levels(
     tolerances: Tolerances, currency: Currency, relation: Relation, amount: float, steps: int, *, same_batch: bool
 ) -> Levels:
@@ -334,7 +344,8 @@ def make_levels(
     quarter.
     """
     gradient_need, hessian_need = tolerances.needs(steps)
-    share = gradient_need**2 / (gradient_need**2 + hessian_need**2)
+    ratio = hessian_need / gradient_need
+    share = 1 / (1 + ratio * ratio)
     rate, searched = tolerances.rate, 0.25 if tolerances.search else 0.0
     check = (1 - searched) * amount / (steps + 1)
 

@@ -29,7 +29,7 @@ from ..curator import Curator
 from ..errors import InvalidParameter
 from .result import Progress
 from .second_order import Descent, OPTSettings, SecondOrderResult
-from .stationary import Levels, Tolerances
+from .stationary import Levels, Tolerances, count_steps
 
 __all__ = ["TrustRegionSettings", "trust_region", "trust_region_step"]
 
@@ -57,8 +57,8 @@ def trust_region(
 
 class _TrustRegion(Descent):
     def plan(self, tolerances: Tolerances, objective: float) -> int:
-        decrease = tolerances.gradient**1.5 / (6 * math.sqrt(self._bounds.hessian_lipschitz))
-        return max(1, math.ceil(objective / float(decrease)))
+        decrease: float = tolerances.gradient**1.5 / (6 * math.sqrt(self._bounds.hessian_lipschitz))
+        return count_steps(objective, decrease)
 
     def iterate(self, levels: Levels, last: bool) -> bool:
         gradient, shared = self._gradient(levels)
