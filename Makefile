@@ -18,7 +18,7 @@ types: $(VENV)/ready
 	$(BIN)/mypy
 
 unit: $(VENV)/ready
-	$(BIN)/python -m pytest tests
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal tests
 	$(BIN)/python -m pytest --doctest-modules src
 
 bench: $(VENV)/ready

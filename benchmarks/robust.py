@@ -179,7 +179,8 @@ def draw(result: dict[str, Any], path: Path) -> None:
     first.set(xscale="log", xlabel="epsilon", ylabel="test accuracy", title="privacy and accuracy (attack 0.1)")
     first.set_xticks(EPSILONS, [f"{e:g}" for e in EPSILONS], minor=False)
     first.minorticks_off()
-    first.legend(fontsize=7, ncol=2)
+    first.set_ylim(0.75, 0.9)
+    first.legend(fontsize=7, ncol=2, loc="upper left", handlelength=3)
     for (name, values), colour in zip(
         result["robust"].items(), ("#0072B2", "#0072B2", "#009E73", "#009E73", "#CC79A7", "#CC79A7"), strict=True
     ):
@@ -187,7 +188,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
             RADII, values, "--" if "infinite" in name else "-", color=colour, label=name, marker="o", markersize=3
         )
     second.set(xlabel="radius of the attack", ylabel="test accuracy", title="robustness and accuracy")
-    second.legend(fontsize=7)
+    second.legend(fontsize=7, handlelength=3)
     other = third.twinx()
     third.plot(TILTS, result["tail"]["mean loss"], "o-", color="#0072B2", markersize=3, label="mean loss")
     third.plot(TILTS, result["tail"]["worst 1%"], "s-", color="#D55E00", markersize=3, label="mean of the worst 1%")
@@ -208,7 +209,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     fourth.invert_xaxis()
     fourth.legend(fontsize=7)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=100)
 
 
 def main() -> None:

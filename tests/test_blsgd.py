@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdescent import DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger
+from dpdescent import BudgetExhausted, DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger
 from dpdescent.accounting import AboveThreshold, Composed, Gaussian, PoissonSampled, currency_named
+from dpdescent.accounting.costs import round_up
 from dpdescent.accounting.sampling import _Sampled
 from dpdescent.curator import Curator
 from dpdescent.exact import FeatureGrid
 from dpdescent.mechanisms import LatticeNoise
 from dpdescent.noise import Randomness
 from dpdescent.problems import L2, HuberisedHinge, LinearProblem, Logistic, Loss
+from dpdescent.questions import search
 from dpdescent.solvers import METHODS, BLGDSettings, BLSGDACSettings, BLSGDSettings, Facts, blsgd
-from dpdescent.solvers.backtracking import Budget, Ladder, make_plan
+from dpdescent.solvers.backtracking import Budget, Ladder, make_plan, rates
 from dpdescent.sources import ArraySource
 from test_agd import optimum
 
@@ -129,6 +131,106 @@ def test_two_neighbours_are_charged_alike_for_the_same_answers(name: str) -> Non
     assert kept[0] == kept[1]
 
 
+class Journal(Drawn):
+    """Noise, ledger and batches that write what happens, in order, into one list."""
+
+    def __init__(self, failing: range = range(0)) -> None:
+        super().__init__(failing)
+        self.events: list[tuple[str, Any]] = []
+
+    def gaussian(self, total, cost, relation):
+        self.events.append(("answer", cost))
+        return super().gaussian(total, cost, relation)
+
+    def first_above(self, queries, cost, relation):
+        self.events.append(("answer", cost))
+        return super().first_above(queries, cost, relation)
+
+    def watch(self, curator: Curator, patch: pytest.MonkeyPatch) -> None:
+        spend, draw = curator._charge, search.draw_rows
+
+        def charge(cost, label):
+            spend(cost, label)
+            self.events.append(("charge", cost))
+
+        def draw_rows(asked, size, rate):
+            self.events.append(("batch", rate))
+            return draw(asked, size, rate)
+
+        patch.setattr(curator, "_charge", charge)
+        patch.setattr(search, "draw_rows", draw_rows)
+
+
+@pytest.mark.parametrize("neighbour", [False, True], ids=["table", "neighbour"])
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_answer_follows_its_charge_and_a_batch_of_its_own(
+    name: str, relation: str, neighbour: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Charge, batch if one is claimed, answers; then the next charge. Nothing is answered twice or left unpaid."""
+    settings = replace(SETTINGS[name], iterations=3.0 if "paper" in name else 8.0)
+    journal = Journal(range(1, 4))
+    curator = make_curator(0.5, settings, noise=journal, relation=relation, rows=200)
+    if neighbour:
+        X, y = (np.array(part) for part in (curator._source._features, curator._source._labels))
+        X[-1, :-1], y[-1] = 1 - X[-1, :-1], -y[-1]
+        kept = 199 if relation == "zero-out" else 200
+        curator._source = ArraySource(X[:kept], y[:kept], curator.problem.grid)
+    journal.watch(curator, monkeypatch)
+    blsgd(curator, settings)
+    owed: list[Any] = []
+    total = Fraction(0)
+    charged = set()
+    events = iter(journal.events)
+    for kind, what in events:
+        if kind == "charge":
+            assert not owed
+            owed = parts(what)
+            total += Fraction(curator.ledger.currency.price(what))
+            if isinstance(what, _Sampled):
+                assert next(events) == ("batch", what.rate)
+                charged.add(what.rate)
+        else:
+            assert kind == "answer"
+            assert what == owed.pop(0)
+    assert not owed
+    assert round_up(total) == curator.ledger.spent
+    assert charged == {rate for rate in rates(settings, Facts.of(curator)) if rate < 1}
+
+
+@pytest.mark.parametrize("iterations", [1.0, 3.0, 7.0])
+def test_a_plan_of_some_iterations_buys_as_many_attempts(iterations: float) -> None:
+    """The last attempt takes the last of the budget, and the one after it is refused."""
+    noise = Drawn(range(10**9))
+    settings = BLGDSettings(allocation="no", iterations=iterations)
+    curator = make_curator(0.5, settings, noise=noise, rows=200)
+    blsgd(curator, settings)
+    assert sum(isinstance(cost, AboveThreshold) for cost in noise.costs) == iterations
+    assert 0 <= curator.remaining < 1e-6 * curator.budget
+
+
+@pytest.mark.parametrize("name", ["blsgd", "same batch", "paper"])
+def test_a_second_ledger_ends_the_run_when_it_is_spent(name: str) -> None:
+    settings = replace(SETTINGS[name], iterations=4.0 if name == "paper" else 12.0)
+    curator = make_curator(0.5, settings, rows=400)
+    account = Ledger(0.3, 1e-6, currency=curator.ledger.currency)
+    curator = make_curator(0.5, settings, rows=400, account=account)
+    assert blsgd(curator, settings).iterations > 0
+    assert [entry.cost for entry in account.entries] == [entry.cost for entry in curator.ledger.entries]
+    assert account.spent <= account.budget
+    assert curator.remaining > 0
+
+
+def test_a_ledger_that_cannot_pay_for_one_iteration_is_left_as_it_was() -> None:
+    account = Ledger(0.1, 1e-6, currency="gdp")
+    curator = make_curator(0.5, BLSGDSettings(), account=account)
+    assert account.affords(curator.ledger.currency.gaussian(0.01 * curator.budget))
+    with pytest.raises(BudgetExhausted):
+        blsgd(curator, BLSGDSettings())
+    assert not account.entries
+    assert not curator.ledger.entries
+
+
 def test_empty_batches_do_not_stop_a_run() -> None:
     settings = BLSGDSettings(paper=True, sampling_rate=1e-6, search_rate=1e-6, iterations=1.0, max_steps=3)
     curator = make_curator(0.5, settings, rows=20)
@@ -207,7 +309,9 @@ def test_long_runs_of_failures_leave_the_ladder_and_the_search_within_what_can_b
         ladder.follow(None)
         budget, _ = budget.after_failure(0.1, math.pi / 2, settings, shrink=True)
     assert ladder.steps()[0] == 2.0**-20
-    assert budget.search.query_scale > 2.0**-9
+    assert budget.search.query_scale == pytest.approx(2.0**-8)
+    leap, _ = budget.after_failure(0.1, math.pi / 2, BLSGDSettings(growth=1e6), shrink=True)
+    assert leap.search.query_scale == pytest.approx(2.0**-8)
     for _ in range(1000):
         ladder.follow(0)
     assert ladder.steps()[0] == 2.0**20
@@ -234,17 +338,29 @@ def test_long_runs_of_failures_leave_the_ladder_and_the_search_within_what_can_b
         {"share_search": 1.0},
         {"clip_gradient": -1.0},
         {"window": 0},
+        {"sampling_rate": 1e-300},
+        {"search_rate": math.nan},
+        {"backtrack": 1e-60},
+        {"max_steps": 10**6},
+        {"first_step": 1e60},
+        {"clip_gradient": 1e300},
+        {"clip_loss": 1e-300},
+        {"growth": 1e300},
+        {"iterations": 1e30},
+        {"share_search": 1e-40},
     ],
     ids=str,
 )
 @pytest.mark.parametrize("method", ["blsgd", "blgd", "blsgd-ac"])
 def test_bad_settings_are_refused_before_anything_is_charged(method: str, options: dict[str, Any]) -> None:
     X, y = np.random.default_rng(0).uniform(0, 1, (50, 2)), np.arange(50) % 2
+    account = Ledger(1.0, 1e-6)
     model = DPLogisticRegression(
-        epsilon=1.0, delta=1e-6, method=method, bounds=(0, 1), classes=(0, 1), solver_options=options
+        epsilon=1.0, delta=1e-6, method=method, bounds=(0, 1), classes=(0, 1), solver_options=options, ledger=account
     )
     with pytest.raises(InvalidParameter):
         model.fit(X, y)
+    assert not account.entries
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])

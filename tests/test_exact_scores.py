@@ -15,7 +15,6 @@ from dpdescent.exact import (
     FeatureGrid,
     SignedScores,
     SignedSum,
-    StepwiseScores,
     check_row_independence,
     softplus,
 )
@@ -251,32 +250,3 @@ def test_bad_parameters_are_refused(kind):
         scores.total([1.0], [1.0], [1.0], block_rows=2**18)
     with pytest.raises(InvalidParameter, match="one float64 per position"):
         kind(1.0, lambda p: p[:1]).total([1.0, 2.0], [1.0, 1.0], [1.0])
-
-
-@pytest.mark.parametrize("loss", [logistic, hinge, squared, hopeless])
-@pytest.mark.parametrize("interval", [None, (-8.0, 10.0)])
-@pytest.mark.parametrize("scale", [1e-25, 1e-6, 0.1, 1e6])
-def test_each_step_has_its_own_bound(loss, interval, scale: float) -> None:
-    bounds = tuple(scale * 0.7**j for j in range(STEPS.size))
-    scores = StepwiseScores(bounds, loss, interval)
-    for kept, given_bound in zip(scores.bounds, bounds, strict=True):
-        assert (kept / scores.unit).is_integer()
-        assert kept <= given_bound or kept == scores.unit
-    limits = scores.limits
-    rows = [(start, slope) for start in ODD for slope in ODD]
-    alone = np.array([scores.block([start], [slope], STEPS) for start, slope in rows])
-    assert np.all(np.abs(alone) <= limits)
-    starts, slopes = np.array(rows).T
-    np.testing.assert_array_equal(alone.sum(axis=0), scores.block(starts, slopes, STEPS, block_rows=13))
-
-
-def test_stepwise_changes_are_those_of_the_loss() -> None:
-    generator = np.random.default_rng(4)
-    starts, slopes, steps = generator.normal(size=50), generator.normal(size=50), np.array([1.0, 0.5, 0.25])
-    scores = StepwiseScores((0.5, 0.25, 0.001), logistic, (-30.0, 20.0))
-    assert scores.interval is None  # cells too coarse for the last bound
-    pairs = zip(steps, scores.bounds, strict=True)
-    changes = [np.clip(logistic(starts - a * slopes) - logistic(starts), -d, d) for a, d in pairs]
-    np.testing.assert_allclose(
-        scores.block(starts, slopes, steps) * scores.unit, np.sum(changes, axis=1), atol=100 * scores.unit
-    )

@@ -29,7 +29,14 @@ SMOOTH = [Logistic(), HuberisedHinge(), Huber(1.0)]
 
 
 def table(
-    loss: Loss, *, rows: int = 30, columns: int = 3, seed: int = 0, quadratic: float = 2.0, slanted: bool = False
+    loss: Loss,
+    *,
+    rows: int = 30,
+    columns: int = 3,
+    seed: int = 0,
+    quadratic: float = 2.0,
+    slanted: bool = False,
+    linear: bool = True,
 ) -> RowObjective:
     """A random table with a random linear term; the quadratic may differ from weight to weight."""
     generator = np.random.default_rng(seed)
@@ -41,8 +48,8 @@ def table(
         shape, y = (columns, loss.classes), generator.integers(0, loss.classes, rows).astype(float)
     spread = np.linspace(1, 3, columns) if slanted else np.ones(columns)
     curvatures = quadratic * (spread if len(shape) == 1 else np.broadcast_to(spread[:, None], shape))
-    linear = generator.normal(0, 0.5, shape)
-    return RowObjective(ArraySource(X, y, grid), grid, loss, grid.squared_norms(X), 1.2, curvatures.copy(), linear)
+    slope = generator.normal(0, 0.5, shape) if linear else np.zeros(shape)
+    return RowObjective(ArraySource(X, y, grid), grid, loss, grid.squared_norms(X), 1.2, curvatures.copy(), slope)
 
 
 def best_by_scipy(objective: RowObjective, radius: float) -> np.ndarray:
@@ -188,6 +195,17 @@ def test_a_floor_certifies_a_function_that_is_no_sum(radius: float) -> None:
     least = function(best)[0]
     assert all(candidate.floor <= least + 1e-9 for candidate in candidates)
     assert function(candidates[-1].point)[0] - candidates[-1].floor <= 2 * (1 + math.sqrt(2)) ** 2 / 512
+
+
+def test_the_subgradient_method_certifies_a_sum_of_hinges_at_its_rate() -> None:
+    """The gap of averages after T steps is at most 2 L^2/(mu (T + 1)), L the slope with its public terms."""
+    objective = table(Hinge(), linear=False)
+    mu, slope = 2.0, 2 * 30 * 1.2  # the regulariser's slope is at most that of the hinges
+    (*_, last) = subgradient(Task(objective, mu, 1e-9), np.zeros(3), 256)
+    _, distance = certify(Task(objective, mu, 1e-9), last)
+    best = certified_minimiser(objective, mu, 1e-5)
+    assert np.linalg.norm(last.point - best) <= distance + 1e-5
+    assert mu * distance**2 / 2 <= 2 * slope**2 / (mu * 257) * 1.001
 
 
 def test_a_solver_that_is_right_on_average_only_is_not_believed() -> None:

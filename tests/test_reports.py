@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import shutil
 import subprocess
 from dataclasses import replace
@@ -17,13 +18,25 @@ from dpdescent import load_dataset
 from dpdescent.cli import app
 from dpdescent.experiments import Record, Row, Study, Task, curves_of
 from dpdescent.experiments.cells import measure
-from dpdescent.experiments.claims import gap_to_nonprivate, leads_above, spread, standing, steadiness
-from dpdescent.experiments.figures import FIGURES, Figure, Scale
+from dpdescent.experiments.claims import (
+    duel,
+    fewer_passes,
+    gap_to_nonprivate,
+    helps,
+    leads_above,
+    preferred,
+    small_hurts,
+    spread,
+    standing,
+    steadiness,
+)
+from dpdescent.experiments.figures import FIGURES, Figure, Parameter, Scale
 from dpdescent.experiments.plots import _apart, draw, epsilon_panels, parameter_panels
 from dpdescent.experiments.report import privacy_statements
 from dpdescent.experiments.reproduce import Written, reproduce
 from dpdescent.experiments.tables import grouped
 from dpdescent.experiments.trace import Trace, follow
+from dpdescent.solvers import METHODS
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -139,13 +152,64 @@ def test_every_figure_declares_a_study_that_can_be_run_both_ways() -> None:
         if isinstance(figure, Figure):
             quick, full = figure.study(figure.quick), figure.study(figure.full)
             assert 0 < len(quick.cells()) < len(full.cells())
-            assert (full.seeds, full.folds) == (20, 5)
+            paper = figure.name.split("/")[0]
+            assert (full.seeds, full.folds, full.alpha) == {"000": (20, 5, 0.0), "003": (5, 10, 0.001)}[paper]
+            for curve in (*quick.curves, *full.curves):
+                varied = {curve.parameter: curve.value} if curve.parameter else {}
+                METHODS[curve.method].settings(**{**curve.options, **varied})
+            assert figure.missing == ()
     four = FIGURES["000/figure4"]
     assert isinstance(four, Figure)
     study = four.study(four.full)
     assert study.delta == 1e-12
     assert {curve.batch_size for curve in study.curves if curve.method == "agd"} == {40_000}
     assert [task.loss for task in study.tasks] == ["logistic", "svm"]
+
+
+def test_the_figures_of_the_line_search_have_the_papers_settings_and_methods() -> None:
+    figures = {name: figure for name, figure in FIGURES.items() if name.startswith("003/")}
+    assert list(figures) == [f"003/figure{k}" for k in (1, 2, 3, 4)]
+    one, two, three, four = (figure for figure in figures.values() if isinstance(figure, Figure))
+    assert [p.shown for p in one.parameters] == [
+        *("alpha", "beta", "noise of the search", "q", "budgets after a failed search", "zeta")
+    ]
+    assert one.parameters[4].values == ("no", "must", "adaptive")
+    assert one.full.epsilons == (0.05, 0.2)
+    assert two.full.epsilons == (0.4,)
+    for curve in two.study(two.full).curves:
+        assert curve.options == {"paper": True, "search_rate": curve.value}
+    for figure, loss in ((three, "logistic"), (four, "svm")):
+        assert {task.loss for task in figure.tasks} == {loss}
+        assert {"blsgd-paper", "blgd-paper", "blsgd-ac-paper", "agd-paper", "outpert-rsgd"} < set(figure.methods)
+        assert len(figure.claims) == 5
+
+
+def test_a_figure_of_words_and_counts_is_drawn_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "dpdescent.experiments.runner._measured", lambda cells, _: ((cell, measure(cell)) for cell in cells)
+    )
+    figure = FIGURES["003/figure2"]
+    assert isinstance(figure, Figure)
+    budgets = Parameter("allocation", "budgets", ("no", "adaptive"))
+    rates = Parameter("sampling_rate", "q", (0.1, 1.0), ("search_rate",))
+    small = Scale((2.0,), 1, 1, rows=600, options={"blsgd-paper": {"iterations": 10}}, remark=" Short.")
+    tiny = replace(figure, quick=small, parameters=(budgets, rates))
+    written = reproduce(tiny, tmp_path, datasets=("synthetic",), json_file=tmp_path / "rows.json")
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [(row["parameter"], row["value"]) for row in rows] == [
+        *(("allocation", "no"), ("allocation", "adaptive"), ("sampling_rate", 0.1), ("sampling_rate", 1.0))
+    ]
+    for row in rows:
+        asked = sum(row["mechanisms"].values())  # a gradient and a search in turn, the last one perhaps alone
+        rate = row["value"] if row["parameter"] == "sampling_rate" else 0.1
+        assert row["gradient_passes"] == pytest.approx(rate * ((asked + 1) // 2))
+        assert row["loss_passes"] == pytest.approx(21 * rate * (asked // 2))
+    page = Page(written.page.read_text())
+    assert "losses evaluated, per row" in page.text
+    assert "allocation = adaptive" in page.text
+    assert "10-fold cross-validation 5 times. Short. Run on synthetic" in page.text
+    assert len(page.tags["caption"]) == 5
+    assert written.findings[0].found.startswith(("Agrees: gradients evaluated", "Differs: gradients evaluated"))
 
 
 def test_the_trace_watches_a_descent_below_its_noise() -> None:
@@ -178,6 +242,43 @@ def test_findings_count_what_the_rows_say() -> None:
     assert standing()(grouped([row("agd", 0.1, 0.8)])) == "Not measured: no rival was run."
     varied = [row("agd-paper", 0.1, a, parameter="splits", value=v) for a, v in ((0.7, 1), (0.8, 2), (0.78, 4))]
     assert "varies by 0.100 over all values, 0.020 from 2 up, best at 2" in spread("splits", low=2)(grouped(varied))
+
+
+def test_findings_about_a_line_search_agree_or_differ_as_the_rows_say() -> None:
+    def varied(parameter: str, points: dict[float | str, tuple[float, float]], **more: object) -> list[Row]:
+        return [
+            row("blsgd-paper", epsilon, accuracy, parameter=parameter, value=value, **more)
+            for value, line in points.items()
+            for epsilon, accuracy in zip((0.05, 0.2), line, strict=True)
+        ]
+
+    words = grouped(varied("noise", {"laplace": (0.78, 0.84), "gaussian": (0.80, 0.839)}))
+    assert preferred("noise", "gaussian")(words) == (
+        "Agrees: at epsilon 0.05 the best is gaussian with 0.800; at epsilon 0.2 the best is laplace with 0.840, "
+        "against 0.839 at gaussian."
+    )
+    assert preferred("noise", "laplace")(words).startswith("Differs: at epsilon 0.05 the best is gaussian")
+    rates = grouped(varied("q", {0.02: (0.76, 0.838), 0.1: (0.80, 0.84), 1.0: (0.80, 0.83)}))
+    assert small_hurts("q")(rates).startswith("Agrees: at epsilon 0.05, 0.02 is 0.040 behind 0.1, the best")
+    assert small_hurts("noise")(words).startswith("Differs")
+    decays = {0.0: (0.78, 0.84), 0.1: (0.79, 0.83)}
+    assert "0.1 gains +0.010 over 0" in helps("zeta", 0, below=0.1)(grouped(varied("zeta", decays)))
+    assert helps("zeta", 0, below=0.3)(grouped(varied("zeta", decays))).startswith("Differs")
+    counted = [
+        row("blsgd-paper", 0.4, 0.8, parameter="q", value=value, gradient_passes=count, loss_passes=2 * count)
+        for value, count in ((0.1, 40.0), (1.0, 100.0))
+    ]
+    assert "40 at 0.1 and 100 at 1 (epsilon 0.4), a ratio of 0.40" in fewer_passes("q", 0.1)(grouped(counted))
+    assert fewer_passes("q", 1.0)(grouped(counted)).startswith("Differs")
+    pair = grouped([row("blgd", 0.1, 0.82), row("agd", 0.1, 0.8), row("blgd", 0.2, 0.81), row("agd", 0.2, 0.8)])
+    assert duel(("blgd", "agd"))(pair) == "Agrees: DP-BLGD minus DP-AGD: bank +0.015 (accuracy, mean over epsilon)."
+    assert duel(("agd", "blgd"), epsilon=0.2)(pair).startswith("Differs: DP-AGD minus DP-BLGD: bank -0.010")
+    found = standing(ours=("blgd",), judged=True)(pair)
+    assert found.startswith("Agrees. DP-BLGD: ahead of every private rival in 2 of 2")
+    assert standing(ours=("agd",), judged=True)(pair).startswith(
+        "Differs. DP-AGD: ahead of every private rival in 0 of 2"
+    )
+    assert preferred("noise", "laplace")(pair) == duel(("sgd", "agd"))(pair) == "Not measured."
 
 
 def test_a_curve_that_overspent_would_show_in_its_statement() -> None:

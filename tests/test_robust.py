@@ -7,14 +7,17 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from typer.testing import CliRunner
 
 from dpdescent import Adversary, DPLinearRegression, DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger
 from dpdescent.accounting import Gaussian, Laplace
+from dpdescent.cli import app
 from dpdescent.curator import Curator
 from dpdescent.exact import FeatureGrid
 from dpdescent.minimisers import RobustObjective, RobustRisk, RowObjective, certified_minimiser, loss_range
@@ -22,6 +25,7 @@ from dpdescent.problems import Huber, HuberisedHinge, Logistic, Loss, Multinomia
 from dpdescent.questions import excess_adversarial_risk, noisy_minimiser
 from dpdescent.relations import Relation
 from dpdescent.sources import ArraySource
+from neighbours import STORAGE
 from rival_tables import curator_of, make_curator, recorded, replaced
 
 ADVERSARIES = [None, Adversary(0.1), Adversary(0.1, "linf"), Adversary((0.1, 0.0, 0.3), "linf")]
@@ -91,6 +95,23 @@ def test_value_and_derivatives_are_those_of_the_definition(tilt: float, adversar
     assert np.array([product(e) for e in np.eye(4)]) == pytest.approx(dense, rel=1e-9, abs=1e-9)
     assert np.linalg.eigvalsh(dense)[-1] <= objective.smoothness
     assert np.linalg.eigvalsh(dense)[0] >= 2.0 - 1e-9
+
+
+@pytest.mark.parametrize("storage", ["csr", "float32", "csr-float32"])
+def test_sparse_and_short_rows_give_the_same_objective(storage: str) -> None:
+    X, y = table(200)
+    risk = RobustRisk(Logistic(), 1.3, 203, 2.0, Adversary(0.1).support(4, True))
+    grid = FeatureGrid(1.0, 4)
+    placed = grid.place(X)
+    w = np.array([0.5, -0.8, 0.3, 0.4])
+    plain, other = (
+        risk.objective(ArraySource(rows, y, grid, 64), grid, grid.squared_norms(placed), np.ones(4), np.zeros(4))
+        for rows in (placed, STORAGE[storage](placed))
+    )
+    assert other.accurate_gradient(w) == pytest.approx(plain.accurate_gradient(w), rel=1e-13)
+    assert other.value_and_gradient(w)[0] == pytest.approx(plain.value_and_gradient(w)[0], rel=1e-13)
+    assert other.dense_hessian(w) == pytest.approx(plain.dense_hessian(w), rel=1e-12)
+    assert other.hessian(w)(w) == pytest.approx(plain.hessian(w)(w), rel=1e-12)
 
 
 def test_a_tilted_multinomial_loss_has_the_right_derivatives() -> None:
@@ -314,6 +335,25 @@ def test_the_worst_row_comes_near_the_sensitivity(tilt: float, relation: str) ->
     assert (0.2 if tilt else 0.9) * points[0].sensitivity.zero_out < moved <= points[0].sensitivity.zero_out
 
 
+@pytest.mark.parametrize(("relation", "share"), [("zero-out", 0.95), ("replace-one", 0.6)])
+def test_the_worst_row_of_an_adversary_is_longer_than_the_rows(relation: str, share: float) -> None:
+    """A row against the others, which its move makes longer by the radius: without rho the bound would not hold."""
+    rows, loss = 30, HuberisedHinge(0.01)
+    X, y = np.full((rows, 1), 0.9), np.ones(rows)
+    X[0, 0], y[0] = 1.0, -1.0
+    other, turned = (X[1:], y[1:]) if relation == "zero-out" else (X, np.ones(rows))
+    support = Adversary(0.5).support(1, False)
+    risk = RobustRisk(loss, 1.0, rows, 0.0, support)
+    points = []
+    for features, labels in ((X, y), (other, turned)):
+        ledger = Ledger(1e6, 1e-6, currency="gdp", relation=relation)
+        curator = curator_of(features, labels, loss, ledger, rows=rows, intercept=False)
+        points.append(recorded(curator, lambda c: noisy_minimiser(c, risk, 100.0, Gaussian(1.0))))
+    moved = float(np.abs(points[0].to_float() - points[1].to_float())[0])
+    assert share * points[0].sensitivity.zero_out < moved <= points[0].sensitivity.zero_out
+    assert moved > (1.0 if relation == "zero-out" else 0.9 * 2) / 100
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_one_row_changes_the_excess_risk_by_at_most_its_sensitivity(relation: str) -> None:
     risk = RobustRisk(Logistic(), 1.2, 12, 0.0, Adversary(0.2).support(3, True))
@@ -469,6 +509,17 @@ def test_a_set_of_moves_must_be_bounded_and_not_empty(radius: Any) -> None:
         Adversary(0.1, "l1")  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match="linf"):
         Adversary((0.1, 0.2), "l2")
+
+
+def test_the_command_line_takes_a_tilt_and_an_adversary(tmp_path: Path) -> None:
+    for options in (["--tilt", "1"], ["--adversary", "0.1", "--adversary-norm", "linf"]):
+        model = tmp_path / "model.json"
+        command = ["fit", "synthetic", "--output", str(model), "--method", "outpert", "--seed", "0", *options]
+        told = CliRunner().invoke(app, command)
+        assert told.exit_code == 0, told.output
+        assert model.exists()
+    refused = CliRunner().invoke(app, ["fit", "synthetic", "--output", str(tmp_path / "m"), "--tilt", "1"])
+    assert isinstance(refused.exception, InvalidParameter)
 
 
 def test_a_risk_without_tilt_and_adversary_is_the_plain_one() -> None:

@@ -19,8 +19,10 @@ from dpdescent.accounting import RDP, ZCDP, AboveThreshold, Composed, FixedSizeS
 from dpdescent.curator import Curator
 from dpdescent.errors import BudgetExhausted, InvalidParameter
 from dpdescent.exact import FeatureGrid
-from dpdescent.problems import Hinge, Logistic, Loss, Multinomial, Squared
+from dpdescent.noise import Randomness
+from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Squared
 from dpdescent.questions import RowBatches
+from dpdescent.questions.batches import batch_size, bernoulli, draw_rows
 from dpdescent.questions.search import choose_noise
 from dpdescent.relations import Relation
 from exact_laws import both_ways, threshold_law
@@ -118,7 +120,7 @@ def test_queries_are_the_same_integers_for_every_storage_and_blocking(storage: s
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
-@pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("loss", [Logistic(), Hinge(), Squared()], ids=lambda loss: type(loss).__name__)
 def test_no_neighbouring_tables_exceed_the_charge(relation: str, loss: Loss) -> None:
     generator = np.random.default_rng(11)
     costs = [
@@ -150,6 +152,65 @@ def test_no_neighbouring_tables_exceed_the_charge(relation: str, loss: Loss) -> 
                 for each in queries
             ]
             assert both_ways(*laws, order) <= cost.rdp(order)
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("label", [math.nan, math.inf, -1e300, 1e300, 0.0])
+def test_a_row_with_any_label_moves_no_query_beyond_its_sensitivity(relation: str, label: float) -> None:
+    rows, labels = table(7, 6)
+    for loss in (Logistic(), Hinge(), HuberisedHinge(), Squared()):
+        queries = []
+        for last in (1.0, label):
+            asked = ask(rows, np.append(labels[:-1], last), loss, relation="replace-one")
+            cost = AboveThreshold(5, 4.0, 2.0)
+            RowBatches(asked, 1.0).draw(cost).first_step(100 * WEIGHTS, DIRECTION, STEPS, 0 * STEPS, ceiling=0.3)
+            queries.append(asked._noise.queries[0])
+        absent = ask(rows[:-1], labels[:-1], loss, rows=6)
+        RowBatches(absent, 1.0).draw(cost).first_step(100 * WEIGHTS, DIRECTION, STEPS, 0 * STEPS, ceiling=0.3)
+        others = queries[0] if relation == "replace-one" else absent._noise.queries[0]
+        for first, second in zip(queries[1], others, strict=True):
+            moved = Fraction(abs(int(first.values[0]) - int(second.values[0]))) * Fraction(first.unit)
+            assert moved <= Fraction(first.sensitivity.under(Relation.parse(relation)))
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5])
+def test_known_margins_and_copied_rows_give_the_same_queries(rate: float, monkeypatch) -> None:
+    rows, labels = table(9, 2000)
+    found = []
+    for known_rate in (0.0, 1.0):
+        monkeypatch.setattr("dpdescent.questions.search._KNOWN_RATE", known_rate)
+        asked = ask(rows, labels, randomness=Randomness(5), block_rows=700)
+        cost = AboveThreshold(5, 4.0, 2.0)
+        RowBatches(asked, rate).draw(cost).first_step(WEIGHTS, DIRECTION, STEPS, 0 * STEPS)
+        found.append([int(q.values[0]) for q in asked._noise.queries[0]])
+    assert found[0] == found[1]
+
+
+class Scripted:
+    """Bits from a list of words."""
+
+    def __init__(self, words: list[int]) -> None:
+        self._words = words
+
+    def words(self, count: int) -> np.ndarray:
+        first, self._words = self._words[:count], self._words[count:]
+        return np.array(first, np.uint64)
+
+    def integer(self, bits: int) -> int:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("rate", [1e-9, 0.1, 0.5, 1 - 2.0**-53])
+def test_a_row_is_chosen_when_its_number_is_below_the_rate(rate: float) -> None:
+    limit = int(rate * 2.0**64)
+    first, rest = divmod(limit, 2**56)
+    leading = [max(first - 1, 0), first, min(first + 1, 255), first, 0, 255, first, first]
+    word = int.from_bytes(bytes(leading), "little")
+    others = [0, rest, max(rest - 1, 0), 2**56 - 1] + [rest // 2] * 4
+    undecided = iter(others)
+    expected = [(each << 56) + (next(undecided) if each == first else 0) < limit for each in leading]
+    chosen = bernoulli(Scripted([word] + [each << 8 for each in others]), 8, rate)
+    assert chosen.tolist() == expected
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
@@ -236,6 +297,19 @@ def test_an_empty_batch_is_answered_and_charged_like_any_other() -> None:
     assert len(asked.ledger.entries) == 1
 
 
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+def test_demands_are_of_the_public_size_of_a_batch_whatever_it_holds(relation: str) -> None:
+    """Rows of zeros change no loss, so that only the demand and the penalty are left of a query."""
+    asked = ask(GRID.place(np.zeros((9, D))), np.ones(9), relation=relation, penalty=0.5)
+    size = 4.5 if relation == "zero-out" else 4  # which no batch of single rows holds under zero-out
+    far = WEIGHTS - STEPS[:, None] * DIRECTION
+    pull = 0.25 * (np.sum(far[:, :-1] ** 2, axis=1) - np.sum(WEIGHTS[:-1] ** 2))
+    for _ in range(5):
+        RowBatches(asked, 0.5).draw(AboveThreshold(5, 1.0, 0.5)).first_step(WEIGHTS, DIRECTION, STEPS, 0.1 * STEPS)
+        queries = np.array([float(query.values[0]) * query.unit for query in asked._noise.queries[-1]])
+        np.testing.assert_allclose(queries, -size * (0.1 * STEPS + pull), atol=1e-4)
+
+
 def test_a_refused_search_reads_no_row_and_charges_nothing() -> None:
     rows, labels = table(1, 30)
     asked = ask(rows, labels, epsilon=1.0, currency=RDP(22))
@@ -246,6 +320,14 @@ def test_a_refused_search_reads_no_row_and_charges_nothing() -> None:
         batches.draw(search).first_step(WEIGHTS, DIRECTION, STEPS, 0 * STEPS)
     assert not asked.ledger.entries
     assert not touches(asked)
+
+
+def test_two_costs_must_be_affordable_together() -> None:
+    asked = ask(*table(1, 30), epsilon=1.0, currency=RDP(22))
+    batches = RowBatches(asked, 1.0)
+    most = batches.gradient_noise(0.6 * asked.budget)
+    assert batches.affords(most)
+    assert not batches.affords(most, most)
 
 
 @pytest.mark.parametrize(
@@ -272,6 +354,23 @@ def test_bad_searches_are_refused_before_any_charge(arguments: dict[str, Any]) -
         RowBatches(asked, 0.5).draw(AboveThreshold(5, 1.0, 0.5)).first_step(**(given | arguments))
     assert not asked.ledger.entries
     assert not touches(asked)
+
+
+def test_a_direction_of_zero_length_is_called_by_its_name() -> None:
+    asked = ask(*table(1, 30))
+    with pytest.raises(InvalidParameter, match="length zero"):
+        RowBatches(asked, 1.0).draw(AboveThreshold(5, 1.0, 0.5)).first_step(WEIGHTS, 0 * DIRECTION, STEPS, 0 * STEPS)
+    assert not asked.ledger.entries
+
+
+def test_a_batch_of_fixed_size_has_that_size_and_every_row_is_drawn_as_often() -> None:
+    asked = ask(*table(1, 30), relation="replace-one")
+    size, rate = batch_size(asked, 0.25)
+    assert (size, rate) == (7, 7 / 30)
+    drawn = np.array([draw_rows(asked, size, rate) for _ in range(3000)])
+    assert np.all(drawn.sum(axis=1) == 7)
+    variance = 3000 * rate * (1 - rate) * 30 / 29  # of a count, and that they add up to 21,000 takes one away
+    assert ALARM < stats.chi2(29).sf(np.sum((drawn.sum(axis=0) - 700.0) ** 2) / variance) < 1 - ALARM
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.5, math.nan])

@@ -43,6 +43,7 @@ __all__ = ["Entry", "Ledger", "spend_jointly"]
 
 FORMAT = "dpdescent-ledger"
 VERSION = 1
+_EXACT_ONE = 2**1074
 
 
 @dataclass(frozen=True)
@@ -125,10 +126,10 @@ class Ledger:
         self._reserve = Fraction(self._delta) * self._currency.uncounted
         self._counted_delta = max(0.0, math.nextafter(float(Fraction(self._delta) - self._reserve), 0.0))
         self._budget = self._currency.budget(self._epsilon, self._counted_delta)
-        self._limit = Fraction(self._budget)
+        self._limit = _exactly(self._budget)
         self._entries: list[Entry] = []
-        self._spent = Fraction(0)
-        self._spent_delta = Fraction(0)
+        self._spent = 0  # these sums are exact, in multiples of 2^-1074
+        self._spent_delta = 0
         self._read_only = False
         self._process = os.getpid()
         self._lock = threading.RLock()
@@ -165,13 +166,13 @@ class Ledger:
     @property
     def spent(self) -> float:
         """What was spent, in units of the currency, rounded up."""
-        return round_up(self._spent)
+        return round_up(Fraction(self._spent, _EXACT_ONE))
 
     @property
     def remaining(self) -> float:
         """What is left, in units of the currency, rounded down."""
         left = self._limit - self._spent
-        return -round_up(-left) if left > 0 else 0.0
+        return -round_up(Fraction(-left, _EXACT_ONE)) if left > 0 else 0.0
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -230,23 +231,24 @@ class Ledger:
         return price
 
     def _objection(self, cost: Cost, price: float) -> str | None:
-        if self._spent + Fraction(price) > self._limit:
+        if self._spent + _exactly(price) > self._limit:
             return (
                 f"a {cost.kind} mechanism would cost {price:.6g} {self._currency.name}, and {self.remaining:.6g} of "
                 f"{self._budget:.6g} is left: ask for a noisier answer, or stop"
             )
-        if cost.delta and self._spent_delta + Fraction(cost.delta) > self._reserve:
+        delta = _delta(cost)
+        if delta and Fraction(self._spent_delta + _exactly(delta), _EXACT_ONE) > self._reserve:
             return (
-                f"a {cost.kind} mechanism may fail with probability {cost.delta:g}, and {float(self._reserve):g} "
+                f"a {cost.kind} mechanism may fail with probability {delta:g}, and {float(self._reserve):g} "
                 "is reserved for that: choose a larger delta, or a mechanism without one"
             )
         return None
 
     def _record(self, entry: Entry) -> None:
         self._entries.append(entry)
-        self._spent += Fraction(entry.price)
-        if entry.cost.delta:
-            self._spent_delta += Fraction(entry.cost.delta)
+        self._spent += _exactly(entry.price)
+        if delta := _delta(entry.cost):
+            self._spent_delta += _exactly(delta)
 
     def _require_writable(self) -> None:
         if self._read_only:
@@ -416,9 +418,21 @@ class Ledger:
         )
 
 
+@lru_cache(maxsize=1024)
+def _exactly(value: float) -> int:
+    """Return a float as a multiple of 2^-1074, which every float is."""
+    numerator, denominator = value.as_integer_ratio()
+    return numerator * (_EXACT_ONE // denominator)
+
+
 @lru_cache(maxsize=1024)  # a run is charged for the same few costs again and again
 def _price(currency: Currency, cost: Cost) -> float:
     return currency.price(cost)
+
+
+@lru_cache(maxsize=1024)
+def _delta(cost: Cost) -> float:
+    return cost.delta
 
 
 def spend_jointly(ledgers: tuple[Ledger, ...], cost: Cost, label: str = "") -> None:

@@ -184,13 +184,14 @@ def _normalised(queries: Sequence[LatticeSum], cost: AboveThreshold, relation: R
     """
     if len(queries) > cost.max_queries:
         raise InvalidParameter(f"{len(queries)} queries for a search that was charged for {cost.max_queries}")
-    values = []
+    values, bits = [], cost.lattice_bits
     for query in queries:
         if query.values.size != 1:
             raise InvalidParameter("a threshold query is one number: pass one sum for each query")
-        spread = Fraction(_require_norm(query, Norm.MAX, relation)) / Fraction(query.unit)
-        exact = Fraction(int(query.values.reshape(-1)[0]) * 2**cost.lattice_bits) / spread
-        values.append(max(-(2**61), min(2**61, math.floor(exact))))
+        above, below = _require_norm(query, Norm.MAX, relation).as_integer_ratio()
+        units, of = query.unit.as_integer_ratio()
+        exact = (int(query.values.reshape(-1)[0]) * units * below << bits) // (of * above)
+        values.append(max(-(2**61), min(2**61, exact)))
     return np.array(values, np.int64)
 
 

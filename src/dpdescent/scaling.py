@@ -64,8 +64,8 @@ class ColumnScaling:
         """The width that is mapped to one."""
         return np.maximum(self.high - self.shift, self.shift - self.low)
 
-    def apply(self, features: Any) -> Any:
-        """Return the scaled features, dense or CSR as they came."""
+    def apply(self, features: Any, out: Floats | None = None) -> Any:
+        """Return the scaled features, dense or CSR as they came; ``out`` receives dense ones."""
         if features.ndim != 2 or features.shape[1:] != self.low.shape:
             raise InvalidParameter(f"bounds of {self.low.size} columns do not fit features of shape {features.shape}")
         if sparse.issparse(features):
@@ -75,7 +75,7 @@ class ColumnScaling:
             clipped = np.clip(scaled.data, self.low[columns], self.high[columns])
             scaled.data = (clipped - self.shift[columns]) / self.scale[columns]
             return scaled
-        scaled = np.clip(features, self.low, self.high, dtype=np.float64)
+        scaled = np.clip(features, self.low, self.high, out=out, dtype=np.float64)
         scaled -= self.shift
         scaled /= self.scale
         return scaled

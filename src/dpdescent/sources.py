@@ -21,10 +21,12 @@ from threadpoolctl import ThreadpoolController
 from .errors import InvalidParameter, require_positive_integer
 from .exact import FeatureGrid, ceil_log2
 
-__all__ = ["ArraySource", "Source"]
+__all__ = ["ArraySource", "Source", "on_threads", "row_blocks"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+_PART_CELLS = 2**18  # two megabytes, which stay in cache
 
 
 class Source(Protocol):
@@ -63,7 +65,8 @@ class ArraySource:
             raise InvalidParameter(f"features must be dense or CSR with {grid.dimension} columns, as the grid has")
         if self._labels.shape != features.shape[:1]:
             raise InvalidParameter(f"features {features.shape} and labels {self._labels.shape} do not match")
-        if not all(self._map(lambda rows, _: self._on_grid(rows), ())):
+        part = self._block_rows if sparse.issparse(features) else max(1, _PART_CELLS // grid.dimension)
+        if not all(on_threads(lambda rows: self._on_grid(features[rows]), row_blocks(features.shape[0], part))):
             raise InvalidParameter("features are not on the grid: pass them through its place method first")
 
     def _on_grid(self, block: Any) -> bool:
@@ -81,11 +84,6 @@ class ArraySource:
         # Rounding may lift the norm of a row that was scaled down, by one part in 64 of a power of two.
         return bool((grid.squared_norms(block) <= (1.02 * 2.0 ** ceil_log2(grid.row_bound)) ** 2).all())
 
-    def _blocks(self) -> list[slice]:
-        rows = self._labels.shape[0]
-        starts = range(0, max(rows, 1), self._block_rows)  # no rows are one empty block
-        return [slice(i, min(i + self._block_rows, rows)) for i in starts]
-
     def map_sum(self, function: Callable[..., Integers], *aligned: NDArray[Any]) -> Integers:
         first, *others = self._map(function, aligned)
         total: Integers = sum(others, start=first)
@@ -96,18 +94,25 @@ class ArraySource:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _map(self, function: Callable[..., Any], aligned: tuple[NDArray[Any], ...]) -> list[Any]:
-        """Return the results of all blocks, computed by as many threads as there are processors."""
-
         def on(rows: slice) -> Any:
             return function(self._features[rows], self._labels[rows], *(array[rows] for array in aligned))
 
-        blocks = self._blocks()
-        workers = min(len(blocks), _processors())
-        if workers == 1:
-            return [on(rows) for rows in blocks]
-        contexts = [copy_context() for _ in blocks]  # numpy's error handling goes with the caller's context
-        with _libraries().limit(limits=1), ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(lambda context, rows: context.run(on, rows), contexts, blocks))
+        return on_threads(on, row_blocks(self._labels.shape[0], self._block_rows))
+
+
+def row_blocks(rows: int, block_rows: int = 2**16) -> list[slice]:
+    """Return blocks that cover all rows; no rows are one empty block."""
+    return [slice(i, min(i + block_rows, rows)) for i in range(0, max(rows, 1), block_rows)]
+
+
+def on_threads(function: Callable[[slice], Any], blocks: list[slice]) -> list[Any]:
+    """Return the results of all blocks, computed by as many threads as there are processors."""
+    workers = min(len(blocks), _processors())
+    if workers == 1:
+        return [function(rows) for rows in blocks]
+    contexts = [copy_context() for _ in blocks]  # numpy's error handling goes with the caller's context
+    with _libraries().limit(limits=1), ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(lambda context, rows: context.run(function, rows), contexts, blocks))
 
 
 @cache

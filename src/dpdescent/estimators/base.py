@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABCMeta, abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,7 +34,7 @@ from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
 from ..scaling import ColumnScaling
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
-from ..sources import ArraySource
+from ..sources import ArraySource, on_threads, row_blocks
 
 __all__ = ["PrivateLinearModel"]
 
@@ -144,6 +145,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             "method": self.method,
             "randomness": noise.description,
             "spent_on": _spent_on(own),
+            "asked": dict(Counter(entry.label for entry in own.entries)),
             "assumed_public": [f"the number of rows: {X.shape[0]}", "bounds: cells outside are clipped", *assumed],
             "remarks": list(result.remarks),
         }
@@ -244,12 +246,14 @@ def _placed(X: Any, scaling: ColumnScaling, grid: FeatureGrid, constant: bool) -
             scaled = sparse.hstack([scaled, np.ones((X.shape[0], 1))], format="csr")
         return grid.place(scaled)
     placed = np.empty((X.shape[0], grid.dimension))
-    step = max(1, 2**18 // grid.dimension)  # two megabytes, which stay in cache
-    for start in range(0, X.shape[0], step):
-        block = scaling.apply(X[start : start + step])
-        if constant:
-            block = np.column_stack([block, np.ones(block.shape[0])])
-        placed[start : start + step] = grid.place(block)
+
+    def place(rows: slice) -> None:
+        block = placed[rows]
+        scaling.apply(X[rows], out=block[:, : X.shape[1]])
+        block[:, X.shape[1] :] = 1.0
+        grid.place_in(block)
+
+    on_threads(place, row_blocks(X.shape[0], max(1, 2**18 // grid.dimension)))  # two megabytes, which stay in cache
     return placed
 
 

@@ -3,10 +3,11 @@
 The whole idea: *every reduction over data is exact, and every other step is an elementwise IEEE operation.*
 Features, weights and clipped coefficients live on power-of-two grids chosen from public bounds, so that float64
 matrix products make no rounding error (`FeatureGrid`); integers are clipped, not floats (`ClippedSum`,
-`SecondMomentSum`, `BoundedSum`, `SignedSum`, `BoundedScores`, `SignedScores`); elementary functions have the same
-bits everywhere (`exp`, `sigmoid`, `softplus`, `log`). A sum is then bit-identical under any row order, block size,
-memory layout, storage type, thread count and machine, deleting row i changes it by row i's own clipped integers,
-and theorems about real numbers apply as they stand. `check_row_independence` holds plug-in losses to the same.
+`SecondMomentSum`, `BoundedSum`, `SignedSum`, `BoundedScores`, `SignedScores`, `StepwiseScores`); elementary functions
+have the same bits everywhere (`exp`, `sigmoid`, `softplus`, `log`). A sum is then bit-identical under any row order,
+block size, memory layout, storage type, thread count and machine, deleting row i changes it by row i's own clipped
+integers, and theorems about real numbers apply as they stand. `check_row_independence` holds plug-in losses to the
+same.
 
 A gradient of logistic regression, before noise::
 
@@ -28,8 +29,9 @@ from .blas import blas_is_exact
 from .elementary import exp, log, quick_sigmoid, quick_softplus, sigmoid, softplus
 from .grids import CoarseGrid, FeatureGrid, ceil_log2
 from .losses import BoundedSum, SignedSum
-from .scores import BoundedScores, SignedScores, StepwiseScores
+from .scores import BoundedScores, SignedScores
 from .second_moments import SecondMomentSum
+from .stepwise import StepwiseScores
 from .sums import ClippedSum, LatticeSum
 
 __all__ = [

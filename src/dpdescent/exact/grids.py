@@ -164,12 +164,16 @@ class FeatureGrid:
         placed = np.empty(rows.shape, dtype=stored, order=order)
         for block in blas.row_blocks(rows.shape[0], _BLOCK_ROWS, _BLOCK_ROWS):
             work = rows[block].astype(np.float64)
-            self._round_entries(work)
-            if self.row_bound < self._implied_row_bound:
-                work *= self._shrinkage(np.einsum("ij,ij->i", work, work))[:, np.newaxis]
-                self._round(work, self.exponent)
+            self.place_in(work)
             placed[block] = work
         return placed
+
+    def place_in(self, rows: Float64Array) -> None:
+        """Put dense rows on the grid where they are: `place` without a copy."""
+        self._round_entries(rows)
+        if self.row_bound < self._implied_row_bound:
+            rows *= self._shrinkage(np.einsum("ij,ij->i", rows, rows))[:, np.newaxis]
+            self._round(rows, self.exponent)
 
     def _place_sparse(self, features: Any, stored: np.dtype[Any]) -> Any:
         self._require_rows(features)
@@ -184,15 +188,19 @@ class FeatureGrid:
 
     def _round_entries(self, values: Float64Array) -> None:
         np.clip(values, -self.entry_bound, self.entry_bound, out=values)
-        np.copyto(values, 0.0, where=np.isnan(values))
+        if values.size and np.isnan(values.min()):
+            np.copyto(values, 0.0, where=np.isnan(values))
         self._round(values, self._entry_exponent)
 
     @staticmethod
     def _round(values: Float64Array, exponent: int) -> None:
-        values *= 2.0**exponent
-        np.rint(values, out=values)
-        values *= 2.0**-exponent
-        values += 0.0  # -0 becomes +0, so that equal values have equal bits
+        """Round to multiples of ``2^-exponent``, ties to even; values are below ``2^(50-exponent)``.
+
+        Near 1.5 ``2^(52-exponent)`` doubles are such multiples. Nothing becomes -0: equal values have equal bits.
+        """
+        anchor = 1.5 * 2.0 ** (52 - exponent)
+        values += anchor
+        values -= anchor
 
     def _shrinkage(self, squared_norms: Float64Array) -> Float64Array:
         norms = np.sqrt(squared_norms)

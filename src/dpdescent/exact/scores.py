@@ -32,7 +32,7 @@ from . import blas
 from .losses import BoundedSum, SignedSum
 from .sums import LARGEST_BLOCK, LatticeSum, require_real
 
-__all__ = ["BoundedScores", "SignedScores", "StepwiseScores"]
+__all__ = ["BoundedScores", "SignedScores"]
 
 Float64Array = NDArray[np.float64]
 Int64Array = NDArray[np.int64]
@@ -46,8 +46,6 @@ _LARGEST_INDEX = 2.0**29  # of either term of an index: conversion to an integer
 _GROUP_ROWS = 2**7  # integers of at most 2^24, which uint32 adds
 _FIRST_CELL, _LAST_CELL = np.array(0, dtype=np.int32), np.array(_CELLS - 1, dtype=np.int32)
 _WHOLE = 2.0**40  # losses are cut here, in units, before they become integers
-_LEAST_TOP = 2.0**-12  # with the unit of this bound, losses are cut at 16 or above
-_FINE = 8.0  # cells to a bound from which the table is used
 
 
 class _Formula:
@@ -167,12 +165,9 @@ def _totals(
     slopes: ArrayLike,
     steps: ArrayLike,
     block_rows: int | None,
-    largest_difference: float | Float64Array | None,
+    largest_difference: float | None,
 ) -> Int64Array:
-    """Return, for each step, the sum of the integers of all rows, or of their clipped changes since step 0.
-
-    The largest difference is one for all steps, or one for each.
-    """
+    """Return, for each step, the sum of the integers of all rows, or of their clipped changes since step 0."""
     rows_at, rows_by, sizes = (
         require_real(name, given) for name, given in (("starts", starts), ("slopes", slopes), ("steps", steps))
     )
@@ -182,7 +177,6 @@ def _totals(
         )
     if not np.max(np.abs(sizes)) <= _LARGEST_POSITION:
         raise InvalidParameter("steps must be finite and below 2^200")
-    limits = np.broadcast_to(0.0 if largest_difference is None else largest_difference, sizes.shape)
     factor = evaluator.common_factor(sizes)
     relative_steps = (sizes / factor).astype(evaluator.dtype)[:, np.newaxis]  # rows of one number each
     in_one_pass = isinstance(evaluator, _Table) and largest_difference is None and sizes.size < 2**14
@@ -209,7 +203,7 @@ def _totals(
             evaluator.evaluate(position, integers, cells)
             if largest_difference is not None:
                 np.subtract(integers, base, out=integers)
-                np.clip(integers, -limits[candidate], limits[candidate], out=integers)
+                np.clip(integers, -largest_difference, largest_difference, out=integers)
             total[candidate] += int(np.add.reduce(integers))
     return total
 
@@ -347,51 +341,3 @@ class SignedScores:
     ) -> LatticeSum:
         """Return the total clipped change of the loss at each step; arguments as in `BoundedScores.total`."""
         return LatticeSum(self.block(starts, slopes, steps, block_rows=block_rows), self.unit, self.sensitivity)
-
-
-@dataclass(frozen=True)
-class StepwiseScores:
-    """Total changes of the loss at m step sizes, each row's change at step j clipped to [-D_j, D_j].
-
-    Parameters
-    ----------
-    bounds : tuple of float
-        D_j, public; lowered to multiples of the unit, but not below it.
-    loss, interval
-        As in `SignedScores`. The table is used only where its cells are far finer than the least bound.
-
-    Notes
-    -----
-    **Privacy.** Unit: one row. Score j by itself: ``bounds[j]`` if a row is removed, twice that if it is replaced.
-    """
-
-    bounds: tuple[float, ...]
-    loss: Loss
-    interval: tuple[float, float] | None = None
-    unit: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        top = SignedSum(max(*self.bounds, _LEAST_TOP))
-        unit = top.unit
-        whole = tuple(max(1, math.floor(bound / unit)) * unit for bound in self.bounds)
-        object.__setattr__(self, "unit", unit)
-        object.__setattr__(self, "bounds", whole)
-        if self.interval is not None and min(whole) * _CELLS < _FINE * (self.interval[1] - self.interval[0]):
-            object.__setattr__(self, "interval", None)
-
-    @property
-    def limits(self) -> Float64Array:
-        """The bounds in multiples of the unit."""
-        return np.array(self.bounds) / self.unit
-
-    def block(
-        self, starts: ArrayLike, slopes: ArrayLike, steps: ArrayLike, *, block_rows: int | None = None
-    ) -> Int64Array:
-        """Return the m totals in multiples of `unit`; totals of several sets of rows add up."""
-        evaluator = _signed_evaluator(self.loss, self.unit, self.interval)
-        return _totals(evaluator, starts, slopes, steps, block_rows, self.limits)
-
-
-@lru_cache(maxsize=32)  # a line search asks for the same few units again and again
-def _signed_evaluator(loss: Loss, unit: float, interval: tuple[float, float] | None) -> _Formula | _Table:
-    return _evaluator(loss, unit, -_WHOLE, _WHOLE, interval)

@@ -21,6 +21,8 @@ from ..datasets import Dataset, load_dataset
 from ..errors import DPDescentError, InvalidParameter
 from ..estimators import DPLinearSVC, DPLogisticRegression
 from ..scaling import ColumnScaling
+from ..solvers import METHODS, BLSGDSettings, Facts
+from ..solvers.backtracking import rates
 
 __all__ = ["LOSSES", "Cell", "Curve", "Row", "Task", "load_task", "measure"]
 
@@ -62,7 +64,7 @@ class Curve:
         Its ``solver_options``.
     batch_size : int, optional
         Expected rows of a batch; becomes the option ``batch_rate``.
-    parameter, value : str, float
+    parameter, value : str, float or str
         The setting that a study of one parameter varies, and its value, which joins the options.
     private : bool
         Whether epsilon matters to it.
@@ -75,7 +77,7 @@ class Curve:
     options: Mapping[str, Any] = field(default_factory=dict)
     batch_size: int | None = None
     parameter: str = ""
-    value: float | None = None
+    value: float | str | None = None
     private: bool = True
     oracle: bool = False
 
@@ -106,7 +108,8 @@ class Row:
 
     ``accuracy`` and ``auc`` are those of the test fold, ``objective`` is the mean loss plus penalty on the training
     fold, ``seconds`` the time of the fit on one thread, ``n`` the rows it was trained on, and ``spent_epsilon`` what
-    its own ledger says. ``error`` names the refusal of a method that cannot do what was asked.
+    its own ledger says. ``gradient_passes`` and ``loss_passes`` say how often the gradient and the loss of a row were
+    evaluated on average, for a line search. ``error`` names the refusal of a method that cannot do what was asked.
     """
 
     dataset: str
@@ -127,8 +130,10 @@ class Row:
     oracle: bool = False
     private: bool = True
     iterations: int | None = None
+    gradient_passes: float | None = None
+    loss_passes: float | None = None
     parameter: str = ""
-    value: float | None = None
+    value: float | str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     currency: str = ""
     mechanisms: Mapping[str, int] = field(default_factory=dict)
@@ -210,11 +215,30 @@ def measure(cell: Cell) -> Row:
         seconds=seconds,
         spent_epsilon=_finite(privacy["spent_epsilon"]) if private else None,
         iterations=int(model.n_iter_),
+        **_passes(cell, options, privacy["asked"], *X.shape),
         currency=privacy["currency"]["name"] if curve.private else "",
         mechanisms=dict(privacy["mechanisms"]),
         randomness=str(privacy["randomness"]),
         remarks=tuple(privacy["remarks"]),
     )
+
+
+def _passes(
+    cell: Cell, options: Mapping[str, Any], asked: Mapping[str, int], rows: int, columns: int
+) -> dict[str, Any]:
+    """Return how often a row's gradient and loss were evaluated: the questions asked, times the share of the rows.
+
+    A search evaluates all of its steps, and where it starts from, in one pass.
+    """
+    settings = METHODS[cell.curve.method].settings(**options)
+    if not isinstance(settings, BLSGDSettings):
+        return {}
+    gradient, search = rates(settings, Facts(cell.epsilon, cell.delta, cell.adjacency, rows, columns + 1))
+    steps = int(settings.max_steps or 0) + 1
+    return {
+        "gradient_passes": gradient * sum(count for label, count in asked.items() if "gradient" in label),
+        "loss_passes": steps * search * sum(count for label, count in asked.items() if "step size" in label),
+    }
 
 
 def _objective(model: Any, X: Any, y: Any, loss: str, bounds: Any, alpha: float) -> float:

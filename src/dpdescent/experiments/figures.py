@@ -1,126 +1,23 @@
-"""The figures of the papers as data: what is run, what is varied, and what the paper says of it."""
+"""The figures of the papers: those of Lee & Kifer (2018), and the list of all."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..errors import InvalidParameter
-from .cells import Curve, Task
+from .cells import Task
 from .claims import Claim, gap_to_nonprivate, leads_above, spread, standing, steadiness
-from .methods import known_variants, look_of, nearest, variant
-from .study import Study
+from .figure import FOUR, LADDER, SGD, STAND_IN, Figure, Parameter, Scale
+from .methods import nearest
+from .search_figures import SEARCH_FIGURES
 from .trace import Trace
 
 __all__ = ["FIGURES", "Figure", "Parameter", "Scale", "figure_named"]
 
 
-@dataclass(frozen=True)
-class Scale:
-    """How much of a figure is run."""
-
-    epsilons: tuple[float, ...]
-    folds_used: int
-    seeds: int
-    rows: int | None = None
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A setting that a figure varies: its name in ``solver_options``, its name on the axis, and its values."""
-
-    setting: str
-    shown: str
-    values: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure of a paper.
-
-    Parameters
-    ----------
-    name, title, caption : str
-    tasks : tuple of Task
-    methods : tuple of str
-        What the paper compares; those that are not registered are named on the page.
-    delta : float
-    quick, full : Scale
-        Minutes on two processors, or the repetitions of the paper.
-    claims : tuple of Claim
-    parameters : tuple of Parameter
-        If there are any, each is varied by itself for every method.
-    batch_size, batched : int, tuple of str
-        Expected size of the batches, and the methods that draw such.
-    """
-
-    name: str
-    title: str
-    caption: str
-    tasks: tuple[Task, ...]
-    methods: tuple[str, ...]
-    delta: float
-    quick: Scale
-    full: Scale
-    claims: tuple[Claim, ...]
-    parameters: tuple[Parameter, ...] = ()
-    batch_size: int | None = None
-    batched: tuple[str, ...] = ("agd", "agd-paper")
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The methods that are not registered."""
-        known = known_variants()
-        return tuple(look_of(name).name for name in self.methods if name not in known)
-
-    def study(self, scale: Scale, datasets: tuple[str, ...] = ()) -> Study:
-        """Return what is to be measured; ``datasets`` stand in for those of the paper."""
-        losses = dict.fromkeys(task.loss for task in self.tasks)
-        tasks = tuple(Task(name, loss) for name in datasets for loss in losses) or self.tasks
-        known = known_variants()
-        curves = [
-            Curve(
-                name,
-                variant(name).method,
-                dict(variant(name).options),
-                self.batch_size if name in self.batched else None,
-                private=variant(name).private,
-            )
-            for name in self.methods
-            if name in known
-        ]
-        if self.parameters:
-            curves = [
-                Curve(curve.name, curve.method, curve.options, curve.batch_size, parameter.setting, value)
-                for curve in curves
-                for parameter in self.parameters
-                for value in parameter.values
-            ]
-        return Study(
-            tuple(Task(task.dataset, task.loss, scale.rows) for task in tasks),
-            tuple(curves),
-            scale.epsilons,
-            self.delta,
-            folds=5,
-            seeds=scale.seeds,
-            folds_used=scale.folds_used,
-        )
-
-
-_LADDER = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 _RIVALS = ("sgd", "sgd-adv", "objpert", "outpert-gd", "outpert-rsgd", "privgene", "majority", "nonprivate")
 _PAPER = "Lee & Kifer (2018), arXiv:1808.09501"
-_STAND_IN = (
-    "IPUMS-US is not to be had, so acs-income (American Community Survey, NIST excerpts) stands in for it: other "
-    "years, areas, columns and label."
-)
-_FOUR = ("adult", "bank", "acs-income", "ipums-br")
-_SGD = (
-    "DP-SGD follows its default rule, all rows at each step under exact Gaussian accounting, where the paper draws "
-    "batches of sqrt(n) rows under the moments accountant."
-)
 _OPEN = "The paper tunes its L2 penalty without privacy and does not state it; here there is none."
 
-_ALL = (
+_ALL: tuple[Figure | Trace, ...] = (
     Trace(
         name="000/table1",
         title="Table 1 of Lee & Kifer (2018): a gradient far below its noise is still a direction of descent",
@@ -176,12 +73,12 @@ _ALL = (
     Figure(
         name="000/figure2",
         title="Figure 2 of Lee & Kifer (2018): private logistic regression",
-        caption=f"Accuracy and objective against epsilon, after {_PAPER}. {_STAND_IN} {_SGD} {_OPEN}",
-        tasks=tuple(Task(name) for name in _FOUR),
+        caption=f"Accuracy and objective against epsilon, after {_PAPER}. {STAND_IN} {SGD} {_OPEN}",
+        tasks=tuple(Task(name) for name in FOUR),
         methods=("auto", "agd", "agd-paper", *_RIVALS),
         delta=1e-8,
         quick=Scale((0.05, 0.2, 1.6), 2, 1),
-        full=Scale(_LADDER, 5, 20),
+        full=Scale(LADDER, 5, 20),
         claims=(
             Claim("DP-AGD beats the other private methods or is level with them over the whole range.", standing()),
             Claim(
@@ -199,13 +96,13 @@ _ALL = (
         title="Figure 3 of Lee & Kifer (2018): private linear support vector machine",
         caption=(
             f"Accuracy and mean hinge loss against epsilon, after {_PAPER}. The models minimise a huberised hinge, "
-            f"which is smooth. {_STAND_IN} {_SGD} {_OPEN}"
+            f"which is smooth. {STAND_IN} {SGD} {_OPEN}"
         ),
-        tasks=tuple(Task(name, "svm") for name in _FOUR),
+        tasks=tuple(Task(name, "svm") for name in FOUR),
         methods=("auto", "agd", "agd-paper", *_RIVALS),
         delta=1e-8,
         quick=Scale((0.1, 0.4, 1.6), 2, 1),
-        full=Scale(_LADDER, 5, 20),
+        full=Scale(LADDER, 5, 20),
         claims=(
             Claim("DP-AGD is competitive over a wide range of epsilon.", standing()),
             Claim(
@@ -224,13 +121,13 @@ _ALL = (
             "as in the paper. The 10 percent file (494,021 "
             "rows) stands in for the whole one (4,898,431), and the label is attack or normal, where the paper asks "
             "for denial of service. Batches are drawn afresh for each answer and claim no amplification. "
-            f"{_SGD} {_OPEN}"
+            f"{SGD} {_OPEN}"
         ),
         tasks=(Task("kddcup99"), Task("kddcup99", "svm")),
         methods=("agd", "agd-paper", "sgd", "sgd-adv", "objpert", "privgene", "majority", "nonprivate"),
         delta=1e-12,
         quick=Scale((0.05, 0.2, 1.6), 2, 1, rows=60_000),
-        full=Scale(_LADDER, 5, 20),
+        full=Scale(LADDER, 5, 20),
         batch_size=40_000,
         claims=(
             Claim(
@@ -238,6 +135,7 @@ _ALL = (
             ),
         ),
     ),
+    *SEARCH_FIGURES,
 )
 
 FIGURES = {figure.name: figure for figure in _ALL}

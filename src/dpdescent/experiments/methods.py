@@ -62,6 +62,12 @@ _LOOKS = {
     "auto": Look("auto", "#000000", "*"),
     "agd": Look("DP-AGD", "#0072B2", "o"),
     "agd-paper": Look("DP-AGD (paper)", "#56B4E9", "h", "-."),
+    "blsgd": Look("DP-BLSGD", "#C2003B", ">"),
+    "blsgd-paper": Look("DP-BLSGD (paper)", "#F0708F", "1", "-."),
+    "blgd": Look("DP-BLGD", "#5A9E00", "p"),
+    "blgd-paper": Look("DP-BLGD (paper)", "#A3CF5B", "|", "-."),
+    "blsgd-ac": Look("DP-BLSGD-AC", "#7A3E00", "d", "--"),
+    "blsgd-ac-paper": Look("DP-BLSGD-AC (paper)", "#C08A55", "3", "-."),
     "sgd": Look("DP-SGD", "#D55E00", "s"),
     "adam": Look("DP-Adam", "#E69F00", "D", "--"),
     "sgd-adv": Look("SGD-Adv", "#CC79A7", "v", ":"),
@@ -74,9 +80,7 @@ _LOOKS = {
     "majority": Look("majority", "#8A8F98", "_", ":", backdrop=True),
     "nonprivate": Look("no privacy", "#4A4F57", "", "--", flat=True),
 }
-_SPARE = tuple(
-    itertools.product(("#A6611A", "#01665E", "#7A0177", "#525252", "#B30059"), (">", "p", "d", "8"), ("-", "--"))
-)
+_SPARE = tuple(itertools.product(("#A6611A", "#01665E", "#7A0177", "#525252", "#B30059"), ("8", "H"), ("-", "--")))
 
 
 @dataclass(frozen=True)
@@ -94,11 +98,19 @@ class Variant:
 
 
 #: Settings with a name of their own, beside the registered methods.
-VARIANTS = {"agd-paper": Variant("agd-paper", "agd", {"paper": True})}
+VARIANTS = {
+    "agd-paper": Variant("agd-paper", "agd", {"paper": True}),
+    "blsgd-paper": Variant("blsgd-paper", "blsgd", {"paper": True}),
+    "blgd-paper": Variant("blgd-paper", "blgd", {"paper": True}),
+    "blsgd-ac-paper": Variant("blsgd-ac-paper", "blsgd-ac", {"paper": True}),
+}
 
 #: What an oracle tries for each method: every combination of these settings.
 _GRIDS: dict[str, Mapping[str, tuple[Any, ...]]] = {
     "agd": {"clip_gradient": (1.0, 2.0, 4.0)},
+    "blsgd": {"clip_gradient": (0.5, 1.0, 2.0), "iterations": (25, 100)},
+    "blgd": {"clip_gradient": (0.5, 1.0, 2.0), "iterations": (25, 100)},
+    "blsgd-ac": {"clip_gradient": (0.5, 1.0, 2.0), "iterations": (25, 100)},
     "sgd": {"steps": (50, 200), "step_size": (0.5, 2.0, 8.0), "clip_gradient": (0.5, 2.0)},
     "adam": {"steps": (50, 200), "step_size": (0.01, 0.04, 0.16), "clip_gradient": (0.5, 2.0)},
     "sgd-adv": {"steps": (50, 500), "step_size": (0.5, 2.0, 8.0), "clip_gradient": (0.5, 2.0)},

@@ -14,13 +14,14 @@ from sklearn.isotonic import isotonic_regression
 from ..errors import MissingPackage
 from .methods import Look, look_of
 from .outputs import write_whole
-from .tables import Group
+from .tables import Group, Measure
 from .trace import Moment
 
 __all__ = ["Line", "Panel", "draw", "draw_trace", "epsilon_panels", "parameter_panels", "require_matplotlib"]
 
 INK, FAINT = "#22262b", "#d9dce1"
 LABEL_SIZE = 8.5
+_STROKES = ("_", "|", "1", "3")  # markers that have no inside
 
 #: What the panels show: field, name on the axis.
 SHOWN = (("accuracy", "test accuracy"), ("objective", "objective (training part)"))
@@ -46,6 +47,8 @@ class Panel:
     ticks: tuple[float, ...]
     log_x: bool
     lines: tuple[Line, ...]
+    words: tuple[str, ...] = ()  # what stands at the ticks, where the values are no numbers
+    from_zero: bool = False
 
 
 def require_matplotlib() -> Any:
@@ -77,34 +80,39 @@ def epsilon_panels(groups: Sequence[Group]) -> list[Panel]:
     return panels
 
 
-def parameter_panels(groups: Sequence[Group], names: dict[str, str]) -> list[Panel]:
+def parameter_panels(groups: Sequence[Group], names: dict[str, str], measures: Sequence[Measure] = ()) -> list[Panel]:
     """Return a row of panels per parameter: accuracy and objective against its value, a line per epsilon.
 
-    ``names`` maps each parameter to its name on the axis.
+    ``names`` maps each parameter to its name on the axis; other ``measures`` come first.
     """
     panels = []
     epsilons = sorted({group.epsilon for group in groups})
     for letter, (parameter, shown) in zip("abcdefgh", names.items(), strict=False):
         chosen = [group for group in groups if group.parameter == parameter]
-        values = tuple(sorted({group.value for group in chosen if group.value is not None}))
-        log_x = values[-1] >= 8 * values[0]
-        for field, name in SHOWN:
+        numbers = sorted({group.value for group in chosen if isinstance(group.value, int | float)})
+        words = tuple(dict.fromkeys(group.value for group in chosen if isinstance(group.value, str)))
+        values = tuple(map(float, range(len(words)))) if words else tuple(numbers)
+        log_x = not words and values[-1] >= 8 * values[0] > 0
+        places, counted = dict(zip(words or values, values, strict=True)), {measure.field for measure in measures}
+        for field, name in (*((measure.field, measure.name) for measure in measures), *SHOWN):
             lines = [
                 _line(
-                    _shade(epsilon, place, len(epsilons)),
+                    _shade(chosen[0].method, epsilon, place, len(epsilons)),
                     field,
-                    [(g.value, g) for g in chosen if g.epsilon == epsilon],
+                    [(places.get(g.value), g) for g in chosen if g.epsilon == epsilon],
                 )
                 for place, epsilon in enumerate(epsilons)
             ]
             panels.append(
                 Panel(
-                    f"({letter}) {shown}, {chosen[0].dataset}",
+                    f"({letter}) {shown}, {chosen[0].dataset}" if len(names) > 1 else chosen[0].dataset,
                     shown,
                     name,
                     values,
                     log_x,
                     tuple(x for x in lines if x.x),
+                    words,
+                    from_zero=field in counted,
                 )
             )
     return panels
@@ -169,9 +177,10 @@ def _line(look: Look, field: str, points: Sequence[tuple[float | None, Group]]) 
     return Line(look, tuple(x), tuple(mean), tuple(deviation))
 
 
-def _shade(epsilon: float, place: int, count: int) -> Look:
+def _shade(method: str, epsilon: float, place: int, count: int) -> Look:
     """Return the look of one epsilon among several of a single method: the darker the larger."""
-    base = np.array([int(look_of("agd").colour[k : k + 2], 16) for k in (1, 3, 5)])
+    plain = look_of(method.removesuffix("-paper"))
+    base = np.array([int(plain.colour[k : k + 2], 16) for k in (1, 3, 5)])
     share = 1.0 if count == 1 else place / (count - 1)
     colour = (1 - share) * (0.65 * base + 0.35 * 255) + share * 0.55 * base
     return Look(f"epsilon {epsilon:g}", "#" + "".join(f"{int(c):02x}" for c in colour), "osD^v<>hPX"[place % 10])
@@ -186,18 +195,22 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
         if look.flat:
             axes.axhline(mean[0], color=look.colour, lw=1.2, ls="--", zorder=1)
             continue
-        axes.fill_between(x, mean - deviation, mean + deviation, color=look.colour, alpha=0.14, lw=0)
+        if panel.words:
+            axes.errorbar(x, mean, deviation, color=look.colour, alpha=0.5, ls="", lw=1.2)
+        else:
+            axes.fill_between(x, mean - deviation, mean + deviation, color=look.colour, alpha=0.14, lw=0)
+        outlined = look.hollow or look.marker in _STROKES
         axes.plot(
             x,
             mean,
             color=look.colour,
             marker=look.marker,
-            ls=look.dash,
+            ls="" if panel.words else look.dash,
             lw=1.6,
-            ms=5,
-            mec=look.colour if look.hollow or look.marker == "_" else "white",
+            ms=7 if look.marker in _STROKES else 5,
+            mec=look.colour if outlined else "white",
             mfc="white" if look.hollow else look.colour,
-            mew=1.0 if look.hollow or look.marker == "_" else 0.6,
+            mew=1.2 if look.marker in _STROKES else 1.0 if look.hollow else 0.6,
             zorder=3 if look.hollow else 2,
         )
     means = np.concatenate([line.mean for line in panel.lines]) if panel.lines else np.ones(1)
@@ -207,9 +220,14 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     _leave_backdrops_out(axes, panel)
+    if panel.from_zero:
+        axes.set_yscale("linear")
+        axes.set_ylim(bottom=0)
     if panel.log_x:
         axes.set_xscale("log")
-    axes.set_xticks(panel.ticks, [f"{tick:g}" for tick in panel.ticks])
+    axes.set_xticks(panel.ticks, panel.words or [f"{tick:g}" for tick in panel.ticks])
+    if panel.words:
+        axes.margins(x=0.2)
     axes.minorticks_off()
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
@@ -332,6 +350,7 @@ def _legend(figure: Any, panels: Sequence[Panel]) -> None:
             lw=1.6,
             ms=5,
             mfc="white" if look.hollow else look.colour,
+            mew=1.2 if look.marker in _STROKES else 1.0,
             label=look.name,
         )
         for look in looks.values()

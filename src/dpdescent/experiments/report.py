@@ -11,7 +11,7 @@ from pathlib import Path
 from .cells import Row
 from .methods import ORACLE, look_of
 from .study import Record, versions
-from .tables import MEASURES, Group
+from .tables import MEASURES, Group, Measure
 
 __all__ = ["Finding", "Matrix", "Picture", "Report", "matrices", "privacy_statements", "render", "settings_of"]
 
@@ -104,16 +104,16 @@ def render(report: Report) -> str:
     )
 
 
-def matrices(groups: Sequence[Group]) -> tuple[Matrix, ...]:
+def matrices(groups: Sequence[Group], measures: Sequence[Measure] = MEASURES) -> tuple[Matrix, ...]:
     """Return, for each task and measure, the table of methods against epsilons."""
     found = []
     for dataset, loss in dict.fromkeys((group.dataset, group.loss) for group in groups):
         chosen = [group for group in groups if (group.dataset, group.loss) == (dataset, loss)]
         epsilons = sorted({group.epsilon for group in chosen})
-        for measure in MEASURES:
+        for measure in measures:
             rows: dict[str, dict[float, str]] = {}
             for group in chosen:
-                name = group.name if not group.parameter else f"{group.parameter} = {group.value:g}"
+                name = group.name if not group.parameter else f"{group.parameter} = {group.shown_value}"
                 rows.setdefault(name, {})[group.epsilon] = group.text(measure.field)
             found.append(
                 Matrix(

@@ -15,7 +15,7 @@ from .plots import draw, draw_trace, epsilon_panels, parameter_panels, require_m
 from .report import Finding, Matrix, Picture, Report, matrices, privacy_statements, render, settings_of
 from .runner import Journal, Listener, run
 from .study import Record, versions
-from .tables import grouped
+from .tables import MEASURES, Measure, grouped
 from .trace import Moment, Trace, follow
 
 __all__ = ["Written", "comparison_report", "reproduce"]
@@ -69,7 +69,8 @@ def reproduce(
         record = run(study, jobs=jobs, journal=journal, listener=listener)
         groups = grouped(record.rows)
         names = {parameter.setting: parameter.shown for parameter in figure.parameters}
-        pictures = draw(parameter_panels(groups, names) if names else epsilon_panels(groups), stem)
+        panels = parameter_panels(groups, names, figure.measures) if names else epsilon_panels(groups)
+        pictures = draw(panels, stem)
         report = comparison_report(
             record,
             pictures[1],
@@ -77,6 +78,7 @@ def reproduce(
             f"{figure.caption} {_extent(figure, full, datasets)}",
             figure.claims,
             _missing(figure),
+            (*figure.measures, *MEASURES),
         )
         write_whole(page, render(report))
         if json_file is not None:
@@ -92,23 +94,26 @@ def comparison_report(
     caption: str,
     claims: tuple[Claim, ...] = (),
     notes: tuple[str, ...] = (),
+    measures: tuple[Measure, ...] = MEASURES,
 ) -> Report:
     """Return the page of a study."""
     groups = grouped(record.rows)
     refusals = dict.fromkeys(f"{group.name}: {error}" for group in groups for error in group.errors)
     count = max(len(group.rows) for group in groups)
-    spread = (
-        f"Tables show mean ± standard error over {count} fits, one a fold and repetition. The folds of a repetition "
-        "share training rows, so the standard errors are a little too small. Bands are one standard deviation to "
-        "either side."
-    )
+    spread = "Tables show single fits, so there are no standard errors and no bands."
+    if count > 1:
+        spread = (
+            f"Tables show mean ± standard error over {count} fits, one a fold and repetition. The folds of a "
+            "repetition share training rows, so the standard errors are a little too small. Bands are one standard "
+            "deviation to either side."
+        )
     description = f"{title}: accuracy and objective of {', '.join(dict.fromkeys(group.name for group in groups))}"
     return Report(
         title,
         caption,
         (Picture(picture, description),) if picture is not None else (),
         tuple(Finding(claim.text, claim.check(groups)) for claim in claims),
-        matrices(groups),
+        matrices(groups, measures),
         privacy_statements(record),
         settings_of(record),
         (spread, *notes, *(f"Refused by a method: {refusal}" for refusal in refusals)),
@@ -118,12 +123,14 @@ def comparison_report(
 def _extent(figure: Figure, full: bool, datasets: tuple[str, ...]) -> str:
     scale = figure.full if full else figure.quick
     stand_in = f" Run on {', '.join(datasets)} instead of the paper's data." if datasets else ""
+    repeated = f"{figure.folds}-fold cross-validation {figure.full.seeds} times"
     if full:
-        return f"Full run: {scale.seeds} times repeated 5-fold cross-validation, as in the paper.{stand_in}"
+        return f"Full run: {repeated}, as in the paper.{stand_in}"
     rows = f", {scale.rows:,} of the rows" if scale.rows is not None else ""
+    count = len(scale.epsilons)
     return (
-        f"Quick run: {len(scale.epsilons)} values of epsilon, {scale.folds_used} of 5 folds, "
-        f"{scale.seeds} repetition{rows}; the paper repeats 5-fold cross-validation 20 times.{stand_in}"
+        f"Quick run: {count} value{'s' if count > 1 else ''} of epsilon, {scale.folds_used} of {figure.folds} folds, "
+        f"{scale.seeds} repetition{rows}; the paper repeats {repeated}.{scale.remark}{stand_in}"
     )
 
 

@@ -114,16 +114,14 @@ class Study:
             for epsilon in ((row.epsilon,) if row.private else self.epsilons)
         ]
         datasets = [task.dataset for task in self.tasks]
-        names = [curve.name for curve in self.curves]
+        places = {(curve.name, curve.parameter, curve.value): k for k, curve in enumerate(self.curves)}
         return tuple(
             sorted(
                 [row for row in spread if not row.oracle] + _best([row for row in spread if row.oracle]),
                 key=lambda row: (
                     datasets.index(row.dataset),
                     row.loss,
-                    names.index(row.method),
-                    row.parameter,
-                    row.value or 0.0,
+                    places[row.method, row.parameter, row.value],
                     row.epsilon,
                     row.seed,
                     row.fold,
@@ -176,10 +174,12 @@ class Record:
         """Write the rows as Parquet; settings and versions are in the metadata of the file."""
         columns, types = {}, []
         for field in fields(Row):
-            kind = str(field.type).split(" ", maxsplit=1)[0]
+            kind = str(field.type).removesuffix(" | None")
             values = [getattr(row, field.name) for row in self.rows]
             columns[field.name] = (
-                values if kind in ("int", "float", "bool", "str") else [json.dumps(value) for value in values]
+                values
+                if kind in ("int", "float", "bool", "str")
+                else [None if value is None else json.dumps(value) for value in values]
             )
             types.append((field.name, _ARROW.get(kind, pa.string())))
         schema = pa.schema(types, metadata={"dpdescent": json.dumps(self._head())})

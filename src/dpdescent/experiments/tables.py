@@ -13,7 +13,7 @@ from rich.text import Text
 from .cells import Row
 from .methods import look_of
 
-__all__ = ["MEASURES", "Estimate", "Group", "Measure", "grouped", "terminal_tables"]
+__all__ = ["MEASURES", "PASSES", "Estimate", "Group", "Measure", "grouped", "terminal_tables"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,12 @@ MEASURES = (
     Measure("objective", "objective on the training part", False),
 )
 
+#: How much a line search evaluates.
+PASSES = (
+    Measure("gradient_passes", "gradients evaluated, per row", False),
+    Measure("loss_passes", "losses evaluated, per row", False),
+)
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -41,7 +47,8 @@ class Estimate:
     deviation: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.4f}" + ("" if self.error is None else f" ± {self.error:.4f}")
+        digits = 4 if self.mean < 100 else 0
+        return f"{self.mean:,.{digits}f}" + ("" if self.error is None else f" ± {self.error:,.{digits}f}")
 
 
 @dataclass(frozen=True)
@@ -53,13 +60,18 @@ class Group:
     method: str
     epsilon: float
     parameter: str
-    value: float | None
+    value: float | str | None
     rows: tuple[Row, ...]
 
     @property
     def name(self) -> str:
         """What the method is called."""
         return look_of(self.method).name
+
+    @property
+    def shown_value(self) -> str:
+        """The value of the parameter as text."""
+        return self.value if isinstance(self.value, str) else f"{self.value:g}"
 
     @property
     def private(self) -> bool:
@@ -89,7 +101,7 @@ class Group:
 
 def grouped(rows: Iterable[Row]) -> list[Group]:
     """Return the groups of rows, in the order in which they first appear."""
-    groups: dict[tuple[str, str, str, float, str, float | None], list[Row]] = {}
+    groups: dict[tuple[str, str, str, float, str, float | str | None], list[Row]] = {}
     for row in rows:
         key = (row.dataset, row.loss, row.method, row.epsilon, row.parameter, row.value)
         groups.setdefault(key, []).append(row)

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidParameter, require_positive
 from ..problems import Hinge
+from .ball import newton_on_ball
 from .methods import METHODS, NEED_ROWS, NEED_SMOOTHNESS, Candidate, Task, accelerated_gradient, subgradient
-from .newton import newton, newton_on_ball, smoothed_hinge
+from .newton import newton, smoothed_hinge
 from .objectives import Objective
 from .rows import RowObjective
 

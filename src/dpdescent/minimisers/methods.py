@@ -86,18 +86,26 @@ def subgradient(task: Task, start: Floats, most: int | None = None) -> Iterator[
     r"""Propose the best point of w <- Pi(w - eta_t g), eta_t = 2/(mu (t + 1)).
 
     The cuts F(u) >= F(w_t) + <g_t, u - w_t> + mu/2 |u - w_t|^2, averaged with weights t, have a least value over the
-    ball that no F can fall below: a floor, 2 L^2/(mu (T + 1)) below the best of T points or nearer.
+    ball that no F can fall below: a floor, 2 L^2/(mu (T + 1)) below the best of T points or nearer. For a sum of
+    hinges, the average of the points and of the rows' activities are proposed, a pair with a gap as small as that.
     """
     mu, objective = task.strong_convexity, task.objective
     weights = task.project(start)
-    best, least = weights, math.inf
+    best, least, first = weights, math.inf, 0.0
+    rows = objective if isinstance(objective, RowObjective) and objective.smoothness == math.inf else None
+    average, duals = np.zeros_like(weights), np.zeros(rows.rows if rows is not None else 0)
     total, constant, slope = 0.0, 0.0, np.zeros_like(weights)
     reach, size, count, report = 0.0, 0.0, 0, 1
     while most is None or count < most:
         count += 1
         value, gradient = objective.value_and_gradient(weights)
+        first = value if count == 1 else first
+        value -= first  # cuts from the first value on, so that a large one costs no digits
         if value < least:
             best, least = weights, value
+        if rows is not None:
+            average = average + 2 / (count + 1) * (weights - average)
+            duals = duals + 2 / (count + 1) * (rows.duals(weights) - duals)
         norm, length = float(np.linalg.norm(weights)), float(np.linalg.norm(gradient))
         total += count
         constant += count * (value - float(np.sum(gradient * weights)) + mu / 2 * norm**2)
@@ -112,7 +120,7 @@ def subgradient(task: Task, start: Floats, most: int | None = None) -> Iterator[
             floor -= 2.0**-47 * task.radius * (float(np.linalg.norm(slope)) / total + mu * task.radius)
         if least - floor <= task.gap_target or count == report:
             report = 2 * count
-            yield Candidate(best, floor=floor)
+            yield Candidate(best, floor=first + floor) if rows is None else Candidate(average, duals)
         weights = task.project(weights - 2 / (mu * (count + 1)) * gradient)
 
 

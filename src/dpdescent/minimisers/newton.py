@@ -16,7 +16,7 @@ from ..problems import HuberisedHinge
 from .methods import Candidate, Task, accelerated_gradient, lbfgs
 from .rows import RowObjective
 
-__all__ = ["newton", "newton_on_ball", "settled", "smoothed_hinge"]
+__all__ = ["newton", "smoothed_hinge"]
 
 Floats = NDArray[np.float64]
 
@@ -32,27 +32,6 @@ def newton(task: Task, start: Floats) -> Iterator[Candidate]:
         better = _newton_step(objective, weights) if isinstance(objective, RowObjective) else None
         weights = _accelerated(task, weights) if better is None else better
         yield Candidate(weights)
-
-
-def newton_on_ball(task: Task, start: Floats) -> Iterator[Candidate]:
-    """Propose the minimiser by Newton steps, and if it is outside those of F + t/2 |w|^2 with |w(t)| nearing R.
-
-    The multiplier t is found by Newton steps on 1/|w(t)| (More & Sorensen 1983).
-    """
-    objective, mu = task.objective, task.strong_convexity
-    if not isinstance(objective, RowObjective):
-        raise TypeError("Newton's method needs a sum over rows")
-    accuracy, multiplier = task.gradient_target / 16, 0.0
-    weights = settled(objective, mu, start, accuracy, multiplier, first=True)
-    for _ in range(20):
-        norm = float(np.linalg.norm(weights))
-        yield Candidate(task.project(weights))
-        if multiplier == 0 and norm <= task.radius:
-            return
-        leaning = objective.altered(quadratic=objective.quadratic + multiplier)
-        shrinking = float(np.sum(weights * _direction(leaning, weights, weights)))
-        multiplier = max(multiplier + (norm / task.radius - 1) * norm**2 / shrinking, 0.0)
-        weights = settled(objective, mu, weights, accuracy, multiplier)
 
 
 def smoothed_hinge(task: Task, start: Floats) -> Iterator[Candidate]:
@@ -73,7 +52,7 @@ def smoothed_hinge(task: Task, start: Floats) -> Iterator[Candidate]:
     finest = 2.0**-20 * accuracy
     for level in range(10**9):
         objective = hinge.altered(HuberisedHinge(width))
-        before, weights = weights, settled(objective, mu, ahead, accuracy, multiplier, first=level == 0)
+        before, weights = weights, _settled(objective, mu, ahead, accuracy, multiplier, first=level == 0)
         for _ in range(20 if float(np.linalg.norm(weights)) > task.radius or multiplier > 0 else 0):
             norm = float(np.linalg.norm(weights))
             if abs(norm - task.radius) <= 1e-13 * task.radius:
@@ -81,7 +60,7 @@ def smoothed_hinge(task: Task, start: Floats) -> Iterator[Candidate]:
             leaning = objective.altered(quadratic=objective.quadratic + multiplier)
             shrinking = float(np.sum(weights * _direction(leaning, weights, weights)))
             multiplier = max(multiplier + (norm / task.radius - 1) * norm**2 / shrinking, 0.0)
-            weights = settled(objective, mu, weights, accuracy / 64, multiplier)
+            weights = _settled(objective, mu, weights, accuracy / 64, multiplier)
         duals = objective.duals(weights)
         yield Candidate(task.project(weights), duals, multiplier)
         if multiplier == 0:
@@ -102,13 +81,16 @@ def _limit(hinge: RowObjective, weights: Floats, duals: Floats) -> Iterator[Cand
     signed = rows * labels[:, None]
     point = -(hinge.linear - hinge.combination(duals)) / hinge.quadratic
     products = (signed / hinge.quadratic) @ signed.T
-    change = np.linalg.lstsq(products, 1 - signed @ point, rcond=1e-12)[0]
+    try:
+        change = np.linalg.lstsq(products, 1 - signed @ point, rcond=1e-12)[0]
+    except np.linalg.LinAlgError:  # an error would speak of rows
+        return
     moved = duals.copy()
     moved[kink] = np.clip(duals[kink] + change, 0.0, 1.0)
     yield Candidate(point + signed.T @ (moved[kink] - duals[kink]) / hinge.quadratic, moved)
 
 
-def settled(
+def _settled(
     objective: RowObjective, mu: float, weights: Floats, accuracy: float, multiplier: float, first: bool = False
 ) -> Floats:
     """Return a point with a gradient of at most about ``accuracy``, of the objective with t/2 |w|^2 more."""

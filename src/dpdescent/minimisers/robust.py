@@ -62,7 +62,7 @@ from ..problems import HuberisedHinge, Logistic, Loss
 from ..problems.adversary import Support
 from ..relations import Relation
 from ..sources import Source
-from .newton import settled
+from .newton import _settled
 from .risks import Risk
 from .rows import RowObjective, _added, _partial_sums, _scaled, _understood
 
@@ -421,7 +421,7 @@ class RobustObjective(RowObjective):
             stage = copy(self)
             stage.risk = replace(self.risk, support=replace(support, softness=softness))
             accuracy = 2.0**-10 * self.risk.gradient_bound(self.risk.places)
-            weights = settled(stage, mu, weights, accuracy, 0.0, first=softness == 1)
+            weights = _settled(stage, mu, weights, accuracy, 0.0, first=softness == 1)
             softness /= 8
         return weights
 

@@ -127,15 +127,6 @@ class RowObjective(Objective):
         public = float(np.linalg.norm(self.quadratic * weights) + np.linalg.norm(self.linear))
         return self.error_bound(self.rows, float(np.linalg.norm(weights)), public)
 
-    def value_error(self, weights: Floats) -> float:
-        """A value of plain arithmetic: products of d terms in a margin, and a sum over the rows."""
-        norm = float(np.linalg.norm(weights))
-        margin = (self._grid.dimension + 8) * _UNIT * (1 + self.row_bound * norm)
-        largest = 1 + self._loss.lipschitz * (1 + self.row_bound * norm)
-        public = float(np.sum(np.abs(weights) * (self.quadratic * np.abs(weights) + np.abs(self.linear))))
-        rounding = (self.rows + weights.size + 16) * _UNIT * (self.rows * largest + public)
-        return float(self.rows * self._loss.lipschitz * margin + rounding)
-
     def error_bound(self, rows: int, weights_norm: float, public: float | None = None) -> float:
         """Return more than the error of `accurate_gradient` over ``rows`` rows; public if its arguments are.
 

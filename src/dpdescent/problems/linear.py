@@ -24,6 +24,7 @@ from ..exact import (
     SecondMomentSum,
     SignedScores,
     SignedSum,
+    StepwiseScores,
 )
 from ..relations import Relation, Sensitivity
 from .adversary import Adversary
@@ -40,6 +41,7 @@ Integers = NDArray[np.int64]
 _clipped_sum = lru_cache(maxsize=64)(ClippedSum)
 _bounded_scores = lru_cache(maxsize=64)(BoundedScores)
 _LARGEST_OUTPUTS = 2**10  # of a row whose vector of residuals is clipped
+_ROWS_AT_ONCE = 512  # of a batch: a copy that stays in cache
 
 
 @dataclass(frozen=True)
@@ -207,17 +209,26 @@ class LinearProblem:
         curvatures = self.loss.curvatures(self.grid.margins(rows, weights), labels)
         return moments.block(coarse_rows, moments.weights(curvatures, norms))
 
-    def line_margins(self, weights: Floats, direction: Floats, rows: Any) -> tuple[Floats, Floats]:
-        """Return the margins of the weights and of the direction, from one pass over the rows.
+    def line_margins(
+        self, weights: Floats, direction: Floats, rows: Any, kept: Integers | None = None
+    ) -> tuple[Floats, Floats]:
+        """Return the margins of the weights and of the direction, from one pass over the rows, or the kept ones.
 
         Both are exact, because each column of the stacked weights has its own grid; the margin at any step a is
-        then elementwise, t - a u.
+        then elementwise, t - a u. Kept rows are copied a few at a time, so that the copies are still in cache.
         """
         stacked = np.column_stack([weights.reshape(len(weights), -1), direction.reshape(len(direction), -1)])
-        margins = self.grid.margins(rows, self.grid.place_weights(stacked))
+        placed = self.grid.place_weights(stacked)
+        if kept is None:
+            margins = self.grid.margins(rows, placed)
+        else:
+            margins = np.empty((kept.size, placed.shape[1]), order="F")
+            for first in range(0, kept.size, _ROWS_AT_ONCE):
+                some = slice(first, first + _ROWS_AT_ONCE)
+                margins[some] = self.grid.margins(rows[kept[some]], placed)
         half = margins.shape[1] // 2
-        first, second = margins[:, :half], margins[:, half:]
-        return (first[:, 0], second[:, 0]) if weights.ndim == 1 else (first, second)
+        first_half, second_half = margins[:, :half], margins[:, half:]
+        return (first_half[:, 0], second_half[:, 0]) if weights.ndim == 1 else (first_half, second_half)
 
     def scores(self, ceiling: float | None, change: float | None) -> StepScores:
         """Return the public parameters of the scores of step sizes: of losses up to ``ceiling``, or of changes."""
@@ -227,6 +238,22 @@ class LinearProblem:
         if ceiling is not None:
             return _bounded_scores(ceiling, self.loss.profile, interval)
         return SignedScores(change, self.loss.profile, interval)  # type: ignore[arg-type]
+
+    def stepwise_scores(self, steps: tuple[float, ...], bounds: tuple[float, ...], length: float) -> StepwiseScores:
+        """Return the public parameters of changes at steps along a direction of that length, bounded for each step.
+
+        Nodes are chosen for utility alone. Where the loss is steepest, a row reaches its bound with a slope of four
+        widths, if rows can have it: beyond the last node only rows matter whose loss is flat. A kink wants closer
+        nodes. A loss that grows ever steeper is quadratic, for which bounds alone need close nodes.
+        """
+        loss, steepest = self.loss, max(bound / step for bound, step in zip(bounds, steps, strict=True))
+        slope_width = self.longest_row * length / 31  # no row is beyond the last node
+        if math.isinf(loss.lipschitz):
+            start_width = steepest / (2 * slope_width)
+        else:
+            slope_width = min(slope_width, steepest / (4 * loss.lipschitz))
+            start_width = loss.lipschitz if math.isfinite(loss.smoothness) else loss.lipschitz / 2
+        return StepwiseScores(steps, bounds, loss.profile, start_width, slope_width, loss.centre)
 
     def scores_block(
         self,

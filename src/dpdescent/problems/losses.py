@@ -43,6 +43,8 @@ class Loss(ABC):
     #: A row's residuals lie in the convex hull of 0 and so many points, each at most ``lipschitz`` long: 1 if l only
     #: falls or only rises, 2 for any other loss of one margin; a loss of several margins must say.
     corners: int = 2
+    #: Where `profile` bends most.
+    centre: float = 0.0
 
     @property
     def curvature_rank(self) -> int:
@@ -132,6 +134,7 @@ class Hinge(Loss):
 
     lipschitz = 1.0
     corners = 1
+    centre = 1.0
     smoothness = math.inf
     curvature_lipschitz = math.inf
 
@@ -158,6 +161,7 @@ class HuberisedHinge(Loss):
     half_width: float = 0.5
     lipschitz = 1.0
     corners = 1
+    centre = 1.0
     curvature_lipschitz = math.inf
 
     def __post_init__(self) -> None:

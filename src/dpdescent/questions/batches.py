@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..accounting import AdvancedComposition, Cost, FixedSizeSampled, Gaussian, PoissonSampled, calibrate
 from ..curator import Curator, _Batched
 from ..errors import BudgetExhausted, InvalidParameter, require_positive_integer
+from ..noise import Bits
 from ..relations import Relation
 
 __all__ = ["BatchGradients"]
@@ -116,13 +117,27 @@ def draw_rows(curator: Curator, size: float, rate: float) -> NDArray[np.bool_]:
     if rate == 1:
         return np.ones(present, dtype=np.bool_)
     if curator.relation is Relation.ZERO_OUT:
-        return bits.words(present) < np.uint64(int(rate * 2.0**64))
+        return bernoulli(bits, present, rate)
     while True:
         words = bits.words(present)
         last = np.partition(words, int(size) - 1)[int(size) - 1]
         chosen: NDArray[np.bool_] = words <= last
         if np.count_nonzero(chosen) == int(size):  # no tie at the end, so every subset is equally likely
             return chosen
+
+
+def bernoulli(bits: Bits, size: int, rate: float) -> NDArray[np.bool_]:
+    """Return independent choices, each with probability floor(2^64 rate)/2^64.
+
+    A choice compares a uniform number with the rate. Its first byte decides, unless it equals that of the rate: then
+    the other seven bytes do.
+    """
+    first, rest = divmod(int(rate * 2.0**64), 2**56)
+    leading = bits.words(-(-size // 8)).astype("<u8", copy=False).view(np.uint8)[:size]
+    chosen = leading < first
+    undecided = np.flatnonzero(leading == first)
+    chosen[undecided] = (bits.words(undecided.size) >> np.uint64(8)) < np.uint64(rest)
+    return chosen
 
 
 def batch_size(curator: Curator, rate: float) -> tuple[float, float]:

@@ -177,8 +177,10 @@ def perturbed_minimiser(
         reachable = 4 * (gradient_error / mu + 2.0**-44 * (beta / mu * size + objective.lipschitz / mu))
     else:
         gap = 2 * value_error + 4 * gradient_error * objective.lipschitz / mu
-        gap += 2.0**-36 * (objective.lipschitz + mu * size) * size
-        reachable = 4 * math.sqrt(2 * gap / mu)
+        steep = (objective.lipschitz + mu * size) * size
+        # The last term: T = 4 L^2/(mu tau)^2 cuts are added up, with an error of 2^-49 T of their sizes.
+        reachable = 4 * math.sqrt(2 * (gap + 2.0**-40 * steep) / mu)
+        reachable += math.sqrt(math.sqrt(2.0**-42 * (objective.lipschitz + mu * size) ** 2 * steep / mu**3))
     distance = max(_share(tolerance, smooth, 16) * moved, reachable)
     largest = (radius if radius < math.inf else objective.lipschitz / mu) + distance
     output = _Lattice.of(objective.shape, moved + 2 * distance, largest, cost)

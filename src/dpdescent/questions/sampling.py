@@ -28,7 +28,7 @@ the point has the law above whatever c and the slack are. Neither is released.
 
 **Time.** The chance of a proposal is at least kappa^(-p/2) times the share of a ball that a Gaussian in it has,
 with kappa = (smoothness n B^2 + max Q)/Lambda, and so public. A public number N of proposals, for which all of them
-are turned down with a probability below 2^-80, is always drawn and looked at, and the first that is taken is
+are turned down with a probability below 2^-40, is always drawn and looked at, and the first that is taken is
 returned: the work does not depend on rows unless none is. What is outside of the guarantee is the time of that
 event, that of a decision which needs more digits (2^-41 a proposal), that of finding c, and caches. If the ball
 does not hold the minimiser of G, as may happen with small probability if it was placed at random, more than N may
@@ -74,8 +74,8 @@ Integers = NDArray[np.int64]
 
 _LATTICE_BITS = 24
 _CELLS = 2**21  # losses that are worked on at once
-_MOST_LOSSES = 2**33  # losses of rows, over all proposals
-_NEVER = 80 * math.log(2)
+_MOST_LOSSES = 2**30  # losses of rows, over all proposals: one or two minutes
+_NEVER = 40 * math.log(2)
 _UNIT = 2.0**-53
 
 

@@ -5,8 +5,10 @@ For a public point w, a released direction v and public steps a, the query of a 
 .. math:: q(a) = \sum_i \mathrm{clip}(l_i(w) - l_i(w - a v), \pm s(a)) - m \, (\text{demand}(a) + \text{penalty})
 
 with the public size m of the batch (n, or rate times n) and s(a) = min(C, L a): no row's loss changes by more than
-its slope along v allows, so short steps get little noise. AboveThreshold answers with the first query that is above
-zero (Dwork & Roth 2014); what it costs is bounded by `dpdescent.accounting.bellman`.
+its slope along v allows, so short steps get little noise. The sum is taken from one count of the rows at public nodes
+(`dpdescent.exact.StepwiseScores`): what a row adds to it is near its clipped change, and within +-s(a) exactly.
+AboveThreshold answers with the first query that is above zero (Dwork & Roth 2014); what it costs is bounded by
+`dpdescent.accounting.bellman`.
 
 References
 ----------
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -40,7 +42,18 @@ Integers = NDArray[np.int64]
 AnyPart = TypeVar("AnyPart", Gaussian, AboveThreshold)
 
 _SHARPEST = 64.0  # noise of 1/64 of what one row can do: more budget buys nothing
-_LEAST_SENSITIVITY, _LARGEST_SENSITIVITY = 2.0**-100, 2.0**150
+_LEAST_SENSITIVITY, _LARGEST_SENSITIVITY = 2.0**-100, 2.0**100
+_MOST_ROWS = 2**27  # whose changes int64 adds up
+_KNOWN_RATE = 0.25  # from which the margins of all rows, kept from step to step, cost less than copies of the batch
+
+
+# A run asks for the same few again and again.
+_sampled = lru_cache(maxsize=64)(sampled)
+
+
+@lru_cache(maxsize=64)
+def _together(*costs: Cost) -> Cost:
+    return costs[0] if len(costs) == 1 else Composed(costs)
 
 
 class RowBatches:
@@ -69,18 +82,20 @@ class RowBatches:
     def cost(self, *parts: Gaussian | AboveThreshold) -> Cost:
         """Return what the parts cost together on one batch."""
         if self.rate < 1:
-            return sampled(self.curator.relation, self.rate, *parts)
-        return parts[0] if len(parts) == 1 else Composed(parts)
+            return _sampled(self.curator.relation, self.rate, *parts)
+        return _together(*parts)
 
     def affords(self, *costs: Cost) -> bool:
         """Return whether the budget pays for all of the costs."""
-        cost = costs[0] if len(costs) == 1 else Composed(costs)
+        cost = _together(*costs)
         account = self.curator._account
         return self.curator.ledger.affords(cost) and (account is None or account.affords(cost))
 
     def gradient_noise(self, amount: float) -> Gaussian:
         """Return the least noise for a gradient on a batch of its own that ``amount`` pays for."""
-        return self._calibrated(lambda strength: Gaussian(1 / strength), amount, 2.0**-30)
+        noise = self._calibrated(lambda strength: Gaussian(1 / strength), amount, 2.0**-30)
+        self.curator._clipped_sum(1.0, noise)  # raises where that much noise cannot be drawn
+        return noise
 
     def search_noise(
         self, amount: float, max_queries: int, noise: NoiseName | None = None, threshold: float | None = None
@@ -187,8 +202,11 @@ class Batch:
 
         Notes
         -----
-        **Privacy** Each query has the sensitivity s(a) = min(ceiling, slope a), or 2 s(a) when a row is replaced, and
-        is divided by it; demands and penalties are public. One row's changes turn sign with the step, so the search
+        **Privacy** A row adds to the query of step a a convex combination of public integers within +-s(a), where
+        s(a) = min(ceiling, slope a), see `StepwiseScores`; a row of several margins adds its rounded and clipped
+        change. So each query has the sensitivity s(a), or 2 s(a) when a row is replaced, and is divided by it;
+        demands and penalties are public. Margins that are kept for all rows are functions of one row each, and a
+        batch uses those of its own rows. One row's changes turn sign with the step, so the search
         is charged as one of queries that are not monotone.
         """
         curator, problem = self._batches.curator, self._batches.curator.problem
@@ -200,26 +218,26 @@ class Batch:
             raise InvalidParameter("the direction has length zero, so no step leads anywhere: measure it again")
         if not (np.all(steps > 0) and demands.shape == steps.shape and np.all(np.isfinite(demands))):
             raise InvalidParameter("steps must be above 0, with one finite demand for each")
+        if self._batches.size > _MOST_ROWS:
+            raise InvalidParameter(f"a search adds up {_MOST_ROWS} rows at most: lower the sampling rate")
         slope = min(slope, problem.loss.lipschitz * problem.longest_row * length)
-        bounds = [max(min(ceiling, slope * a), _LEAST_SENSITIVITY) for a in steps]
-        if not (slope > 0 and ceiling > 0 and max(bounds) < _LARGEST_SENSITIVITY):
+        bounds = tuple(max(min(ceiling, slope * a), _LEAST_SENSITIVITY) for a in steps.tolist())
+        if not (slope > 0 and ceiling > 0 and max(bounds) <= _LARGEST_SENSITIVITY):
             raise InvalidParameter("slope and ceiling must be above 0, and one of them finite: they bound a change")
         noise = self._next(AboveThreshold)
         if steps.size > noise.max_queries:
             raise InvalidParameter(f"{steps.size} steps for a search that is charged for {noise.max_queries}")
-        loss = problem.loss
-        scores = StepwiseScores(tuple(bounds), loss.profile, None if loss.outputs > 1 else loss.table(None))
-        here, size = problem.penalty_value(weights), self._batches.size
-        there = np.array([problem.penalty_value(weights - a * direction) for a in steps])
-        public = size * (demands + there - here) / scores.unit
+        scores = problem.stepwise_scores(tuple(steps.tolist()), bounds, length)
+        public = self._batches.size * (demands + _penalty_rises(problem, weights, direction, steps)) / scores.units
         added = np.clip(np.rint(public), -(2.0**61), 2.0**61).astype(np.int64)
         placed, along = problem.grid.place_weights(weights), problem.grid.place_weights(direction)
         self._pay(noise)
-        known = curator._known_margins(placed, along) if self._batches.rate == 1 else []
-        values = self._sum(partial(_changes_block, problem, scores, placed, along, steps), *known)
+        known = curator._known_margins(placed, along) if self._batches.rate >= _KNOWN_RATE else []
+        question = partial(_changes_block, problem, scores, placed, along, self._chosen is not None)
+        values = self._sum_over(question, *known)
         queries = [
-            LatticeSum(-total[None], scores.unit, Sensitivity.of_signed_sum(bound))
-            for total, bound in zip(values + added, scores.bounds, strict=True)
+            LatticeSum(-total[None], unit, Sensitivity.of_signed_sum(bound))
+            for total, unit, bound in zip(values + added, scores.units.tolist(), scores.bounds, strict=True)
         ]
         chosen = curator._noise.first_above(queries, noise, curator.relation)
         if known and chosen is not None:
@@ -243,10 +261,22 @@ class Batch:
         self._left.remove(part)
 
     def _sum(self, question: Any, *aligned: Any) -> Integers:
+        return self._sum_over(_Batched(question) if self._chosen is not None else question, *aligned)
+
+    def _sum_over(self, question: Any, *aligned: Any) -> Integers:
+        """Return the sum of a question about all rows, which is told first which of them are in the batch."""
         if self._chosen is not None:
-            question, aligned = _Batched(question), (self._chosen, *aligned)
+            aligned = (self._chosen, *aligned)
         with np.errstate(all="ignore"):  # a warning would speak of rows; sums clip what overflows
             return self._batches.curator._source.map_sum(question, *aligned)
+
+
+def _penalty_rises(problem: LinearProblem, weights: Floats, direction: Floats, steps: Floats) -> Floats:
+    """Return by how much each step raises the penalty."""
+    if problem.penalty.weight == 0:
+        return np.zeros(steps.size)
+    here = problem.penalty_value(weights)
+    return np.array([problem.penalty_value(weights - a * direction) - here for a in steps])
 
 
 def _changes_block(
@@ -254,20 +284,26 @@ def _changes_block(
     scores: StepwiseScores,
     weights: Floats,
     direction: Floats,
-    steps: Floats,
+    sampled: bool,
     rows: Any,
     labels: Floats,
-    margins: Floats | None = None,
-    along: Floats | None = None,
+    *aligned: Any,
 ) -> Integers:
-    """Return by how much each step raises the clipped losses of one block, in units of the scores."""
-    if margins is None or along is None:
-        margins, along = problem.line_margins(weights, direction, rows)
+    """Return by how much each step raises the losses of one block, in units of the scores.
+
+    ``aligned`` holds which rows are in the batch, if it is ``sampled``, and then the margins of the weights and of
+    the direction, where they are known.
+    """
+    kept = np.flatnonzero(aligned[0]) if sampled else None
+    known = aligned[1:] if sampled else aligned
+    if kept is not None:
+        labels, known = labels[kept], tuple(margins[kept] for margins in known)
+    margins, along = known or problem.line_margins(weights, direction, rows, kept)
     if problem.loss.outputs == 1:
-        return scores.block(*problem.loss.line(margins, along, labels), steps)
-    values, total = problem.loss.values, np.zeros(steps.size, dtype=np.int64)
+        return scores.block(*problem.loss.line(margins, along, labels))
+    values, total = problem.loss.values, np.zeros(len(scores.steps), dtype=np.int64)
     before = values(margins, labels)
-    for j, (step, limit) in enumerate(zip(steps, scores.limits, strict=True)):
-        change = np.rint((values(margins - step * along, labels) - before) / scores.unit)
+    for j, (step, unit, limit) in enumerate(zip(scores.steps, scores.units, scores.limits, strict=True)):
+        change = np.rint((values(margins - step * along, labels) - before) / unit)
         total[j] = int(np.clip(np.where(np.isnan(change), 0.0, change), -limit, limit).sum())
     return total

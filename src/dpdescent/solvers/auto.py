@@ -45,7 +45,7 @@ Floats = NDArray[np.float64]
 
 _LARGEST_WHITENED = 2000
 _UNWHITENED = 3.0  # directions that are not whitened may be several times too long
-_LARGEST_WORK = 1e9  # cells to go through for steps beyond the first 32
+_LARGEST_WORK = 5e8  # cells to go through for steps beyond the first 20
 _TRUST = 0.6
 _LONGEST_STEP = 2.0
 
@@ -59,8 +59,8 @@ class AutoSettings:
     share_norm, share_columns, share_whitening, share_curvature : float
         Shares of the budget for the mean row norm, the columns' moments, their second moments and the curvatures.
     iterations : int, optional
-        T. By default 32 sqrt(k/50), k = n mu/D, between 32 and 300, unless that takes more than 10^9 cells of the
-        table to go through; then 32 sqrt(k/2000), at least 32.
+        T. By default 32 sqrt(k/50), k = n mu/D, between 32 and 300, unless that takes more than 5 10^8 cells of
+        the table to go through; then 20, or 20 sqrt(k/2000) if that is more.
     clip : float, optional
         c, the clip norm in units of the typical length of a row. By default max(0.5, 0.25 k^0.3).
     whitening : bool, optional
@@ -136,8 +136,8 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
 
 def _iterations(richness: float, cells: int) -> int:
     """Return T: more steps where there is little noise, as many as time allows, and where there is hardly any."""
-    affordable = min(32 * math.sqrt(richness / 50), _LARGEST_WORK / cells)
-    return round(min(max(affordable, 32 * math.sqrt(richness / 2000), 32), 300))
+    wanted = 32 * math.sqrt(max(richness / 50, 1.0))
+    return round(min(max(min(wanted, _LARGEST_WORK / cells), 20 * math.sqrt(max(richness / 2000, 1.0))), 300))
 
 
 def _secant(move: Floats, change: Floats, noise: float) -> float:

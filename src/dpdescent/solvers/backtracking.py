@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accounting import AboveThreshold, Gaussian
+from ..accounting import AboveThreshold, Composed, Cost, Gaussian
 from ..curator import Curator
 from ..problems import Frame
 from ..questions import RowBatches
@@ -83,9 +83,8 @@ class Budget:
                 clip_gradient=decay * self.clip_gradient,
                 clip_loss=decay * self.clip_loss,
             ), True
-        if adaptive and angle < settings.angle_low * usual and self.search.query_scale > _SHARPEST:
-            scales = {name: getattr(self.search, name) / more for name in ("query_scale", "threshold_scale")}
-            return replace(self, search=replace(self.search, **scales)), False
+        if adaptive and angle < settings.angle_low * usual:
+            return replace(self, search=_sharpened(self.search, more)), False
         return self, False
 
     def next_look(self, bought: float, settings: Settings) -> Gaussian:
@@ -93,6 +92,12 @@ class Budget:
         if settings.allocation == "accumulate":
             return Gaussian(1 / math.sqrt(settings.growth * bought))
         return self.gradient
+
+
+def _sharpened(search: AboveThreshold, factor: float) -> AboveThreshold:
+    """Return a search with less noise, down to where noise is not what it fails for."""
+    factor = max(1.0, min(factor, search.query_scale / _SHARPEST))
+    return replace(search, query_scale=search.query_scale / factor, threshold_scale=search.threshold_scale / factor)
 
 
 class Ladder:
@@ -142,12 +147,11 @@ class Plan:
 
     def affords(self, look: Gaussian | None = None) -> bool:
         """Return whether the filter accepts a gradient and the search after it, or the search alone."""
-        searched = self.budget.search
         if look is None:
-            return self.searches.affords(self.searches.cost(searched))
-        if self.settings.same_batch:
-            return self.gradients.affords(self.gradients.cost(look, searched))
-        return self.gradients.affords(self.gradients.cost(look), self.searches.cost(searched))
+            return self.searches.affords(self.searches.cost(self.budget.search))
+        return self.gradients.affords(
+            *_attempt(self.settings, self.gradients, self.searches, look, self.budget.search)
+        )
 
     def draw(self, look: Gaussian | None = None) -> Batch:
         """Return a batch for a gradient (and the search, if they share one), or for a search alone."""
@@ -191,19 +195,22 @@ def make_plan(curator: Curator, settings: Settings) -> Plan:
     max_steps = int(settings.max_steps or 0)
     # Rows times privacy, a parameter: what the noise of a gradient leaves to learn from.
     richness = 1 / (np.prod(curator.problem.shape) * curator.deviation(1.0, curator.budget))
-    planned = settings.iterations or min(max(25 * math.sqrt(richness), 10.0), 150.0)
+    planned = settings.iterations or min(max(10 * math.sqrt(richness), 10.0), 150.0)
+    shares = () if settings.paper else (_SHARE_NORM, _SHARE_MOMENTS)[: 1 + curator.problem.intercept]
     if settings.paper:
-        frame, row_length = None, curator.problem.longest_row
         each = curator.ledger.epsilon / (2 * (settings.iterations or 50.0))
         gradient = Gaussian(1 / each)
         query, threshold = (4.0, 2.0) if settings.noise == "laplace" else (math.sqrt(6), math.sqrt(3))
         search = AboveThreshold(max_steps, query / each, threshold / each, settings.noise or "laplace")
     else:
-        frame, row_length = _frame(curator)
-        amount = curator.remaining / planned
+        amount = (1 - sum(shares)) * curator.budget / planned
         gradient = gradients.gradient_noise((1 - settings.share_search) * amount)
         search = searches.search_noise(settings.share_search * amount, max_steps, settings.noise)
-    clip = settings.clip_gradient or max(0.5, 0.25 * richness**0.3) * row_length
+    columns = [curator.ledger.currency.gaussian(share * curator.budget) for share in shares]
+    # What cannot be drawn or paid is refused here, before the first charge.
+    curator.require_affordable(Composed((*columns, *_attempt(settings, gradients, searches, gradient, search))))
+    frame, row_length = (None, curator.problem.longest_row) if settings.paper else _frame(curator)
+    clip = settings.clip_gradient or max(0.5, 0.25 * richness**0.2) * row_length
     # Eight times the step that is always safe, unless noise alone would then carry a score beyond 2.
     safe = 8 / (min(curator.problem.loss.smoothness, 1.0) * row_length**2)
     walk = gradients.deviation(clip, gradient) * math.sqrt(planned) * row_length
@@ -211,6 +218,15 @@ def make_plan(curator: Curator, settings: Settings) -> Plan:
     budget = Budget(gradient, search, clip, settings.clip_loss or math.inf)
     memory = Average(curator.problem.shape)
     return Plan(settings, gradients, searches, frame, row_length, budget, Ladder(first, settings), memory)
+
+
+def _attempt(
+    settings: Settings, gradients: RowBatches, searches: RowBatches, look: Gaussian, search: AboveThreshold
+) -> tuple[Cost, ...]:
+    """Return what a gradient and the search after it cost."""
+    if settings.same_batch:
+        return (gradients.cost(look, search),)
+    return gradients.cost(look), searches.cost(search)
 
 
 def _frame(curator: Curator) -> tuple[Frame | None, float]:

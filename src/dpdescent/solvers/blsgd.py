@@ -45,6 +45,9 @@ Floats = NDArray[np.float64]
 
 _MOST_ITERATIONS = 150
 _FLAT = 1e-12  # a direction along which no loss changes
+# Settings beyond these would be refused by some later question, when the first ones have been paid for.
+_LARGEST, _LEAST_RATE = 2.0**40, 2.0**-30
+_MOST_STEPS, _SHORTEST = 2**16, 2.0**-100
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class BLSGDSettings:
     same_batch : bool
         Search on the batch of the gradient.
     iterations : float, optional
-        Planned number of iterations. By default 25 sqrt(k), between 10 and 150, where k = n mu/d.
+        Planned number of iterations. By default 10 sqrt(k), between 10 and 150, where k = n mu/d.
     share_search : float
         Share of an iteration's budget that pays for the search; not in the paper's settings, where epsilon counts.
     decrease, backtrack, max_steps : float, float, int, optional
@@ -82,7 +85,7 @@ class BLSGDSettings:
     angle_high, angle_low, angle_memory : float
         phi_max, phi_min and psi of the angle test.
     clip_gradient, clip_loss : float, optional
-        C_grad and C_obj. By default max(0.5, 0.25 k^0.3) typical row lengths, and none: changes of losses are
+        C_grad and C_obj. By default max(0.5, 0.25 k^0.2) typical row lengths, and none: changes of losses are
         clipped to what a typical row's may be.
     clip_decay : float
         zeta: by how much clip norms shrink when the gradient's budget grows.
@@ -97,7 +100,7 @@ class BLSGDSettings:
     search_rate: float | None = None
     same_batch: bool = False
     iterations: float | None = None
-    share_search: float = 0.2
+    share_search: float = 0.1
     decrease: float | None = None
     backtrack: float | None = None
     max_steps: int | None = None
@@ -122,13 +125,20 @@ class BLSGDSettings:
         for name in ("decrease", "backtrack", "share_search"):
             require_open_unit(name, getattr(self, name))
         for name in ("iterations", "first_step", "growth", "stretch", "clip_gradient", "clip_loss"):
-            if getattr(self, name) is not None:
-                require_positive(name, getattr(self, name))
-        require_positive_integer("max_steps", self.max_steps or 0)
+            value = getattr(self, name)
+            if value is not None and not 1 / _LARGEST <= require_positive(name, value) <= _LARGEST:
+                raise InvalidParameter(f"{name} must lie between 2^-40 and 2^40, got {value!r}")
         require_positive_integer("window", self.window)
+        steps = require_positive_integer("max_steps", self.max_steps or 0)
+        if steps > _MOST_STEPS or float(self.backtrack or 0) ** (steps - 1) < _SHORTEST:
+            raise InvalidParameter(
+                f"backtrack {self.backtrack!r} and max_steps {steps}: take fewer steps, the last of them at least "
+                "2^-100 of the first"
+            )
         for name in ("sampling_rate", "search_rate"):
-            if getattr(self, name) is not None and not 0 < getattr(self, name) <= 1:
-                raise InvalidParameter(f"{name} must lie in (0, 1], got {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if value is not None and not _LEAST_RATE <= require_positive(name, value) <= 1:
+                raise InvalidParameter(f"{name} must lie in (0, 1] and not below 2^-30, got {value!r}")
         if self.allocation not in ("adaptive", "must", "no", "accumulate"):
             raise InvalidParameter(f"allocation is 'adaptive', 'must', 'no' or 'accumulate', got {self.allocation!r}")
         if not 0 < self.angle_low < 1 < self.angle_high or not 0 <= self.angle_memory < 1:

@@ -10,10 +10,10 @@ cut to Huber's with slope 1. The hinge may keep its kink. The solver is a black 
 
 Rules. Without a radius R the minimiser is that over all weights. B = max(0.5, 0.1 k^0.4) typical row lengths L,
 bought for a hundredth of the budget, where k = n/(s p), s the noise in units of the sensitivity and p the number of
-weights; and the strong convexity is what lets the noise move a typical row's score by about r = min(0.6, 2.8 k^-1/3):
-Lambda = s C L/r, twice that if a row is replaced. With a radius and no strong convexity the objective is taken for
-convex and minimised over B(0, R), with the regularisation that the paper prescribes. Lambda applies to the intercept
-too. With both, R must hold the minimiser of every table.
+weights; and the strong convexity is what lets the noise move a typical row's score by about r = min(0.8, 1.6 k^-0.3):
+Lambda = s C L/r. Where a row may be replaced C counts twice, here and in k. With a radius and no strong convexity the
+objective is taken for convex and minimised over B(0, R), with the regularisation that the paper prescribes; with both
+R must hold the minimiser of every table. Lambda applies to the intercept too.
 
 The paper's bound on the sensitivity has the regulariser in it, and Algorithm 6 a factor 2 too much in its exponent;
 here public terms cancel, and the noise is that of the exact Gaussian mechanism, or, with ``sigma="paper"``, of the
@@ -41,7 +41,7 @@ from ..curator import Curator
 from ..errors import InvalidParameter, require_positive
 from ..excess_risk import regularisation
 from ..minimisers import METHODS, EmpiricalRisk, require_minimiser, smooth_loss
-from ..problems import Hinge, Loss
+from ..problems import L2, Hinge, Loss
 from ..questions import noisy_minimiser, row_length
 from .result import Facts, Progress, SolverResult
 
@@ -120,15 +120,15 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
     curator.require_affordable(_cost(curator, settings))
     length = row_length(curator, _SHARE_LENGTH) if settings.row_bound is None else settings.row_bound
     cost = _cost(curator, settings)
-    deviation = (1 if facts.relation == "zero-out" else 2) * _deviation(cost, facts.parameters)
-    richness = facts.rows / (deviation * facts.parameters)
+    deviation = _deviation(cost, facts.parameters)
+    richness = facts.rows / (deviation * facts.parameters * (1 if facts.relation == "zero-out" else 2))
     bound = settings.row_bound or max(0.5, 0.1 * math.pow(richness, 0.4)) * length
     risk = EmpiricalRisk(loss, min(bound, curator.problem.longest_row))
     if settings.strong_convexity is not None:
         wanted = settings.strong_convexity
     elif settings.radius is not None:
         wanted = facts.rows * regularisation(
-            lipschitz=risk.clip,
+            lipschitz=risk.gradient_bound(1),
             radius=settings.radius,
             dimension=facts.parameters,
             epsilon=facts.epsilon,
@@ -137,7 +137,8 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
             smoothness=risk.smoothness(1),
         )
     else:
-        wanted = deviation * risk.clip * length / min(0.6, 2.8 * math.pow(richness, -1 / 3))
+        moved = risk.variation(facts.rows, curator.relation)
+        wanted = deviation * moved * length / min(0.8, 1.6 * math.pow(richness, -0.3))
     added = max(wanted - least, 0.0)
     radius = settings.radius or math.inf
     weights = noisy_minimiser(
@@ -180,6 +181,8 @@ def _deviation(cost: Gaussian | NormLaplace | Laplace, parameters: int) -> float
 
 def _require_sense(curator: Curator, settings: OutPertSettings, loss: Loss, least: float) -> None:
     """Refuse what cannot be minimised, or need not lie in the ball, before anything is charged."""
+    if not isinstance(curator.problem.penalty, L2):
+        raise InvalidParameter("method 'outpert' needs a convex quadratic penalty: use L2")
     smooth = not isinstance(loss, Hinge)
     require_minimiser(settings.minimiser, smooth=smooth, rows=True, hinge=not smooth)
     if settings.strong_convexity is None or settings.radius is None:

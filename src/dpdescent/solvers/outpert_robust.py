@@ -43,6 +43,7 @@ __all__ = ["RobustOutPertSettings", "outpert_robust"]
 
 _SHARE_LENGTH = 0.01
 _NOISE_SHARE = 0.1
+_LARGEST_TILT = 1e6
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,10 @@ def outpert_robust(
         raise InvalidParameter("sigma='paper' spends all of the budget: leave risk_share at 0")
     if problem.tilt == 0 and problem.adversary is None:
         return outpert(curator, settings, progress)
+    if problem.tilt > _LARGEST_TILT:
+        raise InvalidParameter(
+            f"tilt must be at most {_LARGEST_TILT:g}, got {problem.tilt:g}: that is the largest loss"
+        )
     loss = smooth_loss(problem.loss, "outpert")
     require_robust(loss, problem.adversary is not None)
     require_minimiser(settings.minimiser, smooth=True, rows=False)

@@ -1,0 +1,140 @@
+"""A figure of a paper as data: what is run, what is varied, and what the paper says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .cells import Curve, Task
+from .claims import Claim
+from .methods import known_variants, look_of, variant
+from .study import Study
+from .tables import Measure
+
+__all__ = ["FOUR", "LADDER", "SGD", "STAND_IN", "Figure", "Parameter", "Scale"]
+
+# What several figures share: budgets, data sets, and where the data and a rival differ from the papers'.
+LADDER = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+FOUR = ("adult", "bank", "acs-income", "ipums-br")
+STAND_IN = (
+    "IPUMS-US is not to be had, so acs-income (American Community Survey, NIST excerpts) stands in for it: other "
+    "years, areas, columns and label."
+)
+SGD = (
+    "DP-SGD follows its default rule, all rows at each step under exact Gaussian accounting, where the paper draws "
+    "batches of sqrt(n) rows under the moments accountant."
+)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of a figure is run."""
+
+    epsilons: tuple[float, ...]
+    folds_used: int
+    seeds: int
+    rows: int | None = None
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # further options, by method
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A setting that a figure varies: its name in ``solver_options``, its name on the axis, and its values.
+
+    The settings in ``also`` take the same value.
+    """
+
+    setting: str
+    shown: str
+    values: tuple[float | str, ...]
+    also: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a paper.
+
+    Parameters
+    ----------
+    name, title, caption : str
+    tasks : tuple of Task
+    methods : tuple of str
+        What the paper compares; those that are not registered are named on the page.
+    delta : float
+    quick, full : Scale
+        Minutes on two processors, or the repetitions of the paper.
+    claims : tuple of Claim
+    parameters : tuple of Parameter
+        If there are any, each is varied by itself for every method.
+    batch_size, batched : int, tuple of str
+        Expected size of the batches, and the methods that draw such.
+    folds, alpha : int, float
+        Parts of the cross-validation, and weight of the L2 penalty.
+    measures : tuple of Measure
+        What is shown beside accuracy and objective.
+    """
+
+    name: str
+    title: str
+    caption: str
+    tasks: tuple[Task, ...]
+    methods: tuple[str, ...]
+    delta: float
+    quick: Scale
+    full: Scale
+    claims: tuple[Claim, ...]
+    parameters: tuple[Parameter, ...] = ()
+    batch_size: int | None = None
+    batched: tuple[str, ...] = ("agd", "agd-paper")
+    folds: int = 5
+    alpha: float = 0.0
+    measures: tuple[Measure, ...] = ()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The methods that are not registered."""
+        known = known_variants()
+        return tuple(look_of(name).name for name in self.methods if name not in known)
+
+    def study(self, scale: Scale, datasets: tuple[str, ...] = ()) -> Study:
+        """Return what is to be measured; ``datasets`` stand in for those of the paper."""
+        losses = dict.fromkeys(task.loss for task in self.tasks)
+        tasks = tuple(Task(name, loss) for name in datasets for loss in losses) or self.tasks
+        known = known_variants()
+        curves = [
+            Curve(
+                name,
+                variant(name).method,
+                {**variant(name).options, **scale.options.get(name, {})},
+                self.batch_size if name in self.batched else None,
+                private=variant(name).private,
+            )
+            for name in self.methods
+            if name in known
+        ]
+        if self.parameters:
+            curves = [
+                Curve(
+                    curve.name,
+                    curve.method,
+                    {**curve.options, **dict.fromkeys(parameter.also, value)},
+                    curve.batch_size,
+                    parameter.setting,
+                    value,
+                )
+                for curve in curves
+                for parameter in self.parameters
+                for value in parameter.values
+            ]
+        return Study(
+            tuple(Task(task.dataset, task.loss, scale.rows) for task in tasks),
+            tuple(curves),
+            scale.epsilons,
+            self.delta,
+            folds=self.folds,
+            seeds=scale.seeds,
+            folds_used=scale.folds_used,
+            alpha=self.alpha,
+        )
