@@ -208,12 +208,15 @@ def test_laplace_noise_covers_the_sum_of_absolute_changes_where_delta_is_zero() 
 
 def test_a_tolerance_out_of_reach_of_floating_point_is_paid_for_and_not_waited_for() -> None:
     """tau is raised to what can be certified for every table, and so is the noise."""
-    curator = make_curator(1e6, rows=50)
     risk = EmpiricalRisk(Logistic(), 1.0)
-    reachable = risk.reachable(50, 5, 3.0, 3.0)
+    curator = make_curator(1e6, rows=50)
     point = recorded(curator, lambda c: noisy_minimiser(c, risk, 3.0, Gaussian(50.0), tolerance=1e-300))
-    assert point.sensitivity.zero_out == pytest.approx(1 / 3 + 2 * reachable, rel=1e-11)
-    assert 0 < reachable < 1e-11
+    assert point.sensitivity.zero_out == pytest.approx(1 / 3 * (1 + 2 * 2.0**-20), rel=1e-10)
+    curator = make_curator(1e6, rows=50)
+    reachable = risk.reachable(50, 5, 1e-9, 1e-9)  # a minimiser of length 1e5, of which many digits are lost
+    point = recorded(curator, lambda c: noisy_minimiser(c, risk, 1e-9, Gaussian(50.0), tolerance=1e-300))
+    assert point.sensitivity.zero_out == pytest.approx(1e9 + 2 * max(reachable, 1e9 * 2.0**-20), rel=1e-10)
+    assert reachable > 1e-4
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Hinge(), Multinomial(3)], ids=str)

@@ -142,7 +142,9 @@ def sgd(task: Task, start: Floats) -> Iterator[Candidate]:
         yield Candidate(average)
 
 
-def accelerated_gradient(task: Task, start: Floats, accurate: bool = False) -> Iterator[Candidate]:
+def accelerated_gradient(
+    task: Task, start: Floats, accurate: bool = False, most: float = math.inf
+) -> Iterator[Candidate]:
     """Propose points of Nesterov's projected accelerated gradient method for strongly convex functions."""
     objective, mu = task.objective, task.strong_convexity
     beta = objective.smoothness
@@ -154,7 +156,7 @@ def accelerated_gradient(task: Task, start: Floats, accurate: bool = False) -> I
         gradient = objective.accurate_gradient(ahead) if accurate else objective.value_and_gradient(ahead)[1]
         if count == 0:
             far = max(float(np.linalg.norm(gradient)) / mu, task.tolerance)
-            limit = 50 + 4 / root * math.log(2 * beta / mu * far / task.tolerance)
+            limit = min(50 + 4 / root * math.log(2 * beta / mu * far / task.tolerance), most)
         point = task.project(ahead - gradient / beta)
         mapping = beta * float(np.linalg.norm(ahead - point))
         ahead, previous, count = point + momentum * (point - previous), point, count + 1
@@ -187,7 +189,8 @@ def katyusha(task: Task, start: Floats, every: bool = False) -> Iterator[Candida
         norm = float(np.linalg.norm(full + convexity * snapshot + linear))
         if epochs == 0:
             far = max(norm / convexity, task.tolerance)
-            limit = 20 + 8 * max(1.0, math.sqrt(beta / (count * convexity))) * math.log(4 * far / task.tolerance)
+            enough = 20 + 8 * max(1.0, math.sqrt(beta / (count * convexity))) * math.log(4 * far / task.tolerance)
+            limit = min(enough, 50.0 * _PASSES)
         if norm * count <= target or task.radius < math.inf or every:
             yield Candidate(snapshot)
             target /= 4
@@ -240,7 +243,7 @@ def _sum_over_rows(task: Task) -> RowObjective:
 #: Every method by its name.
 METHODS: dict[str, Callable[[Task, Floats], Iterator[Candidate]]] = {
     "lbfgs": lbfgs,
-    "agd": accelerated_gradient,
+    "agd": lambda task, start: accelerated_gradient(task, start, most=1000 * _PASSES),
     "katyusha": katyusha,
     "subgradient": lambda task, start: subgradient(task, start, 50 * _PASSES),
     "sgd": sgd,

@@ -67,7 +67,7 @@ def noisy_minimiser(
         What was paid: Gaussian, norm-Laplace or Laplace noise on the minimiser, or objective perturbation.
     tolerance : float, optional
         tau in units of the sensitivity of output perturbation, 1/256, or 1/64 for a risk with kinks, by default;
-        it is raised to what can be certified for every table in floating point.
+        it is raised to what can be certified for every table in floating point, and to 2^-20 (2^-10 with kinks).
     radius : float
         Minimise over B(0, R), and project the noisy point onto it.
     minimiser : str
@@ -387,7 +387,9 @@ def within_ball(point: Floats, radius: float) -> Floats:
 
 def _share(given: float | None, smooth: bool, kinks: int = 64) -> float:
     """Return the tolerance in units of the sensitivity."""
-    return 1 / (256 if smooth else kinks) if given is None else require_positive("tolerance", given)
+    if given is None:
+        return 1 / (256 if smooth else kinks)
+    return max(require_positive("tolerance", given), 2.0**-20 if smooth else 2.0**-10)
 
 
 def _convexity(quadratic: Floats) -> float:
