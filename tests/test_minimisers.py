@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -14,6 +15,7 @@ from dpdescent.exact import FeatureGrid
 from dpdescent.minimisers import (
     METHODS,
     Candidate,
+    EmpiricalRisk,
     GeneralObjective,
     RowObjective,
     Task,
@@ -22,6 +24,7 @@ from dpdescent.minimisers import (
     require_minimiser,
 )
 from dpdescent.minimisers.methods import accelerated_gradient, katyusha, subgradient
+from dpdescent.minimisers.newton import smoothed_hinge
 from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial
 from dpdescent.sources import ArraySource
 
@@ -285,3 +288,20 @@ def test_an_empty_table_has_the_minimiser_of_the_public_terms() -> None:
         objective = RowObjective(empty, grid, loss, np.empty(0), 1.0, np.full(2, 2.0), np.array([1.0, -3.0]))
         for method in ("lbfgs", "subgradient", "sgd") if isinstance(loss, Hinge) else METHODS:
             assert certified_minimiser(objective, 2.0, 1e-6, method) == pytest.approx([-0.5, 1.5], abs=1e-6)
+
+
+def test_the_multiplier_of_a_ball_is_found_for_every_table() -> None:
+    """Newton steps on 1/|w(t)| run in circles for six of these tables: kinks make them leave the interval."""
+    generator = np.random.default_rng(5)
+    grid, risk, mu, radius = FeatureGrid(1.0, 2), EmpiricalRisk(Hinge(), 0.067), 0.00185, 22.54
+    for _ in range(90):
+        X = grid.place(generator.uniform(-1, 1, (20, 2)))
+        y = (
+            generator.choice([-1.0, 1.0], 20)
+            if generator.random() < 0.5
+            else np.where(X @ generator.normal(size=2) > 0, 1.0, -1.0)
+        )
+        objective = risk.objective(ArraySource(X, y, grid), grid, grid.squared_norms(X), np.full(2, mu), np.zeros(2))
+        task = Task(objective, mu, risk.clip / mu / 64, radius)
+        proposed = itertools.islice(smoothed_hinge(task, np.zeros(2)), 60)
+        assert any(certify(task, candidate)[1] <= task.tolerance for candidate in proposed)

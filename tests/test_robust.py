@@ -533,3 +533,28 @@ def test_a_risk_without_tilt_and_adversary_is_the_plain_one() -> None:
     w = np.array([0.7, -1.1, 0.4, 0.2])
     assert robust.value_and_gradient(w)[0] == pytest.approx(plain.value_and_gradient(w)[0], rel=1e-13)
     assert (robust.accurate_gradient(w) == plain.accurate_gradient(w)).all()
+
+
+@pytest.mark.parametrize("rows", [40, 39])
+def test_a_huge_tilt_fails_for_no_table(rows: int) -> None:
+    """Losses far below that of an empty place must not overflow: an error would say that all rows fit well."""
+    X, y = table(40)
+    y = np.ones(40)
+    for tilt in (1e3, 1e6):
+        risk = RobustRisk(Logistic(), 2.0, 40, tilt, None, 3.0)
+        objective = objective_of(X[:rows], y[:rows], risk, 0.1)
+        w = np.array([0.0, 0.0, 0.0, 3.0])
+        losses = np.append(plain_losses(X[:rows], y[:rows], w, 2.0, None), np.full(40 - rows, math.log(2)))
+        value, gradient = objective.value_and_gradient(w)
+        assert value == pytest.approx(40 * losses.max() + 0.45, rel=0.02)
+        assert np.isfinite(gradient).all()
+        assert np.isfinite(objective.accurate_gradient(w)).all()
+
+
+def test_a_tilted_variation_is_a_number_for_every_exponent() -> None:
+    previous = 0.0
+    for tilt in (1.0, 30.0, 60.0, 100.0, 300.0, 1e5):
+        risk = RobustRisk(Logistic(), 1.0, 100, tilt, None, 5.0)
+        removed, replaced = risk.variation(100, Relation.ZERO_OUT), risk.variation(100, Relation.REPLACE_ONE)
+        assert previous <= removed <= replaced <= 200 * (1 + 1e-6)
+        previous = removed

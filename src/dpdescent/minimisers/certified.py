@@ -87,19 +87,21 @@ def certified_minimiser(
 def _proposals(task: Task, minimiser: str, smooth: bool, hinge: bool) -> Iterator[Candidate]:
     start = task.objective.start()
     last = Candidate(start)
-    if minimiser == "lbfgs" and smooth and task.radius < math.inf and isinstance(task.objective, RowObjective):
-        for last in newton_on_ball(task, start):
-            yield last
-    elif not (hinge and minimiser == "lbfgs"):
+    on_ball = smooth and task.radius < math.inf and isinstance(task.objective, RowObjective)
+    if minimiser != "lbfgs" or not (hinge or on_ball):  # of which Newton's method takes care below
         for last in METHODS[minimiser](task, start):
             yield last
-    start = np.nan_to_num(last.point)
+        start = np.nan_to_num(last.point)
     if hinge:
         yield from smoothed_hinge(task, start)
     elif not smooth:
         yield from subgradient(task, start)
     elif task.radius == math.inf:
         yield from newton(task, start)
+    elif on_ball:
+        for last in newton_on_ball(task, start):
+            yield last
+        start = np.nan_to_num(last.point)
     while True:
         for last in accelerated_gradient(task, start, accurate=True):
             yield last

@@ -288,10 +288,14 @@ class RobustObjective(RowObjective):
     def _mean(self, losses: Floats) -> float:
         """Return the tilted mean of the losses; empty places have the loss of a row of zeros."""
         places, tilt = self.risk.places, self.risk.tilt
-        empty, blank = places - losses.size, loss_at_zero(self._loss)
-        most = max(float(np.max(losses, initial=-math.inf)), blank if empty else -math.inf)
-        total = float(np.exp(tilt * (losses - most)).sum()) + empty * math.exp(tilt * (blank - most))
-        return most + math.log(total / places) / tilt
+        most, blank = self._largest(losses)
+        return most + math.log((float(np.exp(tilt * (losses - most)).sum()) + blank) / places) / tilt
+
+    def _largest(self, losses: Floats) -> tuple[float, float]:
+        """Return the largest loss of a place, and what empty places add to the sum of exp(tau (loss - largest))."""
+        empty, blank = self.risk.places - losses.size, loss_at_zero(self._loss)
+        most = float(np.max(losses, initial=blank if empty else -math.inf))
+        return most, empty * math.exp(self.risk.tilt * (blank - most)) if empty else 0.0
 
     def _row_terms(self, weights: Floats, margins_of: Margins) -> tuple[Floats, Floats, Floats]:
         """Return the loss of every row, its residuals, and n times its tilted weight."""
@@ -312,10 +316,9 @@ class RobustObjective(RowObjective):
         places, tilt = self.risk.places, self.risk.tilt
         if tilt == 0:
             return np.ones_like(losses)
-        empty, blank = places - losses.size, loss_at_zero(self._loss)
-        most = max(float(np.max(losses, initial=-math.inf)), blank if empty else -math.inf)
+        most, blank = self._largest(losses)
         weights = exp(np.maximum(tilt * (losses - most), -745.0))
-        total = math.fsum([*weights.tolist(), empty * math.exp(tilt * (blank - most))])
+        total = math.fsum([*weights.tolist(), blank])
         shares: Floats = weights * (places / total)
         return shares
 
