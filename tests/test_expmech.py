@@ -208,6 +208,25 @@ def test_scores_do_not_depend_on_how_rows_are_stored(storage: str) -> None:
     assert (_Rows.of(curator, ball, law).scores(places) == scores).all()
 
 
+def test_every_table_gives_a_point_of_the_ball() -> None:
+    """Rows of zeros, equal rows, one row, none: nothing is said, and nothing fails."""
+    generator = np.random.default_rng(0)
+    for X in (
+        np.zeros((30, 2)),
+        np.ones((30, 2)),
+        generator.choice([-1.0, 1.0], (30, 2)),
+        np.zeros((0, 2)),
+        np.ones((1, 2)),
+    ):
+        for y in (np.ones(len(X)), np.where(np.arange(len(X)) % 2, 1.0, -1.0)):
+            ledger = Ledger(100.0, 1e-6, currency="pure")
+            curator = curator_of(X, y, Logistic(), ledger, rows=30, intercept=False)
+            for centre in (None, np.array([1.0, -1.0])):
+                ball = ball_of(curator, 1.2, 0.05, centre, None if centre is None else 0.7)
+                point = sample_point(curator, ball, ExponentialMechanism(3.0))
+                assert np.linalg.norm(point - ball.centre) <= ball.radius * (1 + 1e-12)
+
+
 def test_so_many_proposals_are_enough() -> None:
     """The public number is at least 27 times what is needed on average: e^-27 is 2^-40."""
     for columns, epsilon in ((1, 0.2), (1, 20.0), (2, 1.0), (3, 4.0)):

@@ -197,6 +197,37 @@ def test_a_certified_point_is_as_near_as_it_says(tilt: float, adversary: Adversa
         assert np.linalg.norm(best.x - point) < 1e-4
 
 
+@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge()], ids=str)
+def test_every_table_is_certified(loss: Loss) -> None:
+    """Rows of zeros, equal rows, one row, none; tilts and radii small and huge: the search ends, silently."""
+    generator, rows = np.random.default_rng(0), 40
+    tables = [
+        np.zeros((rows, 2)),
+        np.ones((rows, 2)),
+        generator.choice([-1.0, 0.0, 1.0], (rows, 2)),
+        np.zeros((0, 2)),
+        generator.uniform(-1, 1, (1, 2)),
+    ]
+    settings: list[tuple[float, Adversary | None, float, float]] = [
+        (1.0, None, 1e-3, math.inf),
+        (100.0, None, 1.0, math.inf),
+        (1e6, None, 1.0, 1e-6),
+        (1e6, None, 1.0, 1.0),
+        (5.0, None, 1e6, math.inf),
+        (0.0, Adversary(0.1), 1e-3, math.inf),
+        (0.0, Adversary(5.0), 1.0, math.inf),
+        (0.0, Adversary(1.0, "linf"), 1.0, math.inf),
+        (3.0, Adversary(0.1), 1.0, 0.5),
+    ]
+    for X, alike in itertools.product(tables, (True, False)):
+        y = np.ones(len(X)) if alike else np.where(np.arange(len(X)) % 2, 1.0, -1.0)
+        for tilt, adversary, mu, radius in settings:
+            plain = RobustRisk(loss, 1.2, rows, tilt, adversary and adversary.support(2, False))
+            risk = replace(plain, radius=min(radius, plain.farthest(rows, mu)))
+            curator = curator_of(X, y, loss, Ledger(1e6, 1e-6, currency="gdp"), rows=rows, intercept=False)
+            assert np.isfinite(noisy_minimiser(curator, risk, mu, Gaussian(1.0), radius=radius)).all()
+
+
 def test_errors_of_a_gradient_are_within_their_bound() -> None:
     """Against 60-digit arithmetic, at three sizes of the weights."""
     mpmath = pytest.importorskip("mpmath")

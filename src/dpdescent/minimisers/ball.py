@@ -30,7 +30,7 @@ def newton_on_ball(task: Task, start: Floats) -> Iterator[Candidate]:
     if not isinstance(objective, RowObjective):
         raise TypeError("Newton's method needs a sum over rows")
     accuracy = task.gradient_target / 16
-    weights = _settled(objective, mu, start, accuracy, 0.0, first=True)
-    yield Candidate(task.project(weights))
-    for weights, _ in on_sphere(task, objective, weights, accuracy):
+    inside = _settled(objective, mu, start, accuracy, 0.0, first=True)
+    yield Candidate(task.project(inside))
+    for weights, _ in on_sphere(task, objective, inside, accuracy):
         yield Candidate(task.project(weights))

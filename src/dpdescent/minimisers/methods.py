@@ -67,8 +67,8 @@ class Task:
 
     @property
     def gradient_target(self) -> float:
-        """A norm of the gradient at which a solver may stop: half of what the tolerance needs."""
-        return self.strong_convexity * self.tolerance / 2
+        """A norm of the gradient at which a solver may stop: nearly what the tolerance needs."""
+        return 0.9 * self.strong_convexity * self.tolerance
 
     @property
     def gap_target(self) -> float:

@@ -62,8 +62,8 @@ def smoothed_hinge(task: Task, start: Floats) -> Iterator[Candidate]:
     for level in range(10**9):
         objective = hinge.altered(HuberisedHinge(width))
         before, weights = weights, _settled(objective, mu, ahead, accuracy, multiplier, first=level == 0)
-        for weights, multiplier in on_sphere(task, objective, weights, accuracy / 64, multiplier):
-            pass
+        for found in on_sphere(task, objective, weights, accuracy / 64, multiplier):
+            weights, multiplier = found
         duals = objective.duals(weights)
         yield Candidate(task.project(weights), duals, multiplier)
         if multiplier == 0:

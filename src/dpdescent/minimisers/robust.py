@@ -32,7 +32,7 @@ are not negative (`Risk.farthest`): Lowy & Razaviyayn 2021 assume such an R.
 
 **Error of a computed gradient.** As in `dpdescent.minimisers.rows`, with u = 2^-53, T = B|w| + sigma(w) and three
 additions: a margin less sigma is off by at most 8u T; a loss by at most e = (2^-48 + K u) lipschitz (1 + T + log
-K), so that the weights v_i are off by a relative 2 (tau e + 2u min(tau range, 745) + 2^-48) (weights below 2^-1070
+K), so that the weights v_i are off by a relative 2 (tau e + 2u min(tau range, 745) + 2^-48) (weights below 2^-1000
 are lost, which hides less than the margin left here); and sigma is taken at the point itself, not at the nearby one
 where margins are taken, which moves a gradient by at most that distance times lipschitz r/s + (B + rho) rho
 (curvature + 2 tau lipschitz^2).
@@ -74,7 +74,8 @@ Margins = Callable[[Any, Floats], Floats]  # of rows, scaled by their factors
 _UNIT = 2.0**-53
 _ROOM = 1 + 2.0**-30
 _ROUNDING = 1 + 2.0**-40
-_LARGEST_EXPONENT = 150.0  # four of them multiplied are still a number
+_LARGEST_EXPONENT = 500.0
+_LARGEST_WEIGHT = 2.0**300
 
 
 def require_robust(loss: Loss, adversarial: bool) -> None:
@@ -257,6 +258,8 @@ class RobustObjective(RowObjective):
         return total + (self.quadratic * weights + self.linear)
 
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
+        if not float(np.max(np.abs(weights), initial=0.0)) <= _LARGEST_WEIGHT:  # an overflow would speak of rows
+            return math.inf, np.full_like(weights, math.inf)
         if self.risk.tilt == 0:
             value, gradient = self._sums(weights)
         else:
@@ -288,13 +291,14 @@ class RobustObjective(RowObjective):
     def _mean(self, losses: Floats) -> float:
         """Return the tilted mean of the losses; empty places have the loss of a row of zeros."""
         places, tilt = self.risk.places, self.risk.tilt
-        most, blank = self._largest(losses)
-        return most + math.log((float(np.exp(tilt * (losses - most)).sum()) + blank) / places) / tilt
+        most, blanks = self._largest(losses)
+        total = float(np.exp(tilt * (losses - most)).sum()) + blanks
+        return most + math.log(total / places) / tilt
 
     def _largest(self, losses: Floats) -> tuple[float, float]:
-        """Return the largest loss of a place, and what empty places add to the sum of exp(tau (loss - largest))."""
+        """Return the largest loss, and what empty places add to a sum of weights relative to it."""
         empty, blank = self.risk.places - losses.size, loss_at_zero(self._loss)
-        most = float(np.max(losses, initial=blank if empty else -math.inf))
+        most = max(float(np.max(losses, initial=-math.inf)), blank if empty else -math.inf)
         return most, empty * math.exp(self.risk.tilt * (blank - most)) if empty else 0.0
 
     def _row_terms(self, weights: Floats, margins_of: Margins) -> tuple[Floats, Floats, Floats]:
@@ -316,9 +320,9 @@ class RobustObjective(RowObjective):
         places, tilt = self.risk.places, self.risk.tilt
         if tilt == 0:
             return np.ones_like(losses)
-        most, blank = self._largest(losses)
+        most, blanks = self._largest(losses)
         weights = exp(np.maximum(tilt * (losses - most), -745.0))
-        total = math.fsum([*weights.tolist(), blank])
+        total = math.fsum([*weights.tolist(), blanks])
         shares: Floats = weights * (places / total)
         return shares
 

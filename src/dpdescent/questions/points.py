@@ -392,7 +392,7 @@ def _share(given: float | None, smooth: bool, kinks: int = 64) -> float:
 
 
 def _require_moderate(strong_convexity: float, gradient: float, radius: float) -> None:
-    """Refuse constants with which squares of lengths could over- or underflow: certificates would be worth nothing."""
+    """Refuse constants with which squares of lengths could over- or underflow, and certificates with them."""
     require_moderate("strong_convexity", strong_convexity)
     require_moderate("the longest gradient of a row", gradient)
     if radius != math.inf:

@@ -32,7 +32,7 @@ are turned down with a probability below 2^-40, is always drawn and looked at, a
 returned: the work does not depend on rows unless none is. What is outside of the guarantee is the time of that
 event, that of a decision which needs more digits (2^-41 a proposal), that of finding c, and caches. If the ball
 does not hold the minimiser of G, as may happen with small probability if it was placed at random, more than N may
-be needed; N would say so.
+be needed, and the time may then show rows.
 
 References
 ----------
