@@ -497,6 +497,9 @@ def test_the_excess_risk_is_reported_on_request_and_paid() -> None:
     assert any("excess adversarial risk" in remark for remark in telling.privacy_["remarks"])
     assert telling.privacy_["spent_on"]["excess adversarial risk"] == pytest.approx(0.2, rel=1e-6)
     assert telling.privacy_["spent"] <= telling.privacy_["budget"]
+    for share in (0.1, 0.2, 0.3):  # pure epsilons add up to the budget too
+        pure = model(solver_options={"risk_share": share, "pure": True}).fit(X[:, :3], y)
+        assert pure.privacy_["mechanisms"] == {"laplace": 2, "norm-laplace": 1}
 
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [

@@ -2,7 +2,8 @@ r"""Certified minimisers: a solver, and a bound on the distance between its poin
 
 F is mu-strongly convex and is minimised over B(0, R). `certified_minimiser` returns a point only if one of these
 bounds, rounding errors included, is at most a public tolerance fixed in advance. A method that misses it is followed
-by another, and the last one goes on until it succeeds; there is no message and no failure.
+by another, and the last one goes on until it succeeds; there is no message and no failure. How many steps that takes
+depends on the rows: time is outside of the guarantee.
 
 - *Smooth, everywhere.* |grad F(w)|/mu, by strong monotonicity.
 - *Smooth, on a ball.* For any vector u let p be its projection. Then (u - p)/eta is normal to the ball at p, and
