@@ -400,6 +400,10 @@ def test_one_row_changes_the_excess_risk_by_at_most_its_sensitivity(relation: st
         difference = abs(float(sums[0].to_float()[0] - sums[1].to_float()[0]))
         assert difference <= sums[0].sensitivity.under(Relation(relation))
         assert float(sums[0].to_float()[0]) >= 0
+    # A row of any loss in [a, A] may be removed; one in exchange for another counts twice.
+    low, high = loss_range(Logistic(), risk.margin(max(risk.farthest(12, 4.0), float(np.linalg.norm(weights)))))
+    moved = (1 if relation == "zero-out" else 2) * (high - low)
+    assert sums[0].sensitivity.under(Relation(relation)) == pytest.approx(moved, rel=1e-6)
 
 
 def test_a_reported_excess_risk_is_the_excess_risk() -> None:
