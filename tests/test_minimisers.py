@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from dpdescent.exact import FeatureGrid
 from dpdescent.minimisers import (
     METHODS,
     Candidate,
+    EmpiricalRisk,
     GeneralObjective,
     RowObjective,
     Task,
@@ -22,6 +25,7 @@ from dpdescent.minimisers import (
     require_minimiser,
 )
 from dpdescent.minimisers.methods import accelerated_gradient, katyusha, subgradient
+from dpdescent.minimisers.newton import smoothed_hinge
 from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial
 from dpdescent.sources import ArraySource
 
@@ -285,3 +289,42 @@ def test_an_empty_table_has_the_minimiser_of_the_public_terms() -> None:
         objective = RowObjective(empty, grid, loss, np.empty(0), 1.0, np.full(2, 2.0), np.array([1.0, -3.0]))
         for method in ("lbfgs", "subgradient", "sgd") if isinstance(loss, Hinge) else METHODS:
             assert certified_minimiser(objective, 2.0, 1e-6, method) == pytest.approx([-0.5, 1.5], abs=1e-6)
+
+
+def test_the_multiplier_of_a_ball_is_found_for_every_table() -> None:
+    """Newton steps on 1/|w(t)| run in circles for six of these tables: kinks make them leave the interval."""
+    generator = np.random.default_rng(5)
+    grid, risk, mu, radius = FeatureGrid(1.0, 2), EmpiricalRisk(Hinge(), 0.067), 0.00185, 22.54
+    for _ in range(90):
+        X = grid.place(generator.uniform(-1, 1, (20, 2)))
+        y = (
+            generator.choice([-1.0, 1.0], 20)
+            if generator.random() < 0.5
+            else np.where(X @ generator.normal(size=2) > 0, 1.0, -1.0)
+        )
+        objective = risk.objective(ArraySource(X, y, grid), grid, grid.squared_norms(X), np.full(2, mu), np.zeros(2))
+        task = Task(objective, mu, risk.clip / mu / 64, radius)
+        proposed = itertools.islice(smoothed_hinge(task, np.zeros(2)), 60)
+        assert any(certify(task, candidate)[1] <= task.tolerance for candidate in proposed)
+
+
+@pytest.mark.parametrize("loss", [*SMOOTH, Hinge()], ids=str)
+def test_a_certificate_is_never_below_the_rounding_errors(loss: Loss) -> None:
+    """A gradient that is computed to be 0 (or normal to the ball) certifies no more than its error allows."""
+    objective, mu = table(loss, quadratic=1e-3), 1e-3
+    if isinstance(loss, Hinge):
+        gap = partial(
+            objective.duality_gap, np.zeros(3), np.ones(30), 1e300
+        )  # margins 0, dual values 1: nothing left
+        assert gap() >= 30 * 8 * 2.0**-53
+        assert gap(0.0, 1e-3) >= 30 * 1.2 * 1e-3
+        return
+    point = np.array([0.3, 0.0, 0.4])
+    least = objective.gradient_error(point) / mu + objective.placement_error(0.5)
+    assert objective.gradient_error(point) >= 30 * 1.2 * loss.lipschitz * 2.0**-46
+    objective.accurate_gradient = lambda _: np.zeros(3)  # type: ignore[method-assign]
+    assert certify(Task(objective, mu, 1e-3), Candidate(point))[1] >= least
+    objective.accurate_gradient = lambda _: -point  # type: ignore[method-assign]
+    objective.value_and_gradient = lambda _: (0.0, -point)  # type: ignore[method-assign]
+    distance = certify(Task(objective, mu, 1e-3, 0.5), Candidate(point))[1]
+    assert distance >= least + 2.0**-47 * 2 * 0.5 * 2 * objective.smoothness / mu

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -364,3 +365,41 @@ def test_nothing_warns_whatever_the_rows_are(loss: Loss, recwarn: pytest.Warning
     curator = curator_of(X, np.tile([1.0, -1.0], 6), loss, Ledger(1.0, 1e-6, currency="gdp"), intercept=False)
     outpert(curator, OutPertSettings(strong_convexity=1e-9, row_bound=1.0))
     assert not recwarn.list
+
+
+def test_constants_whose_squares_are_no_numbers_are_refused_before_anything_is_charged() -> None:
+    """A gradient of length 1e-170 has the computed norm 0, which would certify any point."""
+    for bound, strong_convexity, radius in ((1e-163, 1.0, math.inf), (1.0, 1e200, math.inf), (1.0, 1.0, 1e-170)):
+        curator = make_curator(1.0, rows=20)
+        with pytest.raises(InvalidParameter, match=r"2\^-200"):
+            noisy_minimiser(
+                curator, EmpiricalRisk(Logistic(), bound), strong_convexity, Gaussian(50.0), radius=radius
+            )
+        assert not curator.ledger.entries
+    for options in ({"row_bound": 1e-170}, {"strong_convexity": 1e-290}, {"radius": 1e-200}):
+        with pytest.raises(InvalidParameter, match=r"2\^-200"):
+            OutPertSettings(**options)
+
+
+def test_a_minimiser_is_charged_before_a_row_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both questions pay first, and what the ledger refuses is never computed."""
+    seen: list[int] = []
+
+    def watched(*_: Any) -> np.ndarray:
+        seen.append(len(ledger.entries))
+        return np.zeros(5)
+
+    monkeypatch.setattr("dpdescent.questions.points.certified_minimiser", watched)
+    for cost, charged in ((Gaussian(50.0), [1]), (Gaussian(1e-3), [])):
+        curator = make_curator(1.0, rows=20)
+        ledger = curator.ledger
+        seen.clear()
+        with nullcontext() if charged else pytest.raises(BudgetExhausted):
+            noisy_minimiser(curator, EmpiricalRisk(Logistic(), 1.0), 3.0, cost)
+        assert seen == charged
+        ledger = Ledger(1.0, 1e-6, currency="gdp")
+        seen.clear()
+        objective = GeneralObjective(watched, 5, strong_convexity=1.0, lipschitz=1.0)  # type: ignore[arg-type]
+        with nullcontext() if charged else pytest.raises(BudgetExhausted):
+            perturbed_minimiser(objective, ledger, cost)
+        assert seen == charged

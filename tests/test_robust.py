@@ -400,6 +400,10 @@ def test_one_row_changes_the_excess_risk_by_at_most_its_sensitivity(relation: st
         difference = abs(float(sums[0].to_float()[0] - sums[1].to_float()[0]))
         assert difference <= sums[0].sensitivity.under(Relation(relation))
         assert float(sums[0].to_float()[0]) >= 0
+    # A row of any loss in [a, A] may be removed; one in exchange for another counts twice.
+    low, high = loss_range(Logistic(), risk.margin(max(risk.farthest(12, 4.0), float(np.linalg.norm(weights)))))
+    moved = (1 if relation == "zero-out" else 2) * (high - low)
+    assert sums[0].sensitivity.under(Relation(relation)) == pytest.approx(moved, rel=1e-6)
 
 
 def test_a_reported_excess_risk_is_the_excess_risk() -> None:
@@ -497,6 +501,9 @@ def test_the_excess_risk_is_reported_on_request_and_paid() -> None:
     assert any("excess adversarial risk" in remark for remark in telling.privacy_["remarks"])
     assert telling.privacy_["spent_on"]["excess adversarial risk"] == pytest.approx(0.2, rel=1e-6)
     assert telling.privacy_["spent"] <= telling.privacy_["budget"]
+    for share in (0.1, 0.2, 0.3):  # pure epsilons add up to the budget too
+        pure = model(solver_options={"risk_share": share, "pure": True}).fit(X[:, :3], y)
+        assert pure.privacy_["mechanisms"] == {"laplace": 2, "norm-laplace": 1}
 
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [
@@ -564,3 +571,28 @@ def test_a_risk_without_tilt_and_adversary_is_the_plain_one() -> None:
     w = np.array([0.7, -1.1, 0.4, 0.2])
     assert robust.value_and_gradient(w)[0] == pytest.approx(plain.value_and_gradient(w)[0], rel=1e-13)
     assert (robust.accurate_gradient(w) == plain.accurate_gradient(w)).all()
+
+
+@pytest.mark.parametrize("rows", [40, 39])
+def test_a_huge_tilt_fails_for_no_table(rows: int) -> None:
+    """Losses far below that of an empty place must not overflow: an error would say that all rows fit well."""
+    X, y = table(40)
+    y = np.ones(40)
+    for tilt in (1e3, 1e6):
+        risk = RobustRisk(Logistic(), 2.0, 40, tilt, None, 3.0)
+        objective = objective_of(X[:rows], y[:rows], risk, 0.1)
+        w = np.array([0.0, 0.0, 0.0, 3.0])
+        losses = np.append(plain_losses(X[:rows], y[:rows], w, 2.0, None), np.full(40 - rows, math.log(2)))
+        value, gradient = objective.value_and_gradient(w)
+        assert value == pytest.approx(40 * losses.max() + 0.45, rel=0.02)
+        assert np.isfinite(gradient).all()
+        assert np.isfinite(objective.accurate_gradient(w)).all()
+
+
+def test_a_tilted_variation_is_a_number_for_every_exponent() -> None:
+    previous = 0.0
+    for tilt in (1.0, 30.0, 60.0, 100.0, 300.0, 1e5):
+        risk = RobustRisk(Logistic(), 1.0, 100, tilt, None, 5.0)
+        removed, replaced = risk.variation(100, Relation.ZERO_OUT), risk.variation(100, Relation.REPLACE_ONE)
+        assert previous * (1 - 1e-6) <= removed <= replaced <= 200 * (1 + 1e-6)
+        previous = removed

@@ -146,3 +146,15 @@ def test_bad_games_are_refused_before_anything_is_charged() -> None:
     game.diameter = 2.0
     assert perturbed_saddle_point(game, ledger, NormLaplace(0.5), largest=3.0).shape == (3,)
     assert ledger.spent == 0.5
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 1e300])
+def test_no_entry_keeps_a_game_from_ending(odd: float, recwarn: pytest.WarningsRecorder) -> None:
+    """A row that is no number is a row like any other: neither a search without end nor a warning speaks of it."""
+    rows = np.full((6, 2), 0.5)
+    rows[2, 1] = odd
+    rows[3] = odd
+    game = LinearGame(rows, np.array([1.0, -1.0, 1.0, math.nan, 1.0, 1.0]), 6, 1.0, 0.1)
+    ledger = Ledger(1.0, 1e-6, currency="gdp")
+    assert np.isfinite(perturbed_saddle_point(game, ledger, Gaussian(10.0), largest=2.0)).all()
+    assert not recwarn.list

@@ -2,7 +2,8 @@ r"""Certified minimisers: a solver, and a bound on the distance between its poin
 
 F is mu-strongly convex and is minimised over B(0, R). `certified_minimiser` returns a point only if one of these
 bounds, rounding errors included, is at most a public tolerance fixed in advance. A method that misses it is followed
-by another, and the last one goes on until it succeeds; there is no message and no failure.
+by another, and the last one goes on until it succeeds; there is no message and no failure. How many steps that takes
+depends on the rows: time is outside of the guarantee.
 
 - *Smooth, everywhere.* |grad F(w)|/mu, by strong monotonicity.
 - *Smooth, on a ball.* For any vector u let p be its projection. Then (u - p)/eta is normal to the ball at p, and
@@ -87,19 +88,21 @@ def certified_minimiser(
 def _proposals(task: Task, minimiser: str, smooth: bool, hinge: bool) -> Iterator[Candidate]:
     start = task.objective.start()
     last = Candidate(start)
-    if minimiser == "lbfgs" and smooth and task.radius < math.inf and isinstance(task.objective, RowObjective):
-        for last in newton_on_ball(task, start):
-            yield last
-    elif not (hinge and minimiser == "lbfgs"):
+    on_ball = smooth and task.radius < math.inf and isinstance(task.objective, RowObjective)
+    if minimiser != "lbfgs" or not (hinge or on_ball):  # of which Newton's method takes care below
         for last in METHODS[minimiser](task, start):
             yield last
-    start = np.nan_to_num(last.point)
+        start = np.nan_to_num(last.point)
     if hinge:
         yield from smoothed_hinge(task, start)
     elif not smooth:
         yield from subgradient(task, start)
     elif task.radius == math.inf:
         yield from newton(task, start)
+    elif on_ball:
+        for last in newton_on_ball(task, start):
+            yield last
+        start = np.nan_to_num(last.point)
     while True:
         for last in accelerated_gradient(task, start, accurate=True):
             yield last

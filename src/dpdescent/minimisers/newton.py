@@ -23,7 +23,7 @@ from ..problems import HuberisedHinge
 from .methods import Candidate, Task, accelerated_gradient, lbfgs
 from .rows import RowObjective
 
-__all__ = ["newton", "smoothed_hinge"]
+__all__ = ["newton", "on_sphere", "smoothed_hinge"]
 
 Floats = NDArray[np.float64]
 
@@ -48,8 +48,8 @@ def smoothed_hinge(task: Task, start: Floats) -> Iterator[Candidate]:
     The huberised hinge of half-width h lies at most h/4 above the hinge, so its minimiser has a gap of at most n h/4
     with its own residuals: a half-width of 2a/n is narrow enough for a gap of a whatever the rows are, and mostly one
     far wider. Once the rows at the kink are known, the minimiser for a width of zero solves linear equations, and is
-    proposed as well. On a ball the multiplier t of its constraint is the root of |w(t)| = R, by Newton steps on
-    1/|w(t)| (More & Sorensen 1983), where w(t) is the minimiser with t/2 |w|^2 more.
+    proposed as well. On a ball the multiplier t of its constraint is the root of |w(t)| = R, where w(t) is the
+    minimiser with t/2 |w|^2 more (`on_sphere`).
     """
     hinge, mu = task.objective, task.strong_convexity
     if not isinstance(hinge, RowObjective):
@@ -62,14 +62,8 @@ def smoothed_hinge(task: Task, start: Floats) -> Iterator[Candidate]:
     for level in range(10**9):
         objective = hinge.altered(HuberisedHinge(width))
         before, weights = weights, _settled(objective, mu, ahead, accuracy, multiplier, first=level == 0)
-        for _ in range(20 if float(np.linalg.norm(weights)) > task.radius or multiplier > 0 else 0):
-            norm = float(np.linalg.norm(weights))
-            if abs(norm - task.radius) <= 1e-13 * task.radius:
-                break
-            leaning = objective.altered(quadratic=objective.quadratic + multiplier)
-            shrinking = float(np.sum(weights * _direction(leaning, weights, weights)))
-            multiplier = max(multiplier + (norm / task.radius - 1) * norm**2 / shrinking, 0.0)
-            weights = _settled(objective, mu, weights, accuracy / 64, multiplier)
+        for found in on_sphere(task, objective, weights, accuracy / 64, multiplier):
+            weights, multiplier = found
         duals = objective.duals(weights)
         yield Candidate(task.project(weights), duals, multiplier)
         if multiplier == 0:
@@ -82,6 +76,29 @@ def smoothed_hinge(task: Task, start: Floats) -> Iterator[Candidate]:
         if width == narrowest:
             accuracy = max(accuracy / 4, finest)
         width = max(width / _NARROWER, narrowest)
+
+
+def on_sphere(
+    task: Task, objective: RowObjective, weights: Floats, accuracy: float, multiplier: float = 0.0
+) -> Iterator[tuple[Floats, float]]:
+    """Find t >= 0 with |w(t)| = R by Newton steps on 1/|w(t)|, from w(t) for some t; none if w(0) is in the ball.
+
+    The norm falls in t, so the root lies between the largest t that is too small and the smallest that is too large:
+    a step that leaves this interval, as kinks make them, is replaced by its middle.
+    """
+    radius, low, high = task.radius, -1.0, math.inf
+    for _ in range(60):
+        norm = float(np.linalg.norm(weights))
+        if abs(norm - radius) <= 1e-13 * radius or (multiplier == 0 and norm <= radius):
+            return
+        low, high = (multiplier, high) if norm > radius else (low, multiplier)
+        leaning = objective.altered(quadratic=objective.quadratic + multiplier)
+        shrinking = float(np.sum(weights * _direction(leaning, weights, weights)))
+        multiplier = max(multiplier + (norm / radius - 1) * norm**2 / max(shrinking, 1e-300), 0.0)
+        if not low < multiplier < high:
+            multiplier = max((low + high) / 2, 0.0) if high < math.inf else 4 * low + task.strong_convexity
+        weights = _settled(objective, task.strong_convexity, weights, accuracy, multiplier)
+        yield weights, multiplier
 
 
 def _limit(hinge: RowObjective, weights: Floats, duals: Floats) -> Iterator[Candidate]:

@@ -74,7 +74,7 @@ Margins = Callable[[Any, Floats], Floats]  # of rows, scaled by their factors
 _UNIT = 2.0**-53
 _ROOM = 1 + 2.0**-30
 _ROUNDING = 1 + 2.0**-40
-_LARGEST_EXPONENT = 500.0
+_LARGEST_EXPONENT = 150.0  # four such numbers multiplied are still one
 _LARGEST_WEIGHT = 2.0**300
 
 

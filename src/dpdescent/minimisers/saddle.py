@@ -111,7 +111,7 @@ class LinearGame(Game):
     Parameters
     ----------
     features, labels : ndarray
-        Longer rows are scaled down to ``row_bound``; labels -1 and 1.
+        Longer rows are scaled down to ``row_bound``, and what is no number counts as 0; labels -1 and 1.
     places : int
         n, at least the number of rows.
     strong_convexity, radius : float
@@ -132,6 +132,7 @@ class LinearGame(Game):
         concavity: float = 0.0,
         row_bound: float = 1.0,
     ) -> None:
+        features = np.clip(np.nan_to_num(features), -1e100, 1e100)  # an error or a warning would speak of rows
         lengths = np.maximum(np.linalg.norm(features, axis=1), row_bound)
         self._rows = np.where(labels > 0, 1.0, -1.0)[:, None] * features * (row_bound / lengths)[:, None]
         self._signs = np.where(labels > 0, 1.0, -1.0)[:, None]

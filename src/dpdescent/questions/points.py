@@ -24,6 +24,7 @@ from ..accounting.shuffled import ALLOWANCE, ShuffledDescent
 from ..curator import Curator
 from ..errors import InvalidParameter, ScaleOutOfRange, require_nonnegative, require_positive
 from ..exact import LatticeSum, ceil_log2
+from ..exact.grids import require_moderate
 from ..ledger import Ledger
 from ..mechanisms import LatticeNoise, Noise
 from ..minimisers import EmpiricalRisk, GeneralObjective, Risk, RowObjective, certified_minimiser, require_minimiser
@@ -99,8 +100,7 @@ def noisy_minimiser(
     linear = _LinearNoise.of(problem.shape, risk, cost)
     quadratic = rows * _penalty(curator) + require_nonnegative("strong_convexity", strong_convexity)
     mu = _convexity(quadratic)
-    if radius != math.inf:
-        require_positive("radius", radius)
+    _require_moderate(mu, risk.gradient_bound(1), radius)
     farthest = min(risk.farthest(rows, mu, linear.norm), radius)
     if farthest > risk.radius:
         raise InvalidParameter(
@@ -167,8 +167,7 @@ def perturbed_minimiser(
     smooth, mu = objective.smoothness < math.inf, objective.strong_convexity
     minimiser = minimiser or ("lbfgs" if smooth else "subgradient")
     require_minimiser(minimiser, smooth=smooth, rows=False)
-    if radius != math.inf:
-        require_positive("radius", radius)
+    _require_moderate(mu, objective.lipschitz, radius)
     moved = objective.variation / mu
     size = min(radius, 2 * objective.lipschitz / mu)
     value_error, gradient_error = objective.errors
@@ -390,6 +389,14 @@ def _share(given: float | None, smooth: bool, kinks: int = 64) -> float:
     if given is None:
         return 1 / (256 if smooth else kinks)
     return max(require_positive("tolerance", given), 2.0**-20 if smooth else 2.0**-10)
+
+
+def _require_moderate(strong_convexity: float, gradient: float, radius: float) -> None:
+    """Refuse constants with which squares of lengths could over- or underflow, and certificates with them."""
+    require_moderate("strong_convexity", strong_convexity)
+    require_moderate("the longest gradient of a row", gradient)
+    if radius != math.inf:
+        require_moderate("radius", radius)
 
 
 def _convexity(quadratic: Floats) -> float:

@@ -32,7 +32,8 @@ from scipy.special import gammainccinv
 
 from ..accounting import ExponentialMechanism, NormLaplace
 from ..curator import Curator
-from ..errors import InvalidParameter, require_positive
+from ..errors import InvalidParameter
+from ..exact.grids import require_moderate
 from ..minimisers import EmpiricalRisk, smooth_loss
 from ..questions import Ball, noisy_minimiser, sample_point
 from .result import Progress, SolverResult
@@ -66,7 +67,7 @@ class ExpMechSettings:
     def __post_init__(self) -> None:
         for name in ("row_bound", "strong_convexity"):
             if getattr(self, name) is not None:
-                require_positive(name, getattr(self, name))
+                require_moderate(name, getattr(self, name))
 
 
 def expmech(curator: Curator, settings: ExpMechSettings, progress: Progress | None = None) -> SolverResult:

@@ -39,6 +39,7 @@ import numpy as np
 from ..accounting import Gaussian, Laplace, NormLaplace, loose_noise_multiplier
 from ..curator import Curator
 from ..errors import InvalidParameter, require_positive
+from ..exact.grids import require_moderate
 from ..excess_risk import regularisation
 from ..minimisers import METHODS, EmpiricalRisk, require_minimiser, smooth_loss
 from ..problems import L2, Hinge, Loss
@@ -80,14 +81,16 @@ class OutPertSettings:
     sigma: str = "analytic"
 
     def __post_init__(self) -> None:
-        for name in ("row_bound", "radius", "tolerance"):
-            if getattr(self, name) is not None:
-                require_positive(name, getattr(self, name))
+        if self.tolerance is not None:
+            require_positive("tolerance", self.tolerance)
         if self.strong_convexity is not None and not self.strong_convexity > 0:
             raise InvalidParameter(
                 f"strong_convexity must be greater than 0, got {self.strong_convexity}: one row may move the "
                 "minimiser by any distance otherwise; leave it out for the rule"
             )
+        for name in ("row_bound", "strong_convexity", "radius"):
+            if getattr(self, name) is not None:
+                require_moderate(name, getattr(self, name))
         if self.minimiser not in METHODS:
             raise InvalidParameter(f"unknown minimiser {self.minimiser!r}: choose one of {', '.join(METHODS)}")
         if self.sigma not in ("analytic", "paper"):

@@ -122,7 +122,8 @@ def outpert_robust(
     ]
     if reserved:
         currency = curator.ledger.currency
-        paid = Laplace(reserved) if currency.name == "pure" else currency.gaussian(reserved * (1 - 2.0**-40))
+        left = reserved * (1 - 2.0**-40)  # sums of costs are rounded up
+        paid = Laplace(left) if currency.name == "pure" else currency.gaussian(left)
         excess, deviation = excess_adversarial_risk(curator, risk, added, weights, paid)
         remarks.append(f"excess adversarial risk: {excess:.4g}, with noise of standard deviation {deviation:.2g}")
     if progress is not None:
