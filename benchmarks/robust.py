@@ -166,7 +166,8 @@ def draw(result: dict[str, Any], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     colours = {"plain": "#0072B2", "tilt 1": "#E69F00", "tilt 10": "#D55E00", "adversary 0.1": "#009E73"}
-    figure, axes = plt.subplots(2, 2, figsize=(11, 7.5), layout="constrained")
+    figure, axes = plt.subplots(2, 2, figsize=(11.5, 7.5), layout="constrained")
+    figure.get_layout_engine().set(wspace=0.08)
     first, second, third, fourth = axes.ravel()
     for name, colour in colours.items():
         for field, dash in (("clean", "-"), ("attacked", "--")):

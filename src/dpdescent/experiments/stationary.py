@@ -142,7 +142,7 @@ def write_table(
         for what, cell in _CELLS.items()
     )
     notes = (
-        f"Mean ± standard deviation over the seeds; {_CROSS}: a run did not end at a second-order point.",
+        f"Mean ± standard deviation, where there are several seeds; {_CROSS}: a run did not end at a second-order point.",
         "Every run is (epsilon, delta)-differentially private for one row under zero-out; seeded, not for release. "
         "Final losses and times are not private.",
     )
@@ -184,7 +184,8 @@ def _runs(table: StationaryTable, seeds: int) -> Iterator[tuple[str, float, floa
 
 
 def _spread(values: list[float], digits: int) -> str:
-    return f"{mean(values):.{digits}f} ± {pstdev(values):.{digits}f}"
+    spread = f" ± {pstdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{spread}"
 
 
 def _loss(outcomes: list[Outcome]) -> str:
