@@ -142,7 +142,7 @@ def write_table(
         for what, cell in _CELLS.items()
     )
     notes = (
-        f"Mean ± standard deviation, where there are several seeds; {_CROSS}: a run did not end at a second-order point.",
+        f"Mean ± standard deviation over several seeds; {_CROSS}: a run did not end at a second-order point.",
         "Every run is (epsilon, delta)-differentially private for one row under zero-out; seeded, not for release. "
         "Final losses and times are not private.",
     )
