@@ -139,6 +139,9 @@ def test_bad_games_are_refused_before_anything_is_charged() -> None:
     game = LinearGame(X, y, 10, 0.5, 0.1)
     with pytest.raises(InvalidParameter, match="certified"):
         perturbed_saddle_point(game, ledger, NormLaplace(0.5), largest=3.0, accuracy=1e-15)
+    tiny = LinearGame(X, y, 10, 1.0, 1e-170, row_bound=1e-170)  # the square of any gradient would be 0
+    with pytest.raises(InvalidParameter, match="gradient"):
+        perturbed_saddle_point(tiny, ledger, NormLaplace(0.5), largest=3.0)
     game.diameter = math.inf
     with pytest.raises(InvalidParameter, match="not bounded"):
         perturbed_saddle_point(game, ledger, NormLaplace(0.5), largest=3.0)

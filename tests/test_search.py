@@ -196,9 +196,6 @@ class Scripted:
         first, self._words = self._words[:count], self._words[count:]
         return np.array(first, np.uint64)
 
-    def integer(self, bits: int) -> int:
-        raise NotImplementedError
-
 
 @pytest.mark.parametrize("rate", [1e-9, 0.1, 0.5, 1 - 2.0**-53])
 def test_a_row_is_chosen_when_its_number_is_below_the_rate(rate: float) -> None:

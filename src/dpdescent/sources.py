@@ -19,14 +19,12 @@ from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
 from .errors import InvalidParameter, require_positive_integer
-from .exact import FeatureGrid, ceil_log2
+from .exact import FeatureGrid, blas, ceil_log2
 
-__all__ = ["ArraySource", "Source", "on_threads", "row_blocks"]
+__all__ = ["ArraySource", "Source", "cached_blocks", "on_threads"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-_PART_CELLS = 2**18  # two megabytes, which stay in cache
 
 
 class Source(Protocol):
@@ -65,8 +63,8 @@ class ArraySource:
             raise InvalidParameter(f"features must be dense or CSR with {grid.dimension} columns, as the grid has")
         if self._labels.shape != features.shape[:1]:
             raise InvalidParameter(f"features {features.shape} and labels {self._labels.shape} do not match")
-        part = self._block_rows if sparse.issparse(features) else max(1, _PART_CELLS // grid.dimension)
-        if not all(on_threads(lambda rows: self._on_grid(features[rows]), row_blocks(features.shape[0], part))):
+        blocks = row_blocks(features.shape[0]) if sparse.issparse(features) else cached_blocks(*features.shape)
+        if not all(on_threads(lambda rows: self._on_grid(features[rows]), blocks)):
             raise InvalidParameter("features are not on the grid: pass them through its place method first")
 
     def _on_grid(self, block: Any) -> bool:
@@ -102,7 +100,12 @@ class ArraySource:
 
 def row_blocks(rows: int, block_rows: int = 2**16) -> list[slice]:
     """Return blocks that cover all rows; no rows are one empty block."""
-    return [slice(i, min(i + block_rows, rows)) for i in range(0, max(rows, 1), block_rows)]
+    return list(blas.row_blocks(rows, block_rows, block_rows)) or [slice(0, 0)]
+
+
+def cached_blocks(rows: int, columns: int) -> list[slice]:
+    """Return blocks of dense rows that are small enough, two megabytes, to stay in cache."""
+    return row_blocks(rows, max(1, 2**18 // columns))
 
 
 def on_threads(function: Callable[[slice], Any], blocks: list[slice]) -> list[Any]:

@@ -34,7 +34,7 @@ from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
 from ..scaling import ColumnScaling
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
-from ..sources import ArraySource, on_threads, row_blocks
+from ..sources import ArraySource, cached_blocks, on_threads
 
 __all__ = ["PrivateLinearModel"]
 
@@ -253,7 +253,7 @@ def _placed(X: Any, scaling: ColumnScaling, grid: FeatureGrid, constant: bool) -
         block[:, X.shape[1] :] = 1.0
         grid.place_in(block)
 
-    on_threads(place, row_blocks(X.shape[0], max(1, 2**18 // grid.dimension)))  # two megabytes, which stay in cache
+    on_threads(place, cached_blocks(*placed.shape))
     return placed
 
 

@@ -7,10 +7,11 @@ They reach into the curator, so they belong to the trusted part, as the curator 
 from .batches import BatchGradients
 from .candidates import best_candidates, public_generator
 from .curvature import hessian, hessian_sum, mean_loss
+from .descents import PermutedDescent, noisy_descent
 from .labels import label_counts, label_sum
 from .moments import second_moments
 from .openly import minimise_openly
-from .points import PermutedDescent, noisy_descent, noisy_minimiser, perturbed_minimiser
+from .points import noisy_minimiser, perturbed_minimiser
 from .reports import excess_adversarial_risk
 from .rows import row_length
 from .saddles import perturbed_saddle_point

@@ -12,7 +12,7 @@ from ..errors import InvalidParameter, require_positive
 from ..ledger import Ledger
 from ..mechanisms import LatticeNoise, Noise
 from ..minimisers import Game, minimax_appa
-from .points import _Lattice
+from .points import _Lattice, _require_moderate
 
 __all__ = ["perturbed_saddle_point"]
 
@@ -61,6 +61,7 @@ def perturbed_saddle_point(
     require_positive("largest", largest)
     if not game.diameter < math.inf:
         raise InvalidParameter("the set of moves is not bounded: give it a finite radius")
+    _require_moderate(mu, game.variation(ledger.relation), largest)
     moved = game.variation(ledger.relation) / mu
     gap = max(mu / 2 * (moved / 256) ** 2, 4 * game.error)
     if accuracy is not None:
