@@ -108,7 +108,7 @@ def _draw(
             fontsize=9,
         )
     left.annotate(
-        "DP-AGD",
+        "auto",
         (values[-1], accuracy[values[-1]]),
         xytext=(-4, -16),
         ha="right",
