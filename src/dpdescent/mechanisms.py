@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -47,7 +46,8 @@ __all__ = ["FloatNoise", "LatticeNoise", "Noise"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_lattice_scale = lru_cache(maxsize=1024)(lattice_scale)  # a run asks for the same few again and again
+# A run asks for the same few again and again.
+_lattice_scale, _laplace_scale = (lru_cache(maxsize=1024)(scale) for scale in (lattice_scale, laplace_scale))
 
 
 class Noise(ABC):
@@ -80,10 +80,10 @@ class Noise(ABC):
         """Return the index of a score that is probably among the least."""
 
     @abstractmethod
-    def first_above(self, queries: Sequence[LatticeSum], cost: AboveThreshold, relation: Relation) -> int | None:
+    def first_above(self, queries: LatticeSum, cost: AboveThreshold, relation: Relation) -> int | None:
         """Return the index of the first query that is probably not negative, or None.
 
-        Queries come as single sums, each with its own sensitivity, and are divided by it.
+        The sensitivity is that of each query by itself (`Norm.MAX`), by which they are divided.
         """
 
 
@@ -152,7 +152,7 @@ class LatticeNoise(Noise):
         noise = draw(bits, scale, scores.values.size)
         return int(np.argmin(_clamped(scores.values) - noise))
 
-    def first_above(self, queries: Sequence[LatticeSum], cost: AboveThreshold, relation: Relation) -> int | None:
+    def first_above(self, queries: LatticeSum, cost: AboveThreshold, relation: Relation) -> int | None:
         bits = self._bits("above-threshold")
         first = first_above_threshold(bits, _normalised(queries, cost, relation), cost, runs=1)[0]
         return None if first < 0 else int(first)
@@ -167,8 +167,8 @@ def first_above_threshold(bits: Bits, normalised: Integers, cost: AboveThreshold
 
     def draw(scale: float, size: int) -> Integers:
         if cost.noise == "gaussian":
-            return discrete_gaussian(bits, lattice_scale(scale, unit), size)
-        return discrete_laplace(bits, laplace_scale(scale, unit), size)
+            return discrete_gaussian(bits, _lattice_scale(scale, unit), size)
+        return discrete_laplace(bits, _laplace_scale(scale, unit), size)
 
     queries = draw(cost.query_scale, runs * cost.max_queries).reshape(runs, -1)[:, : normalised.size] + normalised
     yes = queries >= draw(cost.threshold_scale, runs)[:, None] if cost.threshold_scale > 0 else queries >= 0
@@ -177,22 +177,18 @@ def first_above_threshold(bits: Bits, normalised: Integers, cost: AboveThreshold
     return np.where(yes.any(axis=1), yes.argmax(axis=1), -1).astype(np.int64)
 
 
-def _normalised(queries: Sequence[LatticeSum], cost: AboveThreshold, relation: Relation) -> Integers:
+def _normalised(queries: LatticeSum, cost: AboveThreshold, relation: Relation) -> Integers:
     """Return floor(2^b q/Delta) for every query, an integer with a sensitivity of exactly 2^b.
 
     If a - b <= 2^b then floor(a) <= floor(b + 2^b) = floor(b) + 2^b, so rounding down costs nothing.
     """
-    if len(queries) > cost.max_queries:
-        raise InvalidParameter(f"{len(queries)} queries for a search that was charged for {cost.max_queries}")
-    values, bits = [], cost.lattice_bits
-    for query in queries:
-        if query.values.size != 1:
-            raise InvalidParameter("a threshold query is one number: pass one sum for each query")
-        above, below = _require_norm(query, Norm.MAX, relation).as_integer_ratio()
-        units, of = query.unit.as_integer_ratio()
-        exact = (int(query.values.reshape(-1)[0]) * units * below << bits) // (of * above)
-        values.append(max(-(2**61), min(2**61, exact)))
-    return np.array(values, np.int64)
+    values: list[int] = queries.values.tolist()
+    if queries.values.ndim != 1 or len(values) > cost.max_queries:
+        raise InvalidParameter(f"queries {queries.values.shape} for a search that was charged for {cost.max_queries}")
+    above, below = _require_norm(queries, Norm.MAX, relation).as_integer_ratio()
+    units, of = queries.unit.as_integer_ratio()
+    times, over = units * below << cost.lattice_bits, of * above
+    return np.array([max(-(2**61), min(2**61, value * times // over)) for value in values], np.int64)
 
 
 def _one_sided(bits: Bits, scale: int, size: int) -> Integers:
@@ -286,7 +282,7 @@ class FloatNoise(Noise):
             noise = self._generator.laplace(0.0, scale, scores.values.shape)
         return int(np.argmin(scores.to_float() - noise))
 
-    def first_above(self, queries: Sequence[LatticeSum], cost: AboveThreshold, relation: Relation) -> int | None:
+    def first_above(self, queries: LatticeSum, cost: AboveThreshold, relation: Relation) -> int | None:
         draw = self._generator.normal if cost.noise == "gaussian" else self._generator.laplace
         normalised = _normalised(queries, cost, relation) * 2.0**-cost.lattice_bits
         threshold = draw(0.0, cost.threshold_scale) if cost.threshold_scale else 0.0

@@ -7,7 +7,7 @@ it, with the weights ``1 - s, s`` times ``1 - t, t``, where (s, t) is its place 
 is a bilinear function of its place in a public table, and the cost does not grow with the number of steps.
 
 Nodes are closest around the bend of the loss and around slope 0, and double their distance with the distance from
-there: they are at ``2^e (1 + r/8) - 1`` for r = 0..7, as the leading bits of a floating-point number are. The place
+there: they are at ``2^e (1 + r/c) - 1`` for r = 0..c-1, as the leading bits of a floating-point number are. The place
 of a row is hence read from the bits of ``1 + |x|``. Beyond the last node a row counts at the last node.
 
 Interpolation overestimates what is convex, and blurs kinks. So the table is not the change at the nodes, but the
@@ -22,17 +22,17 @@ C. de Boor. A Practical Guide to Splines. 1978.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidParameter, require_finite, require_positive
 from . import blas
-from .grids import ceil_log2
 from .scores import Loss
-from .sums import LARGEST_BLOCK, require_real
+from .sums import require_real
 
 __all__ = ["StepwiseScores"]
 
@@ -40,9 +40,10 @@ Float32Array = NDArray[np.float32]
 Float64Array = NDArray[np.float64]
 Int64Array = NDArray[np.int64]
 
-_CELL_BITS = 3  # 8 cells to an octave, on either side
-_START_OCTAVES, _SLOPE_OCTAVES = 4, 5
-_START_NODES, _SLOPE_NODES = (2 * (octaves << _CELL_BITS) + 1 for octaves in (_START_OCTAVES, _SLOPE_OCTAVES))
+_START_OCTAVES, _SLOPE_OCTAVES = 5, 5
+_START_CELL_BITS, _SLOPE_CELL_BITS = 2, 3  # 4 and 8 cells to an octave, on either side
+_START_NODES = 2 * (_START_OCTAVES << _START_CELL_BITS) + 1
+_SLOPE_NODES = 2 * (_SLOPE_OCTAVES << _SLOPE_CELL_BITS) + 1
 _NODES = _START_NODES * _SLOPE_NODES
 _START_BITS, _SLOPE_BITS = 5, 11  # of the place within a cell
 _START_SAMPLES, _SLOPE_SAMPLES = 4, 2  # of the loss in a cell
@@ -51,9 +52,9 @@ _WEIGHT_BITS = _START_BITS + _SLOPE_BITS
 _TABLE_BITS = 18  # of a change; with the weight 34, which leave room for 2^27 rows in int64
 _MANTISSA, _BIAS = 23, 127  # of float32
 _LARGEST_EXPONENT = 200  # of a move: its square is finite
-# Two sums are taken at once, the lower one below 2^34 and 2^29 in a block of 2^17 rows.
-_COUNT_SHIFT, _START_SHIFT = 34, 29
-_LEAST_BOUND, _LARGEST_BOUND = 2.0**-100, 2.0**100  # 1/unit is then a normal float32
+_BLOCK_BITS = 16  # of the number of rows in a block
+_PACKED_BITS = _WEIGHT_BITS + _BLOCK_BITS  # two sums are taken at once, the lower one below 2^32 in a block
+_LEAST_BOUND, _LARGEST_BOUND = 2.0**-100, 2.0**100  # 2^18 over a bound is then a normal float32
 
 
 @dataclass(frozen=True)
@@ -65,31 +66,31 @@ class StepwiseScores:
     steps : tuple of float
         Step sizes above 0.
     bounds : tuple of float
-        D_j, public, between 2^-100 and 2^100; lowered to a multiple of the unit, by less than one part in 2^17.
+        D_j, public, between 2^-100 and 2^100.
     loss : callable
         ``loss(positions)`` returns the loss at each position (float64, same shape).
     start_width, slope_width : float
-        Public: nodes are an eighth of this apart up to this far from the centre. They reach 15 and 31 times as
-        far. The width of slopes is met up to a factor of sqrt(2).
+        Public: nodes are a quarter (of starts) or an eighth (of slopes) of this apart up to this far from the
+        centre, and reach 31 times as far. The width of slopes is met up to a factor of sqrt(2).
     centre : float
         Where the loss bends: a node.
 
     Attributes
     ----------
-    units : ndarray
-        The unit of each total.
+    limit : int
+        2^34. A total is counted in multiples of D_j / ``limit``: so many are the most that a row adds.
 
     Notes
     -----
-    **Privacy.** Unit: one row. The nodes, and the table of step j, integers in [-D_j / u_j, D_j / u_j] for the unit
-    u_j = 2^(e(D_j) - 18), are functions of public numbers. A row has four weights, integers that are not negative
-    and add up to 2^16; they depend on its own start and slope alone, by elementwise operations, and are such for
-    every start and slope (infinite, or NaN: it stands still at the centre). So it adds to total j, in units of
-    2^-16 u_j, an integer of size at most 2^16 D_j / u_j: the total has the sensitivity ``bounds[j]`` if a row is
-    removed, and twice that if it is replaced, however coarse the nodes are. They matter for utility only.
+    **Privacy.** Unit: one row. The nodes, and the tables, whose entries are integers in [-2^18, 2^18] for every
+    step, are functions of public numbers. A row has four weights, integers that are not negative and add up to 2^16;
+    they depend on its own start and slope alone, by elementwise operations, and are such for every start and slope
+    (infinite, or NaN: it stands still at the centre). So it adds to every total an integer of size at most 2^34:
+    that is the sensitivity of a total if a row is removed, and twice that if it is replaced, whatever the bounds and
+    however coarse the nodes are. They matter for utility only.
 
-    Totals are exact: counts of a block of 2^17 rows add up to 2^33, and their products with a table to at most
-    2^51, which float64 holds in any order (Lemma 1, `dpdescent.exact.blas`). Blocks are added in int64, without
+    Totals are exact: counts of a block of 2^16 rows add up to 2^32, and their products with a table to at most
+    2^50, which float64 holds in any order (Lemma 1, `dpdescent.exact.blas`). Blocks are added in int64, without
     overflow for up to 2^28 rows: refuse more.
 
     Examples
@@ -97,17 +98,17 @@ class StepwiseScores:
     >>> import numpy as np
     >>> scores = StepwiseScores((1.0, 0.5), (2.0, 1.0), lambda p: p * p / 2)
     >>> totals = scores.block(np.array([1.0, 2.0]), np.array([1.0, 1.5]))  # to 0 and 0.5, or to 0.5 and 1.25
-    >>> np.round(totals * scores.units, 1)
+    >>> np.round(totals / scores.limit * scores.bounds, 1)
     array([-2.4, -1.4])
     """
 
     steps: tuple[float, ...]
     bounds: tuple[float, ...]
     loss: Loss
-    start_width: float = 2.0
+    start_width: float = 1.0
     slope_width: float = 1.0
     centre: float = 0.0
-    units: Float64Array = field(init=False, compare=False)
+    limit: ClassVar[int] = 1 << (_TABLE_BITS + _WEIGHT_BITS)
 
     def __post_init__(self) -> None:
         if not self.steps or len(self.steps) != len(self.bounds):
@@ -119,28 +120,19 @@ class StepwiseScores:
             raise InvalidParameter("steps must be finite and above 0")
         if not all(_LEAST_BOUND <= bound <= _LARGEST_BOUND for bound in self.bounds):
             raise InvalidParameter("bounds must lie between 2^-100 and 2^100: choose other units")
-        exponents = [ceil_log2(bound) - _TABLE_BITS for bound in self.bounds]
-        whole = [math.ldexp(math.floor(math.ldexp(d, -e)), e) for d, e in zip(self.bounds, exponents, strict=True)]
-        object.__setattr__(self, "bounds", tuple(whole))
-        object.__setattr__(self, "units", np.ldexp(1.0, np.array(exponents) - _WEIGHT_BITS))
-
-    @property
-    def limits(self) -> Float64Array:
-        """The bounds in multiples of their units."""
-        return np.array(self.bounds) / self.units
 
     def block(self, starts: ArrayLike, slopes: ArrayLike) -> Int64Array:
-        """Return the m totals in multiples of `units`; totals of several sets of rows add up."""
-        start, slope = require_real("starts", starts), require_real("slopes", slopes)
-        if start.ndim != 1 or start.shape != slope.shape:
-            raise InvalidParameter(f"expected n starts and n slopes, got {start.shape} and {slope.shape}")
+        """Return the m totals in multiples of D_j / `limit`; totals of several sets of rows add up."""
         longest = max(self.steps)
         far = round(math.log2(self.slope_width) + math.log2(longest))
         farthest = math.ldexp(1.0, min(max(far, -_LARGEST_EXPONENT), _LARGEST_EXPONENT))
         total = np.zeros(len(self.steps), dtype=np.int64)
         with np.errstate(all="ignore"):  # infinities are cut
+            start, slope = require_real("starts", starts, np.float32), require_real("slopes", slopes, np.float32)
+            if start.ndim != 1 or start.shape != slope.shape:
+                raise InvalidParameter(f"expected n starts and n slopes, got {start.shape} and {slope.shape}")
             tables = self._integers(longest, farthest)
-            for rows in blas.row_blocks(start.size, LARGEST_BLOCK, LARGEST_BLOCK):
+            for rows in blas.row_blocks(start.size, 1 << _BLOCK_BITS, 1 << _BLOCK_BITS):
                 counts = self._counts(start[rows], slope[rows], longest / farthest)
                 if blas.blas_is_exact():
                     total += (tables @ counts.astype(np.float64)).astype(np.int64)
@@ -152,71 +144,68 @@ class StepwiseScores:
         """Return the tables: for every step a row of integers, one for each node."""
         relative = (np.array(self.steps) / longest).astype(np.float32)  # the same in most searches of a run
         changes = _changes(self.loss, self.centre, self.start_width, farthest, relative.tobytes())
-        units = (self.units * 2.0**_WEIGHT_BITS)[:, np.newaxis]
-        limits = (self.limits * 2.0**-_WEIGHT_BITS).astype(np.float32)[:, np.newaxis]  # integers below 2^24
-        integers = changes * (1 / units).astype(np.float32)
+        integers = changes * (2.0**_TABLE_BITS / np.array(self.bounds)).astype(np.float32)[:, np.newaxis]
         np.rint(integers, out=integers)
-        np.clip(integers, -limits, limits, out=integers)
+        np.clip(integers, -(2.0**_TABLE_BITS), 2.0**_TABLE_BITS, out=integers)
         return integers.astype(np.float64)
 
-    def _counts(self, starts: Float64Array, slopes: Float64Array, per_slope: float) -> Int64Array:
+    def _counts(self, starts: Float32Array, slopes: Float32Array, per_slope: float) -> Int64Array:
         """Return how much the rows of one block count at each node; a row counts 2^16 in all."""
-        if math.isnan(np.dot(starts, slopes)):
-            missing = np.isnan(starts) | np.isnan(slopes)
-            starts, slopes = np.where(missing, self.centre, starts), np.where(missing, 0.0, slopes)
-        width = self.start_width
-        along = _place(starts, 1 / width, self.centre / width, _START_OCTAVES, _START_BITS)
-        across = _place(slopes, per_slope, 0.0, _SLOPE_OCTAVES, _SLOPE_BITS)
-        cells = along >> _START_BITS
+        along, across = starts * np.float32(1 / self.start_width), slopes * np.float32(per_slope)
+        if self.centre != 0:
+            along -= np.float32(self.centre / self.start_width)
+        if math.isnan(np.dot(along, across)):
+            missing = np.isnan(along) | np.isnan(across)
+            along[missing] = across[missing] = 0.0
+        start = _places(along, _START_OCTAVES, _START_CELL_BITS + _START_BITS)
+        slope = _places(across, _SLOPE_OCTAVES, _SLOPE_CELL_BITS + _SLOPE_BITS)
+        cells = start >> _START_BITS
         cells *= _SLOPE_NODES
-        cells += across >> _SLOPE_BITS
-        along &= (1 << _START_BITS) - 1
-        across &= (1 << _SLOPE_BITS) - 1
-        both = (along * across).astype(np.float64)
-        both += 2.0**_COUNT_SHIFT
-        places = along.astype(np.float64)
-        places *= 2.0**_START_SHIFT
-        places += across.astype(np.float64)
-        sums = (np.bincount(cells, weights, minlength=_NODES).astype(np.int64) for weights in (both, places))
-        return _at_nodes(*(total.reshape(_START_NODES, _SLOPE_NODES) for total in sums)).ravel()
+        cells += slope >> _SLOPE_BITS
+        cells += _NODES // 2  # the node in the middle is that of place 0
+        start &= (1 << _START_BITS) - 1
+        slope &= (1 << _SLOPE_BITS) - 1
+        low = slope.astype(np.float64)
+        low += 2.0**_PACKED_BITS
+        high = start.astype(np.float64)
+        high *= low
+        cells = cells.astype(np.intp)
+        return _at_nodes(*(np.bincount(cells, packed, minlength=_NODES).astype(np.int64) for packed in (low, high)))
 
 
-def _place(values: Float64Array, scale: float, centre: float, octaves: int, bits: int) -> NDArray[np.int32]:
-    """Return places among the nodes, in multiples of 2^-bits, from 0 to that of the last node."""
-    scaled = np.multiply(values, scale).astype(np.float32)
-    if centre != 0:
-        scaled -= np.float32(centre)
-    sign = scaled.view(np.int32) >> 31  # -1 or 0
-    np.abs(scaled, out=scaled)
-    scaled += np.float32(1)
-    places = scaled.view(np.int32)  # infinity and NaN are the largest
-    shift = _MANTISSA - _CELL_BITS - bits
+def _places(values: Float32Array, octaves: int, bits: int) -> NDArray[np.int32]:
+    """Overwrite ``values``, in widths, with their places among the nodes, in multiples of 2^-bits of an octave."""
+    sign = values.view(np.int32) >> 31  # -1 or 0
+    np.abs(values, out=values)
+    values += np.float32(1)
+    np.fmin(values, np.float32(1 << octaves), out=values)  # that is also the least of it and NaN
+    places = values.view(np.int32)
+    shift = _MANTISSA - bits
     places -= (_BIAS << _MANTISSA) - (1 << (shift - 1))
     places >>= shift
-    np.minimum(places, octaves << (_CELL_BITS + bits), out=places)
     places ^= sign  # turns the sign where it is -1
     places -= sign
-    places += octaves << (_CELL_BITS + bits)
     return places
 
 
-def _at_nodes(both: Int64Array, places: Int64Array) -> Int64Array:
-    """Return the counts at the nodes from the sums of places in the cells."""
-    rows, products = both >> _COUNT_SHIFT, both & ((1 << _COUNT_SHIFT) - 1)
-    along, across = places >> _START_SHIFT, places & ((1 << _START_SHIFT) - 1)
-    along, across = along << _SLOPE_BITS, across << _START_BITS
-    counts: Int64Array = (rows << _WEIGHT_BITS) - along - across + products
+def _at_nodes(low: Int64Array, high: Int64Array) -> Int64Array:
+    """Return the counts at the nodes from sums in the cells: of 1 and t, and of s and s t, for the places (s, t)."""
+    rest = (1 << _PACKED_BITS) - 1
+    across, products = (low & rest) << _START_BITS, high & rest
+    along = high >> _PACKED_BITS << _SLOPE_BITS
+    counts: Int64Array = (low >> _PACKED_BITS << _WEIGHT_BITS) - along - across + products
     # Rows in the last cells are at their first node, so nothing is lost beyond them.
-    counts[1:] += (along - products)[:-1]
-    counts[:, 1:] += (across - products)[:, :-1]
-    counts[1:, 1:] += products[:-1, :-1]
+    counts[_SLOPE_NODES:] += (along - products)[:-_SLOPE_NODES]
+    counts[1:] += (across - products)[:-1]
+    counts[_SLOPE_NODES + 1 :] += products[: -_SLOPE_NODES - 1]
     return counts
 
 
 @lru_cache(maxsize=16)
 def _changes(loss: Loss, centre: float, width: float, farthest: float, relative_steps: bytes) -> Float32Array:
     """Return the table of changes: a row for each step, and in it the nodes."""
-    start_nodes, slope_nodes = _nodes(_START_OCTAVES), _nodes(_SLOPE_OCTAVES)
+    start_nodes = _nodes(_START_OCTAVES, _START_CELL_BITS)
+    slope_nodes = _nodes(_SLOPE_OCTAVES, _SLOPE_CELL_BITS)
     starts = centre + width * _samples(start_nodes, _START_SAMPLES)[:, np.newaxis, np.newaxis]
     moves = farthest * _samples(slope_nodes, _SLOPE_SAMPLES)
     steps = np.frombuffer(relative_steps, dtype=np.float32).astype(np.float64)
@@ -240,10 +229,10 @@ def _values(loss: Loss, positions: Float64Array) -> Float64Array:
     return values.reshape(positions.shape)
 
 
-def _nodes(octaves: int) -> Float64Array:
-    """Return the nodes in widths, from 1 - 2^octaves to 2^octaves - 1."""
-    octave, rest = np.divmod(np.arange((octaves << _CELL_BITS) + 1), 1 << _CELL_BITS)
-    right = np.ldexp(1 + rest / 2**_CELL_BITS, octave) - 1
+def _nodes(octaves: int, cell_bits: int) -> Float64Array:
+    """Return the nodes in widths, from 1 - 2^octaves to 2^octaves - 1, with 2^cell_bits cells to an octave."""
+    octave, rest = np.divmod(np.arange((octaves << cell_bits) + 1), 1 << cell_bits)
+    right = np.ldexp(1 + rest / 2**cell_bits, octave) - 1
     return np.concatenate([-right[:0:-1], right])
 
 

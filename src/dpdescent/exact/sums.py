@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..errors import InvalidParameter, require_positive_integer
 from ..relations import Sensitivity
@@ -277,12 +277,12 @@ class ClippedSum:
         return LatticeSum(values, self.unit, self.sensitivity)
 
 
-def require_real(name: str, values: ArrayLike) -> Float64Array:
-    """Return ``values`` as float64, or raise `InvalidParameter` for complex numbers and objects."""
+def require_real(name: str, values: ArrayLike, kind: DTypeLike = np.float64) -> NDArray[Any]:
+    """Return ``values`` as ``kind``, or raise `InvalidParameter` for complex numbers and objects."""
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise InvalidParameter(f"{name} must be real numbers, got dtype {array.dtype}")
-    return array.astype(np.float64, copy=False)
+    return array.astype(kind, copy=False)
 
 
 def capped_quotient(clip: float, divisors: Float64Array, exponent: int) -> Float64Array:

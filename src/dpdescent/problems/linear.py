@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ class LinearProblem:
 
     # Public constants ----------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def longest_row(self) -> float:
         """Largest norm of a row on the grid: rounding its entries may lift it above the row bound."""
         grid = self.grid
@@ -273,10 +273,10 @@ class LinearProblem:
         loss, steepest = self.loss, max(bound / step for bound, step in zip(bounds, steps, strict=True))
         slope_width = self.longest_row * length / 31  # no row is beyond the last node
         if math.isinf(loss.lipschitz):
-            start_width = steepest / (2 * slope_width)
+            start_width = steepest / (6 * slope_width)
         else:
             slope_width = min(slope_width, steepest / (4 * loss.lipschitz))
-            start_width = loss.lipschitz if math.isfinite(loss.smoothness) else loss.lipschitz / 2
+            start_width = loss.lipschitz / 2 if math.isfinite(loss.smoothness) else loss.lipschitz / 4
         return StepwiseScores(steps, bounds, loss.profile, start_width, slope_width, loss.centre)
 
     def scores_block(

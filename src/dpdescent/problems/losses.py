@@ -15,9 +15,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from ..errors import InvalidParameter, require_positive, require_positive_integer
 from ..exact import exp, log, quick_sigmoid, sigmoid, softplus
@@ -83,9 +84,9 @@ class Loss(ABC):
         """Return the loss as a function of one position: y t for classes, t - y for numbers."""
         return self.values(positions, np.ones_like(positions))
 
-    def line(self, margins: Floats, along: Floats, labels: Floats) -> tuple[Floats, Floats]:
-        """Return where every row stands and how fast it moves, as positions of `profile`."""
-        return labels * margins, labels * along
+    def line(self, margins: Floats, along: Floats, labels: Floats, kind: DTypeLike = np.float64) -> tuple[Any, Any]:
+        """Return where every row stands and how fast it moves, as positions of `profile`, rounded to ``kind``."""
+        return _rounded(np.multiply, labels, margins, kind), _rounded(np.multiply, labels, along, kind)
 
     def table(self, ceiling: float | None) -> tuple[float, float] | None:
         """Return the interval on which the profile may be looked up for scores up to ``ceiling``; None: computed."""
@@ -94,6 +95,12 @@ class Loss(ABC):
     def curvature_products(self, margins: Floats, labels: Floats, along: Floats) -> Floats:
         """Return the second derivative applied to a change ``along`` of the margins, in their shape."""
         return self.curvatures(margins, labels) * along
+
+
+def _rounded(operation: np.ufunc, left: Floats, right: Floats, kind: DTypeLike) -> NDArray[Any]:
+    """Return the result of an operation in float64, rounded, without an array in between."""
+    result: NDArray[Any] = operation(left, right, out=np.empty(left.shape, kind), casting="same_kind")
+    return result
 
 
 @dataclass(frozen=True)
@@ -230,8 +237,8 @@ class Squared(Loss):
     def profile(self, positions: Floats) -> Floats:
         return positions * positions / 2
 
-    def line(self, margins: Floats, along: Floats, labels: Floats) -> tuple[Floats, Floats]:
-        return margins - labels, along
+    def line(self, margins: Floats, along: Floats, labels: Floats, kind: DTypeLike = np.float64) -> tuple[Any, Any]:
+        return _rounded(np.subtract, margins, labels, kind), along.astype(kind, copy=False)
 
     def residuals(self, margins: Floats, labels: Floats) -> Floats:
         return margins - labels
@@ -266,8 +273,8 @@ class Huber(Loss):
     def profile(self, positions: Floats) -> Floats:
         return self.values(positions, np.zeros_like(positions))
 
-    def line(self, margins: Floats, along: Floats, labels: Floats) -> tuple[Floats, Floats]:
-        return margins - labels, along
+    def line(self, margins: Floats, along: Floats, labels: Floats, kind: DTypeLike = np.float64) -> tuple[Any, Any]:
+        return _rounded(np.subtract, margins, labels, kind), along.astype(kind, copy=False)
 
     def residuals(self, margins: Floats, labels: Floats) -> Floats:
         return np.clip(margins - labels, -self.threshold, self.threshold)

@@ -209,12 +209,12 @@ class Batch:
 
         Notes
         -----
-        **Privacy** A row adds to the query of step a a convex combination of public integers within +-s(a), where
-        s(a) = min(ceiling, slope a), see `StepwiseScores`; a row of several margins adds its rounded and clipped
-        change. So each query has the sensitivity s(a), or 2 s(a) when a row is replaced, and is divided by it;
-        demands and penalties are public. Margins that are kept for all rows are functions of one row each, and a
-        batch uses those of its own rows. One row's changes turn sign with the step, so the search
-        is charged as one of queries that are not monotone.
+        **Privacy** The query of step a is counted in multiples of 2^-34 s(a), where s(a) = min(ceiling, slope a). A
+        row adds to it an integer of size at most 2^34: a mean of public integers, see `StepwiseScores`, or, if it has
+        several margins, its rounded and clipped change. So each query, divided by its own s(a), has the sensitivity
+        1, or 2 when a row is replaced; demands and penalties are public. Margins that are kept for all rows are
+        functions of one row each, and a batch uses those of its own rows. One row's changes turn sign with the step,
+        so the search is charged as one of queries that are not monotone.
         """
         curator, problem = self._batches.curator, self._batches.curator.problem
         weights, direction = curator._point("weights", weights), curator._point("direction", direction)
@@ -235,17 +235,14 @@ class Batch:
         if steps.size > noise.max_queries:
             raise InvalidParameter(f"{steps.size} steps for a search that is charged for {noise.max_queries}")
         scores = problem.stepwise_scores(tuple(steps.tolist()), bounds, length)
-        public = self._batches.size * (demands + _penalty_rises(problem, weights, direction, steps)) / scores.units
-        added = np.clip(np.rint(public), -(2.0**61), 2.0**61).astype(np.int64)
+        public = self._batches.size * (demands + _penalty_rises(problem, weights, direction, steps)) / bounds
+        added = np.clip(np.rint(public * scores.limit), -(2.0**61), 2.0**61).astype(np.int64)
         placed, along = problem.grid.place_weights(weights), problem.grid.place_weights(direction)
         self._pay(noise)
         known = curator._known_margins(placed, along) if self._batches.rate >= _KNOWN_RATE else []
         question = partial(_changes_block, problem, scores, placed, along, self._chosen is not None)
         values = self._sum_over(question, *known)
-        queries = [
-            LatticeSum(-total[None], unit, Sensitivity.of_signed_sum(bound))
-            for total, unit, bound in zip(values + added, scores.units.tolist(), scores.bounds, strict=True)
-        ]
+        queries = LatticeSum(-(values + added), 1 / scores.limit, Sensitivity.of_signed_sum(1.0))
         chosen = curator._noise.first_above(queries, noise, curator.relation)
         if known and chosen is not None:
             curator._carry_margins(weights - steps[chosen] * direction, steps[chosen], *known)
@@ -296,7 +293,7 @@ def _changes_block(
     labels: Floats,
     *aligned: Any,
 ) -> Integers:
-    """Return by how much each step raises the losses of one block, in units of the scores.
+    """Return by how much each step raises the losses of one block, as `StepwiseScores` counts it.
 
     ``aligned`` holds which rows are in the batch, if it is ``sampled``, and then the margins of the weights and of
     the direction, where they are known.
@@ -307,10 +304,10 @@ def _changes_block(
         labels, known = labels[kept], tuple(margins[kept] for margins in known)
     margins, along = known or problem.line_margins(weights, direction, rows, kept)
     if problem.loss.outputs == 1:
-        return scores.block(*problem.loss.line(margins, along, labels))
+        return scores.block(*problem.loss.line(margins, along, labels, np.float32))
     values, total = problem.loss.values, np.zeros(len(scores.steps), dtype=np.int64)
     before = values(margins, labels)
-    for j, (step, unit, limit) in enumerate(zip(scores.steps, scores.units, scores.limits, strict=True)):
-        change = np.rint((values(margins - step * along, labels) - before) / unit)
-        total[j] = int(np.clip(np.where(np.isnan(change), 0.0, change), -limit, limit).sum())
+    for j, (step, bound) in enumerate(zip(scores.steps, scores.bounds, strict=True)):
+        change = np.rint((values(margins - step * along, labels) - before) / bound * scores.limit)
+        total[j] = int(np.clip(np.where(np.isnan(change), 0.0, change), -scores.limit, scores.limit).sum())
     return total
