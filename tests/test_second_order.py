@@ -390,7 +390,7 @@ class Scripted(LatticeNoise):
         return matrix + matrix.T
 
     def first_above(self, queries, cost, relation):
-        return int(self._script.integers(0, len(queries)))
+        return int(self._script.integers(0, queries.values.size))
 
 
 @pytest.mark.parametrize("method", [*VARIANTS, "dp-tr", "dp-gd"])

@@ -247,9 +247,11 @@ class LinearProblem:
             margins = self.grid.margins(rows, placed)
         else:
             margins = np.empty((kept.size, placed.shape[1]), order="F")
+            copies = None if sparse.issparse(rows) else np.empty((_ROWS_AT_ONCE, rows.shape[1]), rows.dtype)
             for first in range(0, kept.size, _ROWS_AT_ONCE):
-                some = slice(first, first + _ROWS_AT_ONCE)
-                margins[some] = self.grid.margins(rows[kept[some]], placed)
+                some = kept[first : first + _ROWS_AT_ONCE]
+                part = rows[some] if copies is None else rows.take(some, 0, copies[: some.size], "clip")
+                margins[first : first + _ROWS_AT_ONCE] = self.grid.margins(part, placed)
         half = margins.shape[1] // 2
         first_half, second_half = margins[:, :half], margins[:, half:]
         return (first_half[:, 0], second_half[:, 0]) if weights.ndim == 1 else (first_half, second_half)

@@ -223,7 +223,7 @@ class Batch:
         length = float(np.linalg.norm(direction))
         if not length > 0:
             raise InvalidParameter("the direction has length zero, so no step leads anywhere: measure it again")
-        if not (np.all(steps > 0) and demands.shape == steps.shape and np.all(np.isfinite(demands))):
+        if not ((steps > 0).all() and demands.shape == steps.shape and np.isfinite(demands).all()):
             raise InvalidParameter("steps must be above 0, with one finite demand for each")
         if self._batches.size > _MOST_ROWS:
             raise InvalidParameter(f"a search adds up {_MOST_ROWS} rows at most: lower the sampling rate")
