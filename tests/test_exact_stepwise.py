@@ -119,6 +119,15 @@ def test_more_rows_than_a_block_holds_add_up_to_the_last_unit() -> None:
     assert total.tolist() == [count * scores.limit] * len(STEPS)
 
 
+def test_a_full_block_of_rows_in_the_last_place_of_a_cell_is_counted_exactly() -> None:
+    """The sums that are packed into one float are largest there: 31 of 32 along and 2047 of 2048 across."""
+    scores = StepwiseScores((1.0,), (1.0,), Logistic().profile)
+    start, slope = np.float32([31 / 32 / 4]), np.float32([2047 / 2048 / 8])
+    one = scores._counts(start, slope, 1.0)
+    assert sorted(one[one > 0].tolist()) == [1, 31, 2047, 31 * 2047]
+    np.testing.assert_array_equal(scores._counts(start.repeat(2**16), slope.repeat(2**16), 1.0), 2**16 * one)
+
+
 def test_integer_arithmetic_gives_the_same_totals(monkeypatch) -> None:
     scores = make(Logistic())
     expected = scores.block(*rows(1000))

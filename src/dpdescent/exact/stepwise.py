@@ -89,8 +89,10 @@ class StepwiseScores:
     that is the sensitivity of a total if a row is removed, and twice that if it is replaced, whatever the bounds and
     however coarse the nodes are. They matter for utility only.
 
-    Totals are exact: counts of a block of 2^16 rows add up to 2^32, and their products with a table to at most
-    2^50, which float64 holds in any order (Lemma 1, `dpdescent.exact.blas`). Blocks are added in int64, without
+    Totals are exact. In a block of 2^16 rows the places s < 2^5 and t < 2^11 of rows in their cells are summed as
+    2^32 + t and as s (2^32 + t). The sums of t and of s t are below 2^32, so they can be told from the rest, and the
+    whole is at most 31 2^16 (2^32 + 2^11) < 2^53. Counts add up to 2^32, and their products with a table to at most
+    2^50. float64 holds such sums in any order (Lemma 1, `dpdescent.exact.blas`). Blocks are added in int64, without
     overflow for up to 2^28 rows: refuse more.
 
     Examples
@@ -122,7 +124,10 @@ class StepwiseScores:
             raise InvalidParameter("bounds must lie between 2^-100 and 2^100: choose other units")
 
     def block(self, starts: ArrayLike, slopes: ArrayLike) -> Int64Array:
-        """Return the m totals in multiples of D_j / `limit`; totals of several sets of rows add up."""
+        """Return the m totals in multiples of D_j / `limit`; totals of several sets of rows add up.
+
+        Starts and slopes are rounded to float32, which is finer than places among the nodes.
+        """
         longest = max(self.steps)
         far = round(math.log2(self.slope_width) + math.log2(longest))
         farthest = math.ldexp(1.0, min(max(far, -_LARGEST_EXPONENT), _LARGEST_EXPONENT))
