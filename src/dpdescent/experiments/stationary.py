@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import mean, pstdev
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ..accounting import currency_named
 from ..curator import Curator
@@ -35,6 +36,7 @@ from .study import versions
 __all__ = ["Outcome", "StationaryTable", "measure_table", "write_table"]
 
 _CROSS = "×"
+_SPARSE = 1 / 3  # share of entries other than 0, up to which it is faster to store only those
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,8 @@ def _problem(table: StationaryTable, full: bool, dataset: str | None) -> tuple[A
     columns = data.X.shape[1]
     grid = FeatureGrid(1.0, columns, table.row_bound)
     rows = grid.place(ColumnScaling.from_bounds(data.bounds, columns).apply(data.X))
+    if np.count_nonzero(rows) < _SPARSE * rows.size:
+        rows = csr_array(rows)
     labels = np.where(data.y == data.classes[1], 1.0, -1.0)
     return ArraySource(rows, labels, grid), LinearProblem(table.loss, grid, table.penalty, False), len(labels)
 
