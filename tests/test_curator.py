@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import pickle
+import signal
+import time
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -723,3 +727,25 @@ def test_blocks_keep_their_order_and_the_callers_error_handling_on_threads(threa
     np.testing.assert_array_equal(source.map_rows(lambda rows, _: rows[:, 0]), features[:, 0])
     with np.errstate(all="raise"), pytest.raises(FloatingPointError):
         source.map_rows(lambda rows, _: 1 / (0 * rows[:, 0]))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_process_has_threads_of_its_own(monkeypatch) -> None:
+    """Threads are kept from question to question; a child does not inherit them and must not wait for them."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    features, labels = made_up(Logistic())
+    source = ArraySource(features, labels, GRID, block_rows=7)
+    count = lambda rows, _: np.array([rows.shape[0]])  # noqa: E731
+    assert source.map_sum(count) == N
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer versions of Python warn of threads and fork
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if source.map_sum(count) == N else 1)
+    deadline = time.monotonic() + 30
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if ended[0] == 0:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)

@@ -130,13 +130,13 @@ def test_a_study_is_measured_and_a_finished_journal_is_read_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[int, int]] = []
-    with Journal(tmp_path / "out.json", SMALL) as journal:
+    with Journal(tmp_path / "out.json", SMALL.fingerprint, Row) as journal:
         first = run(SMALL, jobs=2, journal=journal, listener=lambda done, total: seen.append((done, total)))
     assert seen[0] == (0, 4)
     assert seen[-1] == (4, 4)
     assert [(row.epsilon, row.fold) for row in first.rows] == [(0.5, 0), (0.5, 1), (2.0, 0), (2.0, 1)]
     monkeypatch.setattr("dpdescent.experiments.runner._measured", lambda cells, _: iter(cells and [1 / 0]))
-    with Journal(tmp_path / "out.json", SMALL) as journal:
+    with Journal(tmp_path / "out.json", SMALL.fingerprint, Row) as journal:
         assert run(SMALL, journal=journal).rows == first.rows
 
 
@@ -145,12 +145,12 @@ def test_a_journal_survives_a_torn_line_and_never_mixes_settings(
 ) -> None:
     in_this_process(monkeypatch)
     whole = run(SMALL)
-    with Journal(tmp_path / "out.json", SMALL) as journal:
+    with Journal(tmp_path / "out.json", SMALL.fingerprint, Row) as journal:
         for cell in SMALL.cells()[:2]:
             journal.add(cell.key, measure(cell))
     with open(journal.path, "ab") as file:
         file.write(b'{"cell": "half a li')
-    with Journal(tmp_path / "out.json", SMALL) as journal:
+    with Journal(tmp_path / "out.json", SMALL.fingerprint, Row) as journal:
         assert len(journal.rows) == 2
         assert timeless(run(SMALL, journal=journal).rows) == timeless(whole.rows)
     assert [json.loads(line)["cell"] for line in journal.path.read_text().splitlines()]
@@ -159,13 +159,16 @@ def test_a_journal_survives_a_torn_line_and_never_mixes_settings(
         replace(SMALL, adjacency="replace-one"),
         replace(SMALL, epsilons=(0.5,)),
     ):
-        with Journal(tmp_path / "out.json", other) as stranger:
+        with Journal(tmp_path / "out.json", other.fingerprint, Row) as stranger:
             assert stranger.rows == {}
 
 
 def test_two_runs_of_one_comparison_do_not_write_the_same_journal(tmp_path: Path) -> None:
-    with Journal(tmp_path / "out.json", SMALL), pytest.raises(RunInProgress, match="another process"):
-        Journal(tmp_path / "out.json", SMALL)
+    with (
+        Journal(tmp_path / "out.json", SMALL.fingerprint, Row),
+        pytest.raises(RunInProgress, match="another process"),
+    ):
+        Journal(tmp_path / "out.json", SMALL.fingerprint, Row)
 
 
 def started(folder: Path) -> subprocess.Popen[str]:

@@ -6,14 +6,16 @@ import json
 import os
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dpdescent.errors import InvalidParameter
+from dpdescent.experiments import stationary
 from dpdescent.experiments.figures import FIGURES
 from dpdescent.experiments.reproduce import Written, reproduce
-from dpdescent.experiments.stationary import Outcome, StationaryTable, measure_table
+from dpdescent.experiments.stationary import Outcome, Run, StationaryTable, TableRuns, measure_table
 from dpdescent.problems import LinearProblem
 
 TABLES = [table for table in FIGURES.values() if isinstance(table, StationaryTable)]
@@ -85,7 +87,7 @@ def test_the_loss_of_a_row_is_that_of_the_weights_it_ended_at(small: StationaryT
         return plain(problem, weights)
 
     monkeypatch.setattr(LinearProblem, "penalty_value", watched)
-    (outcome,) = measure_table(table, full=False, dataset="synthetic")
+    (outcome,) = measure_table(TableRuns(table, False, "synthetic"))
     # Any point passes such tolerances, so the run ends where it starts: at standard normal weights.
     assert (outcome.iterations, outcome.hessians, outcome.success) == (0, 1, True)
     assert 0.3 < seen[-1].std() < 3
@@ -96,3 +98,38 @@ def test_the_loss_of_a_row_is_that_of_the_weights_it_ended_at(small: StationaryT
 def test_a_data_set_of_many_classes_is_refused(small: StationaryTable, tmp_path: Path) -> None:
     with pytest.raises(InvalidParameter, match="two classes"):
         reproduce(small, tmp_path, datasets=("mnist",))
+
+
+def test_a_killed_table_goes_on_where_it_was(small: StationaryTable, tmp_path: Path, monkeypatch) -> None:
+    table = replace(small, tolerances=(("loose", 100.0),), methods=("opt", "2opt"))
+    whole = reproduce(table, tmp_path / "whole", datasets=("synthetic",), json_file=tmp_path / "whole.json")
+    plain, measured, kills = stationary._measure, [], []
+
+    def killed_at_the_third(run: Run, *others: Any) -> Outcome:
+        if len(measured) == 3 and not kills:
+            kills.append(run)
+            raise KeyboardInterrupt
+        measured.append(run)
+        return plain(run, *others)
+
+    monkeypatch.setattr(stationary, "_measure", killed_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(table, tmp_path / "killed", datasets=("synthetic",), json_file=tmp_path / "killed.json")
+    reproduce(table, tmp_path / "killed", datasets=("synthetic",), json_file=tmp_path / "killed.json")
+    assert measured == list(TableRuns(table, False, "synthetic"))
+    rows = [json.loads((tmp_path / name).read_text())["rows"] for name in ("whole.json", "killed.json")]
+    assert [row | {"seconds": 0} for row in rows[0]] == [row | {"seconds": 0} for row in rows[1]]
+    assert [path.name for path in whole.page.parent.iterdir()] == [whole.page.name]
+    assert [path.name for path in (tmp_path / "killed").iterdir()] == [whole.page.name]
+    other = replace(table, delta=1e-7)
+    assert TableRuns(other, False, "synthetic").fingerprint != TableRuns(table, False, "synthetic").fingerprint
+
+
+def test_a_table_that_is_refused_leaves_nothing_behind(small: StationaryTable, tmp_path: Path, monkeypatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise InvalidParameter("no")
+
+    monkeypatch.setattr(stationary, "_problem", refuse)
+    with pytest.raises(InvalidParameter, match="no"):
+        reproduce(small, tmp_path, datasets=("synthetic",))
+    assert not list(tmp_path.iterdir())

@@ -7,7 +7,7 @@ they are the same for every block size, thread count, layout and storage type.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache
@@ -63,8 +63,12 @@ class ArraySource:
             raise InvalidParameter(f"features must be dense or CSR with {grid.dimension} columns, as the grid has")
         if self._labels.shape != features.shape[:1]:
             raise InvalidParameter(f"features {features.shape} and labels {self._labels.shape} do not match")
-        blocks = row_blocks(features.shape[0]) if sparse.issparse(features) else cached_blocks(*features.shape)
-        if not all(on_threads(lambda rows: self._on_grid(features[rows]), blocks)):
+        # Kept, because slices of sparse rows are copies; those of dense ones are views.
+        self._blocks = [(rows, features[rows]) for rows in row_blocks(features.shape[0], self._block_rows)]
+        checked = [block for _, block in self._blocks]
+        if not sparse.issparse(features):
+            checked = [features[rows] for rows in cached_blocks(*features.shape)]
+        if not all(on_threads(self._on_grid, checked)):
             raise InvalidParameter("features are not on the grid: pass them through its place method first")
 
     def _on_grid(self, block: Any) -> bool:
@@ -92,10 +96,11 @@ class ArraySource:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _map(self, function: Callable[..., Any], aligned: tuple[NDArray[Any], ...]) -> list[Any]:
-        def on(rows: slice) -> Any:
-            return function(self._features[rows], self._labels[rows], *(array[rows] for array in aligned))
+        def on(block: tuple[slice, Any]) -> Any:
+            rows, features = block
+            return function(features, self._labels[rows], *(array[rows] for array in aligned))
 
-        return on_threads(on, row_blocks(self._labels.shape[0], self._block_rows))
+        return on_threads(on, self._blocks)
 
 
 def row_blocks(rows: int, block_rows: int = 2**16) -> list[slice]:
@@ -108,14 +113,24 @@ def cached_blocks(rows: int, columns: int) -> list[slice]:
     return row_blocks(rows, max(1, 2**18 // columns))
 
 
-def on_threads(function: Callable[[slice], Any], blocks: list[slice]) -> list[Any]:
-    """Return the results of all blocks, computed by as many threads as there are processors."""
+def on_threads(function: Callable[[Any], Any], blocks: Sequence[Any]) -> list[Any]:
+    """Return the results of all blocks, computed by as many threads as there are processors.
+
+    ``function`` must not come here itself: it would wait for its own thread.
+    """
     workers = min(len(blocks), _processors())
     if workers == 1:
-        return [function(rows) for rows in blocks]
+        return [function(block) for block in blocks]
     contexts = [copy_context() for _ in blocks]  # numpy's error handling goes with the caller's context
-    with _libraries().limit(limits=1), ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda context, rows: context.run(function, rows), contexts, blocks))
+    with _libraries().limit(limits=1):
+        pool = _pool(workers, os.getpid())
+        return list(pool.map(lambda context, block: context.run(function, block), contexts, blocks))
+
+
+@cache
+def _pool(workers: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001
+    """Return the threads of this process, which are kept: a child of it begins without them."""
+    return ThreadPoolExecutor(workers)
 
 
 @cache

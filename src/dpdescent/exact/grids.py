@@ -215,9 +215,10 @@ class FeatureGrid:
         self._require_rows(placed)
         rows = placed.shape[0]
         if sparse.issparse(placed):
-            owner = np.repeat(np.arange(rows), np.diff(placed.indptr))
             entries = placed.data.astype(np.float64)
-            return np.bincount(owner, weights=entries * entries, minlength=rows).astype(np.float64)
+            squares = type(placed)((entries * entries, placed.indices, placed.indptr), shape=placed.shape)
+            sums: Float64Array = squares @ np.ones(self.dimension)
+            return sums
         norms = np.empty(rows)
         for block in blas.row_blocks(rows, _BLOCK_ROWS, _BLOCK_ROWS):
             work = blas.as_float64(placed[block])
@@ -392,10 +393,8 @@ class CoarseGrid(FeatureGrid):
 
     bits: ClassVar[int] = 13
 
-    def round_rows(self, rows: Any) -> Float64Array:
+    def round_rows(self, rows: Float64Array) -> Float64Array:
         """Return dense rows of the finer grid, rounded to this one: a row may get longer, by sqrt(d) 2^-(p+1)."""
-        rounded: Float64Array = rows.toarray() if sparse.issparse(rows) else rows
-        rounded = np.multiply(rounded, 2.0**self.exponent, dtype=np.float64)
-        np.rint(rounded, out=rounded)
-        rounded *= 2.0**-self.exponent
+        rounded = rows.copy()
+        self._round(rounded, self.exponent)
         return rounded

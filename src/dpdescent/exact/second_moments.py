@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ Int64Array = NDArray[np.int64]
 
 LEAST_BITS = 28  # two features have 26
 PART_BYTES = 2**20  # of rows that are worked on at once: they stay in cache
+FILLED_PARTS = 32  # of sparse rows that are made dense at once
 
 
 @dataclass(frozen=True)
@@ -112,16 +113,15 @@ class SecondMomentSum:
         products *= 2.0 ** (2 * exponent)
         return products.astype(np.int64)
 
-    def in_parts(self, rows: Any, curvatures: ArrayLike, place: Callable[[Any], Float64Array]) -> Int64Array:
-        """Return the sum over rows that ``place`` brings to the grid, row by row and a few rows at a time."""
+    def in_parts(self, rows: Any, curvatures: ArrayLike, place: Callable[[Float64Array], Float64Array]) -> Int64Array:
+        """Return the sum over rows that ``place`` brings to the grid, row by row and a few dense rows at a time."""
         values = require_real("curvatures", curvatures)
         dimension = self.grid.dimension
         total = np.zeros((dimension, dimension), dtype=np.int64)
-        step = max(1, PART_BYTES // (8 * dimension))
-        for start in range(0, rows.shape[0], step):
-            placed = place(rows[start : start + step])
+        for some, part in _dense_parts(rows):
+            placed = place(part)
             norms = np.einsum("ij,ij->i", placed, placed)  # exact, in any order
-            total += self.block(placed, self.weights(values[start : start + step], norms))
+            total += self.block(placed, self.weights(values[some], norms))
         return total
 
     def total(
@@ -141,6 +141,19 @@ class SecondMomentSum:
         for rows in blas.row_blocks(placed.shape[0], block_rows, LARGEST_BLOCK):
             total += self.block(placed[rows], weights[rows])
         return LatticeSum(total, self.unit, self.sensitivity)
+
+
+def _dense_parts(rows: Any) -> Iterator[tuple[slice, Float64Array]]:
+    """Yield a few dense rows at a time, in float64; sparse rows are filled up many at once, being slow to slice."""
+    count, columns = rows.shape
+    few = max(1, PART_BYTES // (8 * columns))
+    many = count if isinstance(rows, np.ndarray) else few * FILLED_PARTS
+    for start in range(0, count, max(1, many)):
+        block = rows if many >= count else rows[start : start + many]
+        dense = _dense(block)
+        for first in range(0, dense.shape[0], few):
+            part = blas.as_float64(dense[first : first + few])
+            yield slice(start + first, start + first + len(part)), part
 
 
 def _scale_rows(rows: Any, weights: NDArray[Any]) -> Any:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ..errors import InvalidParameter
-from .cells import Task
+from .cells import Row, Task
 from .figures import FIGURES, Figure, figure_named
 from .methods import general_methods
 from .outputs import require_writable, write_whole
@@ -74,7 +74,7 @@ def compare_command(
         require_writable(path)
     if plots is not None or html is not None:
         require_matplotlib()
-    journal = Journal(files[0], study) if files else None
+    journal = Journal(files[0], study.fingerprint, Row) if files else None
     out = Console(highlight=False)
     try:
         with _progress("comparing", kept=journal is not None) as listener:

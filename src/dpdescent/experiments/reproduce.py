@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from .cells import Task, load_task
+from .cells import Row, Task, load_task
 from .claims import Claim
 from .figures import Figure
 from .outputs import require_writable, write_whole
 from .plots import draw, draw_trace, epsilon_panels, parameter_panels, require_matplotlib
 from .report import Finding, Matrix, Picture, Report, matrices, privacy_statements, render, settings_of
 from .runner import Journal, Listener, run
-from .stationary import StationaryTable, measure_table, write_table
+from .stationary import Outcome, StationaryTable, TableRuns, measure_table, write_table
 from .study import Record, versions
 from .tables import MEASURES, Measure, grouped
 from .trace import Moment, Trace, follow
@@ -65,14 +65,16 @@ def reproduce(
     if json_file is not None:
         require_writable(json_file)
     if isinstance(figure, StationaryTable):
-        outcomes = measure_table(figure, full=full, dataset=datasets[0] if datasets else None, listener=listener)
-        return Written(
-            page, (), write_table(figure, outcomes, page, json_file, _table_extent(figure, full, datasets))
-        )
+        runs = TableRuns(figure, full, datasets[0] if datasets else figure.dataset)
+        with Journal(page, runs.fingerprint, Outcome) as outcomes:
+            measured = measure_table(runs, outcomes, listener)
+            findings = write_table(figure, measured, page, json_file, _table_extent(figure, full, datasets))
+            outcomes.remove()
+        return Written(page, (), findings)
     if isinstance(figure, Trace):
         return _reproduce_trace(figure, stem, page, datasets, json_file)
     study = figure.study(figure.full if full else figure.quick, datasets)
-    with Journal(page, study) as journal:
+    with Journal(page, study.fingerprint, Row) as journal:
         record = run(study, jobs=jobs, journal=journal, listener=listener)
         groups = grouped(record.rows)
         names = {parameter.setting: parameter.shown for parameter in figure.parameters}

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from ..errors import InvalidParameter, OutputNotWritable, RunInProgress, WorkerLost, require_positive_integer
 from .cells import Cell, Row, load_task, measure
@@ -25,6 +25,7 @@ __all__ = ["Journal", "run", "threads_pinned"]
 
 #: Called with the cells that are done and the cells there are.
 Listener = Callable[[int, int], None]
+AnyRow = TypeVar("AnyRow")
 
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -37,7 +38,7 @@ _THREAD_VARIABLES = (
 
 
 def run(
-    study: Study, *, jobs: int | None = None, journal: Journal | None = None, listener: Listener | None = None
+    study: Study, *, jobs: int | None = None, journal: Journal[Row] | None = None, listener: Listener | None = None
 ) -> Record:
     """Measure every cell of a study that its journal does not hold yet.
 
@@ -140,7 +141,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class Journal:
+class Journal(Generic[AnyRow]):
     """The finished cells of one study, a line each, in a file beside its output.
 
     The name of the file carries the fingerprint of the study, so other settings never find these rows. A line that a
@@ -150,12 +151,15 @@ class Journal:
     ----------
     output : Path
         The file the study will end in.
-    study : Study
+    fingerprint : str
+        Of the settings.
+    row : type
+        Of the rows, a dataclass.
     """
 
-    def __init__(self, output: Path, study: Study) -> None:
-        self.path = output.with_name(f"{output.name}.{study.fingerprint}.journal")
-        self.rows: dict[str, Row] = {}
+    def __init__(self, output: Path, fingerprint: str, row: type[AnyRow]) -> None:
+        self.path = output.with_name(f"{output.name}.{fingerprint}.journal")
+        self.rows: dict[str, AnyRow] = {}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(self.path, "a+b")  # noqa: SIM115
@@ -174,12 +178,12 @@ class Journal:
             self._file.truncate(sum(len(line) + 1 for line in lines))
         for line in lines:
             entry = json.loads(line)
-            self.rows[entry["cell"]] = Row(**entry["row"])
+            self.rows[entry["cell"]] = row(**entry["row"])
 
-    def add(self, key: str, row: Row) -> None:
+    def add(self, key: str, row: AnyRow) -> None:
         """Keep the row of a finished cell, on disk before this returns."""
         self.rows[key] = row
-        self._file.write(json.dumps({"cell": key, "row": asdict(row)}).encode() + b"\n")
+        self._file.write(json.dumps({"cell": key, "row": asdict(cast(Any, row))}).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -189,10 +193,12 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Leave the file to a later run."""
+        """Leave the file to a later run, unless there is nothing in it."""
+        if not self.rows:
+            self.path.unlink(missing_ok=True)
         self._file.close()
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> Journal[AnyRow]:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: Any, trace: TracebackType | None) -> None:

@@ -5,6 +5,7 @@ Final losses are looked up without privacy: they are for public data only.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import warnings
@@ -12,8 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, pstdev
+from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
+
+import dpdescent
 
 from ..accounting import currency_named
 from ..curator import Curator
@@ -29,12 +34,13 @@ from ..sources import ArraySource
 from .cells import Task, load_task
 from .outputs import write_whole
 from .report import Finding, Matrix, Report, render
-from .runner import Listener
+from .runner import Journal, Listener
 from .study import versions
 
-__all__ = ["Outcome", "StationaryTable", "measure_table", "write_table"]
+__all__ = ["Outcome", "Run", "StationaryTable", "TableRuns", "measure_table", "write_table"]
 
 _CROSS = "×"
+_SPARSE = 1 / 3  # share of entries other than 0, up to which it is faster to store only those
 
 
 @dataclass(frozen=True)
@@ -90,40 +96,89 @@ class Outcome:
     spent_epsilon: float
 
 
+@dataclass(frozen=True)
+class TableRuns:
+    """The runs of a table.
+
+    Parameters
+    ----------
+    table : StationaryTable
+    full : bool
+        All rows and seeds.
+    dataset : str
+        The data set, that of the table or a stand-in.
+    """
+
+    table: StationaryTable
+    full: bool
+    dataset: str
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells these settings, under this release, from any other."""
+        return hashlib.sha256(f"{dpdescent.__version__} {self}".encode()).hexdigest()[:16]
+
+    def __iter__(self) -> Iterator[Run]:
+        table = self.table
+        for tolerance, size in table.tolerances:
+            for epsilon in table.epsilons:
+                for seed in range(table.seeds if self.full else 1):
+                    for method in table.methods:
+                        yield Run(tolerance, size, epsilon, method, seed)
+
+
+class Run(NamedTuple):
+    """One of them: a tolerance and the a of (a, sqrt(a)), a budget, a method and a seed."""
+
+    tolerance: str
+    size: float
+    epsilon: float
+    method: str
+    seed: int
+
+
 def measure_table(
-    table: StationaryTable, *, full: bool, dataset: str | None = None, listener: Listener | None = None
+    runs: TableRuns, journal: Journal[Outcome] | None = None, listener: Listener | None = None
 ) -> list[Outcome]:
-    """Run every method at every tolerance and epsilon, one run after another with all processors."""
-    source, problem, rows = _problem(table, full, dataset)
-    X, labels = source._features, source._labels
-    runs = list(_runs(table, table.seeds if full else 1))
-    outcomes = []
-    for done, (tolerance, size, epsilon, method, seed) in enumerate(runs):
-        chosen = METHODS[method]
-        settings = chosen.settings(
-            gradient_tolerance=size,
-            curvature_tolerance=size**0.5,
-            start_scale=1.0,
-            most_steps=None if full else table.quick_steps,
-        )
-        facts = Facts(epsilon, table.delta, "zero-out", rows, problem.grid.dimension)
-        currency = currency_named(chosen.choose_currency(settings, facts), epsilon, table.delta)
-        ledger = Ledger(epsilon, table.delta, currency=currency, relation="zero-out")
-        noise = LatticeNoise(Randomness(seed))
-        curator = Curator(source, problem, ledger, rows, noise=noise, randomness=Randomness(seed))
-        start = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GuaranteeWarning)  # the caption speaks of it
-            result = chosen.solve(curator, settings, None)
-        seconds = time.perf_counter() - start
-        assert isinstance(result, SecondOrderResult)
-        weights = result.weights
-        loss = float(problem.loss.values(X @ weights, labels).mean()) + problem.penalty_value(weights)
-        counts = result.iterations, result.hessians, result.success, ledger.spent_epsilon()
-        outcomes.append(Outcome(method, tolerance, epsilon, seed, loss, seconds, *counts))
+    """Measure every run that a journal does not hold yet, one after another with all processors."""
+    source, problem = _problem(runs)
+    done = dict(journal.rows) if journal is not None else {}
+    todo = list(runs)
+    for run in todo:
+        key = json.dumps(run)
+        if key not in done:
+            done[key] = _measure(run, runs, source, problem)
+            if journal is not None:
+                journal.add(key, done[key])
         if listener is not None:
-            listener(done + 1, len(runs))
-    return outcomes
+            listener(len(done), len(todo))
+    return [done[json.dumps(run)] for run in todo]
+
+
+def _measure(run: Run, runs: TableRuns, source: ArraySource, problem: LinearProblem) -> Outcome:
+    X, labels, delta = source._features, source._labels, runs.table.delta
+    method = METHODS[run.method]
+    settings = method.settings(
+        gradient_tolerance=run.size,
+        curvature_tolerance=run.size**0.5,
+        start_scale=1.0,
+        most_steps=None if runs.full else runs.table.quick_steps,
+    )
+    facts = Facts(run.epsilon, delta, "zero-out", len(labels), problem.grid.dimension)
+    currency = currency_named(method.choose_currency(settings, facts), run.epsilon, delta)
+    ledger = Ledger(run.epsilon, delta, currency=currency, relation="zero-out")
+    noise = LatticeNoise(Randomness(run.seed))
+    curator = Curator(source, problem, ledger, len(labels), noise=noise, randomness=Randomness(run.seed))
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GuaranteeWarning)  # the caption speaks of it
+        result = method.solve(curator, settings, None)
+    seconds = time.perf_counter() - start
+    assert isinstance(result, SecondOrderResult)
+    weights = result.weights
+    loss = float(problem.loss.values(X @ weights, labels).mean()) + problem.penalty_value(weights)
+    counts = result.iterations, result.hessians, result.success, ledger.spent_epsilon()
+    return Outcome(run.method, run.tolerance, run.epsilon, run.seed, loss, seconds, *counts)
 
 
 def write_table(
@@ -163,24 +218,19 @@ def write_table(
     return findings
 
 
-def _problem(table: StationaryTable, full: bool, dataset: str | None) -> tuple[ArraySource, LinearProblem, int]:
+def _problem(runs: TableRuns) -> tuple[ArraySource, LinearProblem]:
     """Return the rows, scaled by their public bounds and to the row bound, and the objective."""
-    data = load_task(Task(dataset or table.dataset, rows=None if full else table.quick_rows), download=True)
+    table = runs.table
+    data = load_task(Task(runs.dataset, rows=None if runs.full else table.quick_rows), download=True)
     if len(data.classes) != 2:
         raise InvalidParameter(f"{table.name} needs a data set of two classes, and {data.name!r} has another number")
     columns = data.X.shape[1]
     grid = FeatureGrid(1.0, columns, table.row_bound)
     rows = grid.place(ColumnScaling.from_bounds(data.bounds, columns).apply(data.X))
+    if np.count_nonzero(rows) < _SPARSE * rows.size:
+        rows = csr_array(rows)
     labels = np.where(data.y == data.classes[1], 1.0, -1.0)
-    return ArraySource(rows, labels, grid), LinearProblem(table.loss, grid, table.penalty, False), len(labels)
-
-
-def _runs(table: StationaryTable, seeds: int) -> Iterator[tuple[str, float, float, str, int]]:
-    for tolerance, size in table.tolerances:
-        for epsilon in table.epsilons:
-            for seed in range(seeds):
-                for method in table.methods:
-                    yield tolerance, size, epsilon, method, seed
+    return ArraySource(rows, labels, grid), LinearProblem(table.loss, grid, table.penalty, False)
 
 
 def _spread(values: list[float], digits: int) -> str:

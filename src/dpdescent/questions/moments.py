@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from ..curator import Curator
 from ..errors import InvalidParameter
@@ -56,10 +55,8 @@ def _moments_block(
 ) -> NDArray[np.int64]:
     """Return the sum over one block."""
 
-    def place(part: Any) -> Floats:
-        if frame is not None:
-            part = frame.coordinates(part)
-        placed: Floats = moments.grid.place(part.toarray() if sparse.issparse(part) else part)
+    def place(part: Floats) -> Floats:
+        placed: Floats = moments.grid.place(part if frame is None else frame.coordinates(part))
         return placed
 
     return moments.in_parts(rows, np.ones(rows.shape[0]), place)

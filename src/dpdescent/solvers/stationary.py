@@ -43,7 +43,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TypeVar
 
 from scipy.optimize import brentq, minimize_scalar
@@ -214,7 +214,12 @@ class Levels:
     steps: int
     gradient: Gaussian
     hessian: Gaussian
-    search: AboveThreshold | None
+    make_search: Callable[[], AboveThreshold] | None
+
+    @cached_property
+    def search(self) -> AboveThreshold | None:
+        """The noise of a search: slow to find, and not every plan is carried out."""
+        return self.make_search() if self.make_search is not None else None
 
 
 @dataclass(frozen=True)
@@ -370,16 +375,17 @@ def make_levels(
     if not tolerances.search:
         return Levels(steps, gradient, hessian, None)
     queries = max(len(tolerances.constants.gradient_ratios), len(tolerances.constants.curvature_ratios))
-    for_search = searched * amount / steps
-    kind, ratio = choose_noise(currency, for_search, queries, 1.0)
-    search = _strongest(
-        lambda s: AboveThreshold(queries, 1 / s, ratio / s, kind),
-        lambda part: part,
-        for_search,
-        currency,
-        1 / _SHARPEST_SEARCH,
-    )
-    return Levels(steps, gradient, hessian, search)
+    return Levels(steps, gradient, hessian, partial(_search_noise, queries, searched * amount / steps, currency))
+
+
+def _search_noise(queries: int, amount: float, currency: Currency) -> AboveThreshold:
+    """Return the least noise of a search on all rows that ``amount`` pays for."""
+    kind, ratio = choose_noise(currency, amount, queries, 1.0)
+
+    def family(strength: float) -> AboveThreshold:
+        return AboveThreshold(queries, 1 / strength, ratio / strength, kind)
+
+    return _strongest(family, lambda part: part, amount, currency, 1 / _SHARPEST_SEARCH)
 
 
 def _strongest(
