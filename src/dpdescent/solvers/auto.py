@@ -48,6 +48,7 @@ _UNWHITENED = 3.0  # directions that are not whitened may be several times too l
 _LARGEST_WORK = 5e8  # cells to go through for steps beyond the first 20
 _TRUST = 0.6
 _LONGEST_STEP = 2.0
+_LONGEST_ENTRY = 4.0  # of a scaled column, typically
 
 
 @dataclass(frozen=True)
@@ -110,17 +111,18 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
 
     point = np.zeros(problem.shape)
     average, average_weight, lengths = np.zeros_like(point), 0.0, []
-    before: tuple[Floats, Floats] | None = None
+    step, gain = np.zeros_like(point), 0.0
+    before: Floats | None = None
     for t in range(1, iterations + 1):
         amount = curator.remaining / (iterations + 1 - t)
         gradient, measured = steps.at(geometry.weights(point), (1 - share) * amount, share * amount)
         noise = curator.deviation(clip * geometry.length, (1 - share) * amount)
         curvature = max(measured, floor) if share else min(problem.loss.smoothness, 1.0)
         if before is not None:
-            curvature = max(curvature, 0.4 * _secant(point - before[0], gradient - before[1], noise))
-        before = point, gradient
-        rate = max(1 / t, 0.4)
-        step = _trusted(rate * geometry.newton(gradient, curvature), rate * noise / curvature)
+            curvature = max(curvature, 0.4 * _secant(step, before - gradient, noise, gain))
+        before, rate = gradient, max(1 / t, 0.4)
+        gain = rate / curvature
+        step = _trusted(rate * geometry.newton(gradient, curvature), gain * noise, geometry.features)
         point = point - step
         average, average_weight = average + t**2 * point, average_weight + t**2
         lengths.append(float(np.linalg.norm(step)))
@@ -140,16 +142,26 @@ def _iterations(richness: float, cells: int) -> int:
     return round(min(max(min(wanted, _LARGEST_WORK / cells), 20 * math.sqrt(max(richness / 2000, 1.0))), 300))
 
 
-def _secant(move: Floats, change: Floats, noise: float) -> float:
-    """Return the curvature that two gradients show along the last step, less three standard deviations."""
-    squared = float(np.sum(move * move))
+def _secant(step: Floats, change: Floats, noise: float, gain: float) -> float:
+    """Return the curvature that two gradients show along the step between them, less three standard deviations.
+
+    The step is at most ``gain`` times the first gradient, with which it shares its noise e: what that adds to the
+    product of step and change, gain |e|^2 or gain D noise^2 on average, speaks of no curvature and is taken out.
+    Its variance is at most 3 noise^2 |step|^2: 1 from the second gradient, 2 from |e|^2 where a step is all noise.
+    """
+    squared = float(np.sum(step * step))
     if squared == 0:
         return 0.0
-    return float(np.sum(move * change)) / squared - 3 * noise * math.sqrt(2 / squared)
+    product = float(np.sum(step * change)) - gain * step.size * noise**2
+    return product / squared - 3 * noise * math.sqrt(3 / squared)
 
 
-def _trusted(step: Floats, noise: float) -> Floats:
-    """Cut a step to what exceeds its noise and a trust radius."""
+def _trusted(step: Floats, noise: float, features: int) -> Floats:
+    """Cut the features' part of a step, and the intercept's, to what exceeds its noise and a trust radius."""
+    return np.concatenate([_cut(part, noise) for part in np.split(step, [features])])
+
+
+def _cut(step: Floats, noise: float) -> Floats:
     length = float(np.linalg.norm(step))
     signal = max(0.0, length**2 - step.size * noise**2)
     return step * min(1.0, min(_LONGEST_STEP, math.sqrt(_TRUST**2 + signal)) / max(length, 1e-300))
@@ -201,7 +213,8 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float) 
     if whitening is None:
         whitening = features <= _LARGEST_WHITENED and rows_of_privacy >= 3 * math.sqrt(features)
     _try_out(curator, whitening)
-    columns = measure_columns(curator, settings.share_norm * curator.budget, settings.share_columns * curator.budget)
+    amounts = settings.share_norm * curator.budget, settings.share_columns * curator.budget
+    columns = measure_columns(curator, *amounts, _LONGEST_ENTRY)
     if not whitening:
         length = math.sqrt(constant + float(np.minimum(columns.variances, 1.0).sum()))
         divisors = np.append(np.full(features, _UNWHITENED), np.ones(constant))

@@ -46,10 +46,15 @@ class Columns:
     energy: float
 
 
-def measure_columns(curator: Curator, norm_amount: float, moments_amount: float) -> Columns:
+def measure_columns(
+    curator: Curator, norm_amount: float, moments_amount: float, longest_entry: float = math.inf
+) -> Columns:
     """Buy the mean row norm and two moments of every column.
 
-    A scale is the standard deviation, but at least 0.15 and at least what the noise of a variance can show.
+    A scale is the standard deviation, but at least 0.15 and at least what the noise of a variance can show. Nor is a
+    column stretched until its entries, where it is not 0 (or not 1), are typically longer than ``longest_entry``:
+    E x^2/E x is 1 for a column of zeros and ones however rarely it is set, and small for one of small numbers. Both
+    means count for no less than their noise, so a column that is never seen passes for a rare one.
     """
     grid = curator.problem.grid
     norm = min(max(curator.mean_row_norm(norm_amount), _LEAST_SHARE * grid.row_bound), grid.row_bound)
@@ -59,6 +64,11 @@ def measure_columns(curator: Curator, norm_amount: float, moments_amount: float)
     noise = curator.deviation(math.sqrt(2) * norm, moments_amount)
     variances = np.maximum(squares - means**2, 0.0)[:-1]
     scales = np.sqrt(np.maximum(variances, max(noise, _LEAST_SCALE**2)))
+    sizes = [
+        (np.maximum(square, 0.0) + noise) / (np.maximum(mean, 0.0) + noise)
+        for square, mean in ((squares, np.abs(means)), (1 - 2 * np.abs(means) + squares, 1 - np.abs(means)))
+    ]
+    scales = np.maximum(scales, np.minimum(np.minimum(*sizes), 1.0)[:-1] / longest_entry)
     frame = Frame.place(grid, means, np.append(scales, 1.0))
     stretched = 4.0 ** frame.doublings[:-1]
     return Columns(norm, frame, variances * stretched, float(np.sum(np.maximum(variances, noise) * stretched)))
