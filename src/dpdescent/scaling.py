@@ -76,8 +76,11 @@ class ColumnScaling:
             scaled.data = (clipped - self.shift[columns]) / self.scale[columns]
             return scaled
         scaled = np.clip(features, self.low, self.high, out=out, dtype=np.float64)
-        scaled -= self.shift
-        scaled /= self.scale
+        shift, scale = self.shift, self.scale
+        if shift.any():
+            scaled -= shift
+        if (scale != 1).any():
+            scaled /= scale
         return scaled
 
     def original_units(self, weights: Floats, intercept: Floats) -> tuple[Floats, Floats]:

@@ -78,8 +78,10 @@ class ArraySource:
             entries = block.data if block.has_canonical_format else np.full(1, np.nan)
         if entries.dtype not in (np.float64, np.float32):
             return False
+        if entries.size and not -grid.largest_entry <= entries.min() <= entries.max() <= grid.largest_entry:
+            return False
         scaled = entries * entries.dtype.type(2.0**grid.exponent)
-        if not ((scaled == np.rint(scaled)) & (np.abs(entries) <= grid.largest_entry)).all():
+        if not np.array_equal(scaled, np.rint(scaled)):
             return False
         if grid == type(grid)(grid.entry_bound, grid.dimension):
             return True

@@ -196,14 +196,22 @@ class LinearProblem:
         Entries are at most 1 and on the grid, so a square rounded to the grid is at most the entry: a row's squares
         are no longer than the row itself, and obey the same clip norm.
         """
-        exponent = self.grid.exponent
-        squares = rows.astype(np.float64)  # a copy; float32 would round the products
-        entries = squares.data if sparse.issparse(squares) else squares
-        entries *= entries
-        entries *= 2.0**exponent
-        np.rint(entries, out=entries)
-        entries *= 2.0**-exponent
-        return self.features_block(clipped, squares, labels, caps)
+        if sparse.issparse(rows):
+            squares = type(rows)((self._rounded_squares(rows.data), rows.indices, rows.indptr), shape=rows.shape)
+            return self.features_block(clipped, squares, labels, caps)
+        total, few = np.zeros(rows.shape[1], dtype=np.int64), max(1, 2**17 // rows.shape[1])
+        for first in range(0, rows.shape[0], few):  # the squares stay in cache
+            some = slice(first, first + few)
+            total += self.features_block(clipped, self._rounded_squares(rows[some]), labels[some], caps[some])
+        return total
+
+    def _rounded_squares(self, entries: NDArray[Any]) -> Floats:
+        squares = entries.astype(np.float64)  # a copy; float32 would round the products
+        squares *= squares
+        squares *= 2.0**self.grid.exponent
+        np.rint(squares, out=squares)
+        squares *= 2.0**-self.grid.exponent
+        return squares
 
     def loss_block(self, bounded: BoundedSum, weights: Floats, rows: Any, labels: Floats) -> Integers:
         """Return the sum of losses clipped to [0, C] over one block."""
