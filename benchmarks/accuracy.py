@@ -57,6 +57,7 @@ def main() -> None:
                 method=arguments.method,
                 adjacency=arguments.adjacency,
                 bounds=data.bounds,
+                binary_features=data.binary_features,
                 classes=data.classes,
                 random_state=seed,
                 solver_options={"paper": True} if arguments.paper else None,

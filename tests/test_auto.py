@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -333,8 +334,9 @@ def test_rare_ones_are_stretched_less_than_small_numbers() -> None:
     problem = LinearProblem(Logistic(), FeatureGrid(1.0, 4))
     source = ArraySource(problem.grid.place(np.column_stack([X, np.ones(rows)])), np.ones(rows), problem.grid)
 
-    def doublings(*longest: float) -> list[int]:
-        curator = Curator(source, problem, Ledger(1e4, DELTA), rows, noise=LatticeNoise(Randomness(0)))
+    def doublings(*longest: float, binary: tuple[bool | None, ...] = ()) -> list[int]:
+        declared = replace(problem, binary=binary)
+        curator = Curator(source, declared, Ledger(1e4, DELTA), rows, noise=LatticeNoise(Randomness(0)))
         frame = measure_columns(curator, 0.01 * curator.budget, 0.1 * curator.budget, *longest).frame
         assert frame is not None
         return frame.doublings.tolist()[:3]
@@ -342,6 +344,11 @@ def test_rare_ones_are_stretched_less_than_small_numbers() -> None:
     assert doublings() == [3, 3, 3]
     assert doublings(4.0) == [2, 3, 3]
     assert doublings(2.0) == [1, 3, 3]
+    # What is declared need not be guessed.
+    assert doublings(2.0, binary=(True, True, False)) == [1, 1, 3]
+    assert doublings(2.0, binary=(False, None, True)) == [3, 3, 1]
+    with pytest.raises(InvalidParameter, match="there are 3"):
+        doublings(2.0, binary=(True, False))
 
 
 def test_rare_columns_do_not_hide_what_separates_the_classes() -> None:
@@ -358,3 +365,25 @@ def test_rare_columns_do_not_hide_what_separates_the_classes() -> None:
         fitted = DPLogisticRegression(0.1, 1e-8, classes=[0, 1], bounds=(0, 1), random_state=seed).fit(X, y)
         found.append(float(np.logaddexp(0, (1 - 2 * y) * fitted.decision_function(X)).mean()))
     assert np.mean(found) < 0.063
+
+
+def test_declared_zeros_and_ones_help_where_noise_hides_them() -> None:
+    """At so small a budget two moments cannot tell a small number that matters from ones that do not.
+
+    The label hangs on a number near 0.05; there are 30 columns of rare ones. Means of 8 seeds: 0.413 if that is
+    declared and 0.442 if not, with standard deviations of 0.003 and 0.043.
+    """
+    generator, rows = np.random.default_rng(0), 20_000
+    number = generator.uniform(0, 0.1, rows)
+    X = np.column_stack([number, generator.random((rows, 30)) < 0.02])
+    y = (generator.random(rows) < 1 / (1 + np.exp(-80 * (number - 0.05)))).astype(int)
+
+    def objective(binary: object) -> float:
+        found = []
+        for seed in range(8):
+            model = DPLogisticRegression(0.1, 1e-6, classes=[0, 1], binary_features=binary, random_state=seed)
+            scores = model.fit(X, y).decision_function(X)
+            found.append(float(np.logaddexp(0, (1 - 2 * y) * scores).mean()))
+        return float(np.mean(found))
+
+    assert objective(range(1, 31)) < 0.42 < 0.43 < objective(None)

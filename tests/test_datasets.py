@@ -117,6 +117,13 @@ def test_real_data_set_has_its_published_shape_and_base_rate(name):
     assert data.X.max() <= data.bounds[1]
     assert set(np.unique(data.y)) == set(data.classes)
     assert data.source.endswith(".")
+    if data.binary_features is not None:
+        assert data.binary_features.shape == (columns,)
+        flags = data.X[:, data.binary_features]
+        assert flags.shape[1] > 0
+        assert ((flags == 0) | (flags == 1)).all()
+    else:
+        assert name == "ijcnn1" or len(data.classes) == 10
     if share is not None:
         assert data.y.mean() == pytest.approx(share, abs=1e-12)
     if train_rows is None:
@@ -613,6 +620,8 @@ def test_synthetic_table_obeys_its_schema():
     assert tuple(data.table.columns) == (*data.schema.features, "high_income")
     for column in data.schema.numeric:
         assert data.table[column.name].between(column.low, column.high).all()
+    levels = ["=" in name for name in data.feature_names]
+    np.testing.assert_array_equal(data.binary_features, levels)
     np.testing.assert_array_equal(data.schema.encoder().fit_transform(data.table), data.X)
     with pytest.raises(InvalidParameter, match="n must be"):
         load_dataset("synthetic", n=0)

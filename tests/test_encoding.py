@@ -55,6 +55,7 @@ def test_nothing_is_learnt_from_the_fitting_table(table):
         assert encoder.get_feature_names_out().tolist() == NAMES
         assert encoder.feature_names_in_.tolist() == ["age", "balance", "job", "member"]
         assert encoder.n_features_in_ == 4
+        assert encoder.binary_features_.tolist() == ["=" in name for name in NAMES]
 
 
 def test_fitting_reads_no_cell(table):
@@ -67,7 +68,7 @@ def test_no_count_of_clipped_cells_is_kept(table):
     before = set(vars(encoder))
     encoder.transform(table.assign(age=[1e9, np.nan], job=["secret", None]))
     assert set(vars(encoder)) == before
-    assert before == {*encoder.get_params(), "feature_names_in_", "n_features_in_"}
+    assert before == {*encoder.get_params(), "feature_names_in_", "n_features_in_", "binary_features_"}
 
 
 def test_mapping_of_columns_is_a_table(table):

@@ -283,3 +283,30 @@ def test_progress_reports_the_share_of_the_budget(data) -> None:
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     assert all(0 <= share <= 1 for share in shares)
+
+
+@pytest.mark.parametrize("kind", ["mask", "positions", "names"])
+def test_binary_features_are_a_mask_positions_or_names(data, kind: str) -> None:
+    table = pd.DataFrame(data.X, columns=data.feature_names)
+    mask = data.binary_features
+    assert mask.sum() == 20
+    given = {"mask": mask, "positions": np.flatnonzero(mask), "names": list(table.columns[mask])}[kind]
+    expected = logistic(epsilon=0.1, binary_features=mask, random_state=0).fit(table, data.y)
+    found = logistic(epsilon=0.1, binary_features=given, random_state=0).fit(table, data.y)
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
+    assert "binary_features: which columns are 0 or 1" in found.privacy_["assumed_public"]
+    other = logistic(epsilon=0.1, random_state=0).fit(table, data.y)
+    assert not np.array_equal(other.coef_, expected.coef_)
+    assert not any("binary" in line for line in other.privacy_["assumed_public"])
+    none = [logistic(binary_features=empty, random_state=0).fit(table, data.y).coef_ for empty in ([], mask & False)]
+    np.testing.assert_array_equal(*none)
+
+
+@pytest.mark.parametrize(
+    "wrong", [[True, False], [7.5], [24], [-1], ["no such column"], "age", [[True] * 24], np.ones(24), 3]
+)
+def test_binary_features_that_fit_no_column_are_refused_before_anything_is_charged(data, wrong: object) -> None:
+    account = Ledger(1.0, 1e-6, currency="gdp")
+    with pytest.raises(InvalidParameter, match="mask of 24 columns"):
+        logistic(binary_features=wrong, ledger=account, epsilon=0.5).fit(data.X, data.y)
+    assert not account.entries

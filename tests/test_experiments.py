@@ -99,7 +99,8 @@ def test_multiclass_tasks_have_an_auc_and_an_objective() -> None:
     generator = np.random.default_rng(3)
     y = generator.integers(3, size=900)
     X = np.clip(0.5 + 0.3 * np.eye(3)[y] + 0.05 * generator.normal(size=(900, 3)), 0, 1)
-    data = replace(load_dataset("synthetic", n=900), X=X, y=y, feature_names=("a", "b", "c"), classes=(0, 1, 2))
+    data = load_dataset("synthetic", n=900)
+    data = replace(data, X=X, y=y, feature_names=("a", "b", "c"), classes=(0, 1, 2), binary_features=None)
     from dpdescent.experiments import cells
 
     loaded = cells._loaded

@@ -87,7 +87,8 @@ def fit(
         raise InvalidParameter(f"unknown model {model!r}: choose one of {', '.join(MODELS)}")
     table = load_dataset(data, schema=schema) if schema is not None else load_dataset(data)
     options: dict[str, Any] = {"method": method, "adjacency": adjacency, "alpha": alpha, "random_state": seed}
-    options |= {"bounds": table.bounds, "progress": sys.stderr.isatty(), "tilt": tilt}
+    options |= {"bounds": table.bounds, "binary_features": table.binary_features}
+    options |= {"progress": sys.stderr.isatty(), "tilt": tilt}
     if adversary is not None:
         options["adversary"] = Adversary(adversary, adversary_norm)  # type: ignore[arg-type]
     if ledger is not None:

@@ -34,7 +34,12 @@ def run_demo(
     models = {}
     for value in track(ladder, description="training", console=out, transient=True):
         model = DPLogisticRegression(
-            value, delta, bounds=data.bounds, classes=data.classes, random_state=None if seed is None else seed
+            value,
+            delta,
+            bounds=data.bounds,
+            binary_features=data.binary_features,
+            classes=data.classes,
+            random_state=seed,
         )
         models[value] = model.fit(X_train, y_train)
     accuracy = {value: float(model.score(X_test, y_test)) for value, model in models.items()}

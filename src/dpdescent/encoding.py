@@ -136,6 +136,8 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Number of declared columns.
     feature_names_in_ : ndarray of object
         The declared columns: numeric ones first, then categorical ones, each in the order declared.
+    binary_features_ : ndarray of bool
+        Which output columns are 0 or 1, those of the levels: what the estimators take as ``binary_features``.
 
     Notes
     -----
@@ -196,6 +198,7 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 _check_storage(frame[name], name, public)
         self.feature_names_in_ = np.array([*(self.bounds or {}), *(self.levels or {})], dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
+        self.binary_features_ = np.arange(len(self.bounds or {}) + self._level_count()) >= len(self.bounds or {})
         return self
 
     def transform(self, X: pd.DataFrame | Mapping[Any, Any]) -> FloatMatrix | sparse.csr_array:

@@ -104,6 +104,7 @@ def load_adult(files: LocalFiles) -> Dataset:
         y=np.concatenate([y_train, y_test]).astype(np.int64, copy=False),
         feature_names=tuple(f"a9a_{position}" for position in range(1, _A9A_COLUMNS + 1)),
         bounds=(0.0, 1.0),
+        binary_features=np.ones(_A9A_COLUMNS, dtype=np.bool_),
         classes=(0, 1),
         source=ADULT_ORIGIN.citation,
         notes="0/1 columns: categories, and numeric columns cut into quintiles. y is 1 for income above 50,000.",
@@ -132,6 +133,7 @@ def load_adult_raw(files: LocalFiles) -> Dataset:
         y=(ADULT_SCHEMA.labels(table) == ">50K").astype(np.int64),
         feature_names=tuple(encoder.get_feature_names_out()),
         bounds=(0.0, 1.0),
+        binary_features=encoder.binary_features_,
         classes=(0, 1),
         source=ADULT_RAW_ORIGIN.citation,
         notes=(
@@ -171,6 +173,7 @@ def load_acs_income(files: LocalFiles, *, threshold: float = 25_000) -> Dataset:
         y=table["high_income"].to_numpy(),
         feature_names=tuple(encoder.get_feature_names_out()),
         bounds=(0.0, 1.0),
+        binary_features=encoder.binary_features_,
         classes=(0, 1),
         source=ACS_ORIGIN.citation,
         notes=(
@@ -196,6 +199,7 @@ def load_ipums_br(files: LocalFiles) -> Dataset:
         y=y.astype(np.int64),
         feature_names=tuple(IPUMS_BR_BOUNDS),
         bounds=(0.0, 1.0),
+        binary_features=high - low == 1,  # all codes are whole numbers
         classes=(0, 1),
         source=IPUMS_BR_ORIGIN.citation,
         notes="Columns are unnamed in the source; each is scaled by the code range of the published file.",

@@ -78,6 +78,7 @@ def load_file(
         y=declared.labels(table),
         feature_names=tuple(encoder.get_feature_names_out()),
         bounds=(0.0, 1.0),
+        binary_features=encoder.binary_features_,
         classes=declared.label.classes or (),
         source=f"The file {path.name}.",
         notes="Encoded with the bounds and levels of the schema.",

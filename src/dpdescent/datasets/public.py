@@ -12,6 +12,7 @@ __all__ = [
     "COVERTYPE_BOUNDS",
     "IPUMS_BR_BOUNDS",
     "KDD_COLUMNS",
+    "KDD_FLAGS",
     "KDD_HEAVY_TAILED",
     "KDD_LEVELS",
     "KDD_LINEAR",
@@ -218,6 +219,7 @@ KDD_HEAVY_TAILED: dict[str, int] = {
 
 # Windows of the published feature definition (511 connections in two seconds, 255 to one host); small counts
 # are clipped at 10; rates and flags lie in [0, 1].
+KDD_FLAGS = _words("land logged_in root_shell is_host_login is_guest_login")
 _KDD_LINEAR_HIGH: dict[str, float] = {
     "count": 511,
     "srv_count": 511,

@@ -44,6 +44,9 @@ class Dataset:
         The published parts, where there are any.
     schema : Schema, optional
         Public schema of ``table``.
+    binary_features : ndarray of bool, optional
+        Which columns of ``X`` are coded as 0 or 1, to be passed on to the estimator; None where the coding does not
+        say.
 
     Notes
     -----
@@ -62,6 +65,7 @@ class Dataset:
     table: pd.DataFrame | None = None
     split: NDArray[np.str_] | None = None
     schema: Schema | None = None
+    binary_features: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         parts = {"y": self.y, "table": self.table, "split": self.split}
@@ -70,6 +74,8 @@ class Dataset:
             raise DatasetFormatError(f"data set {self.name!r}: {' and '.join(wrong)} and X differ in length")
         if int(np.prod(self.X.shape[1:])) != len(self.feature_names):
             raise DatasetFormatError(f"data set {self.name!r}: X does not have one column per feature name")
+        if self.binary_features is not None and self.binary_features.shape != (len(self.feature_names),):
+            raise DatasetFormatError(f"data set {self.name!r}: binary_features does not have one entry per column")
 
 
 @dataclass(frozen=True)

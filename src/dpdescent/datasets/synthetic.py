@@ -126,6 +126,7 @@ def load_synthetic(*, n: int = 20_000, seed: int = 0) -> Dataset:
         y=table["high_income"].to_numpy(),
         feature_names=tuple(encoder.get_feature_names_out()),
         bounds=(0.0, 1.0),
+        binary_features=encoder.binary_features_,
         classes=(0, 1),
         source="Drawn by dpdescent; no person is behind any row.",
         notes=(

@@ -15,6 +15,7 @@ from .public import (
     BANK_DUMMIES,
     COVERTYPE_BOUNDS,
     KDD_COLUMNS,
+    KDD_FLAGS,
     KDD_HEAVY_TAILED,
     KDD_LEVELS,
     KDD_LINEAR,
@@ -135,6 +136,7 @@ def load_bank(files: LocalFiles) -> Dataset:
         y=y.astype(np.int64),
         feature_names=tuple(BANK_BOUNDS),
         bounds=(0.0, 1.0),
+        binary_features=high - low == 1,  # all cells are whole numbers
         classes=(0, 1),
         source=BANK_ORIGIN.citation,
         notes=(
@@ -161,6 +163,7 @@ def load_covertype(files: LocalFiles) -> Dataset:
         y=(cover == 2).astype(np.int64),
         feature_names=tuple(COVERTYPE_BOUNDS),
         bounds=(0.0, 1.0),
+        binary_features=high - low == 1,  # all cells are whole numbers
         classes=(0, 1),
         source=COVERTYPE_ORIGIN.citation,
         notes="Classes 1 and 2 of seven; scaled by the ranges of the published file. y is 1 for class 2.",
@@ -196,12 +199,15 @@ def load_kddcup99(files: LocalFiles) -> Dataset:
         table[name] = np.log1p(table[name].to_numpy(dtype=np.float64))
         bounds[name] = (0.0, float(np.log1p(high)))
     encoder = BoundedEncoder(bounds, KDD_LEVELS, ignore=("label",))
+    X = encoder.fit_transform(table)
+    names = tuple(encoder.get_feature_names_out())
     return Dataset(
         name="kddcup99",
-        X=encoder.fit_transform(table),
+        X=X,
         y=(table["label"] != "normal.").to_numpy(dtype=np.int64),
-        feature_names=tuple(encoder.get_feature_names_out()),
+        feature_names=names,
         bounds=(0.0, 1.0),
+        binary_features=encoder.binary_features_ | np.isin(names, KDD_FLAGS),
         classes=(0, 1),
         source=KDD_ORIGIN.citation,
         notes=(

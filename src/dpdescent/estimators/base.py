@@ -52,6 +52,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         method: str = "auto",
         adjacency: str = "zero-out",
         bounds: Any = (0.0, 1.0),
+        binary_features: Any = None,
         alpha: float = 0.0,
         tilt: float = 0.0,
         adversary: Adversary | None = None,
@@ -67,6 +68,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         self.method = method
         self.adjacency = adjacency
         self.bounds = bounds
+        self.binary_features = binary_features
         self.alpha = alpha
         self.tilt = tilt
         self.adversary = adversary
@@ -115,12 +117,14 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             ensure_all_finite=False,
             y_numeric=isinstance(self, RegressorMixin),
         )
-        _require_finite_cells(X, getattr(self, "feature_names_in_", None))
-        scaling = ColumnScaling.from_bounds(self.bounds, X.shape[1], names=getattr(self, "feature_names_in_", None))
+        names = getattr(self, "feature_names_in_", None)
+        _require_finite_cells(X, names)
+        scaling = ColumnScaling.from_bounds(self.bounds, X.shape[1], names=names)
+        binary = _binary_columns(self.binary_features, scaling, names)
         loss, labels, assumed = self._loss_and_labels(y)
         grid = FeatureGrid(1.0, X.shape[1] + bool(self.fit_intercept))
         penalty = L2(require_finite("alpha", self.alpha))
-        problem = LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary)
+        problem = LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
         facts = Facts(self.epsilon, self.delta, self.adjacency, X.shape[0], int(np.prod(problem.shape)))
         currency = currency_named(method.choose_currency(settings, facts), self.epsilon, self.delta)
         own = Ledger(self.epsilon, self.delta, currency=currency, relation=self.adjacency)
@@ -146,7 +150,12 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             "randomness": noise.description,
             "spent_on": _spent_on(own),
             "asked": dict(Counter(entry.label for entry in own.entries)),
-            "assumed_public": [f"the number of rows: {X.shape[0]}", "bounds: cells outside are clipped", *assumed],
+            "assumed_public": [
+                f"the number of rows: {X.shape[0]}",
+                "bounds: cells outside are clipped",
+                *(["binary_features: which columns are 0 or 1"] if self.binary_features is not None else []),
+                *assumed,
+            ],
             "remarks": list(result.remarks),
         }
         if not method.private:
@@ -233,6 +242,27 @@ def _require_finite_cells(X: Any, names: Any) -> None:
     if pd.isna(cells).any():
         raise MissingValue(f"Input X contains NaN, first in {named}: fill the cells in or drop the rows")
     raise InfiniteValue(f"Input X contains infinity (inf), first in {named}: replace the cells or drop the rows")
+
+
+def _binary_columns(declared: Any, scaling: ColumnScaling, names: Any) -> tuple[bool | None, ...]:
+    """Return of every column whether it is 0 or 1, None where nobody said; what has both signs is not."""
+    columns = scaling.low.size
+    if declared is None:
+        return tuple(False if both else None for both in ((scaling.low < 0) & (scaling.high > 0)).tolist())
+    given = np.asarray(declared)
+    mask = np.zeros(columns, dtype=np.bool_)
+    if given.ndim == 1 and given.dtype == np.bool_ and given.size == columns:
+        mask = given
+    elif given.ndim == 1 and given.dtype.kind in "iu" and ((given >= 0) & (given < columns)).all():
+        mask[given] = True
+    elif given.ndim == 1 and given.dtype.kind in "UO" and names is not None and np.isin(given, names).all():
+        mask = np.isin(names, given)
+    elif given.shape != (0,):
+        raise InvalidParameter(
+            f"binary_features must be a mask of {columns} columns, their positions, or their names if the table has "
+            f"names: {declared!r:.80}"
+        )
+    return tuple(mask.tolist())
 
 
 def _placed(X: Any, scaling: ColumnScaling, grid: FeatureGrid, constant: bool) -> Any:

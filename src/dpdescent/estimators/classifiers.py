@@ -40,6 +40,7 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         method: str = "auto",
         adjacency: str = "zero-out",
         bounds: Any = (0.0, 1.0),
+        binary_features: Any = None,
         alpha: float = 0.0,
         tilt: float = 0.0,
         adversary: Adversary | None = None,
@@ -57,6 +58,7 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             method=method,
             adjacency=adjacency,
             bounds=bounds,
+            binary_features=binary_features,
             alpha=alpha,
             tilt=tilt,
             adversary=adversary,
@@ -156,6 +158,9 @@ class DPLogisticRegression(_LinearClassifier):
         What one row may change: it is added or removed (n is public), or replaced.
     bounds : (low, high)
         Public bounds of the features, numbers or one number a column. Cells outside are clipped.
+    binary_features : array_like, optional
+        Public: which columns are 0 or 1, as a mask, positions or names (``binary_features_`` of `BoundedEncoder`, or
+        of a data set). Then `auto` need not guess it, which helps most at small epsilon. It affects no guarantee.
     alpha : float
         Weight of the L2 penalty; the intercept is not penalised.
     tilt : float
@@ -239,6 +244,7 @@ class DPLinearSVC(_LinearClassifier):
         method: str = "auto",
         adjacency: str = "zero-out",
         bounds: Any = (0.0, 1.0),
+        binary_features: Any = None,
         alpha: float = 0.0,
         tilt: float = 0.0,
         adversary: Adversary | None = None,
@@ -256,6 +262,7 @@ class DPLinearSVC(_LinearClassifier):
             method=method,
             adjacency=adjacency,
             bounds=bounds,
+            binary_features=binary_features,
             alpha=alpha,
             tilt=tilt,
             adversary=adversary,

@@ -194,6 +194,7 @@ def measure(cell: Cell) -> Row:
         method=curve.method,
         adjacency=cell.adjacency,
         bounds=data.bounds,
+        binary_features=data.binary_features,
         alpha=cell.alpha,
         classes=data.classes,
         random_state=int(cell.key[:7], 16),

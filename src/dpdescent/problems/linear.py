@@ -61,6 +61,8 @@ class LinearProblem:
         How much more rows with large losses weigh (`dpdescent.minimisers.robust`); 0 is the mean.
     adversary : Adversary, optional
         Who moves every row before its loss is taken.
+    binary : tuple of bool or None
+        Public: of every feature whether it is 0 or 1, None where nobody said; empty if nothing is known.
     """
 
     loss: Loss
@@ -69,9 +71,13 @@ class LinearProblem:
     intercept: bool = True
     tilt: float = 0.0
     adversary: Adversary | None = None
+    binary: tuple[bool | None, ...] = ()
 
     def __post_init__(self) -> None:
         require_nonnegative("tilt", self.tilt)
+        features = self.grid.dimension - int(self.intercept)
+        if len(self.binary) not in (0, features):
+            raise InvalidParameter(f"binary says something of {len(self.binary)} features, and there are {features}")
         if self.adversary is not None:
             self.adversary.support(self.grid.dimension, self.intercept)
 

@@ -48,7 +48,7 @@ _UNWHITENED = 3.0  # directions that are not whitened may be several times too l
 _LARGEST_WORK = 5e8  # cells to go through for steps beyond the first 20
 _TRUST = 0.6
 _LONGEST_STEP = 2.0
-_LONGEST_ENTRY = 4.0  # of a scaled column, typically
+_LONGEST_ENTRY = 2.0  # of a scaled column, typically
 
 
 @dataclass(frozen=True)

@@ -64,11 +64,14 @@ def measure_columns(
     noise = curator.deviation(math.sqrt(2) * norm, moments_amount)
     variances = np.maximum(squares - means**2, 0.0)[:-1]
     scales = np.sqrt(np.maximum(variances, max(noise, _LEAST_SCALE**2)))
-    sizes = [
+    typical = [
         (np.maximum(square, 0.0) + noise) / (np.maximum(mean, 0.0) + noise)
         for square, mean in ((squares, np.abs(means)), (1 - 2 * np.abs(means) + squares, 1 - np.abs(means)))
     ]
-    scales = np.maximum(scales, np.minimum(np.minimum(*sizes), 1.0)[:-1] / longest_entry)
+    binary = curator.problem.binary or (None,) * variances.size
+    sizes = np.minimum(np.minimum(*typical), 1.0)[:-1].tolist()
+    entries = [size if kind is None else float(kind) for kind, size in zip(binary, sizes, strict=True)]
+    scales = np.maximum(scales, np.array(entries) / longest_entry)
     frame = Frame.place(grid, means, np.append(scales, 1.0))
     stretched = 4.0 ** frame.doublings[:-1]
     return Columns(norm, frame, variances * stretched, float(np.sum(np.maximum(variances, noise) * stretched)))
