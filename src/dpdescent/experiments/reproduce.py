@@ -146,7 +146,8 @@ def _extent(figure: Figure, full: bool, datasets: tuple[str, ...]) -> str:
 def _table_extent(table: StationaryTable, full: bool, datasets: tuple[str, ...]) -> str:
     stand_in = f" Run on {datasets[0]} instead of the paper's data." if datasets else ""
     if full:
-        return f"Full run: all rows, {table.seeds} seeds, as in the paper.{stand_in}"
+        given_up = f"given up after {table.full_steps:,} steps of a phase"
+        return f"Full run: all rows, {table.seeds} seeds, as in the paper; {given_up}.{stand_in}"
     return (
         f"Quick run: one seed, at most {table.quick_rows:,} rows, given up after {table.quick_steps} steps; the "
         f"paper has all rows and 5 seeds.{stand_in}"

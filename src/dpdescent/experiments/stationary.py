@@ -60,8 +60,8 @@ class StationaryTable:
     epsilons, delta : tuple of float, float
     seeds : int
         Repetitions of a full run; a quick one has one.
-    quick_rows, quick_steps : int
-        How many rows a quick run takes, and after how many steps of a phase it gives up.
+    quick_rows, quick_steps, full_steps : int
+        How many rows a quick run takes, and after how many steps of a phase a quick and a full run give up.
     """
 
     name: str
@@ -78,6 +78,7 @@ class StationaryTable:
     seeds: int = 5
     quick_rows: int = 50_000
     quick_steps: int = 200
+    full_steps: int = 2000
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def _measure(run: Run, runs: TableRuns, source: ArraySource, problem: LinearProb
         gradient_tolerance=run.size,
         curvature_tolerance=run.size**0.5,
         start_scale=1.0,
-        most_steps=None if runs.full else runs.table.quick_steps,
+        most_steps=runs.table.full_steps if runs.full else runs.table.quick_steps,
     )
     facts = Facts(run.epsilon, delta, "zero-out", len(labels), problem.grid.dimension)
     currency = currency_named(method.choose_currency(settings, facts), run.epsilon, delta)
