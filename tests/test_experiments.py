@@ -332,6 +332,15 @@ def test_json_and_parquet_have_the_schema_settings_and_versions(
     assert not list(tmp_path.rglob("*.journal"))
 
 
+def test_a_comparison_takes_as_many_rows_as_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_this_process(monkeypatch)
+    arguments = ("compare", "--data", "synthetic", "--methods", "majority", "--epsilon", 1, "--folds", 2)
+    invoke(*arguments, "--rows", 500, "--json", tmp_path / "out.json")
+    assert {row["n"] for row in json.loads((tmp_path / "out.json").read_text())["rows"]} == {250}
+    with pytest.raises(InvalidParameter, match="rows must be"):
+        invoke(*arguments, "--rows", 0)
+
+
 def test_near_matches_are_suggested() -> None:
     with pytest.raises(InvalidParameter, match="did you mean 'majority'"):
         invoke("compare", "--data", "synthetic", "--methods", "majorty")

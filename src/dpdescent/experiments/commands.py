@@ -12,9 +12,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ..errors import InvalidParameter
+from ..errors import InvalidParameter, require_positive_integer
 from .cells import Row, Task
-from .figures import FIGURES, Figure, figure_named
+from .figures import FIGURES, figure_named
 from .methods import general_methods
 from .outputs import require_writable, write_whole
 from .plots import draw, epsilon_panels, require_matplotlib
@@ -23,6 +23,7 @@ from .reproduce import comparison_report, reproduce
 from .runner import Journal, Listener, run
 from .study import Record, Study, curves_of
 from .tables import Group, grouped, terminal_tables
+from .trace import Trace
 
 __all__ = ["compare_command", "reproduce_command"]
 
@@ -39,6 +40,7 @@ def compare_command(
     delta: Annotated[float, typer.Option(help="Privacy budget delta; take it well below 1/n.")] = 1e-8,
     folds: Annotated[int, typer.Option(help="Parts of the cross-validation.")] = 5,
     seeds: Annotated[int, typer.Option(help="Repetitions of the cross-validation.")] = 1,
+    rows: Annotated[int | None, typer.Option(help="Take so many rows of each data set; default: all.")] = None,
     loss: Annotated[str, typer.Option(help="logistic or svm.")] = "logistic",
     alpha: Annotated[float, typer.Option(help="Weight of the L2 penalty.")] = 0.0,
     adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
@@ -58,9 +60,11 @@ def compare_command(
 
     With an output file the run can be killed: the same command goes on where it was.
     """
+    if rows is not None:
+        require_positive_integer("rows", rows)
     names = general_methods() if methods == "all" else _split("methods", methods)
     study = Study(
-        tuple(Task(name, loss) for name in _split("data", data)),
+        tuple(Task(name, loss, rows) for name in _split("data", data)),
         curves_of(names, oracle=oracle),
         tuple(_numbers("epsilon", epsilon)),
         delta,
@@ -105,7 +109,7 @@ def reproduce_command(
             out.print(f"{name}  {entry.title}", soft_wrap=True, markup=False)
         return
     chosen = figure_named(figure)
-    with _progress(chosen.name, kept=isinstance(chosen, Figure)) as listener:
+    with _progress(chosen.name, kept=not isinstance(chosen, Trace)) as listener:
         written = reproduce(
             chosen,
             output,
