@@ -52,9 +52,8 @@ def measure_columns(
     """Buy the mean row norm and two moments of every column.
 
     A scale is the standard deviation, but at least 0.15 and at least what the noise of a variance can show. Nor is a
-    column stretched until its entries, where it is not 0 (or not 1), are typically longer than ``longest_entry``:
-    E x^2/E x is 1 for a column of zeros and ones however rarely it is set, and small for one of small numbers. Both
-    means count for no less than their noise, so a column that is never seen passes for a rare one.
+    column of zeros and ones stretched until they are longer than ``longest_entry``. Where the problem does not say
+    which columns are such, their moments do (`_typical_entries`).
     """
     grid = curator.problem.grid
     norm = min(max(curator.mean_row_norm(norm_amount), _LEAST_SHARE * grid.row_bound), grid.row_bound)
@@ -64,17 +63,27 @@ def measure_columns(
     noise = curator.deviation(math.sqrt(2) * norm, moments_amount)
     variances = np.maximum(squares - means**2, 0.0)[:-1]
     scales = np.sqrt(np.maximum(variances, max(noise, _LEAST_SCALE**2)))
-    typical = [
-        (np.maximum(square, 0.0) + noise) / (np.maximum(mean, 0.0) + noise)
-        for square, mean in ((squares, np.abs(means)), (1 - 2 * np.abs(means) + squares, 1 - np.abs(means)))
-    ]
     binary = curator.problem.binary or (None,) * variances.size
-    sizes = np.minimum(np.minimum(*typical), 1.0)[:-1].tolist()
-    entries = [size if kind is None else float(kind) for kind, size in zip(binary, sizes, strict=True)]
+    typical = _typical_entries(np.abs(means[:-1]), squares[:-1], noise).tolist()
+    entries = [size if kind is None else float(kind) for kind, size in zip(binary, typical, strict=True)]
     scales = np.maximum(scales, np.array(entries) / longest_entry)
     frame = Frame.place(grid, means, np.append(scales, 1.0))
     stretched = 4.0 ** frame.doublings[:-1]
     return Columns(norm, frame, variances * stretched, float(np.sum(np.maximum(variances, noise) * stretched)))
+
+
+def _typical_entries(means: Floats, squares: Floats, noise: float) -> Floats:
+    """Return how long the entries of each column are where they are not 0, or not 1, whichever is less.
+
+    E x^2/E x is 1 for zeros and ones, however rare the ones are, and small for small numbers. Both means count for no
+    less than their noise, so a column that is never seen passes for a rare one.
+    """
+
+    def ratio(square: Floats, mean: Floats) -> Floats:
+        return (np.maximum(square, 0.0) + noise) / (np.maximum(mean, 0.0) + noise)
+
+    either = np.minimum(ratio(squares, means), ratio(1 - 2 * means + squares, 1 - means))
+    return np.minimum(either, 1.0)
 
 
 def whiten(curator: Curator, columns: Columns, amount: float) -> tuple[Whitening, Floats]:
