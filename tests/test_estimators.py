@@ -28,6 +28,7 @@ from dpdescent import (
     load_dataset,
 )
 from dpdescent.errors import InfiniteValue, MissingValue, UnknownLabel
+from dpdescent.solvers import METHODS
 
 MODELS = [DPLogisticRegression, DPLinearSVC, DPLinearRegression]
 
@@ -310,3 +311,16 @@ def test_binary_features_that_fit_no_column_are_refused_before_anything_is_charg
     with pytest.raises(InvalidParameter, match="mask of 24 columns"):
         logistic(binary_features=wrong, ledger=account, epsilon=0.5).fit(data.X, data.y)
     assert not account.entries
+
+
+@pytest.mark.filterwarnings("ignore::dpdescent.errors.GuaranteeWarning")
+@pytest.mark.parametrize("method", [name for name, each in METHODS.items() if each.passes])
+def test_sparse_and_dense_rows_give_the_same_model_to_the_last_bit(method: str) -> None:
+    """Dense rows of few entries, like the first, are stored sparse, and others are not."""
+    generator = np.random.default_rng(0)
+    for share in (0.1, 0.5):
+        X = (generator.random((600, 12)) < share).astype(np.float64)
+        y = (generator.random(600) < 0.2 + 0.6 * X[:, 0]).astype(int)
+        fitted = [logistic(method=method, epsilon=2.0, delta=1e-5).fit(rows, y) for rows in (X, sparse.csr_array(X))]
+        np.testing.assert_array_equal(fitted[0].coef_, fitted[1].coef_)
+        np.testing.assert_array_equal(fitted[0].intercept_, fitted[1].intercept_)

@@ -28,7 +28,7 @@ from dpdescent.problems import (
     Squared,
 )
 from dpdescent.relations import Norm, Relation, Sensitivity
-from dpdescent.sources import ArraySource
+from dpdescent.sources import ArraySource, compact
 
 RULES = settings(derandomize=True, deadline=None, max_examples=40)
 ZERO_OUT, REPLACE_ONE = Relation.ZERO_OUT, Relation.REPLACE_ONE
@@ -451,6 +451,28 @@ def test_sources_sum_every_row_once_in_blocks_of_any_size(rows: int, block: int)
         expected = np.ldexp(features.sum(axis=0), 19).astype(np.int64) + extra.sum()
         np.testing.assert_array_equal(source.map_sum(question, extra), expected)
         np.testing.assert_array_equal(source.map_rows(lambda _, labels, more: labels + more, extra), 2 * extra)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 40])
+@pytest.mark.parametrize("storage", [np.asarray, np.asfortranarray, np.float32])
+def test_rows_of_few_entries_are_stored_sparse_and_others_as_they_are(rows: int, storage) -> None:
+    generator = np.random.default_rng(rows)
+    features = generator.normal(size=(rows, 8)) * (generator.random((rows, 8)) < 0.1)
+    features[:1] = 0.0
+    few = storage(features)
+    found = compact(few)
+    if rows == 0:
+        assert found is few
+        return
+    assert sparse.issparse(found)
+    assert found.format == "csr"
+    assert found.dtype == few.dtype
+    assert found.has_canonical_format
+    np.testing.assert_array_equal(found.toarray(), few)
+    assert found.nnz == np.count_nonzero(few)
+    assert compact(found) is found
+    many = storage(generator.normal(size=(rows, 8)))
+    assert compact(many) is many
 
 
 @pytest.mark.parametrize("storage", STORAGE)

@@ -34,7 +34,7 @@ from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
 from ..scaling import ColumnScaling
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
-from ..sources import ArraySource, cached_blocks, on_threads
+from ..sources import ArraySource, cached_blocks, compact, on_threads
 
 __all__ = ["PrivateLinearModel"]
 
@@ -129,7 +129,9 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         currency = currency_named(method.choose_currency(settings, facts), self.epsilon, self.delta)
         own = Ledger(self.epsilon, self.delta, currency=currency, relation=self.adjacency)
         _require_account(self.ledger, own)
-        source = ArraySource(_placed(X, scaling, grid, bool(self.fit_intercept)), labels, grid)
+        rows = _placed(X, scaling, grid, bool(self.fit_intercept))
+        source = ArraySource(compact(rows) if method.passes else rows, labels, grid)
+        del rows
         curator = Curator(
             source,
             problem,

@@ -16,7 +16,6 @@ from statistics import mean, pstdev
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 import dpdescent
 
@@ -30,7 +29,7 @@ from ..noise import Randomness
 from ..problems import LinearProblem, Loss, Penalty
 from ..scaling import ColumnScaling
 from ..solvers import METHODS, Facts, SecondOrderResult
-from ..sources import ArraySource
+from ..sources import ArraySource, compact
 from .cells import Task, load_task
 from .outputs import write_whole
 from .report import Finding, Matrix, Report, render
@@ -40,7 +39,6 @@ from .study import versions
 __all__ = ["Outcome", "Run", "StationaryTable", "TableRuns", "measure_table", "write_table"]
 
 _CROSS = "×"
-_SPARSE = 1 / 3  # share of entries other than 0, up to which it is faster to store only those
 
 
 @dataclass(frozen=True)
@@ -227,9 +225,7 @@ def _problem(runs: TableRuns) -> tuple[ArraySource, LinearProblem]:
         raise InvalidParameter(f"{table.name} needs a data set of two classes, and {data.name!r} has another number")
     columns = data.X.shape[1]
     grid = FeatureGrid(1.0, columns, table.row_bound)
-    rows = grid.place(ColumnScaling.from_bounds(data.bounds, columns).apply(data.X))
-    if np.count_nonzero(rows) < _SPARSE * rows.size:
-        rows = csr_array(rows)
+    rows = compact(grid.place(ColumnScaling.from_bounds(data.bounds, columns).apply(data.X)))
     labels = np.where(data.y == data.classes[1], 1.0, -1.0)
     return ArraySource(rows, labels, grid), LinearProblem(table.loss, grid, table.penalty, False)
 

@@ -109,6 +109,8 @@ class Method:
         Whether it minimises tilted and adversarial objectives.
     general : bool
         Whether it is meant for any table and convex loss: what a comparison of all methods compares.
+    passes : bool
+        Whether it goes through the rows again and again for exact sums, so that it pays to store them well.
     """
 
     solve: Callable[[Curator, Any, Progress | None], SolverResult]
@@ -117,6 +119,7 @@ class Method:
     currency: Callable[[Any, Facts], str | Currency] | None = None
     robust: bool = False
     general: bool = True
+    passes: bool = False
 
     def choose_currency(self, settings: Any, facts: Facts) -> str | Currency:
         """Return the currency in which a run with these settings is filtered."""
@@ -125,28 +128,28 @@ class Method:
 
 
 METHODS = {
-    "2opt": Method(second_order, TwoPhaseSettings, currency=choose_filter, general=False),
-    "2opt-b": Method(second_order, TwoPhaseBSettings, currency=choose_filter, general=False),
-    "2opt-ls": Method(second_order, TwoPhaseLSSettings, currency=choose_filter, general=False),
-    "adam": Method(adam, AdamSettings, currency=choose_currency),
-    "agd": Method(agd, AGDSettings),
-    "auto": Method(auto, AutoSettings),
-    "blgd": Method(blsgd, BLGDSettings, currency=choose_order),
-    "blsgd": Method(blsgd, BLSGDSettings, currency=choose_order),
-    "blsgd-ac": Method(blsgd, BLSGDACSettings, currency=choose_order),
-    "dp-gd": Method(noisy_gradient, NoisyGradientSettings, currency=choose_filter, general=False),
+    "2opt": Method(second_order, TwoPhaseSettings, currency=choose_filter, general=False, passes=True),
+    "2opt-b": Method(second_order, TwoPhaseBSettings, currency=choose_filter, general=False, passes=True),
+    "2opt-ls": Method(second_order, TwoPhaseLSSettings, currency=choose_filter, general=False, passes=True),
+    "adam": Method(adam, AdamSettings, currency=choose_currency, passes=True),
+    "agd": Method(agd, AGDSettings, passes=True),
+    "auto": Method(auto, AutoSettings, passes=True),
+    "blgd": Method(blsgd, BLGDSettings, currency=choose_order, passes=True),
+    "blsgd": Method(blsgd, BLSGDSettings, currency=choose_order, passes=True),
+    "blsgd-ac": Method(blsgd, BLSGDACSettings, currency=choose_order, passes=True),
+    "dp-gd": Method(noisy_gradient, NoisyGradientSettings, currency=choose_filter, general=False, passes=True),
     "dp-tr": Method(trust_region, TrustRegionSettings, currency=choose_filter, general=False),
     "expmech": Method(expmech, ExpMechSettings, general=False),
     "majority": Method(majority, MajoritySettings),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
     "objpert": Method(objpert, ObjPertSettings),
-    "opt": Method(second_order, OPTSettings, currency=choose_filter, general=False),
-    "opt-b": Method(second_order, OPTBSettings, currency=choose_filter, general=False),
-    "opt-ls": Method(second_order, OPTLSSettings, currency=choose_filter, general=False),
+    "opt": Method(second_order, OPTSettings, currency=choose_filter, general=False, passes=True),
+    "opt-b": Method(second_order, OPTBSettings, currency=choose_filter, general=False, passes=True),
+    "opt-ls": Method(second_order, OPTLSSettings, currency=choose_filter, general=False, passes=True),
     "outpert": Method(outpert_robust, RobustOutPertSettings, currency=choose_pure, robust=True),
     "outpert-gd": Method(outpert_gd, OutPertGDSettings),
     "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings),
     "privgene": Method(privgene, PrivGeneSettings),
-    "sgd": Method(sgd, SGDSettings, currency=choose_currency),
+    "sgd": Method(sgd, SGDSettings, currency=choose_currency, passes=True),
     "sgd-adv": Method(sgd_adv, SGDAdvSettings),
 }
