@@ -253,18 +253,18 @@ class LinearProblem:
         """Return the margins of the weights and of the direction, from one pass over the rows, or the kept ones.
 
         Both are exact, because each column of the stacked weights has its own grid; the margin at any step a is
-        then elementwise, t - a u. Kept rows are copied a few at a time, so that the copies are still in cache.
+        then elementwise, t - a u. Kept dense rows are copied a few at a time, so that the copies are still in cache.
         """
         stacked = np.column_stack([weights.reshape(len(weights), -1), direction.reshape(len(direction), -1)])
         placed = self.grid.place_weights(stacked)
-        if kept is None:
-            margins = self.grid.margins(rows, placed)
+        if kept is None or sparse.issparse(rows):
+            margins = self.grid.margins(rows if kept is None else rows[kept], placed)
         else:
             margins = np.empty((kept.size, placed.shape[1]), order="F")
-            copies = None if sparse.issparse(rows) else np.empty((_ROWS_AT_ONCE, rows.shape[1]), rows.dtype)
+            copies = np.empty((_ROWS_AT_ONCE, rows.shape[1]), rows.dtype)
             for first in range(0, kept.size, _ROWS_AT_ONCE):
                 some = kept[first : first + _ROWS_AT_ONCE]
-                part = rows[some] if copies is None else rows.take(some, 0, copies[: some.size], "clip")
+                part = rows.take(some, 0, copies[: some.size], "clip")
                 margins[first : first + _ROWS_AT_ONCE] = self.grid.margins(part, placed)
         half = margins.shape[1] // 2
         first_half, second_half = margins[:, :half], margins[:, half:]

@@ -86,7 +86,7 @@ class Loss(ABC):
 
     def line(self, margins: Floats, along: Floats, labels: Floats, kind: DTypeLike = np.float64) -> tuple[Any, Any]:
         """Return where every row stands and how fast it moves, as positions of `profile`, rounded to ``kind``."""
-        return _rounded(np.multiply, labels, margins, kind), _rounded(np.multiply, labels, along, kind)
+        return (labels * margins).astype(kind, copy=False), (labels * along).astype(kind, copy=False)
 
     def table(self, ceiling: float | None) -> tuple[float, float] | None:
         """Return the interval on which the profile may be looked up for scores up to ``ceiling``; None: computed."""
@@ -95,12 +95,6 @@ class Loss(ABC):
     def curvature_products(self, margins: Floats, labels: Floats, along: Floats) -> Floats:
         """Return the second derivative applied to a change ``along`` of the margins, in their shape."""
         return self.curvatures(margins, labels) * along
-
-
-def _rounded(operation: np.ufunc, left: Floats, right: Floats, kind: DTypeLike) -> NDArray[Any]:
-    """Return the result of an operation in float64, rounded, without an array in between."""
-    result: NDArray[Any] = operation(left, right, out=np.empty(left.shape, kind), casting="same_kind")
-    return result
 
 
 @dataclass(frozen=True)
@@ -238,7 +232,7 @@ class Squared(Loss):
         return positions * positions / 2
 
     def line(self, margins: Floats, along: Floats, labels: Floats, kind: DTypeLike = np.float64) -> tuple[Any, Any]:
-        return _rounded(np.subtract, margins, labels, kind), along.astype(kind, copy=False)
+        return (margins - labels).astype(kind, copy=False), along.astype(kind, copy=False)
 
     def residuals(self, margins: Floats, labels: Floats) -> Floats:
         return margins - labels
@@ -274,7 +268,7 @@ class Huber(Loss):
         return self.values(positions, np.zeros_like(positions))
 
     def line(self, margins: Floats, along: Floats, labels: Floats, kind: DTypeLike = np.float64) -> tuple[Any, Any]:
-        return _rounded(np.subtract, margins, labels, kind), along.astype(kind, copy=False)
+        return (margins - labels).astype(kind, copy=False), along.astype(kind, copy=False)
 
     def residuals(self, margins: Floats, labels: Floats) -> Floats:
         return np.clip(margins - labels, -self.threshold, self.threshold)
