@@ -115,9 +115,9 @@ def compact(rows: Any) -> Any:
     if sparse.issparse(rows):
         return rows
     stored = rows != 0
-    positions = np.flatnonzero(stored)
-    if positions.size >= _FEW * rows.size:
+    if np.count_nonzero(stored) >= _FEW * rows.size:
         return rows
+    positions = np.flatnonzero(stored)
     count, columns = rows.shape
     ends = np.append(0, np.cumsum(np.count_nonzero(stored, axis=1)))
     starts = np.repeat(np.arange(0, rows.size, columns), np.diff(ends))
