@@ -48,8 +48,9 @@ from dpdescent.solvers import (
     second_order,
 )
 from dpdescent.solvers.eigenvalues import lowest_curvature
+from dpdescent.solvers.levels import make_levels
 from dpdescent.solvers.second_order import Descent, _tolerances
-from dpdescent.solvers.stationary import Bounds, Constants, Tolerances, make_levels
+from dpdescent.solvers.stationary import Bounds, Constants, Tolerances
 from dpdescent.solvers.trust_region import trust_region_step
 from dpdescent.sources import ArraySource
 

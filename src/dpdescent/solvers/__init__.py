@@ -24,17 +24,14 @@ from .outpert_rsgd import OutPertRSGDSettings, outpert_rsgd
 from .privgene import PrivGeneSettings, privgene
 from .result import Facts, Progress, SolverResult
 from .schedule import choose_currency
-from .second_order import (
+from .second_order import SecondOrderResult, choose_filter, minimum_rows, second_order
+from .second_order_settings import (
     OPTBSettings,
     OPTLSSettings,
     OPTSettings,
-    SecondOrderResult,
     TwoPhaseBSettings,
     TwoPhaseLSSettings,
     TwoPhaseSettings,
-    choose_filter,
-    minimum_rows,
-    second_order,
 )
 from .sgd import SGDSettings, sgd
 from .sgd_adv import SGDAdvSettings, sgd_adv

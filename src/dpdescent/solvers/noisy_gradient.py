@@ -23,7 +23,8 @@ from ..curator import Curator
 from ..errors import InvalidParameter
 from ..questions import hessian_sum
 from .result import Progress
-from .second_order import Descent, OPTSettings, SecondOrderResult
+from .second_order import Descent, SecondOrderResult
+from .second_order_settings import OPTSettings
 
 __all__ = ["NoisyGradientSettings", "noisy_gradient"]
 

@@ -34,142 +34,23 @@ from scipy.stats import norm
 
 from ..accounting import RDP, Currency, best_order, currency_named
 from ..curator import Curator
-from ..errors import (
-    GuaranteeWarning,
-    InvalidParameter,
-    require_nonnegative,
-    require_open_unit,
-    require_positive,
-    require_positive_integer,
-)
+from ..errors import GuaranteeWarning, InvalidParameter
 from ..problems import LinearProblem
 from ..questions import RowBatches, hessian, hessian_sum, mean_loss, public_generator
 from ..questions.search import Batch
 from ..relations import Relation
 from .eigenvalues import LARGEST_EXACT, lowest_curvature
+from .levels import make_levels
 from .result import Facts, Progress, SolverResult
 from .schedule import best_currency
-from .stationary import Bounds, Constants, Levels, Tolerances, make_levels, tightest
+from .second_order_settings import OPTSettings
+from .stationary import Bounds, Levels, Tolerances, tightest
 
-__all__ = [
-    "Descent",
-    "OPTBSettings",
-    "OPTLSSettings",
-    "OPTSettings",
-    "SecondOrderResult",
-    "TwoPhaseBSettings",
-    "TwoPhaseLSSettings",
-    "TwoPhaseSettings",
-    "choose_filter",
-    "minimum_rows",
-    "second_order",
-]
+__all__ = ["Descent", "SecondOrderResult", "choose_filter", "minimum_rows", "second_order"]
 
 Floats = NDArray[np.float64]
 
 _TYPICAL_STEPS = 500  # for which the order of a filter is chosen
-
-
-@dataclass(frozen=True)
-class OPTSettings(Constants):
-    """Settings of `second_order`: the constants of the analysis, those of `Constants`, and a few more.
-
-    Parameters
-    ----------
-    gradient_tolerance : float, optional
-        e_g. By default the least for which the guarantee holds with the rows there are.
-    curvature_tolerance : float, optional
-        e_H. By default sqrt(M e_g).
-    search : bool
-        Search for long steps.
-    sampling_rate : float
-        Share of the rows in the batch of a gradient or a Hessian; searches are on all rows.
-    same_batch : bool
-        Gradient and Hessian from one batch, for which both are paid at once; otherwise a Hessian draws its own and is
-        paid for when it is asked.
-    optimistic_share : float
-        Share of the budget for a first phase of sqrt(T) steps.
-    start_scale : float
-        Standard deviation of a random start; 0 starts at zero.
-    loss_share : float
-        Share of the budget that pays for an objective where it is not known.
-    failure : float
-        Probability with which the guarantee may fail.
-    most_steps : int, optional
-        Give up after so many steps of a phase, however many are planned; the noise is that of the plan.
-    """
-
-    gradient_tolerance: float | None = None
-    curvature_tolerance: float | None = None
-    search: bool = False
-    sampling_rate: float = 1.0
-    same_batch: bool = False
-    optimistic_share: float = 0.0
-    start_scale: float = 0.0
-    loss_share: float = 0.01
-    failure: float = 0.05
-    most_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("gradient_tolerance", "curvature_tolerance"):
-            asked = getattr(self, name)
-            if asked is not None and not 1e-100 <= require_positive(name, asked) <= 1e100:
-                raise InvalidParameter(f"{name} must lie between 1e-100 and 1e100, got {asked}: choose other units")
-        if not 0 < require_positive("sampling_rate", self.sampling_rate) <= 1:
-            raise InvalidParameter(f"sampling_rate must lie in (0, 1], got {self.sampling_rate}")
-        if not 0 <= require_nonnegative("optimistic_share", self.optimistic_share) < 1:
-            raise InvalidParameter(f"optimistic_share must lie in [0, 1), got {self.optimistic_share}")
-        require_nonnegative("start_scale", self.start_scale)
-        require_open_unit("loss_share", self.loss_share)
-        require_open_unit("failure", self.failure)
-        if not _guaranteed(self) > 0:
-            raise InvalidParameter(
-                f"optimistic_share {self.optimistic_share} and loss_share {self.loss_share} leave no budget for the "
-                "guarantee: lower them"
-            )
-        if self.most_steps is not None:
-            require_positive_integer("most_steps", self.most_steps)
-
-    @property
-    def batch_rate(self) -> float:
-        """1: the curator itself draws no batches."""
-        return 1.0
-
-
-@dataclass(frozen=True)
-class OPTLSSettings(OPTSettings):
-    """Settings of `opt-ls`: those of `OPTSettings`, with searches."""
-
-    search: bool = True
-
-
-@dataclass(frozen=True)
-class OPTBSettings(OPTSettings):
-    """Settings of `opt-b`: those of `OPTSettings`, with batches of a tenth of the rows."""
-
-    sampling_rate: float = 0.1
-
-
-@dataclass(frozen=True)
-class TwoPhaseSettings(OPTSettings):
-    """Settings of `2opt`: those of `OPTSettings`, with an optimistic first phase."""
-
-    optimistic_share: float = 0.75
-
-
-@dataclass(frozen=True)
-class TwoPhaseLSSettings(OPTLSSettings):
-    """Settings of `2opt-ls`: those of `OPTLSSettings`, with an optimistic first phase."""
-
-    optimistic_share: float = 0.75
-
-
-@dataclass(frozen=True)
-class TwoPhaseBSettings(OPTBSettings):
-    """Settings of `2opt-b`: those of `OPTBSettings`, with an optimistic first phase."""
-
-    optimistic_share: float = 0.75
 
 
 @dataclass(frozen=True)
@@ -221,7 +102,7 @@ def minimum_rows(
     currency = currency_named(choose_filter(settings, facts), epsilon, delta)
     tolerances = _tolerances(settings, Bounds.of(problem, relation), settings.gradient_tolerance)
     objective = problem.largest_loss(np.zeros(dimension))
-    amount = _guaranteed(settings) * currency.budget(epsilon, delta)
+    amount = settings.guaranteed_share * currency.budget(epsilon, delta)
     levels = make_levels(
         tolerances, currency, relation, amount, tolerances.steps(objective), same_batch=settings.same_batch
     )
@@ -278,7 +159,7 @@ class Descent:
         curator, settings, bounds = self._curator, self._settings, self._bounds
         self._require_drawable(self._with_tolerance(settings.gradient_tolerance or bounds.gradient))
         self._objective = self._bought_objective()
-        amount = min(curator.remaining, _guaranteed(settings) * self._budget)
+        amount = min(curator.remaining, settings.guaranteed_share * self._budget)
 
         def rows(tolerance: float) -> int:
             tolerances = self._with_tolerance(tolerance)
@@ -414,7 +295,7 @@ class Descent:
         """Raise, before anything is charged, what keeps the Hessians of the longest plan from being drawn."""
         settings = self._settings
         steps = self.plan(tolerances, self._largest_objective())
-        phases = [(_guaranteed(settings), steps), (settings.optimistic_share, math.ceil(math.sqrt(steps)))]
+        phases = [(settings.guaranteed_share, steps), (settings.optimistic_share, math.ceil(math.sqrt(steps)))]
         for share, most in phases if settings.optimistic_share > 0 else phases[:1]:
             hessian_sum(self._curator, self._levels(tolerances, share * self._budget, most).hessian)
 
@@ -441,9 +322,3 @@ def _tolerances(settings: OPTSettings, bounds: Bounds, gradient: float) -> Toler
         curvature /= 2
     rate = settings.sampling_rate
     return Tolerances(bounds, settings, gradient, curvature, settings.search, rate, settings.failure)
-
-
-def _guaranteed(settings: OPTSettings) -> float:
-    """Return the share of the budget that carries the guarantee."""
-    objectives = settings.loss_share * ((settings.start_scale > 0) + (settings.optimistic_share > 0))
-    return 1 - settings.optimistic_share - objectives

@@ -43,25 +43,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
-from typing import TypeVar
+from functools import cached_property, lru_cache
 
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi, norm
 
-from ..accounting import AboveThreshold, Composed, Cost, Currency, Gaussian, calibrate
+from ..accounting import AboveThreshold, Gaussian
 from ..errors import InvalidParameter, UnsupportedCost, require_open_unit, require_positive
 from ..problems import LinearProblem
-from ..questions.batches import sampled
-from ..questions.search import choose_noise
 from ..relations import Relation
 
-__all__ = ["Bounds", "Constants", "Levels", "Tolerances", "count_steps", "make_levels", "tightest"]
-
-AnyPart = TypeVar("AnyPart", Gaussian, AboveThreshold)
+__all__ = ["Bounds", "Constants", "Levels", "Tolerances", "count_steps", "tightest"]
 
 _LEAST_DECREASE = 2.0**-1000
-_LEAST_NOISE, _SHARPEST_SEARCH = 2.0**-30, 2.0**-6  # more budget buys nothing
 
 
 @dataclass(frozen=True)
@@ -336,76 +330,6 @@ class Tolerances:
     def _chance(self, steps: int) -> float:
         """Return the probability of failure of one answer: two a check, one a step, and the loss at the start."""
         return self.failure / (3 * steps + 3)
-
-
-@lru_cache(maxsize=16)  # a run asks for the same plan when it checks, promises and starts
-def make_levels(
-    tolerances: Tolerances, currency: Currency, relation: Relation, amount: float, steps: int, *, same_batch: bool
-) -> Levels:
-    """Return the noise with which ``amount`` pays for that many steps and for one check more than steps.
-
-    Gradient and Hessian share what is not for the search, in the proportion at which both need the same number of
-    rows: a need is proportional to the noise multiplier, whose inverse square is what is paid for. The search gets a
-    quarter.
-    """
-    gradient_need, hessian_need = tolerances.needs(steps)
-    ratio = hessian_need / gradient_need
-    share = 1 / (1 + ratio * ratio)
-    rate, searched = tolerances.rate, 0.25 if tolerances.search else 0.0
-    check = (1 - searched) * amount / (steps + 1)
-
-    def on_batch(*parts: Gaussian) -> Cost:
-        if rate < 1:
-            return sampled(relation, rate, *parts)
-        return parts[0] if len(parts) == 1 else Composed(parts)
-
-    def gaussian(amount: float) -> Gaussian:
-        return _strongest(lambda s: Gaussian(1 / s), on_batch, amount, currency, 1 / _LEAST_NOISE)
-
-    if same_batch and rate < 1:
-        weights = math.sqrt(share), math.sqrt(1 - share)
-
-        def both(part: Gaussian) -> Cost:
-            return on_batch(*(Gaussian(part.noise_multiplier / weight) for weight in weights))
-
-        joint = _strongest(lambda s: Gaussian(1 / s), both, check, currency, 1 / _LEAST_NOISE)
-        gradient, hessian = (Gaussian(joint.noise_multiplier / weight) for weight in weights)
-    else:
-        gradient, hessian = gaussian(share * check), gaussian((1 - share) * check)
-    if not tolerances.search:
-        return Levels(steps, gradient, hessian, None)
-    queries = max(len(tolerances.constants.gradient_ratios), len(tolerances.constants.curvature_ratios))
-    return Levels(steps, gradient, hessian, partial(_search_noise, queries, searched * amount / steps, currency))
-
-
-def _search_noise(queries: int, amount: float, currency: Currency) -> AboveThreshold:
-    """Return the least noise of a search on all rows that ``amount`` pays for."""
-    kind, ratio = choose_noise(currency, amount, queries, 1.0)
-
-    def family(strength: float) -> AboveThreshold:
-        return AboveThreshold(queries, 1 / strength, ratio / strength, kind)
-
-    return _strongest(family, lambda part: part, amount, currency, 1 / _SHARPEST_SEARCH)
-
-
-def _strongest(
-    family: Callable[[float], AnyPart],
-    charged: Callable[[AnyPart], Cost],
-    amount: float,
-    currency: Currency,
-    most: float,
-) -> AnyPart:
-    """Return the least noisy member of a family for which the charge is at most ``amount``."""
-    if currency.price(charged(family(most))) <= amount:
-        return family(most)
-    tried = [most]
-
-    def priced(strength: float) -> Cost:
-        tried.append(min(strength, most))
-        return charged(family(tried[-1]))
-
-    calibrate(priced, amount, currency)
-    return family(tried[-1])
 
 
 def tightest(promise: Callable[[float], float], rows: int, largest: float) -> float:

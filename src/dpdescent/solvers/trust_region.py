@@ -28,7 +28,8 @@ from scipy.optimize import brentq
 from ..curator import Curator
 from ..errors import InvalidParameter
 from .result import Progress
-from .second_order import Descent, OPTSettings, SecondOrderResult
+from .second_order import Descent, SecondOrderResult
+from .second_order_settings import OPTSettings
 from .stationary import Levels, Tolerances, count_steps
 
 __all__ = ["TrustRegionSettings", "trust_region", "trust_region_step"]

@@ -1,0 +1,131 @@
+"""Settings of the descents to second-order points: each method is a choice of steps, batches and phases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import (
+    InvalidParameter,
+    require_nonnegative,
+    require_open_unit,
+    require_positive,
+    require_positive_integer,
+)
+from .stationary import Constants
+
+__all__ = [
+    "OPTBSettings",
+    "OPTLSSettings",
+    "OPTSettings",
+    "TwoPhaseBSettings",
+    "TwoPhaseLSSettings",
+    "TwoPhaseSettings",
+]
+
+
+@dataclass(frozen=True)
+class OPTSettings(Constants):
+    """Settings of `second_order`: the constants of the analysis, those of `Constants`, and a few more.
+
+    Parameters
+    ----------
+    gradient_tolerance : float, optional
+        e_g. By default the least for which the guarantee holds with the rows there are.
+    curvature_tolerance : float, optional
+        e_H. By default sqrt(M e_g).
+    search : bool
+        Search for long steps.
+    sampling_rate : float
+        Share of the rows in the batch of a gradient or a Hessian; searches are on all rows.
+    same_batch : bool
+        Gradient and Hessian from one batch, for which both are paid at once; otherwise a Hessian draws its own and is
+        paid for when it is asked.
+    optimistic_share : float
+        Share of the budget for a first phase of sqrt(T) steps.
+    start_scale : float
+        Standard deviation of a random start; 0 starts at zero.
+    loss_share : float
+        Share of the budget that pays for an objective where it is not known.
+    failure : float
+        Probability with which the guarantee may fail.
+    most_steps : int, optional
+        Give up after so many steps of a phase, however many are planned; the noise is that of the plan.
+    """
+
+    gradient_tolerance: float | None = None
+    curvature_tolerance: float | None = None
+    search: bool = False
+    sampling_rate: float = 1.0
+    same_batch: bool = False
+    optimistic_share: float = 0.0
+    start_scale: float = 0.0
+    loss_share: float = 0.01
+    failure: float = 0.05
+    most_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("gradient_tolerance", "curvature_tolerance"):
+            asked = getattr(self, name)
+            if asked is not None and not 1e-100 <= require_positive(name, asked) <= 1e100:
+                raise InvalidParameter(f"{name} must lie between 1e-100 and 1e100, got {asked}: choose other units")
+        if not 0 < require_positive("sampling_rate", self.sampling_rate) <= 1:
+            raise InvalidParameter(f"sampling_rate must lie in (0, 1], got {self.sampling_rate}")
+        if not 0 <= require_nonnegative("optimistic_share", self.optimistic_share) < 1:
+            raise InvalidParameter(f"optimistic_share must lie in [0, 1), got {self.optimistic_share}")
+        require_nonnegative("start_scale", self.start_scale)
+        require_open_unit("loss_share", self.loss_share)
+        require_open_unit("failure", self.failure)
+        if not self.guaranteed_share > 0:
+            raise InvalidParameter(
+                f"optimistic_share {self.optimistic_share} and loss_share {self.loss_share} leave no budget for the "
+                "guarantee: lower them"
+            )
+        if self.most_steps is not None:
+            require_positive_integer("most_steps", self.most_steps)
+
+    @property
+    def batch_rate(self) -> float:
+        """1: the curator itself draws no batches."""
+        return 1.0
+
+    @property
+    def guaranteed_share(self) -> float:
+        """The share of the budget that carries the guarantee."""
+        objectives = self.loss_share * ((self.start_scale > 0) + (self.optimistic_share > 0))
+        return 1 - self.optimistic_share - objectives
+
+
+@dataclass(frozen=True)
+class OPTLSSettings(OPTSettings):
+    """Settings of `opt-ls`: those of `OPTSettings`, with searches."""
+
+    search: bool = True
+
+
+@dataclass(frozen=True)
+class OPTBSettings(OPTSettings):
+    """Settings of `opt-b`: those of `OPTSettings`, with batches of a tenth of the rows."""
+
+    sampling_rate: float = 0.1
+
+
+@dataclass(frozen=True)
+class TwoPhaseSettings(OPTSettings):
+    """Settings of `2opt`: those of `OPTSettings`, with an optimistic first phase."""
+
+    optimistic_share: float = 0.75
+
+
+@dataclass(frozen=True)
+class TwoPhaseLSSettings(OPTLSSettings):
+    """Settings of `2opt-ls`: those of `OPTLSSettings`, with an optimistic first phase."""
+
+    optimistic_share: float = 0.75
+
+
+@dataclass(frozen=True)
+class TwoPhaseBSettings(OPTBSettings):
+    """Settings of `2opt-b`: those of `OPTBSettings`, with an optimistic first phase."""
+
+    optimistic_share: float = 0.75
