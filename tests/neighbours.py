@@ -80,14 +80,14 @@ def curator(
     block_rows: int = 2**14,
     **options: Any,
 ) -> Curator:
-    """Return a curator of rows on the grid; its source is `Watched` and its noise a `Recorder`."""
+    """Return a curator of rows on the grid; its source is `Watched`, its noise a `Recorder`, its batches repeat."""
     ledger = Ledger(epsilon, 1e-6, relation=relation, currency=currency)
     source = Watched(features, labels, grid, block_rows)
     source.touches = []
     source.ledgers = tuple(each for each in (ledger, options.get("account")) if each is not None)
     problem = LinearProblem(loss or Logistic(), grid, L2(penalty), intercept)
     rows = rows or max(1, features.shape[0])
-    return Curator(source, problem, ledger, rows, **({"noise": Recorder()} | options))
+    return Curator(source, problem, ledger, rows, **({"noise": Recorder(), "randomness": Randomness(0)} | options))
 
 
 def sums(asked: Curator) -> list[LatticeSum]:

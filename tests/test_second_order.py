@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -363,6 +364,45 @@ def test_every_path_stays_within_the_budget(method: str, relation: str, path: st
         assert result.iterations + 1 <= checks <= result.iterations + phases
         assert labels.count("Hessian") == result.hessians
     assert sum(isinstance(part, Gaussian) for part in kinds) >= result.iterations + result.hessians * (not joint)
+
+
+class Drawn(LatticeNoise):
+    """Noise that keeps the cost it was drawn for."""
+
+    def __init__(self) -> None:
+        super().__init__(Randomness(0))
+        self.costs: Counter[Any] = Counter()
+
+    def gaussian(self, total, cost, relation):
+        self.costs[cost] += 1
+        return super().gaussian(total, cost, relation)
+
+    def gaussian_symmetric(self, total, cost, relation):
+        self.costs[cost] += 1
+        return super().gaussian_symmetric(total, cost, relation)
+
+    def first_above(self, queries, cost, relation):
+        self.costs[cost] += 1
+        return super().first_above(queries, cost, relation)
+
+
+@pytest.mark.parametrize("method", [*VARIANTS, "dp-tr"])
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("path", PATHS)
+def test_what_was_drawn_had_been_charged(method: str, relation: str, path: str) -> None:
+    """No more and no less, but for Hessians that a batch was paid for and that were not asked."""
+    noise = Drawn()
+    options = PATHS[path] | {"most_steps": 40}
+    curator, _ = solve(method, quietly=True, relation=relation, noise=noise, **options)
+    charged = Counter(part for entry in curator.ledger.entries for part in flat(entry.cost))
+    assert noise.costs <= charged
+    joint = sum(entry.label == "gradient and Hessian" for entry in curator.ledger.entries)
+    if not joint:
+        assert noise.costs == charged
+    else:
+        gradients = [entry.cost for entry in curator.ledger.entries if "gradient" in entry.label]
+        assert all(len(flat(cost)) == 2 for cost in gradients)
+        assert sum((charged - noise.costs).values()) <= joint
 
 
 def test_the_guarantee_has_at_least_what_the_first_phase_left() -> None:
