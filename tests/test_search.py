@@ -158,6 +158,30 @@ def test_no_neighbouring_tables_exceed_the_charge(relation: str, loss: Loss) -> 
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+def test_a_row_of_several_margins_moves_no_query_beyond_its_sensitivity_and_attains_it(relation: str) -> None:
+    loss, generator, largest = Multinomial(3), np.random.default_rng(5), Fraction(0)
+    cost, bound = AboveThreshold(5, 4.0, 2.0), Fraction(1 if relation == "zero-out" else 2)
+    for trial in range(40):
+        rows, labels = table(trial, 4, loss)
+        direction = generator.normal(size=(D, 3)) * 10.0 ** generator.uniform(-1, 3)
+        other = table(1000 + trial, 4, loss)
+        neighbour = rows[:-1], labels[:-1]
+        if relation == "replace-one":
+            # The same row with a label for which the steps do the opposite.
+            changed = (labels[-1] + 1) % 3 if trial % 2 else other[1][-1]
+            neighbour = rows, np.append(labels[:-1], changed)
+        queries = []
+        for X, y in ((rows, labels), neighbour):
+            asked = ask(X, y, loss, relation=relation, rows=4)
+            search = RowBatches(asked, 1.0).draw(cost)
+            search.first_step(np.zeros((D, 3)), direction, STEPS, 0 * STEPS, ceiling=0.05)
+            queries.append(asked._noise.queries[0])
+        assert Fraction(queries[0].sensitivity.under(Relation.parse(relation))) == bound
+        largest = max(largest, largest_move(*queries))
+    assert largest == bound
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
 @pytest.mark.parametrize("label", [math.nan, math.inf, -1e300, 1e300, 0.0])
 def test_a_row_with_any_label_moves_no_query_beyond_its_sensitivity(relation: str, label: float) -> None:
     rows, labels = table(7, 6)
