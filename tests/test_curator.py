@@ -90,6 +90,7 @@ QUESTIONS = {
     "gradient in a frame": lambda c, amount: c.gradient(weights_for(c), 0.5, amount, FRAME),
     "column moments": lambda c, amount: np.concatenate(c.column_moments(0.5, amount)),
     "row norm": lambda c, amount: c.mean_row_norm(amount),
+    "row norm in a frame": lambda c, amount: c.mean_row_norm(amount, FRAME, 2.0),
     "losses": lambda c, amount: c.best_step(weights_for(c), weights_for(c, 4), STEPS, amount, ceiling=1.0),
     "changes": lambda c, amount: c.best_step(weights_for(c), weights_for(c, 4), STEPS, amount, change=0.25),
     "laplace": lambda c, amount: c.best_step(
@@ -204,6 +205,7 @@ BAD = {
     "amount infinite": lambda c: c.gradient(W, 1.0, math.inf),
     "amount too little to draw": lambda c: c.gradient(W, 1.0, 1e-33),
     "amount too little for norms": lambda c: c.mean_row_norm(1e-24),
+    "no ceiling for norms in a frame": lambda c: c.mean_row_norm(1e-3, FRAME),
     "amount too little for laplace": lambda c: QUESTIONS["laplace"](c, 1e-24),
     "frame of another grid": lambda c: c.gradient(
         W, 1.0, 1e-3, Frame.place(FeatureGrid(1.0, D + 1), np.zeros(D + 1), np.ones(D + 1))
@@ -403,6 +405,9 @@ def test_rich_means_and_norms_are_the_plain_ones() -> None:
     np.testing.assert_allclose(means, features.mean(axis=0), atol=3e-6)
     np.testing.assert_allclose(squares, (features**2).mean(axis=0), atol=3e-6)
     assert asked.mean_row_norm(1e9) == pytest.approx(np.linalg.norm(features, axis=1).mean(), rel=1e-6)
+    lengths = np.linalg.norm(FRAME.coordinates(features), axis=1)
+    assert lengths.min() < 2 < lengths.max()
+    assert asked.mean_row_norm(1e9, FRAME, 2.0) == pytest.approx(np.minimum(lengths, 2).mean(), rel=1e-6)
 
 
 @pytest.mark.parametrize("selection", ["exponential-mechanism", "laplace", "exponential"])

@@ -206,16 +206,22 @@ class Curator:
             self._carry_margins(weights - steps[chosen] * direction, steps[chosen], *known)
         return chosen
 
-    def mean_row_norm(self, amount: float) -> float:
-        """Return the mean Euclidean norm of the rows.
+    def mean_row_norm(self, amount: float, frame: Frame | None = None, ceiling: float = math.inf) -> float:
+        """Return the mean Euclidean norm of the rows, or of their coordinates in a public frame without the constant.
 
-        **Privacy** A norm is at most the public row bound R: sensitivity R under both relations.
+        Norms are cut to a public ``ceiling``, which a frame needs.
+
+        **Privacy** A norm is at most the ceiling and the public row bound: that is the sensitivity under both
+        relations.
         """
-        bounded = BoundedSum(self.problem.grid.row_bound)
+        if frame is not None:
+            self._require_frame(frame)
+        bounded = BoundedSum(ceiling if frame is not None else min(ceiling, self.problem.grid.row_bound))
         cost = self.ledger.currency.gaussian(amount)
         lattice_scale(_ROOM * bounded.ceiling * cost.noise_multiplier, bounded.unit)  # raises before the charge
-        self._charge(cost, "mean row norm")
-        total = self._sum(partial(_norm_block, bounded), np.sqrt(self._row_norms()))
+        self._charge(cost, "mean row norm" if frame is None else "mean scaled row norm")
+        squared = self._row_norms() if frame is None else self._source.map_rows(_FrameNorms(frame)) - 1
+        total = self._sum(partial(_norm_block, bounded), np.sqrt(squared))
         summed = LatticeSum(total, bounded.unit, Sensitivity(Norm.L2, bounded.ceiling, bounded.ceiling))
         return float(self._noise.gaussian(summed, cost, self.relation)[0]) / self.scale
 

@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _LARGEST_DOUBLINGS = 4
+_CACHED_CELLS = 2**16
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,23 +110,28 @@ class Frame:
     def squared_norms(self, rows: Any) -> Floats:
         """Return |z|^2 of each row, at least 1: exact.
 
-        In units of 2^-2p every term is an integer, and sizes add up to at most 2^(2p + 2 e(R) + 2 + 2k) <= 2^50.
+        It is |m|^2 and what the entries change in it, so a sparse block is never filled up. In units of 2^-2p every
+        term is an integer, and sizes add up to at most 2^(2p + 2 e(R) + 2 + 2k) <= 2^50, so the order in which they
+        are added does not matter.
         A row that breaks the public promise of a constant 1 gets an infinite norm, so that it adds nothing.
         """
-        norms: Floats
+        squares = 4.0**self.doublings
+        slopes = -2 * squares * self.centre
         if sparse.issparse(rows):
-            # The same sum as |m|^2 and what the stored entries change in it: a sparse block is never filled up.
-            squares, owner = 4.0**self.doublings, np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+            owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
             entries, columns = rows.data.astype(np.float64), rows.indices
-            changes = squares[columns] * entries * (entries - 2 * self.centre[columns])
+            changes = entries * (squares[columns] * entries + slopes[columns])
             norms = np.bincount(owner, weights=changes, minlength=rows.shape[0]).astype(np.float64)
-            norms += math.fsum(squares * self.centre * self.centre)
             constant = np.zeros(rows.shape[0], dtype=np.bool_)
             constant[owner[(columns == self.grid.dimension - 1) & (entries == 1)]] = True
         else:
-            z = np.ldexp(rows - self.centre, self.doublings)
-            norms = np.einsum("ij,ij->i", z, z)
-            constant = z[:, -1] == 1
+            norms, constant = np.empty(rows.shape[0]), rows[:, -1] == 1
+            step = max(1, _CACHED_CELLS // rows.shape[1])
+            for start in range(0, rows.shape[0], step):
+                entries = rows[start : start + step].astype(np.float64)
+                norms[start : start + step] = np.einsum("ij,j->i", entries, slopes)
+                norms[start : start + step] += np.einsum("ij,ij,j->i", entries, entries, squares)
+        norms += math.fsum(squares * self.centre * self.centre)
         norms[~constant] = math.inf
         return norms
 

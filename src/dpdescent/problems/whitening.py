@@ -24,7 +24,8 @@ Floats = NDArray[np.float64]
 
 _BLOCK_BYTES = 2**21
 _LIMB_BITS = 15
-_LIMBS = 5
+_LIMB = 2**_LIMB_BITS - 1
+_LOW_BITS = 4 * _LIMB_BITS
 _LARGEST_DIMENSION = 2**13  # 2^33 (an entry of A) times 2^15 (a limb) times this many fit an int64
 
 
@@ -102,12 +103,15 @@ class Whitening:
         image = np.empty((self.matrix.shape[1], values.shape[1]), dtype=np.int64)
         for output in range(values.shape[1]):
             # 15 bits at a time, so that products of integers fit; the highest limb carries the sign.
-            limbs = [values[:, output] >> (_LIMB_BITS * k) for k in range(_LIMBS)]
-            limbs[:-1] = [limb & (2**_LIMB_BITS - 1) for limb in limbs[:-1]]
-            products = (self._integers.T @ np.stack(limbs, axis=1)).tolist()
+            low, carry = np.zeros_like(image[:, output]), 0
+            for position in range(0, _LOW_BITS, _LIMB_BITS):
+                product = self._integers.T @ ((values[:, output] >> position) & _LIMB) + carry
+                low |= (product & _LIMB) << position
+                carry = product >> _LIMB_BITS
+            high = self._integers.T @ (values[:, output] >> _LOW_BITS) + carry
             image[:, output] = [
-                _rounded(sum(part << (_LIMB_BITS * k) for k, part in enumerate(parts)), exponent)
-                for parts, exponent in zip(products, self._exponents, strict=True)
+                _rounded((above << _LOW_BITS) + below, exponent)
+                for above, below, exponent in zip(high.tolist(), low.tolist(), self._exponents, strict=True)
             ]
         sensitivity = self.sensitivity(total.sensitivity, total.unit, values.shape[1])
         return LatticeSum(image.reshape(-1, *total.values.shape[1:]), total.unit, sensitivity)

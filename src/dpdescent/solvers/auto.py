@@ -3,9 +3,9 @@ r"""Descent that tunes itself: whitened coordinates, a measured curvature, avera
 Nothing is left to choose. With :math:`\mu` the Gaussian privacy of the whole budget, the run spends
 
 - 1% on the mean norm of the rows and 8% on two moments of every column: *scales and centres*;
-- 12% on the second moments of the scaled columns, from which directions of comparable length are made: *whitening*
-  (`dpdescent.solvers.geometry`). With more than 2,000 columns, or when the noise of that matrix would cover it
-  wholly, columns are only scaled and the budget goes to the gradients;
+- 1% on the mean norm of the scaled rows and 12% on their second moments, from which directions of comparable length
+  are made: *whitening* (`dpdescent.solvers.geometry`). With more than 2,000 columns, or when the noise of that matrix
+  would cover it wholly, columns are only scaled and the budget goes to the gradients;
 - the rest on T gradients, 2% of the budget on the mean curvature at the same points.
 
 In the whitened coordinates rows have a predicted typical length R, so the clip norm c R means the same for every
@@ -58,14 +58,16 @@ class AutoSettings:
     Parameters
     ----------
     share_norm, share_columns, share_whitening, share_curvature : float
-        Shares of the budget for the mean row norm, the columns' moments, their second moments and the curvatures.
+        Shares of the budget for each of the two mean norms, the columns' moments, their second moments and the
+        curvatures.
     iterations : int, optional
         T. By default 32 sqrt(k/50), k = n mu/D, between 32 and 300, unless that takes more than 5 10^8 cells of
         the table to go through; then 20, or 20 sqrt(k/2000) if that is more.
     clip : float, optional
-        c, the clip norm in units of the typical length of a row. By default max(0.5, 0.25 k^0.3).
+        c, the clip norm of gradients and second moments in units of the typical length of a row. By default
+        max(0.5, 0.25 k^0.3).
     whitening : bool, optional
-        Whether to buy second moments. By default with at most 2,000 columns, if n mu is at least 3 sqrt(d).
+        Whether to buy second moments. By default with at most 2,000 columns, if n mu is at least 4 sqrt(d).
     batch_rate : float
         Every answer comes from a fresh Poisson batch of this rate; no amplification is claimed.
     """
@@ -84,7 +86,7 @@ class AutoSettings:
         shares = [getattr(self, name) for name in ("share_norm", "share_columns", "share_whitening")]
         if not (all(share > 0 for share in shares) and self.share_curvature > 0):
             raise InvalidParameter(f"shares of the budget must be positive, got {(*shares, self.share_curvature)}")
-        if not sum(shares) + self.share_curvature < 0.9:
+        if not self.share_norm + sum(shares) + self.share_curvature < 0.9:
             raise InvalidParameter("shares of the budget must leave at least a tenth of it for the gradients")
         if self.iterations is not None and self.iterations < 1:
             raise InvalidParameter(f"iterations must be at least 1, got {self.iterations!r}")
@@ -103,7 +105,7 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     richness = rows_of_privacy / math.prod(problem.shape)
     iterations = settings.iterations or _iterations(richness, curator.rows * problem.grid.dimension)
     clip = settings.clip or max(0.5, 0.25 * richness**0.3)
-    geometry = _geometry(curator, settings, rows_of_privacy)
+    geometry = _geometry(curator, settings, rows_of_privacy, clip)
     steps = FrameSteps(curator, geometry.frame, clip * geometry.length, max(1.0, clip**2) * geometry.length)
     constant = problem.loss.curvature_lipschitz == 0 or math.isinf(problem.loss.smoothness)
     floor = 0.12 * min(problem.loss.smoothness, 1.0)
@@ -205,13 +207,13 @@ def _try_out(curator: Curator, whitening: bool) -> None:
         FrameSteps(curator, Whitening(grid, ones[:, None]), 1.0, 1.0)
 
 
-def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float) -> _Geometry:
+def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, clip: float) -> _Geometry:
     problem, constant = curator.problem, int(curator.problem.intercept)
     dimension, features = problem.grid.dimension, problem.grid.dimension - constant
     penalty = problem.penalty_curvature(np.zeros(problem.shape)).reshape(dimension, -1)[:, 0]
     whitening = settings.whitening
     if whitening is None:
-        whitening = features <= _LARGEST_WHITENED and rows_of_privacy >= 3 * math.sqrt(features)
+        whitening = features <= _LARGEST_WHITENED and rows_of_privacy >= 4 * math.sqrt(features)
     _try_out(curator, whitening)
     amounts = settings.share_norm * curator.budget, settings.share_columns * curator.budget
     columns = measure_columns(curator, *amounts, _LONGEST_ENTRY)
@@ -221,7 +223,8 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float) 
         stiffness = penalty if columns.frame is None else penalty * 4.0**columns.frame.doublings
         remark = "columns were scaled one by one: there are too many of them, or too few rows, for their covariance"
         return _Geometry(columns.frame, length, features, divisors, stiffness, remarks=(remark,))
-    frame, squares = whiten(curator, columns, settings.share_whitening * curator.budget)
+    whitening_amount = settings.share_whitening * curator.budget
+    frame, squares = whiten(curator, columns, amounts[0], whitening_amount, clip)
     length = math.sqrt(constant + float(squares.sum()))
     if not penalty.any():
         return _Geometry(frame, length, features, np.ones(dimension), penalty)

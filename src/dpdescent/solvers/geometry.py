@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 _LEAST_SHARE = 0.05  # the mean norm is held above this share of its bound
 _LEAST_SCALE = 0.15  # no column is stretched beyond a seventh of its range
-_DAMPING = 1.5  # of the radius sqrt(d/2) sigma of the noise; its eigenvalues end at 2 radii
+_DAMPING = 2.0  # of the radius sqrt(d/2) sigma of the noise: where its eigenvalues end
 _LEAST_DAMPING = 0.001
 
 
@@ -86,25 +86,33 @@ def _typical_entries(means: Floats, squares: Floats, noise: float) -> Floats:
     return np.minimum(either, 1.0)
 
 
-def whiten(curator: Curator, columns: Columns, amount: float) -> tuple[Whitening, Floats]:
+def whiten(
+    curator: Curator, columns: Columns, norm_amount: float, amount: float, clip: float
+) -> tuple[Whitening, Floats]:
     """Buy the second moments of the coordinates; return directions of comparable length, and their mean squares.
 
+    Rows are cut to ``clip`` times their mean norm L, which is bought first. Short cuts make every row count alike:
+    the trace of the sum then comes closest to its sensitivity, so the noise is least beside it, and rows that are
+    long for one odd entry do not stretch the picture of all others. What is cut off is made up for by scaling the
+    matrix to the trace L^2.
+
     The noise of the released matrix has a known law, a semicircle of radius 2 r with r = sqrt(d/2) sigma, so its
-    eigenvalues are shrunk as that law asks (`shrink`). A direction with eigenvalue x is divided by sqrt(x + 1.5 r):
+    eigenvalues are shrunk as that law asks (`shrink`). A direction with eigenvalue x is divided by sqrt(x + 2 r):
     directions that rise above the noise come to length 1, the others stay short, and what is short costs little
     clip norm and little noise.
     """
-    clip = math.sqrt(columns.energy)
-    matrix = second_moments(curator, clip, amount, columns.frame)
-    noise = curator.deviation(clip**2, amount, Sensitivity.of_positive_semidefinite_sum)
+    length = columns.norm if columns.frame is None else _mean_length(curator, columns, norm_amount)
+    cut = clip * length
+    matrix = second_moments(curator, cut, amount, columns.frame)
+    noise = curator.deviation(cut**2, amount, Sensitivity.of_positive_semidefinite_sum)
     dimension = matrix.shape[0]
     radius = noise * math.sqrt(dimension / 2)
     with threadpool_limits(1):  # the same digits for any number of threads
         values, vectors = np.linalg.eigh(matrix)
     shrunk = shrink(values, radius)
-    shrunk *= min(1.0, columns.energy / max(float(shrunk.sum()), 1e-300))  # what the columns' variances add up to
-    damped = shrunk + _DAMPING * radius + _LEAST_DAMPING
-    squares, directions = shrunk / damped, vectors / np.sqrt(damped)
+    stretch = length**2 / min(max(float(shrunk.sum()), 0.1 * cut**2), cut**2)
+    damped = stretch * (shrunk + _DAMPING * radius) + _LEAST_DAMPING
+    squares, directions = stretch * shrunk / damped, vectors / np.sqrt(damped)
     # Where privacy leaves fewer than 30 rows a direction all are shortened, down to a model of the intercept alone.
     rows_a_direction = 1 / (curator.deviation(1.0, curator.budget) * max(float(squares.sum()), 1e-300))
     shortening = min(1.0, rows_a_direction / 30)
@@ -114,6 +122,15 @@ def whiten(curator: Curator, columns: Columns, amount: float) -> tuple[Whitening
     extended = np.zeros((dimension + 1, dimension + 1))
     extended[:-1, :-1], extended[-1, -1] = directions, 1.0
     return Whitening(curator.problem.grid, columns.frame.weights(extended)), squares
+
+
+def _mean_length(curator: Curator, columns: Columns, amount: float) -> float:
+    """Buy the mean norm of the rows in the frame; one standard deviation is added, so that steps err to be short."""
+    assert columns.frame is not None
+    ceiling = math.sqrt(columns.energy)
+    noise = curator.deviation(ceiling, amount, Sensitivity.of_bounded_sum)
+    mean = curator.mean_row_norm(amount, columns.frame, ceiling) + noise
+    return min(max(mean, _LEAST_SHARE * ceiling), ceiling)
 
 
 def shrink(values: Floats, radius: float) -> Floats:
