@@ -85,9 +85,11 @@ def test_the_whole_budget_is_spent_and_the_parts_add_up(currency: str, relation:
     assert ledger.spent_epsilon() <= epsilon
     assert np.isfinite(result.weights).all()
     labels = [entry.label for entry in ledger.entries]
-    assert labels.count("gradient and curvature") == result.iterations == len(result.steps)
-    bought = BOUGHT_FIRST if "second moments" in labels else BOUGHT_FIRST[:2]
-    assert labels == bought + ["gradient and curvature"] * result.iterations
+    assert result.iterations == len(result.steps)
+    if epsilon == 3.0:
+        assert labels == BOUGHT_FIRST + ["gradient and curvature"] * result.iterations
+    else:  # hardly a row to learn from
+        assert labels == ["gradient"]
 
 
 def test_shares_are_what_the_settings_say() -> None:
@@ -212,19 +214,44 @@ def test_wide_tables_are_scaled_column_by_column() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "epsilon"), [(1000, 10, 0.1), (2000, 150, 0.1), (10_000, 10, 0.01), (2000, 2, 0.05)]
+    ("rows", "columns", "epsilon"),
+    [(1000, 10, 0.1), (2000, 150, 0.1), (10_000, 10, 0.01), (2000, 2, 0.05), (2000, 100, 0.3), (1000, 3000, 0.3)],
 )
 def test_where_there_is_no_signal_it_is_about_as_good_as_the_majority(
     rows: int, columns: int, epsilon: float
 ) -> None:
-    """Labels that no feature explains, and a budget that barely tells the larger class: the mean of 20 seeds."""
+    """Labels that no feature explains, and a budget that barely tells the larger class: means of 20 seeds.
+
+    Neither more errors than one rule for all rows makes, nor a loss much above its entropy.
+    """
     scores: dict[str, list[float]] = {"auto": [], "majority": []}
+    losses = []
     for seed in range(20):
         X, _ = table(rows, columns, seed)
         y = (np.random.default_rng(seed).random(rows) < 0.75).astype(int)
         for method, found in scores.items():
-            found.append(model(epsilon, method=method, random_state=seed).fit(X, y).score(X, y))
-    assert np.mean(scores["auto"]) > np.mean(scores["majority"]) - 0.06
+            fitted = model(epsilon, method=method, random_state=seed).fit(X, y)
+            found.append(fitted.score(X, y))
+            if method == "auto":
+                losses.append(np.logaddexp(0, (1 - 2 * y) * fitted.decision_function(X)).mean())
+    assert np.mean(scores["auto"]) > np.mean(scores["majority"]) - 0.01
+    assert np.mean(losses) < 1.06 * (0.75 * math.log(4 / 3) + 0.25 * math.log(4))
+
+
+def test_a_handful_of_rows_teaches_the_intercept_and_says_so() -> None:
+    """Privacy leaves about 12 of the rows, from which nothing but a count can be learnt."""
+    X, y = table(1000, 20)[0], (np.arange(1000) % 10 > 0).astype(int)
+    fitted = model(0.05).fit(X, y)
+    assert "only the intercept" in fitted.privacy_["remarks"][0]
+    assert (fitted.coef_ == 0).all()
+    assert fitted.privacy_["spent_on"] == pytest.approx({"gradient": 1.0})
+    # Features have no part in it: other ones give the same bits.
+    np.testing.assert_array_equal(model(0.05).fit(X**2, y).intercept_, fitted.intercept_)
+    three = DPLogisticRegression(0.05, DELTA, classes=[0, 1, 2], random_state=0).fit(X, np.arange(1000) % 3)
+    assert (three.coef_ == 0).all()
+    line = DPLinearRegression(0.05, DELTA, target_bounds=(0.0, 1.0), random_state=0).fit(X, np.full(1000, 0.8))
+    assert (line.coef_ == 0).all()
+    assert abs(line.intercept_ - 0.8) < 0.2  # where the loss is quadratic one step leads to the mean
 
 
 @pytest.mark.parametrize(
@@ -321,11 +348,13 @@ def test_noise_that_a_step_shares_with_its_gradient_is_no_curvature() -> None:
 
 
 def test_noise_along_the_features_does_not_hold_the_intercept_back() -> None:
-    step = np.append(np.random.default_rng(0).normal(0, 0.5, 120), 1.5)
-    trusted = _trusted(step, 0.5, 120)
-    assert np.linalg.norm(trusted[:-1]) < 2
+    step = np.append(np.random.default_rng(0).normal(0, 0.3, 120), 1.5)
+    trusted = _trusted(step, 0.3, 120)
+    assert np.linalg.norm(trusted[:-1]) < 1 < 3 < np.linalg.norm(step[:-1])
     assert 1.4 < trusted[-1] <= 1.5
-    assert _trusted(step[:-1], 0.5, 120) == pytest.approx(trusted[:-1])
+    assert _trusted(step[:-1], 0.3, 120) == pytest.approx(trusted[:-1])
+    # A single number of two standard deviations may be noise.
+    assert _trusted(np.array([1.5]), 0.75, 0) == pytest.approx([0.6])
 
 
 def test_rare_ones_are_stretched_less_than_small_numbers() -> None:

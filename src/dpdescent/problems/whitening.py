@@ -9,13 +9,13 @@ The matrix must be public: released by a mechanism that was paid for, or known b
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidParameter
-from ..exact import FeatureGrid, LatticeSum
+from ..exact import FeatureGrid, LatticeSum, ceil_log2
 from ..relations import Sensitivity
 
 __all__ = ["Whitening"]
@@ -23,10 +23,7 @@ __all__ = ["Whitening"]
 Floats = NDArray[np.float64]
 
 _BLOCK_BYTES = 2**21
-_LIMB_BITS = 15
-_LIMB = 2**_LIMB_BITS - 1
-_LOW_BITS = 4 * _LIMB_BITS
-_LARGEST_DIMENSION = 2**13  # 2^33 (an entry of A) times 2^15 (a limb) times this many fit an int64
+_PRODUCT_BITS = 28  # 2^33, an entry of A, times 2^28 fits an int64 with room for a carry
 
 
 class Whitening:
@@ -37,21 +34,24 @@ class Whitening:
     grid : FeatureGrid
         The grid of the rows.
     matrix : array_like of shape (d, m)
-        A, of at most 2^13 columns. Each is rounded to a grid of its own (`FeatureGrid.place_weights`), on which z is
-        exact.
+        A, of at most 2^20 rows and 2^13 columns. Each column is rounded to a grid of its own
+        (`FeatureGrid.place_weights`), on which z is exact.
     """
 
+    largest_dimension: ClassVar[int] = 2**20
+    largest_directions: ClassVar[int] = 2**13
+
     def __init__(self, grid: FeatureGrid, matrix: Any) -> None:
-        if grid.dimension > _LARGEST_DIMENSION or grid.entry_bound > 1:
+        if grid.dimension > self.largest_dimension or grid.entry_bound > 1:
             raise InvalidParameter(
-                f"a whitening needs features in [-1, 1] and at most {_LARGEST_DIMENSION} columns: scale the columns "
-                "one by one instead"
+                f"a whitening needs features in [-1, 1] and at most {self.largest_dimension} columns: scale the "
+                "columns one by one instead"
             )
         self.grid = grid
         self.matrix = grid.place_weights(matrix)
-        if self.matrix.ndim != 2 or self.matrix.shape[1] > _LARGEST_DIMENSION:
+        if self.matrix.ndim != 2 or self.matrix.shape[1] > self.largest_directions:
             raise InvalidParameter(
-                f"a whitening is a matrix of at most {_LARGEST_DIMENSION} columns, got shape {self.matrix.shape}"
+                f"a whitening is a matrix of at most {self.largest_directions} columns, got shape {self.matrix.shape}"
             )
         exponents = 33 - np.array([_exponent(column) for column in self.matrix.T])
         scaled = np.ldexp(self.matrix, exponents)
@@ -101,16 +101,18 @@ class Whitening:
         """
         values = total.values.reshape(total.values.shape[0], -1)
         image = np.empty((self.matrix.shape[1], values.shape[1]), dtype=np.int64)
+        bits = min(15, _PRODUCT_BITS - ceil_log2(self.grid.dimension))
+        mask, low_bits = 2**bits - 1, 60 // bits * bits
         for output in range(values.shape[1]):
-            # 15 bits at a time, so that products of integers fit; the highest limb carries the sign.
+            # A few bits at a time, so that products of integers fit; the highest limb carries the sign.
             low, carry = np.zeros_like(image[:, output]), 0
-            for position in range(0, _LOW_BITS, _LIMB_BITS):
-                product = self._integers.T @ ((values[:, output] >> position) & _LIMB) + carry
-                low |= (product & _LIMB) << position
-                carry = product >> _LIMB_BITS
-            high = self._integers.T @ (values[:, output] >> _LOW_BITS) + carry
+            for position in range(0, low_bits, bits):
+                product = self._integers.T @ ((values[:, output] >> position) & mask) + carry
+                low |= (product & mask) << position
+                carry = product >> bits
+            high = self._integers.T @ (values[:, output] >> low_bits) + carry
             image[:, output] = [
-                _rounded((above << _LOW_BITS) + below, exponent)
+                _rounded((above << low_bits) + below, exponent)
                 for above, below, exponent in zip(high.tolist(), low.tolist(), self._exponents, strict=True)
             ]
         sensitivity = self.sensitivity(total.sensitivity, total.unit, values.shape[1])

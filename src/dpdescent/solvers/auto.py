@@ -4,8 +4,8 @@ Nothing is left to choose. With :math:`\mu` the Gaussian privacy of the whole bu
 
 - 1% on the mean norm of the rows and 8% on two moments of every column: *scales and centres*;
 - 1% on the mean norm of the scaled rows and 12% on their second moments, from which directions of comparable length
-  are made: *whitening* (`dpdescent.solvers.geometry`). With more than 2,000 columns, or when the noise of that matrix
-  would cover it wholly, columns are only scaled and the budget goes to the gradients;
+  are made: *whitening* (`dpdescent.solvers.geometry`). With more than 2,000 columns they are only scaled, and the
+  budget goes to the gradients;
 - the rest on T gradients, 2% of the budget on the mean curvature at the same points.
 
 In the whitened coordinates rows have a predicted typical length R, so the clip norm c R means the same for every
@@ -34,9 +34,9 @@ from threadpoolctl import threadpool_limits
 
 from ..curator import Curator
 from ..errors import InvalidParameter
-from ..problems import Frame, Whitening
+from ..problems import Frame, LinearProblem, Whitening
 from ..questions import FrameSteps
-from .geometry import measure_columns, whiten
+from .geometry import ROWS_A_DIRECTION, measure_columns, whiten
 from .result import Progress, SolverResult
 
 __all__ = ["AutoSettings", "auto"]
@@ -62,12 +62,13 @@ class AutoSettings:
         curvatures.
     iterations : int, optional
         T. By default 32 sqrt(k/50), k = n mu/D, between 32 and 300, unless that takes more than 5 10^8 cells of
-        the table to go through; then 20, or 20 sqrt(k/2000) if that is more.
+        the table to go through; then 20, or 20 sqrt(k/2000) if that is more. With n mu below 200, sqrt(n mu/200) of
+        that.
     clip : float, optional
         c, the clip norm of gradients and second moments in units of the typical length of a row. By default
         max(0.5, 0.25 k^0.3).
     whitening : bool, optional
-        Whether to buy second moments. By default with at most 2,000 columns, if n mu is at least 4 sqrt(d).
+        Whether to buy second moments. By default with at most 2,000 columns.
     batch_rate : float
         Every answer comes from a fresh Poisson batch of this rate; no amplification is claimed.
     """
@@ -103,15 +104,17 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     problem, report = curator.problem, progress or (lambda _: None)
     rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)  # n mu
     richness = rows_of_privacy / math.prod(problem.shape)
-    iterations = settings.iterations or _iterations(richness, curator.rows * problem.grid.dimension)
+    iterations = settings.iterations or _iterations(richness, rows_of_privacy, curator.rows * problem.grid.dimension)
     clip = settings.clip or max(0.5, 0.25 * richness**0.3)
     geometry = _geometry(curator, settings, rows_of_privacy, clip)
+    if geometry.features == 0:
+        iterations, clip = _plan_for_a_constant(problem, settings, rows_of_privacy)
     steps = FrameSteps(curator, geometry.frame, clip * geometry.length, max(1.0, clip**2) * geometry.length)
     constant = problem.loss.curvature_lipschitz == 0 or math.isinf(problem.loss.smoothness)
     floor = 0.12 * min(problem.loss.smoothness, 1.0)
-    share = 0.0 if constant else settings.share_curvature * curator.budget / curator.remaining
+    share = 0.0 if constant or iterations == 1 else settings.share_curvature * curator.budget / curator.remaining
 
-    point = np.zeros(problem.shape)
+    point = np.zeros((geometry.directions, *problem.shape[1:]))
     average, average_weight, lengths = np.zeros_like(point), 0.0, []
     step, gain = np.zeros_like(point), 0.0
     before: Floats | None = None
@@ -138,10 +141,23 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     return SolverResult(geometry.weights(point), iterations, tuple(lengths), geometry.remarks)
 
 
-def _iterations(richness: float, cells: int) -> int:
-    """Return T: more steps where there is little noise, as many as time allows, and where there is hardly any."""
+def _iterations(richness: float, rows_of_privacy: float, cells: int) -> int:
+    """Return T: more steps where there is little noise, as many as time allows, fewer where there is hardly a row."""
     wanted = 32 * math.sqrt(max(richness / 50, 1.0))
-    return round(min(max(min(wanted, _LARGEST_WORK / cells), 20 * math.sqrt(max(richness / 2000, 1.0))), 300))
+    timely = max(min(wanted, _LARGEST_WORK / cells), 20 * math.sqrt(max(richness / 2000, 1.0)))
+    return round(min(max(timely * min(1.0, math.sqrt(rows_of_privacy / 200)), 4), 300))
+
+
+def _plan_for_a_constant(problem: LinearProblem, settings: AutoSettings, rows_of_privacy: float) -> tuple[int, float]:
+    """Return T and c for the intercept alone.
+
+    At 0 all labels pull alike, by 1/2 if the loss is logistic, so that one step is a count of them without any
+    clipping. Further steps pull by up to twice as much and are worth their noise only where there are some rows.
+    """
+    margins = np.zeros((1, *problem.shape[1:]))
+    pull = float(np.linalg.norm(problem.loss.residuals(margins, np.ones(1))))
+    steps, clip = (1, pull) if rows_of_privacy < ROWS_A_DIRECTION else (4, max(0.7, pull))
+    return settings.iterations or steps, settings.clip or clip
 
 
 def _secant(step: Floats, change: Floats, noise: float, gain: float) -> float:
@@ -165,7 +181,7 @@ def _trusted(step: Floats, noise: float, features: int) -> Floats:
 
 def _cut(step: Floats, noise: float) -> Floats:
     length = float(np.linalg.norm(step))
-    signal = max(0.0, length**2 - step.size * noise**2)
+    signal = max(0.0, length**2 - max(step.size, 4) * noise**2)  # one number alone may be noise of 2 deviations
     return step * min(1.0, min(_LONGEST_STEP, math.sqrt(_TRUST**2 + signal)) / max(length, 1e-300))
 
 
@@ -183,6 +199,10 @@ class _Geometry:
     stiffness: Floats
     axes: Floats | None = None
     remarks: tuple[str, ...] = ()
+
+    @property
+    def directions(self) -> int:
+        return self.divisors.size
 
     def weights(self, point: Floats) -> Floats:
         return point if self.frame is None else self.frame.weights(point)
@@ -204,6 +224,8 @@ def _try_out(curator: Curator, whitening: bool) -> None:
     if curator.problem.intercept:
         FrameSteps(curator, Frame.place(grid, 0 * ones, ones), 1.0, 1.0)
     if whitening:
+        if grid.dimension > Whitening.largest_directions:
+            raise InvalidParameter(f"{grid.dimension} columns are too many to whiten: leave whitening to its default")
         FrameSteps(curator, Whitening(grid, ones[:, None]), 1.0, 1.0)
 
 
@@ -211,17 +233,20 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
     problem, constant = curator.problem, int(curator.problem.intercept)
     dimension, features = problem.grid.dimension, problem.grid.dimension - constant
     penalty = problem.penalty_curvature(np.zeros(problem.shape)).reshape(dimension, -1)[:, 0]
-    whitening = settings.whitening
-    if whitening is None:
-        whitening = features <= _LARGEST_WHITENED and rows_of_privacy >= 4 * math.sqrt(features)
+    whitening = features <= _LARGEST_WHITENED if settings.whitening is None else settings.whitening
     _try_out(curator, whitening)
+    fewest = ROWS_A_DIRECTION if whitening else max(ROWS_A_DIRECTION, 8 * math.sqrt(features))
+    if constant and rows_of_privacy < fewest and dimension <= Whitening.largest_dimension:
+        only = Whitening(problem.grid, np.append(np.zeros(features), 1.0)[:, None])
+        remark = f"noise leaves {rows_of_privacy:.2g} rows to learn from: only the intercept was learnt"
+        return _Geometry(only, 1.0, 0, np.ones(1), penalty[-1:], remarks=(remark,))
     amounts = settings.share_norm * curator.budget, settings.share_columns * curator.budget
     columns = measure_columns(curator, *amounts, _LONGEST_ENTRY)
     if not whitening:
         length = math.sqrt(constant + float(np.minimum(columns.variances, 1.0).sum()))
         divisors = np.append(np.full(features, _UNWHITENED), np.ones(constant))
         stiffness = penalty if columns.frame is None else penalty * 4.0**columns.frame.doublings
-        remark = "columns were scaled one by one: there are too many of them, or too few rows, for their covariance"
+        remark = "columns were scaled one by one: there are too many of them for their covariance"
         return _Geometry(columns.frame, length, features, divisors, stiffness, remarks=(remark,))
     whitening_amount = settings.share_whitening * curator.budget
     frame, squares = whiten(curator, columns, amounts[0], whitening_amount, clip)

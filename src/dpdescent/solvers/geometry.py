@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from threadpoolctl import threadpool_limits
 
 from ..curator import Curator
@@ -14,13 +15,14 @@ from ..problems import Frame, Whitening
 from ..questions import second_moments
 from ..relations import Sensitivity
 
-__all__ = ["Columns", "measure_columns", "whiten"]
+__all__ = ["ROWS_A_DIRECTION", "Columns", "measure_columns", "whiten"]
 
 Floats = NDArray[np.float64]
 
 _LEAST_SHARE = 0.05  # the mean norm is held above this share of its bound
 _LEAST_SCALE = 0.15  # no column is stretched beyond a seventh of its range
-_DAMPING = 2.0  # of the radius sqrt(d/2) sigma of the noise: where its eigenvalues end
+ROWS_A_DIRECTION = 45  # of those that privacy leaves, n mu
+_UNSEEN = 3.0  # a direction that is not seen may be several times as long as the mean one
 _LEAST_DAMPING = 0.001
 
 
@@ -51,9 +53,11 @@ def measure_columns(
 ) -> Columns:
     """Buy the mean row norm and two moments of every column.
 
-    A scale is the standard deviation, but at least 0.15 and at least what the noise of a variance can show. Nor is a
-    column of zeros and ones stretched until they are longer than ``longest_entry``. Where the problem does not say
-    which columns are such, their moments do (`_typical_entries`).
+    The centre is the mean, unless noise makes up most of its length: then it moves to 0, in the manner of James and
+    Stein (1961), since rows that are centred at noise get long. A scale is the standard deviation, but at least 0.15
+    and at least what the noise of a variance can show. Nor is a column of zeros and ones stretched until they are
+    longer than ``longest_entry``. Where the problem does not say which columns are such, their moments do
+    (`_typical_entries`).
     """
     grid = curator.problem.grid
     norm = min(max(curator.mean_row_norm(norm_amount), _LEAST_SHARE * grid.row_bound), grid.row_bound)
@@ -63,11 +67,13 @@ def measure_columns(
     noise = curator.deviation(math.sqrt(2) * norm, moments_amount)
     variances = np.maximum(squares - means**2, 0.0)[:-1]
     scales = np.sqrt(np.maximum(variances, max(noise, _LEAST_SCALE**2)))
+    seen = float(means[:-1] @ means[:-1]) / (variances.size * noise**2)
+    centre = means * min(max(seen - 1, 0.0), 1.0)
     binary = curator.problem.binary or (None,) * variances.size
     typical = _typical_entries(np.abs(means[:-1]), squares[:-1], noise).tolist()
     entries = [size if kind is None else float(kind) for kind, size in zip(binary, typical, strict=True)]
     scales = np.maximum(scales, np.array(entries) / longest_entry)
-    frame = Frame.place(grid, means, np.append(scales, 1.0))
+    frame = Frame.place(grid, centre, np.append(scales, 1.0))
     stretched = 4.0 ** frame.doublings[:-1]
     return Columns(norm, frame, variances * stretched, float(np.sum(np.maximum(variances, noise) * stretched)))
 
@@ -97,9 +103,10 @@ def whiten(
     matrix to the trace L^2.
 
     The noise of the released matrix has a known law, a semicircle of radius 2 r with r = sqrt(d/2) sigma, so its
-    eigenvalues are shrunk as that law asks (`shrink`). A direction with eigenvalue x is divided by sqrt(x + 2 r):
-    directions that rise above the noise come to length 1, the others stay short, and what is short costs little
-    clip norm and little noise.
+    eigenvalues are shrunk as that law asks (`shrink`). A direction with eigenvalue x is divided by sqrt(x + damping):
+    directions that rise above the damping come to length 1, the others stay short, and what is short costs little
+    clip norm and little noise. The damping is 2 r, where the noise ends; but where much is below that, not more than
+    leaves the unseen directions one for 45 of the rows that are theirs by length, or three times the mean eigenvalue.
     """
     length = columns.norm if columns.frame is None else _mean_length(curator, columns, norm_amount)
     cut = clip * length
@@ -111,11 +118,15 @@ def whiten(
         values, vectors = np.linalg.eigh(matrix)
     shrunk = shrink(values, radius)
     stretch = length**2 / min(max(float(shrunk.sum()), 0.1 * cut**2), cut**2)
-    damped = stretch * (shrunk + _DAMPING * radius) + _LEAST_DAMPING
-    squares, directions = stretch * shrunk / damped, vectors / np.sqrt(damped)
-    # Where privacy leaves fewer than 30 rows a direction all are shortened, down to a model of the intercept alone.
-    rows_a_direction = 1 / (curator.deviation(1.0, curator.budget) * max(float(squares.sum()), 1e-300))
-    shortening = min(1.0, rows_a_direction / 30)
+    lengths, edge = stretch * shrunk, stretch * 2 * radius
+    rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)
+    unseen = lengths[lengths < edge]
+    theirs = rows_of_privacy * float(unseen.sum()) / max(float(lengths.sum()), 1e-300)
+    enough = max(_damping_to(unseen, theirs / ROWS_A_DIRECTION), _UNSEEN * length**2 / dimension)
+    damped = lengths + min(edge, enough) + _LEAST_DAMPING
+    squares, directions = lengths / damped, vectors / np.sqrt(damped)
+    # Where there are fewer rows a direction than that, all directions are shortened.
+    shortening = min(1.0, rows_of_privacy / ROWS_A_DIRECTION / max(float(squares.sum()), 1e-300))
     squares, directions = shortening * squares, math.sqrt(shortening) * directions
     if columns.frame is None:
         return Whitening(curator.problem.grid, directions), squares
@@ -131,6 +142,17 @@ def _mean_length(curator: Curator, columns: Columns, amount: float) -> float:
     noise = curator.deviation(ceiling, amount, Sensitivity.of_bounded_sum)
     mean = curator.mean_row_norm(amount, columns.frame, ceiling) + noise
     return min(max(mean, _LEAST_SHARE * ceiling), ceiling)
+
+
+def _damping_to(lengths: Floats, directions: float) -> float:
+    """Return the damping that leaves ``directions`` of the lengths: the sum of x/(x + damping)."""
+    if np.count_nonzero(lengths) <= directions:
+        return 0.0
+
+    def excess(logarithm: float) -> float:
+        return float(np.sum(lengths / (lengths + math.exp(logarithm)))) - directions
+
+    return math.exp(brentq(excess, -200.0, 200.0, xtol=1e-6))
 
 
 def shrink(values: Floats, radius: float) -> Floats:
