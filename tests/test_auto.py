@@ -19,8 +19,8 @@ from dpdescent.mechanisms import LatticeNoise
 from dpdescent.noise import Randomness
 from dpdescent.problems import Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Squared
 from dpdescent.solvers import AutoSettings, auto
-from dpdescent.solvers.auto import _secant, _trusted
-from dpdescent.solvers.geometry import measure_columns, shrink, whiten
+from dpdescent.solvers.auto import _Geometry, _secant, _steeper, _trusted
+from dpdescent.solvers.geometry import damping_to, measure_columns, shrink, whiten
 from dpdescent.sources import ArraySource
 from test_agd import make_curator, optimum
 
@@ -254,6 +254,62 @@ def test_a_handful_of_rows_teaches_the_intercept_and_says_so() -> None:
     assert abs(line.intercept_ - 0.8) < 0.2  # where the loss is quadratic one step leads to the mean
 
 
+def test_wide_tables_of_copies_are_learnt_or_left_alone() -> None:
+    """Thirty columns, each 70 times with some entries wrong: too many to whiten, and far from independent.
+
+    The entropy of the labels is 0.676. Steps that fit independent columns would lead far beyond the valley.
+    """
+    generator, rows = np.random.default_rng(0), 3000
+    few = (generator.random((rows, 30)) < 0.3).astype(float)
+    margins = (few - 0.3) @ generator.normal(0, 1.5, 30) - 1
+    y = (generator.random(rows) < 1 / (1 + np.exp(-margins))).astype(int)
+    X = np.hstack([np.where(generator.random(few.shape) < 0.02, 1 - few, few) for _ in range(70)])
+    for epsilon, remark, ceiling in ((1.0, "only the intercept", 0.68), (50.0, "one by one", 0.36)):
+        for seed in range(3):
+            fitted = model(epsilon, random_state=seed).fit(X, y)
+            assert remark in fitted.privacy_["remarks"][0]
+            assert np.logaddexp(0, (1 - 2 * y) * fitted.decision_function(X)).mean() < ceiling
+
+
+def test_a_gradient_that_grows_beyond_its_noise_is_noticed() -> None:
+    """Equal gradients: at most the tail of 3 deviations, 1.35 of 1000 pairs (more than 12 have a chance below 1e-8).
+
+    A growth by a half is always seen where noise is small, and never where it is all there is.
+    """
+    generator = np.random.default_rng(0)
+    truth = generator.normal(0, 1, 100)
+    for noise, grown in ((0.01, True), (0.1, True), (3.0, False)):
+        pairs = generator.normal(0, noise, (1000, 2, 100))
+        assert sum(_steeper(truth + a, truth + b, noise) for a, b in pairs) <= 12
+        seen = sum(_steeper(1.5 * truth + a, truth + b, noise) for a, b in pairs)
+        assert seen == 1000 if grown else seen <= 12
+
+
+def test_the_damping_leaves_as_many_directions_as_it_is_told_to() -> None:
+    squares = np.append(np.random.default_rng(0).exponential(1, 50), np.zeros(5))
+    for directions in (0.1, 3.0, 49.0):
+        damping = damping_to(directions, squares, 0.0)
+        assert np.sum(squares / (squares + damping)) == pytest.approx(directions, rel=1e-4)
+    assert damping_to(50, squares, 0.0) == 0
+    assert damping_to(50, squares, 0.2) == damping_to(49.999, squares, 0.2) == pytest.approx(0.6)
+    assert damping_to(1.0, np.zeros(3), 0.5) == 1.5
+
+
+def test_the_intercept_does_not_wait_for_steep_features() -> None:
+    axes = np.linalg.qr(np.random.default_rng(0).normal(0, 1, (3, 3)))[0]
+    turned = np.eye(4)
+    turned[:3, :3] = axes
+    gradient = np.array([1.0, -2.0, 3.0, 5.0])
+    for given, stiffness in ((None, np.array([0.5, 0.5, 0.5, 0])), (turned, np.array([1.0, 2.0, 3.0, 0]))):
+        geometry = _Geometry(None, 1.0, 3, np.ones(4), stiffness, given)
+        step = geometry.newton(gradient, 10.0, 0.25)
+        assert step[-1] == 20
+        hessian = 10 * np.eye(4) + (turned if given is not None else np.eye(4)) * stiffness @ (
+            turned.T if given is not None else np.eye(4)
+        )
+        np.testing.assert_allclose((hessian @ step)[:3], gradient[:3], rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     "kind", ["constant", "duplicate", "wide", "zero rows", "one column", "one class", "two rows"]
 )
@@ -349,12 +405,12 @@ def test_noise_that_a_step_shares_with_its_gradient_is_no_curvature() -> None:
 
 def test_noise_along_the_features_does_not_hold_the_intercept_back() -> None:
     step = np.append(np.random.default_rng(0).normal(0, 0.3, 120), 1.5)
-    trusted = _trusted(step, 0.3, 120)
+    trusted = _trusted(step, 120, 0.3, 0.3)
     assert np.linalg.norm(trusted[:-1]) < 1 < 3 < np.linalg.norm(step[:-1])
     assert 1.4 < trusted[-1] <= 1.5
-    assert _trusted(step[:-1], 0.3, 120) == pytest.approx(trusted[:-1])
+    assert _trusted(step[:-1], 120, 0.3, 0.3) == pytest.approx(trusted[:-1])
     # A single number of two standard deviations may be noise.
-    assert _trusted(np.array([1.5]), 0.75, 0) == pytest.approx([0.6])
+    assert _trusted(np.array([1.5]), 0, 0.75, 0.75) == pytest.approx([0.6])
 
 
 def test_rare_ones_are_stretched_less_than_small_numbers() -> None:

@@ -36,7 +36,7 @@ from ..curator import Curator
 from ..errors import InvalidParameter
 from ..problems import Frame, LinearProblem, Whitening
 from ..questions import FrameSteps
-from .geometry import ROWS_A_DIRECTION, measure_columns, whiten
+from .geometry import ROWS_A_DIRECTION, damping_to, measure_columns, whiten
 from .result import Progress, SolverResult
 
 __all__ = ["AutoSettings", "auto"]
@@ -44,7 +44,7 @@ __all__ = ["AutoSettings", "auto"]
 Floats = NDArray[np.float64]
 
 _LARGEST_WHITENED = 2000
-_UNWHITENED = 3.0  # directions that are not whitened may be several times too long
+_ROWS_A_SQUARE = 5  # where columns are not whitened, for every unit of their length squared
 _LARGEST_WORK = 5e8  # cells to go through for steps beyond the first 20
 _TRUST = 0.6
 _LONGEST_STEP = 2.0
@@ -118,16 +118,22 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     average, average_weight, lengths = np.zeros_like(point), 0.0, []
     step, gain = np.zeros_like(point), 0.0
     before: Floats | None = None
+    radius = 1.0
     for t in range(1, iterations + 1):
         amount = curator.remaining / (iterations + 1 - t)
         gradient, measured = steps.at(geometry.weights(point), (1 - share) * amount, share * amount)
         noise = curator.deviation(clip * geometry.length, (1 - share) * amount)
-        curvature = max(measured, floor) if share else min(problem.loss.smoothness, 1.0)
+        mean_curvature = max(measured, floor) if share else min(problem.loss.smoothness, 1.0)
+        curvature = mean_curvature
         if before is not None:
             curvature = max(curvature, 0.4 * _secant(step, before - gradient, noise, gain))
+            if _steeper(gradient, before, noise):
+                radius /= 2
         before, rate = gradient, max(1 / t, 0.4)
-        gain = rate / curvature
-        step = _trusted(rate * geometry.newton(gradient, curvature), gain * noise, geometry.features)
+        gain = rate / curvature * float(np.mean(1 / geometry.divisors))
+        newton = rate * geometry.newton(gradient, curvature, mean_curvature)
+        spread = noise * float(np.sqrt(np.mean(1 / geometry.divisors**2)))
+        step = _trusted(newton, geometry.features, rate / curvature * spread, rate / mean_curvature * noise, radius)
         point = point - step
         average, average_weight = average + t**2 * point, average_weight + t**2
         lengths.append(float(np.linalg.norm(step)))
@@ -174,15 +180,25 @@ def _secant(step: Floats, change: Floats, noise: float, gain: float) -> float:
     return product / squared - 3 * noise * math.sqrt(3 / squared)
 
 
-def _trusted(step: Floats, noise: float, features: int) -> Floats:
+def _steeper(gradient: Floats, before: Floats, noise: float) -> bool:
+    """Return whether a gradient is longer than the one before by more than three standard deviations of noise.
+
+    A step of descent makes gradients shorter, unless it leads beyond a valley and up the other side.
+    """
+    longer = float(np.sum(gradient**2) - np.sum(before**2))
+    spread = noise * math.sqrt(4 * float(np.sum(gradient**2)) + 4 * float(np.sum(before**2)))
+    return longer > 3 * spread
+
+
+def _trusted(step: Floats, features: int, noise: float, intercept_noise: float, radius: float = 1.0) -> Floats:
     """Cut the features' part of a step, and the intercept's, to what exceeds its noise and a trust radius."""
-    return np.concatenate([_cut(part, noise) for part in np.split(step, [features])])
+    return np.concatenate([_cut(step[:features], noise, radius), _cut(step[features:], intercept_noise)])
 
 
-def _cut(step: Floats, noise: float) -> Floats:
+def _cut(step: Floats, noise: float, radius: float = 1.0) -> Floats:
     length = float(np.linalg.norm(step))
     signal = max(0.0, length**2 - max(step.size, 4) * noise**2)  # one number alone may be noise of 2 deviations
-    return step * min(1.0, min(_LONGEST_STEP, math.sqrt(_TRUST**2 + signal)) / max(length, 1e-300))
+    return step * min(1.0, radius * min(_LONGEST_STEP, math.sqrt(_TRUST**2 + signal)) / max(length, 1e-300))
 
 
 @dataclass(frozen=True)
@@ -207,13 +223,19 @@ class _Geometry:
     def weights(self, point: Floats) -> Floats:
         return point if self.frame is None else self.frame.weights(point)
 
-    def newton(self, gradient: Floats, curvature: float) -> Floats:
-        """Return the step that a loss of this curvature and the penalty ask for."""
+    def newton(self, gradient: Floats, curvature: float, at_intercept: float) -> Floats:
+        """Return the step that the penalty and a loss of these curvatures ask for.
+
+        The intercept has no penalty, and rows are centred: however steep the loss is along some feature, the
+        intercept need not wait.
+        """
         scale = (curvature * self.divisors + self.stiffness).reshape(-1, *[1] * (gradient.ndim - 1))
         if self.axes is None:
-            return gradient / scale
-        along = np.einsum("jk,j...->k...", self.axes, gradient)
-        step: Floats = np.einsum("jk,k...->j...", self.axes, along / scale)
+            step = gradient / scale
+        else:
+            along = np.einsum("jk,j...->k...", self.axes, gradient)
+            step = np.einsum("jk,k...->j...", self.axes, along / scale)
+        step[self.features :] = gradient[self.features :] / at_intercept
         return step
 
 
@@ -229,22 +251,34 @@ def _try_out(curator: Curator, whitening: bool) -> None:
         FrameSteps(curator, Whitening(grid, ones[:, None]), 1.0, 1.0)
 
 
+def _intercept_alone(problem: LinearProblem, rows_of_privacy: float) -> _Geometry:
+    """Return the one direction that can be learnt from few rows."""
+    only = Whitening(problem.grid, np.append(np.zeros(problem.grid.dimension - 1), 1.0)[:, None])
+    remark = (
+        f"only the intercept was learnt: noise leaves about {rows_of_privacy:.0f} rows, too few for "
+        f"{problem.grid.dimension - 1} columns"
+    )
+    return _Geometry(only, 1.0, 0, np.ones(1), np.zeros(1), remarks=(remark,))
+
+
 def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, clip: float) -> _Geometry:
     problem, constant = curator.problem, int(curator.problem.intercept)
     dimension, features = problem.grid.dimension, problem.grid.dimension - constant
     penalty = problem.penalty_curvature(np.zeros(problem.shape)).reshape(dimension, -1)[:, 0]
     whitening = features <= _LARGEST_WHITENED if settings.whitening is None else settings.whitening
     _try_out(curator, whitening)
-    fewest = ROWS_A_DIRECTION if whitening else max(ROWS_A_DIRECTION, 8 * math.sqrt(features))
-    if constant and rows_of_privacy < fewest and dimension <= Whitening.largest_dimension:
-        only = Whitening(problem.grid, np.append(np.zeros(features), 1.0)[:, None])
-        remark = f"noise leaves {rows_of_privacy:.2g} rows to learn from: only the intercept was learnt"
-        return _Geometry(only, 1.0, 0, np.ones(1), penalty[-1:], remarks=(remark,))
+    alone = bool(constant) and dimension <= Whitening.largest_dimension
+    if alone and rows_of_privacy < ROWS_A_DIRECTION:
+        return _intercept_alone(problem, rows_of_privacy)
     amounts = settings.share_norm * curator.budget, settings.share_columns * curator.budget
     columns = measure_columns(curator, *amounts, _LONGEST_ENTRY)
     if not whitening:
-        length = math.sqrt(constant + float(np.minimum(columns.variances, 1.0).sum()))
-        divisors = np.append(np.full(features, _UNWHITENED), np.ones(constant))
+        squares = np.minimum(columns.variances, 1.0)
+        length = math.sqrt(constant + float(squares.sum()))
+        if alone and rows_of_privacy < _ROWS_A_SQUARE * length**2:
+            return _intercept_alone(problem, rows_of_privacy)
+        damping = damping_to(rows_of_privacy / ROWS_A_DIRECTION, squares, float(squares.mean()))
+        divisors = np.append(squares + damping, np.ones(constant))
         stiffness = penalty if columns.frame is None else penalty * 4.0**columns.frame.doublings
         remark = "columns were scaled one by one: there are too many of them for their covariance"
         return _Geometry(columns.frame, length, features, divisors, stiffness, remarks=(remark,))

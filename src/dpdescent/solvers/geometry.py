@@ -15,7 +15,7 @@ from ..problems import Frame, Whitening
 from ..questions import second_moments
 from ..relations import Sensitivity
 
-__all__ = ["ROWS_A_DIRECTION", "Columns", "measure_columns", "whiten"]
+__all__ = ["ROWS_A_DIRECTION", "Columns", "damping_to", "measure_columns", "whiten"]
 
 Floats = NDArray[np.float64]
 
@@ -123,7 +123,7 @@ def whiten(
     rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)
     unseen = lengths[lengths < edge]
     theirs = rows_of_privacy * float(unseen.sum()) / max(float(lengths.sum()), 1e-300)
-    enough = max(_damping_to(unseen, theirs / _ROWS_UNSEEN), _UNSEEN * length**2 / dimension)
+    enough = damping_to(theirs / _ROWS_UNSEEN, unseen, length**2 / dimension)
     damped = lengths + min(edge, enough) + _LEAST_DAMPING
     squares, directions = lengths / damped, vectors / np.sqrt(damped)
     # Where there are fewer rows a direction than that, all directions are shortened.
@@ -145,15 +145,19 @@ def _mean_length(curator: Curator, columns: Columns, amount: float) -> float:
     return min(max(mean, _LEAST_SHARE * ceiling), ceiling)
 
 
-def _damping_to(lengths: Floats, directions: float) -> float:
-    """Return the damping that leaves ``directions`` of the lengths: the sum of x/(x + damping)."""
-    if np.count_nonzero(lengths) <= directions:
-        return 0.0
+def damping_to(directions: float, squares: Floats, mean: float) -> float:
+    """Return the damping with which mean squares x count for so many ``directions``, the sum of x/(x + damping).
+
+    It is at least 3 times the ``mean``, since directions that were not seen may be several times as long as that.
+    """
+    least = _UNSEEN * mean
+    if np.count_nonzero(squares) <= directions:
+        return least
 
     def excess(logarithm: float) -> float:
-        return float(np.sum(lengths / (lengths + math.exp(logarithm)))) - directions
+        return float(np.sum(squares / (squares + math.exp(logarithm)))) - directions
 
-    return math.exp(brentq(excess, -200.0, 200.0, xtol=1e-6))
+    return max(least, math.exp(brentq(excess, -200.0, 200.0, xtol=1e-6)))
 
 
 def shrink(values: Floats, radius: float) -> Floats:
