@@ -117,6 +117,8 @@ def whiten(
     with threadpool_limits(1):  # the same digits for any number of threads
         values, vectors = np.linalg.eigh(matrix)
     shrunk = shrink(values, radius)
+    if not shrunk.any():  # noise covers all of it, so that no direction is known to be longer than another
+        shrunk += cut**2 / dimension
     stretch = length**2 / min(max(float(shrunk.sum()), 0.1 * cut**2), cut**2)
     lengths, edge = stretch * shrunk, stretch * 2 * radius
     rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)
