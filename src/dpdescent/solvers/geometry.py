@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 _LEAST_SHARE = 0.05  # the mean norm is held above this share of its bound
 _LEAST_SCALE = 0.15  # no column is stretched beyond a seventh of its range
 ROWS_A_DIRECTION = 45  # of those that privacy leaves, n mu
+_ROWS_UNSEEN = 60  # the same for directions that are not seen
 _UNSEEN = 3.0  # a direction that is not seen may be several times as long as the mean one
 _LEAST_DAMPING = 0.001
 
@@ -106,7 +107,7 @@ def whiten(
     eigenvalues are shrunk as that law asks (`shrink`). A direction with eigenvalue x is divided by sqrt(x + damping):
     directions that rise above the damping come to length 1, the others stay short, and what is short costs little
     clip norm and little noise. The damping is 2 r, where the noise ends; but where much is below that, not more than
-    leaves the unseen directions one for 45 of the rows that are theirs by length, or three times the mean eigenvalue.
+    leaves the unseen directions one for 60 of the rows that are theirs by length, or three times the mean eigenvalue.
     """
     length = columns.norm if columns.frame is None else _mean_length(curator, columns, norm_amount)
     cut = clip * length
@@ -124,7 +125,7 @@ def whiten(
     rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)
     unseen = lengths[lengths < edge]
     theirs = rows_of_privacy * float(unseen.sum()) / max(float(lengths.sum()), 1e-300)
-    enough = max(_damping_to(unseen, theirs / ROWS_A_DIRECTION), _UNSEEN * length**2 / dimension)
+    enough = max(_damping_to(unseen, theirs / _ROWS_UNSEEN), _UNSEEN * length**2 / dimension)
     damped = lengths + min(edge, enough) + _LEAST_DAMPING
     squares, directions = lengths / damped, vectors / np.sqrt(damped)
     # Where there are fewer rows a direction than that, all directions are shortened.
