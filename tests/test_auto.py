@@ -290,7 +290,7 @@ def test_the_damping_leaves_as_many_directions_as_it_is_told_to() -> None:
     for directions in (0.1, 3.0, 49.0):
         damping = damping_to(directions, squares, 0.0)
         assert np.sum(squares / (squares + damping)) == pytest.approx(directions, rel=1e-4)
-    assert damping_to(50, squares, 0.0) == 0
+    assert damping_to(50, squares, 0.0) == 0.001
     assert damping_to(50, squares, 0.2) == damping_to(49.999, squares, 0.2) == pytest.approx(0.6)
     assert damping_to(1.0, np.zeros(3), 0.5) == 1.5
 

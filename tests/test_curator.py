@@ -91,6 +91,7 @@ QUESTIONS = {
     "column moments": lambda c, amount: np.concatenate(c.column_moments(0.5, amount)),
     "row norm": lambda c, amount: c.mean_row_norm(amount),
     "row norm in a frame": lambda c, amount: c.mean_row_norm(amount, FRAME, 2.0),
+    "row norm below a ceiling": lambda c, amount: c.mean_row_norm(amount, ceiling=1.25),
     "losses": lambda c, amount: c.best_step(weights_for(c), weights_for(c, 4), STEPS, amount, ceiling=1.0),
     "changes": lambda c, amount: c.best_step(weights_for(c), weights_for(c, 4), STEPS, amount, change=0.25),
     "laplace": lambda c, amount: c.best_step(
@@ -206,6 +207,12 @@ BAD = {
     "amount too little to draw": lambda c: c.gradient(W, 1.0, 1e-33),
     "amount too little for norms": lambda c: c.mean_row_norm(1e-24),
     "no ceiling for norms in a frame": lambda c: c.mean_row_norm(1e-3, FRAME),
+    "no ceiling for norms": lambda c: c.mean_row_norm(1e-3, ceiling=0.0),
+    "ceiling of norms not a number": lambda c: c.mean_row_norm(1e-3, FRAME, math.nan),
+    "amount too little for norms in a frame": lambda c: c.mean_row_norm(1e-24, FRAME, 2.0),
+    "norms in a frame of another grid": lambda c: c.mean_row_norm(
+        1e-3, Frame.place(FeatureGrid(1.0, D + 1), np.zeros(D + 1), np.ones(D + 1)), 2.0
+    ),
     "amount too little for laplace": lambda c: QUESTIONS["laplace"](c, 1e-24),
     "frame of another grid": lambda c: c.gradient(
         W, 1.0, 1e-3, Frame.place(FeatureGrid(1.0, D + 1), np.zeros(D + 1), np.ones(D + 1))
@@ -238,8 +245,9 @@ def test_a_bad_argument_is_refused_by_name_and_leaves_no_trace(name: str) -> Non
 def test_a_frame_without_an_intercept_leaves_no_trace() -> None:
     account = Ledger(3.0, 1e-6)
     asked = curator(intercept=False, account=account)
-    with pytest.raises(InvalidParameter, match="intercept"):
-        asked.gradient(W, 1.0, 1e-3, FRAME)
+    for question in ("gradient in a frame", "row norm in a frame"):
+        with pytest.raises(InvalidParameter, match="intercept"):
+            QUESTIONS[question](asked, 1e-3)
     assert_untouched(asked, account)
 
 
@@ -332,8 +340,52 @@ def test_stated_sensitivities_are_those_on_paper() -> None:
             stated = recorded(question, Logistic(), made_up(Logistic()), penalty=penalty).sensitivity
             assert stated.norm == norm
             assert (stated.zero_out, stated.replace_one) == pytest.approx((zero_out, replace_one), rel=1e-14)
-    norms = recorded("row norm", Logistic(), made_up(Logistic())).sensitivity
-    assert norms.zero_out == norms.replace_one == pytest.approx(math.sqrt(D), rel=1e-6)
+    ceilings = {"row norm": math.sqrt(D), "row norm in a frame": 2.0, "row norm below a ceiling": 1.25}
+    for question, ceiling in ceilings.items():
+        norms = recorded(question, Logistic(), made_up(Logistic())).sensitivity
+        assert norms.zero_out == norms.replace_one == pytest.approx(ceiling, rel=1e-6)
+
+
+@pytest.mark.parametrize("ceiling", [2.0**-20, 0.3, 2.0, 7.7, 2.0**30])
+@pytest.mark.parametrize("storage", STORAGE)
+def test_norms_in_a_frame_are_exact_and_move_by_their_ceiling_at_most(storage: str, ceiling: float) -> None:
+    """Against Python integers. Rows are extreme or at the centre; one breaks the promise of a constant 1."""
+    corner = -np.where(FRAME.centre < 0, -1.0, 1.0)
+    rows = np.array([corner, -corner, FRAME.centre, np.full(D, 2.0**-GRID.exponent), np.zeros(D), FRAME.centre])
+    rows[:, -1] = 1.0
+    rows[-1, -1] = 0.0
+    placed = GRID.place(rows)
+    sums = []
+    for i in range(len(rows) + 1):
+        data = (STORAGE[storage](placed[i : i + 1]), np.ones(len(placed[i : i + 1])))
+        noise = Recorder()
+        curator(data=data, noise=noise, epsilon=RICH).mean_row_norm(1.0, FRAME, ceiling)
+        sums.append(noise.sums[0])
+    unit, stated = Fraction(sums[0].unit), sums[0].sensitivity
+    assert stated.zero_out == stated.replace_one <= ceiling
+    found = [unit * int(total.values[0]) for total in sums]
+    assert found[-1] == 0  # no row at all
+    assert found[-2] == stated.zero_out
+    assert found[2] == 0
+    for i, norm in enumerate(found[:-2]):
+        terms = zip(placed[i, :-1], FRAME.centre[:-1], FRAME.doublings[:-1], strict=True)
+        squared = sum(((Fraction(x) - Fraction(m)) * 2 ** int(k)) ** 2 for x, m, k in terms)
+        below, above = max(Fraction(0), norm - unit), norm + unit
+        assert below**2 <= min(squared, Fraction(stated.zero_out) ** 2) <= above**2
+    assert max(found) - min(found) <= Fraction(stated.replace_one)
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("mode", ["exact", "float"])
+def test_noise_of_a_mean_norm_is_that_of_its_ceiling_under_both_relations(mode: str, relation: str) -> None:
+    asked = curator(relation=relation, noise=make_noise(mode, 5))
+    norms = np.minimum(np.linalg.norm(FRAME.coordinates(made_up(Logistic())[0]), axis=1), 2.0)
+    drawn = np.array([asked.mean_row_norm(1e-6, FRAME, 2.0) for _ in range(400)]) - norms.mean()
+    scaled = drawn / (2.0 / math.sqrt(2e-6) / N)
+    law = stats.chi2(drawn.size)
+    assert ALARM < law.cdf(np.sum(scaled**2)) < 1 - ALARM
+    for wrong in (0.7, 1.3):
+        assert not ALARM < law.cdf(np.sum((wrong * scaled) ** 2)) < 1 - ALARM
 
 
 def test_score_sensitivities_are_attained() -> None:
@@ -408,6 +460,8 @@ def test_rich_means_and_norms_are_the_plain_ones() -> None:
     lengths = np.linalg.norm(FRAME.coordinates(features), axis=1)
     assert lengths.min() < 2 < lengths.max()
     assert asked.mean_row_norm(1e9, FRAME, 2.0) == pytest.approx(np.minimum(lengths, 2).mean(), rel=1e-6)
+    cut = np.minimum(np.linalg.norm(features, axis=1), 1.25)
+    assert asked.mean_row_norm(1e9, ceiling=1.25) == pytest.approx(cut.mean(), rel=1e-6)
 
 
 @pytest.mark.parametrize("selection", ["exponential-mechanism", "laplace", "exponential"])

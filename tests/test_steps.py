@@ -17,13 +17,15 @@ from dpdescent.curator import Curator
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, ScaleOutOfRange
 from dpdescent.exact import FeatureGrid, LatticeSum, blas
 from dpdescent.ledger import Ledger
-from dpdescent.mechanisms import LatticeNoise
+from dpdescent.mechanisms import FloatNoise, LatticeNoise
+from dpdescent.noise import Randomness
 from dpdescent.problems import Frame, Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Squared, Whitening
 from dpdescent.questions import FrameSteps
 from dpdescent.solvers import AutoSettings, auto
 from neighbours import (
     RICH,
     STORAGE,
+    Recorder,
     assert_deviation,
     curator,
     share_of_sensitivity,
@@ -391,6 +393,99 @@ def test_auto_spends_its_budget_and_no_more(epsilon: float, intercept: bool, rel
     assert np.isfinite(auto(asked, AutoSettings(iterations=5)).weights).all()
     assert asked.remaining <= 1e-9 * asked.budget
     assert sum(entry.price for entry in asked.ledger.entries) <= asked.budget
+
+
+ROWS = {
+    "zeros": np.zeros,
+    "ones": np.ones,
+    "constant": lambda shape: np.full(shape, 0.37),
+    "tiny": lambda shape: np.random.default_rng(0).uniform(-1e-5, 1e-5, shape),
+    "any": lambda shape: np.random.default_rng(0).uniform(-1, 1, shape),
+}
+TABLES = [(1, 1, 1), (2, 2, 9), (10, 10**5, 1), (9, 2**26, 4), (4, 900, 0)]  # rows that are there, said, and columns
+
+
+@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1.0, 1e4])
+def test_auto_survives_tables_and_budgets_at_the_edge(epsilon: float, intercept: bool, kind: str) -> None:
+    """Few rows or many, wider than long, of no features or of one, of one class: finite weights, all spent."""
+    for seed, (present, rows, columns) in enumerate(TABLES):
+        dimension = max(columns + intercept, 1)
+        features = ROWS[kind]((present, dimension))
+        if intercept:
+            features[:, -1] = 1.0
+        grid, loss = FeatureGrid(1.0, dimension), (Logistic(), Hinge(), Squared(), Huber(0.3), Multinomial(3))[seed]
+        options = {"relation": ("zero-out", "replace-one")[seed % 2], "currency": ("gdp", "zcdp")[seed // 2 % 2]}
+        for noise in (LatticeNoise(Randomness(seed)), FloatNoise(seed)):
+            asked = curator(
+                grid.place(features),
+                np.ones(present),
+                grid,
+                loss,
+                epsilon=epsilon,
+                intercept=intercept,
+                rows=rows,
+                noise=noise,
+                **options,
+            )
+            assert np.isfinite(auto(asked, AutoSettings()).weights).all()
+            assert asked.remaining <= 1e-9 * asked.budget
+
+
+@pytest.mark.parametrize("seed", range(5, 8))
+def test_auto_takes_directions_for_equal_where_noise_covers_them_all(seed: int) -> None:
+    # The one number of the matrix is negative for the second seed.
+    grid = FeatureGrid(1.0, 1)
+    asked = curator(np.zeros((10, 1)), np.ones(10), grid, epsilon=1.0, intercept=False, noise=Recorder(seed))
+    assert np.isfinite(auto(asked, AutoSettings()).weights).all()
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4])
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("loss", [Logistic(), Hinge(), Squared(), Multinomial(3)], ids=str)
+@pytest.mark.parametrize("iterations", [None, 3])
+def test_the_intercept_alone_depends_on_the_labels_through_releases_alone(
+    loss: Loss, relation: str, rate: float, iterations: int | None
+) -> None:
+    """Every row moves each sum by no more than is declared, by almost that much where it pulls as hard as it can."""
+    features, labels = table(np.random.default_rng(0), loss, 60)
+    settings, found = AutoSettings(iterations=iterations, batch_rate=rate), []
+    for present in (60, 59):
+        options = {"epsilon": 0.05, "relation": relation, "batch_rate": rate, "rows": 60}
+        asked = curator(features[:present], labels[:present], GRID, loss, **options)
+        result = auto(asked, settings)
+        assert (result.weights[:-1] == 0).all()
+        assert result.iterations == (iterations or 1)
+        bought = {entry.label for entry in asked.ledger.entries}
+        smooth = isinstance(loss, Logistic | Multinomial)
+        assert bought == ({"gradient and curvature"} if smooth and iterations else {"gradient"})
+        assert asked.remaining <= 1e-9 * asked.budget
+        found.append(sums(asked))
+    # The first question is asked at 0 of both tables, and of the same batch.
+    first, second = (each[0] for each in found)
+    assert first.values.shape == (1, *result.weights.shape[1:])
+    assert share_of_sensitivity(first, second, "zero-out") <= 1
+    one = curator(features[-1:], np.ones(1), GRID, loss, epsilon=0.05, relation=relation, rows=60)
+    auto(one, AutoSettings())
+    (alone,) = sums(one)
+    nothing = LatticeSum(np.zeros_like(alone.values), alone.unit, alone.sensitivity)
+    assert 0.99 < share_of_sensitivity(alone, nothing, "zero-out") <= 1
+
+
+def test_auto_refuses_noise_that_cannot_be_drawn_before_it_pays() -> None:
+    features, labels = table(np.random.default_rng(2), Logistic(), 60)
+    asked = curator(features, labels, GRID, epsilon=1.0, intercept=False)
+    with pytest.raises(ScaleOutOfRange):
+        auto(asked, AutoSettings(share_whitening=1e-16))
+    assert asked.ledger.entries == ()
+    assert touches(asked) == []
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, 1e-7, 1e7, math.inf, math.nan])
+def test_auto_refuses_clips_that_rows_cannot_have(clip: float) -> None:
+    with pytest.raises(InvalidParameter, match="clip"):
+        AutoSettings(clip=clip)
 
 
 def test_auto_depends_on_the_rows_through_releases_alone() -> None:

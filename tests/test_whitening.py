@@ -103,6 +103,12 @@ def test_sums_of_many_columns_fit_into_the_products(dimension: int) -> None:
     values = np.full(dimension, 2**62 - 1)
     values[::2] *= -1
     assert whitening.image(lattice(values)).values.tolist() == [0, 2**62 - 1]
+    # Of all columns of one length that of equal entries has the largest sums, and -1 has no bit that is 0.
+    root = math.isqrt(dimension)
+    longest = Whitening(FeatureGrid(1.0, dimension), np.full((dimension, 1), (1 - 2.0**-20) / root))
+    for value in (-1, 2**45 - 1, 1 - 2**45):
+        expected = math.floor(value * dimension * Fraction(longest.matrix[0, 0]) + Fraction(1, 2))
+        assert longest.image(lattice(np.full(dimension, value))).values.tolist() == [expected]
 
 
 @pytest.mark.parametrize("outputs", [1, 5])

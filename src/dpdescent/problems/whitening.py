@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidParameter
-from ..exact import FeatureGrid, LatticeSum, ceil_log2
+from ..exact import FeatureGrid, LatticeSum
 from ..relations import Sensitivity
 
 __all__ = ["Whitening"]
@@ -23,7 +23,8 @@ __all__ = ["Whitening"]
 Floats = NDArray[np.float64]
 
 _BLOCK_BYTES = 2**21
-_PRODUCT_BITS = 28  # 2^33, an entry of A, times 2^28 fits an int64 with room for a carry
+_LIMB_BITS = 15
+_LOW_BITS = 4 * _LIMB_BITS
 
 
 class Whitening:
@@ -96,23 +97,21 @@ class Whitening:
     def image(self, total: LatticeSum) -> LatticeSum:
         """Return sum c_i z_i from the exact sum c_i x_i, on the same lattice, with the sensitivity it has there.
 
-        A and the sum are integers, so the image is exact until it is rounded to the lattice, once. The sum must not
-        have wrapped around: at most 2^26 rows.
+        A and the sum are integers, so the image is exact until it is rounded to the lattice, once. The sum is taken
+        15 bits at a time: the integers of a column of A have a norm of about 2^33 at most, so a product with limbs
+        below 2^15 is at most 2^48 sqrt(d), or 2^58. The sum must not have wrapped around: at most 2^26 rows.
         """
         values = total.values.reshape(total.values.shape[0], -1)
         image = np.empty((self.matrix.shape[1], values.shape[1]), dtype=np.int64)
-        bits = min(15, _PRODUCT_BITS - ceil_log2(self.grid.dimension))
-        mask, low_bits = 2**bits - 1, 60 // bits * bits
         for output in range(values.shape[1]):
-            # A few bits at a time, so that products of integers fit; the highest limb carries the sign.
             low, carry = np.zeros_like(image[:, output]), 0
-            for position in range(0, low_bits, bits):
-                product = self._integers.T @ ((values[:, output] >> position) & mask) + carry
-                low |= (product & mask) << position
-                carry = product >> bits
-            high = self._integers.T @ (values[:, output] >> low_bits) + carry
+            for position in range(0, _LOW_BITS, _LIMB_BITS):
+                product = self._integers.T @ ((values[:, output] >> position) & (2**_LIMB_BITS - 1)) + carry
+                low |= (product & (2**_LIMB_BITS - 1)) << position
+                carry = product >> _LIMB_BITS
+            high = self._integers.T @ (values[:, output] >> _LOW_BITS) + carry  # the highest limb carries the sign
             image[:, output] = [
-                _rounded((above << low_bits) + below, exponent)
+                _rounded((above << _LOW_BITS) + below, exponent)
                 for above, below, exponent in zip(high.tolist(), low.tolist(), self._exponents, strict=True)
             ]
         sensitivity = self.sensitivity(total.sensitivity, total.unit, values.shape[1])

@@ -9,7 +9,7 @@ from .candidates import best_candidates, public_generator
 from .curvature import hessian, hessian_sum, mean_loss
 from .descents import PermutedDescent, noisy_descent
 from .labels import label_counts, label_sum
-from .moments import second_moments
+from .moments import moment_bits, second_moments
 from .openly import minimise_openly
 from .points import noisy_minimiser, perturbed_minimiser
 from .reports import excess_adversarial_risk
@@ -33,6 +33,7 @@ __all__ = [
     "label_sum",
     "mean_loss",
     "minimise_openly",
+    "moment_bits",
     "noisy_descent",
     "noisy_minimiser",
     "perturbed_minimiser",

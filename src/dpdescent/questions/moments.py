@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..curator import Curator
-from ..errors import InvalidParameter
-from ..exact import CoarseGrid, LatticeSum, SecondMomentSum
-from ..noise import lattice_scale
+from ..accounting import Gaussian
+from ..curator import _SCALE_BITS, Curator
+from ..errors import InvalidParameter, ScaleOutOfRange
+from ..exact import CoarseGrid, LatticeSum, SecondMomentSum, ceil_log2
+from ..exact.second_moments import LEAST_BITS
 from ..problems import Frame
+from ..relations import Sensitivity
 
-__all__ = ["second_moments"]
+__all__ = ["moment_bits", "second_moments"]
 
 Floats = NDArray[np.float64]
-
-_ROOM = 1 + 2.0**-40
 
 
 def second_moments(curator: Curator, clip: float, amount: float, frame: Frame | None = None) -> Floats:
@@ -37,14 +37,21 @@ def second_moments(curator: Curator, clip: float, amount: float, frame: Frame | 
     dimension = grid.dimension if frame is None else grid.dimension - 1
     reach = 1.0 if frame is None else float(2.0 ** (1 + frame.doublings.max()))
     coarse = CoarseGrid(reach, dimension, clip)
-    moments = SecondMomentSum(coarse, coarse.row_bound**2)
     cost = curator.ledger.currency.gaussian(amount)
-    sensitivity = moments.sensitivity.under(curator.relation)
-    lattice_scale(_ROOM * sensitivity * cost.noise_multiplier, moments.unit)  # raises before the charge
+    moments = SecondMomentSum(coarse, coarse.row_bound**2, total_bits=moment_bits(curator, cost))
     curator._charge(cost, "second moments")
     values = curator._sum(partial(_moments_block, moments, frame))
     total = LatticeSum(values, moments.unit, moments.sensitivity)
     return curator._noise.gaussian_symmetric(total, cost, curator.relation) / curator.scale
+
+
+def moment_bits(curator: Curator, noise: Gaussian) -> int:
+    """Return the bits of the finest sum whose noise can still be drawn, or raise what keeps it from being drawn."""
+    deviation = noise.noise_multiplier * Sensitivity.of_positive_semidefinite_sum(1.0).under(curator.relation)
+    bits = min(SecondMomentSum.total_bits, _SCALE_BITS - ceil_log2(deviation))
+    if bits < LEAST_BITS:
+        raise ScaleOutOfRange(f"noise of {deviation:.3g} squared clip norms cannot be drawn: spend more on it")
+    return bits
 
 
 def _moments_block(

@@ -35,7 +35,7 @@ from threadpoolctl import threadpool_limits
 from ..curator import Curator
 from ..errors import InvalidParameter
 from ..problems import Frame, LinearProblem, Whitening
-from ..questions import FrameSteps
+from ..questions import FrameSteps, moment_bits
 from .geometry import ROWS_A_DIRECTION, damping_to, measure_columns, whiten
 from .result import Progress, SolverResult
 
@@ -65,8 +65,8 @@ class AutoSettings:
         the table to go through; then 20, or 20 sqrt(k/2000) if that is more. With n mu below 200, sqrt(n mu/200) of
         that.
     clip : float, optional
-        c, the clip norm of gradients and second moments in units of the typical length of a row. By default
-        max(0.5, 0.25 k^0.3).
+        c, the clip norm of gradients and second moments in units of the typical length of a row, from 1e-6 to 1e6.
+        By default max(0.5, 0.25 k^0.3).
     whitening : bool, optional
         Whether to buy second moments. By default with at most 2,000 columns.
     batch_rate : float
@@ -91,8 +91,8 @@ class AutoSettings:
             raise InvalidParameter("shares of the budget must leave at least a tenth of it for the gradients")
         if self.iterations is not None and self.iterations < 1:
             raise InvalidParameter(f"iterations must be at least 1, got {self.iterations!r}")
-        if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
-            raise InvalidParameter(f"clip must be a positive number, got {self.clip!r}")
+        if self.clip is not None and not 1e-6 <= self.clip <= 1e6:
+            raise InvalidParameter(f"clip must lie in [1e-6, 1e6], since rows are about 1 long, got {self.clip!r}")
         if not 0 < self.batch_rate <= 1:
             raise InvalidParameter(f"batch_rate must lie in (0, 1], got {self.batch_rate!r}")
         if self.currency not in ("gdp", "zcdp"):
@@ -258,7 +258,7 @@ def _intercept_alone(problem: LinearProblem, rows_of_privacy: float) -> _Geometr
         f"only the intercept was learnt: noise leaves about {rows_of_privacy:.0f} rows, too few for "
         f"{problem.grid.dimension - 1} columns"
     )
-    return _Geometry(only, 1.0, 0, np.ones(1), np.zeros(1), remarks=(remark,))
+    return _Geometry(only, 1.0, 0, np.ones(1), np.zeros(1), remarks=(remark,) if problem.grid.dimension > 1 else ())
 
 
 def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, clip: float) -> _Geometry:
@@ -268,9 +268,12 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
     whitening = features <= _LARGEST_WHITENED if settings.whitening is None else settings.whitening
     _try_out(curator, whitening)
     alone = bool(constant) and dimension <= Whitening.largest_dimension
-    if alone and rows_of_privacy < ROWS_A_DIRECTION:
+    if alone and (rows_of_privacy < ROWS_A_DIRECTION or features == 0):
         return _intercept_alone(problem, rows_of_privacy)
     amounts = settings.share_norm * curator.budget, settings.share_columns * curator.budget
+    whitening_amount = settings.share_whitening * curator.budget
+    if whitening:
+        moment_bits(curator, curator.ledger.currency.gaussian(whitening_amount))  # raises before the first charge
     columns = measure_columns(curator, *amounts, _LONGEST_ENTRY)
     if not whitening:
         squares = np.minimum(columns.variances, 1.0)
@@ -282,7 +285,6 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
         stiffness = penalty if columns.frame is None else penalty * 4.0**columns.frame.doublings
         remark = "columns were scaled one by one: there are too many of them for their covariance"
         return _Geometry(columns.frame, length, features, divisors, stiffness, remarks=(remark,))
-    whitening_amount = settings.share_whitening * curator.budget
     frame, squares = whiten(curator, columns, amounts[0], whitening_amount, clip)
     length = math.sqrt(constant + float(squares.sum()))
     if not penalty.any():

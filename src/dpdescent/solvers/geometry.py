@@ -118,13 +118,15 @@ def whiten(
     with threadpool_limits(1):  # the same digits for any number of threads
         values, vectors = np.linalg.eigh(matrix)
     shrunk = shrink(values, radius)
+    if not shrunk.any():  # noise covers all of it, so that no direction is known to be longer than another
+        shrunk += cut**2 / dimension
     stretch = length**2 / min(max(float(shrunk.sum()), 0.1 * cut**2), cut**2)
     lengths, edge = stretch * shrunk, stretch * 2 * radius
     rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)
     unseen = lengths[lengths < edge]
     theirs = rows_of_privacy * float(unseen.sum()) / max(float(lengths.sum()), 1e-300)
     enough = damping_to(theirs / _ROWS_UNSEEN, unseen, length**2 / dimension)
-    damped = lengths + min(edge, enough) + _LEAST_DAMPING
+    damped = lengths + max(min(edge, enough), _LEAST_DAMPING)
     squares, directions = lengths / damped, vectors / np.sqrt(damped)
     # Where there are fewer rows a direction than that, all directions are shortened.
     shortening = min(1.0, rows_of_privacy / ROWS_A_DIRECTION / max(float(squares.sum()), 1e-300))
@@ -150,7 +152,7 @@ def damping_to(directions: float, squares: Floats, mean: float) -> float:
 
     It is at least 3 times the ``mean``, since directions that were not seen may be several times as long as that.
     """
-    least = _UNSEEN * mean
+    least = max(_UNSEEN * mean, _LEAST_DAMPING)
     if np.count_nonzero(squares) <= directions:
         return least
 
