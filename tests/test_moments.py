@@ -15,7 +15,7 @@ import pytest
 from dpdescent.errors import DPDescentError
 from dpdescent.exact import FeatureGrid, LatticeSum, blas
 from dpdescent.ledger import Ledger
-from dpdescent.problems import Frame
+from dpdescent.problems import Frame, Whitening
 from dpdescent.questions import second_moments
 from dpdescent.relations import Norm
 from neighbours import RICH, STORAGE, assert_deviation, curator, share_of_sensitivity, sums, touches
@@ -23,7 +23,9 @@ from neighbours import RICH, STORAGE, assert_deviation, curator, share_of_sensit
 D, N = 5, 10
 GRID = FeatureGrid(1.0, D)
 FRAME = Frame.place(GRID, np.array([0.3, -0.2, 0.9, -1.0, 0.0]), np.array([1.0, 0.5, 0.0625, 0.25, 1.0]))
-FRAMES = pytest.mark.parametrize("frame", [None, FRAME], ids=["rows", "frame"])
+WHITENING = Whitening(GRID, [[2, 0, 0], [0, 3, 0], [0.3, -0.7, 0.1], [1e-3, 0.2, -9], [0.11, -0.5, 0.6]])
+FRAMES = pytest.mark.parametrize("frame", [None, FRAME, WHITENING], ids=["rows", "frame", "whitening"])
+AnyFrame = Frame | Whitening | None
 
 
 def table(generator: np.random.Generator, rows: int = N) -> np.ndarray:
@@ -36,9 +38,7 @@ def table(generator: np.random.Generator, rows: int = N) -> np.ndarray:
     return GRID.place(features)
 
 
-def recorded(
-    features: Any, clip: float, frame: Frame | None, block_rows: int = 2**14, amount: float = 1.0
-) -> LatticeSum:
+def recorded(features: Any, clip: float, frame: AnyFrame, block_rows: int = 2**14, amount: float = 1.0) -> LatticeSum:
     asked = curator(features, np.ones(features.shape[0]), GRID, rows=N, block_rows=block_rows)
     second_moments(asked, clip, amount, frame)
     (total,) = sums(asked)
@@ -51,7 +51,7 @@ def recorded(
 
 @FRAMES
 @pytest.mark.parametrize("seed", range(5))
-def test_no_row_moves_the_matrix_by_more_than_is_declared(seed: int, frame: Frame | None) -> None:
+def test_no_row_moves_the_matrix_by_more_than_is_declared(seed: int, frame: AnyFrame) -> None:
     generator = np.random.default_rng(seed)
     for amount in (1.0, 1.0, 1.0, 2.0**-34, 2.0**-40, 2.0**-45):  # great noise makes the lattice coarse
         clip = 10.0 ** generator.uniform(-3, 2)
@@ -67,10 +67,10 @@ def test_no_row_moves_the_matrix_by_more_than_is_declared(seed: int, frame: Fram
 
 @FRAMES
 @pytest.mark.parametrize("clip", [0.01, 0.5, 0.99])
-def test_one_row_can_move_the_matrix_by_almost_what_is_declared(clip: float, frame: Frame | None) -> None:
+def test_one_row_can_move_the_matrix_by_almost_what_is_declared(clip: float, frame: AnyFrame) -> None:
     # Two orthogonal rows, both longer than the clip norm.
-    centre = np.zeros(D) if frame is None else frame.centre
-    doublings = np.zeros(D, np.int64) if frame is None else frame.doublings
+    centre = frame.centre if isinstance(frame, Frame) else np.zeros(D)
+    doublings = frame.doublings if isinstance(frame, Frame) else np.zeros(D, np.int64)
     rows = [centre - np.ldexp(np.eye(D)[j], -doublings) for j in (0, 1)]
     one, other = (recorded(GRID.place(row[None, :]), clip, frame) for row in rows)
     empty = recorded(GRID.place(np.zeros((0, D))), clip, frame)
@@ -80,11 +80,13 @@ def test_one_row_can_move_the_matrix_by_almost_what_is_declared(clip: float, fra
 
 @FRAMES
 @pytest.mark.parametrize("clip", [0.2, 2.0, 100.0])
-def test_with_little_noise_the_matrix_is_the_plain_one(clip: float, frame: Frame | None) -> None:
+def test_with_little_noise_the_matrix_is_the_plain_one(clip: float, frame: AnyFrame) -> None:
     features = table(np.random.default_rng(1), 200)
     asked = curator(features, np.ones(200), GRID)
     answer = second_moments(asked, clip, 1e12, frame)
     rows = features if frame is None else frame.coordinates(features)
+    if frame is WHITENING:
+        rows = np.clip(rows, -2 * clip, 2 * clip)
     lengths = np.linalg.norm(rows, axis=1)
     rows = rows * np.minimum(1.0, clip / np.maximum(lengths, 1e-300))[:, None]
     expected = rows.T @ rows / 200
@@ -92,7 +94,7 @@ def test_with_little_noise_the_matrix_is_the_plain_one(clip: float, frame: Frame
 
 
 @FRAMES
-def test_sums_have_the_same_bits_for_any_layout(frame: Frame | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_have_the_same_bits_for_any_layout(frame: AnyFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(2)
     features = table(generator, 150)
     expected = recorded(features, 0.8, frame).values
@@ -110,7 +112,7 @@ def test_sums_have_the_same_bits_for_any_layout(frame: Frame | None, monkeypatch
 @pytest.mark.parametrize("multiplier", [5.0, 2.0**20])
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
 def test_noise_is_isotropic_on_symmetric_matrices_and_has_the_scale_that_was_paid_for(
-    relation: str, multiplier: float, frame: Frame | None
+    relation: str, multiplier: float, frame: AnyFrame
 ) -> None:
     features, clip = table(np.random.default_rng(3)), 0.5
     asked = curator(features, np.ones(N), GRID, relation=relation)
@@ -125,7 +127,7 @@ def test_noise_is_isotropic_on_symmetric_matrices_and_has_the_scale_that_was_pai
 
 @FRAMES
 @pytest.mark.parametrize("rate", [1.0, 0.5])
-def test_the_matrix_is_charged_to_both_ledgers_before_any_row_is_touched(rate: float, frame: Frame | None) -> None:
+def test_the_matrix_is_charged_to_both_ledgers_before_any_row_is_touched(rate: float, frame: AnyFrame) -> None:
     account = Ledger(RICH, 1e-6, currency="gdp")
     asked = curator(table(np.random.default_rng(4)), np.ones(N), GRID, account=account, batch_rate=rate)
     for count in (1, 2):
@@ -144,6 +146,7 @@ REFUSALS = {
     "clip not a number": (math.nan, 1e-3, None),
     "tiny clip": (2.0**-150, 1e-3, None),
     "frame of another grid": (0.5, 1e-3, OTHER),
+    "whitening of another grid": (0.5, 1e-3, Whitening(FeatureGrid(1.0, D + 1), np.ones((D + 1, 2)))),
 }
 
 

@@ -75,6 +75,10 @@ class Whitening:
         pulled: Floats = np.einsum("jk,j...->k...", self.matrix, gradient)
         return pulled
 
+    def coordinates(self, rows: Any) -> Floats:
+        """Return z for each row, exact."""
+        return self.grid.margins(rows, self.matrix)
+
     def squared_norms(self, rows: Any) -> Floats:
         """Return an upper bound of |z|^2 for each row, at least 1 and too large by at most one part in 2^38.
 

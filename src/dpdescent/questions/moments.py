@@ -13,7 +13,7 @@ from ..curator import _SCALE_BITS, Curator
 from ..errors import InvalidParameter, ScaleOutOfRange
 from ..exact import CoarseGrid, LatticeSum, SecondMomentSum, ceil_log2
 from ..exact.second_moments import LEAST_BITS
-from ..problems import Frame
+from ..problems import Frame, Whitening
 from ..relations import Sensitivity
 
 __all__ = ["moment_bits", "second_moments"]
@@ -21,8 +21,10 @@ __all__ = ["moment_bits", "second_moments"]
 Floats = NDArray[np.float64]
 
 
-def second_moments(curator: Curator, clip: float, amount: float, frame: Frame | None = None) -> Floats:
+def second_moments(curator: Curator, clip: float, amount: float, frame: Frame | Whitening | None = None) -> Floats:
     """Return the mean of u u' over rows u cut to norm ``clip``: of the rows, or of their coordinates in a frame.
+
+    The frame must be public. The constant of a `Frame` is left out; entries in a `Whitening` are cut to 2 ``clip``.
 
     Noise is added to the distinct entries, twice the variance on the diagonal, as an isometry asks.
 
@@ -32,11 +34,15 @@ def second_moments(curator: Curator, clip: float, amount: float, frame: Frame | 
     grid = curator.problem.grid
     if grid.entry_bound > 1:
         raise InvalidParameter("second moments need features in [-1, 1]: scale them by public bounds")
-    if frame is not None:
+    if isinstance(frame, Frame):
         curator._require_frame(frame)
-    dimension = grid.dimension if frame is None else grid.dimension - 1
-    reach = 1.0 if frame is None else float(2.0 ** (1 + frame.doublings.max()))
-    coarse = CoarseGrid(reach, dimension, clip)
+        coarse = CoarseGrid(float(2.0 ** (1 + frame.doublings.max())), grid.dimension - 1, clip)
+    elif frame is not None:
+        if frame.grid != grid:
+            raise InvalidParameter("a whitening belongs to the problem's own grid")
+        coarse = CoarseGrid(2 * clip, frame.matrix.shape[1], clip)
+    else:
+        coarse = CoarseGrid(1.0, grid.dimension, clip)
     cost = curator.ledger.currency.gaussian(amount)
     moments = SecondMomentSum(coarse, coarse.row_bound**2, total_bits=moment_bits(curator, cost))
     curator._charge(cost, "second moments")
@@ -56,14 +62,17 @@ def moment_bits(curator: Curator, noise: Gaussian) -> int:
 
 def _moments_block(
     moments: SecondMomentSum,
-    frame: Frame | None,
+    frame: Frame | Whitening | None,
     rows: Any,
     labels: Floats,  # noqa: ARG001
 ) -> NDArray[np.int64]:
     """Return the sum over one block."""
+    every = np.ones(rows.shape[0])
+    if isinstance(frame, Whitening):
+        return moments.in_parts(frame.coordinates(rows), every, moments.grid.place)
 
     def place(part: Floats) -> Floats:
         placed: Floats = moments.grid.place(part if frame is None else frame.coordinates(part))
         return placed
 
-    return moments.in_parts(rows, np.ones(rows.shape[0]), place)
+    return moments.in_parts(rows, every, place)

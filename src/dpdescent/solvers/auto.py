@@ -4,8 +4,8 @@ Nothing is left to choose. With :math:`\mu` the Gaussian privacy of the whole bu
 
 - 1% on the mean norm of the rows and 8% on two moments of every column: *scales and centres*;
 - 1% on the mean norm of the scaled rows and 12% on their second moments, from which directions of comparable length
-  are made: *whitening* (`dpdescent.solvers.geometry`). With more than 2,000 columns they are only scaled, and the
-  budget goes to the gradients;
+  are made: *whitening* (`dpdescent.solvers.geometry`). More than 2,000 columns are projected to 500 first, or only
+  scaled where privacy leaves rows enough for that;
 - the rest on T gradients, 2% of the budget on the mean curvature at the same points.
 
 In the whitened coordinates rows have a predicted typical length R, so the clip norm c R means the same for every
@@ -44,7 +44,8 @@ __all__ = ["AutoSettings", "auto"]
 Floats = NDArray[np.float64]
 
 _LARGEST_WHITENED = 2000
-_ROWS_A_SQUARE = 5  # where columns are not whitened, for every unit of their length squared
+_PROJECTED = 500  # columns, where there are too many to whiten and too few rows to do without
+_ROWS_A_SQUARE = 10  # where columns are not whitened, for every unit of their length squared
 _LARGEST_WORK = 5e8  # cells to go through for steps beyond the first 20
 _TRUST = 0.6
 _LONGEST_STEP = 2.0
@@ -68,7 +69,7 @@ class AutoSettings:
         c, the clip norm of gradients and second moments in units of the typical length of a row, from 1e-6 to 1e6.
         By default max(0.5, 0.25 k^0.3).
     whitening : bool, optional
-        Whether to buy second moments. By default with at most 2,000 columns.
+        Whether to buy second moments of all columns. By default with at most 2,000 of them.
     batch_rate : float
         Every answer comes from a fresh Poisson batch of this rate; no amplification is claimed.
     """
@@ -245,9 +246,9 @@ def _try_out(curator: Curator, whitening: bool) -> None:
     ones = np.ones(grid.dimension)
     if curator.problem.intercept:
         FrameSteps(curator, Frame.place(grid, 0 * ones, ones), 1.0, 1.0)
-    if whitening:
-        if grid.dimension > Whitening.largest_directions:
-            raise InvalidParameter(f"{grid.dimension} columns are too many to whiten: leave whitening to its default")
+    if whitening and grid.dimension > Whitening.largest_directions:
+        raise InvalidParameter(f"{grid.dimension} columns are too many to whiten: leave whitening to its default")
+    if (whitening or curator.problem.intercept) and grid.dimension <= Whitening.largest_dimension:
         FrameSteps(curator, Whitening(grid, ones[:, None]), 1.0, 1.0)
 
 
@@ -272,23 +273,36 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
         return _intercept_alone(problem, rows_of_privacy)
     amounts = settings.share_norm * curator.budget, settings.share_columns * curator.budget
     whitening_amount = settings.share_whitening * curator.budget
-    if whitening:
+    if whitening or alone:
         moment_bits(curator, curator.ledger.currency.gaussian(whitening_amount))  # raises before the first charge
     columns = measure_columns(curator, *amounts, _LONGEST_ENTRY)
+    projection: Floats | None = None
+    remarks: tuple[str, ...] = ()
     if not whitening:
         squares = np.minimum(columns.variances, 1.0)
         length = math.sqrt(constant + float(squares.sum()))
-        if alone and rows_of_privacy < _ROWS_A_SQUARE * length**2:
-            return _intercept_alone(problem, rows_of_privacy)
-        damping = damping_to(rows_of_privacy / ROWS_A_DIRECTION, squares, float(squares.mean()))
-        divisors = np.append(squares + damping, np.ones(constant))
-        stiffness = penalty if columns.frame is None else penalty * 4.0**columns.frame.doublings
-        remark = "columns were scaled one by one: there are too many of them for their covariance"
-        return _Geometry(columns.frame, length, features, divisors, stiffness, remarks=(remark,))
-    frame, squares = whiten(curator, columns, amounts[0], whitening_amount, clip)
+        if not (alone and rows_of_privacy < _ROWS_A_SQUARE * length**2):
+            damping = damping_to(rows_of_privacy / ROWS_A_DIRECTION, squares, float(squares.mean()))
+            divisors = np.append(squares + damping, np.ones(constant))
+            stiffness = penalty if columns.frame is None else penalty * 4.0**columns.frame.doublings
+            remark = "columns were scaled one by one: there are too many of them for their covariance"
+            return _Geometry(columns.frame, length, features, divisors, stiffness, remarks=(remark,))
+        projection = _signs(features)
+        remarks = (
+            f"rows were projected to {projection.shape[1]} columns: noise leaves too few of them for {features}",
+        )
+    frame, squares = whiten(curator, columns, amounts[0], whitening_amount, clip, projection)
     length = math.sqrt(constant + float(squares.sum()))
+    ones, stiffness = np.ones(frame.matrix.shape[1]), np.zeros(frame.matrix.shape[1])
     if not penalty.any():
-        return _Geometry(frame, length, features, np.ones(dimension), penalty)
+        return _Geometry(frame, length, squares.size, ones, stiffness, remarks=remarks)
     with threadpool_limits(1):  # the same digits for any number of threads
         stiffness, axes = np.linalg.eigh(np.einsum("ji,j,jk->ik", frame.matrix, penalty, frame.matrix))
-    return _Geometry(frame, length, features, np.ones(dimension), np.maximum(stiffness, 0.0), axes)
+    return _Geometry(frame, length, squares.size, ones, np.maximum(stiffness, 0.0), axes, remarks)
+
+
+def _signs(features: int) -> Floats:
+    """Return a public projection to fewer columns, of random signs: it keeps lengths and angles on average."""
+    width = min(_PROJECTED, max(1, 2**26 // features))
+    signs: Floats = np.random.default_rng(0).choice([-1.0, 1.0], (features, width)) / math.sqrt(width)
+    return signs

@@ -94,7 +94,12 @@ def _typical_entries(means: Floats, squares: Floats, noise: float) -> Floats:
 
 
 def whiten(
-    curator: Curator, columns: Columns, norm_amount: float, amount: float, clip: float
+    curator: Curator,
+    columns: Columns,
+    norm_amount: float,
+    amount: float,
+    clip: float,
+    projection: Floats | None = None,
 ) -> tuple[Whitening, Floats]:
     """Buy the second moments of the coordinates; return directions of comparable length, and their mean squares.
 
@@ -108,10 +113,17 @@ def whiten(
     directions that rise above the damping come to length 1, the others stay short, and what is short costs little
     clip norm and little noise. The damping is 2 r, where the noise ends; but where much is below that, not more than
     leaves the unseen directions one for 60 of the rows that are theirs by length, or three times the mean eigenvalue.
+
+    With a public ``projection``, a matrix of d rows and fewer columns that keeps lengths on average, all of this
+    happens to the projected rows.
     """
+    frame: Frame | Whitening | None = columns.frame
+    if projection is not None and columns.frame is not None:
+        onto = columns.frame.weights(np.vstack([projection, np.zeros(projection.shape[1])]))
+        frame = Whitening(curator.problem.grid, onto)
     length = columns.norm if columns.frame is None else _mean_length(curator, columns, norm_amount)
     cut = clip * length
-    matrix = second_moments(curator, cut, amount, columns.frame)
+    matrix = second_moments(curator, cut, amount, frame)
     noise = curator.deviation(cut**2, amount, Sensitivity.of_positive_semidefinite_sum)
     dimension = matrix.shape[0]
     radius = noise * math.sqrt(dimension / 2)
@@ -133,7 +145,9 @@ def whiten(
     squares, directions = shortening * squares, math.sqrt(shortening) * directions
     if columns.frame is None:
         return Whitening(curator.problem.grid, directions), squares
-    extended = np.zeros((dimension + 1, dimension + 1))
+    if projection is not None:
+        directions = np.einsum("jk,kl->jl", projection, directions)
+    extended = np.zeros((directions.shape[0] + 1, dimension + 1))
     extended[:-1, :-1], extended[-1, -1] = directions, 1.0
     return Whitening(curator.problem.grid, columns.frame.weights(extended)), squares
 
