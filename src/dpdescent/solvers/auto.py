@@ -36,7 +36,7 @@ from ..curator import Curator
 from ..errors import InvalidParameter
 from ..problems import Frame, LinearProblem, Whitening
 from ..questions import FrameSteps, moment_bits
-from .geometry import ROWS_A_DIRECTION, damping_to, measure_columns, whiten
+from .geometry import ROWS_A_DIRECTION, Columns, damping_to, measure_columns, whiten
 from .result import Progress, SolverResult
 
 __all__ = ["AutoSettings", "auto"]
@@ -279,18 +279,13 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
     projection: Floats | None = None
     remarks: tuple[str, ...] = ()
     if not whitening:
-        squares = np.minimum(columns.variances, 1.0)
-        length = math.sqrt(constant + float(squares.sum()))
-        if not (alone and rows_of_privacy < _ROWS_A_SQUARE * length**2):
-            damping = damping_to(rows_of_privacy / ROWS_A_DIRECTION, squares, float(squares.mean()))
-            divisors = np.append(squares + damping, np.ones(constant))
-            stiffness = penalty if columns.frame is None else penalty * 4.0**columns.frame.doublings
-            remark = "columns were scaled one by one: there are too many of them for their covariance"
-            return _Geometry(columns.frame, length, features, divisors, stiffness, remarks=(remark,))
+        by_column = _column_by_column(columns, penalty, constant, rows_of_privacy)
+        enough = rows_of_privacy >= _ROWS_A_SQUARE * by_column.length**2
+        if enough or not alone or settings.whitening is not None:
+            return by_column
         projection = _signs(features)
-        remarks = (
-            f"rows were projected to {projection.shape[1]} columns: noise leaves too few of them for {features}",
-        )
+        width = projection.shape[1]
+        remarks = (f"rows were projected to {width} columns: noise leaves too few of them for {features}",)
     frame, squares = whiten(curator, columns, amounts[0], whitening_amount, clip, projection)
     length = math.sqrt(constant + float(squares.sum()))
     ones, stiffness = np.ones(frame.matrix.shape[1]), np.zeros(frame.matrix.shape[1])
@@ -299,6 +294,17 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
     with threadpool_limits(1):  # the same digits for any number of threads
         stiffness, axes = np.linalg.eigh(np.einsum("ji,j,jk->ik", frame.matrix, penalty, frame.matrix))
     return _Geometry(frame, length, squares.size, ones, np.maximum(stiffness, 0.0), axes, remarks)
+
+
+def _column_by_column(columns: Columns, penalty: Floats, constant: int, rows_of_privacy: float) -> _Geometry:
+    """Return scaled columns as they are, in which steps are divided by their mean squares."""
+    squares = np.minimum(columns.variances, 1.0)
+    damping = damping_to(rows_of_privacy / ROWS_A_DIRECTION, squares, float(squares.mean()))
+    divisors = np.append(squares + damping, np.ones(constant))
+    stiffness = penalty if columns.frame is None else penalty * 4.0**columns.frame.doublings
+    remark = "columns were scaled one by one, without their covariance"
+    length = math.sqrt(constant + float(squares.sum()))
+    return _Geometry(columns.frame, length, squares.size, divisors, stiffness, remarks=(remark,))
 
 
 def _signs(features: int) -> Floats:
