@@ -69,7 +69,8 @@ class AutoSettings:
         c, the clip norm of gradients and second moments in units of the typical length of a row, from 1e-6 to 1e6.
         By default max(0.5, 0.25 k^0.3).
     whitening : bool, optional
-        Whether to buy second moments of all columns. By default with at most 2,000 of them.
+        Whether to buy second moments of all columns. By default with at most 2,000 of them; more than that may be
+        projected, fewer never are.
     batch_rate : float
         Every answer comes from a fresh Poisson batch of this rate; no amplification is claimed.
     """
@@ -281,11 +282,12 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
     if not whitening:
         squares = np.minimum(columns.variances, 1.0)
         length = math.sqrt(constant + float(squares.sum()))
-        if not (alone and rows_of_privacy < _ROWS_A_SQUARE * length**2):
+        project = alone and features > _LARGEST_WHITENED and rows_of_privacy < _ROWS_A_SQUARE * length**2
+        if not project:
             damping = damping_to(rows_of_privacy / ROWS_A_DIRECTION, squares, float(squares.mean()))
             divisors = np.append(squares + damping, np.ones(constant))
             stiffness = penalty if columns.frame is None else penalty * 4.0**columns.frame.doublings
-            remark = "columns were scaled one by one: there are too many of them for their covariance"
+            remark = "columns were scaled one by one, without their covariance"
             return _Geometry(columns.frame, length, features, divisors, stiffness, remarks=(remark,))
         projection = _signs(features)
         remarks = (
@@ -297,12 +299,12 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
     if not penalty.any():
         return _Geometry(frame, length, squares.size, ones, stiffness, remarks=remarks)
     with threadpool_limits(1):  # the same digits for any number of threads
-        stiffness, axes = np.linalg.eigh(np.einsum("ji,j,jk->ik", frame.matrix, penalty, frame.matrix))
+        stiffness, axes = np.linalg.eigh(frame.matrix.T @ (penalty[:, None] * frame.matrix))
     return _Geometry(frame, length, squares.size, ones, np.maximum(stiffness, 0.0), axes, remarks)
 
 
 def _signs(features: int) -> Floats:
     """Return a public projection to fewer columns, of random signs: it keeps lengths and angles on average."""
-    width = min(_PROJECTED, max(1, 2**26 // features))
+    width = min(_PROJECTED, max(1, 2**24 // features))  # at most 128 MB, several times
     signs: Floats = np.random.default_rng(0).choice([-1.0, 1.0], (features, width)) / math.sqrt(width)
     return signs
