@@ -19,7 +19,7 @@ from dpdescent.mechanisms import LatticeNoise
 from dpdescent.noise import Randomness
 from dpdescent.problems import Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Squared
 from dpdescent.solvers import AutoSettings, auto
-from dpdescent.solvers.auto import _Geometry, _secant, _steeper, _trusted
+from dpdescent.solvers.auto import _Geometry, _secant, _signs, _steeper, _trusted
 from dpdescent.solvers.geometry import damping_to, measure_columns, shrink, whiten
 from dpdescent.sources import ArraySource
 from test_agd import make_curator, optimum
@@ -252,6 +252,19 @@ def test_a_handful_of_rows_teaches_the_intercept_and_says_so() -> None:
     line = DPLinearRegression(0.05, DELTA, target_bounds=(0.0, 1.0), random_state=0).fit(X, np.full(1000, 0.8))
     assert (line.coef_ == 0).all()
     assert abs(line.intercept_ - 0.8) < 0.2  # where the loss is quadratic one step leads to the mean
+
+
+def test_without_whitening_few_columns_are_never_projected_to_more() -> None:
+    X, y = table(500, 40)
+    spent = model(0.5, solver_options={"whitening": False}).fit(X, y).privacy_
+    assert "second moments" not in spent["spent_on"]
+    assert spent["remarks"] == ["columns were scaled one by one, without their covariance"]
+
+
+def test_projections_of_very_wide_tables_fit_into_memory() -> None:
+    assert _signs(2001).shape == (2001, 500)
+    for features in (10**5, 2**20):
+        assert _signs(features).nbytes <= 2**27
 
 
 def test_wide_tables_of_copies_are_learnt() -> None:

@@ -69,7 +69,8 @@ class AutoSettings:
         c, the clip norm of gradients and second moments in units of the typical length of a row, from 1e-6 to 1e6.
         By default max(0.5, 0.25 k^0.3).
     whitening : bool, optional
-        Whether to buy second moments of all columns. By default with at most 2,000 of them.
+        Whether to buy second moments of all columns. By default with at most 2,000 of them; more than that may be
+        projected, fewer never are.
     batch_rate : float
         Every answer comes from a fresh Poisson batch of this rate; no amplification is claimed.
     """
@@ -292,7 +293,7 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
     if not penalty.any():
         return _Geometry(frame, length, squares.size, ones, stiffness, remarks=remarks)
     with threadpool_limits(1):  # the same digits for any number of threads
-        stiffness, axes = np.linalg.eigh(np.einsum("ji,j,jk->ik", frame.matrix, penalty, frame.matrix))
+        stiffness, axes = np.linalg.eigh(frame.matrix.T @ (penalty[:, None] * frame.matrix))
     return _Geometry(frame, length, squares.size, ones, np.maximum(stiffness, 0.0), axes, remarks)
 
 
@@ -309,6 +310,6 @@ def _column_by_column(columns: Columns, penalty: Floats, constant: int, rows_of_
 
 def _signs(features: int) -> Floats:
     """Return a public projection to fewer columns, of random signs: it keeps lengths and angles on average."""
-    width = min(_PROJECTED, max(1, 2**26 // features))
+    width = min(_PROJECTED, max(1, 2**24 // features))  # at most 128 MB, several times
     signs: Floats = np.random.default_rng(0).choice([-1.0, 1.0], (features, width)) / math.sqrt(width)
     return signs

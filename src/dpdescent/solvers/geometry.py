@@ -146,7 +146,8 @@ def whiten(
     if columns.frame is None:
         return Whitening(curator.problem.grid, directions), squares
     if projection is not None:
-        directions = np.einsum("jk,kl->jl", projection, directions)
+        with threadpool_limits(1):
+            directions = projection @ directions
     extended = np.zeros((directions.shape[0] + 1, dimension + 1))
     extended[:-1, :-1], extended[-1, -1] = directions, 1.0
     return Whitening(curator.problem.grid, columns.frame.weights(extended)), squares
