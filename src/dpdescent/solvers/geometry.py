@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 _LEAST_SHARE = 0.05  # the mean norm is held above this share of its bound
 _LEAST_SCALE = 0.15  # no column is stretched beyond a seventh of its range
 ROWS_A_DIRECTION = 45  # of those that privacy leaves, n mu
+_SOME_ROWS = 200
 _ROWS_UNSEEN = 60  # the same for directions that are not seen
 _UNSEEN = 3.0  # a direction that is not seen may be several times as long as the mean one
 _LEAST_DAMPING = 0.001
@@ -133,15 +134,16 @@ def whiten(
     if not shrunk.any():  # noise covers all of it, so that no direction is known to be longer than another
         shrunk += cut**2 / dimension
     stretch = length**2 / min(max(float(shrunk.sum()), 0.1 * cut**2), cut**2)
-    lengths, edge = stretch * shrunk, stretch * 2 * radius
     rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)
+    scarcity = min(1.0, rows_of_privacy / _SOME_ROWS)  # where rows are few, caution costs more than it saves
+    lengths, edge = stretch * shrunk, stretch * 2 * math.sqrt(scarcity) * radius
     unseen = lengths[lengths < edge]
     theirs = rows_of_privacy * float(unseen.sum()) / max(float(lengths.sum()), 1e-300)
     enough = damping_to(theirs / _ROWS_UNSEEN, unseen, length**2 / dimension)
     damped = lengths + max(min(edge, enough), _LEAST_DAMPING)
     squares, directions = lengths / damped, vectors / np.sqrt(damped)
     # Where there are fewer rows a direction than that, all directions are shortened.
-    shortening = min(1.0, rows_of_privacy / ROWS_A_DIRECTION / max(float(squares.sum()), 1e-300))
+    shortening = min(1.0, rows_of_privacy / (scarcity * ROWS_A_DIRECTION) / max(float(squares.sum()), 1e-300))
     squares, directions = shortening * squares, math.sqrt(shortening) * directions
     if columns.frame is None:
         return Whitening(curator.problem.grid, directions), squares
