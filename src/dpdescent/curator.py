@@ -209,10 +209,10 @@ class Curator:
     def mean_row_norm(self, amount: float, frame: Frame | None = None, ceiling: float = math.inf) -> float:
         """Return the mean Euclidean norm of the rows, or of their coordinates in a public frame without the constant.
 
-        Norms are cut to a public ``ceiling``, which a frame needs.
+        Norms are cut to a public ``ceiling``: a frame needs one, other rows have the public row bound already.
 
-        **Privacy** A norm is at most the ceiling and the public row bound: that is the sensitivity under both
-        relations.
+        **Privacy** A cut norm lies between 0 and that bound, so a row that is removed or replaced moves the sum by at
+        most as much: the sensitivity under both relations.
         """
         if frame is not None:
             self._require_frame(frame)

@@ -36,7 +36,7 @@ from ..curator import Curator
 from ..errors import InvalidParameter
 from ..problems import Frame, LinearProblem, Whitening
 from ..questions import FrameSteps, moment_bits
-from .geometry import ROWS_A_DIRECTION, Columns, damping_to, measure_columns, whiten
+from .geometry import ROWS_A_DIRECTION, SOME_ROWS, Columns, damping_to, measure_columns, whiten
 from .result import Progress, SolverResult
 
 __all__ = ["AutoSettings", "auto"]
@@ -153,7 +153,7 @@ def _iterations(richness: float, rows_of_privacy: float, cells: int) -> int:
     """Return T: more steps where there is little noise, as many as time allows, fewer where there is hardly a row."""
     wanted = 32 * math.sqrt(max(richness / 50, 1.0))
     timely = max(min(wanted, _LARGEST_WORK / cells), 20 * math.sqrt(max(richness / 2000, 1.0)))
-    return round(min(max(timely * min(1.0, math.sqrt(rows_of_privacy / 200)), 4), 300))
+    return round(min(max(timely * min(1.0, math.sqrt(rows_of_privacy / SOME_ROWS)), 4), 300))
 
 
 def _plan_for_a_constant(problem: LinearProblem, settings: AutoSettings, rows_of_privacy: float) -> tuple[int, float]:

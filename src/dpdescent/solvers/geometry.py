@@ -15,14 +15,14 @@ from ..problems import Frame, Whitening
 from ..questions import second_moments
 from ..relations import Sensitivity
 
-__all__ = ["ROWS_A_DIRECTION", "Columns", "damping_to", "measure_columns", "whiten"]
+__all__ = ["ROWS_A_DIRECTION", "SOME_ROWS", "Columns", "damping_to", "measure_columns", "whiten"]
 
 Floats = NDArray[np.float64]
 
 _LEAST_SHARE = 0.05  # the mean norm is held above this share of its bound
 _LEAST_SCALE = 0.15  # no column is stretched beyond a seventh of its range
 ROWS_A_DIRECTION = 45  # of those that privacy leaves, n mu
-_SOME_ROWS = 200
+SOME_ROWS = 200  # with fewer of them, less caution and fewer steps
 _ROWS_UNSEEN = 60  # the same for directions that are not seen
 _UNSEEN = 3.0  # a direction that is not seen may be several times as long as the mean one
 _LEAST_DAMPING = 0.001
@@ -135,14 +135,14 @@ def whiten(
         shrunk += cut**2 / dimension
     stretch = length**2 / min(max(float(shrunk.sum()), 0.1 * cut**2), cut**2)
     rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)
-    scarcity = min(1.0, rows_of_privacy / _SOME_ROWS)  # where rows are few, caution costs more than it saves
+    scarcity = min(1.0, rows_of_privacy / SOME_ROWS)  # where rows are few, caution costs more than it saves
     lengths, edge = stretch * shrunk, stretch * 2 * math.sqrt(scarcity) * radius
     unseen = lengths[lengths < edge]
     theirs = rows_of_privacy * float(unseen.sum()) / max(float(lengths.sum()), 1e-300)
     enough = damping_to(theirs / _ROWS_UNSEEN, unseen, length**2 / dimension)
     damped = lengths + max(min(edge, enough), _LEAST_DAMPING)
     squares, directions = lengths / damped, vectors / np.sqrt(damped)
-    # Where there are fewer rows a direction than that, all directions are shortened.
+    # Where privacy leaves fewer than 45 rows a direction, all directions are shortened.
     shortening = min(1.0, rows_of_privacy / (scarcity * ROWS_A_DIRECTION) / max(float(squares.sum()), 1e-300))
     squares, directions = shortening * squares, math.sqrt(shortening) * directions
     if columns.frame is None:
