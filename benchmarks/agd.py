@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from dpdescent.curator import Curator
+from dpdescent.curator import ArraySource, BestStep, Curator, Gradient
 from dpdescent.exact import FeatureGrid, blas_is_exact
 from dpdescent.ledger import Ledger
 from dpdescent.problems import LinearProblem, Logistic
-from dpdescent.sources import ArraySource
 
 
 def measure(rows: int, columns: int, candidates: int, repeats: int) -> dict[str, Any]:
@@ -38,9 +37,10 @@ def measure(rows: int, columns: int, candidates: int, repeats: int) -> dict[str,
         X.T @ (X @ w)
         best["plain"] = min(best["plain"], time.perf_counter() - start)
         start = time.perf_counter()
-        gradient = curator.gradient(w, 1.0, amount)
+        gradient = curator.answer(Gradient(w, 1.0, curator.gaussian(amount), keep_margins=True))
         middle = time.perf_counter()
-        chosen = curator.best_step(w, gradient, steps, amount, ceiling=4.0)
+        choice = curator.currency.selection(amount)
+        chosen = curator.answer(BestStep(w, gradient, steps, choice, ceiling=4.0))
         end = time.perf_counter()
         w = w - steps[chosen] * gradient
         best["gradient"] = min(best["gradient"], middle - start)

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from dpdescent.curator import ArraySource
 from dpdescent.exact import FeatureGrid
 from dpdescent.minimisers import METHODS, RowObjective, Task, certified_minimiser, certify
 from dpdescent.minimisers.methods import katyusha
 from dpdescent.problems import Logistic
-from dpdescent.sources import ArraySource
 
 
 class Counted(RowObjective):

@@ -20,17 +20,14 @@ from scipy.special import expit
 from _timing import best_times
 from dpdescent import Ledger, load_dataset
 from dpdescent.accounting import Gaussian, NormLaplace, gaussian_noise_multiplier
-from dpdescent.curator import Curator
+from dpdescent.curator import ArraySource, Curator, LatticeNoise, NoisyMinimiser
 from dpdescent.exact import FeatureGrid, blas_is_exact
 from dpdescent.excess_risk import excess_risk_bound
-from dpdescent.mechanisms import LatticeNoise
 from dpdescent.minimisers import EmpiricalRisk, RowObjective, certified_minimiser
 from dpdescent.noise import Randomness
 from dpdescent.problems import Hinge, LinearProblem, Logistic, Loss
-from dpdescent.questions import noisy_minimiser
 from dpdescent.scaling import ColumnScaling
 from dpdescent.solvers import OutPertSettings, outpert
-from dpdescent.sources import ArraySource
 
 
 def adult() -> tuple[np.ndarray, np.ndarray, FeatureGrid]:
@@ -122,7 +119,7 @@ def excess(
         curator = Curator(source, problem, ledger, rows, noise=LatticeNoise(Randomness(seed)))
         cost = Gaussian(gaussian_noise_multiplier(epsilon, delta * 0.99)) if delta else NormLaplace(epsilon)
         added = (weight or bound.regularisation) * rows
-        point = noisy_minimiser(curator, EmpiricalRisk(loss, 1.0), added, cost, radius=radius)
+        point = curator.answer(NoisyMinimiser(EmpiricalRisk(loss, 1.0), added, cost, radius=radius))
         losses.append((objective.value_and_gradient(point)[0] - best) / rows)
     return float(np.mean(losses)), bound.value
 

@@ -17,11 +17,11 @@ import numpy as np
 
 from _timing import best_times
 from dpdescent import Adversary, DPLogisticRegression, load_dataset
+from dpdescent.curator import ArraySource
 from dpdescent.exact import FeatureGrid
 from dpdescent.minimisers import EmpiricalRisk, RobustRisk
 from dpdescent.problems import HuberisedHinge, Logistic
 from dpdescent.relations import Relation
-from dpdescent.sources import ArraySource
 
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 RADII = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)

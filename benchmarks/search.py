@@ -23,13 +23,12 @@ import numpy as np
 
 from _timing import best_times
 from dpdescent.accounting import RDP, AboveThreshold
-from dpdescent.curator import Curator
+from dpdescent.curator import ArraySource, Batch, Curator, FirstStep, Sampling, compact
+from dpdescent.curator import curator as curator_module
 from dpdescent.exact import FeatureGrid, blas_is_exact
 from dpdescent.ledger import Ledger
 from dpdescent.problems import LinearProblem, Logistic
-from dpdescent.questions import RowBatches
 from dpdescent.solvers.blsgd import BLSGDSettings, blsgd
-from dpdescent.sources import ArraySource, compact
 
 RATES = (1.0, 0.5, 0.1)
 LEDGER = {"delta": 1e-6, "currency": RDP(8)}
@@ -55,11 +54,12 @@ def ratios(rows: int, columns: int, density: float, steps: int, repeats: int) ->
     functions: dict[str, Callable[[], object]] = {}
     for rate in RATES:
         chosen = generator.random(rows) < rate
-        batch, batches = X[chosen], RowBatches(curator, rate)
+        batch, sampling = X[chosen], curator.sampling(rate)
 
-        def search(batches: RowBatches = batches) -> object:
+        def search(sampling: Sampling = sampling) -> object:
             # No step lowers the objective so much, so the weights and their margins stay.
-            return batches.draw(cost).first_step(w, v, sizes, 1e9 * sizes, slope=1.0)
+            question = FirstStep(w, v, sizes, 1e9 * sizes, cost, slope=1.0)
+            return curator.answer(question, Batch(sampling, (cost,)))
 
         functions[f"plain {rate}"] = lambda batch=batch: batch.T @ (batch @ w)
         functions[f"gathering {rate}"] = lambda chosen=chosen: (part := X[chosen]).T @ (part @ w)
@@ -80,7 +80,7 @@ class Stopwatch:
     def __init__(self) -> None:
         self.seconds, self._depth = 0.0, 0
 
-    def watch(self, owner: type, name: str) -> None:
+    def watch(self, owner: Any, name: str) -> None:
         function = getattr(owner, name)
 
         def timed(*arguments: Any, **options: Any) -> Any:
@@ -101,9 +101,10 @@ def share_of_accounting(rows: int, columns: int, density: float, iterations: int
     curator, _ = make_curator(rows, columns, density, 20.0)
     settings = BLSGDSettings(sampling_rate=0.1, search_rate=0.1, iterations=iterations, allocation="no")
     accounting = Stopwatch()
-    accounting.watch(Curator, "_charge")
-    for name in ("affords", "cost", "_calibrated"):
-        accounting.watch(RowBatches, name)
+    accounting.watch(curator_module, "spend_jointly")
+    accounting.watch(Curator, "affords")
+    for name in ("cost", "strongest"):
+        accounting.watch(Sampling, name)
     start = time.perf_counter()
     blsgd(curator, settings)
     total = time.perf_counter() - start

@@ -16,12 +16,10 @@ import numpy as np
 from _timing import best_times
 from dpdescent import load_dataset
 from dpdescent.accounting import AboveThreshold, Gaussian
-from dpdescent.curator import Curator
+from dpdescent.curator import ArraySource, Curator, FirstStep, Gradient, Hessian
 from dpdescent.exact import FeatureGrid, blas_is_exact
 from dpdescent.ledger import Ledger
 from dpdescent.problems import LinearProblem, Logistic, NonConvex
-from dpdescent.questions import RowBatches, hessian
-from dpdescent.sources import ArraySource
 
 
 def main() -> None:
@@ -42,21 +40,21 @@ def main() -> None:
     X = grid.place(table)
     problem = LinearProblem(Logistic(), grid, NonConvex(1e-3), False)
     curator = Curator(ArraySource(X, labels, grid), problem, Ledger(1e9, 1e-6, currency="rdp"), rows)
-    batches, clip, noise = RowBatches(curator, 1.0), problem.gradient_bound, Gaussian(100.0)
+    clip, noise = problem.gradient_bound, Gaussian(100.0)
     search = AboveThreshold(9, 100.0, 40.0, "gaussian")
     points = iter(generator.normal(size=(10_000, columns)))  # margins are kept for the last point only
     w, s = next(points), generator.uniform(0, 0.25, rows)
     steps = 16 * 0.73 ** np.arange(9)
     blas_is_exact()
-    batches.draw(noise).gradient(w, clip)
+    curator.answer(Gradient(w, clip, noise, keep_margins=True))
 
     times = best_times(
         {
             "plain": lambda: X.T @ (X @ w),
-            "gradient": lambda: batches.draw(noise).gradient(next(points), clip),
+            "gradient": lambda: curator.answer(Gradient(next(points), clip, noise, keep_margins=True)),
             "plain_hessian": lambda: (X.T * s) @ X,
-            "hessian": lambda: hessian(batches.draw(noise), w),
-            "search": lambda: batches.draw(search).first_step(w, w, steps, 0.1 * steps),
+            "hessian": lambda: curator.answer(Hessian(w, noise)),
+            "search": lambda: curator.answer(FirstStep(w, w, steps, 0.1 * steps, search)),
         },
         arguments.repeats,
     )

@@ -9,12 +9,12 @@ import numpy as np
 from scipy import sparse, stats
 
 from dpdescent.curator import Curator
+from dpdescent.curator.mechanisms import LatticeNoise
+from dpdescent.curator.sources import ArraySource
 from dpdescent.exact import FeatureGrid, LatticeSum
 from dpdescent.ledger import Ledger
-from dpdescent.mechanisms import LatticeNoise
 from dpdescent.noise import Randomness
 from dpdescent.problems import L2, LinearProblem, Logistic, Loss
-from dpdescent.sources import ArraySource
 
 ALARM = 1e-6
 RICH = 1e12  # an epsilon at which noise is invisible
@@ -87,7 +87,7 @@ def curator(
     source.ledgers = tuple(each for each in (ledger, options.get("account")) if each is not None)
     problem = LinearProblem(loss or Logistic(), grid, L2(penalty), intercept)
     rows = rows or max(1, features.shape[0])
-    return Curator(source, problem, ledger, rows, **({"noise": Recorder(), "randomness": Randomness(0)} | options))
+    return Curator(source, problem, ledger, rows, **({"noise": Recorder()} | options))
 
 
 def sums(asked: Curator) -> list[LatticeSum]:

@@ -10,11 +10,11 @@ from scipy.optimize import minimize
 
 from dpdescent import Ledger
 from dpdescent.curator import Curator
+from dpdescent.curator.mechanisms import LatticeNoise
+from dpdescent.curator.sources import ArraySource
 from dpdescent.exact import FeatureGrid
-from dpdescent.mechanisms import LatticeNoise
 from dpdescent.noise import Randomness
 from dpdescent.problems import L2, LinearProblem, Logistic, Loss, Multinomial, Squared
-from dpdescent.sources import ArraySource
 
 
 def make_curator(
@@ -70,8 +70,8 @@ def curator_of(
     grid = FeatureGrid(1.0, X.shape[1])
     problem = LinearProblem(loss, grid, L2(alpha), intercept)
     source = ArraySource(grid.place(X), labels, grid)
-    noise, randomness = LatticeNoise(Randomness(seed)), Randomness(seed)
-    return Curator(source, problem, ledger, rows or X.shape[0], noise=noise, randomness=randomness, account=account)
+    noise = LatticeNoise(Randomness(seed))
+    return Curator(source, problem, ledger, rows or X.shape[0], noise=noise, account=account)
 
 
 def replaced(curator: Curator, row: int, relation: str, generator: np.random.Generator) -> Curator:

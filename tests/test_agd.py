@@ -11,12 +11,12 @@ from scipy.optimize import minimize
 
 from dpdescent import DPLogisticRegression, InvalidParameter, Ledger, load_dataset
 from dpdescent.curator import Curator
+from dpdescent.curator.mechanisms import LatticeNoise
+from dpdescent.curator.sources import ArraySource
 from dpdescent.exact import FeatureGrid
-from dpdescent.mechanisms import LatticeNoise
 from dpdescent.noise import Randomness
 from dpdescent.problems import L2, Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Squared
 from dpdescent.solvers import AGDSettings, agd
-from dpdescent.sources import ArraySource
 
 
 def make_curator(
@@ -47,7 +47,7 @@ def make_curator(
     ledger = Ledger(epsilon, 1e-6, currency=currency, relation=relation)
     noise = LatticeNoise(Randomness(seed))
     source = ArraySource(grid.place(X), labels, grid)
-    return Curator(source, problem, ledger, rows, noise=noise, batch_rate=batch_rate, randomness=Randomness(seed))
+    return Curator(source, problem, ledger, rows, noise=noise, batch_rate=batch_rate)
 
 
 def optimum(curator: Curator) -> tuple[float, Callable[[np.ndarray], float]]:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from asking import label_counts, label_sum, mean_row_norm
 from dpdescent import DPLinearRegression, DPLogisticRegression, InvalidParameter, Ledger, load_dataset
 from dpdescent.curator import Curator
 from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Squared
-from dpdescent.questions import label_counts, label_sum
 from dpdescent.relations import Relation
 from dpdescent.solvers import METHODS, MajoritySettings, NonPrivateSettings, majority, nonprivate
 from rival_tables import make_curator, optimum, recorded, replaced
@@ -125,7 +125,7 @@ def test_nonprivate_is_refused_where_a_ledger_keeps_accounts(tmp_path: Path) -> 
         with pytest.raises(InvalidParameter, match="promise of a ledger"):
             nonprivate(curator, NonPrivateSettings())
     used = make_curator(1.0)
-    used.mean_row_norm(0.1 * used.budget)
+    mean_row_norm(used, 0.1 * used.budget)
     with pytest.raises(InvalidParameter, match="promise of a ledger"):
         nonprivate(used, NonPrivateSettings())
     assert not account.entries

@@ -14,15 +14,15 @@ from dpdescent import BudgetExhausted, DPLinearSVC, DPLogisticRegression, Invali
 from dpdescent.accounting import AboveThreshold, Composed, Gaussian, PoissonSampled, currency_named
 from dpdescent.accounting.costs import round_up
 from dpdescent.accounting.sampling import _Sampled
-from dpdescent.curator import Curator
+from dpdescent.curator import Batch, Curator, Gradient
+from dpdescent.curator import curator as door
+from dpdescent.curator.mechanisms import LatticeNoise
+from dpdescent.curator.sources import ArraySource
 from dpdescent.exact import FeatureGrid
-from dpdescent.mechanisms import LatticeNoise
 from dpdescent.noise import Randomness
 from dpdescent.problems import L2, HuberisedHinge, LinearProblem, Logistic, Loss
-from dpdescent.questions import search
 from dpdescent.solvers import METHODS, BLGDSettings, BLSGDACSettings, BLSGDSettings, Facts, blsgd
 from dpdescent.solvers.backtracking import Budget, Ladder, make_plan, rates
-from dpdescent.sources import ArraySource
 from test_agd import optimum
 
 SETTINGS = {
@@ -74,7 +74,7 @@ def make_curator(
     ledger = Ledger(epsilon, 1e-6, currency=currency, relation=relation)
     noise = options.pop("noise", None) or LatticeNoise(Randomness(0))
     source = ArraySource(grid.place(X), labels, grid)
-    return Curator(source, problem, ledger, rows, noise=noise, randomness=Randomness(0), **options)
+    return Curator(source, problem, ledger, rows, noise=noise, **options)
 
 
 def parts(cost: Any) -> list[Any]:
@@ -146,19 +146,19 @@ class Journal(Drawn):
         self.events.append(("answer", cost))
         return super().first_above(queries, cost, relation)
 
-    def watch(self, curator: Curator, patch: pytest.MonkeyPatch) -> None:
-        spend, draw = curator._charge, search.draw_rows
+    def watch(self, patch: pytest.MonkeyPatch) -> None:
+        spend, draw = door.spend_jointly, door.draw_rows
 
-        def charge(cost, label):
-            spend(cost, label)
+        def charge(ledgers, cost, *about, **named):
+            spend(ledgers, cost, *about, **named)
             self.events.append(("charge", cost))
 
-        def draw_rows(asked, size, rate):
-            self.events.append(("batch", rate))
-            return draw(asked, size, rate)
+        def draw_rows(bits, present, sampling):
+            self.events.append(("batch", sampling.rate))
+            return draw(bits, present, sampling)
 
-        patch.setattr(curator, "_charge", charge)
-        patch.setattr(search, "draw_rows", draw_rows)
+        patch.setattr(door, "spend_jointly", charge)
+        patch.setattr(door, "draw_rows", draw_rows)
 
 
 @pytest.mark.parametrize("neighbour", [False, True], ids=["table", "neighbour"])
@@ -176,7 +176,7 @@ def test_every_answer_follows_its_charge_and_a_batch_of_its_own(
         X[-1, :-1], y[-1] = 1 - X[-1, :-1], -y[-1]
         kept = 199 if relation == "zero-out" else 200
         curator._source = ArraySource(X[:kept], y[:kept], curator.problem.grid)
-    journal.watch(curator, monkeypatch)
+    journal.watch(monkeypatch)
     blsgd(curator, settings)
     owed: list[Any] = []
     total = Fraction(0)
@@ -235,7 +235,8 @@ def test_empty_batches_do_not_stop_a_run() -> None:
     settings = BLSGDSettings(paper=True, sampling_rate=1e-6, search_rate=1e-6, iterations=1.0, max_steps=3)
     curator = make_curator(0.5, settings, rows=20)
     plan = make_plan(curator, settings)
-    assert plan.gradients.draw(plan.budget.gradient).gradient(np.zeros(5), 1.0).shape == (5,)
+    empty = Batch(plan.gradients, (plan.budget.gradient,))
+    assert curator.answer(Gradient(np.zeros(5), 1.0, plan.budget.gradient), empty).shape == (5,)
     noise = Drawn()
     curator = make_curator(0.5, replace(settings, sampling_rate=0.01), noise=noise, rows=20)
     blsgd(curator, replace(settings, sampling_rate=0.01, iterations=2.0))

@@ -19,15 +19,16 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
+from asking import best_step, column_moments, gradient, mean_row_norm
 from dpdescent.curator import Curator, make_noise
+from dpdescent.curator.mechanisms import LatticeNoise
+from dpdescent.curator.sources import ArraySource
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError, ScaleOutOfRange
 from dpdescent.exact import FeatureGrid, LatticeSum
 from dpdescent.ledger import Ledger
-from dpdescent.mechanisms import LatticeNoise
 from dpdescent.noise import Randomness
 from dpdescent.problems import L2, Frame, Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Multinomial, Squared
 from dpdescent.relations import Norm, Relation
-from dpdescent.sources import ArraySource
 from neighbours import ALARM, RICH, Recorder, Watched
 
 D, N = 6, 300
@@ -86,19 +87,19 @@ STEPS = np.array([0.0, 0.1, 0.5, 2.0])
 FRAME = Frame.place(GRID, np.array([0.3, -0.2, 0.0, 0.7, -1.0, 0.0]), np.array([1.0, 0.5, 0.25, 1.0, 0.5, 1.0]))
 OTHER = Frame.place(GRID, -FRAME.centre, np.ones(D))
 QUESTIONS = {
-    "gradient": lambda c, amount: c.gradient(weights_for(c), 0.5, amount),
-    "gradient in a frame": lambda c, amount: c.gradient(weights_for(c), 0.5, amount, FRAME),
-    "column moments": lambda c, amount: np.concatenate(c.column_moments(0.5, amount)),
-    "row norm": lambda c, amount: c.mean_row_norm(amount),
-    "row norm in a frame": lambda c, amount: c.mean_row_norm(amount, FRAME, 2.0),
-    "row norm below a ceiling": lambda c, amount: c.mean_row_norm(amount, ceiling=1.25),
-    "losses": lambda c, amount: c.best_step(weights_for(c), weights_for(c, 4), STEPS, amount, ceiling=1.0),
-    "changes": lambda c, amount: c.best_step(weights_for(c), weights_for(c, 4), STEPS, amount, change=0.25),
-    "laplace": lambda c, amount: c.best_step(
-        weights_for(c), weights_for(c, 4), STEPS, amount, ceiling=1.0, selection="laplace"
+    "gradient": lambda c, amount: gradient(c, weights_for(c), 0.5, amount),
+    "gradient in a frame": lambda c, amount: gradient(c, weights_for(c), 0.5, amount, FRAME),
+    "column moments": lambda c, amount: np.concatenate(column_moments(c, 0.5, amount)),
+    "row norm": lambda c, amount: mean_row_norm(c, amount),
+    "row norm in a frame": lambda c, amount: mean_row_norm(c, amount, FRAME, 2.0),
+    "row norm below a ceiling": lambda c, amount: mean_row_norm(c, amount, ceiling=1.25),
+    "losses": lambda c, amount: best_step(c, weights_for(c), weights_for(c, 4), STEPS, amount, ceiling=1.0),
+    "changes": lambda c, amount: best_step(c, weights_for(c), weights_for(c, 4), STEPS, amount, change=0.25),
+    "laplace": lambda c, amount: best_step(
+        c, weights_for(c), weights_for(c, 4), STEPS, amount, ceiling=1.0, selection="laplace"
     ),
-    "one-sided": lambda c, amount: c.best_step(
-        weights_for(c), weights_for(c, 4), STEPS, amount, change=0.25, selection="exponential"
+    "one-sided": lambda c, amount: best_step(
+        c, weights_for(c), weights_for(c, 4), STEPS, amount, change=0.25, selection="exponential"
     ),
 }
 
@@ -149,7 +150,7 @@ def test_a_read_only_ledger_leaves_the_other_one_uncharged() -> None:
         kept = getattr(asked, frozen)
         setattr(asked, frozen, pickle.loads(pickle.dumps(kept)))
         with pytest.raises(LedgerError):
-            asked.mean_row_norm(1e-3)
+            mean_row_norm(asked, 1e-3)
         setattr(asked, frozen, kept)
     assert_untouched(asked, account)
 
@@ -162,7 +163,7 @@ def test_a_ledger_file_that_others_have_emptied_leaves_the_other_one_uncharged(t
     shared.spend(shared.currency.gaussian(shared.budget), "another process")
     assert asked.ledger.remaining > 0.01
     with pytest.raises(BudgetExhausted):
-        asked.mean_row_norm(0.01)
+        mean_row_norm(asked, 0.01)
     assert account.entries == ()
     assert touches(asked) == []
 
@@ -171,7 +172,7 @@ def test_two_ledgers_in_files_are_charged_together(tmp_path) -> None:
     account = Ledger(3.0, 1e-6, path=tmp_path / "account")
     asked = curator(account=account)
     asked.ledger = Ledger(1.0, 1e-6, path=tmp_path / "own")
-    asked.mean_row_norm(1e-3)
+    mean_row_norm(asked, 1e-3)
     assert [len(Ledger.open(tmp_path / name).entries) for name in ("own", "account")] == [1, 1]
 
 
@@ -188,48 +189,48 @@ def test_an_account_must_keep_the_same_relation_and_be_another_ledger(tmp_path) 
 def test_an_account_may_count_in_another_currency() -> None:
     account = Ledger(3.0, 1e-6, currency="gdp")
     asked = curator(account=account)
-    asked.gradient(weights_for(asked), 1.0, 1e-3)
+    gradient(asked, weights_for(asked), 1.0, 1e-3)
     assert account.spent == pytest.approx(2e-3)
 
 
 W = np.zeros(D)
 BAD = {
-    "weights not finite": lambda c: c.gradient(np.full(D, np.nan), 1.0, 1e-3),
-    "weights too large": lambda c: c.gradient(np.full(D, 1e200), 1.0, 1e-3),
-    "weights of another shape": lambda c: c.gradient(np.zeros(D + 1), 1.0, 1e-3),
-    "weights of several outputs": lambda c: c.gradient(np.zeros((D, 3)), 1.0, 1e-3),
-    "clip zero": lambda c: c.gradient(W, 0.0, 1e-3),
-    "clip infinite": lambda c: c.gradient(W, math.inf, 1e-3),
-    "amount zero": lambda c: c.gradient(W, 1.0, 0.0),
-    "amount negative": lambda c: c.column_moments(1.0, -1.0),
-    "amount not a number": lambda c: c.mean_row_norm(math.nan),
-    "amount infinite": lambda c: c.gradient(W, 1.0, math.inf),
-    "amount too little to draw": lambda c: c.gradient(W, 1.0, 1e-33),
-    "amount too little for norms": lambda c: c.mean_row_norm(1e-24),
-    "no ceiling for norms in a frame": lambda c: c.mean_row_norm(1e-3, FRAME),
-    "no ceiling for norms": lambda c: c.mean_row_norm(1e-3, ceiling=0.0),
-    "ceiling of norms not a number": lambda c: c.mean_row_norm(1e-3, FRAME, math.nan),
-    "amount too little for norms in a frame": lambda c: c.mean_row_norm(1e-24, FRAME, 2.0),
-    "norms in a frame of another grid": lambda c: c.mean_row_norm(
-        1e-3, Frame.place(FeatureGrid(1.0, D + 1), np.zeros(D + 1), np.ones(D + 1)), 2.0
+    "weights not finite": lambda c: gradient(c, np.full(D, np.nan), 1.0, 1e-3),
+    "weights too large": lambda c: gradient(c, np.full(D, 1e200), 1.0, 1e-3),
+    "weights of another shape": lambda c: gradient(c, np.zeros(D + 1), 1.0, 1e-3),
+    "weights of several outputs": lambda c: gradient(c, np.zeros((D, 3)), 1.0, 1e-3),
+    "clip zero": lambda c: gradient(c, W, 0.0, 1e-3),
+    "clip infinite": lambda c: gradient(c, W, math.inf, 1e-3),
+    "amount zero": lambda c: gradient(c, W, 1.0, 0.0),
+    "amount negative": lambda c: column_moments(c, 1.0, -1.0),
+    "amount not a number": lambda c: mean_row_norm(c, math.nan),
+    "amount infinite": lambda c: gradient(c, W, 1.0, math.inf),
+    "amount too little to draw": lambda c: gradient(c, W, 1.0, 1e-33),
+    "amount too little for norms": lambda c: mean_row_norm(c, 1e-24),
+    "no ceiling for norms in a frame": lambda c: mean_row_norm(c, 1e-3, FRAME),
+    "no ceiling for norms": lambda c: mean_row_norm(c, 1e-3, ceiling=0.0),
+    "ceiling of norms not a number": lambda c: mean_row_norm(c, 1e-3, FRAME, math.nan),
+    "amount too little for norms in a frame": lambda c: mean_row_norm(c, 1e-24, FRAME, 2.0),
+    "norms in a frame of another grid": lambda c: mean_row_norm(
+        c, 1e-3, Frame.place(FeatureGrid(1.0, D + 1), np.zeros(D + 1), np.ones(D + 1)), 2.0
     ),
     "amount too little for laplace": lambda c: QUESTIONS["laplace"](c, 1e-24),
-    "frame of another grid": lambda c: c.gradient(
-        W, 1.0, 1e-3, Frame.place(FeatureGrid(1.0, D + 1), np.zeros(D + 1), np.ones(D + 1))
+    "frame of another grid": lambda c: gradient(
+        c, W, 1.0, 1e-3, Frame.place(FeatureGrid(1.0, D + 1), np.zeros(D + 1), np.ones(D + 1))
     ),
-    "neither ceiling nor change": lambda c: c.best_step(W, W, STEPS, 1e-3),
-    "ceiling and change": lambda c: c.best_step(W, W, STEPS, 1e-3, ceiling=1.0, change=1.0),
-    "ceiling negative": lambda c: c.best_step(W, W, STEPS, 1e-3, ceiling=-1.0),
-    "ceiling infinite": lambda c: c.best_step(W, W, STEPS, 1e-3, ceiling=math.inf),
-    "change zero": lambda c: c.best_step(W, W, STEPS, 1e-3, change=0.0),
-    "no steps": lambda c: c.best_step(W, W, np.empty(0), 1e-3, ceiling=1.0),
-    "too many steps": lambda c: c.best_step(W, W, np.zeros(2**16 + 1), 1e-3, ceiling=1.0),
-    "steps in a table": lambda c: c.best_step(W, W, np.zeros((2, 2)), 1e-3, ceiling=1.0),
-    "steps not finite": lambda c: c.best_step(W, W, np.array([0.0, np.nan]), 1e-3, ceiling=1.0),
-    "steps too long": lambda c: c.best_step(W, W + 1, np.array([1e308]), 1e-3, ceiling=1.0),
-    "direction not finite": lambda c: c.best_step(W, W + np.inf, STEPS, 1e-3, ceiling=1.0),
-    "direction of another shape": lambda c: c.best_step(W, np.zeros(3), STEPS, 1e-3, ceiling=1.0),
-    "unknown selection": lambda c: c.best_step(W, W, STEPS, 1e-3, ceiling=1.0, selection="best"),
+    "neither ceiling nor change": lambda c: best_step(c, W, W, STEPS, 1e-3),
+    "ceiling and change": lambda c: best_step(c, W, W, STEPS, 1e-3, ceiling=1.0, change=1.0),
+    "ceiling negative": lambda c: best_step(c, W, W, STEPS, 1e-3, ceiling=-1.0),
+    "ceiling infinite": lambda c: best_step(c, W, W, STEPS, 1e-3, ceiling=math.inf),
+    "change zero": lambda c: best_step(c, W, W, STEPS, 1e-3, change=0.0),
+    "no steps": lambda c: best_step(c, W, W, np.empty(0), 1e-3, ceiling=1.0),
+    "too many steps": lambda c: best_step(c, W, W, np.zeros(2**16 + 1), 1e-3, ceiling=1.0),
+    "steps in a table": lambda c: best_step(c, W, W, np.zeros((2, 2)), 1e-3, ceiling=1.0),
+    "steps not finite": lambda c: best_step(c, W, W, np.array([0.0, np.nan]), 1e-3, ceiling=1.0),
+    "steps too long": lambda c: best_step(c, W, W + 1, np.array([1e308]), 1e-3, ceiling=1.0),
+    "direction not finite": lambda c: best_step(c, W, W + np.inf, STEPS, 1e-3, ceiling=1.0),
+    "direction of another shape": lambda c: best_step(c, W, np.zeros(3), STEPS, 1e-3, ceiling=1.0),
+    "unknown selection": lambda c: best_step(c, W, W, STEPS, 1e-3, ceiling=1.0, selection="best"),
 }
 
 
@@ -256,7 +257,7 @@ def test_moments_of_entries_beyond_one_leave_no_trace() -> None:
     grid, ledger = FeatureGrid(2.0, 2), Ledger(1.0, 1e-6)
     source = ArraySource(grid.place(np.ones((3, 2))), np.ones(3), grid)
     with pytest.raises(InvalidParameter, match=r"features in \[-1, 1\]"):
-        Curator(source, LinearProblem(Logistic(), grid), ledger, 3).column_moments(1.0, 1e-3)
+        column_moments(Curator(source, LinearProblem(Logistic(), grid), ledger, 3), 1.0, 1e-3)
     assert ledger.entries == ()
 
 
@@ -283,7 +284,7 @@ def test_impossible_settings_are_refused(options: dict, match: str) -> None:
 def test_a_very_small_amount_buys_a_very_noisy_gradient() -> None:
     """Noise of 2^30 clip norms: the unit of the sum grows with it, and the deviation is the promised one."""
     asked = curator()
-    drawn = np.array([asked.gradient(W, 0.5, 1e-19) for _ in range(200)]) / asked.deviation(0.5, 1e-19)
+    drawn = np.array([gradient(asked, W, 0.5, 1e-19) for _ in range(200)]) / asked.deviation(0.5, 1e-19)
     assert ALARM < stats.chi2(drawn.size).cdf(np.sum(drawn**2)) < 1 - ALARM
 
 
@@ -359,7 +360,7 @@ def test_norms_in_a_frame_are_exact_and_move_by_their_ceiling_at_most(storage: s
     for i in range(len(rows) + 1):
         data = (STORAGE[storage](placed[i : i + 1]), np.ones(len(placed[i : i + 1])))
         noise = Recorder()
-        curator(data=data, noise=noise, epsilon=RICH).mean_row_norm(1.0, FRAME, ceiling)
+        mean_row_norm(curator(data=data, noise=noise, epsilon=RICH), 1.0, FRAME, ceiling)
         sums.append(noise.sums[0])
     unit, stated = Fraction(sums[0].unit), sums[0].sensitivity
     assert stated.zero_out == stated.replace_one <= ceiling
@@ -380,7 +381,7 @@ def test_norms_in_a_frame_are_exact_and_move_by_their_ceiling_at_most(storage: s
 def test_noise_of_a_mean_norm_is_that_of_its_ceiling_under_both_relations(mode: str, relation: str) -> None:
     asked = curator(relation=relation, noise=make_noise(mode, 5))
     norms = np.minimum(np.linalg.norm(FRAME.coordinates(made_up(Logistic())[0]), axis=1), 2.0)
-    drawn = np.array([asked.mean_row_norm(1e-6, FRAME, 2.0) for _ in range(400)]) - norms.mean()
+    drawn = np.array([mean_row_norm(asked, 1e-6, FRAME, 2.0) for _ in range(400)]) - norms.mean()
     scaled = drawn / (2.0 / math.sqrt(2e-6) / N)
     law = stats.chi2(drawn.size)
     assert ALARM < law.cdf(np.sum(scaled**2)) < 1 - ALARM
@@ -396,7 +397,7 @@ def test_score_sensitivities_are_attained() -> None:
         noise = Recorder()
         kept = (rows[:0], np.empty(0)) if label is None else (rows, np.array([label]))
         asked = curator(Hinge(), data=kept, noise=noise, intercept=False)
-        asked.best_step(np.eye(D)[0] * 0.0, direction, np.array([-1.0, 1.0]), 1e-3, **bound)
+        best_step(asked, np.eye(D)[0] * 0.0, direction, np.array([-1.0, 1.0]), 1e-3, **bound)
         return noise.sums[0]
 
     rising, falling, none = (scores(label, change=0.5) for label in (1.0, -1.0, None))
@@ -437,7 +438,7 @@ def test_a_rich_gradient_is_the_plain_gradient(loss: Loss, storage: str) -> None
     for frame, rows in ((None, features), (FRAME, np.ldexp(features - FRAME.centre, FRAME.doublings))):
         plain = rows.T @ residuals / N + (penalty if frame is None else frame.pull_back(penalty))
         clip = 1.01 * float((lengths * np.linalg.norm(rows, axis=1)).max())  # nothing is clipped
-        found = asked.gradient(weights, clip, 1e11, frame)
+        found = gradient(asked, weights, clip, 1e11, frame)
         assert np.linalg.norm(found - plain) < 3e-6 * np.linalg.norm(plain)
 
 
@@ -447,21 +448,21 @@ def test_a_rich_clipped_gradient_is_the_mean_of_clipped_rows() -> None:
     weights = weights_for(asked)
     rows = features * Squared().residuals(features @ weights, labels)[:, None]
     rows *= np.minimum(1, 0.4 / np.linalg.norm(rows, axis=1))[:, None]
-    np.testing.assert_allclose(asked.gradient(weights, 0.4, 1e9), rows.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(gradient(asked, weights, 0.4, 1e9), rows.mean(axis=0), atol=1e-6)
 
 
 def test_rich_means_and_norms_are_the_plain_ones() -> None:
     features, _ = made_up(Logistic())
     asked = curator(epsilon=RICH)
-    means, squares = asked.column_moments(10.0, 1e9)
+    means, squares = column_moments(asked, 10.0, 1e9)
     np.testing.assert_allclose(means, features.mean(axis=0), atol=3e-6)
     np.testing.assert_allclose(squares, (features**2).mean(axis=0), atol=3e-6)
-    assert asked.mean_row_norm(1e9) == pytest.approx(np.linalg.norm(features, axis=1).mean(), rel=1e-6)
+    assert mean_row_norm(asked, 1e9) == pytest.approx(np.linalg.norm(features, axis=1).mean(), rel=1e-6)
     lengths = np.linalg.norm(FRAME.coordinates(features), axis=1)
     assert lengths.min() < 2 < lengths.max()
-    assert asked.mean_row_norm(1e9, FRAME, 2.0) == pytest.approx(np.minimum(lengths, 2).mean(), rel=1e-6)
+    assert mean_row_norm(asked, 1e9, FRAME, 2.0) == pytest.approx(np.minimum(lengths, 2).mean(), rel=1e-6)
     cut = np.minimum(np.linalg.norm(features, axis=1), 1.25)
-    assert asked.mean_row_norm(1e9, ceiling=1.25) == pytest.approx(cut.mean(), rel=1e-6)
+    assert mean_row_norm(asked, 1e9, ceiling=1.25) == pytest.approx(cut.mean(), rel=1e-6)
 
 
 @pytest.mark.parametrize("selection", ["exponential-mechanism", "laplace", "exponential"])
@@ -472,14 +473,14 @@ def test_a_rich_best_step_is_the_argmin(selection, bound: dict, penalty: float) 
         features, labels = made_up(loss, seed=seed)
         asked = curator(loss, data=(features, labels), epsilon=RICH, penalty=penalty)
         weights = weights_for(asked, seed)
-        direction = asked.gradient(weights, 64.0, 1e9)
+        direction = gradient(asked, weights, 64.0, 1e9)
         steps = np.concatenate([[0.0], 0.25 * 2.0 ** np.arange(8)])
         objective = [
             loss.values(features @ (weights - a * direction), labels).mean()
             + penalty / 2 * np.sum((weights - a * direction)[:-1] ** 2)
             for a in steps
         ]
-        best = asked.best_step(weights, direction, steps, 1e9, selection=selection, **bound)
+        best = best_step(asked, weights, direction, steps, 1e9, selection=selection, **bound)
         assert objective[best] <= min(objective) + 1e-5  # several steps may reach no loss at all
 
 
@@ -488,14 +489,14 @@ def test_a_poor_best_step_is_nearly_uniform(selection) -> None:
     """Scores differ by at most N * C, which this amount cannot tell apart; false-alarm rate 1e-6."""
     asked = curator()
     weights, direction = weights_for(asked), weights_for(asked, 4)
-    draw = [asked.best_step(weights, direction, STEPS, 1e-13, ceiling=1.0, selection=selection) for _ in range(1200)]
+    draw = [best_step(asked, weights, direction, STEPS, 1e-13, ceiling=1.0, selection=selection) for _ in range(1200)]
     counts = np.bincount(draw, minlength=4)
     assert stats.chisquare(counts).pvalue > ALARM
 
 
 def test_a_penalty_beyond_all_losses_decides_the_step() -> None:
     asked = curator(epsilon=RICH, penalty=1e200)
-    assert asked.best_step(np.ones(D), np.ones(D), np.array([0.0, 1.0, 3.0]), 1e9, ceiling=1.0) == 1
+    assert best_step(asked, np.ones(D), np.ones(D), np.array([0.0, 1.0, 3.0]), 1e9, ceiling=1.0) == 1
 
 
 # The same bits ---------------------------------------------------------------------------------------------------
@@ -522,10 +523,10 @@ def walked(loss: Loss, data: tuple, **options) -> list[LatticeSum]:
     weights = weights_for(asked)
     for seed, step in enumerate((0.3, 0.7, 0.0, 1.1)):
         direction = weights_for(asked, seed)
-        asked.gradient(weights, 0.5, 1e-3)
-        asked.best_step(weights, direction, np.array([step]), 1e-3, ceiling=1.0)
+        gradient(asked, weights, 0.5, 1e-3)
+        best_step(asked, weights, direction, np.array([step]), 1e-3, ceiling=1.0)
         weights = weights - step * direction
-    asked.gradient(weights, 0.5, 1e-3)
+    gradient(asked, weights, 0.5, 1e-3)
     return noise.sums
 
 
@@ -535,16 +536,16 @@ def test_carried_margins_give_the_sums_of_fresh_ones(loss: Loss) -> None:
     noise = Recorder()
     asked = curator(loss, data=data, noise=noise)
     weights = weights_for(asked)
-    asked.gradient(weights, 0.5, 1e-3)
+    gradient(asked, weights, 0.5, 1e-3)
     for seed, step in enumerate((0.3, 0.7, 0.0, 1.1)):
         direction = weights_for(asked, seed)
-        asked.best_step(weights, direction, np.array([step]), 1e-3, ceiling=1.0)
+        best_step(asked, weights, direction, np.array([step]), 1e-3, ceiling=1.0)
         weights = weights - step * direction
         touches(asked).clear()
-        asked.gradient(weights, 0.5, 1e-3)
+        gradient(asked, weights, 0.5, 1e-3)
         assert len(touches(asked)) == 1  # the sum alone, no pass for the margins
         fresh = Recorder()
-        curator(loss, data=data, noise=fresh).gradient(weights, 0.5, 1e-3)
+        gradient(curator(loss, data=data, noise=fresh), weights, 0.5, 1e-3)
         np.testing.assert_allclose(noise.sums[-1].to_float(), fresh.sums[0].to_float(), atol=1e-5)
 
 
@@ -578,9 +579,9 @@ def test_carried_margins_answer_for_no_other_weights(loss: Loss) -> None:
     for elsewhere in (weights, weights - 0.31 * direction, weights + 0.3 * direction, -direction, 0 * weights):
         noise, fresh = Recorder(), Recorder()
         asked = curator(loss, data=data, noise=noise)
-        asked.best_step(weights, direction, np.array([0.3]), 1e-3, ceiling=1.0)
-        asked.gradient(elsewhere, 0.5, 1e-3)
-        curator(loss, data=data, noise=fresh).gradient(elsewhere, 0.5, 1e-3)
+        best_step(asked, weights, direction, np.array([0.3]), 1e-3, ceiling=1.0)
+        gradient(asked, elsewhere, 0.5, 1e-3)
+        gradient(curator(loss, data=data, noise=fresh), elsewhere, 0.5, 1e-3)
         np.testing.assert_array_equal(noise.sums[-1].values, fresh.sums[0].values)
 
 
@@ -614,8 +615,8 @@ def test_answers_do_not_depend_on_earlier_questions_beyond_the_noise(question: s
     asked, fresh = curator(epsilon=RICH), curator(epsilon=RICH)
     for other in ("gradient in a frame", "gradient", "column moments", "gradient in a frame"):
         QUESTIONS[other](asked, 1e11)
-    asked.gradient(weights_for(asked), 0.25, 1e11, FRAME)
-    asked.gradient(weights_for(asked), 0.5, 1e11, OTHER)
+    gradient(asked, weights_for(asked), 0.25, 1e11, FRAME)
+    gradient(asked, weights_for(asked), 0.5, 1e11, OTHER)
     np.testing.assert_allclose(QUESTIONS[question](asked, 1e11), QUESTIONS[question](fresh, 1e11), atol=1e-7)
 
 
@@ -638,43 +639,48 @@ def test_no_row_raises_an_error_or_a_warning(question: str) -> None:
         QUESTIONS[question](curator(loss, data=(features, labels)), 1e-3)
         asked = curator(loss, data=(features, labels))
         huge = np.full(asked.problem.shape, 2.0**499)
-        asked.gradient(huge, 1.0, 1e-3)
-        asked.best_step(huge, huge, np.array([0.0, 1.0]), 1e-3, change=1.0)
+        gradient(asked, huge, 1.0, 1e-3)
+        best_step(asked, huge, huge, np.array([0.0, 1.0]), 1e-3, change=1.0)
 
 
 def test_neither_representations_nor_errors_show_rows() -> None:
     asked = curator()
-    asked.gradient(weights_for(asked), 0.5, 1e-3, FRAME)
+    gradient(asked, weights_for(asked), 0.5, 1e-3, FRAME)
     for shown in (repr(asked), str(asked), repr(asked._source), repr(vars(asked)["problem"])):
         assert "array" not in shown
     public = {name for name in dir(asked) if not name.startswith("_")}
     assert public == {
+        "affords",
         "amount_of_noise",
+        "answer",
         "batch_rate",
-        "best_step",
         "budget",
-        "column_moments",
+        "currency",
         "deviation",
-        "gradient",
+        "gaussian",
         "ledger",
-        "mean_row_norm",
         "problem",
+        "public",
+        "public_generator",
         "relation",
         "remaining",
         "require_affordable",
+        "require_answerable",
         "rows",
+        "sampling",
         "scale",
+        "selection",
     }
 
 
 # Batches -------------------------------------------------------------------------------------------------------
 
 
-def batched(question: str, rate: float, storage: str = "dense", seed: int = 0, **options) -> tuple[Curator, Recorder]:
+def batched(question: str, rate: float, storage: str = "dense", **options) -> tuple[Curator, Recorder]:
     features, labels = made_up(Logistic())
     noise = Recorder()
     data = (STORAGE[storage](features), labels)
-    asked = curator(data=data, noise=noise, batch_rate=rate, randomness=Randomness(seed), **options)
+    asked = curator(data=data, noise=noise, batch_rate=rate, **options)
     QUESTIONS[question](asked, 1e-3)
     return asked, noise
 
@@ -699,9 +705,9 @@ def test_batches_change_neither_cost_nor_sensitivity(question: str) -> None:
 def test_each_question_has_its_own_batch_whose_size_follows_the_rate() -> None:
     """Sums of ones over batches are binomial; they are divided by the public rate * n and never by their size."""
     features, labels = np.tile(np.eye(D)[-1], (N, 1)), np.ones(N)
-    asked = curator(data=(features, labels), epsilon=RICH, batch_rate=0.3, randomness=Randomness(0))
+    asked = curator(data=(features, labels), epsilon=RICH, batch_rate=0.3)
     assert asked.scale == 0.3 * N
-    sizes = np.array([asked.mean_row_norm(1e9) for _ in range(400)]) * asked.scale
+    sizes = np.array([mean_row_norm(asked, 1e9) for _ in range(400)]) * asked.scale
     np.testing.assert_allclose(sizes, np.rint(sizes), atol=1e-3)
     assert len(set(np.rint(sizes))) > 20
     total = int(np.rint(sizes).sum())
@@ -730,10 +736,9 @@ def test_every_row_of_a_batch_is_drawn_by_itself() -> None:
         12,
         noise=LatticeNoise(Randomness(0)),
         batch_rate=0.4,
-        randomness=Randomness(0),
     )
     for _ in range(2000):
-        asked.mean_row_norm(1.0)
+        mean_row_norm(asked, 1.0)
     drawn = np.array(chosen, float)
     pairs = (drawn.T @ drawn)[np.triu_indices(12, 1)]
     tail = ALARM / (2 * pairs.size)
@@ -744,7 +749,7 @@ def test_every_row_of_a_batch_is_drawn_by_itself() -> None:
 
 def test_scale_out_of_range_is_a_named_error() -> None:
     with pytest.raises(ScaleOutOfRange, match="spend more"):
-        curator().column_moments(1.0, 1e-33)
+        column_moments(curator(), 1.0, 1e-33)
 
 
 @pytest.mark.parametrize("store", STORAGE)

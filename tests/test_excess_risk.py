@@ -7,14 +7,15 @@ import math
 import numpy as np
 import pytest
 
+from asking import noisy_minimiser
 from dpdescent import InvalidParameter, Ledger
 from dpdescent.accounting import Gaussian, NormLaplace, gaussian_noise_multiplier, gaussian_tail_constant
+from dpdescent.curator import perturbed_minimiser
+from dpdescent.curator.sources import ArraySource
 from dpdescent.exact import FeatureGrid
 from dpdescent.excess_risk import excess_risk_bound, regularisation
 from dpdescent.minimisers import EmpiricalRisk, GeneralObjective, RowObjective, certified_minimiser
 from dpdescent.problems import Hinge, Logistic, Loss
-from dpdescent.questions import noisy_minimiser, perturbed_minimiser
-from dpdescent.sources import ArraySource
 from rival_tables import curator_of
 
 BASE = {"lipschitz": 2.0, "radius": 3.0, "dimension": 4, "epsilon": 0.5}

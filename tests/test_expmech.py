@@ -11,16 +11,16 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import chi2
 
+from asking import sample_point, table_of
 from dpdescent import DPLinearRegression, DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger
 from dpdescent.accounting import ExponentialMechanism
-from dpdescent.curator import Curator
+from dpdescent.curator import Ball, Curator
+from dpdescent.curator.ball import _Envelope, _Law, _Sums
+from dpdescent.curator.sources import ArraySource
 from dpdescent.minimisers import EmpiricalRisk
 from dpdescent.noise import Randomness, accept
 from dpdescent.problems import Huber, HuberisedHinge, Logistic, Loss
-from dpdescent.questions import Ball, sample_point
-from dpdescent.questions.sampling import _Envelope, _Law, _Rows
 from dpdescent.relations import Relation
-from dpdescent.sources import ArraySource
 from neighbours import STORAGE
 from rival_tables import curator_of, replaced
 
@@ -50,14 +50,15 @@ def ball_of(curator: Curator, row_bound: float, mean: float, centre: Any = None,
 
 def envelope_of(curator: Curator, ball: Ball, cost: ExponentialMechanism) -> _Envelope:
     law = _Law.of(ball, cost, curator.relation)
-    return _Envelope.of(curator, ball, law, _Rows.of(curator, ball, law))
+    table = table_of(curator)
+    return _Envelope.of(table, ball, law, _Sums.of(table, curator.problem.grid, ball, law))
 
 
 def draws(curator: Curator, ball: Ball, cost: ExponentialMechanism, proposals: int) -> np.ndarray:
     envelope = envelope_of(curator, ball, cost)
     bits = Randomness(7).stream("test", 0)
     points = [envelope.accepted(bits, 2**12) for _ in range(proposals // 2**12)]
-    return ball.centre + envelope.rows.law.step * np.concatenate(points).astype(np.float64)
+    return ball.centre + envelope.sums.law.step * np.concatenate(points).astype(np.float64)
 
 
 def losses_at(curator: Curator, ball: Ball, points: np.ndarray) -> np.ndarray:
@@ -150,7 +151,9 @@ def test_one_row_changes_the_exponent_within_a_range_of_epsilon(relation: str, l
         points = generator.normal(size=(400, 2))
         points *= (generator.random(400) ** 0.2 / np.linalg.norm(points, axis=1))[:, None]
         places = np.rint(points * 0.999 * law.reach).astype(np.int64)
-        first, second = (_Rows.of(each, ball, law).scores(places) for each in (curator, other))
+        first, second = (
+            _Sums.of(table_of(each), each.problem.grid, ball, law).scores(places) for each in (curator, other)
+        )
         change = first - second
         assert law.rate * int(change.max() - change.min()) <= Fraction(cost.epsilon)
         assert law.public_exponent(ball.centre, places).shape == (400,)
@@ -164,13 +167,13 @@ def test_the_envelope_lies_above_the_law_everywhere() -> None:
         centre = None if trial % 3 else generator.normal(size=2)
         ball = ball_of(curator, 1.2, 0.03 * (1 + trial % 4), centre, None if trial % 3 else 0.8)
         envelope = envelope_of(curator, ball, ExponentialMechanism(5.0))
-        law = envelope.rows.law
+        law = envelope.sums.law
         directions = generator.normal(size=(300, 2))
         directions /= np.linalg.norm(directions, axis=1)[:, None]
         far = np.rint(directions * law.reach * generator.random((300, 1)) ** 0.3 * 0.9999).astype(np.int64)
         near = envelope.centre + np.rint(directions * generator.uniform(0, 2000, (300, 1))).astype(np.int64)
         places = np.concatenate([far, near[(near**2).sum(axis=1) <= law.reach**2]])
-        sums = envelope.rows.scores(places) - envelope.score
+        sums = envelope.sums.scores(places) - envelope.score
         public = law.public_exponent(ball.centre, places)
         for each, total, own in zip(places, sums, public, strict=True):
             squares = int(((each - envelope.centre) ** 2).sum())
@@ -186,7 +189,7 @@ def test_exponents_are_the_same_in_floats_and_in_long_integers(monkeypatch: pyte
         seen.extend((x, e, exact(i)) for i, (x, e) in enumerate(zip(exponents, errors, strict=True)))
         return accept(bits, exponents, errors, exact)
 
-    monkeypatch.setattr("dpdescent.questions.sampling.accept", spy)
+    monkeypatch.setattr("dpdescent.curator.ball.accept", spy)
     curator = make(40, 2)
     ball = ball_of(curator, 1.0, 0.05, np.array([0.4, -0.1]), 1.0)
     envelope_of(curator, ball, ExponentialMechanism(3.0)).accepted(Randomness(0).stream("test", 0), 200)
@@ -201,11 +204,11 @@ def test_scores_do_not_depend_on_how_rows_are_stored(storage: str) -> None:
     ball = ball_of(curator, 1.0, 0.05, np.array([0.4, -0.1, 0.2]), 1.0)
     law = _Law.of(ball, ExponentialMechanism(1.0), "zero-out")
     places = np.random.default_rng(0).integers(-(law.reach // 2), law.reach // 2, (30, 3))
-    scores = _Rows.of(curator, ball, law).scores(places)
+    scores = _Sums.of(table_of(curator), curator.problem.grid, ball, law).scores(places)
     source = curator._source
     rows = STORAGE[storage](source._features)
     curator._source = ArraySource(rows, source._labels, source.grid, 16)
-    assert (_Rows.of(curator, ball, law).scores(places) == scores).all()
+    assert (_Sums.of(table_of(curator), curator.problem.grid, ball, law).scores(places) == scores).all()
 
 
 def test_every_table_gives_a_point_of_the_ball() -> None:
@@ -322,4 +325,5 @@ def test_a_point_is_charged_before_a_row_is_read() -> None:
     ball, cost = ball_of(curator, 1.0, 0.05), ExponentialMechanism(200.0)
     with pytest.raises(Exception, match="left"):
         sample_point(curator, ball, cost)
-    assert curator._norms is None or not curator.ledger.entries
+    assert not curator._kept
+    assert not curator.ledger.entries

@@ -12,6 +12,7 @@ import pytest
 from scipy.optimize import minimize
 
 from dpdescent import InvalidParameter
+from dpdescent.curator.sources import ArraySource
 from dpdescent.exact import FeatureGrid
 from dpdescent.minimisers import (
     METHODS,
@@ -27,7 +28,6 @@ from dpdescent.minimisers import (
 from dpdescent.minimisers.methods import accelerated_gradient, katyusha, subgradient
 from dpdescent.minimisers.newton import smoothed_hinge
 from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial
-from dpdescent.sources import ArraySource
 
 SMOOTH = [Logistic(), HuberisedHinge(), Huber(1.0)]
 

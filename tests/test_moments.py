@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from asking import second_moments
 from dpdescent.errors import DPDescentError
 from dpdescent.exact import FeatureGrid, LatticeSum, blas
 from dpdescent.ledger import Ledger
 from dpdescent.problems import Frame, Whitening
-from dpdescent.questions import second_moments
 from dpdescent.relations import Norm
 from neighbours import RICH, STORAGE, assert_deviation, curator, share_of_sensitivity, sums, touches
 

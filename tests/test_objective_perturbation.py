@@ -18,6 +18,7 @@ from dpdescent.accounting import (
     PureObjectivePerturbation,
     gdp_to_delta,
 )
+from dpdescent.curator.sources import ArraySource
 from dpdescent.exact import FeatureGrid
 from dpdescent.minimisers import (
     METHODS,
@@ -30,7 +31,6 @@ from dpdescent.minimisers import (
 )
 from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Squared
 from dpdescent.solvers import ObjPertSettings, objpert
-from dpdescent.sources import ArraySource
 from rival_tables import Recorder, curator_of, make_curator, optimum
 
 LOSSES = [Logistic(), HuberisedHinge(), Huber(1.0), Multinomial(3)]

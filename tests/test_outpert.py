@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from asking import noisy_minimiser
 from dpdescent import BudgetExhausted, DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger, load_dataset
 from dpdescent.accounting import (
     Gaussian,
@@ -20,10 +21,9 @@ from dpdescent.accounting import (
     gdp_to_delta,
     loose_noise_multiplier,
 )
-from dpdescent.curator import Curator
+from dpdescent.curator import Curator, perturbed_minimiser
 from dpdescent.minimisers import METHODS, EmpiricalRisk, GeneralObjective
 from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Squared
-from dpdescent.questions import noisy_minimiser, perturbed_minimiser
 from dpdescent.relations import Relation
 from dpdescent.solvers import OutPertSettings, outpert
 from rival_tables import Recorder, curator_of, make_curator, optimum, recorded, replaced
@@ -389,7 +389,8 @@ def test_a_minimiser_is_charged_before_a_row_is_looked_at(monkeypatch: pytest.Mo
         seen.append(len(ledger.entries))
         return np.zeros(5)
 
-    monkeypatch.setattr("dpdescent.questions.points.certified_minimiser", watched)
+    for module in ("points", "general"):
+        monkeypatch.setattr(f"dpdescent.curator.{module}.certified_minimiser", watched)
     for cost, charged in ((Gaussian(50.0), [1]), (Gaussian(1e-3), [])):
         curator = make_curator(1.0, rows=20)
         ledger = curator.ledger

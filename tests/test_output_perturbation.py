@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
+from asking import noisy_descent, permuted_descent
 from dpdescent import DPLogisticRegression, InvalidParameter, Ledger, load_dataset
 from dpdescent.accounting import RDP, Gaussian
 from dpdescent.accounting.shuffled import ShuffledDescent, shift_law
-from dpdescent.curator import Curator
+from dpdescent.curator import Curator, PermutedDescent
 from dpdescent.errors import ScaleOutOfRange
+from dpdescent.noise import Randomness
 from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Squared
-from dpdescent.questions import PermutedDescent, noisy_descent
 from dpdescent.solvers import OutPertGDSettings, OutPertRSGDSettings, outpert_gd, outpert_rsgd
 from rival_tables import Recorder, curator_of, make_curator, optimum, recorded, replaced
 
@@ -33,10 +34,8 @@ def descent(loss: Loss, curator: Curator) -> None:
 
 
 def permuted(loss: Loss, curator: Curator) -> None:
-    def paid(passes: int, batches: int) -> ShuffledDescent:
-        return ShuffledDescent(50.0, passes, batches)
-
-    PermutedDescent(3, 4, 0.5).run(curator, loss, 1.2, paid)
+    batches = -(-curator.rows // 4)
+    curator.answer(PermutedDescent(loss, 1.2, 4, 0.5, ShuffledDescent(50.0, 3, batches)))
 
 
 @pytest.mark.parametrize("ask", [descent, permuted])
@@ -89,7 +88,7 @@ def test_strong_convexity_lowers_the_sensitivity() -> None:
 def test_a_step_beyond_the_smoothness_is_refused_before_anything_is_charged() -> None:
     for ask in (
         lambda c: noisy_descent(c, Logistic(), 1.0, 4.1, 3, c.remaining),
-        lambda c: PermutedDescent(2, 5, 4.1).run(c, Logistic(), 1.0, partial(ShuffledDescent, 2.0)),
+        lambda c: permuted_descent(c, Logistic(), 1.0, 2, 5, 4.1, c.remaining),
     ):
         curator = make_curator(1.0, rows=20)
         with pytest.raises(InvalidParameter, match="smoothness"):
@@ -108,10 +107,9 @@ def test_more_rows_than_places_are_refused_before_anything_is_charged() -> None:
 
 def test_every_row_sits_in_one_uniform_place_of_each_pass() -> None:
     """Places of 6 of 10 rows in 2000 permutations: a permutation each, uniform within 5 standard errors."""
-    from dpdescent.questions.descents import _permutation
+    from dpdescent.curator.descents import _permutation
 
-    curator = make_curator(1.0, rows=10)
-    drawn = np.array([_permutation(curator, 10) for _ in range(2000)])
+    drawn = np.array([_permutation(Randomness(0).stream("permutation", i), 10) for i in range(2000)])
     assert (np.sort(drawn, axis=1) == np.arange(10)).all()
     counts = np.array([np.bincount(column, minlength=10) for column in drawn.T[:6]]) / 2000
     assert np.abs(counts - 0.1).max() < 5 * math.sqrt(0.09 / 2000)
@@ -149,7 +147,7 @@ def test_the_law_over_all_permutations_obeys_the_cost(
     relation: str, loss: Loss, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three rows, one weight, two passes: all 36 runs of either neighbour, any row missing, by quadrature."""
-    from dpdescent.questions import descents as module
+    from dpdescent.curator import descents as module
 
     generator = np.random.default_rng(0)
     runs = list(itertools.product(itertools.permutations(range(3)), repeat=2))
@@ -161,8 +159,8 @@ def test_the_law_over_all_permutations_obeys_the_cost(
             monkeypatch.setattr(module, "_permutation", lambda *_, order=order: np.array(next(order)))
             ledger = Ledger(1e4, 1e-6, currency="gdp", relation=relation)
             curator = curator_of(X, labels, loss, ledger, rows=3, intercept=False)
-            ask = PermutedDescent(2, 1, 1 / loss.smoothness)
-            found.append(recorded(curator, lambda c, ask=ask: ask.run(c, loss, 1.0, partial(ShuffledDescent, 2.0))))
+            ask = PermutedDescent(loss, 1.0, 1, 1 / loss.smoothness, ShuffledDescent(2.0, 2, 3))
+            found.append(recorded(curator, lambda c, ask=ask: c.answer(ask)))
         return np.array([point.to_float()[0] for point in found])
 
     for trial in range(4):
@@ -195,8 +193,9 @@ def test_shifts_too_rare_for_a_float_are_charged_for() -> None:
 
 def test_a_lattice_too_coarse_for_the_allowance_is_refused_before_anything_is_charged() -> None:
     curator = make_curator(1.0, rows=20)
+    batches = -(-curator.rows // 5)
     with pytest.raises(ScaleOutOfRange):
-        PermutedDescent(2, 5, 0.5).run(curator, Logistic(), 1.0, partial(ShuffledDescent, 2.0**40))
+        curator.answer(PermutedDescent(Logistic(), 1.0, 5, 0.5, ShuffledDescent(2.0**40, 2, batches)))
     assert not curator.ledger.entries
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from asking import best_candidates
 from dpdescent import DPLogisticRegression, InvalidParameter, load_dataset
 from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Squared
-from dpdescent.questions import best_candidates
 from dpdescent.relations import Relation
 from dpdescent.solvers import PrivGeneSettings, privgene
 from rival_tables import make_curator, optimum, recorded, replaced
@@ -59,7 +59,9 @@ def test_the_budget_is_spent_and_never_overspent(relation: str, epsilon: float) 
     curator = make_curator(epsilon, rows=200, relation=relation)
     result = privgene(curator, PrivGeneSettings(candidates=20))
     ledger = curator.ledger
-    assert len(ledger.entries) == 2 * result.iterations + 2
+    assert len(ledger.entries) == result.iterations + 2
+    chosen = [entry.cost for entry in ledger.entries if entry.label == "candidate"]
+    assert [len(getattr(cost, "parts", [cost])) for cost in chosen] == [2] * result.iterations + [1]
     assert 0.99 * ledger.budget < ledger.spent <= ledger.budget
     assert 0.95 * epsilon < ledger.spent_epsilon() <= epsilon
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from dpdescent.curator.sources import ArraySource, compact
 from dpdescent.errors import InvalidParameter, UnsupportedCost
 from dpdescent.exact import BoundedSum, FeatureGrid, SecondMomentSum, check_row_independence
 from dpdescent.problems import (
@@ -28,7 +29,6 @@ from dpdescent.problems import (
     Squared,
 )
 from dpdescent.relations import Norm, Relation, Sensitivity
-from dpdescent.sources import ArraySource, compact
 
 RULES = settings(derandomize=True, deadline=None, max_examples=40)
 ZERO_OUT, REPLACE_ONE = Relation.ZERO_OUT, Relation.REPLACE_ONE

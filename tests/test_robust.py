@@ -15,16 +15,16 @@ import pytest
 from scipy.optimize import minimize
 from typer.testing import CliRunner
 
+from asking import excess_adversarial_risk, noisy_minimiser
 from dpdescent import Adversary, DPLinearRegression, DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger
 from dpdescent.accounting import Gaussian, Laplace
 from dpdescent.cli import app
 from dpdescent.curator import Curator
+from dpdescent.curator.sources import ArraySource
 from dpdescent.exact import FeatureGrid
 from dpdescent.minimisers import RobustObjective, RobustRisk, RowObjective, certified_minimiser, loss_range
 from dpdescent.problems import Huber, HuberisedHinge, Logistic, Loss, Multinomial
-from dpdescent.questions import excess_adversarial_risk, noisy_minimiser
 from dpdescent.relations import Relation
-from dpdescent.sources import ArraySource
 from neighbours import STORAGE
 from rival_tables import curator_of, make_curator, recorded, replaced
 

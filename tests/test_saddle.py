@@ -9,8 +9,8 @@ import pytest
 
 from dpdescent import InvalidParameter, Ledger
 from dpdescent.accounting import Gaussian, NormLaplace
+from dpdescent.curator import perturbed_saddle_point
 from dpdescent.minimisers import Game, LinearGame, minimax_appa
-from dpdescent.questions import perturbed_saddle_point
 from dpdescent.relations import Relation
 from rival_tables import Recorder
 

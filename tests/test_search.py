@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from asking import RowBatches
 from dpdescent.accounting import RDP, ZCDP, AboveThreshold, Composed, FixedSizeSampled, Gaussian, PoissonSampled
 from dpdescent.curator import Curator
+from dpdescent.curator.batches import bernoulli, draw_rows
+from dpdescent.curator.search import choose_noise
 from dpdescent.errors import BudgetExhausted, InvalidParameter
 from dpdescent.exact import FeatureGrid
 from dpdescent.noise import Randomness
 from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Squared
-from dpdescent.questions import RowBatches
-from dpdescent.questions.batches import batch_size, bernoulli, draw_rows
-from dpdescent.questions.search import choose_noise
 from dpdescent.relations import Relation
 from exact_laws import both_ways, threshold_law
 from neighbours import ALARM, STORAGE, Recorder, curator, touches
@@ -203,8 +203,8 @@ def test_known_margins_and_copied_rows_give_the_same_queries(rate: float, monkey
     rows, labels = table(9, 2000)
     found = []
     for known_rate in (0.0, 1.0):
-        monkeypatch.setattr("dpdescent.questions.search._KNOWN_RATE", known_rate)
-        asked = ask(rows, labels, randomness=Randomness(5), block_rows=700)
+        monkeypatch.setattr("dpdescent.curator.search._KNOWN_RATE", known_rate)
+        asked = ask(rows, labels, block_rows=700)
         cost = AboveThreshold(5, 4.0, 2.0)
         RowBatches(asked, rate).draw(cost).first_step(WEIGHTS, DIRECTION, STEPS, 0 * STEPS)
         found.append(asked._noise.queries[0].values.tolist())
@@ -338,7 +338,7 @@ def test_a_refused_search_reads_no_row_and_charges_nothing() -> None:
     asked = ask(rows, labels, epsilon=1.0, currency=RDP(22))
     batches = RowBatches(asked, 1.0)
     search = AboveThreshold(5, 0.1, 0.1)
-    assert not batches.affords(search)
+    assert not asked.affords(batches.cost(search))
     with pytest.raises(BudgetExhausted):
         batches.draw(search).first_step(WEIGHTS, DIRECTION, STEPS, 0 * STEPS)
     assert not asked.ledger.entries
@@ -349,8 +349,8 @@ def test_two_costs_must_be_affordable_together() -> None:
     asked = ask(*table(1, 30), epsilon=1.0, currency=RDP(22))
     batches = RowBatches(asked, 1.0)
     most = batches.gradient_noise(0.6 * asked.budget)
-    assert batches.affords(most)
-    assert not batches.affords(most, most)
+    assert asked.affords(most)
+    assert not asked.affords(Composed((most, most)))
 
 
 @pytest.mark.parametrize(
@@ -388,9 +388,11 @@ def test_a_direction_of_zero_length_is_called_by_its_name() -> None:
 
 def test_a_batch_of_fixed_size_has_that_size_and_every_row_is_drawn_as_often() -> None:
     asked = ask(*table(1, 30), relation="replace-one")
-    size, rate = batch_size(asked, 0.25)
+    sampling = asked.sampling(0.25)
+    size, rate = sampling.size, sampling.rate
     assert (size, rate) == (7, 7 / 30)
-    drawn = np.array([draw_rows(asked, size, rate) for _ in range(3000)])
+    streams = (Randomness(0).stream("batch", i) for i in range(3000))
+    drawn = np.array([draw_rows(bits, 30, sampling) for bits in streams])
     assert np.all(drawn.sum(axis=1) == 7)
     variance = 3000 * rate * (1 - rate) * 30 / 29  # of a count, and that they add up to 21,000 takes one away
     assert ALARM < stats.chi2(29).sf(np.sum((drawn.sum(axis=0) - 700.0) ** 2) / variance) < 1 - ALARM

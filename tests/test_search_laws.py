@@ -15,12 +15,12 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
+from asking import RowBatches
 from dpdescent.accounting import RDP, AboveThreshold, FixedSizeSampled, Gaussian, PoissonSampled
 from dpdescent.curator import Curator
+from dpdescent.curator.mechanisms import _normalised
 from dpdescent.exact import FeatureGrid
-from dpdescent.mechanisms import _normalised
 from dpdescent.problems import Squared
-from dpdescent.questions import RowBatches
 from dpdescent.relations import Relation
 from exact_laws import both_ways, threshold_law
 from neighbours import ALARM, Recorder, curator

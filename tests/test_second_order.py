@@ -20,10 +20,11 @@ from dpdescent import DPLogisticRegression
 from dpdescent.accounting import AboveThreshold, Composed, Gaussian, currency_named
 from dpdescent.accounting.sampling import _Sampled
 from dpdescent.curator import Curator
+from dpdescent.curator.mechanisms import LatticeNoise
+from dpdescent.curator.sources import ArraySource
 from dpdescent.errors import DPDescentError, GuaranteeWarning, InvalidParameter, UnsupportedCost
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
-from dpdescent.mechanisms import LatticeNoise
 from dpdescent.noise import Randomness
 from dpdescent.problems import (
     L2,
@@ -53,7 +54,6 @@ from dpdescent.solvers.levels import make_levels
 from dpdescent.solvers.second_order import Descent, _tolerances
 from dpdescent.solvers.stationary import Bounds, Constants, Tolerances
 from dpdescent.solvers.trust_region import trust_region_step
-from dpdescent.sources import ArraySource
 
 VARIANTS = ("opt", "opt-ls", "opt-b", "2opt", "2opt-ls", "2opt-b")
 EVERY = pytest.mark.parametrize("method", VARIANTS)
@@ -104,7 +104,7 @@ def make_curator(
     problem = LinearProblem(loss or Wave(), grid, penalty or L2(0.05), False)
     source = ArraySource(grid.place(X), labels, grid)
     noise = noise or LatticeNoise(Randomness(seed))
-    return Curator(source, problem, ledger, rows, noise=noise, randomness=Randomness(seed))
+    return Curator(source, problem, ledger, rows, noise=noise)
 
 
 def solve(method: str, seed: int = 0, *, quietly: bool = False, **options: Any) -> tuple[Curator, Any]:

@@ -10,11 +10,12 @@ import pytest
 from dpdescent import BudgetExhausted, DPLogisticRegression, InvalidParameter, Ledger, load_dataset
 from dpdescent.accounting import RDP, AdvancedComposition, Gaussian, gdp_to_delta, gdp_to_epsilon
 from dpdescent.curator import Curator
+from dpdescent.curator.batches import draw_rows
+from dpdescent.noise import Randomness
 from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Squared
-from dpdescent.questions import BatchGradients
-from dpdescent.questions.batches import draw_rows
 from dpdescent.relations import Relation
 from dpdescent.solvers import METHODS, AdamSettings, SGDAdvSettings, SGDSettings, adam, sgd, sgd_adv
+from dpdescent.solvers.series import GradientSeries
 from rival_tables import curator_of, make_curator, optimum, recorded, replaced
 
 FAMILY = {"sgd": (sgd, SGDSettings), "adam": (adam, AdamSettings), "sgd-adv": (sgd_adv, SGDAdvSettings)}
@@ -64,9 +65,9 @@ def test_gradients_have_the_noise_that_was_paid_for(relation: str, rate: float, 
     ledger = Ledger(1.0, 1e-6, currency=currency, relation=relation)
     curator = curator_of(np.zeros((50, 6)), np.ones(50), Logistic(), ledger, intercept=False)
     if advanced:
-        gradients = BatchGradients.with_advanced_composition(curator, 0.7, rate, 200, 1.0, 1e-7)
+        gradients = GradientSeries.with_advanced_composition(curator, 0.7, rate, 200, 1.0, 1e-7)
     else:
-        gradients = BatchGradients(curator, 0.7, rate, 200, ledger.budget)
+        gradients = GradientSeries(curator, 0.7, rate, 200, ledger.budget)
     draws = np.array([gradients.at(np.zeros(6)) for _ in range(200)])
     sensitivity = 0.7 if relation == "zero-out" else 1.4
     expected = sensitivity * gradients.noise.noise_multiplier / (50 * rate)
@@ -84,8 +85,8 @@ def test_gradients_have_the_noise_that_was_paid_for(relation: str, rate: float, 
 def test_batches_are_drawn_as_they_are_accounted(relation: str) -> None:
     """Share of rows and of pairs of rows in 3000 batches, within 5 standard errors; the size, exactly if fixed."""
     curator = make_curator(1.0, rows=40, relation=relation, currency=RDP(20))
-    gradients = BatchGradients(curator, 1.0, 0.25, 3000, curator.budget)
-    drawn = np.array([draw_rows(curator, gradients._size, gradients.rate) for _ in range(3000)])
+    sampling = curator.sampling(0.25)
+    drawn = np.array([draw_rows(Randomness(0).stream("batch", i), 40, sampling) for i in range(3000)])
     sizes = drawn.sum(axis=1)
     assert np.abs(drawn.mean(axis=0) - 0.25).max() < 5 * math.sqrt(0.25 * 0.75 / 3000)
     pairs = (drawn.T.astype(float) @ drawn / 3000)[np.triu_indices(40, 1)]
@@ -102,7 +103,7 @@ def test_one_row_moves_the_sum_of_a_batch_by_its_sensitivity() -> None:
     generator, moved = np.random.default_rng(0), []
 
     def ask(curator: Curator) -> None:
-        BatchGradients(curator, 0.5, 0.5, 1, curator.budget).at(np.linspace(-1, 1, 5))
+        GradientSeries(curator, 0.5, 0.5, 1, curator.budget).at(np.linspace(-1, 1, 5))
 
     for trial in range(150):
         curator = make_curator(1.0, rows=12, seed=trial, relation="replace-one", currency=RDP(20))

@@ -12,7 +12,7 @@ from .accounting import (
     PureDP,
     ReportNoisyMax,
 )
-from .curator import Curator
+from .curator import Curator, perturbed_minimiser, perturbed_saddle_point
 from .datasets import list_datasets, load_dataset
 from .encoding import BoundedEncoder
 from .errors import BudgetExhausted, DPDescentError, InvalidParameter, PrivacyWarning
@@ -21,7 +21,6 @@ from .excess_risk import excess_risk_bound
 from .ledger import Ledger
 from .minimisers import Game, GeneralObjective, LinearGame
 from .problems import Adversary
-from .questions import perturbed_minimiser, perturbed_saddle_point
 from .relations import Relation, Sensitivity
 from .schema import Schema, draft_schema
 

@@ -112,11 +112,11 @@ class Sensitivity:
         return cls(Norm.RANGE, 2 * bound, 4 * bound)
 
     @classmethod
-    def of_bounded_sum(cls, ceiling: float) -> Sensitivity:
-        """One sum of values in ``[0, ceiling]``: C under both relations."""
-        return cls(Norm.MAX, ceiling, ceiling)
+    def of_bounded_sum(cls, ceiling: float, norm: Norm = Norm.MAX) -> Sensitivity:
+        """One sum of values in ``[0, ceiling]``: C under both relations, in any norm of one number."""
+        return cls(norm, ceiling, ceiling)
 
     @classmethod
-    def of_signed_sum(cls, bound: float) -> Sensitivity:
-        """One sum of values in ``[-bound, bound]``: D, and 2D when a row is replaced."""
-        return cls(Norm.MAX, bound, 2 * bound)
+    def of_signed_sum(cls, bound: float, norm: Norm = Norm.MAX) -> Sensitivity:
+        """One sum of values in ``[-bound, bound]``: D, and 2D when a row is replaced, in any norm of one number."""
+        return cls(norm, bound, 2 * bound)

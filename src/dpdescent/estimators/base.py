@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_random_state, validate_data
 
 from ..accounting import currency_named
-from ..curator import Curator, make_noise
+from ..curator import ArraySource, Curator, cached_blocks, compact, make_noise, on_threads
 from ..errors import (
     BudgetExhausted,
     InfiniteValue,
@@ -29,12 +29,10 @@ from ..errors import (
 )
 from ..exact import FeatureGrid
 from ..ledger import Ledger
-from ..noise import Randomness
 from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
 from ..scaling import ColumnScaling
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
-from ..sources import ArraySource, cached_blocks, compact, on_threads
 
 __all__ = ["PrivateLinearModel"]
 
@@ -139,7 +137,6 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             X.shape[0],
             noise=noise,
             batch_rate=settings.batch_rate,
-            randomness=Randomness(seed),
             account=self.ledger,
         )
         result: SolverResult = method.solve(curator, settings, _listener(self.progress))

@@ -20,16 +20,14 @@ import numpy as np
 import dpdescent
 
 from ..accounting import currency_named
-from ..curator import Curator
+from ..curator import ArraySource, Curator, LatticeNoise, compact
 from ..errors import GuaranteeWarning, InvalidParameter
 from ..exact import FeatureGrid
 from ..ledger import Ledger
-from ..mechanisms import LatticeNoise
 from ..noise import Randomness
 from ..problems import LinearProblem, Loss, Penalty
 from ..scaling import ColumnScaling
 from ..solvers import METHODS, Facts, SecondOrderResult
-from ..sources import ArraySource, compact
 from .cells import Task, load_task
 from .outputs import write_whole
 from .report import Finding, Matrix, Report, render
@@ -167,7 +165,7 @@ def _measure(run: Run, runs: TableRuns, source: ArraySource, problem: LinearProb
     currency = currency_named(method.choose_currency(settings, facts), run.epsilon, delta)
     ledger = Ledger(run.epsilon, delta, currency=currency, relation="zero-out")
     noise = LatticeNoise(Randomness(run.seed))
-    curator = Curator(source, problem, ledger, len(labels), noise=noise, randomness=Randomness(run.seed))
+    curator = Curator(source, problem, ledger, len(labels), noise=noise)
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GuaranteeWarning)  # the caption speaks of it

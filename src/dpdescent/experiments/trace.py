@@ -11,15 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..curator import Curator
+from ..curator import ArraySource, Curator, Gradient, LatticeNoise
 from ..datasets import Dataset
 from ..errors import InvalidParameter
 from ..exact import FeatureGrid
 from ..ledger import Ledger
-from ..mechanisms import LatticeNoise
 from ..noise import Randomness
 from ..problems import L2, LinearProblem, Logistic
-from ..sources import ArraySource
 
 __all__ = ["Moment", "Trace", "follow"]
 
@@ -89,7 +87,7 @@ def follow(trace: Trace, data: Dataset, *, delta: float = 1e-8, seed: int = 0) -
     amount = curator.amount_of_noise(deviation * len(labels) / trace.clip_gradient)
     weights, moments = np.zeros(grid.dimension), []
     for iteration in range(trace.steps + 1):
-        noisy = curator.gradient(weights, trace.clip_gradient, amount)
+        noisy = curator.answer(Gradient(weights, trace.clip_gradient, curator.gaussian(amount)))
         moments.append(
             Moment(
                 iteration,

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +29,11 @@ from numpy.typing import NDArray
 from ..exact import FeatureGrid
 from ..problems import Hinge, Loss
 from ..relations import Relation
-from ..sources import Source
 from .objectives import Objective
 from .rows import RowObjective, reachable_tolerance
+
+if TYPE_CHECKING:
+    from ..curator.sources import Source
 
 __all__ = ["EmpiricalRisk", "Risk"]
 

@@ -50,7 +50,7 @@ import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,10 +61,12 @@ from ..exact import FeatureGrid, exp
 from ..problems import HuberisedHinge, Logistic, Loss
 from ..problems.adversary import Support
 from ..relations import Relation
-from ..sources import Source
 from .newton import _settled
 from .risks import Risk
 from .rows import RowObjective, _added, _partial_sums, _scaled, _understood
+
+if TYPE_CHECKING:
+    from ..curator.sources import Source
 
 __all__ = ["RobustObjective", "RobustRisk", "loss_at_zero", "loss_range", "require_robust"]
 
@@ -285,7 +287,7 @@ class RobustObjective(RowObjective):
             ]
             return np.append(np.asarray(rows.T @ _scaled(residuals, factors)).reshape(-1), ends)
 
-        total = np.asarray(self._source.map_sum(part, self._factors), dtype=np.float64)  # type: ignore[arg-type]
+        total = np.asarray(self._source.map_sum(part, self._factors), dtype=np.float64)
         return float(total[-2]), total[:-2].reshape(weights.shape) + total[-1] * direction
 
     def _mean(self, losses: Floats) -> float:
@@ -332,7 +334,7 @@ class RobustObjective(RowObjective):
         def part(rows: Any, labels: Floats, factors: Floats, each: Floats) -> Floats:  # noqa: ARG001
             return np.asarray(rows.T @ _scaled(each, factors))
 
-        total = np.asarray(self._source.map_sum(part, self._factors, weighted), dtype=np.float64)  # type: ignore[arg-type]
+        total = np.asarray(self._source.map_sum(part, self._factors, weighted), dtype=np.float64)
         if self.risk.support is not None:
             total = (
                 total + (np.abs(weighted) * self._factors).sum() * self.risk.support.value_and_gradient(weights)[1]
@@ -380,7 +382,7 @@ class RobustObjective(RowObjective):
             signed = float(np.sum(_understood(self._loss, labels) * factors * own)) if own.ndim == 1 else 0.0
             return np.append(total, signed)
 
-        summed = np.asarray(self._source.map_sum(part, self._factors, each), dtype=np.float64)  # type: ignore[arg-type]
+        summed = np.asarray(self._source.map_sum(part, self._factors, each), dtype=np.float64)
         total = summed[:-1].reshape(weights.shape)
         if self.risk.support is not None:
             total = total - summed[-1] * self.risk.support.value_and_gradient(weights)[1]
@@ -403,7 +405,7 @@ class RobustObjective(RowObjective):
             cross = np.asarray(rows.T @ (scaled * labels)).reshape(-1)
             return np.vstack([square, cross, np.full_like(cross, scaled.sum())])
 
-        both = np.asarray(self._source.map_sum(part, self._factors, residuals, shares), dtype=np.float64)  # type: ignore[arg-type]
+        both = np.asarray(self._source.map_sum(part, self._factors, residuals, shares), dtype=np.float64)
         square, cross, total = both[:-2], both[-2], float(both[-1, 0])
         if support is not None:
             mixed = np.outer(cross, direction)

@@ -35,7 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +44,10 @@ from scipy.sparse import issparse
 from ..errors import InvalidParameter
 from ..exact import FeatureGrid
 from ..problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Squared
-from ..sources import Source
 from .objectives import Objective
+
+if TYPE_CHECKING:
+    from ..curator.sources import Source
 
 __all__ = ["RowObjective", "reachable_tolerance", "smooth_loss"]
 
@@ -209,7 +211,7 @@ class RowObjective(Objective):
         def part(rows: Any, labels: Floats, factors: Floats, active: Floats) -> Floats:
             return np.asarray(rows.T @ (active * _understood(self._loss, labels) * factors))
 
-        return np.asarray(self._source.map_sum(part, self._factors, duals), dtype=np.float64)  # type: ignore[arg-type]
+        return np.asarray(self._source.map_sum(part, self._factors, duals), dtype=np.float64)
 
     def scaled_rows(self, chosen: NDArray[np.bool_] | None = None) -> tuple[Floats, Floats]:
         """Return the rows (or some), scaled down to B, in one dense array, and their labels."""
@@ -230,7 +232,7 @@ class RowObjective(Objective):
             gradient = rows.T @ _scaled(self._loss.residuals(margins, labels), factors)
             return np.append(np.asarray(gradient).reshape(-1), self._loss.values(margins, labels).sum())
 
-        total = np.asarray(self._source.map_sum(part, self._factors), dtype=np.float64)  # type: ignore[arg-type]
+        total = np.asarray(self._source.map_sum(part, self._factors), dtype=np.float64)
         gradient = total[:-1].reshape(weights.shape) + self.quadratic * weights + self.linear
         value = total[-1] + float(np.sum(weights * (self.quadratic * weights / 2 + self.linear)))
         return float(value), gradient
@@ -244,7 +246,7 @@ class RowObjective(Objective):
                 along, labels = _scaled(rows @ direction, factors), _understood(self._loss, labels)
                 return np.asarray(rows.T @ _scaled(self._loss.curvature_products(at, labels, along), factors))
 
-            total = self._source.map_sum(part, self._factors, margins)  # type: ignore[arg-type]
+            total = self._source.map_sum(part, self._factors, margins)
             return np.asarray(total, dtype=np.float64) + self.quadratic * direction
 
         return product
@@ -262,7 +264,7 @@ class RowObjective(Objective):
             product = rows.T @ weighted
             return np.asarray(product.toarray() if issparse(product) else product)
 
-        total = self._source.map_sum(part, self._factors)  # type: ignore[arg-type]
+        total = self._source.map_sum(part, self._factors)
         return np.asarray(total, dtype=np.float64) + np.diag(self.quadratic)
 
     def batch_gradient(self, weights: Floats, chosen: NDArray[np.bool_]) -> Floats:
@@ -277,7 +279,7 @@ class RowObjective(Objective):
             coefficients = self._loss.residuals(_scaled(rows @ weights, factors), labels)
             return np.asarray(rows.T @ _scaled(coefficients, factors))
 
-        return np.asarray(self._source.map_sum(part, self._factors, chosen), dtype=np.float64)  # type: ignore[arg-type]
+        return np.asarray(self._source.map_sum(part, self._factors, chosen), dtype=np.float64)
 
     def batch_error_bound(self, rows: int, weights_norm: float) -> float:
         """Return more than the error of `batch_gradient` over at most ``rows`` rows."""

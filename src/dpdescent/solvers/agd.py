@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..curator import Curator, Selection
+from ..curator import BestStep, Curator, Gradient, Selection
 from ..errors import InvalidParameter
 from ..problems import Frame
 from .geometry import measure_columns
@@ -158,21 +158,18 @@ def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = Non
         measured, measured_amount, step = np.zeros_like(weights), 0.0, 0.0
 
         while step == 0 and curator.remaining >= amount + selection_amount:
-            measured += amount * curator.gradient(weights, plan.clip_gradient, amount, frame)
+            noise = curator.gaussian(amount)
+            measured += amount * curator.answer(
+                Gradient(weights, plan.clip_gradient, noise, frame, keep_margins=True)
+            )
             measured_amount += amount
             direction = grid.direction((earlier + measured) / (earlier_amount + measured_amount))
             along = direction if frame is None else frame.weights(direction)
             candidates = grid.candidates()
             reach = float(candidates[-1] * np.linalg.norm(direction)) * plan.row_length
-            chosen = curator.best_step(
-                weights,
-                along,
-                candidates,
-                selection_amount,
-                ceiling=settings.clip_loss,
-                change=None if settings.clip_loss is not None else max(reach / 4, 1e-12),
-                selection=plan.selection,
-            )
+            change = None if settings.clip_loss is not None else max(reach / 4, 1e-12)
+            choice = curator.selection(selection_amount, plan.selection)
+            chosen = curator.answer(BestStep(weights, along, candidates, choice, settings.clip_loss, change))
             step = float(candidates[chosen])
             grid.follow(chosen)
             amount = plan.growth * measured_amount

@@ -32,10 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from ..curator import Curator
+from ..curator import Curator, Gradient, GradientAndCurvature, moment_bits, require_frame
 from ..errors import InvalidParameter
 from ..problems import Frame, LinearProblem, Whitening
-from ..questions import FrameSteps, moment_bits
 from .geometry import ROWS_A_DIRECTION, SOME_ROWS, Columns, damping_to, measure_columns, whiten
 from .result import Progress, SolverResult
 
@@ -111,7 +110,6 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     geometry = _geometry(curator, settings, rows_of_privacy, clip)
     if geometry.features == 0:
         iterations, clip = _plan_for_a_constant(problem, settings, rows_of_privacy)
-    steps = FrameSteps(curator, geometry.frame, clip * geometry.length, max(1.0, clip**2) * geometry.length)
     constant = problem.loss.curvature_lipschitz == 0 or math.isinf(problem.loss.smoothness)
     floor = 0.12 * min(problem.loss.smoothness, 1.0)
     share = 0.0 if constant or iterations == 1 else settings.share_curvature * curator.budget / curator.remaining
@@ -123,7 +121,7 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     radius = 1.0
     for t in range(1, iterations + 1):
         amount = curator.remaining / (iterations + 1 - t)
-        gradient, measured = steps.at(geometry.weights(point), (1 - share) * amount, share * amount)
+        gradient, measured = _measure(curator, geometry, point, clip, (1 - share) * amount, share * amount)
         noise = curator.deviation(clip * geometry.length, (1 - share) * amount)
         mean_curvature = max(measured, floor) if share else min(problem.loss.smoothness, 1.0)
         curvature = mean_curvature
@@ -147,6 +145,18 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     point[: geometry.features] /= max(1.0, walk)
     report(1.0)
     return SolverResult(geometry.weights(point), iterations, tuple(lengths), geometry.remarks)
+
+
+def _measure(
+    curator: Curator, geometry: _Geometry, point: Floats, clip: float, amount: float, curvature_amount: float
+) -> tuple[Floats, float]:
+    """Return a noisy gradient at a point, and a noisy mean curvature, 0 if nothing is paid for it."""
+    length, noise = geometry.length, curator.gaussian(amount)
+    soft_norm = max(1.0, clip**2) * length
+    gradient = Gradient(geometry.weights(point), clip * length, noise, geometry.frame, soft_norm)
+    if curvature_amount == 0:
+        return curator.answer(gradient), 0.0
+    return curator.answer(GradientAndCurvature(gradient, curator.gaussian(curvature_amount)))
 
 
 def _iterations(richness: float, rows_of_privacy: float, cells: int) -> int:
@@ -246,11 +256,11 @@ def _try_out(curator: Curator, whitening: bool) -> None:
     grid = curator.problem.grid
     ones = np.ones(grid.dimension)
     if curator.problem.intercept:
-        FrameSteps(curator, Frame.place(grid, 0 * ones, ones), 1.0, 1.0)
+        require_frame(curator.public(), Frame.place(grid, 0 * ones, ones))
     if whitening and grid.dimension > Whitening.largest_directions:
         raise InvalidParameter(f"{grid.dimension} columns are too many to whiten: leave whitening to its default")
     if (whitening or curator.problem.intercept) and grid.dimension <= Whitening.largest_dimension:
-        FrameSteps(curator, Whitening(grid, ones[:, None]), 1.0, 1.0)
+        require_frame(curator.public(), Whitening(grid, ones[:, None]))
 
 
 def _intercept_alone(problem: LinearProblem, rows_of_privacy: float) -> _Geometry:
@@ -275,7 +285,7 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
     amounts = settings.share_norm * curator.budget, settings.share_columns * curator.budget
     whitening_amount = settings.share_whitening * curator.budget
     if whitening or alone:
-        moment_bits(curator, curator.ledger.currency.gaussian(whitening_amount))  # raises before the first charge
+        moment_bits(curator.public(), curator.gaussian(whitening_amount))  # raises before the first charge
     columns = measure_columns(curator, *amounts, _LONGEST_ENTRY)
     projection: Floats | None = None
     remarks: tuple[str, ...] = ()

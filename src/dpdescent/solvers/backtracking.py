@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting import AboveThreshold, Composed, Cost, Gaussian
-from ..curator import Curator
+from ..curator import Batch, Curator, Sampling, finest_clipped_sum, search_noise
 from ..problems import Frame
-from ..questions import RowBatches
-from ..questions.search import Batch
+from ..relations import Sensitivity
 from .geometry import measure_columns
 from .result import Facts
 
@@ -134,9 +133,10 @@ class Slope(NamedTuple):
 class Plan:
     """What a run starts from, and what it learns from released answers."""
 
+    curator: Curator
     settings: Settings
-    gradients: RowBatches
-    searches: RowBatches
+    gradients: Sampling
+    searches: Sampling
     frame: Frame | None
     row_length: float
     budget: Budget
@@ -148,17 +148,16 @@ class Plan:
     def affords(self, look: Gaussian | None = None) -> bool:
         """Return whether the filter accepts a gradient and the search after it, or the search alone."""
         if look is None:
-            return self.searches.affords(self.searches.cost(self.budget.search))
-        return self.gradients.affords(
-            *_attempt(self.settings, self.gradients, self.searches, look, self.budget.search)
-        )
+            return self.curator.affords(self.searches.cost(self.budget.search))
+        return self.curator.affords(_attempt(self.settings, self.gradients, self.searches, look, self.budget.search))
 
     def draw(self, look: Gaussian | None = None) -> Batch:
         """Return a batch for a gradient (and the search, if they share one), or for a search alone."""
         if look is None:
-            return self.searches.draw(self.budget.search)
-        shared = (self.budget.search,) if self.settings.same_batch else ()
-        return self.gradients.draw(look, *shared)
+            return Batch(self.searches, (self.budget.search,))
+        if self.settings.same_batch:
+            return Batch(self.gradients, (look, self.budget.search), "gradient and step size")
+        return Batch(self.gradients, (look,))
 
     def direction(self, here: Average) -> tuple[Floats, Slope]:
         """Return where to go, and how steep it is there; noise is taken out of the slope, except in the paper."""
@@ -166,7 +165,7 @@ class Plan:
         mean = average.mean
         along = mean if self.frame is None else self.frame.weights(mean)
         squared = float(np.vdot(mean, mean))
-        unit = self.gradients.deviation(self.budget.clip_gradient, Gaussian(1.0))
+        unit = _deviation(self.gradients, self.budget.clip_gradient, Gaussian(1.0))
         noise = mean.size * average.squares * (unit / average.weight) ** 2
         if self.settings.paper:
             return along, Slope(squared, self.row_length * math.sqrt(squared))
@@ -191,7 +190,7 @@ def rates(settings: Settings, facts: Facts) -> tuple[float, float]:
 
 def make_plan(curator: Curator, settings: Settings) -> Plan:
     """Buy a frame, unless the paper is followed, and plan the rest from it and from public facts."""
-    gradients, searches = (RowBatches(curator, rate) for rate in rates(settings, Facts.of(curator)))
+    gradients, searches = (curator.sampling(rate) for rate in rates(settings, Facts.of(curator)))
     max_steps = int(settings.max_steps or 0)
     # Rows times privacy, a parameter: what the noise of a gradient leaves to learn from.
     richness = 1 / (np.prod(curator.problem.shape) * curator.deviation(1.0, curator.budget))
@@ -204,29 +203,35 @@ def make_plan(curator: Curator, settings: Settings) -> Plan:
         search = AboveThreshold(max_steps, query / each, threshold / each, settings.noise or "laplace")
     else:
         amount = (1 - sum(shares)) * curator.budget / planned
-        gradient = gradients.gradient_noise((1 - settings.share_search) * amount)
-        search = searches.search_noise(settings.share_search * amount, max_steps, settings.noise)
+        gradient = gradients.gaussian((1 - settings.share_search) * amount, curator.currency)
+        finest_clipped_sum(curator.public(gradients), 1.0, gradient)  # raises where that much noise cannot be drawn
+        search = search_noise(searches, settings.share_search * amount, curator.currency, max_steps, settings.noise)
     columns = [curator.ledger.currency.gaussian(share * curator.budget) for share in shares]
     # What cannot be drawn or paid is refused here, before the first charge.
-    curator.require_affordable(Composed((*columns, *_attempt(settings, gradients, searches, gradient, search))))
+    curator.require_affordable(Composed((*columns, _attempt(settings, gradients, searches, gradient, search))))
     frame, row_length = (None, curator.problem.longest_row) if settings.paper else _frame(curator)
     clip = settings.clip_gradient or max(0.5, 0.25 * richness**0.2) * row_length
     # Eight times the step that is always safe, unless noise alone would then carry a score beyond 2.
     safe = 8 / (min(curator.problem.loss.smoothness, 1.0) * row_length**2)
-    walk = gradients.deviation(clip, gradient) * math.sqrt(planned) * row_length
+    walk = _deviation(gradients, clip, gradient) * math.sqrt(planned) * row_length
     first = settings.first_step or 2 * min(safe, 2 / walk)
     budget = Budget(gradient, search, clip, settings.clip_loss or math.inf)
     memory = Average(curator.problem.shape)
-    return Plan(settings, gradients, searches, frame, row_length, budget, Ladder(first, settings), memory)
+    return Plan(curator, settings, gradients, searches, frame, row_length, budget, Ladder(first, settings), memory)
 
 
 def _attempt(
-    settings: Settings, gradients: RowBatches, searches: RowBatches, look: Gaussian, search: AboveThreshold
-) -> tuple[Cost, ...]:
+    settings: Settings, gradients: Sampling, searches: Sampling, look: Gaussian, search: AboveThreshold
+) -> Cost:
     """Return what a gradient and the search after it cost."""
     if settings.same_batch:
-        return (gradients.cost(look, search),)
-    return gradients.cost(look), searches.cost(search)
+        return gradients.cost(look, search)
+    return Composed((gradients.cost(look), searches.cost(search)))
+
+
+def _deviation(sampling: Sampling, clip: float, noise: Gaussian) -> float:
+    """Return the standard deviation of each coordinate of a gradient."""
+    return Sensitivity.of_clipped_sum(clip).under(sampling.relation) * noise.noise_multiplier / sampling.size
 
 
 def _frame(curator: Curator) -> tuple[Frame | None, float]:

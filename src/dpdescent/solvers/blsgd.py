@@ -31,9 +31,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accounting import RDP, Currency, best_order
+from ..accounting import RDP, AboveThreshold, Currency, best_order
 from ..accounting.bellman import NoiseName
-from ..curator import Curator
+from ..curator import Curator, FirstStep, Gradient
 from ..errors import InvalidParameter, require_open_unit, require_positive, require_positive_integer
 from .backtracking import Average, Plan, angle_between, make_plan, rates
 from .result import Facts, Progress, SolverResult
@@ -230,7 +230,8 @@ def _next_step(plan: Plan, weights: Floats) -> tuple[float, Floats] | None:
     here, grown = Average(weights.shape), False
     while plan.affords(look):
         batch = plan.draw(look)
-        measured = batch.gradient(weights, plan.budget.clip_gradient, plan.frame)
+        asked = Gradient(weights, plan.budget.clip_gradient, look, plan.frame, keep_margins=True)
+        measured = plan.curator.answer(asked, batch)
         if here.weight:  # the last search has failed: what was too noisy?
             apart = angle_between(here.mean, measured)
             plan.budget, more = plan.budget.after_failure(apart, plan.usual_angle, settings, shrink=not grown)
@@ -245,14 +246,10 @@ def _next_step(plan: Plan, weights: Floats) -> tuple[float, Floats] | None:
         if not slope.steepest > _FLAT:
             return None
         steps = plan.ladder.steps()
-        chosen = batch.first_step(
-            weights,
-            direction,
-            steps,
-            float(settings.decrease or 0) * slope.demanded * steps,
-            slope=slope.steepest,
-            ceiling=plan.budget.clip_loss,
-        )
+        demands = float(settings.decrease or 0) * slope.demanded * steps
+        search = next(part for part in batch.parts if isinstance(part, AboveThreshold))
+        question = FirstStep(weights, direction, steps, demands, search, slope.steepest, plan.budget.clip_loss)
+        chosen = plan.curator.answer(question, batch)
         plan.ladder.follow(chosen)
         if chosen is not None:
             plan.remember(here)

@@ -12,7 +12,7 @@ bound on the length of the minimiser, min(L/mu, sqrt(2 l(0)/mu)), or for a small
 exceeds with a probability of 1e-9. Only a few columns are practical: exact sampling needs some 5^p proposals for p
 weights, and what would take too long is refused before anything is charged, with the number of proposals.
 
-**Privacy** `dpdescent.questions.sampling` has the sensitivity under both relations, and what is assumed about time.
+**Privacy** `dpdescent.curator.ball` has the sensitivity under both relations, and what is assumed about time.
 
 References
 ----------
@@ -31,11 +31,10 @@ import numpy as np
 from scipy.special import gammainccinv
 
 from ..accounting import ExponentialMechanism, NormLaplace
-from ..curator import Curator
+from ..curator import Ball, BallPoint, Curator, NoisyMinimiser
 from ..errors import InvalidParameter
 from ..exact.grids import require_moderate
 from ..minimisers import EmpiricalRisk, smooth_loss
-from ..questions import Ball, noisy_minimiser, sample_point
 from .result import Progress, SolverResult
 
 __all__ = ["ExpMechSettings", "expmech"]
@@ -84,14 +83,14 @@ def expmech(curator: Curator, settings: ExpMechSettings, progress: Progress | No
     epsilon = curator.remaining
     if not settings.localise:
         whole = Ball(risk, rows, quadratic, np.zeros(problem.shape), risk.farthest(rows, mu) * (1 + 2.0**-20))
-        weights = sample_point(curator, whole, ExponentialMechanism(epsilon))
+        weights = curator.answer(BallPoint(whole, ExponentialMechanism(epsilon)))
     else:
         first, second = NormLaplace(min(epsilon / 2, 16.0)), ExponentialMechanism(epsilon / 2)
         spread = risk.variation(rows, curator.relation) / mu * (1 + 2.0**-6) / first.epsilon
         radius = spread * float(gammainccinv(problem.grid.dimension, _OUTSIDE))
         Ball(risk, rows, quadratic, np.ones(problem.shape), radius).require_practical(second, curator.relation)
-        near = noisy_minimiser(curator, risk, mu, first, tolerance=2.0**-10)
-        weights = sample_point(curator, Ball(risk, rows, quadratic, near, radius), second)
+        near = curator.answer(NoisyMinimiser(risk, mu, first, tolerance=2.0**-10))
+        weights = curator.answer(BallPoint(Ball(risk, rows, quadratic, near, radius), second))
     if progress is not None:
         progress(1.0)
     remarks = (

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from threadpoolctl import threadpool_limits
 
-from ..curator import Curator
+from ..curator import ColumnMoments, Curator, MeanRowNorm, SecondMoments
 from ..problems import Frame, Whitening
-from ..questions import second_moments
 from ..relations import Sensitivity
 
 __all__ = ["ROWS_A_DIRECTION", "SOME_ROWS", "Columns", "damping_to", "measure_columns", "whiten"]
@@ -62,10 +61,12 @@ def measure_columns(
     (`_typical_entries`).
     """
     grid = curator.problem.grid
-    norm = min(max(curator.mean_row_norm(norm_amount), _LEAST_SHARE * grid.row_bound), grid.row_bound)
+    norm = min(
+        max(curator.answer(MeanRowNorm(curator.gaussian(norm_amount))), _LEAST_SHARE * grid.row_bound), grid.row_bound
+    )
     if not curator.problem.intercept:
         return Columns(norm, None, np.full(grid.dimension, norm**2 / grid.dimension), norm**2)
-    means, squares = curator.column_moments(norm, moments_amount)
+    means, squares = curator.answer(ColumnMoments(norm, curator.gaussian(moments_amount)))
     noise = curator.deviation(math.sqrt(2) * norm, moments_amount)
     variances = np.maximum(squares - means**2, 0.0)[:-1]
     scales = np.sqrt(np.maximum(variances, max(noise, _LEAST_SCALE**2)))
@@ -124,7 +125,7 @@ def whiten(
         frame = Whitening(curator.problem.grid, onto)
     length = columns.norm if columns.frame is None else _mean_length(curator, columns, norm_amount)
     cut = clip * length
-    matrix = second_moments(curator, cut, amount, frame)
+    matrix = curator.answer(SecondMoments(cut, curator.gaussian(amount), frame))
     noise = curator.deviation(cut**2, amount, Sensitivity.of_positive_semidefinite_sum)
     dimension = matrix.shape[0]
     radius = noise * math.sqrt(dimension / 2)
@@ -160,7 +161,7 @@ def _mean_length(curator: Curator, columns: Columns, amount: float) -> float:
     assert columns.frame is not None
     ceiling = math.sqrt(columns.energy)
     noise = curator.deviation(ceiling, amount, Sensitivity.of_bounded_sum)
-    mean = curator.mean_row_norm(amount, columns.frame, ceiling) + noise
+    mean = curator.answer(MeanRowNorm(curator.gaussian(amount), columns.frame, ceiling)) + noise
     return min(max(mean, _LEAST_SHARE * ceiling), ceiling)
 
 

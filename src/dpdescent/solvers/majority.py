@@ -3,7 +3,7 @@ r"""Majority: no features at all, the baseline every model must beat.
 The number of rows in each class is measured once with the whole budget; the model is the constant that fits those
 counts best: the log-odds for logistic losses, the sign for hinges, the mean for squared errors.
 
-**Privacy** One Gaussian release of the counts (`label_counts`) or of the sum of the labels (`label_sum`), calibrated
+**Privacy** One Gaussian release of the counts (`LabelCounts`) or of the sum of the labels (`LabelSum`), calibrated
 exactly to (epsilon, delta); the constant is post-processing.
 """
 
@@ -14,10 +14,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..curator import Curator
+from ..curator import Curator, LabelCounts, LabelSum
 from ..errors import InvalidParameter
 from ..problems import Hinge, HuberisedHinge, Squared
-from ..questions import label_counts, label_sum
 from .result import Progress, SolverResult
 
 __all__ = ["MajoritySettings", "majority"]
@@ -36,12 +35,12 @@ def majority(curator: Curator, settings: MajoritySettings, progress: Progress | 
     problem = curator.problem
     if not problem.intercept:
         raise InvalidParameter("method 'majority' is an intercept and nothing else: it needs fit_intercept=True")
-    weights = np.zeros(problem.shape)
+    weights, noise = np.zeros(problem.shape), curator.gaussian(curator.budget)
     if isinstance(problem.loss, Squared):
-        mean = label_sum(curator, curator.budget) / curator.rows
+        mean = curator.answer(LabelSum(noise)) / curator.rows
         weights[-1] = min(max(mean, -1.0), 1.0)
     else:
-        counts = np.maximum(label_counts(curator, curator.budget), 0.5)
+        counts = np.maximum(curator.answer(LabelCounts(noise)), 0.5)
         logits = np.log(counts / counts.sum())
         binary = problem.loss.outputs == 1
         weights[-1] = logits[1] - logits[0] if binary else logits - logits.mean()

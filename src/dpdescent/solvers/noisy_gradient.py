@@ -19,9 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..curator import Curator
+from ..curator import Curator, hessian_sum
 from ..errors import InvalidParameter
-from ..questions import hessian_sum
 from .result import Progress
 from .second_order import Descent, SecondOrderResult
 from .second_order_settings import OPTSettings
@@ -51,10 +50,10 @@ def noisy_gradient(
 class _NoisyGradient(Descent):
     def phase(self, amount: float, steps: int) -> bool:
         levels = self._levels(self._tolerances, amount, steps)
-        hessian_sum(self._curator, levels.hessian)  # raises before anything is charged
+        hessian_sum(self._curator.public(), levels.hessian)  # raises before anything is charged
         visited = []
         for left in range(min(steps, self._settings.most_steps or steps), -1, -1):
-            gradient = self._batches.draw(levels.gradient).gradient(self._weights, self._bounds.gradient)
+            gradient, _ = self._gradient(levels)
             visited.append((float(np.linalg.norm(gradient)), self._weights))
             if left:
                 self._step(levels, -gradient, 1 / self._bounds.smoothness)

@@ -14,9 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..curator import Curator
+from ..curator import Curator, minimise_openly
 from ..errors import require_positive, require_positive_integer
-from ..questions import minimise_openly
 from .result import Progress, SolverResult
 
 __all__ = ["NonPrivateSettings", "nonprivate"]

@@ -15,7 +15,7 @@ epsilon; Lambda is the larger of lipschitz B^2/(2 mu), which keeps the noise in 
 what keeps the price of the determinants below epsilon/10. Lambda applies to the intercept too.
 
 **Privacy** One charge for the minimiser and its noise: see `dpdescent.accounting.approximate` for the theorem under
-both relations, and `dpdescent.questions.noisy_minimiser` for why inexact minimisers and lattice noise are covered.
+both relations, and `dpdescent.curator.NoisyMinimiser` for why inexact minimisers and lattice noise are covered.
 
 References
 ----------
@@ -37,12 +37,12 @@ from ..accounting import (
     calibrate,
     epsilon_to_gdp,
 )
-from ..curator import Curator
+from ..curator import Curator, NoisyMinimiser
 from ..errors import require_positive
 from ..minimisers import EmpiricalRisk, smooth_loss
 from ..problems import Loss
-from ..questions import noisy_minimiser, row_length
 from .result import Facts, Progress, SolverResult
+from .series import typical_row_norm
 
 __all__ = ["ObjPertSettings", "objpert"]
 
@@ -94,7 +94,7 @@ def objpert(curator: Curator, settings: ObjPertSettings, progress: Progress | No
     curator.require_affordable(
         PureObjectivePerturbation(half) if settings.pure else ApproximateDP(half, facts.delta * _DELTA_SHARE)
     )
-    length = row_length(curator, _SHARE_LENGTH)
+    length = typical_row_norm(curator, _SHARE_LENGTH)
     richness = facts.rows * mu / facts.parameters
     bound = settings.row_bound or max(1.0, 0.3 * math.pow(richness, 0.4)) * length
     bound = min(bound, curator.problem.longest_row)
@@ -107,9 +107,8 @@ def objpert(curator: Curator, settings: ObjPertSettings, progress: Progress | No
     rule = max(loss.lipschitz * bound**2 / (2 * mu), least(0.1 * curator.remaining))
     strong_convexity = max(settings.strong_convexity or rule, least(0.5 * curator.remaining))
     determinant = rank * math.log1p(trace / (rank * strong_convexity)) * (1 + 2.0**-40)
-    weights = noisy_minimiser(
-        curator, EmpiricalRisk(loss, bound), strong_convexity, _cost(curator, settings, loss, determinant)
-    )
+    paid = _cost(curator, settings, loss, determinant)
+    weights = curator.answer(NoisyMinimiser(EmpiricalRisk(loss, bound), strong_convexity, paid))
     if progress is not None:
         progress(1.0)
     remarks = (

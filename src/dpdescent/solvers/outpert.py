@@ -19,7 +19,7 @@ The paper's bound on the sensitivity has the regulariser in it, and Algorithm 6 
 here public terms cancel, and the noise is that of the exact Gaussian mechanism, or, with ``sigma="paper"``, of the
 paper's equation 5.
 
-**Privacy** One release; see `dpdescent.questions.noisy_minimiser` for the sensitivity, C/Lambda plus twice the
+**Privacy** One release; see `dpdescent.curator.NoisyMinimiser` for the sensitivity, C/Lambda plus twice the
 tolerance (2C/Lambda if a row is replaced), and `dpdescent.minimisers` for the certificate. A solver that is accurate
 only on average would not do: what it returns with a small probability could give a row away.
 
@@ -37,14 +37,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..accounting import Gaussian, Laplace, NormLaplace, loose_noise_multiplier
-from ..curator import Curator
+from ..curator import Curator, NoisyMinimiser
 from ..errors import InvalidParameter, require_positive
 from ..exact.grids import require_moderate
 from ..excess_risk import regularisation
 from ..minimisers import METHODS, EmpiricalRisk, require_minimiser, smooth_loss
 from ..problems import L2, Hinge, Loss
-from ..questions import noisy_minimiser, row_length
 from .result import Facts, Progress, SolverResult
+from .series import typical_row_norm
 
 __all__ = ["OutPertSettings", "choose_pure", "outpert"]
 
@@ -121,7 +121,7 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
     least = facts.rows * float(np.min(curator.problem.penalty_curvature(np.zeros(curator.problem.shape))))
     _require_sense(curator, settings, loss, least)
     curator.require_affordable(_cost(curator, settings))
-    length = row_length(curator, _SHARE_LENGTH) if settings.row_bound is None else settings.row_bound
+    length = typical_row_norm(curator, _SHARE_LENGTH) if settings.row_bound is None else settings.row_bound
     cost = _cost(curator, settings)
     deviation = _deviation(cost, facts.parameters)
     richness = facts.rows / (deviation * facts.parameters * (1 if facts.relation == "zero-out" else 2))
@@ -144,9 +144,7 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
         wanted = deviation * moved * length / min(0.8, 1.6 * math.pow(richness, -0.3))
     added = max(wanted - least, 0.0)
     radius = settings.radius or math.inf
-    weights = noisy_minimiser(
-        curator, risk, added, cost, tolerance=settings.tolerance, radius=radius, minimiser=settings.minimiser
-    )
+    weights = curator.answer(NoisyMinimiser(risk, added, cost, settings.tolerance, radius, settings.minimiser))
     if progress is not None:
         progress(1.0)
     remarks = (

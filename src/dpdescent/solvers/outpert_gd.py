@@ -11,7 +11,7 @@ sensitivity in the convex case is eta T C/n, the number of steps is what lets th
 about r = min(0.7, 0.5 k^-0.2), k = n mu/d: T = r n mu beta/(C L), at most 1000, where L is the typical length of a
 row, bought for a hundredth of the budget, and B = max(0.7, 0.3 k^0.4) L.
 
-**Privacy** One Gaussian release; see `dpdescent.questions.noisy_descent` for the sensitivity in the convex and the
+**Privacy** One Gaussian release; see `dpdescent.curator.NoisyDescent` for the sensitivity in the convex and the
 strongly convex case, under both relations, and for the rounding errors of the steps.
 
 References
@@ -28,12 +28,12 @@ from typing import ClassVar
 import numpy as np
 
 from ..accounting import epsilon_to_gdp
-from ..curator import Curator
+from ..curator import Curator, NoisyDescent
 from ..errors import require_positive, require_positive_integer
 from ..minimisers import smooth_loss
 from ..problems import Loss
-from ..questions import noisy_descent, row_length
 from .result import Facts, Progress, SolverResult
+from .series import typical_row_norm
 
 __all__ = ["OutPertGDSettings", "outpert_gd"]
 
@@ -70,7 +70,7 @@ def outpert_gd(curator: Curator, settings: OutPertGDSettings, progress: Progress
     loss = smooth_loss(curator.problem.loss, "outpert-gd")
     bound, step_size, time = plan(curator, loss, settings.row_bound, _SHARE_LENGTH)
     steps = settings.steps or math.ceil(min(max(time / step_size, 1), _MOST_STEPS))
-    weights = noisy_descent(curator, loss, bound, step_size, steps, curator.remaining)
+    weights = curator.answer(NoisyDescent(loss, bound, step_size, steps, curator.gaussian(curator.remaining)))
     if progress is not None:
         progress(1.0)
     return SolverResult(weights, steps, (step_size,) * steps, remarks=remarks(curator, loss, bound))
@@ -80,7 +80,7 @@ def plan(curator: Curator, loss: Loss, row_bound: float | None, share: float) ->
     """Return B, the step size 1/beta, and the time eta T that the noise allows; buys the length of a typical row."""
     facts = Facts.of(curator)
     information = facts.rows * epsilon_to_gdp(facts.epsilon, facts.delta) / (1 if facts.relation == "zero-out" else 2)
-    length = row_length(curator, share)
+    length = typical_row_norm(curator, share)
     richness = information / facts.parameters
     bound = row_bound or max(0.7, 0.3 * math.pow(richness, 0.4)) * length
     bound = min(bound, curator.problem.longest_row)

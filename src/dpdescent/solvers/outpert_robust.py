@@ -15,7 +15,7 @@ min(0.6, 1.5 k^-0.2). With ``risk_share`` that share of the budget reports how f
 best one in the adversarial loss.
 
 **Privacy** See `dpdescent.minimisers.robust` for the sensitivity under both relations,
-`dpdescent.questions.noisy_minimiser` for the release and `dpdescent.questions.excess_adversarial_risk` for the
+`dpdescent.curator.NoisyMinimiser` for the release and `dpdescent.curator.ExcessAdversarialRisk` for the
 report.
 
 References
@@ -32,12 +32,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..accounting import Gaussian, Laplace, NormLaplace
-from ..curator import Curator
+from ..curator import Curator, ExcessAdversarialRisk, NoisyMinimiser
 from ..errors import InvalidParameter, require_nonnegative
 from ..minimisers import RobustRisk, require_minimiser, require_robust, smooth_loss
-from ..questions import excess_adversarial_risk, noisy_minimiser, row_length
 from .outpert import OutPertSettings, _cost, _deviation, outpert
 from .result import Facts, Progress, SolverResult
+from .series import typical_row_norm
 
 __all__ = ["RobustOutPertSettings", "outpert_robust"]
 
@@ -87,7 +87,7 @@ def outpert_robust(
         support = problem.adversary.support(problem.grid.dimension, problem.intercept)
     least = facts.rows * float(np.min(problem.penalty_curvature(np.zeros(problem.shape))))
     curator.require_affordable(_cost(curator, settings))
-    length = row_length(curator, _SHARE_LENGTH) if settings.row_bound is None else settings.row_bound
+    length = typical_row_norm(curator, _SHARE_LENGTH) if settings.row_bound is None else settings.row_bound
     reserved = settings.risk_share * curator.budget
     cost = _reduced(curator, settings, reserved)
     noise, moved = _deviation(cost, facts.parameters), 1 if facts.relation == "zero-out" else 2
@@ -105,9 +105,7 @@ def outpert_robust(
     elif wanted is None:
         wanted = moved * noise * risk.clip * length / min(0.6, 1.5 * math.pow(richness, -0.2))
     added = max(wanted - least, 0.0)
-    weights = noisy_minimiser(
-        curator, risk, added, cost, tolerance=settings.tolerance, radius=radius, minimiser=settings.minimiser
-    )
+    weights = curator.answer(NoisyMinimiser(risk, added, cost, settings.tolerance, radius, settings.minimiser))
     remarks = [
         f"rows longer than {risk.row_bound:.6g}, in units of the bounds, were scaled down to it",
         f"{added:.6g}/2 |w|^2 was added to the sum of the losses, intercept included",
@@ -124,7 +122,7 @@ def outpert_robust(
         currency = curator.ledger.currency
         left = reserved * (1 - 2.0**-40)  # sums of costs are rounded up
         paid = Laplace(left) if currency.name == "pure" else currency.gaussian(left)
-        excess, deviation = excess_adversarial_risk(curator, risk, added, weights, paid)
+        excess, deviation = curator.answer(ExcessAdversarialRisk(risk, added, weights, paid))
         remarks.append(f"excess adversarial risk: {excess:.4g}, with noise of standard deviation {deviation:.2g}")
     if progress is not None:
         progress(1.0)

@@ -13,7 +13,7 @@ Rows longer than B are scaled down to B, the hinge must be huberised, the square
 Rules: B and the noise r in a score as in `outpert_gd`, ten passes, step size 1/beta, and batches of b = k n eta/S
 rows, S = 2 r n mu/(C L), which counts the shift as half of the largest one; at least n/1000.
 
-**Privacy** One release in RDP at one order, a rule of (epsilon, delta); see `dpdescent.questions.PermutedDescent` for
+**Privacy** One release in RDP at one order, a rule of (epsilon, delta); see `dpdescent.curator.PermutedDescent` for
 the shift under both relations and the rounding errors, and `dpdescent.accounting.shuffled` for the mixture. The
 bound of Chen, Lee & Kifer for strongly convex objectives is not used: the convex one holds for every penalty.
 
@@ -32,10 +32,9 @@ from typing import ClassVar
 
 from ..accounting import calibrate
 from ..accounting.shuffled import ShuffledDescent
-from ..curator import Curator
+from ..curator import Curator, PermutedDescent
 from ..errors import require_positive, require_positive_integer
 from ..minimisers import smooth_loss
-from ..questions import PermutedDescent
 from .outpert_gd import plan, remarks
 from .result import Progress, SolverResult
 
@@ -79,14 +78,12 @@ def outpert_rsgd(curator: Curator, settings: OutPertRSGDSettings, progress: Prog
     bound, step_size, time = plan(curator, loss, settings.row_bound, _SHARE_LENGTH)
     wanted = settings.passes * curator.rows * step_size / (2 * time)
     batch_rows = settings.batch_rows or min(max(math.ceil(wanted), -(-curator.rows // _MOST_BATCHES)), curator.rows)
-    left, currency = curator.remaining, curator.ledger.currency
-
-    def paid(passes: int, batches: int) -> ShuffledDescent:
-        return calibrate(lambda strength: ShuffledDescent(1 / strength, passes, batches), left, currency)
-
-    descent = PermutedDescent(settings.passes, batch_rows, step_size)
-    weights = descent.run(curator, loss, bound, paid)
+    passes, batches = settings.passes, -(-curator.rows // batch_rows)
+    cost = calibrate(
+        lambda strength: ShuffledDescent(1 / strength, passes, batches), curator.remaining, curator.currency
+    )
+    weights = curator.answer(PermutedDescent(loss, bound, batch_rows, step_size, cost))
     if progress is not None:
         progress(1.0)
-    steps = settings.passes * -(-curator.rows // batch_rows)
+    steps = passes * batches
     return SolverResult(weights, steps, (step_size,) * steps, remarks=remarks(curator, loss, bound))

@@ -30,10 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting import epsilon_to_gdp
-from ..curator import Curator
+from ..curator import BestCandidates, Curator
 from ..errors import InvalidParameter, require_positive, require_positive_integer
-from ..questions import best_candidates, public_generator, row_length
 from .result import Facts, Progress, SolverResult
+from .series import typical_row_norm
 
 __all__ = ["PrivGeneSettings", "privgene"]
 
@@ -79,8 +79,8 @@ class PrivGeneSettings:
 
 def privgene(curator: Curator, settings: PrivGeneSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem by a private genetic algorithm."""
-    facts, generator = Facts.of(curator), public_generator(curator)
-    length = row_length(curator, _SHARE_LENGTH)
+    facts, generator = Facts.of(curator), curator.public_generator()
+    length = typical_row_norm(curator, _SHARE_LENGTH)
     richness = facts.rows * epsilon_to_gdp(facts.epsilon, facts.delta) / facts.parameters
     generations = settings.generations or math.ceil(min(max(10 * math.sqrt(richness), 10.0), 60.0))
     amount = curator.remaining / (generations + 1)
@@ -93,7 +93,8 @@ def privgene(curator: Curator, settings: PrivGeneSettings, progress: Progress | 
         distances = np.linalg.norm((children - reference).reshape(len(children), -1), axis=1)
         change = max(float(distances.max()) * length, 1e-12)
         choices = 1 if generation == generations else _PARENTS
-        chosen = best_candidates(curator, children, reference, change, choices, amount)
+        choice = curator.currency.selection(amount / choices)
+        chosen = curator.answer(BestCandidates(children, reference, change, choice, choices))
         parents = children[chosen]
         step *= settings.shrink
         if progress is not None:

@@ -29,8 +29,8 @@ from ..accounting import (
 )
 from ..curator import Curator
 from ..errors import DPDescentError, InvalidParameter, require_positive, require_positive_integer
-from ..questions import BatchGradients, row_length
 from .result import Facts
+from .series import GradientSeries, typical_row_norm
 
 __all__ = ["DescentSettings", "Schedule", "best_currency", "choose_currency", "make_schedule"]
 
@@ -80,7 +80,7 @@ class DescentSettings:
 class Schedule:
     """What a descent starts from."""
 
-    gradients: BatchGradients
+    gradients: GradientSeries
     steps: int
     step_size: float
     row_length: float
@@ -90,14 +90,15 @@ def make_schedule(curator: Curator, settings: DescentSettings) -> Schedule:
     """Buy the length of a typical row, and plan the rest from it and from public facts."""
     facts = Facts.of(curator)
     rate = _rate(settings, facts)
-    length = row_length(curator, _SHARE_LENGTH)
+    curator.sampling(rate)  # raises before anything is charged
+    length = typical_row_norm(curator, _SHARE_LENGTH)
     information = facts.rows * epsilon_to_gdp(facts.epsilon, facts.delta) / _change(facts)  # n mu
     clip = settings.clip_gradient or clip_norm(information / facts.parameters, length)
     time = 1.2 * information / (clip * length)
     longest = _LONGEST_STEP / (_curvature(curator) * length**2)
     steps = settings.steps or math.ceil(min(max(time / longest, _FEWEST_STEPS), _MOST_STEPS))
     step_size = settings.step_size or min(time / steps, longest)
-    gradients = BatchGradients(curator, clip, rate, steps, curator.remaining)
+    gradients = GradientSeries(curator, clip, rate, steps, curator.remaining)
     return Schedule(gradients, steps, step_size, length)
 
 

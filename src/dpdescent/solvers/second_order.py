@@ -33,11 +33,9 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from ..accounting import RDP, Currency, best_order, currency_named
-from ..curator import Curator
+from ..curator import Batch, Curator, FirstStep, Gradient, Hessian, MeanLoss, hessian_sum
 from ..errors import GuaranteeWarning, InvalidParameter
 from ..problems import LinearProblem
-from ..questions import RowBatches, hessian, hessian_sum, mean_loss, public_generator
-from ..questions.search import Batch
 from ..relations import Relation
 from .eigenvalues import LARGEST_EXACT, lowest_curvature
 from .levels import make_levels
@@ -133,8 +131,8 @@ class Descent:
     def __init__(self, curator: Curator, settings: OPTSettings, progress: Progress | None) -> None:
         self._curator, self._settings, self._progress = curator, settings, progress
         self._bounds = Bounds.of(curator.problem, curator.relation)
-        self._batches, self._all = RowBatches(curator, settings.sampling_rate), RowBatches(curator, 1.0)
-        self._generator = public_generator(curator)
+        self._sampling = curator.sampling(settings.sampling_rate)
+        self._generator = curator.public_generator()
         self._origin = settings.start_scale * self._generator.normal(size=curator.problem.shape)
         self._weights = self._origin
         self._budget = curator.remaining
@@ -196,7 +194,7 @@ class Descent:
     def phase(self, amount: float, steps: int) -> bool:
         """Take so many steps at most for that amount, one check more than steps; return whether one was passed."""
         levels = self._levels(self._tolerances, amount, steps)
-        hessian_sum(self._curator, levels.hessian)  # raises before anything is charged
+        hessian_sum(self._curator.public(), levels.hessian)  # raises before anything is charged
         for left in range(min(steps, self._settings.most_steps or steps), -1, -1):
             found = self.iterate(levels, last=left == 0)
             self._report()
@@ -245,16 +243,16 @@ class Descent:
     def _gradient(self, levels: Levels) -> tuple[Floats, Batch | None]:
         """Return the gradient here, and its batch if that is for the Hessian too."""
         together = self._settings.same_batch
-        if together:
-            batch = self._batches.draw(levels.gradient, levels.hessian, label="gradient and Hessian")
-        else:
-            batch = self._batches.draw(levels.gradient)
-        return batch.gradient(self._weights, self._bounds.gradient), batch if together else None
+        parts = (levels.gradient, levels.hessian) if together else (levels.gradient,)
+        batch = Batch(self._sampling, parts, "gradient and Hessian" if together else "")
+        question = Gradient(self._weights, self._bounds.gradient, levels.gradient, keep_margins=True)
+        return self._curator.answer(question, batch), batch if together else None
 
     def _hessian(self, levels: Levels, batch: Batch | None = None) -> Floats:
         """Return the Hessian here, from a batch of its own unless one is given."""
         self._hessians += 1
-        return hessian(batch or self._batches.draw(levels.hessian, label="Hessian"), self._weights)
+        batch = batch or Batch(self._sampling, (levels.hessian,))
+        return self._curator.answer(Hessian(self._weights, levels.hessian), batch)
 
     def _lowest(self, matrix: Floats, levels: Levels) -> tuple[float, Floats]:
         """Return the lowest curvature and its direction."""
@@ -271,7 +269,8 @@ class Descent:
             else:
                 steps = safe * np.array(constants.curvature_ratios)
                 demands = constants.asked_curvature / 2 * steps**2 * curvature
-            chosen = self._all.draw(levels.search).first_step(self._weights, -direction, steps, demands)
+            search = FirstStep(self._weights, -direction, steps, demands, levels.search)
+            chosen = self._curator.answer(search)
             step = safe if chosen is None else float(steps[chosen])
         self._weights = self._weights + step * direction
         self._steps.append(step)
@@ -289,7 +288,7 @@ class Descent:
 
     def _with_tolerance(self, gradient: float) -> Tolerances:
         """Return what is asked for, at the rate of the batches as they are drawn."""
-        return replace(_tolerances(self._settings, self._bounds, gradient), rate=self._batches.rate)
+        return replace(_tolerances(self._settings, self._bounds, gradient), rate=self._sampling.rate)
 
     def _require_drawable(self, tolerances: Tolerances) -> None:
         """Raise, before anything is charged, what keeps the Hessians of the longest plan from being drawn."""
@@ -297,7 +296,7 @@ class Descent:
         steps = self.plan(tolerances, self._largest_objective())
         phases = [(settings.guaranteed_share, steps), (settings.optimistic_share, math.ceil(math.sqrt(steps)))]
         for share, most in phases if settings.optimistic_share > 0 else phases[:1]:
-            hessian_sum(self._curator, self._levels(tolerances, share * self._budget, most).hessian)
+            hessian_sum(self._curator.public(), self._levels(tolerances, share * self._budget, most).hessian)
 
     def _largest_objective(self) -> float:
         """Return an upper bound of the objective here, from public numbers."""
@@ -310,9 +309,9 @@ class Descent:
         largest = self._largest_objective()
         if not weights.any():
             return largest
-        noise = curator.ledger.currency.gaussian(settings.loss_share * self._budget)
-        noisy, deviation = mean_loss(curator, weights, noise)
-        return min(largest, noisy + deviation * float(norm.isf(settings.failure / 10)))
+        question = MeanLoss(weights, curator.gaussian(settings.loss_share * self._budget))
+        slack = question.deviation(curator.public()) * float(norm.isf(settings.failure / 10))
+        return min(largest, curator.answer(question) + slack)
 
 
 def _tolerances(settings: OPTSettings, bounds: Bounds, gradient: float) -> Tolerances:

@@ -33,9 +33,9 @@ import numpy as np
 
 from ..accounting import ApproximateDP, epsilon_to_gdp
 from ..curator import Curator
-from ..questions import BatchGradients, row_length
 from .result import Facts, Progress, SolverResult
 from .schedule import DescentSettings, clip_norm
+from .series import GradientSeries, typical_row_norm
 
 __all__ = ["SGDAdvSettings", "sgd_adv"]
 
@@ -55,11 +55,12 @@ def sgd_adv(curator: Curator, settings: SGDAdvSettings, progress: Progress | Non
     facts = Facts.of(curator)
     rate = settings.sampling_rate or 1 / math.sqrt(facts.rows)
     steps = settings.steps or min(2000, math.ceil(10 / rate))
+    curator.sampling(rate)  # raises before anything is charged
     curator.require_affordable(ApproximateDP(0.5 * curator.remaining, facts.delta * _DELTA_SHARE))
-    length = row_length(curator, _SHARE_LENGTH)
+    length = typical_row_norm(curator, _SHARE_LENGTH)
     richness = facts.rows * epsilon_to_gdp(facts.epsilon, facts.delta) / facts.parameters
     clip = settings.clip_gradient or clip_norm(richness, length)
-    gradients = BatchGradients.with_advanced_composition(
+    gradients = GradientSeries.with_advanced_composition(
         curator, clip, rate, steps, curator.remaining, facts.delta * _DELTA_SHARE
     )
     walk = gradients.deviation * length * math.sqrt(1 + math.log(steps))

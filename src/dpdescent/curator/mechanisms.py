@@ -24,11 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .accounting import AboveThreshold, ExponentialMechanism, Gaussian, Laplace, NormLaplace, ReportNoisyMax
-from .accounting.costs import SMALLEST_LAPLACE_LATTICE
-from .errors import InvalidParameter, ScaleOutOfRange
-from .exact import LatticeSum
-from .noise import (
+from ..accounting import AboveThreshold, Cost, ExponentialMechanism, Gaussian, Laplace, NormLaplace, ReportNoisyMax
+from ..accounting.costs import SMALLEST_LAPLACE_LATTICE
+from ..errors import InvalidParameter, ScaleOutOfRange
+from ..exact import LatticeSum
+from ..noise import (
+    MINIMUM_NORM_LAPLACE_SCALE,
     NORM_LAPLACE_SLACK,
     Bits,
     Randomness,
@@ -39,12 +40,22 @@ from .noise import (
     norm_laplace,
     select,
 )
-from .relations import Norm, Relation
+from ..relations import Norm, Relation, Sensitivity
 
-__all__ = ["FloatNoise", "LatticeNoise", "Noise"]
+__all__ = ["FloatNoise", "LatticeNoise", "Noise", "make_noise", "require_drawable"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+_ROOM = 1 + 2.0**-40  # more than the mechanisms' own rounding
+_NORMS: dict[type[Cost], Norm] = {
+    Gaussian: Norm.L2,
+    NormLaplace: Norm.L2,
+    Laplace: Norm.L1,
+    ExponentialMechanism: Norm.RANGE,
+    ReportNoisyMax: Norm.RANGE,
+    AboveThreshold: Norm.MAX,
+}
 
 # A run asks for the same few again and again.
 _lattice_scale, _laplace_scale = (lru_cache(maxsize=1024)(scale) for scale in (lattice_scale, laplace_scale))
@@ -54,6 +65,22 @@ class Noise(ABC):
     """The questions a curator can answer, given a sum, what was paid, and the relation."""
 
     description: str
+    #: Where batches, permutations and drawn points get their bits.
+    randomness: Randomness
+
+    def release(self, total: LatticeSum, cost: Cost, relation: Relation, *, symmetric: bool = False) -> Any:
+        """Return what the mechanism that was paid for makes of a sum."""
+        if isinstance(cost, Gaussian):
+            return (self.gaussian_symmetric if symmetric else self.gaussian)(total, cost, relation)
+        if isinstance(cost, NormLaplace):
+            return self.norm_laplace(total, cost, relation)
+        if isinstance(cost, Laplace):
+            return self.laplace(total, cost, relation)
+        if isinstance(cost, ExponentialMechanism | ReportNoisyMax):
+            return self.least(total, cost, relation)
+        if isinstance(cost, AboveThreshold):
+            return self.first_above(total, cost, relation)
+        raise InvalidParameter(f"no mechanism releases a sum for a {cost.kind!r} cost")
 
     @abstractmethod
     def gaussian(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
@@ -87,6 +114,30 @@ class Noise(ABC):
         """
 
 
+def require_drawable(cost: Cost, unit: float, sensitivity: Sensitivity, relation: Relation) -> None:
+    """Raise now what a mechanism would raise when its noise is drawn, after the charge.
+
+    The sensitivity must be measured in the norm of the mechanism, and the noise must fit the lattice of the sum.
+    """
+    norm, change = _NORMS[type(cost)], sensitivity.under(relation) * _ROOM
+    if sensitivity.norm is not norm:
+        raise InvalidParameter(
+            f"a {cost.kind!r} mechanism needs a sensitivity in the {norm} norm, got one in {sensitivity.norm}"
+        )
+    if isinstance(cost, Gaussian):
+        _lattice_scale(change * cost.noise_multiplier, unit)
+    elif isinstance(cost, NormLaplace):
+        if not change / _ROOM / cost.epsilon / unit >= MINIMUM_NORM_LAPLACE_SCALE:
+            raise ScaleOutOfRange("norm-Laplace noise needs a finer lattice: use a smaller unit")
+    elif isinstance(cost, Laplace | ReportNoisyMax):
+        lattice = _laplace_scale(change / cost.epsilon, unit)
+        if isinstance(cost, Laplace) and lattice <= SMALLEST_LAPLACE_LATTICE * _ROOM:
+            raise ScaleOutOfRange(
+                f"Laplace noise on a lattice of step {unit:g} is coarser than it is charged for: sum on a finer "
+                "grid, or ask for a smaller epsilon"
+            )
+
+
 class LatticeNoise(Noise):
     """Exact noise on the lattice of the sum.
 
@@ -97,18 +148,18 @@ class LatticeNoise(Noise):
     """
 
     def __init__(self, randomness: Randomness | None = None) -> None:
-        self._randomness = randomness or Randomness()
+        self.randomness = randomness or Randomness()
         self._releases: Counter[str] = Counter()
 
     @property
     def description(self) -> str:  # type: ignore[override]
         """Where the bits come from, for the privacy statement."""
-        return self._randomness.description
+        return self.randomness.description
 
     def _bits(self, mechanism: str) -> Bits:
         release = self._releases[mechanism]
         self._releases[mechanism] += 1
-        return self._randomness.stream(mechanism, release)
+        return self.randomness.stream(mechanism, release)
 
     def gaussian(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
         scale = _lattice_scale(_sigma(total, cost, relation), total.unit)
@@ -248,8 +299,8 @@ class FloatNoise(Noise):
 
     def __init__(self, seed: int | None = None) -> None:
         self._generator = np.random.default_rng(seed)
-        source = "operating system generator" if seed is None else "seeded (not for release)"
-        self.description = f"floating point, {source}"
+        self.randomness = Randomness(seed)
+        self.description = f"floating point, {self.randomness.description}"
 
     def gaussian(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
         sigma = _sigma(total, cost, relation)
@@ -288,3 +339,12 @@ class FloatNoise(Noise):
         threshold = draw(0.0, cost.threshold_scale) if cost.threshold_scale else 0.0
         yes = normalised + draw(0.0, cost.query_scale, cost.max_queries)[: normalised.size] >= threshold
         return int(yes.argmax()) if yes.any() else None
+
+
+def make_noise(mode: str, seed: int | None) -> Noise:
+    """Return exact lattice noise, or floating-point noise for ``mode="float"``."""
+    if mode == "exact":
+        return LatticeNoise(Randomness(seed))
+    if mode == "float":
+        return FloatNoise(seed)
+    raise InvalidParameter(f"unknown noise {mode!r}: choose 'exact' or 'float'")

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from ..curator import Curator
 from ..errors import InvalidParameter
+from .curator import Curator
 
 __all__ = ["minimise_openly"]
 
@@ -39,7 +39,7 @@ def minimise_openly(curator: Curator, tolerance: float, iterations: int) -> Floa
             return np.append(gradient.reshape(-1), problem.loss.values(margins, labels).sum())
 
         with np.errstate(all="ignore"):
-            total = np.asarray(source.map_sum(part), dtype=np.float64) / curator.rows  # type: ignore[arg-type]
+            total = np.asarray(source.map_sum(part), dtype=np.float64) / curator.rows
         gradient = total[:-1] + problem.penalty_gradient(weights).reshape(-1)
         return float(total[-1] + problem.penalty_value(weights)), gradient
 

@@ -11,20 +11,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
-from .errors import InvalidParameter, require_positive_integer
-from .exact import FeatureGrid, blas, ceil_log2
+from ..errors import InvalidParameter, require_positive_integer
+from ..exact import FeatureGrid, blas, ceil_log2
 
 __all__ = ["ArraySource", "Source", "cached_blocks", "compact", "on_threads"]
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+AnyNumber = TypeVar("AnyNumber", np.int64, np.float64)
 
 _FEW = 1 / 4  # of the entries are not 0: products of sparse rows take about half the time then
 
@@ -34,8 +34,17 @@ class Source(Protocol):
 
     grid: FeatureGrid
 
-    def map_sum(self, function: Callable[..., Integers], *aligned: NDArray[Any]) -> Integers:
-        """Return the sum over blocks of ``function(rows, labels, *aligned blocks)``."""
+    @property
+    def rows(self) -> int:
+        """The number of rows, known without reading any."""
+        ...
+
+    def map_sum(self, function: Callable[..., NDArray[AnyNumber]], *aligned: NDArray[Any]) -> NDArray[AnyNumber]:
+        """Return the sum over blocks of ``function(rows, labels, *aligned blocks)``.
+
+        A sum of integers is exact and the same for every partition into blocks; one of floating-point numbers has
+        rounding errors that depend on it.
+        """
         ...
 
     def map_rows(self, function: Callable[..., Floats], *aligned: NDArray[Any]) -> Floats:
@@ -90,9 +99,13 @@ class ArraySource:
         # Rounding may lift the norm of a row that was scaled down, by one part in 64 of a power of two.
         return bool((grid.squared_norms(block) <= (1.02 * 2.0 ** ceil_log2(grid.row_bound)) ** 2).all())
 
-    def map_sum(self, function: Callable[..., Integers], *aligned: NDArray[Any]) -> Integers:
+    @property
+    def rows(self) -> int:
+        return int(self._labels.shape[0])
+
+    def map_sum(self, function: Callable[..., NDArray[AnyNumber]], *aligned: NDArray[Any]) -> NDArray[AnyNumber]:
         first, *others = self._map(function, aligned)
-        total: Integers = sum(others, start=first)
+        total: NDArray[AnyNumber] = sum(others, start=first)
         return total
 
     def map_rows(self, function: Callable[..., Floats], *aligned: NDArray[Any]) -> Floats:

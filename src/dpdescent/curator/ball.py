@@ -46,6 +46,7 @@ McSherry, F. & Talwar, K. (2007). Mechanism design via differential privacy. FOC
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -55,8 +56,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import ncx2
 
-from ..accounting import ExponentialMechanism
-from ..curator import Curator
+from ..accounting import ExponentialMechanism, Gaussian
 from ..errors import InvalidParameter
 from ..exact import BoundedSum, FeatureGrid, ceil_log2
 from ..exact.blas import blas_is_exact
@@ -65,9 +65,9 @@ from ..minimisers.rows import _understood
 from ..noise import accept, discrete_gaussian, laplace_scale
 from ..problems import Loss
 from ..relations import Sensitivity
-from .points import _require_rows
+from .questions import Draw, Public, Question, Rows
 
-__all__ = ["Ball", "sample_point"]
+__all__ = ["Ball", "BallPoint"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -150,26 +150,45 @@ class Ball:
         return int(needed)
 
 
-def sample_point(curator: Curator, ball: Ball, cost: ExponentialMechanism) -> Floats:
-    """Return a point of the ball with probability proportional to exp(-eta G); see the module.
+@dataclass(frozen=True, eq=False)
+class BallPoint(Question[Floats]):
+    """A point of the ball with probability proportional to exp(-eta G); see the module.
 
     **Privacy** One charge: ``cost``, under both relations, see the module.
     """
-    relation = curator.relation
-    ball = replace(ball, centre=curator.problem.grid.place_weights(ball.centre))
-    count = ball.require_practical(cost, relation)
-    law = _Law.of(ball, cost, relation)
-    _require_rows(curator)
-    curator._charge(cost, "point of a ball")
-    with np.errstate(all="ignore"):
-        rows = _Rows.of(curator, ball, law)
-        envelope = _Envelope.of(curator, ball, law, rows)
-        bits = curator._randomness.stream("point of a ball", curator._batches)
-        curator._batches += 1
-        while True:
-            chosen = envelope.draw(bits, count)
-            if chosen is not None:
-                return ball.centre + law.step * chosen.astype(np.float64)
+
+    ball: Ball
+    cost: ExponentialMechanism
+    label = "point of a ball"
+
+    def plan(self, public: Public) -> Draw[Floats]:
+        grid = public.problem.grid
+        ball = replace(self.ball, centre=grid.place_weights(public.weights("centre", self.ball.centre)))
+        count = ball.require_practical(self.cost, public.relation)
+        law = _Law.of(ball, self.cost, public.relation)
+
+        def draw(table: Rows) -> Floats:
+            sums = _Sums.of(table, grid, ball, law)
+            envelope = _Envelope.of(table, ball, law, sums)
+            bits = table.bits("point of a ball")
+            while True:
+                chosen = envelope.draw(bits, count)
+                if chosen is not None:
+                    return ball.centre + law.step * chosen.astype(np.float64)
+
+        return Draw(self.cost, draw)
+
+    @classmethod
+    def examples(cls, public: Public, noise: Gaussian) -> Iterable[BallPoint]:
+        problem = public.problem
+        loss = problem.loss
+        smooth = math.isfinite(loss.smoothness) and math.isfinite(loss.lipschitz)
+        if loss.convex and smooth and loss.outputs == 1 and problem.grid.dimension <= 3:
+            risk, quadratic = EmpiricalRisk(loss, problem.longest_row), np.full(problem.shape, 1.0 * public.rows)
+            ball = Ball(
+                risk, public.rows, quadratic, np.zeros(problem.shape), risk.farthest(public.rows, public.rows)
+            )
+            yield cls(ball, ExponentialMechanism(1 / noise.noise_multiplier))
 
 
 @dataclass(frozen=True)
@@ -203,30 +222,29 @@ class _Law:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _Sums:
     """The exact sums S(k): unreleased data."""
 
-    curator: Curator
+    table: Rows
+    grid: FeatureGrid
     ball: Ball
     law: _Law
     factors: Floats
     base: Floats  # margins at the centre
 
     @classmethod
-    def of(cls, curator: Curator, ball: Ball, law: _Law) -> _Rows:
-        norms = np.sqrt(curator._row_norms())
+    def of(cls, table: Rows, grid: FeatureGrid, ball: Ball, law: _Law) -> _Sums:
+        norms = np.sqrt(table.squared_norms)
         bound = ball.risk.row_bound
-        grid = curator.problem.grid
         placed = grid.place_weights(ball.centre)
-        base = curator._source.map_rows(lambda rows, _: grid.margins(rows, placed))
-        return cls(curator, ball, law, np.minimum(1.0, bound / np.maximum(norms, bound)), base)
+        base = table.source.map_rows(lambda rows, _: grid.margins(rows, placed))
+        return cls(table, grid, ball, law, np.minimum(1.0, bound / np.maximum(norms, bound)), base)
 
     def scores(self, integers: Integers) -> Integers:
         """Return S(k) for k in the lines of ``integers``."""
-        grid, loss = self.curator.problem.grid, self.ball.risk.loss
         placed = np.ascontiguousarray(integers.T.astype(np.float64) * self.law.step)
-        question = partial(_scores_block, self.law.bounded, self.law.offset, grid, loss, placed)
-        return self.curator._source.map_sum(question, self.factors, self.base)
+        block = partial(_scores_block, self.law.bounded, self.law.offset, self.grid, self.ball.risk.loss, placed)
+        return self.table.source.map_sum(block, self.factors, self.base)
 
 
 def _scores_block(
@@ -264,7 +282,7 @@ def _margins(grid: FeatureGrid, rows: Any, placed: Floats) -> Floats:
 class _Envelope:
     """A Gaussian around a good point, which lies above the law: unreleased data."""
 
-    rows: _Rows
+    sums: _Sums
     centre: Integers
     score: int
     public: float
@@ -272,17 +290,17 @@ class _Envelope:
     slack: float
 
     @classmethod
-    def of(cls, curator: Curator, ball: Ball, law: _Law, rows: _Rows) -> _Envelope:
+    def of(cls, table: Rows, ball: Ball, law: _Law, sums: _Sums) -> _Envelope:
         rate = float(law.rate) / law.bounded.unit
-        place, gamma = _best_point(curator, ball, law)
+        place, gamma = _best_point(table, sums.grid, ball, law)
         error = 0.51 * law.bounded.unit
         error += 2.0**-46 * ball.risk.loss.lipschitz * (1 + ball.risk.row_bound * ball.farthest)
-        score = int(rows.scores(place[None])[0])
+        score = int(sums.scores(place[None])[0])
         public = float(law.public_exponent(ball.centre, place[None])[0])
         rounding = 2.0**-40 * float(np.max(law.quadratic)) * ball.farthest**2
         slack = (rate * (gamma + 2 * ball.rows * error) + rounding) * (1 + 2.0**-20)
         width = 1 / math.sqrt(2 * float(np.min(law.quadratic))) * (1 + 2.0**-30)
-        return cls(rows, place, score, public, laplace_scale(width, law.step), slack)
+        return cls(sums, place, score, public, laplace_scale(width, law.step), slack)
 
     def draw(self, bits: Any, count: int) -> Integers | None:
         """Return the first of ``count`` proposals that is taken, or None; all are looked at."""
@@ -297,7 +315,7 @@ class _Envelope:
     def accepted(self, bits: Any, count: int) -> Integers:
         """Return those of ``count`` proposals that are taken: independent draws of the law."""
         noise = discrete_gaussian(bits, self.scale, count * self.centre.size).reshape(count, -1)
-        points, reach = self.centre + noise, self.rows.law.reach
+        points, reach = self.centre + noise, self.sums.law.reach
         near = np.abs(points).max(axis=1) <= reach
         points, noise = np.where(near[:, None], points, 0), np.where(near[:, None], noise, 0)
         inside = near & ((points**2).sum(axis=1) <= reach**2)
@@ -305,39 +323,37 @@ class _Envelope:
         return taken
 
     def _accept(self, bits: Any, points: Integers, noise: Integers) -> NDArray[np.bool_]:
-        law = self.rows.law
-        sums = self.rows.scores(points) - self.score
-        public = law.public_exponent(self.rows.ball.centre, points)
+        law = self.sums.law
+        scores = self.sums.scores(points) - self.score
+        public = law.public_exponent(self.sums.ball.centre, points)
         squares = (noise**2).sum(axis=1)
 
         def exact(i: int) -> Fraction:
             ahead = Fraction(float(public[i])) - Fraction(self.public) + Fraction(self.slack)
-            return law.rate * int(sums[i]) + ahead - Fraction(int(squares[i]), 2 * self.scale**2)
+            return law.rate * int(scores[i]) + ahead - Fraction(int(squares[i]), 2 * self.scale**2)
 
-        terms = float(law.rate) * sums, public - self.public, squares / (2.0 * self.scale**2)
+        terms = float(law.rate) * scores, public - self.public, squares / (2.0 * self.scale**2)
         exponents = terms[0] + terms[1] - terms[2] + self.slack
         sizes = np.abs(terms[0]) + np.abs(public) + abs(self.public) + terms[2] + self.slack
         return accept(bits, exponents, 16 * _UNIT * sizes, exact)
 
 
-def _best_point(curator: Curator, ball: Ball, law: _Law) -> tuple[Integers, float]:
+def _best_point(table: Rows, grid: FeatureGrid, ball: Ball, law: _Law) -> tuple[Integers, float]:
     """Return a lattice point of the ball and gamma, by how much G may at most lie below the parabola there.
 
     Where the minimiser of G is outside, G is minimised with t/2 |w - w0|^2 more, so that it lies near the edge.
     """
-    problem, mu, centre = curator.problem, ball.strong_convexity, ball.centre
+    mu, centre = ball.strong_convexity, ball.centre
 
     def objective(pull: float) -> RowObjective:
         quadratic, linear = ball.quadratic + pull, -pull * centre
-        return ball.risk.objective(curator._source, problem.grid, curator._row_norms(), quadratic, linear)
+        return ball.risk.objective(table.source, grid, table.squared_norms, quadratic, linear)
 
     plain = objective(0.0)
 
     def attempt(pull: float) -> tuple[Integers, float, bool]:
         linear = pull * ball.farthest
-        distance = ball.risk.reachable(
-            ball.rows, problem.grid.dimension, mu, float(np.max(ball.quadratic)) + pull, linear
-        )
+        distance = ball.risk.reachable(ball.rows, grid.dimension, mu, float(np.max(ball.quadratic)) + pull, linear)
         point = certified_minimiser(objective(pull), mu + pull, max(distance, 2.0**-30 * ball.radius))
         offset = (point - centre) / law.step
         length, most = float(np.linalg.norm(offset)), law.reach - centre.size

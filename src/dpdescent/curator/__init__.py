@@ -1,0 +1,71 @@
+"""The trusted part: the curator, the sources of rows, the noise, and every question that can be asked.
+
+`Curator.answer` is the only door to the rows. A question is a value (`dpdescent.curator.questions`), so a solver can
+hold neither rows nor noise, and an answer that was not charged for cannot be written.
+"""
+
+from .ball import Ball, BallPoint
+from .batches import Batch, Sampling, batch_cost, strongest
+from .curator import Curator, Selection
+from .curvature import Hessian, MeanLoss, hessian_sum
+from .descents import NoisyDescent, PermutedDescent
+from .general import perturbed_minimiser, perturbed_saddle_point
+from .gradients import Gradient, GradientAndCurvature, finest_clipped_sum, require_frame
+from .labels import LabelCounts, LabelSum
+from .mechanisms import FloatNoise, LatticeNoise, Noise, make_noise
+from .moments import ColumnMoments, MeanRowNorm, SecondMoments, moment_bits
+from .openly import minimise_openly
+from .points import NoisyMinimiser
+from .questions import QUESTIONS, Public, Question
+from .reports import ExcessAdversarialRisk
+from .search import FirstStep, choose_noise, search_noise
+from .selection import BestCandidates, BestStep
+from .sources import ArraySource, Source, cached_blocks, compact, on_threads
+
+__all__ = [
+    "QUESTIONS",
+    "ArraySource",
+    "Ball",
+    "BallPoint",
+    "Batch",
+    "BestCandidates",
+    "BestStep",
+    "ColumnMoments",
+    "Curator",
+    "ExcessAdversarialRisk",
+    "FirstStep",
+    "FloatNoise",
+    "Gradient",
+    "GradientAndCurvature",
+    "Hessian",
+    "LabelCounts",
+    "LabelSum",
+    "LatticeNoise",
+    "MeanLoss",
+    "MeanRowNorm",
+    "Noise",
+    "NoisyDescent",
+    "NoisyMinimiser",
+    "PermutedDescent",
+    "Public",
+    "Question",
+    "Sampling",
+    "SecondMoments",
+    "Selection",
+    "Source",
+    "batch_cost",
+    "cached_blocks",
+    "choose_noise",
+    "compact",
+    "finest_clipped_sum",
+    "hessian_sum",
+    "make_noise",
+    "minimise_openly",
+    "moment_bits",
+    "on_threads",
+    "perturbed_minimiser",
+    "perturbed_saddle_point",
+    "require_frame",
+    "search_noise",
+    "strongest",
+]

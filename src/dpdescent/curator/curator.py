@@ -1,0 +1,342 @@
+"""The curator: the only one who touches the rows.
+
+It owns the source, the problem, the ledgers, the batches and the noise, and does one thing: `Curator.answer`. A
+solver holds a curator and public numbers, and questions are values, so neither can leak.
+
+Amounts are in units of the ledger's currency: a solver says how much it wants to spend on an answer, and asks with
+the least noise that this buys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..accounting import Cost, Currency, ExponentialMechanism, Gaussian, ReportNoisyMax, calibrate
+from ..errors import BudgetExhausted, InvalidParameter, require_positive_integer
+from ..ledger import Ledger, spend_jointly
+from ..noise import Bits
+from ..problems import LinearProblem
+from ..relations import Relation, Sensitivity
+from .batches import Batch, Sampling, draw_rows
+from .mechanisms import LatticeNoise, Noise, require_drawable
+from .per_row import PerRow, RowNorms
+from .questions import Noised, Plan, Point, Public, Question, Rows, Sum
+from .sources import Source
+
+__all__ = ["Curator", "Selection"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Selection = Literal["exponential-mechanism", "laplace", "exponential"]
+Answer = TypeVar("Answer")
+
+
+class Curator:
+    """Answers questions about rows it never shows.
+
+    Parameters
+    ----------
+    source : Source
+    problem : LinearProblem
+    ledger : Ledger
+    rows : int
+        The public number of rows n, by which sums are divided; never read from the data.
+    noise : Noise, optional
+        Exact lattice noise from the operating system's generator by default. Batches, permutations and drawn points
+        come from the same randomness.
+    batch_rate : float
+        Each question is answered on a fresh Poisson batch with this rate, unless it brings a `Batch` of its own. No
+        amplification is claimed for it: the cost of an answer is that on all rows, so batches save time only.
+    account : Ledger, optional
+        A second ledger that is charged as well, for instance one shared by several fits. Both are charged or
+        neither is; it must keep the relation of the first, because the noise is made for that one.
+
+    Notes
+    -----
+    **Privacy** `answer` charges before it reads a row and returns only a noised answer. A refusal (`BudgetExhausted`,
+    or `InvalidParameter` for an argument) reads nothing and leaves both ledgers as they were.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        problem: LinearProblem,
+        ledger: Ledger,
+        rows: int,
+        *,
+        noise: Noise | None = None,
+        batch_rate: float = 1.0,
+        account: Ledger | None = None,
+    ) -> None:
+        if source.grid != problem.grid:
+            raise InvalidParameter("the source and the problem speak of different grids")
+        if account is not None:
+            _require_second_ledger(ledger, account)
+        self._source = source
+        self._noise = noise or LatticeNoise()
+        self._account = account
+        self._streams = 0
+        self._kept: dict[str, tuple[Any, Floats]] = {}
+        self._drawn: WeakKeyDictionary[Batch, _Drawn] = WeakKeyDictionary()
+        self.problem = problem
+        self.ledger = ledger
+        self.rows = require_positive_integer("rows", rows)
+        if not 0 < batch_rate <= 1:
+            raise InvalidParameter(f"batch_rate must lie in (0, 1], got {batch_rate}")
+        self._sampling = Sampling(ledger.relation, self.rows, batch_rate, amplified=False)
+
+    @property
+    def _ledgers(self) -> tuple[Ledger, ...]:
+        return (self.ledger,) if self._account is None else (self.ledger, self._account)
+
+    # Public numbers ------------------------------------------------------------------------------------------
+
+    @property
+    def relation(self) -> Relation:
+        """What one row may change."""
+        return self.ledger.relation
+
+    @property
+    def currency(self) -> Currency:
+        """The scalar that the ledger adds up."""
+        return self.ledger.currency
+
+    @property
+    def remaining(self) -> float:
+        """What is left of the budget, in units of the currency."""
+        return self.ledger.remaining
+
+    @property
+    def budget(self) -> float:
+        """The whole budget, in units of the currency."""
+        return self.ledger.budget
+
+    @property
+    def batch_rate(self) -> float:
+        """Share of the rows that answer a question."""
+        return self._sampling.rate
+
+    @property
+    def scale(self) -> float:
+        """The public number by which sums are divided: n, or the expected size of a batch."""
+        return self._sampling.size
+
+    def public(self, sampling: Sampling | None = None) -> Public:
+        """Return what is public about the table, and about the batches that answer."""
+        drawn = sampling or self._sampling
+        return Public(self.problem, self.relation, self.rows, drawn.rate, drawn.size)
+
+    def gaussian(self, amount: float) -> Gaussian:
+        """Return the least Gaussian noise that ``amount`` pays for."""
+        return self.currency.gaussian(amount)
+
+    def selection(self, amount: float, kind: Selection) -> ExponentialMechanism | ReportNoisyMax:
+        """Return the sharpest selection of that kind that ``amount`` pays for."""
+        if kind == "exponential-mechanism":
+            return self.currency.selection(amount)
+        if kind in ("laplace", "exponential"):
+            noise: Literal["laplace", "exponential"] = kind
+            return calibrate(lambda epsilon: ReportNoisyMax(epsilon, noise), amount, self.currency)
+        raise InvalidParameter(
+            f"unknown selection {kind!r}: choose 'exponential-mechanism', 'laplace' or 'exponential'"
+        )
+
+    def sampling(self, rate: float) -> Sampling:
+        """Return how amplified batches of that rate are drawn."""
+        sampling = Sampling(self.relation, self.rows, rate)
+        self._require_drawable_rows(sampling)
+        return sampling
+
+    def deviation(
+        self, clip: float, amount: float, of_sum: Callable[[float], Sensitivity] = Sensitivity.of_clipped_sum
+    ) -> float:
+        """Return the standard deviation of the noise that ``amount`` buys for a mean of rows clipped to ``clip``."""
+        return of_sum(clip).under(self.relation) * self.gaussian(amount).noise_multiplier / self.scale
+
+    def amount_of_noise(self, noise_multiplier: float) -> float:
+        """Return what Gaussian noise of that multiple of the sensitivity costs."""
+        return self.currency.price(Gaussian(noise_multiplier))
+
+    def affords(self, cost: Cost) -> bool:
+        """Return whether both ledgers would accept ``cost`` now."""
+        return all(ledger.affords(cost) for ledger in self._ledgers)
+
+    def require_affordable(self, cost: Cost) -> None:
+        """Raise what charging ``cost`` would raise, and charge nothing: for a plan of several charges."""
+        for ledger in self._ledgers:
+            with ledger._accepting(cost, ""):
+                pass
+
+    def require_answerable(self, question: Question[Any]) -> None:
+        """Raise what asking would raise before it is charged, and charge nothing."""
+        self._checked(question, self._sampling)
+
+    def public_generator(self) -> np.random.Generator:
+        """Return a generator for random choices that privacy does not rest on; repeated by a seeded run."""
+        return np.random.default_rng(self._noise.randomness.stream("public", 0).integer(128))
+
+    # The door to the rows ------------------------------------------------------------------------------------
+
+    def answer(self, question: Question[Answer], batch: Batch | None = None) -> Answer:
+        """Charge for a question, touch the rows, and return the noised answer.
+
+        Parameters
+        ----------
+        question : Question
+        batch : Batch, optional
+            A ticket for the rows that answer, if several questions share them or if they amplify privacy.
+        """
+        sampling = self._sampling if batch is None else batch.sampling
+        plan = self._checked(question, sampling)
+        ticket = Batch(sampling, plan.costs) if batch is None else batch
+        drawn = self._drawn.get(ticket) or _Drawn(list(ticket.parts))
+        drawn.require(plan.costs)
+        if not drawn.paid:
+            spend_jointly(self._ledgers, ticket.cost, ticket.label or question.label)
+            drawn.paid = True
+            self._drawn[ticket] = drawn
+        drawn.take(plan.costs)
+        if drawn.fresh or ticket.composition is not None:
+            drawn.chosen = (
+                draw_rows(self._stream("batch"), self._source.rows, sampling) if sampling.rate < 1 else None
+            )
+            drawn.fresh = False
+        with np.errstate(all="ignore"):  # a warning would speak of rows; sums clip what overflows
+            if isinstance(plan, Sum):
+                return self._released_sum(plan, drawn.chosen)
+            rows = Rows(self._source, self._per_row(RowNorms(self.problem.grid)), self._stream)
+            return self._released_point(plan, rows) if isinstance(plan, Point) else plan.draw(rows)
+
+    def _checked(self, question: Question[Answer], sampling: Sampling) -> Plan[Answer]:
+        """Return the plan of a question, or raise what keeps it from being answered. Nothing is read or charged."""
+        if (sampling.relation, sampling.rows) != (self.relation, self.rows):
+            raise InvalidParameter("the batch was planned for another table: make it by the curator's sampling")
+        self._require_drawable_rows(sampling)
+        plan = question.plan(self.public(sampling))
+        if not isinstance(plan, Sum):
+            if sampling.rate < 1 and sampling.amplified:
+                raise InvalidParameter("this question is about all rows, which no batch amplifies: ask without one")
+            if self._source.rows > self.rows:
+                raise InvalidParameter(
+                    "the table has more rows than the public number of them: pass their true number"
+                )
+        for part in plan.parts:
+            require_drawable(part.cost, part.unit, part.sensitivity, self.relation)
+        return plan
+
+    def _require_drawable_rows(self, sampling: Sampling) -> None:
+        # The number of rows is the same for all neighbours under replace-one.
+        if sampling.fixed_size and self._source.rows != self.rows:
+            raise InvalidParameter("batches of fixed size need the true number of rows: pass it to the curator")
+
+    def _released_sum(self, plan: Sum[Answer], chosen: NDArray[np.bool_] | None) -> Answer:
+        known = [self._per_row(each) for each in plan.per_row]
+        if plan.picks:
+            block, aligned = _Picking(plan.block), known if chosen is None else [chosen, *known]
+            values = self._source.map_sum(partial(block, chosen is not None), *aligned)
+        elif chosen is None:
+            values = self._source.map_sum(plan.block, *known)
+        else:
+            values = self._source.map_sum(_Batched(plan.block), chosen, *known)
+        answer = plan.finish(*(self._noised(part, values) for part in plan.parts))
+        carried = plan.carry(answer) if plan.carry is not None else None
+        if carried is not None:
+            self._carry(carried.margins, carried.step, *known)
+        return answer
+
+    def _released_point(self, plan: Point[Answer], rows: Rows) -> Answer:
+        linear = None
+        if plan.linear is not None:
+            linear = self._noised(plan.linear, np.zeros(plan.linear_shape, dtype=np.int64))
+        return plan.finish(self._noised(plan.noised, plan.find(rows, linear)))
+
+    def _noised(self, part: Noised, values: Integers) -> Any:
+        released = self._noise.release(part.of(values), part.cost, self.relation, symmetric=part.symmetric)
+        return released / part.divisor if isinstance(released, np.ndarray) else released
+
+    def _stream(self, name: str) -> Bits:
+        """Return fresh bits for a random choice that privacy rests on."""
+        bits = self._noise.randomness.stream(name, self._streams)
+        self._streams += 1
+        return bits
+
+    def _per_row(self, wanted: PerRow) -> Floats:
+        """Return numbers of all rows, kept from an earlier question or computed now."""
+        kept = self._kept.get(wanted.kind)
+        if kept is not None and kept[0] == wanted.key:
+            return kept[1]
+        values = self._source.map_rows(wanted.block, *(self._per_row(each) for each in wanted.needs))
+        if wanted.kind:
+            self._kept[wanted.kind] = (wanted.key, values)
+        return values
+
+    def _carry(self, wanted: PerRow, step: float, margins: Floats, along: Floats) -> None:
+        """Keep the margins t - a u of the weights that a step leads to: a solver asks for them next.
+
+        **Privacy** Each is an elementwise function of two exact margins of its row and of a released step, so it
+        depends on the row and on public numbers alone. It differs from the margin of the new weights by the
+        rounding of weights to their grid, about 2^-32 of their size.
+        """
+        carried = step * along
+        np.subtract(margins, carried, out=carried)
+        self._kept[wanted.kind] = (wanted.key, carried)
+
+
+@dataclass(eq=False)
+class _Drawn:
+    """What a batch has still to answer, and its rows: unreleased data."""
+
+    left: list[Cost]
+    chosen: NDArray[np.bool_] | None = None
+    paid: bool = False
+    fresh: bool = True
+
+    def require(self, costs: tuple[Cost, ...]) -> None:
+        """Raise `BudgetExhausted` unless the batch was drawn for these mechanisms, and has not answered them yet."""
+        left = list(self.left)
+        for cost in costs:
+            if cost not in left:
+                raise BudgetExhausted("this batch has given all the answers that it was drawn for: draw another")
+            left.remove(cost)
+
+    def take(self, costs: tuple[Cost, ...]) -> None:
+        for cost in costs:
+            self.left.remove(cost)
+
+
+class _Batched:
+    """What the chosen rows of a block add up to."""
+
+    def __init__(self, block: Callable[..., Integers]) -> None:
+        self._block = block
+
+    def __call__(self, rows: Any, labels: Floats, chosen: NDArray[np.bool_], *known: Floats) -> Integers:
+        return self._block(rows[chosen], labels[chosen], *(part[chosen] for part in known))
+
+
+class _Picking:
+    """What a block adds up to that picks the rows of a batch by itself."""
+
+    def __init__(self, block: Callable[..., Integers]) -> None:
+        self._block = block
+
+    def __call__(self, sampled: bool, rows: Any, labels: Floats, *aligned: Any) -> Integers:
+        chosen, known = (aligned[0], aligned[1:]) if sampled else (None, aligned)
+        return self._block(chosen, rows, labels, *known)
+
+
+def _require_second_ledger(ledger: Ledger, account: Ledger) -> None:
+    if account is ledger or (account.path is not None and account.path == ledger.path):
+        raise InvalidParameter("account is the ledger itself, which would pay twice: leave it out")
+    if account.relation is not ledger.relation:
+        raise InvalidParameter(
+            f"account keeps {account.relation} and the ledger {ledger.relation}, for which the noise is made: "
+            "open both with the same relation"
+        )

@@ -1,0 +1,242 @@
+"""The gradient of the objective from clipped rows, and how curved the loss is at the same point.
+
+A row's gradient is l' x, or l' z in a public frame. It is clipped to norm C, so the sum has the L2 sensitivity C, or
+2C when a row is replaced. The penalty's gradient is public and added after the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..accounting import Gaussian
+from ..errors import InvalidParameter, ScaleOutOfRange, require_positive
+from ..exact import BoundedSum, ClippedSum, ceil_log2
+from ..problems import Frame, LinearProblem, Whitening
+from ..relations import Norm, Sensitivity
+from .per_row import Caps, Margins, PerRow, RowWeights, norms_in
+from .questions import Noised, Public, Question, Sum
+
+__all__ = ["SCALE_BITS", "Gradient", "GradientAndCurvature", "finest_clipped_sum", "require_frame"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+SCALE_BITS = 51  # lattice noise has a scale of at most 2^52, and rounds it up
+_LARGEST_ROWS = 2**26  # a sum over this many has not wrapped around
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient(Question[Floats]):
+    """The gradient of the objective at public ``weights``, from rows clipped to norm ``clip``.
+
+    Parameters
+    ----------
+    weights : ndarray
+    clip : float
+        C.
+    noise : Gaussian
+    frame : Frame or Whitening, optional
+        Public coordinates z: the gradient is the one in them, and the clip norm bounds |l'| |z|.
+    soft_norm : float, optional
+        Rows longer than this are weighted by sqrt(soft_norm/|z|), which keeps more of their direction than clipping
+        alone. Clipping follows.
+    keep_margins : bool
+        Whether to keep the margins of all rows for a search or a Hessian at the same weights.
+
+    Notes
+    -----
+    **Privacy** L2 sensitivity of the sum: C, or 2C when a row is replaced. A whitening rounds the sum once, which
+    adds a lattice step for each coordinate.
+    """
+
+    weights: Floats
+    clip: float
+    noise: Gaussian
+    frame: Frame | Whitening | None = None
+    soft_norm: float | None = None
+    keep_margins: bool = False
+    label = "gradient"
+
+    def plan(self, public: Public) -> Sum[Floats]:
+        summed = _Summed.of(self, public, None)
+        added = summed.penalty_gradient(self, public)
+        return Sum(summed.block, (summed.gradient,), lambda noisy: noisy + added, summed.per_row)
+
+    @classmethod
+    def examples(cls, public: Public, noise: Gaussian) -> Iterable[Gradient]:
+        problem = public.problem
+        weights = np.linspace(-1.0, 1.5, math.prod(problem.shape)).reshape(problem.shape)
+        yield cls(weights, 0.5, noise)
+        yield cls(0 * weights, 2.0 * problem.longest_row, noise, keep_margins=True)
+        for frame in example_frames(problem):
+            yield cls(weights, 0.75, noise, frame, soft_norm=0.5, keep_margins=True)
+
+
+@dataclass(frozen=True, eq=False)
+class GradientAndCurvature(Question[tuple[Floats, float]]):
+    """A gradient, and the mean curvature of the loss from the same pass over the rows.
+
+    The curvature is the mean of l'', weighted as the gradient's rows are, over rows that are not clipped.
+
+    Parameters
+    ----------
+    gradient : Gradient
+    noise : Gaussian
+        That of the curvature.
+
+    Notes
+    -----
+    **Privacy** Two Gaussian mechanisms, charged as one. Curvatures are between 0 and the smoothness b of the loss, so
+    their sum has the sensitivity b under both relations.
+    """
+
+    gradient: Gradient
+    noise: Gaussian
+    label = "gradient and curvature"
+
+    def plan(self, public: Public) -> Sum[tuple[Floats, float]]:
+        problem = public.problem
+        bounded = BoundedSum(problem.loss.smoothness)
+        problem.loss.typical_curvatures(np.empty((0, *problem.shape[1:])), np.empty(0))  # raises if it has none
+        summed = _Summed.of(self.gradient, public, bounded)
+        added = summed.penalty_gradient(self.gradient, public)
+        curvature = Noised(
+            self.noise,
+            bounded.unit,
+            Sensitivity.of_bounded_sum(bounded.ceiling, Norm.L2),
+            public.size,
+            lambda values: values[-1:],
+        )
+
+        def finish(noisy: Floats, mean: Floats) -> tuple[Floats, float]:
+            return noisy + added, float(mean[0])
+
+        return Sum(summed.block, (summed.gradient, curvature), finish, summed.per_row)
+
+    @classmethod
+    def examples(cls, public: Public, noise: Gaussian) -> Iterable[GradientAndCurvature]:
+        if math.isfinite(public.problem.loss.smoothness) and public.problem.loss.convex:
+            for gradient in Gradient.examples(public, noise):
+                yield cls(gradient, noise)
+
+
+@dataclass(frozen=True)
+class _Summed:
+    """What both questions share: the sum over a block, and the gradient's part of it."""
+
+    block: Any
+    gradient: Noised
+    per_row: tuple[PerRow, ...]
+
+    @classmethod
+    def of(cls, asked: Gradient, public: Public, bounded: BoundedSum | None) -> _Summed:
+        problem, frame = public.problem, asked.frame
+        weights = public.weights("weights", asked.weights)
+        if frame is not None:
+            require_frame(public, frame)
+        placed = problem.grid.place_weights(weights)
+        clipped = finest_clipped_sum(public, asked.clip, asked.noise)
+        norms = norms_in(frame, problem.grid)
+        per_row: list[PerRow] = [Caps(clipped, norms)]
+        if asked.soft_norm is not None:
+            per_row.append(RowWeights(require_positive("soft_norm", asked.soft_norm), norms))
+        if asked.keep_margins and public.rate == 1:
+            per_row.append(Margins(problem.grid, placed))
+        block = partial(_block, problem, clipped, bounded, placed, frame, asked.soft_norm is not None)
+        whitening = frame if isinstance(frame, Whitening) else None
+        sensitivity = clipped.sensitivity
+        if whitening is not None:
+            sensitivity = whitening.sensitivity(sensitivity, clipped.unit, problem.loss.outputs)
+
+        def part(values: Integers) -> Integers:
+            total = values[: placed.size].reshape(placed.shape)
+            return total if whitening is None else whitening.image(clipped.label(total)).values
+
+        return cls(block, Noised(asked.noise, clipped.unit, sensitivity, public.size, part), tuple(per_row))
+
+    def penalty_gradient(self, asked: Gradient, public: Public) -> Floats:
+        gradient = public.problem.penalty_gradient(np.asarray(asked.weights, dtype=np.float64))
+        return gradient if asked.frame is None else asked.frame.pull_back(gradient)
+
+
+def finest_clipped_sum(public: Public, clip: float, noise: Gaussian) -> ClippedSum:
+    """Return the finest sum of clipped rows whose noise can still be drawn: great noise needs a coarser unit."""
+    deviation = noise.noise_multiplier * Sensitivity.of_clipped_sum(1.0).under(public.relation)
+    bits = min(ClippedSum.total_bits, SCALE_BITS - ceil_log2(deviation))
+    if bits < 1:
+        raise ScaleOutOfRange(f"noise of {deviation:.3g} clip norms cannot be drawn: spend more on the answer")
+    return public.problem.clipped_sum(clip, bits)
+
+
+def require_frame(public: Public, frame: Frame | Whitening) -> None:
+    """Raise `InvalidParameter` unless rows of the problem can be measured in the frame."""
+    if frame.grid != public.problem.grid:
+        raise InvalidParameter("a frame or a whitening belongs to the problem's own grid")
+    if isinstance(frame, Frame) and not public.problem.intercept:
+        raise InvalidParameter("a frame is centred, for which the problem needs an intercept")
+    if isinstance(frame, Whitening) and public.rows > _LARGEST_ROWS:
+        raise InvalidParameter("a whitening is for at most 2^26 rows: scale the columns one by one instead")
+
+
+def example_frames(problem: LinearProblem) -> Iterable[Frame | Whitening]:
+    """Return public coordinates in which examples of questions are asked, where the problem has any."""
+    grid = problem.grid
+    if problem.intercept and grid == type(grid)(1.0, grid.dimension):
+        yield Frame.place(grid, np.linspace(-0.5, 0.5, grid.dimension), np.linspace(0.25, 1.0, grid.dimension))
+        yield Whitening(grid, np.random.default_rng(0).normal(size=(grid.dimension, max(1, grid.dimension - 1))))
+
+
+def _block(
+    problem: LinearProblem,
+    clipped: ClippedSum,
+    bounded: BoundedSum | None,
+    weights: Floats,
+    frame: Frame | Whitening | None,
+    weighted: bool,
+    rows: Any,
+    labels: Floats,
+    caps: Floats,
+    *known: Floats,
+) -> Integers:
+    """Return the sum of clipped gradients over one block and, after it, the sum of curvatures.
+
+    ``known`` holds the weights of the rows, if they are ``weighted``, and their margins, where those are kept.
+    """
+    row_weights, margins = (known[0], known[1:]) if weighted else (None, known)
+    at = margins[0] if margins else problem.grid.margins(rows, weights)
+    residuals = problem.loss.short_residuals(at, labels)
+    if np.may_share_memory(residuals, at):  # what follows writes over them, and margins may be kept
+        residuals = residuals.copy()
+    curvatures = None if bounded is None else problem.loss.typical_curvatures(residuals, labels)
+    if row_weights is not None:
+        residuals *= row_weights if residuals.ndim == 1 else row_weights[:, None]
+    sizes = None
+    if curvatures is not None:
+        sizes = (
+            np.abs(residuals) if residuals.ndim == 1 else _lengths(residuals)
+        ) * 2.0**clipped.coefficient_exponent
+    out = residuals if residuals.ndim == 1 else None
+    gradient = clipped.total_within(rows, residuals, caps, out=out).values
+    if isinstance(frame, Frame):  # block by block: a total may have wrapped around
+        gradient = frame.total(gradient)
+    if bounded is None or curvatures is None or sizes is None:
+        return gradient.reshape(-1)
+    if row_weights is not None:
+        curvatures *= row_weights
+    curvatures *= sizes < caps
+    return np.concatenate([gradient.reshape(-1), bounded.block(curvatures)])
+
+
+def _lengths(residuals: Floats) -> Floats:
+    """Return the norm of each row's residuals, added up class by class."""
+    total = np.zeros(residuals.shape[0])
+    for column in residuals.T:
+        total += column * column
+    return np.sqrt(total)

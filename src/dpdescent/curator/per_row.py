@@ -1,0 +1,138 @@
+"""Numbers of single rows that several questions need: norms, clip factors, margins.
+
+Each is a function of one row and of public numbers. The curator computes them after a charge, keeps the latest of
+each kind for the next question, and never releases them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..exact import ClippedSum, FeatureGrid
+from ..problems import Frame, Whitening
+
+__all__ = ["Caps", "FrameNorms", "Margins", "PerRow", "RowNorms", "RowWeights", "norms_in"]
+
+Floats = NDArray[np.float64]
+
+
+class PerRow(ABC):
+    """A number, or a few, of every row."""
+
+    #: Where it is kept: of each kind the latest, and nothing of the kind "".
+    kind: str
+
+    @property
+    @abstractmethod
+    def key(self) -> Hashable:
+        """What tells it from others of its kind."""
+
+    @property
+    def needs(self) -> tuple[PerRow, ...]:
+        """Other numbers of the row from which it is computed."""
+        return ()
+
+    @abstractmethod
+    def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
+        """Return the numbers of a block of rows."""
+
+
+@dataclass(frozen=True)
+class RowNorms(PerRow):
+    """Squared norms of the rows."""
+
+    kind = "norms"
+    grid: FeatureGrid
+
+    @property
+    def key(self) -> Hashable:
+        return self.grid
+
+    def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
+        return self.grid.squared_norms(rows)
+
+
+@dataclass(frozen=True)
+class FrameNorms(PerRow):
+    """Squared norms of the rows in a frame or a whitening, the constant included."""
+
+    kind = "norms in a frame"
+    frame: Frame | Whitening
+
+    @property
+    def key(self) -> Hashable:
+        return self.frame
+
+    def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
+        return self.frame.squared_norms(rows)
+
+
+def norms_in(frame: Frame | Whitening | None, grid: FeatureGrid) -> PerRow:
+    """Return the squared norms in a frame, or in the coordinates of the problem."""
+    return RowNorms(grid) if frame is None else FrameNorms(frame)
+
+
+@dataclass(frozen=True)
+class Caps(PerRow):
+    """The largest coefficient with which a row may enter a clipped sum."""
+
+    kind = "caps"
+    clipped: ClippedSum
+    norms: PerRow
+
+    @property
+    def key(self) -> Hashable:
+        return self.clipped, self.norms.key
+
+    @property
+    def needs(self) -> tuple[PerRow, ...]:
+        return (self.norms,)
+
+    def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
+        return self.clipped.caps(*needed)
+
+
+@dataclass(frozen=True)
+class RowWeights(PerRow):
+    """sqrt(soft_norm/|z|) for rows longer than ``soft_norm``, and 1 for the others."""
+
+    kind = "weights"
+    soft_norm: float
+    norms: PerRow
+
+    @property
+    def key(self) -> Hashable:
+        return self.soft_norm, self.norms.key
+
+    @property
+    def needs(self) -> tuple[PerRow, ...]:
+        return (self.norms,)
+
+    def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
+        weights: Floats = np.sqrt(self.soft_norm / np.maximum(np.sqrt(needed[0]), self.soft_norm))
+        return weights
+
+
+@dataclass(frozen=True, eq=False)
+class Margins(PerRow):
+    """Margins x . w of public weights on their grid.
+
+    A gradient and the search along it start from the same weights, so one pass over the rows serves both.
+    """
+
+    grid: FeatureGrid
+    weights: Floats
+    kind: str = "margins"
+
+    @property
+    def key(self) -> Hashable:
+        return self.weights.tobytes()
+
+    def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
+        return self.grid.margins(rows, self.weights)

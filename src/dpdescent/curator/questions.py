@@ -1,0 +1,273 @@
+"""What a question is: a value that says what is asked, how the answer is protected, and what it costs.
+
+A question holds no rows and does nothing by itself. Its `Question.plan` turns it, from public numbers alone, into one
+of three plans, and `Curator.answer` is the only one who carries a plan out, always in the same order: it checks that
+the question is well formed and that its noise can be drawn, charges, draws the batch, touches the rows, adds the
+noise and divides by the public size. So an answer that was not charged for, or that has no noise, cannot be written.
+
+`Sum`
+    An exact sum over rows, released through a mechanism: noise on every coordinate, the choice of a least score, or
+    the first query above a threshold. Nearly all questions are of this kind.
+`Point`
+    A point that is computed from all rows to a certified tolerance, and released with noise.
+`Draw`
+    A point that is itself random: the exponential mechanism over a ball.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..accounting import (
+    Cost,
+    ExponentialMechanism,
+    Gaussian,
+    NormLaplace,
+    ObjectivePerturbation,
+    PureObjectivePerturbation,
+)
+from ..accounting.shuffled import ShuffledDescent
+from ..errors import InvalidParameter
+from ..exact import LatticeSum
+from ..noise import Bits
+from ..problems import LinearProblem
+from ..relations import Relation, Sensitivity
+from .per_row import PerRow
+from .sources import Source
+
+__all__ = ["QUESTIONS", "Carry", "Draw", "Noised", "Plan", "Point", "Public", "Question", "Rows", "Sum"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Answer = TypeVar("Answer")
+
+#: Every kind of question there is, by the name of its class: the laws of the curator are tested on all of them.
+QUESTIONS: dict[str, type[Question[Any]]] = {}
+
+
+@dataclass(frozen=True)
+class Public:
+    """What a question may know before it is paid for.
+
+    Parameters
+    ----------
+    problem : LinearProblem
+    relation : Relation
+    rows : int
+        n, the public number of rows.
+    rate : float
+        Share of the rows in the batch that answers.
+    size : float
+        The public number by which a sum is divided: n, or the expected size of a batch.
+    """
+
+    problem: LinearProblem
+    relation: Relation
+    rows: int
+    rate: float
+    size: float
+
+    def weights(self, name: str, values: Any) -> Floats:
+        """Return ``values`` as weights of the problem's shape, or raise `InvalidParameter`."""
+        point = np.asarray(values, dtype=np.float64)
+        if point.shape != self.problem.shape:
+            raise InvalidParameter(f"{name} must have the shape {self.problem.shape}, got {point.shape}")
+        return point
+
+
+class Question(ABC, Generic[Answer]):
+    """Something that can be asked about the rows.
+
+    Subclasses are frozen dataclasses of public values. Defining one registers it in `QUESTIONS`.
+    """
+
+    #: What the record of the ledger calls it.
+    label: str
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not cls.__name__.startswith("_"):
+            QUESTIONS[cls.__name__] = cls
+
+    @abstractmethod
+    def plan(self, public: Public) -> Plan[Answer]:
+        """Return how the question is answered, or raise what is wrong with it. No row is read."""
+
+    @classmethod
+    @abstractmethod
+    def examples(cls, public: Public, noise: Gaussian) -> Iterable[Question[Answer]]:
+        """Return questions of this kind about such a table, on which the laws of the curator are tested.
+
+        ``noise`` is that of the answers; questions that are not answered with Gaussian noise may scale their own to
+        it. A kind that has nothing to ask about such a problem returns nothing.
+        """
+
+
+@final
+@dataclass(frozen=True)
+class Noised:
+    """A part of a sum that is released.
+
+    Parameters
+    ----------
+    cost : Cost
+        The mechanism that releases it, which is also what is charged.
+    unit : float
+        The lattice of the sum: it is an integer multiple of this.
+    sensitivity : Sensitivity
+        How much one row can change it.
+    divisor : float
+        The public number by which the noisy sum is divided.
+    part : callable, optional
+        Maps the sum to the integers that are released; the sum itself by default.
+    symmetric : bool
+        Whether it is a symmetric matrix, whose sensitivity is measured in the Frobenius norm.
+    """
+
+    cost: Cost
+    unit: float
+    sensitivity: Sensitivity
+    divisor: float = 1.0
+    part: Callable[[Integers], Integers] | None = None
+    symmetric: bool = False
+
+    def of(self, values: Integers) -> LatticeSum:
+        """Return what is released, from the sum."""
+        return LatticeSum(values if self.part is None else self.part(values), self.unit, self.sensitivity)
+
+
+@final
+@dataclass(frozen=True)
+class Carry:
+    """Margins that follow from a released step: those of ``weights`` are t - step u, for margins t and u."""
+
+    margins: PerRow
+    step: float
+
+
+@final
+@dataclass(frozen=True)
+class Sum(Generic[Answer]):
+    """An exact sum over the rows of a batch, and what is released of it.
+
+    Parameters
+    ----------
+    block : callable
+        Maps the features, the labels and the ``per_row`` numbers of a block of rows to their sum, an integer array.
+        What a row adds must depend on that row and on public numbers alone.
+    parts : tuple of Noised
+        What is released, each with its own mechanism. Their costs are charged together.
+    finish : callable
+        Maps the released parts to the answer, from public numbers.
+    per_row : tuple of PerRow
+        Numbers of every row that the block needs and other questions may share.
+    picks : bool
+        Whether the block picks the rows of a batch by itself: then its first argument tells which they are, None
+        for all.
+    carry : callable, optional
+        Maps the answer to the margins that the next question will ask for, if they follow from it.
+    """
+
+    block: Callable[..., Integers]
+    parts: tuple[Noised, ...]
+    finish: Callable[..., Answer]
+    per_row: tuple[PerRow, ...] = ()
+    picks: bool = False
+    carry: Callable[[Answer], Carry | None] | None = None
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """The mechanisms that are charged together."""
+        return tuple(part.cost for part in self.parts)
+
+
+@final
+@dataclass(frozen=True)
+class Rows:
+    """All rows, for a computation that has been paid for. Unreleased data."""
+
+    source: Source
+    squared_norms: Floats
+    bits: Callable[[str], Bits] = field(repr=False)
+
+
+def noise_on_point(cost: Cost) -> Cost:
+    """Return the noise that a cost pays for on the point itself."""
+    if isinstance(cost, ObjectivePerturbation):
+        return Gaussian(cost.output_multiplier)
+    if isinstance(cost, PureObjectivePerturbation):
+        return NormLaplace(cost.output_epsilon)
+    return Gaussian(cost.noise_multiplier) if isinstance(cost, ShuffledDescent) else cost
+
+
+def noise_on_objective(cost: Cost) -> Cost | None:
+    """Return the noise that a cost pays for on the linear term of an objective, if there is any."""
+    if isinstance(cost, ObjectivePerturbation):
+        return Gaussian(cost.noise_multiplier)
+    return NormLaplace(cost.objective_epsilon) if isinstance(cost, PureObjectivePerturbation) else None
+
+
+@final
+@dataclass(frozen=True)
+class Point(Generic[Answer]):
+    """A point that is computed from all rows, and released with noise.
+
+    Parameters
+    ----------
+    cost : Cost
+        What is charged: the noise, or a theorem that needs noise in the objective as well.
+    noised : Noised
+        The noise on the point, placed on a lattice.
+    find : callable
+        Maps the rows and the random linear term to the point as integers of that lattice.
+    finish : callable
+        Maps the noisy point to the answer, from public numbers.
+    linear : Noised, optional
+        The random linear term of objective perturbation: noise on zeros of the shape ``linear_shape``.
+    """
+
+    cost: Cost
+    noised: Noised
+    find: Callable[[Rows, Floats | None], Integers]
+    finish: Callable[[Floats], Answer]
+    linear: Noised | None = None
+    linear_shape: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        drawn = self.noised.cost, None if self.linear is None else self.linear.cost
+        if drawn != (noise_on_point(self.cost), noise_on_objective(self.cost)):
+            raise InvalidParameter(f"the noise of a point is not what its {self.cost.kind!r} cost pays for")
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """What is charged."""
+        return (self.cost,)
+
+    @property
+    def parts(self) -> tuple[Noised, ...]:
+        """All noise that is drawn."""
+        return (self.noised,) if self.linear is None else (self.linear, self.noised)
+
+
+@final
+@dataclass(frozen=True)
+class Draw(Generic[Answer]):
+    """A point that is drawn by the exponential mechanism; ``draw`` maps the rows to it."""
+
+    cost: ExponentialMechanism
+    draw: Callable[[Rows], Answer]
+    parts: tuple[Noised, ...] = ()
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """What is charged."""
+        return (self.cost,)
+
+
+Plan = Sum[Answer] | Point[Answer] | Draw[Answer]

@@ -1,0 +1,93 @@
+"""How far a released model is from the best one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..accounting import Gaussian, Laplace
+from ..errors import InvalidParameter
+from ..exact import ceil_log2
+from ..minimisers import RobustRisk, certified_minimiser, loss_range
+from ..relations import Norm, Sensitivity
+from .points import quadratic_penalty
+from .questions import Noised, Point, Public, Question, Rows
+
+__all__ = ["ExcessAdversarialRisk"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_BITS = 26  # lattice steps in the noise; at least 2^20 are needed
+
+
+@dataclass(frozen=True, eq=False)
+class ExcessAdversarialRisk(Question[tuple[float, float]]):
+    """The mean adversarial loss at released weights less the least possible one, and the noise in it.
+
+    Both are of the objective that was minimised, penalty and quadratic included, over n rows. The second number is
+    the standard deviation of the noise: public.
+
+    **Privacy** Let G be the sum over rows and V = G(w) - min G. A row more, with the loss f, adds f(w) to the first
+    term, and to the second between its least value and f at the old minimiser. At w and at minimisers f lies in
+    [a, A] (`loss_range`), so V changes by at most A - a, and by twice that if a row is replaced. The least value is
+    taken at a point certified to within tau, which is at most (smoothness) tau^2/2 too high; that and twice the
+    rounding error of a value are added.
+    """
+
+    risk: RobustRisk
+    strong_convexity: float
+    weights: Floats
+    cost: Gaussian | Laplace
+    label = "excess adversarial risk"
+
+    def plan(self, public: Public) -> Point[tuple[float, float]]:
+        problem, rows, risk, cost, weights = public.problem, public.rows, self.risk, self.cost, self.weights
+        if risk.tilt:
+            raise InvalidParameter("the excess risk is reported for a mean of losses: leave tilt at 0")
+        quadratic = rows * quadratic_penalty(problem) + self.strong_convexity
+        mu, curvature = float(np.min(quadratic)), float(np.max(quadratic))
+        farthest = risk.farthest(rows, mu)
+        distance = max(risk.reachable(rows, problem.grid.dimension, mu, curvature), 2.0**-30 * farthest)
+        low, high = loss_range(risk.loss, risk.margin(max(farthest, float(np.linalg.norm(weights)))))
+        largest = high + risk.loss.lipschitz
+        error = (risk.smoothness(rows) + curvature) * distance**2
+        known = 2 * risk.value_bound(rows) + curvature * float(np.sum(weights * weights))
+        error += 2 * (rows + 2 * problem.grid.dimension + 32) * 2.0**-52 * (rows * largest + known)
+        gaussian = isinstance(cost, Gaussian)
+        noise = cost.noise_multiplier if isinstance(cost, Gaussian) else 1 / cost.epsilon
+        unit = 2.0 ** (ceil_log2((high - low) * noise) - _BITS)
+        moved = high - low + 2 * error + unit
+        whole = Sensitivity(Norm.L2 if gaussian else Norm.L1, moved, moved + high - low)
+        scale = whole.under(public.relation) * (1 + 2.0**-40)
+        deviation = scale * (noise if gaussian else math.sqrt(2) * noise)
+
+        def find(table: Rows, _: Floats | None) -> Integers:
+            linear = np.zeros(problem.shape)
+            objective = risk.objective(table.source, problem.grid, table.squared_norms, quadratic, linear)
+            best = certified_minimiser(objective, mu, distance)
+            excess = objective.value_and_gradient(weights)[0] - objective.value_and_gradient(best)[0]
+            limit = 2.0**60 * unit
+            inside = np.clip(np.nan_to_num(np.array([excess])), -limit, limit)
+            steps: Integers = np.rint(inside / unit).astype(np.int64)
+            return steps
+
+        return Point(
+            cost,
+            Noised(cost, unit, whole, float(rows)),
+            find,
+            lambda excess: (float(excess[0]), deviation / rows),
+        )
+
+    @classmethod
+    def examples(cls, public: Public, noise: Gaussian) -> Iterable[ExcessAdversarialRisk]:
+        problem = public.problem
+        if problem.adversary is not None and not problem.tilt:
+            support = problem.adversary.support(problem.grid.dimension, problem.intercept)
+            risk = RobustRisk(problem.loss, problem.longest_row, public.rows, 0.0, support)
+            yield cls(risk, 0.5 * public.rows, np.linspace(-0.5, 0.5, problem.grid.dimension), noise)
+            yield cls(risk, public.rows, np.zeros(problem.shape), Laplace(1 / noise.noise_multiplier))

@@ -1,0 +1,229 @@
+r"""NoisyBTLS: the first step size, from long to short, that lowers the objective enough.
+
+For a public point w, a released direction v and public steps a, the query of a step is the sum over a batch
+
+.. math:: q(a) = \sum_i \mathrm{clip}(l_i(w) - l_i(w - a v), \pm s(a)) - m \, (\text{demand}(a) + \text{penalty})
+
+with the public size m of the batch (n, or rate times n) and s(a) = min(C, L a): no row's loss changes by more than
+its slope along v allows, so short steps get little noise. The sum is taken from one count of the rows at public nodes
+(`dpdescent.exact.StepwiseScores`): what a row adds to it is near its clipped change, and within +-s(a) exactly.
+AboveThreshold answers with the first query that is above zero (Dwork & Roth 2014); what it costs is bounded by
+`dpdescent.accounting.bellman`.
+
+References
+----------
+Chen, C. & Lee, J. (2020). Stochastic adaptive line search for differentially private optimization. arXiv:2008.07978.
+Dwork, C. & Roth, A. (2014). The algorithmic foundations of differential privacy, section 3.6.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..accounting import AboveThreshold, Currency, Gaussian
+from ..accounting.bellman import NoiseName
+from ..errors import InvalidParameter
+from ..exact import StepwiseScores
+from ..noise import MAXIMUM_SCORES
+from ..problems import LinearProblem
+from ..relations import Sensitivity
+from .batches import Sampling
+from .per_row import Margins
+from .questions import Carry, Noised, Public, Question, Sum
+
+__all__ = ["FirstStep", "choose_noise", "example_steps", "require_steps", "search_noise"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_SHARPEST = 64.0  # noise of 1/64 of what one row can do: more budget buys nothing
+_LEAST_SENSITIVITY, _LARGEST_SENSITIVITY = 2.0**-100, 2.0**100
+_MOST_ROWS = 2**27  # whose changes int64 adds up
+_KNOWN_RATE = 0.25  # from which the margins of all rows, kept from step to step, cost less than copies of the batch
+
+
+@dataclass(frozen=True, eq=False)
+class FirstStep(Question[int | None]):
+    """The index of the first step a that lowers the objective by its demand, or None.
+
+    Parameters
+    ----------
+    weights, direction : ndarray
+        Public: the search goes from w to w - a direction.
+    steps, demands : ndarray of shape (k,)
+        Step sizes in the order of the search, and by how much each must lower the mean objective.
+    noise : AboveThreshold
+        Charged for at least k queries.
+    slope, ceiling : float
+        A row's loss change is clipped to min(``ceiling``, ``slope`` a). The slope is at most the largest there is,
+        that of the loss times the longest row times the length of the direction.
+
+    Notes
+    -----
+    **Privacy** The query of step a is counted in multiples of 2^-34 s(a), where s(a) = min(ceiling, slope a). A row
+    adds to it an integer of size at most 2^34: a mean of public integers, see `StepwiseScores`, or, if it has several
+    margins, its rounded and clipped change. So each query, divided by its own s(a), has the sensitivity 1, or 2 when
+    a row is replaced; demands and penalties are public. Margins that are kept for all rows are functions of one row
+    each, and a batch uses those of its own rows. One row's changes turn sign with the step, so the search is charged
+    as one of queries that are not monotone.
+    """
+
+    weights: Floats
+    direction: Floats
+    steps: Floats
+    demands: Floats
+    noise: AboveThreshold
+    slope: float = math.inf
+    ceiling: float = math.inf
+    label = "step size"
+
+    def plan(self, public: Public) -> Sum[int | None]:
+        problem = public.problem
+        weights, direction = public.weights("weights", self.weights), public.weights("direction", self.direction)
+        steps, demands = np.asarray(self.steps, dtype=np.float64), np.asarray(self.demands, dtype=np.float64)
+        require_steps(weights, direction, steps)
+        length = float(np.linalg.norm(direction))
+        if not length > 0:
+            raise InvalidParameter("the direction has length zero, so no step leads anywhere: measure it again")
+        if not ((steps > 0).all() and demands.shape == steps.shape and np.isfinite(demands).all()):
+            raise InvalidParameter("steps must be above 0, with one finite demand for each")
+        if public.size > _MOST_ROWS:
+            raise InvalidParameter(f"a search adds up {_MOST_ROWS} rows at most: lower the sampling rate")
+        slope = min(self.slope, problem.loss.lipschitz * problem.longest_row * length)
+        bounds = tuple(max(min(self.ceiling, slope * a), _LEAST_SENSITIVITY) for a in steps.tolist())
+        if not (slope > 0 and self.ceiling > 0 and max(bounds) <= _LARGEST_SENSITIVITY):
+            raise InvalidParameter("slope and ceiling must be above 0, and one of them finite: they bound a change")
+        if steps.size > self.noise.max_queries:
+            raise InvalidParameter(f"{steps.size} steps for a search that is charged for {self.noise.max_queries}")
+        scores = problem.stepwise_scores(tuple(steps.tolist()), bounds, length)
+        demanded = public.size * (demands + _penalty_rises(problem, weights, direction, steps)) / bounds
+        added = np.clip(np.rint(demanded * scores.limit), -(2.0**61), 2.0**61).astype(np.int64)
+        placed, along = problem.grid.place_weights(weights), problem.grid.place_weights(direction)
+        kept = public.rate >= _KNOWN_RATE
+
+        def carry(chosen: int | None) -> Carry | None:
+            if chosen is None or not kept:
+                return None
+            arrived = problem.grid.place_weights(weights - steps[chosen] * direction)
+            return Carry(Margins(problem.grid, arrived), float(steps[chosen]))
+
+        return Sum(
+            partial(_changes_block, problem, scores, placed, along),
+            (
+                Noised(
+                    self.noise,
+                    1 / scores.limit,
+                    Sensitivity.of_signed_sum(1.0),
+                    part=lambda values: -(values + added),
+                ),
+            ),
+            lambda chosen: chosen,
+            (Margins(problem.grid, placed), Margins(problem.grid, along, kind="")) if kept else (),
+            picks=True,
+            carry=carry,
+        )
+
+    @classmethod
+    def examples(cls, public: Public, noise: Gaussian) -> Iterable[FirstStep]:
+        weights, direction, steps = example_steps(public.problem)
+        search = AboveThreshold(steps.size, 4 * noise.noise_multiplier, 2 * noise.noise_multiplier)
+        yield cls(weights, direction, steps, 0 * steps, search, ceiling=0.5)
+        yield cls(weights, direction, steps, 0.1 * steps, search, slope=0.25)
+
+
+def search_noise(
+    sampling: Sampling,
+    amount: float,
+    currency: Currency,
+    max_queries: int,
+    noise: NoiseName | None = None,
+    threshold: float | None = None,
+) -> AboveThreshold:
+    """Return the least noise for a search on a batch of its own that ``amount`` pays for.
+
+    ``threshold`` is the noise of the threshold, as a multiple of that of the queries. By default `choose_noise` has
+    the choice.
+    """
+    kind, ratio = choose_noise(currency, amount, max_queries, sampling.rate, noise)
+    ratio = ratio if threshold is None else threshold
+    return sampling.strongest(
+        lambda s: AboveThreshold(max_queries, 1 / s, ratio / s, kind), amount, currency, _SHARPEST
+    )
+
+
+def choose_noise(
+    currency: Currency, amount: float, max_queries: int, rate: float, noise: NoiseName | None = None
+) -> tuple[NoiseName, float]:
+    """Return the noise of a search and that of its threshold, as a multiple: a rule of rho and the queries k.
+
+    On batches Laplace noise with half of it on the threshold: pure DP amplifies at every order. On all rows the
+    noise of a comparison is least with Gaussian noise on the queries alone while k rho <= 0.001, with 0.4 of it on
+    the threshold up to 0.1, and with Laplace noise beyond; rho is what a Gaussian of that price has.
+    """
+    if noise == "laplace" or (noise is None and (rate < 1 or currency.name in ("pure", "approximate"))):
+        return "laplace", 0.5
+    spread = max_queries * currency.gaussian(amount).zcdp()
+    if noise is None and spread > 0.1:
+        return "laplace", 0.5
+    # In zCDP the recursion needs threshold noise to be bounded at every order.
+    return "gaussian", 0.0 if spread <= 1e-3 and currency.name != "zcdp" else 0.4
+
+
+def require_steps(weights: Floats, direction: Floats, steps: Floats) -> None:
+    """Raise `InvalidParameter` unless the steps are few and lead to points that are finite and below 2^500."""
+    if steps.ndim != 1 or not 1 <= steps.size <= MAXIMUM_SCORES:
+        raise InvalidParameter(f"steps must be a vector of 1 to {MAXIMUM_SCORES} numbers, got shape {steps.shape}")
+    with np.errstate(all="ignore"):
+        farthest = np.abs(weights).max() + np.abs(steps).max() * np.abs(direction).max()
+    if not farthest <= 2.0**500:
+        raise InvalidParameter("steps lead to points that are not finite or beyond 2^500: shorten them")
+
+
+def example_steps(problem: LinearProblem) -> tuple[Floats, Floats, Floats]:
+    """Return weights, a direction and steps along it for examples of searches."""
+    generator = np.random.default_rng(0)
+    return generator.normal(size=problem.shape), generator.normal(size=problem.shape), np.array([2.0, 0.5, 0.125])
+
+
+def _penalty_rises(problem: LinearProblem, weights: Floats, direction: Floats, steps: Floats) -> Floats:
+    """Return by how much each step raises the penalty."""
+    if problem.penalty.weight == 0:
+        return np.zeros(steps.size)
+    here = problem.penalty_value(weights)
+    return np.array([problem.penalty_value(weights - a * direction) - here for a in steps])
+
+
+def _changes_block(
+    problem: LinearProblem,
+    scores: StepwiseScores,
+    weights: Floats,
+    direction: Floats,
+    chosen: NDArray[np.bool_] | None,
+    rows: Any,
+    labels: Floats,
+    *known: Floats,
+) -> Integers:
+    """Return by how much each step raises the losses of one block, as `StepwiseScores` counts it.
+
+    ``chosen`` tells which rows are in the batch, and ``known`` holds the margins of the weights and of the direction,
+    where they are kept.
+    """
+    kept = None if chosen is None else np.flatnonzero(chosen)
+    if kept is not None:
+        labels, known = labels[kept], tuple(margins[kept] for margins in known)
+    margins, along = known or problem.line_margins(weights, direction, rows, kept)
+    if problem.loss.outputs == 1:
+        return scores.block(*problem.loss.line(margins, along, labels, np.float32))
+    values, total = problem.loss.values, np.zeros(len(scores.steps), dtype=np.int64)
+    before = values(margins, labels)
+    for j, (step, bound) in enumerate(zip(scores.steps, scores.bounds, strict=True)):
+        change = np.rint((values(margins - step * along, labels) - before) / bound * scores.limit)
+        total[j] = int(np.clip(np.where(np.isnan(change), 0.0, change), -scores.limit, scores.limit).sum())
+    return total
