@@ -12,9 +12,11 @@ must use a file.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from .accounting import Composed, Cost, Currency, currency_from_dict, currency_named, round_up
 from .accounting.costs import cost_from_dict
@@ -340,14 +342,29 @@ class Ledger:
     # Files -------------------------------------------------------------------------------------------------
 
     def _start_file(self, path: Path) -> None:
+        """Put the head on the disk under a draft's name, then give it ``path``: nobody ever sees half a head.
+
+        From then on others may append. What they append is read like any other charge, so the place of this process
+        is the end of the head, wherever the file ends by now.
+        """
+        path = path.absolute()
+        head = _line(self._header())
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            descriptor, draft = tempfile.mkstemp(prefix=".ledger-", dir=path.parent)
+        except FileNotFoundError:
+            raise LedgerError(f"there is no folder {path.parent}: create it, or choose another path") from None
+        try:
+            try:
+                _write(descriptor, head)
+            finally:
+                os.close(descriptor)
+            os.link(draft, path)
         except FileExistsError:
             raise LedgerError(f"{path} exists: Ledger.open continues it, another name starts anew") from None
-        with os.fdopen(descriptor, "wb") as file:
-            self._path = path.absolute()
-            self._append(file, self._header())
-        self._offset = path.stat().st_size
+        finally:
+            os.unlink(draft)
+        _sync_folder(path.parent)
+        self._path, self._offset = path, len(head)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Ledger:
@@ -362,35 +379,36 @@ class Ledger:
         ledger = cls._from_header(_parse(head, str(path)), str(path))
         ledger._path = Path(path).absolute()
         ledger._offset = len(head) + 1
+        _sync_folder(ledger._path.parent)
         with ledger._file_opened():
             pass
         return ledger
 
     @contextmanager
-    def _file_opened(self) -> Iterator[IO[bytes] | None]:
+    def _file_opened(self) -> Iterator[int | None]:
         """Hold the file, if there is one, for this process alone, having read what others have written."""
         if self._path is None:
             yield None
             return
         import fcntl
 
-        with open(self._path, "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(self._offset)
-            *lines, torn = file.read().split(b"\n")
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            *lines, torn = _read(descriptor, self._offset).split(b"\n")
             self._replay([_parse(line, str(self._path)) for line in lines])
             self._offset += sum(len(line) + 1 for line in lines)
             if torn:
                 # A writer died inside its write, before its spend returned: no data was touched for it.
-                file.truncate(self._offset)
-            file.seek(self._offset)
-            yield file
+                os.ftruncate(descriptor, self._offset)
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
-    def _append(self, file: IO[bytes], data: dict[str, Any]) -> None:
-        line = json.dumps(data).encode() + b"\n"
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
+    def _append(self, descriptor: int, data: dict[str, Any]) -> None:
+        line = _line(data)
+        os.lseek(descriptor, self._offset, os.SEEK_SET)
+        _write(descriptor, line)
         self._offset += len(line)
 
     # Copies ------------------------------------------------------------------------------------------------
@@ -444,6 +462,41 @@ def spend_jointly(ledgers: tuple[Ledger, ...], cost: Cost, label: str = "") -> N
         ordered = sorted(ledgers, key=lambda ledger: (str(ledger.path or ""), id(ledger)))
         for charge in [held.enter_context(ledger._accepting(cost, label)) for ledger in ordered]:
             charge()
+
+
+def _line(data: dict[str, Any]) -> bytes:
+    return json.dumps(data).encode() + b"\n"
+
+
+def _read(descriptor: int, start: int) -> bytes:
+    """Return the bytes of a file from ``start`` to its end."""
+    parts = []
+    while part := os.pread(descriptor, 2**20, start):
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    """Write at the place of the descriptor, and return when the content is on the disk."""
+    while content:
+        content = content[os.write(descriptor, content) :]
+    os.fsync(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the names of the files in a folder on the disk: a file that has lost its name is lost."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # a folder that may be entered and not listed
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as problem:
+        if problem.errno != errno.EINVAL:  # a file system that has no such operation
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def _parse(text: str | bytes, where: str) -> Any:
