@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 import json
 import math
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
+import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -377,6 +380,28 @@ def test_a_ledger_in_a_folder_that_does_not_exist_is_refused_by_name(tmp_path) -
         Ledger(1.0, 1e-6, path=tmp_path / "nowhere" / "ledger")
 
 
+def test_a_child_forked_during_a_charge_does_not_keep_the_file_locked(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "ledger"
+    ledger, sync, children = Ledger(1.0, 1e-6, path=path), os.fsync, []
+
+    def sync_and_fork(descriptor: int) -> None:
+        sync(descriptor)
+        children.append(os.fork())
+        if children[-1] == 0:
+            time.sleep(60)
+            os._exit(0)
+
+    monkeypatch.setattr(os, "fsync", sync_and_fork)
+    ledger.spend(Gaussian(40.0))
+    monkeypatch.setattr(os, "fsync", sync)
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
+
+
 def test_a_pickled_file_ledger_spends_from_the_same_file(tmp_path) -> None:
     ledger = Ledger(1.0, 1e-6, path=tmp_path / "ledger")
     sent = pickle.loads(pickle.dumps(ledger))
@@ -482,6 +507,91 @@ def test_a_damaged_line_inside_the_file_is_refused(tmp_path) -> None:
     path.write_bytes(path.read_bytes() + b"garbage\n")
     with pytest.raises(LedgerFormatError, match="not JSON"):
         Ledger.open(path)
+
+
+def test_a_file_that_was_damaged_is_refused_every_time_and_no_charge_is_counted_twice(tmp_path) -> None:
+    path = tmp_path / "ledger"
+    ledger, other = Ledger(1.0, 1e-6, path=path), Ledger.open(path)
+    other.spend(Gaussian(40.0), "whole")
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"garbage\n")
+    before = ledger.to_json()
+    for _ in range(3):
+        for use in (ledger.affords, ledger.spend):
+            with pytest.raises(LedgerFormatError, match="not JSON"):
+                use(Gaussian(1e3))
+        assert ledger.to_json() == before
+    path.write_bytes(whole + b'{"label": "x"}\n')
+    with pytest.raises(LedgerFormatError, match="damaged"):
+        ledger.spend(Gaussian(1e3))
+    assert ledger.to_json() == before
+    path.write_bytes(whole)
+    assert ledger.affords(Gaussian(1e3))
+    assert ledger.entries == other.entries
+
+
+def test_a_file_that_no_longer_holds_the_charges_that_were_read_is_refused(tmp_path) -> None:
+    path = tmp_path / "ledger"
+    ledger = Ledger(1.0, 1e-6, path=path)
+    empty = path.read_bytes()
+    ledger.spend(Gaussian(10.0))
+    path.write_bytes(empty)
+    for use in (ledger.affords, ledger.spend):
+        with pytest.raises(LedgerError, match="cut short"):
+            use(Gaussian(1e3))
+    path.rename(tmp_path / "kept")
+    with pytest.raises(LedgerError, match="is gone"):
+        ledger.spend(Gaussian(1e3))
+    newer = Ledger(1.0, 1e-6, path=path)
+    for _ in range(3):
+        newer.spend(Gaussian(40.0))
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match="replaced"):
+        ledger.spend(Gaussian(1e3))
+    assert path.read_bytes() == before
+
+
+def test_a_charge_that_fails_on_the_disk_is_counted_if_it_reached_the_file(tmp_path, monkeypatch) -> None:
+    """The charge raises, so no data is touched for it; what the file holds is the truth for everybody."""
+    path = tmp_path / "ledger"
+    ledger, write, sync = Ledger(1.0, 1e-6, path=path), os.write, os.fsync
+
+    def fail_to_sync(_: int) -> None:
+        raise OSError("the disk is gone")
+
+    def write_half(descriptor: int, content: bytes) -> int:
+        write(descriptor, content[: len(content) // 2])
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(os, "write", write_half)
+    with pytest.raises(OSError, match="full"):
+        ledger.spend(Gaussian(40.0), "half")
+    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "fsync", fail_to_sync)
+    with pytest.raises(OSError, match="gone"):
+        ledger.spend(Gaussian(40.0), "whole")
+    assert ledger.entries == ()
+    monkeypatch.setattr(os, "fsync", sync)
+    ledger.spend(Gaussian(40.0), "next")
+    assert [entry.label for entry in ledger.entries] == ["whole", "next"]
+    assert Ledger.open(path).to_json() == ledger.to_json()
+
+
+def test_a_charge_interrupted_after_it_reached_the_disk_is_never_forgotten(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "ledger"
+    ledger, sync = Ledger(1.0, 1e-6, path=path), os.fsync
+
+    def sync_and_interrupt(descriptor: int) -> None:
+        sync(descriptor)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", sync_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        ledger.spend(ledger.currency.gaussian(0.6 * ledger.budget))
+    monkeypatch.setattr(os, "fsync", sync)
+    with pytest.raises(BudgetExhausted):
+        ledger.spend(ledger.currency.gaussian(0.6 * ledger.budget))
+    assert ledger.to_json() == Ledger.open(path).to_json()
 
 
 def test_starting_over_an_existing_file_and_opening_a_missing_one_are_refused(tmp_path) -> None:
