@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from .accounting import Cost, ExponentialMechanism, Gaussian, ReportNoisyMax, calibrate
 from .errors import InvalidParameter, ScaleOutOfRange, require_positive, require_positive_integer
 from .exact import BoundedSum, ClippedSum, FeatureGrid, LatticeSum, ceil_log2
-from .ledger import Ledger, spend_jointly
+from .ledger import Ledger, require_affordable, spend_jointly
 from .mechanisms import LatticeNoise, Noise
 from .noise import MAXIMUM_SCORES, Randomness, laplace_scale, lattice_scale
 from .problems import Frame, LinearProblem
@@ -227,9 +227,7 @@ class Curator:
 
     def require_affordable(self, cost: Cost) -> None:
         """Raise what charging ``cost`` would raise, and charge nothing: for a plan of several charges."""
-        for ledger in self._ledgers:
-            with ledger._accepting(cost, ""):
-                pass
+        require_affordable(self._ledgers, cost)
 
     # Inside --------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,6 @@ must use a file.
 
 from .entries import Entry
 from .filter import Ledger
-from .joint import spend_jointly
+from .joint import afford_jointly, require_affordable, require_distinct, spend_jointly
 
-__all__ = ["Entry", "Ledger", "spend_jointly"]
+__all__ = ["Entry", "Ledger", "afford_jointly", "require_affordable", "require_distinct", "spend_jointly"]

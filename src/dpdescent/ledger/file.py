@@ -80,6 +80,16 @@ class JournalFile(Journal):
         _sync_folder(path.parent)
         return parse_json(head, str(path)), cls(path, len(head) + 1, inode)
 
+    @property
+    def place(self) -> tuple[int, ...]:
+        """The device and the number of the file, which no link or other name changes."""
+        return self._inode
+
+    def is_same(self, other: Journal) -> bool:
+        if not isinstance(other, JournalFile):
+            return False
+        return self.place == other.place or self.path.resolve() == other.path.resolve()
+
     def require_writable(self) -> None:
         """Every process may append to a file."""
 

@@ -149,20 +149,21 @@ class Ledger:
         with self._lock, self._journal.hold(self._replay):
             return self._objection(cost, self._price(cost)) is None
 
-    def spend(self, cost: Cost, label: str = "") -> Entry:
+    def spend(self, cost: Cost, label: str = "", randomness: str = "") -> Entry:
         """Charge ``cost``, or raise `BudgetExhausted` and change nothing.
 
-        Call it before the data is touched, never after.
+        Call it before the data is touched, never after. The ``label`` says what the charge is for, and
+        ``randomness`` where the noise of the answer comes from; both are only recorded.
         """
-        with self._accepting(cost, label) as charge:
+        with self._accepting(cost, label, randomness) as charge:
             return charge()
 
     @contextmanager
-    def _accepting(self, cost: Cost, label: str) -> Iterator[Callable[[], Entry]]:
+    def _accepting(self, cost: Cost, label: str, randomness: str) -> Iterator[Callable[[], Entry]]:
         """Hold the ledger in a state that accepts ``cost``, or raise; calling what it yields makes the charge."""
         with self._lock:
             self._journal.require_writable()
-            entry = Entry(str(label), cost, self._price(cost))
+            entry = Entry(str(label), cost, self._price(cost), str(randomness) or None)
             with self._journal.hold(self._replay) as append:
                 objection = self._objection(cost, entry.price)
                 if objection is not None:
@@ -217,7 +218,12 @@ class Ledger:
         return min(self._epsilon, self._currency.epsilon(self.spent, self._counted_delta or 0.5))
 
     def statement(self) -> dict[str, Any]:
-        """Return the privacy statement of the run so far as plain data."""
+        """Return the privacy statement of the run so far as plain data.
+
+        It lists the kinds of randomness under ``"randomness"`` if any charge says where its noise comes from.
+        """
+        kinds = {entry.randomness for entry in self._entries}
+        randomness = sorted(kind or "not recorded" for kind in kinds) if kinds - {None} else []
         return {
             "epsilon": self._epsilon,
             "delta": self._delta,
@@ -228,7 +234,7 @@ class Ledger:
             "spent": self.spent,
             "spent_epsilon": self.spent_epsilon(),
             "mechanisms": dict(sorted(Counter(kind for e in self._entries for kind in _kinds(e.cost)).items())),
-        }
+        } | ({"randomness": randomness} if randomness else {})
 
     def to_dp_event(self) -> Any:
         """Return the record as one ``dp_accounting.ComposedDpEvent``; see `accounting.events.to_dp_event`."""

@@ -26,6 +26,15 @@ class Journal(ABC):
 
     path: Path | None = None
 
+    @property
+    @abstractmethod
+    def place(self) -> tuple[int, ...]:
+        """Where the record is, by numbers that are the same in every process that shares it."""
+
+    def is_same(self, other: Journal) -> bool:
+        """Return whether the other journal keeps the very same record."""
+        return self.place == other.place
+
     @abstractmethod
     def require_writable(self) -> None:
         """Raise `LedgerError` unless this process may append."""
@@ -48,6 +57,10 @@ class Memory(Journal):
     def __init__(self, read_only: bool = False) -> None:
         self._read_only = read_only
         self._process = os.getpid()
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        return (id(self),)
 
     def require_writable(self) -> None:
         if self._read_only:
