@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
 import threading
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
+from statistics import NormalDist
 
 import pytest
 
-from dpdescent.accounting import Gaussian
-from dpdescent.errors import BudgetExhausted, InvalidParameter, LedgerError, LedgerFormatError
+from dpdescent.accounting import AboveThreshold, Composed, Cost, ExponentialMechanism, Gaussian, PureDP
+from dpdescent.errors import BudgetExhausted, InvalidParameter, LedgerError, LedgerFormatError, UnsupportedCost
 from dpdescent.ledger import (
     Entry,
     Ledger,
@@ -175,6 +178,86 @@ def test_a_joint_charge_that_fails_on_the_disk_never_records_less_than_was_accep
         assert Ledger.open(ledger.path).to_json() == ledger.to_json()
     spend_jointly(ledgers, CHEAP)
     assert sorted(len(Ledger.open(ledger.path).entries) for ledger in ledgers) == [1, 2]
+
+
+# Currencies ----------------------------------------------------------------------------------------------------
+
+SIGMA, EPSILON, ORDER = 20.0, 0.125, 8.0
+SEARCH = AboveThreshold(5, 64.0, 32.0)
+PRICES = {
+    "gdp": {
+        Gaussian(SIGMA): 1 / SIGMA**2,
+        ExponentialMechanism(EPSILON): (2 * NormalDist().inv_cdf(1 / (1 + math.exp(-EPSILON / 2)))) ** 2,
+    },
+    "zcdp": {
+        Gaussian(SIGMA): 1 / (2 * SIGMA**2),
+        ExponentialMechanism(EPSILON): EPSILON**2 / 8,
+        PureDP(EPSILON): EPSILON * math.tanh(EPSILON / 2),
+    },
+    "rdp": {Gaussian(SIGMA): ORDER / (2 * SIGMA**2)},
+    "pure": {PureDP(EPSILON): EPSILON, ExponentialMechanism(EPSILON): EPSILON, SEARCH: 1 / 32 + 2 / 64},
+}
+PAIRS = [("gdp", "zcdp"), ("gdp", "rdp"), ("pure", "zcdp"), ("pure", "rdp"), ("zcdp", "approximate")]
+
+
+def ledger_in(currency: str, path: Path | None = None) -> Ledger:
+    return Ledger(3.0, 1e-6, currency=currency, order=ORDER if currency == "rdp" else None, path=path)
+
+
+@pytest.mark.parametrize("currencies", PAIRS + [pair[::-1] for pair in PAIRS], ids=" and ".join)
+def test_each_ledger_is_charged_the_price_in_its_own_currency(currencies: tuple[str, str], tmp_path) -> None:
+    pure = {"pure", "approximate"} & set(currencies)
+    costs: list[Cost] = [PureDP(EPSILON), ExponentialMechanism(EPSILON), SEARCH]
+    costs += [] if pure else [Gaussian(SIGMA), Composed((Gaussian(SIGMA), PureDP(EPSILON)))]
+    ledgers = ledger_in(currencies[0]), ledger_in(currencies[1], path=tmp_path / "shared")
+    for number, cost in enumerate(costs):
+        spend_jointly(ledgers, cost, f"touch {number}")
+    assert ledgers[0].spent != ledgers[1].spent
+    for name, ledger in zip(currencies, (ledgers[0], Ledger.open(tmp_path / "shared")), strict=True):
+        assert [entry.cost for entry in ledger.entries] == costs
+        assert Fraction(ledger.spent) >= sum(Fraction(entry.price) for entry in ledger.entries)
+        alone = ledger_in(name)
+        for cost, entry in zip(costs, ledger.entries, strict=True):
+            assert entry.price == ledger.currency.price(cost) == alone.spend(cost).price
+            if cost in PRICES.get(name, {}):
+                assert entry.price == pytest.approx(PRICES[name][cost], rel=1e-12)
+        assert ledger.spent == alone.spent
+
+
+@pytest.mark.parametrize("currencies", PAIRS + [pair[::-1] for pair in PAIRS], ids=" and ".join)
+def test_a_refusal_in_either_currency_charges_neither_and_names_mechanism_and_currency(
+    currencies: tuple[str, str], tmp_path
+) -> None:
+    for number, epsilons in enumerate([(0.1, 9.0), (9.0, 0.1)]):
+        path = tmp_path / str(number)
+        own = Ledger(epsilons[0], 1e-6, currency=currencies[0])
+        ledgers = own, Ledger(epsilons[1], 1e-6, currency=currencies[1], path=path)
+        before = path.read_bytes()
+        with pytest.raises(BudgetExhausted, match=f"pure mechanism would cost .* {currencies[number]}, and"):
+            spend_jointly(ledgers, PureDP(1.0))
+        assert ledgers[0].entries == ledgers[1].entries == ()
+        assert path.read_bytes() == before
+        spend_jointly(ledgers, PureDP(0.01))
+        assert len(ledgers[0].entries) == len(ledgers[1].entries) == 1
+
+
+@pytest.mark.parametrize("kept", ["gdp", "zcdp", "rdp"])
+@pytest.mark.parametrize("currency", ["pure", "approximate"])
+def test_a_cost_without_a_price_in_one_currency_charges_neither_and_names_both(
+    kept: str, currency: str, tmp_path
+) -> None:
+    costs = (Gaussian(1e3), Composed((PureDP(0.01), Gaussian(1e3))), AboveThreshold(3, 1e3, 1e3, "gaussian"))
+    rich, path = ledger_in(kept), tmp_path / "ledger"
+    ledgers = rich, ledger_in(currency, path=path)
+    before = path.read_bytes()
+    for cost in costs:
+        for order in (ledgers, ledgers[::-1]):
+            for ask in (spend_jointly, require_affordable, afford_jointly):
+                with pytest.raises(UnsupportedCost, match=f"a {cost.kind} mechanism has no price in {currency}"):
+                    ask(order, cost)
+        assert rich.affords(cost)
+    assert ledgers[0].entries == ledgers[1].entries == ()
+    assert path.read_bytes() == before
 
 
 # Randomness ----------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from ..errors import (
     BudgetExhausted,
     InvalidParameter,
     LedgerFormatError,
+    UnsupportedCost,
     require_finite,
     require_open_unit,
     require_positive,
@@ -184,7 +185,11 @@ class Ledger:
                 f"a {cost.kind!r} cost holds for the relation {holds} only, and this ledger keeps {self._relation}: "
                 "sample batches the other way, or open a ledger of that relation"
             )
-        price = price_of(self._currency, cost)
+        try:
+            price = price_of(self._currency, cost)
+        except UnsupportedCost as problem:
+            message = f"a {cost.kind} mechanism has no price in {self._currency.name}, which this ledger counts in"
+            raise UnsupportedCost(f"{message}: {problem}") from None
         if not (math.isfinite(price) and price >= 0):
             raise InvalidParameter(f"{cost} has the price {price} in {self._currency.name}: add noise")
         return price
