@@ -51,7 +51,7 @@ EVERY_COST = [
     ReportNoisyMax(0.3, noise="exponential"),
     ExponentialMechanism(0.3),
     AboveThreshold(7, 4.0, 2.0),
-    AboveThreshold(7, 4.0, 0.0, "gaussian", monotone=True),
+    AboveThreshold(7, 4.0, 0.0, "gaussian"),
     Composed((Gaussian(2.0), Composed((Laplace(0.1), ExponentialMechanism(0.2))))),
     PoissonSampled(0.01, (Gaussian(1.0), PureDP(0.5))),
     FixedSizeSampled(0.01, (Gaussian(1.0), Gaussian(3.0))),
@@ -102,7 +102,7 @@ def test_numpy_numbers_become_plain_ones():
     for cost in (
         Gaussian(np.float32(0.5)),
         Laplace(np.float64(0.25)),
-        AboveThreshold(np.int64(5), np.float32(2), np.float32(1), monotone=np.True_),
+        AboveThreshold(np.int64(5), np.float32(2), np.float32(1)),
         PoissonSampled(np.float32(0.5), (Gaussian(2),)),
         Gaussian(np.array(0.5)),
     ):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 import json
 import math
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
+import time
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -40,6 +45,7 @@ from dpdescent.errors import (
     UnsupportedCost,
 )
 from dpdescent.ledger import Ledger
+from ledger_races import CAPACITY
 
 CURRENCIES = ("zcdp", "gdp", "rdp")
 
@@ -338,6 +344,64 @@ def test_two_handles_on_one_file_share_one_budget(tmp_path) -> None:
     assert second.entries == first.entries
 
 
+def test_a_charge_made_while_the_file_is_being_created_counts_for_its_creator(tmp_path, monkeypatch) -> None:
+    path, sync, others = tmp_path / "ledger", os.fsync, []
+
+    def sync_and_charge(descriptor: int) -> None:
+        sync(descriptor)
+        if path.exists() and not others:
+            others.append(None)
+            others[0] = Ledger.open(path)
+            others[0].spend(others[0].currency.gaussian(0.6 * others[0].budget), "meanwhile")
+
+    monkeypatch.setattr(os, "fsync", sync_and_charge)
+    creator = Ledger(1.0, 1e-6, path=path)
+    with pytest.raises(BudgetExhausted):
+        creator.spend(creator.currency.gaussian(0.6 * creator.budget))
+    assert [entry.label for entry in creator.entries] == ["meanwhile"]
+
+
+def test_the_name_of_a_new_file_is_on_the_disk_before_the_ledger_is_used(tmp_path, monkeypatch) -> None:
+    sync, synced = os.fsync, []
+
+    def note_and_sync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, (tmp_path / "ledger").exists()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note_and_sync)
+    Ledger(1.0, 1e-6, path=tmp_path / "ledger")
+    head, folder = (tmp_path / "ledger").stat().st_ino, tmp_path.stat().st_ino
+    assert synced == [(head, False), (folder, True)]
+    assert [each.name for each in tmp_path.iterdir()] == ["ledger"]
+
+
+def test_a_ledger_in_a_folder_that_does_not_exist_is_refused_by_name(tmp_path) -> None:
+    with pytest.raises(LedgerError, match="no folder"):
+        Ledger(1.0, 1e-6, path=tmp_path / "nowhere" / "ledger")
+
+
+def test_a_child_forked_during_a_charge_does_not_keep_the_file_locked(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "ledger"
+    ledger, sync, children = Ledger(1.0, 1e-6, path=path), os.fsync, []
+
+    def sync_and_fork(descriptor: int) -> None:
+        sync(descriptor)
+        children.append(os.fork())
+        if children[-1] == 0:
+            time.sleep(60)
+            os._exit(0)
+
+    monkeypatch.setattr(os, "fsync", sync_and_fork)
+    ledger.spend(Gaussian(40.0))
+    monkeypatch.setattr(os, "fsync", sync)
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
+
+
 def test_a_pickled_file_ledger_spends_from_the_same_file(tmp_path) -> None:
     ledger = Ledger(1.0, 1e-6, path=tmp_path / "ledger")
     sent = pickle.loads(pickle.dumps(ledger))
@@ -369,6 +433,62 @@ def test_concurrent_processes_never_overspend_one_file(tmp_path) -> None:
     assert len(Ledger.open(path).entries) == 60
 
 
+@pytest.fixture(scope="module")
+def raced(tmp_path_factory) -> dict[str, Any]:
+    """Forty races of a creator and three openers, half of them with kills; and a creator killed at every step."""
+    folder = tmp_path_factory.mktemp("races")
+    program = Path(__file__).with_name("ledger_races.py")
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    finished = subprocess.run(
+        [sys.executable, str(program), str(folder), "40", "3"], env=environment, stdout=subprocess.PIPE, check=True
+    )
+    return json.loads(finished.stdout)
+
+
+def labels_in(path: str) -> list[str]:
+    """The charges in a ledger file that must open, must fit into its budget and must hold none twice."""
+    ledger = Ledger.open(path)
+    labels = [entry.label for entry in ledger.entries]
+    assert exact_total(ledger) <= Fraction(ledger.budget)
+    assert len(labels) == len(set(labels)) <= CAPACITY
+    return labels
+
+
+def test_a_creator_and_openers_that_start_together_never_overspend(raced) -> None:
+    for race in raced["races"]:
+        assert [error for racer in race["racers"] for error in racer["errors"]] == []
+        told = [label for racer in race["racers"] for label in racer["accepted"]]
+        killed = sum(racer["killed"] for racer in race["racers"])
+        if not Path(race["path"]).exists():
+            assert race["racers"][0]["killed"]
+            assert told == []
+            continue
+        recorded = labels_in(race["path"])
+        assert set(told) <= set(recorded)
+        # Of a racer that was killed inside a charge, that one charge may be recorded though it was never told.
+        assert len(recorded) - len(told) <= killed
+        if not race["racers"][0]["killed"]:
+            assert len(recorded) == CAPACITY
+    racers = [racer for race in raced["races"] for racer in race["racers"]]
+    assert sum(racer["killed"] for racer in racers) >= 5
+    assert sum(sum(bool(racer["accepted"]) for racer in race["racers"]) > 1 for race in raced["races"]) >= 5
+
+
+def test_a_creator_killed_at_any_step_leaves_no_file_or_one_that_opens(raced) -> None:
+    *stopped, whole = raced["interrupted"]
+    assert all(outcome["killed"] for outcome in stopped)
+    assert not whole["killed"]
+    assert whole["accepted"] == ["first", "second"]
+    assert sum(not outcome["exists"] for outcome in stopped) >= 3
+    assert sum(outcome["exists"] for outcome in stopped) >= 5
+    for outcome in raced["interrupted"]:
+        assert outcome["errors"] == outcome["next"]["errors"] == []
+        assert outcome["exists"] or outcome["accepted"] == []
+        recorded = labels_in(outcome["path"])
+        assert set(outcome["accepted"]) | set(outcome["next"]["accepted"]) <= set(recorded)
+        assert len(recorded) == CAPACITY
+
+
 def test_a_write_cut_short_by_a_kill_is_dropped_because_no_data_was_touched(tmp_path) -> None:
     path = tmp_path / "ledger"
     ledger = Ledger(1.0, 1e-6, path=path)
@@ -387,6 +507,91 @@ def test_a_damaged_line_inside_the_file_is_refused(tmp_path) -> None:
     path.write_bytes(path.read_bytes() + b"garbage\n")
     with pytest.raises(LedgerFormatError, match="not JSON"):
         Ledger.open(path)
+
+
+def test_a_file_that_was_damaged_is_refused_every_time_and_no_charge_is_counted_twice(tmp_path) -> None:
+    path = tmp_path / "ledger"
+    ledger, other = Ledger(1.0, 1e-6, path=path), Ledger.open(path)
+    other.spend(Gaussian(40.0), "whole")
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"garbage\n")
+    before = ledger.to_json()
+    for _ in range(3):
+        for use in (ledger.affords, ledger.spend):
+            with pytest.raises(LedgerFormatError, match="not JSON"):
+                use(Gaussian(1e3))
+        assert ledger.to_json() == before
+    path.write_bytes(whole + b'{"label": "x"}\n')
+    with pytest.raises(LedgerFormatError, match="damaged"):
+        ledger.spend(Gaussian(1e3))
+    assert ledger.to_json() == before
+    path.write_bytes(whole)
+    assert ledger.affords(Gaussian(1e3))
+    assert ledger.entries == other.entries
+
+
+def test_a_file_that_no_longer_holds_the_charges_that_were_read_is_refused(tmp_path) -> None:
+    path = tmp_path / "ledger"
+    ledger = Ledger(1.0, 1e-6, path=path)
+    empty = path.read_bytes()
+    ledger.spend(Gaussian(10.0))
+    path.write_bytes(empty)
+    for use in (ledger.affords, ledger.spend):
+        with pytest.raises(LedgerError, match="cut short"):
+            use(Gaussian(1e3))
+    path.rename(tmp_path / "kept")
+    with pytest.raises(LedgerError, match="is gone"):
+        ledger.spend(Gaussian(1e3))
+    newer = Ledger(1.0, 1e-6, path=path)
+    for _ in range(3):
+        newer.spend(Gaussian(40.0))
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match="replaced"):
+        ledger.spend(Gaussian(1e3))
+    assert path.read_bytes() == before
+
+
+def test_a_charge_that_fails_on_the_disk_is_counted_if_it_reached_the_file(tmp_path, monkeypatch) -> None:
+    """The charge raises, so no data is touched for it; what the file holds is the truth for everybody."""
+    path = tmp_path / "ledger"
+    ledger, write, sync = Ledger(1.0, 1e-6, path=path), os.write, os.fsync
+
+    def fail_to_sync(_: int) -> None:
+        raise OSError("the disk is gone")
+
+    def write_half(descriptor: int, content: bytes) -> int:
+        write(descriptor, content[: len(content) // 2])
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(os, "write", write_half)
+    with pytest.raises(OSError, match="full"):
+        ledger.spend(Gaussian(40.0), "half")
+    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "fsync", fail_to_sync)
+    with pytest.raises(OSError, match="gone"):
+        ledger.spend(Gaussian(40.0), "whole")
+    assert ledger.entries == ()
+    monkeypatch.setattr(os, "fsync", sync)
+    ledger.spend(Gaussian(40.0), "next")
+    assert [entry.label for entry in ledger.entries] == ["whole", "next"]
+    assert Ledger.open(path).to_json() == ledger.to_json()
+
+
+def test_a_charge_interrupted_after_it_reached_the_disk_is_never_forgotten(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "ledger"
+    ledger, sync = Ledger(1.0, 1e-6, path=path), os.fsync
+
+    def sync_and_interrupt(descriptor: int) -> None:
+        sync(descriptor)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", sync_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        ledger.spend(ledger.currency.gaussian(0.6 * ledger.budget))
+    monkeypatch.setattr(os, "fsync", sync)
+    with pytest.raises(BudgetExhausted):
+        ledger.spend(ledger.currency.gaussian(0.6 * ledger.budget))
+    assert ledger.to_json() == Ledger.open(path).to_json()
 
 
 def test_starting_over_an_existing_file_and_opening_a_missing_one_are_refused(tmp_path) -> None:

@@ -246,7 +246,6 @@ def bellman_bound(
     threshold_scale: float,
     query_scale: float,
     shift: float | None = None,
-    differences: tuple[float, float] = (-1.0, 1.0),
 ) -> float:
     """Return the recursion's bound on the Renyi divergence, for a sensitivity of one.
 
@@ -262,14 +261,11 @@ def bellman_bound(
         In units of the sensitivity; ``threshold_scale`` may be 0.
     shift : float, optional
         The coupling s in [0, 1]. By default the best one found; every value is valid.
-    differences : (float, float)
-        Interval of q - q'. Monotone queries have (0, 1) or (-1, 0).
     """
-    low, high = differences
     bits = threshold_lattice_bits(threshold_scale, query_scale)
 
     def bound(s: float, refine: bool) -> float:
-        log_value = _log_value(order, max_queries, noise, query_scale, (s + low, s + high), refine)
+        log_value = _log_value(order, max_queries, noise, query_scale, (s - 1.0, s + 1.0), refine)
         return threshold_divergence(order, noise, threshold_scale, s, bits) + log_value / (order - 1)
 
     if shift is None:

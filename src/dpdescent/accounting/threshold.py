@@ -17,9 +17,10 @@ Zhu, Y. & Wang, Y.-X. (2020). Improving sparse vector technique with Renyi diffe
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 from ..errors import InvalidParameter, require_nonnegative, require_order, require_positive_integer
 from .bellman import NoiseName, bellman_bound, threshold_divergence, threshold_lattice_bits
@@ -44,15 +45,16 @@ class AboveThreshold(Cost):
         Dividing a query by its sensitivity changes nothing where the threshold is zero, so queries of different
         sensitivity share one search and the less sensitive ones get less noise.
     noise : {"laplace", "gaussian"}
-    monotone : bool
-        Whether one row moves all queries the same way. False for line searches: the change of a row's loss
-        turns its sign with the step size.
 
     Notes
     -----
-    **Privacy** Renyi: the recursion. Pure DP (Laplace only): 1/b1 + 2/b2, or 1/b1 + 1/b2 for
-    monotone queries, or k/b2 (Lyu, Su & Li 2017). GDP: through pure DP, or k/sigma^2 for Gaussian noise (all
-    noisy queries released). zCDP: the least rho with D_a <= a rho at *every* order, see `zcdp`.
+    **Privacy** Renyi: the recursion. Pure DP (Laplace only): 1/b1 + 2/b2, or k/b2 (Lyu, Su & Li 2017). GDP: through
+    pure DP, or k/sigma^2 for Gaussian noise (all noisy queries released). zCDP: the least rho with D_a <= a rho at
+    *every* order, see `zcdp`.
+
+    A row may move some queries up and others down. There is no discount to 1/b1 + 1/b2 for queries that a row moves
+    all one way: it would hold under zero-out only, since a row that takes the place of another still moves them
+    both ways, and the change of a row's loss along a line turns its sign with the step size.
     """
 
     kind: ClassVar[str] = "above-threshold"
@@ -60,7 +62,6 @@ class AboveThreshold(Cost):
     query_scale: float
     threshold_scale: float
     noise: NoiseName = "laplace"
-    monotone: bool = False
 
     def __post_init__(self) -> None:
         self._settle(max_queries=require_positive_integer("max_queries", self.max_queries))
@@ -75,9 +76,13 @@ class AboveThreshold(Cost):
             self._settle(**{name: value})
         if self.noise not in ("laplace", "gaussian"):
             raise InvalidParameter(f"noise must be 'laplace' or 'gaussian', got {self.noise!r}")
-        if self.monotone not in (True, False):
-            raise InvalidParameter(f"monotone must be True or False, got {self.monotone!r}")
-        self._settle(monotone=bool(self.monotone))
+
+    @classmethod
+    def _from_fields(cls, data: Mapping[str, Any]) -> Self:
+        """Read also the records that say of their queries that they are not monotone, as all are charged."""
+        if data.get("monotone", False) is not False:
+            raise InvalidParameter("a search is not charged less for monotone queries, and this record was")
+        return super()._from_fields({name: value for name, value in data.items() if name != "monotone"})
 
     @property
     def lattice_bits(self) -> int:
@@ -93,8 +98,7 @@ class AboveThreshold(Cost):
         all_released = round_up_product(self.max_queries, 1 / self.query_scale)
         if self.threshold_scale == 0:
             return all_released
-        per_query = 1 if self.monotone else 2
-        return min(all_released, round_up_product(1, 1 / self.threshold_scale + per_query / self.query_scale))
+        return min(all_released, round_up_product(1, 1 / self.threshold_scale + 2 / self.query_scale))
 
     def mu_squared(self) -> float:
         if self.noise == "gaussian":
@@ -114,27 +118,14 @@ class AboveThreshold(Cost):
 
 @lru_cache(maxsize=4096)
 def _rdp(cost: AboveThreshold, order: float) -> float:
-    intervals = [(0.0, 1.0), (-1.0, 0.0)] if cost.monotone else [(-1.0, 1.0)]
-    bounds = [
-        max(
-            bellman_bound(
-                order,
-                cost.max_queries,
-                cost.noise,
-                cost.threshold_scale,
-                cost.query_scale,
-                differences=interval,
-            )
-            for interval in intervals
-        )
-    ]
+    bounds = [bellman_bound(order, cost.max_queries, cost.noise, cost.threshold_scale, cost.query_scale)]
     if cost.noise == "gaussian":
         bounds.append(cost.max_queries * gaussian_rdp(cost.query_scale, order) * (1 + 1e-12))
         bounds.append(order * _gaussian_tail(cost, order))
     else:
         bounds.append(PureDP(cost.pure()).rdp(order))
         threshold = threshold_divergence(order, cost.noise, cost.threshold_scale, 1.0, cost.lattice_bits)
-        bounds.append((threshold + (1 if cost.monotone else 2) / cost.query_scale) * (1 + 1e-12))
+        bounds.append((threshold + 2 / cost.query_scale) * (1 + 1e-12))
     return min(bounds)
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..accounting import Cost, Currency, ExponentialMechanism, Gaussian, ReportNoisyMax, calibrate
 from ..errors import BudgetExhausted, InvalidParameter, require_positive_integer
-from ..ledger import Ledger, spend_jointly
+from ..ledger import Ledger, afford_jointly, require_affordable, require_distinct, spend_jointly
 from ..noise import Bits
 from ..problems import LinearProblem
 from ..relations import Relation, Sensitivity
@@ -78,7 +78,12 @@ class Curator:
         if source.grid != problem.grid:
             raise InvalidParameter("the source and the problem speak of different grids")
         if account is not None:
-            _require_second_ledger(ledger, account)
+            require_distinct((ledger, account))
+            if account.relation is not ledger.relation:
+                raise InvalidParameter(
+                    f"account keeps {account.relation} and the ledger {ledger.relation}, for which the noise is made: "
+                    "open both with the same relation"
+                )
         self._source = source
         self._noise = noise or LatticeNoise()
         self._account = account
@@ -166,13 +171,11 @@ class Curator:
 
     def affords(self, cost: Cost) -> bool:
         """Return whether both ledgers would accept ``cost`` now."""
-        return all(ledger.affords(cost) for ledger in self._ledgers)
+        return afford_jointly(self._ledgers, cost)
 
     def require_affordable(self, cost: Cost) -> None:
         """Raise what charging ``cost`` would raise, and charge nothing: for a plan of several charges."""
-        for ledger in self._ledgers:
-            with ledger._accepting(cost, ""):
-                pass
+        require_affordable(self._ledgers, cost)
 
     def require_answerable(self, question: Question[Any]) -> None:
         """Raise what asking would raise before it is charged, and charge nothing."""
@@ -199,7 +202,8 @@ class Curator:
         drawn = self._drawn.get(ticket) or _Drawn(list(ticket.parts))
         drawn.require(plan.costs)
         if not drawn.paid:
-            spend_jointly(self._ledgers, ticket.cost, ticket.label or question.label)
+            label = ticket.label or question.label
+            spend_jointly(self._ledgers, ticket.cost, label, randomness=self._noise.description)
             drawn.paid = True
             self._drawn[ticket] = drawn
         drawn.take(plan.costs)
@@ -330,13 +334,3 @@ class _Picking:
     def __call__(self, sampled: bool, rows: Any, labels: Floats, *aligned: Any) -> Integers:
         chosen, known = (aligned[0], aligned[1:]) if sampled else (None, aligned)
         return self._block(chosen, rows, labels, *known)
-
-
-def _require_second_ledger(ledger: Ledger, account: Ledger) -> None:
-    if account is ledger or (account.path is not None and account.path == ledger.path):
-        raise InvalidParameter("account is the ledger itself, which would pay twice: leave it out")
-    if account.relation is not ledger.relation:
-        raise InvalidParameter(
-            f"account keeps {account.relation} and the ledger {ledger.relation}, for which the noise is made: "
-            "open both with the same relation"
-        )

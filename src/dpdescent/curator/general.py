@@ -30,10 +30,11 @@ def _released(
     """Charge, find the point, and return it with noise."""
     part = lattice.noised
     require_drawable(part.cost, part.unit, part.sensitivity, ledger.relation)
-    ledger.spend(part.cost, label)
+    noise = noise or LatticeNoise()
+    ledger.spend(part.cost, label, randomness=noise.description)
     with np.errstate(all="ignore"):
         point = part.of(lattice.place(find()))
-    released: Floats = (noise or LatticeNoise()).release(point, part.cost, ledger.relation)
+    released: Floats = noise.release(point, part.cost, ledger.relation)
     return released
 
 

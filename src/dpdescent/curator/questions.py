@@ -181,6 +181,10 @@ class Sum(Generic[Answer]):
     picks: bool = False
     carry: Callable[[Answer], Carry | None] | None = None
 
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise InvalidParameter("a sum is released by at least one mechanism: name it among the parts")
+
     @property
     def costs(self) -> tuple[Cost, ...]:
         """The mechanisms that are charged together."""

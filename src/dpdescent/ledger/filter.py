@@ -1,14 +1,4 @@
-"""The ledger: a filter that refuses before the budget is overspent, and an append-only record.
-
-Nothing is computed from the data before the ledger has accepted its cost. A refusal raises and changes nothing;
-a smaller request may follow. Amounts are added exactly, as fractions, so no sum of roundings ever slips over
-the budget.
-
-A ledger may live in memory or in a file. In a file every entry is on the disk before ``spend`` returns, so a
-crash or a kill never forgets a charge, and processes that share the file share one budget. A copy never carries
-the right to spend: copying returns the ledger itself, a pickled one comes back read-only, and a forked child
-must use a file.
-"""
+"""The filter: a budget, the price of a request, and the decision that comes before the data is touched."""
 
 from __future__ import annotations
 
@@ -18,56 +8,32 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from .accounting import Composed, Cost, Currency, currency_from_dict, currency_named, round_up
-from .accounting.costs import cost_from_dict
-from .accounting.events import to_dp_event
-from .errors import (
+from ..accounting import Composed, Cost, Currency, currency_from_dict, currency_named
+from ..accounting.events import to_dp_event
+from ..errors import (
     BudgetExhausted,
     InvalidParameter,
-    LedgerError,
     LedgerFormatError,
+    UnsupportedCost,
     require_finite,
     require_open_unit,
     require_positive,
 )
-from .relations import Relation
+from ..relations import Relation
+from .amounts import as_fraction, exactly, failure_probability, price_of, rounded_up
+from .entries import Entry, parse_json
+from .file import JournalFile
+from .journal import Journal, Memory
 
-__all__ = ["Entry", "Ledger", "spend_jointly"]
+__all__ = ["Ledger"]
 
 FORMAT = "dpdescent-ledger"
 VERSION = 1
-_EXACT_ONE = 2**1074
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One charge: what for, which mechanism, and its price in the ledger's currency."""
-
-    label: str
-    cost: Cost
-    price: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain data."""
-        return {"label": self.label, "cost": self.cost.to_dict(), "price": self.price}
-
-    @classmethod
-    def from_dict(cls, data: Any) -> Entry:
-        """Build an entry from the plain data of `to_dict`."""
-        try:
-            label, cost, price = str(data["label"]), data["cost"], float(data["price"])
-        except (KeyError, TypeError, ValueError) as problem:
-            raise LedgerFormatError(f"a ledger entry is damaged: {problem!r}") from None
-        if not (math.isfinite(price) and price >= 0):
-            raise LedgerFormatError(f"a ledger entry has the price {price}: the file is damaged")
-        return cls(label, cost_from_dict(cost), price)
 
 
 class Ledger:
@@ -126,17 +92,12 @@ class Ledger:
         self._reserve = Fraction(self._delta) * self._currency.uncounted
         self._counted_delta = max(0.0, math.nextafter(float(Fraction(self._delta) - self._reserve), 0.0))
         self._budget = self._currency.budget(self._epsilon, self._counted_delta)
-        self._limit = _exactly(self._budget)
+        self._limit = exactly(self._budget)
         self._entries: list[Entry] = []
         self._spent = 0  # these sums are exact, in multiples of 2^-1074
         self._spent_delta = 0
-        self._read_only = False
-        self._process = os.getpid()
         self._lock = threading.RLock()
-        self._path: Path | None = None
-        self._offset = 0
-        if path is not None:
-            self._start_file(Path(path))
+        self._journal: Journal = Memory() if path is None else JournalFile.create(Path(path), self._header())
 
     @property
     def epsilon(self) -> float:
@@ -166,13 +127,13 @@ class Ledger:
     @property
     def spent(self) -> float:
         """What was spent, in units of the currency, rounded up."""
-        return round_up(Fraction(self._spent, _EXACT_ONE))
+        return rounded_up(self._spent)
 
     @property
     def remaining(self) -> float:
         """What is left, in units of the currency, rounded down."""
         left = self._limit - self._spent
-        return -round_up(Fraction(-left, _EXACT_ONE)) if left > 0 else 0.0
+        return -rounded_up(-left) if left > 0 else 0.0
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -182,36 +143,35 @@ class Ledger:
     @property
     def path(self) -> Path | None:
         """The file that holds the ledger, if there is one."""
-        return self._path
+        return self._journal.path
 
     def affords(self, cost: Cost) -> bool:
         """Return whether `spend` would accept ``cost`` now, given what others have spent from a shared file."""
-        with self._lock, self._file_opened():
+        with self._lock, self._journal.hold(self._replay):
             return self._objection(cost, self._price(cost)) is None
 
-    def spend(self, cost: Cost, label: str = "") -> Entry:
+    def spend(self, cost: Cost, label: str = "", randomness: str = "") -> Entry:
         """Charge ``cost``, or raise `BudgetExhausted` and change nothing.
 
-        Call it before the data is touched, never after.
+        Call it before the data is touched, never after. The ``label`` says what the charge is for, and
+        ``randomness`` where the noise of the answer comes from; both are only recorded.
         """
-        with self._accepting(cost, label) as charge:
+        with self._accepting(cost, label, randomness) as charge:
             return charge()
 
     @contextmanager
-    def _accepting(self, cost: Cost, label: str) -> Iterator[Callable[[], Entry]]:
+    def _accepting(self, cost: Cost, label: str, randomness: str) -> Iterator[Callable[[], Entry]]:
         """Hold the ledger in a state that accepts ``cost``, or raise; calling what it yields makes the charge."""
         with self._lock:
-            self._require_writable()
-            entry = Entry(str(label), cost, self._price(cost))
-            with self._file_opened() as file:
+            self._journal.require_writable()
+            entry = Entry(str(label), cost, self._price(cost), str(randomness) or None)
+            with self._journal.hold(self._replay) as append:
                 objection = self._objection(cost, entry.price)
                 if objection is not None:
                     raise BudgetExhausted(objection)
 
                 def charge() -> Entry:
-                    if file is not None:
-                        self._append(file, entry.to_dict())
-                    self._record(entry)
+                    append(entry.to_dict(), lambda: self._record(entry))
                     return entry
 
                 yield charge
@@ -225,19 +185,23 @@ class Ledger:
                 f"a {cost.kind!r} cost holds for the relation {holds} only, and this ledger keeps {self._relation}: "
                 "sample batches the other way, or open a ledger of that relation"
             )
-        price = _price(self._currency, cost)
+        try:
+            price = price_of(self._currency, cost)
+        except UnsupportedCost as problem:
+            message = f"a {cost.kind} mechanism has no price in {self._currency.name}, which this ledger counts in"
+            raise UnsupportedCost(f"{message}: {problem}") from None
         if not (math.isfinite(price) and price >= 0):
             raise InvalidParameter(f"{cost} has the price {price} in {self._currency.name}: add noise")
         return price
 
     def _objection(self, cost: Cost, price: float) -> str | None:
-        if self._spent + _exactly(price) > self._limit:
+        if self._spent + exactly(price) > self._limit:
             return (
                 f"a {cost.kind} mechanism would cost {price:.6g} {self._currency.name}, and {self.remaining:.6g} of "
                 f"{self._budget:.6g} is left: ask for a noisier answer, or stop"
             )
-        delta = _delta(cost)
-        if delta and Fraction(self._spent_delta + _exactly(delta), _EXACT_ONE) > self._reserve:
+        delta = failure_probability(cost)
+        if delta and as_fraction(self._spent_delta + exactly(delta)) > self._reserve:
             return (
                 f"a {cost.kind} mechanism may fail with probability {delta:g}, and {float(self._reserve):g} "
                 "is reserved for that: choose a larger delta, or a mechanism without one"
@@ -245,20 +209,10 @@ class Ledger:
         return None
 
     def _record(self, entry: Entry) -> None:
+        self._spent += exactly(entry.price)
+        if delta := failure_probability(entry.cost):
+            self._spent_delta += exactly(delta)
         self._entries.append(entry)
-        self._spent += _exactly(entry.price)
-        if delta := _delta(entry.cost):
-            self._spent_delta += _exactly(delta)
-
-    def _require_writable(self) -> None:
-        if self._read_only:
-            raise LedgerError(
-                "this ledger is a read-only copy: spend on the original, or keep the ledger in a file (path=...)"
-            )
-        if self._path is None and os.getpid() != self._process:
-            raise LedgerError(
-                "a ledger in memory belongs to the process that made it: keep it in a file (path=...) to share it"
-            )
 
     # Conversions -------------------------------------------------------------------------------------------
 
@@ -269,7 +223,12 @@ class Ledger:
         return min(self._epsilon, self._currency.epsilon(self.spent, self._counted_delta or 0.5))
 
     def statement(self) -> dict[str, Any]:
-        """Return the privacy statement of the run so far as plain data."""
+        """Return the privacy statement of the run so far as plain data.
+
+        It lists the kinds of randomness under ``"randomness"`` if any charge says where its noise comes from.
+        """
+        kinds = {entry.randomness for entry in self._entries}
+        randomness = sorted(kind or "not recorded" for kind in kinds) if kinds - {None} else []
         return {
             "epsilon": self._epsilon,
             "delta": self._delta,
@@ -280,7 +239,7 @@ class Ledger:
             "spent": self.spent,
             "spent_epsilon": self.spent_epsilon(),
             "mechanisms": dict(sorted(Counter(kind for e in self._entries for kind in _kinds(e.cost)).items())),
-        }
+        } | ({"randomness": randomness} if randomness else {})
 
     def to_dp_event(self) -> Any:
         """Return the record as one ``dp_accounting.ComposedDpEvent``; see `accounting.events.to_dp_event`."""
@@ -307,7 +266,7 @@ class Ledger:
     @classmethod
     def from_json(cls, text: str) -> Ledger:
         """Return the ledger written by `to_json`, ready to spend what it has left."""
-        data = _parse(text, "the text")
+        data = parse_json(text, "the text")
         ledger = cls._from_header(data, "the text")
         ledger._replay(data.get("entries", []))
         return ledger
@@ -327,71 +286,31 @@ class Ledger:
         except (KeyError, TypeError, InvalidParameter) as problem:
             raise LedgerFormatError(f"the head of {where} is damaged: {problem}") from None
 
-    def _replay(self, entries: Any) -> None:
-        if not isinstance(entries, list):
-            raise LedgerFormatError("the entries of a ledger must be a list")
-        for data in entries:
-            entry = Entry.from_dict(data)
-            objection = self._objection(entry.cost, entry.price)
-            if objection is not None:
-                raise LedgerFormatError(f"the ledger records more than its budget: {objection}")
-            self._record(entry)
-
-    # Files -------------------------------------------------------------------------------------------------
-
-    def _start_file(self, path: Path) -> None:
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            raise LedgerError(f"{path} exists: Ledger.open continues it, another name starts anew") from None
-        with os.fdopen(descriptor, "wb") as file:
-            self._path = path.absolute()
-            self._append(file, self._header())
-        self._offset = path.stat().st_size
-
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Ledger:
         """Continue the ledger in the file ``path``."""
+        head, journal = JournalFile.open(Path(path))
+        ledger = cls._from_header(head, str(path))
+        ledger._journal = journal
+        with journal.hold(ledger._replay):
+            return ledger
+
+    def _replay(self, records: Any) -> None:
+        """Take over the charges that others have recorded: all of them, or none if one is damaged."""
+        if not isinstance(records, list):
+            raise LedgerFormatError("the entries of a ledger must be a list")
+        before = len(self._entries), self._spent, self._spent_delta
         try:
-            content = Path(path).read_bytes()
-        except FileNotFoundError:
-            raise LedgerError(f"there is no ledger at {path}: Ledger(..., path=...) starts one") from None
-        head, newline, _ = content.partition(b"\n")
-        if not newline:
-            raise LedgerFormatError(f"{path} is not a complete dpdescent ledger")
-        ledger = cls._from_header(_parse(head, str(path)), str(path))
-        ledger._path = Path(path).absolute()
-        ledger._offset = len(head) + 1
-        with ledger._file_opened():
-            pass
-        return ledger
-
-    @contextmanager
-    def _file_opened(self) -> Iterator[IO[bytes] | None]:
-        """Hold the file, if there is one, for this process alone, having read what others have written."""
-        if self._path is None:
-            yield None
-            return
-        import fcntl
-
-        with open(self._path, "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(self._offset)
-            *lines, torn = file.read().split(b"\n")
-            self._replay([_parse(line, str(self._path)) for line in lines])
-            self._offset += sum(len(line) + 1 for line in lines)
-            if torn:
-                # A writer died inside its write, before its spend returned: no data was touched for it.
-                file.truncate(self._offset)
-            file.seek(self._offset)
-            yield file
-
-    def _append(self, file: IO[bytes], data: dict[str, Any]) -> None:
-        line = json.dumps(data).encode() + b"\n"
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
-        self._offset += len(line)
+            for record in records:
+                entry = Entry.from_dict(record)
+                objection = self._objection(entry.cost, entry.price)
+                if objection is not None:
+                    raise LedgerFormatError(f"the ledger records more than its budget: {objection}")
+                self._record(entry)
+        except BaseException:
+            count, self._spent, self._spent_delta = before
+            del self._entries[count:]
+            raise
 
     # Copies ------------------------------------------------------------------------------------------------
 
@@ -402,55 +321,21 @@ class Ledger:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"json": self.to_json(), "path": self._path}
+        return {"json": self.to_json(), "path": self.path}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         path = state["path"]
         shared = path is not None and path.exists()
         ledger = Ledger.open(path) if shared else Ledger.from_json(state["json"])
         self.__dict__.update(ledger.__dict__)
-        self._read_only = not shared
+        if not shared:
+            self._journal = Memory(read_only=True)
 
     def __repr__(self) -> str:
         return (
             f"Ledger(epsilon={self._epsilon:g}, delta={self._delta:g}, currency={self._currency.name!r}, "
             f"relation={str(self._relation)!r}, spent={self.spent / self._budget:.1%})"
         )
-
-
-@lru_cache(maxsize=1024)
-def _exactly(value: float) -> int:
-    """Return a float as a multiple of 2^-1074, which every float is."""
-    numerator, denominator = value.as_integer_ratio()
-    return numerator * (_EXACT_ONE // denominator)
-
-
-@lru_cache(maxsize=1024)  # a run is charged for the same few costs again and again
-def _price(currency: Currency, cost: Cost) -> float:
-    return currency.price(cost)
-
-
-@lru_cache(maxsize=1024)
-def _delta(cost: Cost) -> float:
-    return cost.delta
-
-
-def spend_jointly(ledgers: tuple[Ledger, ...], cost: Cost, label: str = "") -> None:
-    """Charge ``cost`` to every ledger, or raise and charge it to none.
-
-    The ledgers must be different ones. They are held in a fixed order, so two callers never wait for each other.
-    """
-    with ExitStack() as held:
-        ordered = sorted(ledgers, key=lambda ledger: (str(ledger.path or ""), id(ledger)))
-        for charge in [held.enter_context(ledger._accepting(cost, label)) for ledger in ordered]:
-            charge()
-
-
-def _parse(text: str | bytes, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise LedgerFormatError(f"{where} is not JSON: the ledger is damaged") from None
 
 
 def _kinds(cost: Cost) -> list[str]:
