@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from dpdescent import load_dataset
 from dpdescent.cli import app
+from dpdescent.cli.models import SavedModel
 from dpdescent.errors import BudgetExhausted, DatasetNotAvailable, ModelFormatError, SchemaError
-from dpdescent.models import SavedModel
 
 runner = CliRunner()
 

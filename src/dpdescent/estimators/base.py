@@ -32,9 +32,9 @@ from ..ledger import Ledger
 from ..noise import Randomness
 from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
-from ..scaling import ColumnScaling
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
 from ..sources import ArraySource, cached_blocks, compact, on_threads
+from .scaling import ColumnScaling
 
 __all__ = ["PrivateLinearModel"]
 
@@ -291,7 +291,7 @@ def _placed(X: Any, scaling: ColumnScaling, grid: FeatureGrid, constant: bool) -
 
 def _listener(progress: bool | Progress) -> Progress | None:
     if progress is True:
-        from ..progress import budget_bar
+        from .progress import budget_bar
 
         return budget_bar()
     return progress if callable(progress) else None

@@ -15,9 +15,9 @@ from ..errors import (
 )
 from ..ledger import Ledger
 from ..problems import Adversary, Loss, Squared
-from ..scaling import ColumnScaling
 from ..solvers import Progress
 from .base import PrivateLinearModel
+from .scaling import ColumnScaling
 
 __all__ = ["DPLinearRegression"]
 

@@ -22,12 +22,12 @@ import dpdescent
 from ..accounting import currency_named
 from ..curator import Curator
 from ..errors import GuaranteeWarning, InvalidParameter
+from ..estimators.scaling import ColumnScaling
 from ..exact import FeatureGrid
 from ..ledger import Ledger
 from ..mechanisms import LatticeNoise
 from ..noise import Randomness
 from ..problems import LinearProblem, Loss, Penalty
-from ..scaling import ColumnScaling
 from ..solvers import METHODS, Facts, SecondOrderResult
 from ..sources import ArraySource, compact
 from .cells import Task, load_task

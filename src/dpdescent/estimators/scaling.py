@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from .errors import InvalidParameter
+from ..errors import InvalidParameter
 
 __all__ = ["ColumnScaling"]
 

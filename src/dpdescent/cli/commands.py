@@ -1,7 +1,4 @@
-"""The command line: ``dpdescent demo | fit | predict | compare | reproduce | datasets | schema | ledger``.
-
-Messages show only paid or public quantities. Exit codes: 0 done, 1 refused with a named error, 2 wrong usage.
-"""
+"""The commands. Their messages show only paid or public quantities."""
 
 from __future__ import annotations
 
@@ -15,19 +12,18 @@ import pandas as pd
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from .datasets import Dataset, list_datasets, load_dataset
-from .datasets.files import is_data_path, read_table
-from .errors import DatasetNotAvailable, DPDescentError, InvalidParameter
-from .estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression
-from .experiments.commands import compare_command, reproduce_command
-from .ledger import Ledger
+from ..datasets import Dataset, list_datasets, load_dataset
+from ..datasets.files import is_data_path, read_table
+from ..errors import DatasetNotAvailable, InvalidParameter
+from ..estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression
+from ..experiments.commands import compare_command, reproduce_command
+from ..ledger import Ledger
+from ..problems import Adversary
+from ..schema import Schema, draft_schema
 from .models import SavedModel
-from .problems import Adversary
-from .schema import Schema, draft_schema
 
-__all__ = ["main"]
+__all__ = ["app"]
 
 app = typer.Typer(help="Private training with no learning rate to tune.", no_args_is_help=True, add_completion=False)
 out = Console(highlight=False)
@@ -232,13 +228,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not plain data")
-
-
-def main() -> None:
-    """Run the command line; a named error is one line on standard error and exit code 1."""
-    try:
-        app()
-    except DPDescentError as problem:
-        message = Text.assemble((type(problem).__name__, "bold red"), ": ", str(problem))
-        Console(stderr=True, highlight=False).print(message, soft_wrap=True)
-        sys.exit(1)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from .errors import ModelFormatError
-from .schema import Schema
+from ..errors import ModelFormatError
+from ..schema import Schema
 
 __all__ = ["SavedModel"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from .solvers.result import Progress
+from ..solvers.result import Progress
 
 __all__ = ["budget_bar"]
 
