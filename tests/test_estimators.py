@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import pickle
@@ -47,6 +48,42 @@ def logistic(**options) -> DPLogisticRegression:
 @parametrize_with_checks([model(epsilon=1.0, random_state=0) for model in MODELS])
 def test_scikit_learn_conventions_hold(estimator, check) -> None:
     check(estimator)
+
+
+COMMON = {
+    "epsilon": 1.0,
+    "delta": 1e-6,
+    "method": "auto",
+    "adjacency": "zero-out",
+    "bounds": (0.0, 1.0),
+    "binary_features": None,
+    "alpha": 0.0,
+    "tilt": 0.0,
+    "adversary": None,
+    "fit_intercept": True,
+    "random_state": None,
+    "ledger": None,
+    "progress": False,
+    "noise": "exact",
+    "solver_options": None,
+}
+ADDED = {
+    DPLogisticRegression: {"classes": None},
+    DPLinearSVC: {"classes": None, "loss": "huberised-hinge"},
+    DPLinearRegression: {"target_bounds": (-1.0, 1.0)},
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_only_epsilon_and_delta_are_positional_and_every_argument_is_stored_as_given(model) -> None:
+    parameters = inspect.signature(model).parameters
+    assert {name: parameter.default for name, parameter in parameters.items()} == COMMON | ADDED[model]
+    positional = [name for name, each in parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    assert positional == ["epsilon", "delta"]
+    given = {name: object() for name in parameters}
+    assert vars(model(**given)) == given
+    assert model() != model()
+    assert repr(model(2.0)) == f"{model.__name__}(epsilon=2.0)"
 
 
 def test_private_model_is_better_than_guessing_and_says_what_it_spent(data) -> None:

@@ -6,6 +6,7 @@ import math
 from abc import ABCMeta, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -41,43 +42,30 @@ __all__ = ["PrivateLinearModel"]
 Floats = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
-    """What the three models share."""
+    """What the three models share.
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        method: str = "auto",
-        adjacency: str = "zero-out",
-        bounds: Any = (0.0, 1.0),
-        binary_features: Any = None,
-        alpha: float = 0.0,
-        tilt: float = 0.0,
-        adversary: Adversary | None = None,
-        fit_intercept: bool = True,
-        random_state: Any = None,
-        ledger: Ledger | None = None,
-        progress: bool | Progress = False,
-        noise: str = "exact",
-        solver_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.method = method
-        self.adjacency = adjacency
-        self.bounds = bounds
-        self.binary_features = binary_features
-        self.alpha = alpha
-        self.tilt = tilt
-        self.adversary = adversary
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
-        self.ledger = ledger
-        self.progress = progress
-        self.noise = noise
-        self.solver_options = solver_options
+    The fields are the parameters. A subclass is a dataclass too and declares only what it adds, so the constructor
+    has the explicit signature that scikit-learn reads, and stores every argument as it was given.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    _: KW_ONLY
+    method: str = "auto"
+    adjacency: str = "zero-out"
+    bounds: Any = (0.0, 1.0)
+    binary_features: Any = None
+    alpha: float = 0.0
+    tilt: float = 0.0
+    adversary: Adversary | None = None
+    fit_intercept: bool = True
+    random_state: Any = None
+    ledger: Ledger | None = None
+    progress: bool | Progress = False
+    noise: str = "exact"
+    solver_options: Mapping[str, Any] | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,7 @@ from ..errors import (
     PrivacyWarning,
     UnknownLabel,
 )
-from ..ledger import Ledger
-from ..problems import Adversary, Hinge, HuberisedHinge, Logistic, Loss, Multinomial
-from ..solvers import Progress
+from ..problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial
 from .base import PrivateLinearModel
 
 __all__ = ["DPLinearSVC", "DPLogisticRegression"]
@@ -29,47 +27,12 @@ __all__ = ["DPLinearSVC", "DPLogisticRegression"]
 Floats = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
     """Binary and multiclass decisions from linear scores."""
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        method: str = "auto",
-        adjacency: str = "zero-out",
-        bounds: Any = (0.0, 1.0),
-        binary_features: Any = None,
-        alpha: float = 0.0,
-        tilt: float = 0.0,
-        adversary: Adversary | None = None,
-        fit_intercept: bool = True,
-        classes: Any = None,
-        random_state: Any = None,
-        ledger: Ledger | None = None,
-        progress: bool | Progress = False,
-        noise: str = "exact",
-        solver_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            method=method,
-            adjacency=adjacency,
-            bounds=bounds,
-            binary_features=binary_features,
-            alpha=alpha,
-            tilt=tilt,
-            adversary=adversary,
-            fit_intercept=fit_intercept,
-            random_state=random_state,
-            ledger=ledger,
-            progress=progress,
-            noise=noise,
-            solver_options=solver_options,
-        )
-        self.classes = classes
+    _: KW_ONLY
+    classes: Any = None
 
     def fit(self, X: Any, y: Any, **parameters: Any) -> _LinearClassifier:
         """Train on the rows of ``X`` with labels ``y``; the only call that touches the data.
@@ -224,6 +187,7 @@ class DPLogisticRegression(_LinearClassifier):
         return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
 
 
+@dataclass(eq=False, repr=False)
 class DPLinearSVC(_LinearClassifier):
     """Private linear support vector machine for two classes.
 
@@ -233,48 +197,10 @@ class DPLinearSVC(_LinearClassifier):
         The huberised hinge (half-width 0.5) is smooth, which steps along a gradient need.
     """
 
-    _multiclass = False
+    _: KW_ONLY
+    loss: str = "huberised-hinge"
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        loss: str = "huberised-hinge",
-        method: str = "auto",
-        adjacency: str = "zero-out",
-        bounds: Any = (0.0, 1.0),
-        binary_features: Any = None,
-        alpha: float = 0.0,
-        tilt: float = 0.0,
-        adversary: Adversary | None = None,
-        fit_intercept: bool = True,
-        classes: Any = None,
-        random_state: Any = None,
-        ledger: Ledger | None = None,
-        progress: bool | Progress = False,
-        noise: str = "exact",
-        solver_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            method=method,
-            adjacency=adjacency,
-            bounds=bounds,
-            binary_features=binary_features,
-            alpha=alpha,
-            tilt=tilt,
-            adversary=adversary,
-            fit_intercept=fit_intercept,
-            classes=classes,
-            random_state=random_state,
-            ledger=ledger,
-            progress=progress,
-            noise=noise,
-            solver_options=solver_options,
-        )
-        self.loss = loss
+    _multiclass = False
 
     def _binary_loss(self) -> Loss:
         if self.loss == "huberised-hinge":

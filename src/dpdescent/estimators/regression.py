@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..errors import (
     MissingValue,
 )
-from ..ledger import Ledger
-from ..problems import Adversary, Loss, Squared
-from ..solvers import Progress
+from ..problems import Loss, Squared
 from .base import PrivateLinearModel
 from .scaling import ColumnScaling
 
@@ -24,6 +22,7 @@ __all__ = ["DPLinearRegression"]
 Floats = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class DPLinearRegression(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     """Private linear regression with a bounded target.
 
@@ -34,44 +33,8 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):  # type: ignore[mi
         Public bounds of the target; values outside are clipped.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        target_bounds: tuple[float, float] = (-1.0, 1.0),
-        method: str = "auto",
-        adjacency: str = "zero-out",
-        bounds: Any = (0.0, 1.0),
-        binary_features: Any = None,
-        alpha: float = 0.0,
-        tilt: float = 0.0,
-        adversary: Adversary | None = None,
-        fit_intercept: bool = True,
-        random_state: Any = None,
-        ledger: Ledger | None = None,
-        progress: bool | Progress = False,
-        noise: str = "exact",
-        solver_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            method=method,
-            adjacency=adjacency,
-            bounds=bounds,
-            binary_features=binary_features,
-            alpha=alpha,
-            tilt=tilt,
-            adversary=adversary,
-            fit_intercept=fit_intercept,
-            random_state=random_state,
-            ledger=ledger,
-            progress=progress,
-            noise=noise,
-            solver_options=solver_options,
-        )
-        self.target_bounds = target_bounds
+    _: KW_ONLY
+    target_bounds: tuple[float, float] = (-1.0, 1.0)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
