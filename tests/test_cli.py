@@ -81,7 +81,7 @@ def test_schema_drafts_are_refused_until_they_are_filled_in(table: Path) -> None
 
 def test_a_ledger_file_pays_for_fits_until_it_refuses(table: Path) -> None:
     account = table / "budget.jsonl"
-    assert "spent 0.0%" in run("ledger", account, "--create", "--epsilon", 1, "--currency", "gdp")
+    assert "spent 0.0%" in run("ledger", account, "--create", "--epsilon", 1)
     run("fit", "synthetic", "--output", table / "m.json", "--epsilon", 0.7, "--ledger", account)
     before = account.read_bytes()
     with pytest.raises(BudgetExhausted, match="lower epsilon"):

@@ -163,7 +163,7 @@ def ledger(
     create: Annotated[bool, typer.Option(help="Start a new ledger in this file.")] = False,
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-6,
-    currency: Annotated[str, typer.Option(help="zcdp, gdp, rdp or pure.")] = "zcdp",
+    currency: Annotated[str, typer.Option(help="gdp, zcdp, rdp, pure or approximate.")] = "gdp",
     adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
     json_file: JsonFile = None,
 ) -> None:

@@ -16,10 +16,8 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_random_state, validate_data
 
-from ..accounting import currency_named
 from ..curator import Curator, make_noise
 from ..errors import (
-    BudgetExhausted,
     InfiniteValue,
     InvalidParameter,
     MissingValue,
@@ -35,6 +33,7 @@ from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
 from ..sources import ArraySource, cached_blocks, compact, on_threads
+from .payment import open_ledger, spent_on
 from .scaling import ColumnScaling
 
 __all__ = ["PrivateLinearModel"]
@@ -90,10 +89,6 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         method, settings = _known_method(self.method), _settings(self.method, self.solver_options)
         _require_guarantee(self.epsilon, self.delta, self.adjacency)
         _require_robust(self.method, method, self.tilt, self.adversary)
-        if self.ledger is not None and not method.private:
-            raise InvalidParameter(
-                f"method {self.method!r} is not private, so no ledger can pay for it: leave ledger out"
-            )
         seed = _seed(self.random_state)
         noise = make_noise(self.noise, seed)
         X, y = validate_data(
@@ -114,9 +109,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         penalty = L2(require_finite("alpha", self.alpha))
         problem = LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
         facts = Facts(self.epsilon, self.delta, self.adjacency, X.shape[0], int(np.prod(problem.shape)))
-        currency = currency_named(method.choose_currency(settings, facts), self.epsilon, self.delta)
-        own = Ledger(self.epsilon, self.delta, currency=currency, relation=self.adjacency)
-        _require_account(self.ledger, own)
+        own = open_ledger(self.method, method, settings, self.solver_options, facts, self.ledger)
         rows = _placed(X, scaling, grid, bool(self.fit_intercept))
         source = ArraySource(compact(rows) if method.passes else rows, labels, grid)
         del rows
@@ -138,7 +131,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         self.privacy_ = own.statement() | {
             "method": self.method,
             "randomness": noise.description,
-            "spent_on": _spent_on(own),
+            "spent_on": spent_on(own),
             "asked": dict(Counter(entry.label for entry in own.entries)),
             "assumed_public": [
                 f"the number of rows: {X.shape[0]}",
@@ -206,22 +199,6 @@ def _seed(random_state: Any) -> int | None:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def _require_account(account: Ledger | None, own: Ledger) -> None:
-    """Refuse before anything is charged if the account cannot pay for the whole fit."""
-    if account is None:
-        return
-    if (account.currency, account.relation) != (own.currency, own.relation):
-        raise InvalidParameter(
-            f"the ledger keeps {account.currency.name} under {account.relation}, this fit needs {own.currency.name} "
-            f"under {own.relation}: open the ledger with those"
-        )
-    if account.remaining < own.budget:
-        raise BudgetExhausted(
-            f"the ledger has {account.remaining:.6g} {account.currency.name} left and this fit needs up to "
-            f"{own.budget:.6g}: lower epsilon, or open a ledger with a larger budget"
-        )
-
-
 def _require_finite_cells(X: Any, names: Any) -> None:
     cells = X.data if sparse.issparse(X) else X
     if np.isfinite(cells.sum(dtype=np.float64)) or np.isfinite(cells).all():
@@ -283,11 +260,3 @@ def _listener(progress: bool | Progress) -> Progress | None:
 
         return budget_bar()
     return progress if callable(progress) else None
-
-
-def _spent_on(ledger: Ledger) -> dict[str, float]:
-    """Return the share of the budget that went to each kind of question."""
-    spent: dict[str, float] = {}
-    for entry in ledger.entries:
-        spent[entry.label] = spent.get(entry.label, 0.0) + entry.price / ledger.budget
-    return spent

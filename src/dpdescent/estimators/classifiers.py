@@ -120,7 +120,7 @@ class DPLogisticRegression(_LinearClassifier):
     adjacency : {"zero-out", "replace-one"}
         What one row may change: it is added or removed (n is public), or replaced.
     bounds : (low, high)
-        Public bounds of the features, numbers or one number a column. Cells outside are clipped.
+        Public bounds of the features, numbers or one number per column. Cells outside are clipped.
     binary_features : array_like, optional
         Public: which columns are 0 or 1, as a mask, positions or names (``binary_features_`` of `BoundedEncoder`, or
         of a data set). Then `auto` need not guess it, which helps most at small epsilon. It affects no guarantee.
@@ -137,7 +137,8 @@ class DPLogisticRegression(_LinearClassifier):
     random_state : int, RandomState or None
         None takes the operating system's generator: the only choice for a release.
     ledger : Ledger, optional
-        An account with a larger budget, which pays for this fit too. It must use the solver's currency.
+        An account with a larger budget, which pays for this fit too, in its own currency. It must keep the relation
+        ``adjacency``. A method that depends on a mechanism without a price in that currency is refused.
     progress : bool or callable
         Show a bar of the budget spent, or call with its share.
     noise : {"exact", "float"}
