@@ -28,7 +28,7 @@ from dpdescent import (
     PrivacyWarning,
     load_dataset,
 )
-from dpdescent.errors import InfiniteValue, MissingValue, UnknownLabel
+from dpdescent.errors import ColumnTypeError, InfiniteValue, MissingValue, UnknownLabel
 from dpdescent.solvers import METHODS
 
 MODELS = [DPLogisticRegression, DPLinearSVC, DPLinearRegression]
@@ -223,11 +223,11 @@ def with_cell(X: np.ndarray, column: int, value: float) -> np.ndarray:
         (lambda X, y: (with_cell(X, 7, np.nan), y), MissingValue, "column 7"),
         (lambda X, y: (with_cell(X, 5, np.inf), y), InfiniteValue, "column 5"),
         (lambda X, y: (sparse.csr_array(with_cell(X, 3, np.nan)), y), MissingValue, "column 3"),
-        (lambda X, y: (X, np.where(np.arange(len(y)) == 3, 7, y)), UnknownLabel, "outside classes"),
-        (lambda X, y: (X[:0], y[:0]), ValueError, "0 sample"),
-        (lambda X, y: (X[:, :0], y), ValueError, "0 feature"),
-        (lambda X, y: (X[:-1], y), ValueError, "inconsistent"),
-        (lambda X, y: (pd.DataFrame({"a": ["u"] * len(X)}), y), ValueError, "convert"),
+        (lambda X, y: (X, np.where(np.arange(len(y)) == 3, 7, y)), UnknownLabel, "outside the 2 classes"),
+        (lambda X, y: (X[:0], y[:0]), InvalidParameter, "0 sample"),
+        (lambda X, y: (X[:, :0], y), InvalidParameter, "0 feature"),
+        (lambda X, y: (X[:-1], y), InvalidParameter, "inconsistent"),
+        (lambda X, y: (pd.DataFrame({"a": ["u"] * len(X)}), y), ColumnTypeError, "column .a. cannot be converted"),
     ],
 )
 def test_bad_tables_are_refused_by_name_before_anything_is_charged(data, change, error, message) -> None:

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_random_state, validate_data
+from sklearn.utils.validation import check_random_state
 
 from ..curator import Curator, make_noise
 from ..errors import (
@@ -34,6 +34,7 @@ from ..relations import Relation
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
 from ..sources import ArraySource, cached_blocks, compact, on_threads
 from .payment import open_ledger, spent_on
+from .reading import read_table
 from .scaling import ColumnScaling
 
 __all__ = ["PrivateLinearModel"]
@@ -91,15 +92,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         _require_robust(self.method, method, self.tilt, self.adversary)
         seed = _seed(self.random_state)
         noise = make_noise(self.noise, seed)
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=(np.float64, np.float32),
-            ensure_all_finite=False,
-            y_numeric=isinstance(self, RegressorMixin),
-        )
+        X, y = read_table(self, X, y, ensure_all_finite=False, y_numeric=isinstance(self, RegressorMixin))
         names = getattr(self, "feature_names_in_", None)
         _require_finite_cells(X, names)
         scaling = ColumnScaling.from_bounds(self.bounds, X.shape[1], names=names)

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..errors import (
     InvalidParameter,
     PrivacyWarning,
-    UnknownLabel,
 )
 from ..problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial
 from .base import PrivateLinearModel
+from .reading import class_positions, read_table
 
 __all__ = ["DPLinearSVC", "DPLogisticRegression"]
 
@@ -59,9 +59,9 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     _multiclass = True
 
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
-        check_classification_targets(y)
         labels = np.asarray(y)
         if self.classes is None:
+            check_classification_targets(labels)
             warnings.warn(
                 "classes were read from y, which is not private: pass classes=(...), which are public",
                 PrivacyWarning,
@@ -76,10 +76,7 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             raise InvalidParameter(
                 "there is only one class: a classifier needs two or more; pass classes=(...) if the rest is missing"
             )
-        index = np.searchsorted(self.classes_, labels)
-        index = np.minimum(index, self.classes_.size - 1)
-        if not np.array_equal(self.classes_[index], labels):
-            raise UnknownLabel("y has labels outside classes: correct them, or add them to classes")
+        index = class_positions(self.classes_, labels)
         if self.classes_.size == 2:
             return self._binary_loss(), np.where(index > 0, 1.0, -1.0), assumed
         return self._multiclass_loss(self.classes_.size), index.astype(np.float64), assumed
@@ -93,7 +90,7 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     def decision_function(self, X: Any) -> Floats:
         """Return linear scores: (n,) for two classes, (n, K) for more."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        X = read_table(self, X, reset=False)
         scores: Floats = X @ self.coef_.T + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 

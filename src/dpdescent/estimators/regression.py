@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..errors import (
     MissingValue,
 )
 from ..problems import Loss, Squared
 from .base import PrivateLinearModel
+from .reading import read_numbers, read_table
 from .scaling import ColumnScaling
 
 __all__ = ["DPLinearRegression"]
@@ -43,7 +44,7 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):  # type: ignore[mi
 
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
         centre, half = self._target_scale()
-        values = np.asarray(y, dtype=np.float64)
+        values = read_numbers("y", y)
         if not np.isfinite(values).all():
             raise MissingValue("y has NaN or infinite cells: drop those rows or fill them in")
         scaled = (np.clip(values, centre - half, centre + half) - centre) / half
@@ -66,5 +67,5 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):  # type: ignore[mi
     def predict(self, X: Any) -> Floats:
         """Return the predicted target of every row."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        X = read_table(self, X, reset=False)
         return np.asarray(X @ self.coef_ + self.intercept_)
