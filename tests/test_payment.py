@@ -191,3 +191,26 @@ def test_every_refusal_of_a_currency_names_one_that_pays() -> None:
     with pytest.raises(UnsupportedCost, match="'pure': True"):
         fitted("objpert", account)
     assert fitted("objpert", account, solver_options={"pure": True}).privacy_["spent"] == account.spent
+
+
+@pytest.mark.parametrize("account", [None, "gdp", "zcdp"])
+def test_the_noise_of_a_fit_is_made_for_the_relation_that_was_asked_for(account: str | None) -> None:
+    """Rows of zeros have the minimiser zero, so the weights are noise alone; a replaced row moves it twice as far."""
+    released = {}
+    for adjacency in ("zero-out", "replace-one"):
+        model = DPLogisticRegression(
+            1.0,
+            1e-6,
+            method="outpert",
+            adjacency=adjacency,
+            classes=(0, 1),
+            fit_intercept=False,
+            noise="float",
+            random_state=0,
+            ledger=None if account is None else account_in(account, relation=adjacency),
+            solver_options={"row_bound": 1.0, "strong_convexity": 5.0},
+        ).fit(np.zeros((100, 6)), np.arange(100) % 2)
+        assert model.privacy_["relation"] == adjacency
+        released[adjacency] = model.coef_
+    np.testing.assert_allclose(released["replace-one"], 2 * released["zero-out"], rtol=1e-6)
+    assert np.abs(released["zero-out"]).min() > 0
