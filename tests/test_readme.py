@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -66,6 +67,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dataset:
     table = data.table.rename(columns={"high_income": "income"})
     table.to_csv("people.csv", index=False)
     table.drop(columns="income").head(7).to_csv("new_people.csv", index=False)
+    np.savez("table.npz", X=data.X, y=data.y)
     return data
 
 
@@ -86,7 +88,7 @@ def test_every_command_of_the_readme_runs_as_it_is_written(small: Dataset) -> No
             fill_in(small)
     assert set(ran) == {"demo", "schema", "fit", "predict", "ledger", "compare", "reproduce"}
     written = {str(path) for path in Path().rglob("*")}
-    assert {"income.json", "out.json", "out.html", "out/demo.png", "out/000-table1.html"} <= written
+    assert {"income.json", "table.json", "out.json", "out.html", "out/demo.png", "out/000-table1.html"} <= written
     account = Ledger.open("budget.jsonl")
     assert 0 < account.spent < account.budget
 

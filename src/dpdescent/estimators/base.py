@@ -36,6 +36,7 @@ from ..sources import ArraySource, cached_blocks, compact, on_threads
 from .payment import open_ledger, spent_on
 from .reading import read_table
 from .scaling import ColumnScaling
+from .settings import known_method, make_settings
 
 __all__ = ["PrivateLinearModel"]
 
@@ -87,7 +88,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
 
     def _fit(self, X: Any, y: Any) -> SolverResult:
-        method, settings = _known_method(self.method), _settings(self.method, self.solver_options)
+        method, settings = known_method(self.method), make_settings(self.method, self.solver_options)
         _require_guarantee(self.epsilon, self.delta, self.adjacency)
         _require_robust(self.method, method, self.tilt, self.adversary)
         seed = _seed(self.random_state)
@@ -169,19 +170,6 @@ def _require_robust(name: str, method: Method, tilt: float, adversary: Adversary
         raise InvalidParameter(
             f"method {name!r} knows neither tilt nor adversary: use method={can}, or leave them out"
         )
-
-
-def _known_method(name: str) -> Method:
-    if name not in METHODS:
-        raise InvalidParameter(f"unknown method {name!r}: choose one of {', '.join(sorted(METHODS))}")
-    return METHODS[name]
-
-
-def _settings(method: str, options: Mapping[str, Any] | None) -> Any:
-    try:
-        return _known_method(method).settings(**(options or {}))
-    except TypeError as problem:
-        raise InvalidParameter(f"solver_options of {method!r} do not fit: {problem}") from None
 
 
 def _seed(random_state: Any) -> int | None:
