@@ -1,6 +1,7 @@
 """The command line: ``dpdescent demo | fit | predict | compare | reproduce | datasets | schema | ledger``.
 
-Messages show only paid or public quantities. Exit codes: 0 done, 1 refused with a named error, 2 wrong usage.
+Messages show only paid or public quantities, and no cell of a table. Exit codes: 0 done, 1 refused with a named error
+or failed with an unexpected one, 2 wrong usage, 130 interrupted.
 """
 
 from .commands import app

@@ -25,7 +25,12 @@ from .output import out, print_privacy, say, write_json
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Private training with no learning rate to tune.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Private training with no learning rate to tune.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,  # a local variable may hold the rows
+)
 
 
 @app.command()

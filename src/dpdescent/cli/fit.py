@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,15 +15,17 @@ from ..datasets import Dataset, load_dataset
 from ..datasets.files import is_data_path
 from ..errors import InvalidParameter
 from ..estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression
+from ..estimators.payment import share_charged
 from ..experiments.outputs import require_writable
 from ..ledger import Ledger
 from ..problems import Adversary
 from .models import SavedModel
 from .options import Delta, Epsilon, JsonFile, Seed, read_bounds, read_classes, read_settings
-from .output import print_privacy, say, write_json
+from .output import complain, print_privacy, say, write_json
 
 __all__ = ["fit_command"]
 
+INTERRUPTED = 130
 MODELS = {"logistic": DPLogisticRegression, "svm": DPLinearSVC, "regression": DPLinearRegression}
 
 
@@ -70,18 +74,35 @@ def fit_command(
     for path in [output, *([json_file] if json_file is not None else [])]:
         require_writable(path)
     public = _public_knowledge(data, schema, bounds, classes, target_bounds, regression=model == "regression")
-    table = load_dataset(data, **public)
-    options |= {"bounds": table.bounds, "binary_features": table.binary_features}
-    if model == "regression":
-        options["target_bounds"] = _target_bounds(table, target_bounds)
-    else:
-        options["classes"] = table.classes
-    fitted = MODELS[model](epsilon, delta, **options).fit(table.X, table.y)
-    saved = SavedModel.from_estimator(fitted, list(table.feature_names), table.schema, _column_bounds(table, public))
-    saved.save(output)
+    with _interrupts_explained() as charged:
+        table = load_dataset(data, **public)
+        options |= {"bounds": table.bounds, "binary_features": table.binary_features}
+        if model == "regression":
+            options["target_bounds"] = _target_bounds(table, target_bounds)
+        else:
+            options["classes"] = table.classes
+        fitted = MODELS[model](epsilon, delta, **options).fit(table.X, table.y)
+        charged.append(share_charged(fitted.privacy_["spent"], fitted.privacy_["budget"]))
+        names, column_bounds = list(table.feature_names), _column_bounds(table, public)
+        SavedModel.from_estimator(fitted, names, table.schema, column_bounds).save(output)
     print_privacy(fitted.privacy_)
     say(f"model written to {output}")
     write_json(json_file, {"model": str(output), "privacy": fitted.privacy_})
+
+
+@contextmanager
+def _interrupts_explained() -> Iterator[list[str]]:
+    """Turn an interrupt into one line that says what was charged, and the exit code 130.
+
+    A fit that is interrupted carries a note of what it had charged; what a finished one charged goes into the list.
+    """
+    charged: list[str] = []
+    try:
+        yield charged
+    except KeyboardInterrupt as interrupt:
+        notes = [*getattr(interrupt, "__notes__", []), *charged, "nothing was charged"]
+        complain("interrupted", f"no model was written; {notes[0]}")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _public_knowledge(

@@ -33,7 +33,8 @@ from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
 from ..sources import ArraySource, cached_blocks, compact, on_threads
-from .payment import open_ledger, spent_on
+from .payment import charges_noted, open_ledger, spent_on
+from .progress import listening
 from .reading import read_table
 from .scaling import ColumnScaling
 from .settings import known_method, make_settings
@@ -117,7 +118,8 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             randomness=Randomness(seed),
             account=self.ledger,
         )
-        result: SolverResult = method.solve(curator, settings, _listener(self.progress))
+        with listening(self.progress) as listener, charges_noted(own):
+            result: SolverResult = method.solve(curator, settings, listener)
         weights = result.weights
         bias = weights[-1] if self.fit_intercept else np.zeros(weights.shape[1:])
         self._coefficients, self._bias = scaling.original_units(weights[: X.shape[1]], np.asarray(bias))
@@ -233,11 +235,3 @@ def _placed(X: Any, scaling: ColumnScaling, grid: FeatureGrid, constant: bool) -
 
     on_threads(place, cached_blocks(*placed.shape))
     return placed
-
-
-def _listener(progress: bool | Progress) -> Progress | None:
-    if progress is True:
-        from .progress import budget_bar
-
-        return budget_bar()
-    return progress if callable(progress) else None

@@ -6,7 +6,9 @@ every comparison between them is exact. What the account cannot pay for is refus
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +17,7 @@ from ..errors import BudgetExhausted, InvalidParameter, UnsupportedCost
 from ..ledger import Ledger
 from ..solvers import Facts, Method
 
-__all__ = ["open_ledger", "spent_on"]
+__all__ = ["charges_noted", "open_ledger", "share_charged", "spent_on"]
 
 _GAUSSIAN = ("gdp", "zcdp", "rdp")
 _EPSILONS = ("pure", "approximate")
@@ -132,6 +134,22 @@ def _require_funds(account: Ledger, own: Ledger) -> None:
             f"the ledger has {account.remaining:.6g} {account.currency.name} left and this fit needs up to "
             f"{own.budget:.6g}: lower epsilon, or open a ledger with a larger budget"
         )
+
+
+@contextmanager
+def charges_noted(ledger: Ledger) -> Iterator[None]:
+    """Add a note to whatever ends a fit early, an interrupt included: how much had been charged, rounded up."""
+    try:
+        yield
+    except BaseException as problem:
+        if ledger.entries:
+            problem.add_note(share_charged(ledger.spent, ledger.budget))
+        raise
+
+
+def share_charged(spent: float, budget: float) -> str:
+    """Return a sentence on how much of a fit's budget was charged."""
+    return f"{math.ceil(1000 * spent / budget) / 10:g}% of the privacy budget of this fit had been charged"
 
 
 def spent_on(ledger: Ledger) -> dict[str, float]:

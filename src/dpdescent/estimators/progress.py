@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ..solvers.result import Progress
 
-__all__ = ["budget_bar"]
+__all__ = ["budget_bar", "listening"]
 
 
-def budget_bar() -> Progress:
-    """Return a callback that draws a bar of the budget spent on standard error."""
+@contextmanager
+def listening(progress: bool | Progress) -> Iterator[Progress | None]:
+    """Yield what a solver reports to: a bar for True, a caller's own callable, or nothing."""
+    if progress is True:
+        with budget_bar() as bar:
+            yield bar
+    else:
+        yield progress if callable(progress) else None
+
+
+@contextmanager
+def budget_bar() -> Iterator[Progress]:
+    """Yield a callback that draws a bar of the budget spent on standard error; the bar is gone at the end."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -23,11 +36,5 @@ def budget_bar() -> Progress:
         transient=True,
     )
     task = bar.add_task("budget", total=1.0)
-    bar.start()
-
-    def update(share: float) -> None:
-        bar.update(task, completed=min(share, 1.0))
-        if share >= 1:
-            bar.stop()
-
-    return update
+    with bar:
+        yield lambda share: bar.update(task, completed=min(share, 1.0))
