@@ -256,6 +256,9 @@ def test_bad_tables_are_refused_by_name_before_anything_is_charged(data, change,
         ({"classes": (1,)}, "only one class"),
         ({"noise": "loud"}, "exact"),
         ({"random_state": -3}, "seed"),
+        ({"ledger": "budget.jsonl"}, r"Ledger.open\(path\)"),
+        ({"solver_options": ["iterations"]}, "map names to values"),
+        ({"solver_options": {"iterations": 2.5}}, "whole number"),
     ],
 )
 def test_bad_parameters_are_refused_by_name_before_anything_is_charged(data, options, message) -> None:

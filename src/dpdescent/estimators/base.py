@@ -92,6 +92,10 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         method, settings = known_method(self.method), make_settings(self.method, self.solver_options)
         _require_guarantee(self.epsilon, self.delta, self.adjacency)
         _require_robust(self.method, method, self.tilt, self.adversary)
+        if self.ledger is not None and not isinstance(self.ledger, Ledger):
+            raise InvalidParameter(
+                f"ledger must be a Ledger, got a {type(self.ledger).__name__}: Ledger.open(path) opens a file"
+            )
         seed = _seed(self.random_state)
         noise = make_noise(self.noise, seed)
         X, y = read_table(self, X, y, ensure_all_finite=False, y_numeric=isinstance(self, RegressorMixin))
@@ -156,7 +160,7 @@ _NOT_PRIVATE = {
 
 
 def _require_guarantee(epsilon: float, delta: float, adjacency: str) -> None:
-    """Refuse what no ledger accepts before the table is looked at."""
+    """Refuse what no ledger accepts before the table is read."""
     require_positive("epsilon", epsilon)
     if require_finite("delta", delta) != 0:
         require_open_unit("delta", delta)

@@ -135,7 +135,8 @@ class DPLogisticRegression(_LinearClassifier):
         None takes the operating system's generator: the only choice for a release.
     ledger : Ledger, optional
         An account with a larger budget, which pays for this fit too, in its own currency. It must keep the relation
-        ``adjacency``. A method that depends on a mechanism without a price in that currency is refused.
+        ``adjacency``. A method that depends on a mechanism without a price in that currency is refused, and random
+        batches are amplified in the currency rdp only.
     progress : bool or callable
         Show a bar of the budget spent, or call with its share.
     noise : {"exact", "float"}

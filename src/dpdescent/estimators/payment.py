@@ -120,7 +120,7 @@ def _require_agreement(
         can = " or ".join(repr(each) for each in mechanism.currencies)
         remedy = f", or {mechanism.remedies[kept]}" if kept in mechanism.remedies else ""
         raise UnsupportedCost(
-            f"method {name!r} uses {mechanism.name}, which has no price in the currency {kept!r} of the ledger: open "
+            f"method {name!r} uses {mechanism.name}, for which a ledger in the currency {kept!r} cannot pay: open "
             f"the ledger with currency {can}{remedy}"
         )
 
