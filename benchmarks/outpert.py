@@ -21,12 +21,12 @@ from _timing import best_times
 from dpdescent import Ledger, load_dataset
 from dpdescent.accounting import Gaussian, NormLaplace, gaussian_noise_multiplier
 from dpdescent.curator import ArraySource, Curator, LatticeNoise, NoisyMinimiser
+from dpdescent.estimators.scaling import ColumnScaling
 from dpdescent.exact import FeatureGrid, blas_is_exact
 from dpdescent.excess_risk import excess_risk_bound
 from dpdescent.minimisers import EmpiricalRisk, RowObjective, certified_minimiser
 from dpdescent.noise import Randomness
 from dpdescent.problems import Hinge, LinearProblem, Logistic, Loss
-from dpdescent.scaling import ColumnScaling
 from dpdescent.solvers import OutPertSettings, outpert
 
 

@@ -14,8 +14,18 @@ from typer.testing import CliRunner
 
 from dpdescent import load_dataset
 from dpdescent.cli import app
-from dpdescent.errors import BudgetExhausted, DatasetNotAvailable, ModelFormatError, SchemaError
-from dpdescent.models import SavedModel
+from dpdescent.cli.models import SavedModel
+from dpdescent.cli.options import read_classes
+from dpdescent.errors import (
+    BudgetExhausted,
+    DatasetFormatError,
+    DatasetNotAvailable,
+    DPDescentError,
+    InvalidParameter,
+    ModelFormatError,
+    OutputNotWritable,
+    SchemaError,
+)
 
 runner = CliRunner()
 
@@ -81,7 +91,7 @@ def test_schema_drafts_are_refused_until_they_are_filled_in(table: Path) -> None
 
 def test_a_ledger_file_pays_for_fits_until_it_refuses(table: Path) -> None:
     account = table / "budget.jsonl"
-    assert "spent 0.0%" in run("ledger", account, "--create", "--epsilon", 1, "--currency", "gdp")
+    assert "spent 0.0%" in run("ledger", account, "--create", "--epsilon", 1)
     run("fit", "synthetic", "--output", table / "m.json", "--epsilon", 0.7, "--ledger", account)
     before = account.read_bytes()
     with pytest.raises(BudgetExhausted, match="lower epsilon"):
@@ -89,6 +99,167 @@ def test_a_ledger_file_pays_for_fits_until_it_refuses(table: Path) -> None:
     assert account.read_bytes() == before
     run("ledger", account, "--json", table / "l.json")
     assert json.loads((table / "l.json").read_text())["mechanisms"]["gaussian"] > 10
+
+
+@pytest.fixture
+def arrays(tmp_path: Path) -> Path:
+    """Return an NPZ file whose columns have units of their own, beside it one with the features alone."""
+    generator = np.random.default_rng(0)
+    X = generator.random((3000, 3)) * [10.0, 200.0, 1.0] - [5.0, 0.0, 0.0]
+    y = np.where(X[:, 0] + generator.normal(0, 1, 3000) > 0, "sick", "well")
+    np.savez(tmp_path / "table.npz", X=X, y=y)
+    np.savez(tmp_path / "new.npz", X=X)
+    np.savez(tmp_path / "numbers.npz", X=X, y=3 * X[:, 0] + 1)
+    return tmp_path
+
+
+def test_arrays_are_fitted_with_public_bounds_and_classes_and_predicted_in_their_own_units(arrays: Path) -> None:
+    run(
+        *("fit", arrays / "table.npz", "--output", arrays / "m.json", "--seed", 1, "--epsilon", 2),
+        *("--bounds", "[-5,0,0],[5,200,1]", "--classes", "sick,well"),
+    )
+    run("predict", arrays / "m.json", arrays / "new.npz", "--output", arrays / "out.csv")
+    predicted = pd.read_csv(arrays / "out.csv")["prediction"]
+    with np.load(arrays / "table.npz") as held:
+        assert np.mean(predicted == held["y"]) > 0.8
+        outside = np.vstack([held["X"] + 1e6, held["X"] - 1e6])
+    np.savez(arrays / "outside.npz", X=outside)
+    run("predict", arrays / "m.json", arrays / "outside.npz", "--json", arrays / "p.json")
+    probabilities = json.loads((arrays / "p.json").read_text())["predictions"]["probability_sick"]
+    assert len(set(probabilities)) == 2, "cells outside the bounds count as the bounds"
+    with pytest.raises(ModelFormatError, match="NPZ file"):
+        run("predict", arrays / "m.json", "synthetic")
+    np.savez(arrays / "narrow.npz", X=outside[:, :2])
+    with pytest.raises(ModelFormatError, match="3 features and the table 2"):
+        run("predict", arrays / "m.json", arrays / "narrow.npz")
+
+
+def test_one_pair_of_bounds_serves_all_columns_and_may_be_negative(arrays: Path) -> None:
+    run("fit", arrays / "table.npz", "--output", arrays / "m.json", "--bounds", "-5,200", "--classes", "sick,well")
+    assert SavedModel.load(arrays / "m.json").bounds == [[-5.0] * 3, [200.0] * 3]
+
+
+def test_regression_on_arrays_takes_target_bounds(arrays: Path) -> None:
+    run(
+        *("fit", arrays / "numbers.npz", "--model", "regression", "--output", arrays / "m.json", "--epsilon", 4),
+        *("--bounds", "[-5,0,0],[5,200,1]", "--target-bounds", "-15,17", "--seed", 1),
+    )
+    run("predict", arrays / "m.json", arrays / "new.npz", "--output", arrays / "out.csv")
+    with np.load(arrays / "numbers.npz") as held:
+        assert np.corrcoef(pd.read_csv(arrays / "out.csv")["prediction"], held["y"])[0, 1] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "--bounds LOW,HIGH and --classes A,B"),
+        (("--bounds", "0,1"), "--bounds LOW,HIGH and --classes A,B"),
+        (("--bounds", "0,1", "--model", "regression"), "--target-bounds LOW,HIGH"),
+        (("--bounds", "0,1", "--classes", "a,b", "--target-bounds", "0,1"), "keep one"),
+        (("--bounds", "0", "--classes", "sick,well"), "two numbers"),
+        (("--bounds", "0,true", "--classes", "sick,well"), "two numbers"),
+        (("--bounds", "low,high", "--classes", "sick,well"), "two numbers"),
+        (("--bounds", "1,0", "--classes", "sick,well"), "low < high"),
+        (("--bounds", "0,1", "--classes", "sick"), "1 public classes"),
+        (("--bounds", "0,1", "--target-bounds", "[0],[1]", "--model", "regression"), "real numbers"),
+    ],
+)
+def test_arrays_without_public_knowledge_are_refused_with_the_options_to_type(
+    arrays: Path, options: tuple[str, ...], message: str
+) -> None:
+    run("ledger", arrays / "budget.jsonl", "--create")
+    before = (arrays / "budget.jsonl").read_bytes()
+    with pytest.raises(DPDescentError, match=message):
+        run(
+            *("fit", arrays / "table.npz", "--output", arrays / "m.json", "--ledger", arrays / "budget.jsonl"),
+            *options,
+        )
+    assert (arrays / "budget.jsonl").read_bytes() == before
+    assert not (arrays / "m.json").exists()
+
+
+def test_a_table_without_a_schema_is_refused_with_the_command_that_drafts_one(table: Path) -> None:
+    with pytest.raises(InvalidParameter, match=r"--schema FILE.*dpdescent schema .*people.csv --label"):
+        run("fit", table / "people.csv", "--output", table / "m.json")
+
+
+def test_classes_are_literals_or_text() -> None:
+    assert read_classes("0,1") == [0, 1]
+    assert read_classes('"0", "1"') == ["0", "1"]
+    assert read_classes("<=50K, >50K") == ["<=50K", ">50K"]
+    assert read_classes('["a,b", 2.5, true]') == ["a,b", 2.5, True]
+    assert read_classes("[0, 1") == ["[0", 1]
+
+
+def test_settings_reach_the_method_as_literals_or_text(table: Path) -> None:
+    settings = ("--set", "iterations=3", "--set", "whitening=false", "--set", "currency=zcdp", "--set", "clip=null")
+    run(
+        *("fit", table / "people.csv", "--schema", table / "people.schema.json", "--output", table / "m.json"),
+        *("--json", table / "fit.json", *settings),
+    )
+    privacy = json.loads((table / "fit.json").read_text())["privacy"]
+    assert json.loads((table / "m.json").read_text())["privacy"]["asked"] == privacy["asked"]
+    assert [count for label, count in privacy["asked"].items() if "gradient" in label] == [3]
+    assert privacy["currency"] == {"name": "zcdp"}
+    assert "without their covariance" in privacy["remarks"][0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("steps=5",), "has no setting 'steps': it takes share_norm, share_columns, .*iterations, clip"),
+        (("iterations=ten",), "'iterations' of method 'auto' must be a whole number, got 'ten'"),
+        (("iterations=2.5",), "must be a whole number, got 2.5"),
+        (("iterations=true",), "must be a whole number, got True"),
+        (("whitening=1",), "must be true or false, got 1"),
+        (("clip=-1",), "clip must lie in"),
+        (("iterations=3", "iterations=4"), "given twice"),
+        (("iterations",), "NAME=VALUE"),
+        (("=3",), "NAME=VALUE"),
+    ],
+)
+def test_a_setting_that_the_method_lacks_is_refused_before_anything_is_charged(
+    table: Path, settings: tuple[str, ...], message: str
+) -> None:
+    run("ledger", table / "budget.jsonl", "--create", "--epsilon", 3)
+    before = (table / "budget.jsonl").read_bytes()
+    with pytest.raises(InvalidParameter, match=message):
+        run(
+            *("fit", "synthetic", "--output", table / "m.json", "--ledger", table / "budget.jsonl"),
+            *(word for setting in settings for word in ("--set", setting)),
+        )
+    assert (table / "budget.jsonl").read_bytes() == before
+
+
+def test_a_file_without_the_public_number_of_rows_is_refused_before_anything_is_charged(table: Path) -> None:
+    schema = json.loads((table / "people.schema.json").read_text())
+    (table / "people.schema.json").write_text(json.dumps(schema | {"rows": 2500}))
+    fit = ("fit", table / "people.csv", "--schema", table / "people.schema.json", "--output", table / "m.json")
+    run(*fit)
+    lines = (table / "people.csv").read_text().splitlines(keepends=True)
+    (table / "people.csv").write_text("".join(lines[:-1]))
+    run("ledger", table / "budget.jsonl", "--create", "--epsilon", 3)
+    before = (table / "budget.jsonl").read_bytes()
+    with pytest.raises(DatasetFormatError, match="does not have the 2500 rows"):
+        run(*fit, "--ledger", table / "budget.jsonl")
+    assert (table / "budget.jsonl").read_bytes() == before
+    run("predict", table / "m.json", table / "new.csv")
+
+
+def test_a_place_where_no_model_can_be_written_is_refused_before_anything_is_charged(table: Path) -> None:
+    run("ledger", table / "budget.jsonl", "--create", "--epsilon", 3)
+    before = (table / "budget.jsonl").read_bytes()
+    for option in ("--output", "--json"):
+        files = {"--output": table / "m.json", "--json": table / "fit.json", option: table}
+        with pytest.raises(OutputNotWritable, match="it is a folder"):
+            run(
+                "fit",
+                "synthetic",
+                "--ledger",
+                table / "budget.jsonl",
+                *(word for pair in files.items() for word in pair),
+            )
+    assert (table / "budget.jsonl").read_bytes() == before
 
 
 def test_datasets_are_listed_with_where_they_are(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import pickle
@@ -27,7 +28,7 @@ from dpdescent import (
     PrivacyWarning,
     load_dataset,
 )
-from dpdescent.errors import InfiniteValue, MissingValue, UnknownLabel
+from dpdescent.errors import ColumnTypeError, InfiniteValue, MissingValue, UnknownLabel
 from dpdescent.solvers import METHODS
 
 MODELS = [DPLogisticRegression, DPLinearSVC, DPLinearRegression]
@@ -47,6 +48,42 @@ def logistic(**options) -> DPLogisticRegression:
 @parametrize_with_checks([model(epsilon=1.0, random_state=0) for model in MODELS])
 def test_scikit_learn_conventions_hold(estimator, check) -> None:
     check(estimator)
+
+
+COMMON = {
+    "epsilon": 1.0,
+    "delta": 1e-6,
+    "method": "auto",
+    "adjacency": "zero-out",
+    "bounds": (0.0, 1.0),
+    "binary_features": None,
+    "alpha": 0.0,
+    "tilt": 0.0,
+    "adversary": None,
+    "fit_intercept": True,
+    "random_state": None,
+    "ledger": None,
+    "progress": False,
+    "noise": "exact",
+    "solver_options": None,
+}
+ADDED = {
+    DPLogisticRegression: {"classes": None},
+    DPLinearSVC: {"classes": None, "loss": "huberised-hinge"},
+    DPLinearRegression: {"target_bounds": (-1.0, 1.0)},
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_only_epsilon_and_delta_are_positional_and_every_argument_is_stored_as_given(model) -> None:
+    parameters = inspect.signature(model).parameters
+    assert {name: parameter.default for name, parameter in parameters.items()} == COMMON | ADDED[model]
+    positional = [name for name, each in parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    assert positional == ["epsilon", "delta"]
+    given = {name: object() for name in parameters}
+    assert vars(model(**given)) == given
+    assert model() != model()
+    assert repr(model(2.0)) == f"{model.__name__}(epsilon=2.0)"
 
 
 def test_private_model_is_better_than_guessing_and_says_what_it_spent(data) -> None:
@@ -186,11 +223,11 @@ def with_cell(X: np.ndarray, column: int, value: float) -> np.ndarray:
         (lambda X, y: (with_cell(X, 7, np.nan), y), MissingValue, "column 7"),
         (lambda X, y: (with_cell(X, 5, np.inf), y), InfiniteValue, "column 5"),
         (lambda X, y: (sparse.csr_array(with_cell(X, 3, np.nan)), y), MissingValue, "column 3"),
-        (lambda X, y: (X, np.where(np.arange(len(y)) == 3, 7, y)), UnknownLabel, "outside classes"),
-        (lambda X, y: (X[:0], y[:0]), ValueError, "0 sample"),
-        (lambda X, y: (X[:, :0], y), ValueError, "0 feature"),
-        (lambda X, y: (X[:-1], y), ValueError, "inconsistent"),
-        (lambda X, y: (pd.DataFrame({"a": ["u"] * len(X)}), y), ValueError, "convert"),
+        (lambda X, y: (X, np.where(np.arange(len(y)) == 3, 7, y)), UnknownLabel, "outside the 2 classes"),
+        (lambda X, y: (X[:0], y[:0]), InvalidParameter, "0 sample"),
+        (lambda X, y: (X[:, :0], y), InvalidParameter, "0 feature"),
+        (lambda X, y: (X[:-1], y), InvalidParameter, "inconsistent"),
+        (lambda X, y: (pd.DataFrame({"a": ["u"] * len(X)}), y), ColumnTypeError, "column .a. cannot be converted"),
     ],
 )
 def test_bad_tables_are_refused_by_name_before_anything_is_charged(data, change, error, message) -> None:
@@ -219,6 +256,9 @@ def test_bad_tables_are_refused_by_name_before_anything_is_charged(data, change,
         ({"classes": (1,)}, "only one class"),
         ({"noise": "loud"}, "exact"),
         ({"random_state": -3}, "seed"),
+        ({"ledger": "budget.jsonl"}, r"Ledger.open\(path\)"),
+        ({"solver_options": ["iterations"]}, "map names to values"),
+        ({"solver_options": {"iterations": 2.5}}, "whole number"),
     ],
 )
 def test_bad_parameters_are_refused_by_name_before_anything_is_charged(data, options, message) -> None:

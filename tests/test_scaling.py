@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dpdescent.errors import InvalidParameter
-from dpdescent.scaling import ColumnScaling
+from dpdescent.estimators.scaling import ColumnScaling
 
 RULES = settings(derandomize=True, deadline=None, max_examples=60)
 LOW = np.array([0.0, -3.0, 2.0, -7.0, -1.0, -1e-3])

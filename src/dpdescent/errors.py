@@ -107,7 +107,7 @@ class UnexpectedColumn(ColumnError):
     """The table has a column about which nothing public was declared."""
 
 
-class ColumnTypeError(ColumnError):
+class ColumnTypeError(ColumnError, TypeError):
     """A column's storage type cannot hold what was declared (text where numbers belong, or the reverse)."""
 
 

@@ -81,7 +81,7 @@ class Curator:
             require_distinct((ledger, account))
             if account.relation is not ledger.relation:
                 raise InvalidParameter(
-                    f"account keeps {account.relation} and the ledger {ledger.relation}, for which the noise is made: "
+                    f"account keeps {account.relation} and the ledger {ledger.relation}, whose noise it is: "
                     "open both with the same relation"
                 )
         self._source = source

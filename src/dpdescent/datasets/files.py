@@ -54,7 +54,7 @@ def load_file(
     bounds : (low, high)
         Public bounds of ``X`` in an NPZ file: two numbers, or two arrays with one number per column.
     classes : sequence
-        Public classes of ``y`` in an NPZ file.
+        Public classes of ``y`` in an NPZ file; empty where ``y`` is a number to be predicted.
     unknown, missing : str
         See `dpdescent.encoding.BoundedEncoder`; for tables.
     """
@@ -71,6 +71,11 @@ def load_file(
         )
     declared = schema if isinstance(schema, Schema) else Schema.load(schema)
     table = read_table(path, declared)
+    if declared.rows is not None and len(table) != declared.rows:
+        raise DatasetFormatError(
+            f"{path.name!r} does not have the {declared.rows} rows that its schema declares: complete the file, or "
+            "correct rows in the schema, or leave it out there"
+        )
     encoder = declared.encoder(unknown=unknown, missing=missing)
     return Dataset(
         name=path.name,
@@ -159,7 +164,12 @@ def _load_arrays(path: Path, bounds: tuple[ArrayLike, ArrayLike] | None, classes
         raise InvalidParameter(f"bounds must be two numbers or two arrays with {X.shape[1]} numbers each") from None
     if not (np.isfinite(high - low).all() and (low < high).all()):
         raise InvalidParameter("bounds must be finite with low < high in every column")
-    if not np.isin(y, np.asarray(classes)).all():
+    if len(classes) == 0:
+        if y.dtype.kind not in "biuf":
+            raise ColumnTypeError(f"{path.name!r}: y must hold real numbers, and is stored as {y.dtype}")
+        if not np.isfinite(y).all():
+            raise MissingValue(f"{path.name!r}: y has a missing or infinite value: remove such rows beforehand")
+    elif not np.isin(y, np.asarray(classes)).all():
         raise UnknownLevel(f"{path.name!r}: y has a value outside the {len(classes)} public classes")
     return Dataset(
         name=path.name,

@@ -156,7 +156,7 @@ def read_cifar_archive(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]
 def read_packed(path: Path, *names: str) -> list[NDArray[Any]]:
     """Read arrays from an NPZ file; object arrays, which would need pickle, are refused."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return [archive[name] for name in names]
     except KeyError as error:
         raise DatasetFormatError(f"{path.name!r} lacks an array: {error.args[0]}") from None

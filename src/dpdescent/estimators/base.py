@@ -6,6 +6,7 @@ import math
 from abc import ABCMeta, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_random_state, validate_data
+from sklearn.utils.validation import check_random_state
 
-from ..accounting import currency_named
 from ..curator import ArraySource, Curator, cached_blocks, compact, make_noise, on_threads
 from ..errors import (
-    BudgetExhausted,
     InfiniteValue,
     InvalidParameter,
     MissingValue,
@@ -31,51 +30,42 @@ from ..exact import FeatureGrid
 from ..ledger import Ledger
 from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
-from ..scaling import ColumnScaling
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
+from .payment import charges_noted, open_ledger, spent_on
+from .progress import listening
+from .reading import read_table
+from .scaling import ColumnScaling
+from .settings import known_method, make_settings
 
 __all__ = ["PrivateLinearModel"]
 
 Floats = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
-    """What the three models share."""
+    """What the three models share.
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        method: str = "auto",
-        adjacency: str = "zero-out",
-        bounds: Any = (0.0, 1.0),
-        binary_features: Any = None,
-        alpha: float = 0.0,
-        tilt: float = 0.0,
-        adversary: Adversary | None = None,
-        fit_intercept: bool = True,
-        random_state: Any = None,
-        ledger: Ledger | None = None,
-        progress: bool | Progress = False,
-        noise: str = "exact",
-        solver_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.method = method
-        self.adjacency = adjacency
-        self.bounds = bounds
-        self.binary_features = binary_features
-        self.alpha = alpha
-        self.tilt = tilt
-        self.adversary = adversary
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
-        self.ledger = ledger
-        self.progress = progress
-        self.noise = noise
-        self.solver_options = solver_options
+    The fields are the parameters. A subclass is a dataclass too and declares only what it adds, so the constructor
+    has the explicit signature that scikit-learn reads, and stores every argument as it was given.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    _: KW_ONLY
+    method: str = "auto"
+    adjacency: str = "zero-out"
+    bounds: Any = (0.0, 1.0)
+    binary_features: Any = None
+    alpha: float = 0.0
+    tilt: float = 0.0
+    adversary: Adversary | None = None
+    fit_intercept: bool = True
+    random_state: Any = None
+    ledger: Ledger | None = None
+    progress: bool | Progress = False
+    noise: str = "exact"
+    solver_options: Mapping[str, Any] | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -97,24 +87,16 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
 
     def _fit(self, X: Any, y: Any) -> SolverResult:
-        method, settings = _known_method(self.method), _settings(self.method, self.solver_options)
+        method, settings = known_method(self.method), make_settings(self.method, self.solver_options)
         _require_guarantee(self.epsilon, self.delta, self.adjacency)
         _require_robust(self.method, method, self.tilt, self.adversary)
-        if self.ledger is not None and not method.private:
+        if self.ledger is not None and not isinstance(self.ledger, Ledger):
             raise InvalidParameter(
-                f"method {self.method!r} is not private, so no ledger can pay for it: leave ledger out"
+                f"ledger must be a Ledger, got a {type(self.ledger).__name__}: Ledger.open(path) opens a file"
             )
         seed = _seed(self.random_state)
         noise = make_noise(self.noise, seed)
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=(np.float64, np.float32),
-            ensure_all_finite=False,
-            y_numeric=isinstance(self, RegressorMixin),
-        )
+        X, y = read_table(self, X, y, ensure_all_finite=False, y_numeric=isinstance(self, RegressorMixin))
         names = getattr(self, "feature_names_in_", None)
         _require_finite_cells(X, names)
         scaling = ColumnScaling.from_bounds(self.bounds, X.shape[1], names=names)
@@ -124,9 +106,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         penalty = L2(require_finite("alpha", self.alpha))
         problem = LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
         facts = Facts(self.epsilon, self.delta, self.adjacency, X.shape[0], int(np.prod(problem.shape)))
-        currency = currency_named(method.choose_currency(settings, facts), self.epsilon, self.delta)
-        own = Ledger(self.epsilon, self.delta, currency=currency, relation=self.adjacency)
-        _require_account(self.ledger, own)
+        own = open_ledger(self.method, method, settings, self.solver_options, facts, self.ledger)
         rows = _placed(X, scaling, grid, bool(self.fit_intercept))
         source = ArraySource(compact(rows) if method.passes else rows, labels, grid)
         del rows
@@ -139,7 +119,8 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             batch_rate=settings.batch_rate,
             account=self.ledger,
         )
-        result: SolverResult = method.solve(curator, settings, _listener(self.progress))
+        with listening(self.progress) as listener, charges_noted(own):
+            result: SolverResult = method.solve(curator, settings, listener)
         weights = result.weights
         bias = weights[-1] if self.fit_intercept else np.zeros(weights.shape[1:])
         self._coefficients, self._bias = scaling.original_units(weights[: X.shape[1]], np.asarray(bias))
@@ -147,7 +128,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         self.privacy_ = own.statement() | {
             "method": self.method,
             "randomness": noise.description,
-            "spent_on": _spent_on(own),
+            "spent_on": spent_on(own),
             "asked": dict(Counter(entry.label for entry in own.entries)),
             "assumed_public": [
                 f"the number of rows: {X.shape[0]}",
@@ -176,7 +157,7 @@ _NOT_PRIVATE = {
 
 
 def _require_guarantee(epsilon: float, delta: float, adjacency: str) -> None:
-    """Refuse what no ledger accepts before the table is looked at."""
+    """Refuse what no ledger accepts before the table is read."""
     require_positive("epsilon", epsilon)
     if require_finite("delta", delta) != 0:
         require_open_unit("delta", delta)
@@ -194,41 +175,12 @@ def _require_robust(name: str, method: Method, tilt: float, adversary: Adversary
         )
 
 
-def _known_method(name: str) -> Method:
-    if name not in METHODS:
-        raise InvalidParameter(f"unknown method {name!r}: choose one of {', '.join(sorted(METHODS))}")
-    return METHODS[name]
-
-
-def _settings(method: str, options: Mapping[str, Any] | None) -> Any:
-    try:
-        return _known_method(method).settings(**(options or {}))
-    except TypeError as problem:
-        raise InvalidParameter(f"solver_options of {method!r} do not fit: {problem}") from None
-
-
 def _seed(random_state: Any) -> int | None:
     if random_state is None:
         return None
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def _require_account(account: Ledger | None, own: Ledger) -> None:
-    """Refuse before anything is charged if the account cannot pay for the whole fit."""
-    if account is None:
-        return
-    if (account.currency, account.relation) != (own.currency, own.relation):
-        raise InvalidParameter(
-            f"the ledger keeps {account.currency.name} under {account.relation}, this fit needs {own.currency.name} "
-            f"under {own.relation}: open the ledger with those"
-        )
-    if account.remaining < own.budget:
-        raise BudgetExhausted(
-            f"the ledger has {account.remaining:.6g} {account.currency.name} left and this fit needs up to "
-            f"{own.budget:.6g}: lower epsilon, or open a ledger with a larger budget"
-        )
 
 
 def _require_finite_cells(X: Any, names: Any) -> None:
@@ -284,19 +236,3 @@ def _placed(X: Any, scaling: ColumnScaling, grid: FeatureGrid, constant: bool) -
 
     on_threads(place, cached_blocks(*placed.shape))
     return placed
-
-
-def _listener(progress: bool | Progress) -> Progress | None:
-    if progress is True:
-        from ..progress import budget_bar
-
-        return budget_bar()
-    return progress if callable(progress) else None
-
-
-def _spent_on(ledger: Ledger) -> dict[str, float]:
-    """Return the share of the budget that went to each kind of question."""
-    spent: dict[str, float] = {}
-    for entry in ledger.entries:
-        spent[entry.label] = spent.get(entry.label, 0.0) + entry.price / ledger.budget
-    return spent

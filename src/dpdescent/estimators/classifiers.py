@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,64 +12,27 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..errors import (
     InvalidParameter,
     PrivacyWarning,
-    UnknownLabel,
 )
-from ..ledger import Ledger
-from ..problems import Adversary, Hinge, HuberisedHinge, Logistic, Loss, Multinomial
-from ..solvers import Progress
+from ..problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial
 from .base import PrivateLinearModel
+from .reading import class_positions, read_table
 
 __all__ = ["DPLinearSVC", "DPLogisticRegression"]
 
 Floats = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
     """Binary and multiclass decisions from linear scores."""
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        method: str = "auto",
-        adjacency: str = "zero-out",
-        bounds: Any = (0.0, 1.0),
-        binary_features: Any = None,
-        alpha: float = 0.0,
-        tilt: float = 0.0,
-        adversary: Adversary | None = None,
-        fit_intercept: bool = True,
-        classes: Any = None,
-        random_state: Any = None,
-        ledger: Ledger | None = None,
-        progress: bool | Progress = False,
-        noise: str = "exact",
-        solver_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            method=method,
-            adjacency=adjacency,
-            bounds=bounds,
-            binary_features=binary_features,
-            alpha=alpha,
-            tilt=tilt,
-            adversary=adversary,
-            fit_intercept=fit_intercept,
-            random_state=random_state,
-            ledger=ledger,
-            progress=progress,
-            noise=noise,
-            solver_options=solver_options,
-        )
-        self.classes = classes
+    _: KW_ONLY
+    classes: Any = None
 
     def fit(self, X: Any, y: Any, **parameters: Any) -> _LinearClassifier:
         """Train on the rows of ``X`` with labels ``y``; the only call that touches the data.
@@ -96,9 +59,9 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     _multiclass = True
 
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
-        check_classification_targets(y)
         labels = np.asarray(y)
         if self.classes is None:
+            check_classification_targets(labels)
             warnings.warn(
                 "classes were read from y, which is not private: pass classes=(...), which are public",
                 PrivacyWarning,
@@ -113,10 +76,7 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             raise InvalidParameter(
                 "there is only one class: a classifier needs two or more; pass classes=(...) if the rest is missing"
             )
-        index = np.searchsorted(self.classes_, labels)
-        index = np.minimum(index, self.classes_.size - 1)
-        if not np.array_equal(self.classes_[index], labels):
-            raise UnknownLabel("y has labels outside classes: correct them, or add them to classes")
+        index = class_positions(self.classes_, labels)
         if self.classes_.size == 2:
             return self._binary_loss(), np.where(index > 0, 1.0, -1.0), assumed
         return self._multiclass_loss(self.classes_.size), index.astype(np.float64), assumed
@@ -130,7 +90,7 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     def decision_function(self, X: Any) -> Floats:
         """Return linear scores: (n,) for two classes, (n, K) for more."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        X = read_table(self, X, reset=False)
         scores: Floats = X @ self.coef_.T + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
@@ -157,7 +117,7 @@ class DPLogisticRegression(_LinearClassifier):
     adjacency : {"zero-out", "replace-one"}
         What one row may change: it is added or removed (n is public), or replaced.
     bounds : (low, high)
-        Public bounds of the features, numbers or one number a column. Cells outside are clipped.
+        Public bounds of the features, numbers or one number per column. Cells outside are clipped.
     binary_features : array_like, optional
         Public: which columns are 0 or 1, as a mask, positions or names (``binary_features_`` of `BoundedEncoder`, or
         of a data set). Then `auto` need not guess it, which helps most at small epsilon. It affects no guarantee.
@@ -174,7 +134,9 @@ class DPLogisticRegression(_LinearClassifier):
     random_state : int, RandomState or None
         None takes the operating system's generator: the only choice for a release.
     ledger : Ledger, optional
-        An account with a larger budget, which pays for this fit too. It must use the solver's currency.
+        An account with a larger budget, which pays for this fit too, in its own currency. It must keep the relation
+        ``adjacency``. A method that depends on a mechanism without a price in that currency is refused, and random
+        batches are amplified in the currency rdp only.
     progress : bool or callable
         Show a bar of the budget spent, or call with its share.
     noise : {"exact", "float"}
@@ -224,6 +186,7 @@ class DPLogisticRegression(_LinearClassifier):
         return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
 
 
+@dataclass(eq=False, repr=False)
 class DPLinearSVC(_LinearClassifier):
     """Private linear support vector machine for two classes.
 
@@ -233,48 +196,10 @@ class DPLinearSVC(_LinearClassifier):
         The huberised hinge (half-width 0.5) is smooth, which steps along a gradient need.
     """
 
-    _multiclass = False
+    _: KW_ONLY
+    loss: str = "huberised-hinge"
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        loss: str = "huberised-hinge",
-        method: str = "auto",
-        adjacency: str = "zero-out",
-        bounds: Any = (0.0, 1.0),
-        binary_features: Any = None,
-        alpha: float = 0.0,
-        tilt: float = 0.0,
-        adversary: Adversary | None = None,
-        fit_intercept: bool = True,
-        classes: Any = None,
-        random_state: Any = None,
-        ledger: Ledger | None = None,
-        progress: bool | Progress = False,
-        noise: str = "exact",
-        solver_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            method=method,
-            adjacency=adjacency,
-            bounds=bounds,
-            binary_features=binary_features,
-            alpha=alpha,
-            tilt=tilt,
-            adversary=adversary,
-            fit_intercept=fit_intercept,
-            classes=classes,
-            random_state=random_state,
-            ledger=ledger,
-            progress=progress,
-            noise=noise,
-            solver_options=solver_options,
-        )
-        self.loss = loss
+    _multiclass = False
 
     def _binary_loss(self) -> Loss:
         if self.loss == "huberised-hinge":

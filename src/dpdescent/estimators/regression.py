@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..errors import (
     MissingValue,
 )
-from ..ledger import Ledger
-from ..problems import Adversary, Loss, Squared
-from ..scaling import ColumnScaling
-from ..solvers import Progress
+from ..problems import Loss, Squared
 from .base import PrivateLinearModel
+from .reading import read_numbers, read_table
+from .scaling import ColumnScaling
 
 __all__ = ["DPLinearRegression"]
 
 Floats = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class DPLinearRegression(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     """Private linear regression with a bounded target.
 
@@ -34,44 +34,8 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):  # type: ignore[mi
         Public bounds of the target; values outside are clipped.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        target_bounds: tuple[float, float] = (-1.0, 1.0),
-        method: str = "auto",
-        adjacency: str = "zero-out",
-        bounds: Any = (0.0, 1.0),
-        binary_features: Any = None,
-        alpha: float = 0.0,
-        tilt: float = 0.0,
-        adversary: Adversary | None = None,
-        fit_intercept: bool = True,
-        random_state: Any = None,
-        ledger: Ledger | None = None,
-        progress: bool | Progress = False,
-        noise: str = "exact",
-        solver_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            method=method,
-            adjacency=adjacency,
-            bounds=bounds,
-            binary_features=binary_features,
-            alpha=alpha,
-            tilt=tilt,
-            adversary=adversary,
-            fit_intercept=fit_intercept,
-            random_state=random_state,
-            ledger=ledger,
-            progress=progress,
-            noise=noise,
-            solver_options=solver_options,
-        )
-        self.target_bounds = target_bounds
+    _: KW_ONLY
+    target_bounds: tuple[float, float] = (-1.0, 1.0)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -80,7 +44,7 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):  # type: ignore[mi
 
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
         centre, half = self._target_scale()
-        values = np.asarray(y, dtype=np.float64)
+        values = read_numbers("y", y)
         if not np.isfinite(values).all():
             raise MissingValue("y has NaN or infinite cells: drop those rows or fill them in")
         scaled = (np.clip(values, centre - half, centre + half) - centre) / half
@@ -103,5 +67,5 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):  # type: ignore[mi
     def predict(self, X: Any) -> Floats:
         """Return the predicted target of every row."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        X = read_table(self, X, reset=False)
         return np.asarray(X @ self.coef_ + self.intercept_)

@@ -20,7 +20,7 @@ from sklearn.model_selection import KFold
 from ..datasets import Dataset, load_dataset
 from ..errors import DPDescentError, InvalidParameter
 from ..estimators import DPLinearSVC, DPLogisticRegression
-from ..scaling import ColumnScaling
+from ..estimators.scaling import ColumnScaling
 from ..solvers import METHODS, BLSGDSettings, Facts
 from ..solvers.backtracking import rates
 

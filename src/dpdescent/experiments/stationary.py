@@ -22,11 +22,11 @@ import dpdescent
 from ..accounting import currency_named
 from ..curator import ArraySource, Curator, LatticeNoise, compact
 from ..errors import GuaranteeWarning, InvalidParameter
+from ..estimators.scaling import ColumnScaling
 from ..exact import FeatureGrid
 from ..ledger import Ledger
 from ..noise import Randomness
 from ..problems import LinearProblem, Loss, Penalty
-from ..scaling import ColumnScaling
 from ..solvers import METHODS, Facts, SecondOrderResult
 from .cells import Task, load_task
 from .outputs import write_whole

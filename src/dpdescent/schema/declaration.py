@@ -87,7 +87,7 @@ class Schema:
     label : Label
         The label column.
     rows : int, optional
-        The number of rows, where that number is public.
+        The public number of rows. A file with another number is refused, for instance one that was cut off in a copy.
 
     Notes
     -----

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from .errors import ModelFormatError
-from .schema import Schema
+from ..encoding import scale_columns
+from ..errors import ColumnTypeError, MissingValue, ModelFormatError
+from ..experiments.outputs import write_whole
+from ..schema import Schema
 
 __all__ = ["SavedModel"]
 
@@ -38,6 +40,9 @@ class SavedModel:
         The privacy statement of the fit.
     schema : dict, optional
         The public schema from which tables are encoded.
+    bounds : [low, high], optional
+        The public bounds, one number per column, by which the columns of an NPZ file are clipped and mapped to
+        [0, 1].
     """
 
     estimator: str
@@ -47,9 +52,16 @@ class SavedModel:
     features: list[str]
     privacy: dict[str, Any]
     schema: dict[str, Any] | None = None
+    bounds: list[list[float]] | None = None
 
     @classmethod
-    def from_estimator(cls, model: Any, features: list[str], schema: Schema | None = None) -> SavedModel:
+    def from_estimator(
+        cls,
+        model: Any,
+        features: list[str],
+        schema: Schema | None = None,
+        bounds: list[list[float]] | None = None,
+    ) -> SavedModel:
         """Return the plain data of a fitted estimator."""
         classes = getattr(model, "classes_", None)
         return cls(
@@ -60,14 +72,13 @@ class SavedModel:
             [str(name) for name in features],
             model.privacy_,
             None if schema is None else schema.to_dict(),
+            bounds,
         )
 
     def save(self, path: Path) -> None:
         """Write the model to a file, whole or not at all."""
         data = {"format": FORMAT, "version": VERSION} | asdict(self)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps(data, indent=1) + "\n")
-        partial.replace(path)
+        write_whole(path, json.dumps(data, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> SavedModel:
@@ -88,10 +99,29 @@ class SavedModel:
         except TypeError as problem:
             raise ModelFormatError(f"{path} is damaged: {problem}") from None
 
+    def scaled(self, X: Any) -> NDArray[np.float64]:
+        """Return the columns of an NPZ file in the units in which the model was fitted."""
+        if X.ndim != 2 or X.dtype.kind not in "biuf":
+            raise ColumnTypeError(
+                f"X must be a table of real numbers, and is stored as {X.dtype} in {X.ndim} dimensions"
+            )
+        if not np.isfinite(X).all():
+            raise MissingValue("X has a missing or infinite value: fill it with a public constant")
+        if self.bounds is None:
+            return np.asarray(X, dtype=np.float64)
+        self._require_columns(X)
+        return scale_columns(X, *self.bounds)
+
+    def _require_columns(self, X: Any) -> None:
+        if X.shape[1] != len(self.features):
+            raise ModelFormatError(
+                f"the model has {len(self.features)} features and the table {X.shape[1]}: pass a table coded as the "
+                "one that it was fitted to"
+            )
+
     def scores(self, X: Any) -> NDArray[np.float64]:
         """Return the linear scores, shape (n, number of scores)."""
-        if X.shape[1] != len(self.features):
-            raise ModelFormatError(f"the model has {len(self.features)} features, the table {X.shape[1]}")
+        self._require_columns(X)
         return np.asarray(X @ np.array(self.coefficients).T + np.array(self.intercepts))
 
     def predict(self, X: Any) -> NDArray[Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from .errors import InvalidParameter
+from ..errors import InvalidParameter
 
 __all__ = ["ColumnScaling"]
 
@@ -37,13 +37,13 @@ class ColumnScaling:
 
     @classmethod
     def from_bounds(cls, bounds: Any, columns: int, names: Sequence[str] | None = None) -> ColumnScaling:
-        """Build from ``(low, high)``, each a number or one number a column; errors speak of columns by name."""
+        """Build from ``(low, high)``, each a number or one number per column; errors speak of columns by name."""
         try:
             low, high = bounds
             low, high = (_per_column(end, columns) for end in (low, high))
         except (TypeError, ValueError):
             raise InvalidParameter(
-                f"bounds must be (low, high), each a number or {columns} numbers, one a column: {bounds!r:.80}"
+                f"bounds must be (low, high), each a number or {columns} numbers, one per column: {bounds!r:.80}"
             ) from None
         finite = np.isfinite(low) & np.isfinite(high)
         for good, demand in ((finite, "be finite, being public knowledge"), (low < high, "have low < high")):

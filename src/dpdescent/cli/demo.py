@@ -12,8 +12,8 @@ from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
-from .datasets import Dataset
-from .estimators import DPLogisticRegression
+from ..datasets import Dataset
+from ..estimators import DPLogisticRegression
 
 __all__ = ["run_demo"]
 

@@ -1,0 +1,160 @@
+"""How a fit is paid for: by its own ledger, and by the account that a caller shares among several fits.
+
+With an account the fit's own ledger is opened in the account's currency, so that both charge the same prices and
+every comparison between them is exact. What the account cannot pay for is refused before either is charged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..accounting import PureDP, currency_named
+from ..errors import BudgetExhausted, InvalidParameter, UnsupportedCost
+from ..ledger import Ledger
+from ..solvers import Facts, Method
+
+__all__ = ["charges_noted", "open_ledger", "share_charged", "spent_on"]
+
+_GAUSSIAN = ("gdp", "zcdp", "rdp")
+_EPSILONS = ("pure", "approximate")
+
+
+@dataclass(frozen=True)
+class _Mechanism:
+    """What a method depends on, the currencies in which its plan has a price, and a setting that helps in others."""
+
+    name: str
+    currencies: tuple[str, ...]
+    remedies: Mapping[str, str] = field(default_factory=dict)
+
+
+def _mechanism_of(name: str, settings: Any) -> _Mechanism:
+    """Return the mechanism on which a method with these settings depends."""
+    match name:
+        case "privgene":
+            return _Mechanism("the exponential mechanism", (*_GAUSSIAN, *_EPSILONS))
+        case "expmech":
+            # The sampler plans one draw, or two, in units of epsilon.
+            return _Mechanism("the exponential mechanism, planned in epsilons", _EPSILONS)
+        case "objpert" if settings.pure:
+            return _Mechanism("objective perturbation with norm-Laplace noise", _EPSILONS)
+        case "objpert":
+            return _Mechanism(
+                "objective perturbation with a delta of its own",
+                ("approximate",),
+                {"pure": "pass solver_options={'pure': True}"},
+            )
+        case "sgd-adv":
+            return _Mechanism("advanced composition, which has a delta of its own", ("approximate",))
+        case "outpert" if settings.pure:
+            return _Mechanism("norm-Laplace noise", ("pure",), dict.fromkeys(_GAUSSIAN, "leave pure out"))
+        case "outpert" if settings.sigma != "paper":
+            return _Mechanism("Gaussian noise, or Laplace noise where the ledger is pure", (*_GAUSSIAN, "pure"))
+        case _:
+            return _Mechanism("Gaussian noise", _GAUSSIAN)
+
+
+def open_ledger(
+    name: str, method: Method, settings: Any, options: Mapping[str, Any] | None, facts: Facts, account: Ledger | None
+) -> Ledger:
+    """Return the ledger of one fit, or raise before anything is charged if an account cannot pay for the whole of it.
+
+    Parameters
+    ----------
+    name, method, settings, options
+        The method by name, its entry in the registry, its settings, and those settings that the caller gave.
+    facts : Facts
+        What is public before the run.
+    account : Ledger, optional
+        The ledger that pays as well. Without it the method chooses the currency.
+
+    Raises
+    ------
+    UnsupportedCost
+        The method depends on a mechanism that has no price in the currency of the account.
+    BudgetExhausted
+        The account has less left than the fit may spend.
+    InvalidParameter
+        The account keeps another relation, or the caller asked for another currency.
+    """
+    if account is None:
+        chosen = currency_named(method.choose_currency(settings, facts), facts.epsilon, facts.delta)
+        return Ledger(facts.epsilon, facts.delta, currency=chosen, relation=facts.relation)
+    if not method.private:
+        raise InvalidParameter(f"method {name!r} is not private, so no ledger can pay for it: leave ledger out")
+    _require_agreement(name, settings, options, facts, account)
+    try:
+        own = Ledger(facts.epsilon, facts.delta, currency=account.currency, relation=facts.relation)
+    except InvalidParameter:
+        if account.currency.name != "rdp":
+            raise
+        least, order = account.currency.epsilon(0.0, facts.delta), account.currency.to_dict()["order"]
+        raise InvalidParameter(
+            f"the ledger keeps rdp at order {order:g}, which certifies no epsilon below "
+            f"{least:.4g} at delta={facts.delta:g}: raise epsilon, or open the ledger with currency 'gdp' or 'zcdp'"
+        ) from None
+    _require_funds(account, own)
+    return own
+
+
+def _require_agreement(
+    name: str, settings: Any, options: Mapping[str, Any] | None, facts: Facts, account: Ledger
+) -> None:
+    if str(account.relation) != facts.relation:
+        raise InvalidParameter(
+            f"the ledger keeps the relation {account.relation} and this fit {facts.relation}: pass "
+            f"adjacency={str(account.relation)!r}, or open the ledger with {facts.relation}"
+        )
+    kept, asked = account.currency.name, (options or {}).get("currency")
+    if asked is not None and asked != kept:
+        raise InvalidParameter(
+            f"solver_options ask for the currency {asked!r} and the ledger keeps {kept!r}: leave currency out of "
+            f"solver_options, or open the ledger with currency {asked!r}"
+        )
+    mechanism = _mechanism_of(name, settings)
+    if kept not in mechanism.currencies:
+        can = " or ".join(repr(each) for each in mechanism.currencies)
+        remedy = f", or {mechanism.remedies[kept]}" if kept in mechanism.remedies else ""
+        raise UnsupportedCost(
+            f"method {name!r} uses {mechanism.name}, for which a ledger in the currency {kept!r} cannot pay: open "
+            f"the ledger with currency {can}{remedy}"
+        )
+
+
+def _require_funds(account: Ledger, own: Ledger) -> None:
+    """Refuse unless the account has the whole budget of the fit left, whatever others have spent meanwhile."""
+    priced_in_epsilons = account.currency.name in _EPSILONS
+    whole = PureDP(own.budget) if priced_in_epsilons else account.currency.gaussian(own.budget)
+    if not account.affords(whole) or account.remaining < own.budget:
+        raise BudgetExhausted(
+            f"the ledger has {account.remaining:.6g} {account.currency.name} left and this fit needs up to "
+            f"{own.budget:.6g}: lower epsilon, or open a ledger with a larger budget"
+        )
+
+
+@contextmanager
+def charges_noted(ledger: Ledger) -> Iterator[None]:
+    """Add a note to whatever ends a fit early, an interrupt included: how much had been charged, rounded up."""
+    try:
+        yield
+    except BaseException as problem:
+        if ledger.entries:
+            problem.add_note(share_charged(ledger.spent, ledger.budget))
+        raise
+
+
+def share_charged(spent: float, budget: float) -> str:
+    """Return a sentence on how much of a fit's budget was charged."""
+    return f"{math.ceil(1000 * spent / budget) / 10:g}% of the privacy budget of this fit had been charged"
+
+
+def spent_on(ledger: Ledger) -> dict[str, float]:
+    """Return the share of the budget that went to each kind of question."""
+    spent: dict[str, float] = {}
+    for entry in ledger.entries:
+        spent[entry.label] = spent.get(entry.label, 0.0) + entry.price / ledger.budget
+    return spent

@@ -1,0 +1,137 @@
+"""Tables and labels as arrays of numbers, with errors that name a column and never show a cell.
+
+scikit-learn's own errors quote what it could not convert, and sometimes the whole table. They are replaced here, and
+are no part of the exception that is raised, not even as its context. Only messages known to consist of shapes, types
+and column names are passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils.validation import validate_data
+
+from ..errors import ColumnTypeError, InvalidParameter, UnknownLabel
+
+__all__ = ["class_positions", "read_numbers", "read_table"]
+
+Floats = NDArray[np.float64]
+
+# How scikit-learn's messages about shapes, types and column names begin, or for a missing y continue.
+_WITHOUT_CELLS = (
+    "Found array with",
+    "Found input variables with inconsistent",
+    "Expected 2D input, got input with shape",
+    "Expected a 2-dimensional container",
+    "X has ",
+    "Input X contains",
+    "Input y contains",
+    "The feature names should match",
+    "Feature names",
+    "y should be a 1d array",
+    "np.matrix is not supported",
+)
+
+
+def read_table(model: Any, X: Any, *y: Any, **options: Any) -> Any:
+    """Return ``X``, and ``y`` if it is given, as `sklearn.utils.validation.validate_data` does.
+
+    Raises
+    ------
+    ColumnTypeError
+        A column cannot be read as numbers. The message names the first one.
+    InvalidParameter
+        The shapes or the names of the columns do not fit.
+    """
+    refusal: InvalidParameter
+    try:
+        return validate_data(model, X, *y, accept_sparse="csr", dtype=(np.float64, np.float32), **options)
+    except InvalidParameter:
+        raise
+    except (TypeError, ValueError, OverflowError) as problem:
+        refusal = _without_cells(problem, X, *y)
+    raise refusal  # outside the handler, so that the message with the cell is not its context
+
+
+def read_numbers(name: str, values: Any) -> Floats:
+    """Return labels as floats, or raise `ColumnTypeError` without showing one."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ColumnTypeError(_not_numbers(name))
+
+
+def class_positions(classes: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the position of every label among the sorted classes, or raise `UnknownLabel` without showing one."""
+    try:
+        positions = np.minimum(np.searchsorted(classes, labels), classes.size - 1)
+        if np.array_equal(classes[positions], labels):
+            return positions
+    except TypeError:  # labels that cannot be compared with the classes are none of them
+        pass
+    raise UnknownLabel(
+        f"y has labels outside the {classes.size} classes: correct them, or add them to classes; the types must agree"
+    )
+
+
+def _without_cells(problem: Exception, X: Any, *y: Any) -> InvalidParameter:
+    text = str(problem)
+    kind = ColumnTypeError if isinstance(problem, TypeError) else InvalidParameter
+    if text.startswith(_WITHOUT_CELLS) or "requires y to be passed" in text:
+        return kind(text)
+    if text.startswith("Expected 2D array, got"):
+        return InvalidParameter(
+            f"{text.partition(' instead')[0]} instead. Reshape your data: X.reshape(-1, 1) if it is a single column, "
+            "X.reshape(1, -1) if it is a single row"
+        )
+    if text.startswith("Complex data not supported"):
+        return ColumnTypeError("Complex data not supported: pass real numbers")
+    for name, cells in _columns(X):
+        if not _are_numbers(cells):
+            return ColumnTypeError(_not_numbers(name))
+    if y and y[0] is not None and not _are_numbers(np.ravel(np.asarray(y[0], dtype=object))):
+        return ColumnTypeError(_not_numbers("y"))
+    return ColumnTypeError("X cannot be read as a table of numbers: pass a DataFrame, a 2D array or a CSR matrix")
+
+
+def _not_numbers(name: str) -> str:
+    return (
+        f"{name} cannot be converted to numbers: each argument must be a number, or a string that is a number; "
+        "encode text with BoundedEncoder first"
+    )
+
+
+def _columns(X: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a message calls a column, and its cells."""
+    if isinstance(X, pd.DataFrame):
+        for position, name in enumerate(X.columns):
+            yield f"column {name!r}", X.iloc[:, position]
+    elif not sparse.issparse(X):
+        try:
+            cells: NDArray[Any] = np.asarray(X, dtype=object)
+        except ValueError:  # rows of different lengths
+            return
+        for position in range(cells.shape[1] if cells.ndim == 2 else 0):
+            yield f"column {position}", cells[:, position]
+
+
+def _are_numbers(cells: Any) -> bool:
+    try:
+        np.asarray(cells, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return all(_is_number(cell) for cell in cells)
+    return True
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return cell is None or cell is pd.NA or cell is pd.NaT
+    return True

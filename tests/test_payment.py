@@ -1,0 +1,216 @@
+"""A shared account pays for every method in its own currency, or refuses by name before anything is charged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpdescent import BudgetExhausted, DPLinearRegression, DPLogisticRegression, InvalidParameter, Ledger
+from dpdescent.errors import DPDescentError, UnsupportedCost
+from dpdescent.estimators import payment
+from dpdescent.solvers import METHODS
+
+CURRENCIES = ("gdp", "zcdp", "rdp", "pure", "approximate")
+ALL, GAUSSIAN, EPSILONS = set(CURRENCIES), {"gdp", "zcdp", "rdp"}, {"pure", "approximate"}
+# Every other private method adds Gaussian noise.
+PAID_IN = {
+    "privgene": ALL,
+    "expmech": EPSILONS,
+    "objpert": {"approximate"},
+    "sgd-adv": {"approximate"},
+    "outpert": GAUSSIAN | {"pure"},
+}
+PRIVATE = sorted(name for name, method in METHODS.items() if method.private)
+
+pytestmark = pytest.mark.filterwarnings("ignore::dpdescent.errors.GuaranteeWarning")
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Ledger]:
+    """Return the ledgers that fits open for themselves."""
+    kept: list[Ledger] = []
+
+    class Kept(Ledger):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            kept.append(self)
+
+    monkeypatch.setattr(payment, "Ledger", Kept)
+    return kept
+
+
+def account_in(currency: str, epsilon: float = 4.0, delta: float = 1e-5, **options: Any) -> Ledger:
+    order = 28.0 if currency == "rdp" else None
+    return Ledger(epsilon, delta, currency=currency, order=order, **options)
+
+
+def fitted(method: str, account: Ledger, **options: Any) -> DPLogisticRegression:
+    generator = np.random.default_rng(0)
+    X = generator.random((150, 2))
+    y = (generator.random(150) < 0.2 + 0.6 * X[:, 0]).astype(int)
+    model = DPLogisticRegression(
+        1.0, 1e-6, method=method, classes=(0, 1), alpha=0.01, random_state=0, ledger=account
+    ).set_params(**options)
+    return model.fit(X, y)
+
+
+def require_same_prices(account: Ledger, opened: list[Ledger], model: DPLogisticRegression) -> None:
+    (own,) = opened
+    assert own.currency == account.currency
+    assert own.entries == account.entries != ()
+    assert model.privacy_["currency"] == account.currency.to_dict()
+    assert model.privacy_["spent"] == account.spent <= own.budget
+
+
+@pytest.mark.parametrize("currency", CURRENCIES)
+@pytest.mark.parametrize("method", PRIVATE)
+def test_an_account_pays_what_the_fit_pays_or_is_left_as_it_was(
+    method: str, currency: str, opened: list[Ledger]
+) -> None:
+    account = account_in(currency)
+    if currency in PAID_IN.get(method, GAUSSIAN):
+        require_same_prices(account, opened, fitted(method, account))
+        return
+    with pytest.raises(UnsupportedCost, match=f"method '{method}' uses .* currency '{currency}'.*: open the ledger"):
+        fitted(method, account)
+    assert account.entries == ()
+    assert all(own.entries == () for own in opened)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "paid_in"),
+    [
+        ("agd", {"paper": True}, GAUSSIAN),
+        ("blsgd", {"paper": True}, GAUSSIAN),
+        ("sgd", {"sampling_rate": 0.2, "steps": 5}, GAUSSIAN),
+        ("opt-b", {"sampling_rate": 0.5}, GAUSSIAN),
+        ("objpert", {"pure": True}, EPSILONS),
+        ("outpert", {"pure": True}, {"pure"}),
+        ("outpert", {"sigma": "paper"}, GAUSSIAN),
+        ("expmech", {"localise": True, "strong_convexity": 10.0}, EPSILONS),
+    ],
+)
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("currency", CURRENCIES)
+def test_settings_that_change_the_mechanism_change_who_can_pay(
+    method: str, options: dict[str, Any], paid_in: set[str], adjacency: str, currency: str, opened: list[Ledger]
+) -> None:
+    account = account_in(currency, relation=adjacency)
+    if currency in paid_in:
+        model = fitted(method, account, solver_options=options, adjacency=adjacency)
+        require_same_prices(account, opened, model)
+        assert model.privacy_["relation"] == adjacency
+        return
+    with pytest.raises(UnsupportedCost, match=f"method '{method}' uses"):
+        fitted(method, account, solver_options=options, adjacency=adjacency)
+    assert account.entries == ()
+    assert all(own.entries == () for own in opened)
+
+
+def test_regression_is_paid_for_by_an_account_of_another_currency(opened: list[Ledger]) -> None:
+    account = account_in("zcdp")
+    X = np.random.default_rng(0).random((200, 2))
+    DPLinearRegression(1.0, 1e-6, ledger=account, random_state=0).fit(X, X[:, 0])
+    assert opened[0].entries == account.entries != ()
+
+
+@pytest.mark.parametrize(("method", "asked", "kept"), [("auto", "zcdp", "gdp"), ("agd", "gdp", "zcdp")])
+def test_a_currency_that_contradicts_the_account_is_refused_by_name(
+    method: str, asked: str, kept: str, opened: list[Ledger]
+) -> None:
+    account = account_in(kept)
+    with pytest.raises(InvalidParameter, match=f"'{asked}' and the ledger keeps '{kept}': leave currency out"):
+        fitted(method, account, solver_options={"currency": asked})
+    assert account.entries == ()
+    assert opened == []
+    require_same_prices(account, opened, fitted(method, account, solver_options={"currency": kept}))
+
+
+@pytest.mark.parametrize(("kept", "asked"), [("zero-out", "replace-one"), ("replace-one", "zero-out")])
+def test_an_account_of_another_relation_is_refused_by_name(kept: str, asked: str, opened: list[Ledger]) -> None:
+    account = account_in("gdp", relation=kept)
+    with pytest.raises(InvalidParameter, match=f"relation {kept} .* adjacency='{kept}'"):
+        fitted("auto", account, adjacency=asked)
+    assert account.entries == ()
+    assert opened == []
+
+
+def test_an_order_that_certifies_no_such_epsilon_is_refused_with_what_it_certifies() -> None:
+    account = Ledger(3.0, 1e-5, currency="rdp")
+    with pytest.raises(InvalidParameter, match=r"order 8, which certifies no epsilon below (\d\.\d+) at") as caught:
+        fitted("auto", account)
+    assert account.entries == ()
+    least = float(str(caught.value).split("below ")[1].split()[0])
+    with pytest.raises(InvalidParameter, match="certifies no epsilon"):
+        fitted("auto", account, epsilon=0.999 * least)
+    assert fitted("auto", account, epsilon=1.01 * least).privacy_["spent"] == account.spent
+
+
+def test_an_account_without_enough_left_is_refused_before_anything_is_charged(opened: list[Ledger]) -> None:
+    for currency in CURRENCIES:
+        account = account_in(currency, 1.0, 1e-6)
+        method = "privgene"
+        fitted(method, account)
+        before = account.entries
+        with pytest.raises(BudgetExhausted, match="lower epsilon"):
+            fitted(method, account, epsilon=0.99)
+        assert account.entries == before
+        assert opened[-1].entries == ()
+
+
+def test_what_others_spend_from_a_shared_file_is_seen_before_anything_is_charged(
+    tmp_path: Path, opened: list[Ledger]
+) -> None:
+    first = account_in("gdp", 1.2, 1e-6, path=tmp_path / "shared.jsonl")
+    second = Ledger.open(tmp_path / "shared.jsonl")
+    fitted("majority", first)
+    with pytest.raises(BudgetExhausted, match="lower epsilon"):
+        fitted("auto", second)
+    assert len(second.entries) == len(first.entries) == 1
+    assert opened[-1].entries == ()
+
+
+def test_a_method_without_privacy_is_refused_by_any_account() -> None:
+    for currency in CURRENCIES:
+        with pytest.raises(InvalidParameter, match="leave ledger out"):
+            fitted("nonprivate", account_in(currency))
+
+
+def test_every_refusal_of_a_currency_names_one_that_pays() -> None:
+    """Following the advice of a refusal leads to a fit."""
+    for method in PRIVATE:
+        for currency in sorted(ALL - PAID_IN.get(method, GAUSSIAN)):
+            with pytest.raises(DPDescentError) as caught:
+                fitted(method, account_in(currency))
+            advice = str(caught.value).split("open the ledger with currency ")[1].split(", or ")[0]
+            assert {word.strip("'") for word in advice.split(" or ")} == PAID_IN.get(method, GAUSSIAN)
+    account = account_in("pure")
+    with pytest.raises(UnsupportedCost, match="'pure': True"):
+        fitted("objpert", account)
+    assert fitted("objpert", account, solver_options={"pure": True}).privacy_["spent"] == account.spent
+
+
+@pytest.mark.parametrize("account", [None, "gdp", "zcdp"])
+def test_the_noise_of_a_fit_is_made_for_the_relation_that_was_asked_for(account: str | None) -> None:
+    """Rows of zeros have the minimiser zero, so the weights are noise alone; a replaced row moves it twice as far."""
+    released = {}
+    for adjacency in ("zero-out", "replace-one"):
+        model = DPLogisticRegression(
+            1.0,
+            1e-6,
+            method="outpert",
+            adjacency=adjacency,
+            classes=(0, 1),
+            fit_intercept=False,
+            noise="float",
+            random_state=0,
+            ledger=None if account is None else account_in(account, relation=adjacency),
+            solver_options={"row_bound": 1.0, "strong_convexity": 5.0},
+        ).fit(np.zeros((100, 6)), np.arange(100) % 2)
+        assert model.privacy_["relation"] == adjacency
+        released[adjacency] = model.coef_
+    np.testing.assert_allclose(released["replace-one"], 2 * released["zero-out"], rtol=1e-6)
+    assert np.abs(released["zero-out"]).min() > 0
