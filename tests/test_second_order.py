@@ -31,6 +31,7 @@ from dpdescent.problems import (
     LinearProblem,
     Logistic,
     Loss,
+    MarginLoss,
     Multinomial,
     NonConvex,
     Penalty,
@@ -63,7 +64,7 @@ SOLVER = sys.modules[Descent.__module__]  # the package shows the function of th
 
 
 @dataclass(frozen=True)
-class Wave(Loss):
+class Wave(MarginLoss):
     """(1 + cos t)/2: highest at 0, where its slope is zero, so weights of zero are a maximum along every row."""
 
     lipschitz = 0.5

@@ -104,6 +104,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         scaling = ColumnScaling.from_bounds(self.bounds, X.shape[1], names=names)
         binary = _binary_columns(self.binary_features, scaling, names)
         loss, labels, assumed = self._loss_and_labels(y)
+        method.require(loss)
         grid = FeatureGrid(1.0, X.shape[1] + bool(self.fit_intercept))
         penalty = L2(require_finite("alpha", self.alpha))
         problem = LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidParameter, require_positive
-from ..problems import Hinge
 from .ball import newton_on_ball
 from .methods import METHODS, NEED_ROWS, NEED_SMOOTHNESS, Candidate, Task, accelerated_gradient, subgradient
 from .newton import newton, smoothed_hinge
@@ -75,7 +74,7 @@ def certified_minimiser(
     if radius != math.inf:
         require_positive("radius", radius)
     smooth = objective.smoothness < math.inf
-    hinge = isinstance(objective, RowObjective) and isinstance(objective.loss, Hinge)
+    hinge = isinstance(objective, RowObjective) and objective.loss.hinge
     require_minimiser(minimiser, smooth=smooth, rows=isinstance(objective, RowObjective), hinge=hinge)
     task = Task(objective, strong_convexity, tolerance, radius)
     for candidate in _proposals(task, minimiser, smooth, hinge):

@@ -92,7 +92,7 @@ def subgradient(task: Task, start: Floats, most: int | None = None) -> Iterator[
     mu, objective = task.strong_convexity, task.objective
     weights = task.project(start)
     best, least, first = weights, math.inf, 0.0
-    rows = objective if isinstance(objective, RowObjective) and objective.smoothness == math.inf else None
+    rows = objective if isinstance(objective, RowObjective) and objective.loss.hinge else None
     average, duals = np.zeros_like(weights), np.zeros(rows.rows if rows is not None else 0)
     total, constant, slope = 0.0, 0.0, np.zeros_like(weights)
     reach, size, count, report = 0.0, 0.0, 0, 1

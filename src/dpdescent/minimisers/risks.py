@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exact import FeatureGrid
-from ..problems import Hinge, Loss
+from ..problems import Loss, Need, require_needs
 from ..relations import Relation
 from ..sources import Source
 from .objectives import Objective
@@ -132,10 +132,13 @@ class EmpiricalRisk(Risk):
     row_bound: float
     sum_over_rows = True
 
+    def __post_init__(self) -> None:
+        require_needs("certified-minimiser", {Need.CONVEX, Need.BOUNDED_SLOPE, Need.CERTIFICATE}, self.loss)
+
     @property
     def hinge(self) -> bool:  # type: ignore[override]
         """Whether the loss is the hinge."""
-        return isinstance(self.loss, Hinge)
+        return self.loss.hinge
 
     @property
     def clip(self) -> float:
@@ -149,8 +152,7 @@ class EmpiricalRisk(Risk):
         return rows * self.clip
 
     def value_bound(self, rows: int) -> float:
-        margins = np.zeros(2) if self.loss.outputs == 1 else np.zeros((2, self.loss.outputs))
-        return rows * float(np.max(self.loss.values(margins, np.array([-1.0, 1.0])))) * _ROUNDING
+        return rows * self.loss.largest(0.0) * _ROUNDING
 
     def smoothness(self, rows: int) -> float:
         return rows * self.loss.smoothness * self.row_bound**2 * _ROUNDING

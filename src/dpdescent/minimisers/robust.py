@@ -56,15 +56,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from ..errors import InvalidParameter
+from ..errors import UnsupportedLoss
 from ..exact import FeatureGrid, exp
-from ..problems import HuberisedHinge, Logistic, Loss
+from ..problems import Loss
 from ..problems.adversary import Support
 from ..relations import Relation
 from ..sources import Source
 from .newton import _settled
 from .risks import Risk
-from .rows import RowObjective, _added, _partial_sums, _scaled, _understood
+from .rows import RowObjective, _added, _partial_sums, _scaled
 
 __all__ = ["RobustObjective", "RobustRisk", "loss_at_zero", "loss_range", "require_robust"]
 
@@ -79,9 +79,9 @@ _LARGEST_WEIGHT = 2.0**300
 
 
 def require_robust(loss: Loss, adversarial: bool) -> None:
-    """Raise `InvalidParameter` unless the largest loss over an adversary's moves has the closed form."""
-    if adversarial and not isinstance(loss, Logistic | HuberisedHinge):
-        raise InvalidParameter(
+    """Raise `UnsupportedLoss` unless the largest loss over an adversary's moves has the closed form."""
+    if adversarial and not (loss.falling and math.isfinite(loss.smoothness)):
+        raise UnsupportedLoss(
             f"an adversary needs a loss that falls in the margin and is smooth, not {type(loss).__name__}: use two "
             "classes and the logistic loss or the huberised hinge"
         )
@@ -89,19 +89,13 @@ def require_robust(loss: Loss, adversarial: bool) -> None:
 
 def loss_range(loss: Loss, reach: float) -> tuple[float, float]:
     """Return public bounds [a, A] of the loss of a row whose margins are at most ``reach`` long."""
-    at_zero = loss_at_zero(loss)
-    low, high = max(0.0, at_zero - loss.lipschitz * reach), at_zero + loss.lipschitz * reach
-    if loss.outputs == 1:
-        corners = loss.values(np.array([reach, -reach, reach, -reach]), np.array([1.0, 1.0, -1.0, -1.0]))
-        high = min(high, float(np.max(corners)))  # a convex loss is largest at a corner
-        low = max(low, float(np.min(corners))) if isinstance(loss, Logistic | HuberisedHinge) else 0.0
-    return low * (1 - 2.0**-40), high * (1 + 2.0**-40)
+    high = min(loss_at_zero(loss) + loss.lipschitz * reach, loss.largest(reach))
+    return loss.least(reach) * (1 - 2.0**-40), high * (1 + 2.0**-40)
 
 
 def loss_at_zero(loss: Loss) -> float:
     """Return the largest loss of a row of zeros."""
-    margins = np.zeros(2) if loss.outputs == 1 else np.zeros((2, loss.outputs))
-    return float(np.max(loss.values(margins, np.array([-1.0, 1.0]))))
+    return loss.largest(0.0)
 
 
 @dataclass(frozen=True)
@@ -274,7 +268,7 @@ class RobustObjective(RowObjective):
         shift, direction = (0.0, 0.0) if support is None else support.value_and_gradient(weights)
 
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
-            labels = _understood(self._loss, labels)
+            labels = self._loss.understood(labels)
             margins = _scaled(rows @ weights, factors)
             if support is not None:
                 margins -= labels * (shift * factors)
@@ -306,7 +300,7 @@ class RobustObjective(RowObjective):
         shift = 0.0 if self.risk.support is None else self.risk.support.value_and_gradient(weights)[0]
 
         def terms(rows: Any, labels: Floats, factors: Floats) -> Floats:
-            labels = _understood(self._loss, labels)
+            labels = self._loss.understood(labels)
             margins = margins_of(rows, factors)
             if shift:
                 margins = margins - labels * (shift * factors)
@@ -350,7 +344,7 @@ class RobustObjective(RowObjective):
 
         def product(direction: Floats) -> Floats:
             def coefficients(rows: Any, labels: Floats, factors: Floats, each: Floats, share: Floats) -> Floats:
-                labels = _understood(self._loss, labels)
+                labels = self._loss.understood(labels)
                 at, along = _scaled(rows @ weights, factors), _scaled(rows @ direction, factors)
                 if slope is not None:
                     signs = labels * factors
@@ -377,7 +371,7 @@ class RobustObjective(RowObjective):
 
         def part(rows: Any, labels: Floats, factors: Floats, own: Floats) -> Floats:
             total = np.asarray(rows.T @ _scaled(own, factors)).reshape(-1)
-            signed = float(np.sum(_understood(self._loss, labels) * factors * own)) if own.ndim == 1 else 0.0
+            signed = float(np.sum(self._loss.understood(labels) * factors * own)) if own.ndim == 1 else 0.0
             return np.append(total, signed)
 
         summed = np.asarray(self._source.map_sum(part, self._factors, each), dtype=np.float64)  # type: ignore[arg-type]
@@ -394,7 +388,7 @@ class RobustObjective(RowObjective):
         shift, direction = (0.0, np.zeros_like(weights)) if support is None else support.value_and_gradient(weights)
 
         def part(rows: Any, labels: Floats, factors: Floats, each: Floats, share: Floats) -> Floats:
-            labels = _understood(self._loss, labels)
+            labels = self._loss.understood(labels)
             margins = (rows @ weights - labels * shift) * factors
             scaled = share * (self._loss.curvatures(margins, labels) + tilt * each * each) * factors**2
             bent = rows.multiply(scaled[:, None]) if issparse(rows) else rows * scaled[:, None]

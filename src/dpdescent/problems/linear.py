@@ -28,8 +28,8 @@ from ..exact import (
 )
 from ..relations import Relation, Sensitivity
 from .adversary import Adversary
+from .contract import Loss
 from .frame import Frame
-from .losses import Loss
 from .penalties import L2, Penalty
 
 __all__ = ["LinearProblem"]
@@ -122,14 +122,9 @@ class LinearProblem:
         return self.hessian_sum().sensitivity.under(relation)
 
     def largest_loss(self, weights: Floats) -> float:
-        """Return a bound on a row's loss at ``weights``, for losses of y t.
-
-        Positions y t lie within R |w| of 0. A loss that is convex or only falls is largest at an end.
-        """
-        loss, reach = self.loss, self.longest_row * float(np.linalg.norm(weights)) * (1 + 2.0**-40)
-        if loss.convex or loss.corners == 1:
-            return float(loss.profile(np.array([-reach, reach])).max()) * (1 + 2.0**-40)
-        return (float(loss.profile(np.zeros(1))[0]) + loss.lipschitz * reach) * (1 + 2.0**-40)
+        """Return a bound on a row's loss at ``weights``, whatever its label: its margins are at most R |w| long."""
+        reach = self.longest_row * float(np.linalg.norm(weights)) * (1 + 2.0**-40)
+        return self.loss.largest(reach) * (1 + 2.0**-40)
 
     # Penalty -------------------------------------------------------------------------------------------------
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..accounting import Currency
 from ..curator import Curator
+from ..problems import Loss, Need, require_needs
 from .adam import AdamSettings, adam
 from .agd import AGDSettings, agd
 from .auto import AutoSettings, auto
@@ -108,6 +110,10 @@ class Method:
         Whether it is meant for any table and convex loss: what a comparison of all methods compares.
     passes : bool
         Whether it goes through the rows again and again for exact sums, so that it pays to store them well.
+    needs : frozenset of Need
+        What it needs from a loss.
+    name : str
+        Under which it is registered in `METHODS`.
     """
 
     solve: Callable[[Curator, Any, Progress | None], SolverResult]
@@ -117,6 +123,12 @@ class Method:
     robust: bool = False
     general: bool = True
     passes: bool = False
+    needs: frozenset[Need] = frozenset()
+    name: str = ""
+
+    def require(self, loss: Loss) -> None:
+        """Raise `UnsupportedLoss` unless the loss offers what this method needs; nothing is computed or charged."""
+        require_needs(self.name, self.needs, loss)
 
     def choose_currency(self, settings: Any, facts: Facts) -> str | Currency:
         """Return the currency in which a run with these settings is filtered."""
@@ -124,29 +136,37 @@ class Method:
         return chosen
 
 
-METHODS = {
-    "2opt": Method(second_order, TwoPhaseSettings, currency=choose_filter, general=False, passes=True),
-    "2opt-b": Method(second_order, TwoPhaseBSettings, currency=choose_filter, general=False, passes=True),
-    "2opt-ls": Method(second_order, TwoPhaseLSSettings, currency=choose_filter, general=False, passes=True),
+_CERTIFIED = frozenset({Need.CONVEX, Need.BOUNDED_VERSION, Need.CERTIFICATE})
+_MINIMISER = frozenset({Need.CONVEX, Need.BOUNDED_VERSION, Need.SMOOTH})
+_STATIONARY = frozenset({Need.ONE_MARGIN, Need.BOUNDED_SLOPE, Need.SMOOTH, Need.SMOOTH_CURVATURE, Need.LARGEST_LOSS})
+_to_second_order = partial(Method, currency=choose_filter, general=False, passes=True, needs=_STATIONARY)
+
+_REGISTERED = {
+    "2opt": _to_second_order(second_order, TwoPhaseSettings),
+    "2opt-b": _to_second_order(second_order, TwoPhaseBSettings),
+    "2opt-ls": _to_second_order(second_order, TwoPhaseLSSettings),
     "adam": Method(adam, AdamSettings, currency=choose_currency, passes=True),
     "agd": Method(agd, AGDSettings, passes=True),
     "auto": Method(auto, AutoSettings, passes=True),
     "blgd": Method(blsgd, BLGDSettings, currency=choose_order, passes=True),
     "blsgd": Method(blsgd, BLSGDSettings, currency=choose_order, passes=True),
     "blsgd-ac": Method(blsgd, BLSGDACSettings, currency=choose_order, passes=True),
-    "dp-gd": Method(noisy_gradient, NoisyGradientSettings, currency=choose_filter, general=False, passes=True),
-    "dp-tr": Method(trust_region, TrustRegionSettings, currency=choose_filter, general=False),
-    "expmech": Method(expmech, ExpMechSettings, general=False),
-    "majority": Method(majority, MajoritySettings),
+    "dp-gd": _to_second_order(noisy_gradient, NoisyGradientSettings),
+    "dp-tr": _to_second_order(trust_region, TrustRegionSettings, passes=False),
+    "expmech": Method(expmech, ExpMechSettings, general=False, needs=_MINIMISER | {Need.ONE_MARGIN}),
+    "majority": Method(majority, MajoritySettings, needs=frozenset({Need.CONSTANT})),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
-    "objpert": Method(objpert, ObjPertSettings),
-    "opt": Method(second_order, OPTSettings, currency=choose_filter, general=False, passes=True),
-    "opt-b": Method(second_order, OPTBSettings, currency=choose_filter, general=False, passes=True),
-    "opt-ls": Method(second_order, OPTLSSettings, currency=choose_filter, general=False, passes=True),
-    "outpert": Method(outpert_robust, RobustOutPertSettings, currency=choose_pure, robust=True),
-    "outpert-gd": Method(outpert_gd, OutPertGDSettings),
-    "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings),
+    "objpert": Method(objpert, ObjPertSettings, needs=_MINIMISER | {Need.CORNERS}),
+    "opt": _to_second_order(second_order, OPTSettings),
+    "opt-b": _to_second_order(second_order, OPTBSettings),
+    "opt-ls": _to_second_order(second_order, OPTLSSettings),
+    "outpert": Method(outpert_robust, RobustOutPertSettings, currency=choose_pure, robust=True, needs=_CERTIFIED),
+    "outpert-gd": Method(outpert_gd, OutPertGDSettings, needs=_MINIMISER),
+    "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings, needs=_MINIMISER),
     "privgene": Method(privgene, PrivGeneSettings),
     "sgd": Method(sgd, SGDSettings, currency=choose_currency, passes=True),
     "sgd-adv": Method(sgd_adv, SGDAdvSettings),
 }
+
+#: Every method by its name.
+METHODS = {name: replace(method, name=name) for name, method in _REGISTERED.items()}

@@ -112,7 +112,8 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     if geometry.features == 0:
         iterations, clip = _plan_for_a_constant(problem, settings, rows_of_privacy)
     steps = FrameSteps(curator, geometry.frame, clip * geometry.length, max(1.0, clip**2) * geometry.length)
-    constant = problem.loss.curvature_lipschitz == 0 or math.isinf(problem.loss.smoothness)
+    loss = problem.loss
+    constant = loss.curvature_lipschitz == 0 or math.isinf(loss.smoothness) or not loss.has_typical_curvatures
     floor = 0.12 * min(problem.loss.smoothness, 1.0)
     share = 0.0 if constant or iterations == 1 else settings.share_curvature * curator.budget / curator.remaining
 

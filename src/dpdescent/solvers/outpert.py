@@ -42,7 +42,7 @@ from ..errors import InvalidParameter, require_positive
 from ..exact.grids import require_moderate
 from ..excess_risk import regularisation
 from ..minimisers import METHODS, EmpiricalRisk, require_minimiser, smooth_loss
-from ..problems import L2, Hinge, Loss
+from ..problems import L2, Loss
 from ..questions import noisy_minimiser, row_length
 from .result import Facts, Progress, SolverResult
 
@@ -117,7 +117,7 @@ def choose_pure(settings: OutPertSettings, facts: Facts) -> str:
 def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem, and release the minimiser with noise."""
     facts, loss = Facts.of(curator), curator.problem.loss
-    loss = loss if isinstance(loss, Hinge) else smooth_loss(loss, "outpert")
+    loss = loss if loss.hinge else smooth_loss(loss, "outpert")
     least = facts.rows * float(np.min(curator.problem.penalty_curvature(np.zeros(curator.problem.shape))))
     _require_sense(curator, settings, loss, least)
     curator.require_affordable(_cost(curator, settings))
@@ -186,8 +186,7 @@ def _require_sense(curator: Curator, settings: OutPertSettings, loss: Loss, leas
     """Refuse what cannot be minimised, or need not lie in the ball, before anything is charged."""
     if not isinstance(curator.problem.penalty, L2):
         raise InvalidParameter("method 'outpert' needs a convex quadratic penalty: use L2")
-    smooth = not isinstance(loss, Hinge)
-    require_minimiser(settings.minimiser, smooth=smooth, rows=True, hinge=not smooth)
+    require_minimiser(settings.minimiser, smooth=not loss.hinge, rows=True, hinge=loss.hinge)
     if settings.strong_convexity is None or settings.radius is None:
         return
     longest = curator.problem.longest_row
