@@ -9,6 +9,7 @@ from .losses import Hinge, Huber, HuberisedHinge, Logistic, Sigmoid, Squared
 from .multinomial import Multinomial
 from .needs import Need, require_needs
 from .penalties import L2, NonConvex, Penalty
+from .scores import StepLosses, StepwiseChanges
 from .whitening import Whitening
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
     "Penalty",
     "Sigmoid",
     "Squared",
+    "StepLosses",
+    "StepwiseChanges",
     "Whitening",
     "require_needs",
 ]

@@ -31,7 +31,7 @@ from ..accounting.bellman import NoiseName
 from ..curator import Curator, _Batched, _require_steps
 from ..errors import BudgetExhausted, InvalidParameter, require_positive
 from ..exact import LatticeSum, StepwiseScores
-from ..problems import Frame, LinearProblem
+from ..problems import Frame, LinearProblem, StepwiseChanges
 from ..relations import Sensitivity
 from .batches import batch_size, draw_rows, sampled
 
@@ -210,11 +210,11 @@ class Batch:
         Notes
         -----
         **Privacy** The query of step a is counted in multiples of 2^-34 s(a), where s(a) = min(ceiling, slope a). A
-        row adds to it an integer of size at most 2^34: a mean of public integers, see `StepwiseScores`, or, if it has
-        several margins, its rounded and clipped change. So each query, divided by its own s(a), has the sensitivity
-        1, or 2 when a row is replaced; demands and penalties are public. Margins that are kept for all rows are
-        functions of one row each, and a batch uses those of its own rows. One row's changes turn sign with the step,
-        so the search is charged as one of queries that are not monotone.
+        row adds to it an integer of size at most 2^34: a mean of public integers (`StepwiseScores`), or, if the loss
+        has no profile, its rounded and clipped change (`StepwiseChanges`). So each query, divided by its own s(a),
+        has the sensitivity 1, or 2 when a row is replaced; demands and penalties are public. Margins that are kept
+        for all rows are functions of one row each, and a batch uses those of its own rows. One row's changes turn
+        sign with the step, so the search is charged as one of queries that are not monotone.
         """
         curator, problem = self._batches.curator, self._batches.curator.problem
         weights, direction = curator._point("weights", weights), curator._point("direction", direction)
@@ -285,7 +285,7 @@ def _penalty_rises(problem: LinearProblem, weights: Floats, direction: Floats, s
 
 def _changes_block(
     problem: LinearProblem,
-    scores: StepwiseScores,
+    scores: StepwiseScores | StepwiseChanges,
     weights: Floats,
     direction: Floats,
     sampled: bool,
@@ -302,12 +302,4 @@ def _changes_block(
     known = aligned[1:] if sampled else aligned
     if kept is not None:
         labels, known = labels[kept], tuple(margins[kept] for margins in known)
-    margins, along = known or problem.line_margins(weights, direction, rows, kept)
-    if problem.loss.outputs == 1:
-        return scores.block(*problem.loss.line(margins, along, labels, np.float32))
-    values, total = problem.loss.values, np.zeros(len(scores.steps), dtype=np.int64)
-    before = values(margins, labels)
-    for j, (step, bound) in enumerate(zip(scores.steps, scores.bounds, strict=True)):
-        change = np.rint((values(margins - step * along, labels) - before) / bound * scores.limit)
-        total[j] = int(np.clip(np.where(np.isnan(change), 0.0, change), -scores.limit, scores.limit).sum())
-    return total
+    return problem.changes_block(scores, weights, direction, rows, labels, *known, kept=kept)

@@ -1,0 +1,83 @@
+"""Every method with every loss: it reaches the optimum as epsilon grows, or refuses before its ledger is charged."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from dpdescent import Ledger
+from dpdescent.accounting import currency_named
+from dpdescent.curator import Curator
+from dpdescent.errors import UnsupportedLoss
+from dpdescent.problems import Loss
+from dpdescent.solvers import METHODS, Facts
+from plain_losses import PlainLogistic, PlainPoisson
+from rival_tables import curator_of, optimum
+
+EPSILON, DELTA, ROWS = 1e4, 1e-6, 3000
+STATIONARY = {"opt", "opt-ls", "opt-b", "2opt", "2opt-ls", "2opt-b", "dp-gd", "dp-tr"}
+SLOW = STATIONARY | {"expmech"}  # what they promise at a tolerance has tests of its own
+#: How much of the way from zero to the optimum may be left. A search on batches stops early, and so does a
+#: fixed number of passes over the rows, whatever the loss is.
+LEFT = {"blsgd": 0.1, "blsgd-ac": 0.1, "blgd": 0.05, "outpert": 0.02, "outpert-rsgd": 0.06, "sgd-adv": 0.06}
+
+
+@cache
+def table(loss: Loss, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows in [-1, 1] with a constant, and labels of the kind that the loss declares."""
+    generator = np.random.default_rng(0)
+    raw = generator.uniform(-1, 1, (rows, 3))
+    score = raw @ np.array([0.8, -0.5, 0.3]) + 0.2
+    if loss.labels.every is not None:
+        labels = np.where(generator.random(rows) < 1 / (1 + np.exp(-2 * score)), 1.0, -1.0)
+    else:
+        labels = loss.understood(generator.poisson(np.exp(score)).astype(np.float64))
+    return np.column_stack([raw, np.ones(rows)]), labels
+
+
+def curator(method: str, loss: Loss, relation: str = "zero-out", epsilon: float = EPSILON) -> tuple[Curator, object]:
+    settings = METHODS[method].settings()
+    X, y = table(loss)
+    facts = Facts(epsilon, DELTA, relation, ROWS, X.shape[1])
+    currency = currency_named(METHODS[method].choose_currency(settings, facts), epsilon, DELTA)
+    return curator_of(X, y, loss, Ledger(epsilon, DELTA, currency=currency, relation=relation)), settings
+
+
+@cache
+def least(loss: Loss) -> tuple[float, float]:
+    """Return the objective at the optimum and at zero."""
+    asked, _ = curator("sgd", loss)
+    best, value = optimum(asked)
+    return best, value(np.zeros(asked.problem.shape))
+
+
+@pytest.mark.parametrize("loss", [PlainPoisson(), PlainLogistic()], ids=str)
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in SLOW])
+def test_epsilon_to_infinity_recovers_the_optimum_unless_the_loss_is_refused(method: str, loss: Loss) -> None:
+    asked, settings = curator(method, loss)
+    if not METHODS[method].needs <= loss.offers:
+        with pytest.raises(UnsupportedLoss, match=f"'{method}' needs"):
+            METHODS[method].require(loss)
+        with pytest.raises(UnsupportedLoss):  # and the solver itself says so too
+            METHODS[method].solve(asked, settings, None)
+        assert asked.ledger.entries == ()
+        return
+    METHODS[method].require(loss)
+    weights = METHODS[method].solve(asked, settings, None).weights
+    best, start = least(loss)
+    reached = optimum(asked)[1](weights)
+    assert reached - best <= LEFT.get(method, 0.01) * (start - best)
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("method", ["agd", "blgd"])
+def test_a_private_choice_of_steps_learns_from_a_loss_without_a_profile(method: str, relation: str) -> None:
+    """It had no effect where positions were taken for y t: no step lowers a score that has nothing to do with it."""
+    loss = PlainPoisson()
+    asked, settings = curator(method, loss, relation, epsilon=2.0)
+    result = METHODS[method].solve(asked, settings, None)
+    best, start = least(loss)
+    assert result.iterations > 3
+    assert optimum(asked)[1](result.weights) - best <= 0.3 * (start - best)
