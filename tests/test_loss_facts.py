@@ -290,6 +290,7 @@ REFUSED: dict[str, set[str]] = {
     "huberised-hinge": STATIONARY,
     "logistic": set(),
     "multinomial": STATIONARY | {"expmech"},
+    "poisson": STATIONARY,
     "sigmoid": SMOOTH_MINIMISERS | {"outpert"},
     "squared": STATIONARY,
 }

@@ -26,10 +26,10 @@ from dpdescent.minimisers import (
 )
 from dpdescent.minimisers.methods import accelerated_gradient, katyusha, subgradient
 from dpdescent.minimisers.newton import smoothed_hinge
-from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial
+from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Poisson
 from dpdescent.sources import ArraySource
 
-SMOOTH = [Logistic(), HuberisedHinge(), Huber(1.0)]
+SMOOTH = [Logistic(), HuberisedHinge(), Huber(1.0), Poisson()]
 
 
 def table(
@@ -47,7 +47,7 @@ def table(
     grid = FeatureGrid(1.0, columns)
     X = grid.place(generator.uniform(-1, 1, (rows, columns)))
     shape: tuple[int, ...] = (columns,)
-    y = np.where(X.sum(axis=1) + generator.normal(0, 0.5, rows) > 0, 1.0, -1.0)
+    y = np.where(X.sum(axis=1) + generator.normal(0, 0.5, rows) > 0, loss.labels.high, loss.labels.low)
     if isinstance(loss, Multinomial):
         shape, y = (columns, loss.classes), generator.integers(0, loss.classes, rows).astype(float)
     spread = np.linspace(1, 3, columns) if slanted else np.ones(columns)

@@ -31,11 +31,11 @@ minimisers obey |w| <= L/mu, since the quadratic balances gradients of length L,
 are not negative (`Risk.farthest`): Lowy & Razaviyayn 2021 assume such an R.
 
 **Error of a computed gradient.** As in `dpdescent.minimisers.rows`, with u = 2^-53, T = B|w| + sigma(w) and three
-additions: a margin less sigma is off by at most 8u T; a loss by at most e = (2^-48 + K u) lipschitz (1 + T + log
-K), so that the weights v_i are off by a relative 2 (tau e + 2u min(tau range, 745) + 2^-48) (weights below 2^-1000
-are lost, which hides less than the margin left here); and sigma is taken at the point itself, not at the nearby one
-where margins are taken, which moves a gradient by at most that distance times lipschitz r/s + (B + rho) rho
-(curvature + 2 tau lipschitz^2).
+additions: a margin less sigma is off by at most 8u T; a loss by at most e = (2^-48 + K u) (max(L, l(0)/4) + L T + L
+log K) with the slope L of the loss, so that the weights v_i are off by a relative 2 (tau e + 2u min(tau range, 745) +
+2^-48) (weights below 2^-1000 are lost, which hides less than the margin left here); and sigma is taken at the point
+itself, not at the nearby one where margins are taken, which moves a gradient by at most that distance times lipschitz
+r/s + (B + rho) rho (curvature + 2 tau lipschitz^2).
 
 References
 ----------
@@ -58,7 +58,7 @@ from scipy.sparse import issparse
 
 from ..errors import UnsupportedLoss
 from ..exact import FeatureGrid, exp
-from ..problems import Loss
+from ..problems import Loss, Need, require_needs
 from ..problems.adversary import Support
 from ..relations import Relation
 from ..sources import Source
@@ -126,6 +126,11 @@ class RobustRisk(Risk):
     support: Support | None = None
     radius: float = math.inf
 
+    def __post_init__(self) -> None:
+        needs = {Need.CONVEX, Need.BOUNDED_SLOPE, Need.SMOOTH} | ({Need.LARGEST_LOSS} if self.tilt else set())
+        require_needs("outpert", needs, self.loss)
+        require_robust(self.loss, self.support is not None)
+
     @property
     def reach(self) -> float:
         """B + rho, the length of the longest row after the longest move."""
@@ -179,7 +184,8 @@ class RobustRisk(Risk):
         """Return more than the error of a gradient of n F computed at weights of that norm."""
         loss, reach, margin = self.loss, self.reach, self.margin(norm)
         outputs = loss.outputs
-        value = (2.0**-48 + outputs * _UNIT) * loss.lipschitz * (1 + margin + math.log(outputs))
+        start = max(1.0, loss_at_zero(loss) / (4 * loss.lipschitz))
+        value = (2.0**-48 + outputs * _UNIT) * loss.lipschitz * (start + margin + math.log(outputs))
         exponent = min(self.tilt * 2 * (loss.lipschitz * margin + 1), 745.0)
         weight = 2 * (self.tilt * value + 2 * _UNIT * exponent + 2.0**-48) if self.tilt else 0.0
         slope = loss.lipschitz * (2.0**-46 + outputs * _UNIT + weight)

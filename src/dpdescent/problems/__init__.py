@@ -9,6 +9,7 @@ from .losses import Hinge, Huber, HuberisedHinge, Logistic, Sigmoid, Squared
 from .multinomial import Multinomial
 from .needs import Need, require_needs
 from .penalties import L2, NonConvex, Penalty
+from .poisson import Poisson
 from .scores import StepLosses, StepwiseChanges
 from .whitening import Whitening
 
@@ -31,6 +32,7 @@ __all__ = [
     "Need",
     "NonConvex",
     "Penalty",
+    "Poisson",
     "Sigmoid",
     "Squared",
     "StepLosses",
@@ -46,6 +48,7 @@ LOSSES: dict[str, Loss] = {
     "huberised-hinge": HuberisedHinge(),
     "logistic": Logistic(),
     "multinomial": Multinomial(3),
+    "poisson": Poisson(),
     "sigmoid": Sigmoid(),
     "squared": Squared(),
 }

@@ -1,7 +1,6 @@
-"""Losses of one margin: for two classes, and for numbers.
+"""Losses of one margin: of y t for the classes -1 and 1, and of t - y for numbers.
 
-The classes -1 and 1 have losses of y t, and numbers in [-1, 1] have losses of t - y. What a loss is can be read in
-`dpdescent.problems.contract`.
+What a loss is can be read in `dpdescent.problems.contract`.
 """
 
 from __future__ import annotations
@@ -209,19 +208,33 @@ class Squared(DifferenceLoss):
 
 @dataclass(frozen=True)
 class Huber(DifferenceLoss):
-    """The squared loss of numbers in [-1, 1] with its slope cut at h (Huber 1964).
+    """The squared loss with its slope cut at h: (t - y)^2/2 within h of y, and h |t - y| - h^2/2 beyond (Huber 1964).
 
-    It is (t - y)^2/2 within h of y, and h |t - y| - h^2/2 beyond.
+    Most methods have rules for noise and steps that are made for slopes up to about 1. So a small threshold is better
+    had by units in which it is 1, with labels that go farther than 1.
+
+    Parameters
+    ----------
+    threshold : float
+        h.
+    label_bound : float
+        Labels are numbers from minus this to this.
     """
 
     threshold: float = 1.0
-    labels = Labels.numbers(-1, 1)
+    label_bound: float = 1.0
     smoothness = 1.0
     curvature_lipschitz = math.inf
     convex = True
 
     def __post_init__(self) -> None:
         require_positive("threshold", self.threshold)
+        require_positive("label_bound", self.label_bound)
+
+    @property
+    def labels(self) -> Labels:
+        """Numbers up to the bound."""
+        return Labels.numbers(-self.label_bound, self.label_bound)
 
     @property
     def lipschitz(self) -> float:
@@ -230,8 +243,8 @@ class Huber(DifferenceLoss):
 
     @property
     def flat_beyond(self) -> float:  # type: ignore[override]
-        """1 + h or more: beyond it the loss is linear, whatever the label is."""
-        return max(_FAR, 1 + self.threshold)
+        """The largest label and h, or more: beyond it the loss is linear, whatever the label is."""
+        return max(_FAR, self.label_bound + self.threshold)
 
     def values(self, margins: Floats, labels: Floats) -> Floats:
         distance, h = np.abs(margins - labels), self.threshold
