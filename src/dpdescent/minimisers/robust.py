@@ -60,10 +60,11 @@ from ..errors import UnsupportedLoss
 from ..exact import FeatureGrid, exp
 from ..problems import Loss, Need, require_needs
 from ..problems.adversary import Support
-from ..relations import Relation
+from ..relations import Norm, Relation, Sensitivity
 from ..sources import Source
 from .newton import _settled
 from .risks import Risk
+from .rounding import EXPONENTIAL, FEW, MANY, PLACEMENT, UNIT
 from .rows import RowObjective, _added, _partial_sums, _scaled
 
 __all__ = ["RobustObjective", "RobustRisk", "loss_at_zero", "loss_range", "require_robust"]
@@ -71,9 +72,6 @@ __all__ = ["RobustObjective", "RobustRisk", "loss_at_zero", "loss_range", "requi
 Floats = NDArray[np.float64]
 Margins = Callable[[Any, Floats], Floats]  # of rows, scaled by their factors
 
-_UNIT = 2.0**-53
-_ROOM = 1 + 2.0**-30
-_ROUNDING = 1 + 2.0**-40
 _LARGEST_EXPONENT = 150.0  # four such numbers multiplied are still one
 _LARGEST_WEIGHT = 2.0**300
 
@@ -90,7 +88,7 @@ def require_robust(loss: Loss, adversarial: bool) -> None:
 def loss_range(loss: Loss, reach: float) -> tuple[float, float]:
     """Return public bounds [a, A] of the loss of a row whose margins are at most ``reach`` long."""
     high = min(loss_at_zero(loss) + loss.lipschitz * reach, loss.largest(reach))
-    return loss.least(reach) * (1 - 2.0**-40), high * (1 + 2.0**-40)
+    return loss.least(reach) * (1 - 2.0**-40), high * FEW
 
 
 def loss_at_zero(loss: Loss) -> float:
@@ -139,15 +137,16 @@ class RobustRisk(Risk):
     @property
     def clip(self) -> float:
         """L, more than the longest gradient of a row."""
-        return self.loss.lipschitz * self.reach * _ROUNDING
+        return self.loss.lipschitz * self.reach * FEW
 
     def margin(self, norm: float) -> float:
         """Return more than the largest margin at weights of that norm, moves included."""
         return self.reach * norm + (0.0 if self.support is None else self.support.at_zero)
 
     def variation(self, rows: int, relation: Relation) -> float:
-        removed, replaced = (1.0, 2.0) if self.tilt == 0 else self._tilted(rows)
-        return self.clip * (removed if Relation.parse(relation) is Relation.ZERO_OUT else replaced)
+        if self.tilt == 0:
+            return Sensitivity.of_clipped_sum(self.clip).under(relation)
+        return self.clip * Sensitivity(Norm.L2, *self._tilted(rows)).under(relation)
 
     def _tilted(self, places: int) -> tuple[float, float]:
         """Return by how many gradients of length L one row, removed or replaced, changes the gradient of n F."""
@@ -155,15 +154,15 @@ class RobustRisk(Risk):
         most, others = self.tilt * (high - low), places - 1
         if most > _LARGEST_EXPONENT:
             return 2.0 * places, 2.0 * places
-        u, v = math.exp(most) * _ROOM, math.exp(self.tilt * (loss_at_zero(self.loss) - low))
+        u, v = math.exp(most) * EXPONENTIAL, math.exp(self.tilt * (loss_at_zero(self.loss) - low))
         replaced = 2 * u / (u + others)
         # The positive root of (2u - v) S^2 + 2uv S - uv (u - 2v), if there is one.
         root = 0.0
         if u > 2 * v:
             root = (math.sqrt((u * v) ** 2 + (2 * u - v) * u * v * (u - 2 * v)) - u * v) / (2 * u - v)
         peak = max(root, float(others))
-        removed = max(2 * u / (peak + u) - v / (peak + v) / _ROOM**2, v * _ROOM**2 / (others + v))
-        return min(removed, replaced) * places * _ROOM, replaced * places * _ROOM
+        removed = max(2 * u / (peak + u) - v / (peak + v) / EXPONENTIAL**2, v * EXPONENTIAL**2 / (others + v))
+        return min(removed, replaced) * places * EXPONENTIAL, replaced * places * EXPONENTIAL
 
     def gradient_bound(self, rows: int) -> float:
         return rows * self.clip
@@ -172,29 +171,29 @@ class RobustRisk(Risk):
         start = loss_at_zero(self.loss)
         if self.support is not None:
             start += self.loss.lipschitz * self.support.at_zero
-        return rows * start * _ROUNDING
+        return rows * start * FEW
 
     def smoothness(self, rows: int) -> float:
         per_row = (self.loss.smoothness + self.tilt * self.loss.lipschitz**2) * self.reach**2
         if self.support is not None:
             per_row += self.loss.lipschitz * self.support.steepness
-        return rows * per_row * _ROUNDING
+        return rows * per_row * FEW
 
     def error(self, rows: int, dimension: int, norm: float, public: float) -> float:
         """Return more than the error of a gradient of n F computed at weights of that norm."""
         loss, reach, margin = self.loss, self.reach, self.margin(norm)
         outputs = loss.outputs
         start = max(1.0, loss_at_zero(loss) / (4 * loss.lipschitz))
-        value = (2.0**-48 + outputs * _UNIT) * loss.lipschitz * (start + margin + math.log(outputs))
+        value = (2.0**-48 + outputs * UNIT) * loss.lipschitz * (start + margin + math.log(outputs))
         exponent = min(self.tilt * 2 * (loss.lipschitz * margin + 1), 745.0)
-        weight = 2 * (self.tilt * value + 2 * _UNIT * exponent + 2.0**-48) if self.tilt else 0.0
-        slope = loss.lipschitz * (2.0**-46 + outputs * _UNIT + weight)
-        error = reach * (slope + 8 * _UNIT * loss.smoothness * (1 + margin))
+        weight = 2 * (self.tilt * value + 2 * UNIT * exponent + 2.0**-48) if self.tilt else 0.0
+        slope = loss.lipschitz * (2.0**-46 + outputs * UNIT + weight)
+        error = reach * (slope + 8 * UNIT * loss.smoothness * (1 + margin))
         if self.support is not None:
             moved = loss.smoothness + 2 * self.tilt * loss.lipschitz**2
             shift = loss.lipschitz * self.support.steepness + reach * self.support.reach * moved
-            error += shift * dimension * 2.0**-62 * norm
-        return (rows * error + 4 * _UNIT * public) * (1 + 2.0**-20)
+            error += shift * dimension * PLACEMENT * norm
+        return (rows * error + 4 * UNIT * public) * MANY
 
     def reachable_distance(
         self, rows: int, dimension: int, strong_convexity: float, largest_curvature: float, linear_norm: float
@@ -202,8 +201,8 @@ class RobustRisk(Risk):
         # Four times the error of a gradient, and the gradient at the floating-point number nearest to the minimiser.
         longest = min(self.farthest(rows, strong_convexity, linear_norm), self.radius)
         error = self.error(rows, dimension, longest, self.gradient_bound(rows) + 2 * linear_norm)
-        spacing = _UNIT * (self.smoothness(rows) + largest_curvature) * longest
-        return 4 * ((error + spacing) / strong_convexity + dimension * 2.0**-62 * longest)
+        spacing = UNIT * (self.smoothness(rows) + largest_curvature) * longest
+        return 4 * ((error + spacing) / strong_convexity + dimension * PLACEMENT * longest)
 
     def objective(
         self, source: Source, grid: FeatureGrid, squared_norms: Floats, quadratic: Floats, linear: Floats

@@ -45,12 +45,12 @@ from ..exact import FeatureGrid
 from ..problems import Loss, Need, require_needs
 from ..sources import Source
 from .objectives import Objective
+from .rounding import MANY, PLACEMENT, UNIT
 
 __all__ = ["RowObjective", "reachable_tolerance", "smooth_loss"]
 
 Floats = NDArray[np.float64]
 
-_UNIT = 2.0**-53
 _PART_ROWS = 64
 
 
@@ -127,7 +127,7 @@ class RowObjective(Objective):
         return _gradient_error(self._loss, self.row_bound, rows, weights_norm, public)
 
     def placement_error(self, weights_norm: float) -> float:
-        return self._grid.dimension * 2.0**-62 * weights_norm
+        return self._grid.dimension * PLACEMENT * weights_norm
 
     def accurate_gradient(self, weights: Floats) -> Floats:
         margins = self._accurate_margins(weights)
@@ -189,9 +189,9 @@ class RowObjective(Objective):
         norm, count, bound = float(np.linalg.norm(weights)), self.rows, self.row_bound
         public = float(np.linalg.norm(curvature * weights) + np.linalg.norm(self.linear))
         moved = moved + self.placement_error(norm)
-        loss += count * (8 * _UNIT * (1 + bound * norm) + bound * moved) * (1 + 2.0**-20)
-        residual += 68 * _UNIT * count * bound + 8 * _UNIT * public + float(np.max(curvature)) * moved
-        return float((loss + residual**2 / (2 * strong_convexity)) * (1 + 2.0**-20))
+        loss += count * (8 * UNIT * (1 + bound * norm) + bound * moved) * MANY
+        residual += 68 * UNIT * count * bound + 8 * UNIT * public + float(np.max(curvature)) * moved
+        return float((loss + residual**2 / (2 * strong_convexity)) * MANY)
 
     def combination(self, duals: Floats) -> Floats:
         """Return the sum over rows of a_i y_i f_i x_i, in plain arithmetic."""
@@ -272,16 +272,16 @@ class RowObjective(Objective):
     def batch_error_bound(self, rows: int, weights_norm: float) -> float:
         """Return more than the error of `batch_gradient` over at most ``rows`` rows."""
         bound, loss, dimension = self.row_bound, self._loss, self._grid.dimension
-        slope = loss.lipschitz * ((rows + dimension + loss.outputs + 8) * _UNIT + 2.0**-46)
-        margin = loss.smoothness * (dimension + 8) * _UNIT * (1 + bound * weights_norm)
-        return rows * bound * (slope + margin) * (1 + 2.0**-20)
+        slope = loss.lipschitz * ((rows + dimension + loss.outputs + 8) * UNIT + 2.0**-46)
+        margin = loss.smoothness * (dimension + 8) * UNIT * (1 + bound * weights_norm)
+        return rows * bound * (slope + margin) * MANY
 
 
 def _gradient_error(loss: Loss, row_bound: float, rows: int, weights_norm: float, public: float) -> float:
     score = min(row_bound * weights_norm, loss.flat_beyond)
-    slope = loss.lipschitz * (2.0**-46 + loss.outputs * _UNIT)
-    of_rows = row_bound * (slope + 8 * _UNIT * loss.smoothness * (1 + score))
-    return (rows * of_rows + 4 * _UNIT * public) * (1 + 2.0**-20)
+    slope = loss.lipschitz * (2.0**-46 + loss.outputs * UNIT)
+    of_rows = row_bound * (slope + 8 * UNIT * loss.smoothness * (1 + score))
+    return (rows * of_rows + 4 * UNIT * public) * MANY
 
 
 def reachable_tolerance(
@@ -297,8 +297,8 @@ def reachable_tolerance(
         2 * linear_norm / strong_convexity + math.sqrt(2 * rows * loss.largest(0.0) / strong_convexity),
     )
     error = _gradient_error(loss, row_bound, rows, longest, whole + 2 * linear_norm)
-    spacing = _UNIT * rows * loss.smoothness * row_bound**2 * longest
-    return 4 * (error + spacing + dimension * 2.0**-62 * strong_convexity * longest)
+    spacing = UNIT * rows * loss.smoothness * row_bound**2 * longest
+    return 4 * (error + spacing + dimension * PLACEMENT * strong_convexity * longest)
 
 
 def _added(sums: Floats, shape: tuple[int, ...]) -> Floats:
