@@ -49,7 +49,7 @@ def make_curator(
         scores = X @ generator.normal(0, 3, (X.shape[1], loss.classes)) + generator.gumbel(size=(rows, loss.classes))
         labels = scores.argmax(axis=1).astype(np.float64)
     else:
-        labels = np.where(generator.random(rows) < 1 / (1 + np.exp(-2 * centred)), 1.0, -1.0)
+        labels = np.where(generator.random(rows) < 1 / (1 + np.exp(-2 * centred)), loss.labels.high, loss.labels.low)
     ledger = Ledger(epsilon * epsilon_scale, delta, currency=currency, relation=relation, path=path)
     return curator_of(X, labels, loss, ledger, alpha=alpha, intercept=intercept, seed=noise_seed, account=account)
 

@@ -21,7 +21,7 @@ from dpdescent.curator.sources import ArraySource
 from dpdescent.exact import FeatureGrid
 from dpdescent.noise import Randomness
 from dpdescent.problems import L2, HuberisedHinge, LinearProblem, Logistic, Loss
-from dpdescent.solvers import METHODS, BLGDSettings, BLSGDACSettings, BLSGDSettings, Facts, blsgd
+from dpdescent.solvers import BLGDSettings, BLSGDACSettings, BLSGDSettings, Facts, blsgd
 from dpdescent.solvers.backtracking import Budget, Ladder, make_plan, rates
 from test_agd import optimum
 
@@ -69,7 +69,7 @@ def make_curator(
     grid = FeatureGrid(1.0, 5)
     relation = options.pop("relation", "zero-out")
     facts = Facts(epsilon, 1e-6, relation, rows, 5)
-    currency = currency_named(METHODS["blsgd"].choose_currency(settings, facts), epsilon, 1e-6)
+    currency = currency_named(settings.choose_currency(facts), epsilon, 1e-6)
     problem = LinearProblem(loss or Logistic(), grid, L2(options.pop("alpha", 0.0)), True)
     ledger = Ledger(epsilon, 1e-6, currency=currency, relation=relation)
     noise = options.pop("noise", None) or LatticeNoise(Randomness(0))
@@ -295,7 +295,7 @@ def test_the_paper_starts_with_a_hundredth_of_epsilon() -> None:
 def test_the_budgets_of_the_paper_last_for_many_iterations(epsilon: float, iterations: int) -> None:
     """Against a count made without this package, for separate batches and no failed search."""
     facts = Facts(epsilon, 1e-8, "zero-out", 1000, 5)
-    currency = currency_named(METHODS["blsgd"].choose_currency(SETTINGS["paper"], facts), epsilon, 1e-8)
+    currency = currency_named(SETTINGS["paper"].choose_currency(facts), epsilon, 1e-8)
     each = epsilon / 100
     search, gradient = AboveThreshold(20, 4 / each, 2 / each), Gaussian(1 / each)
     price = sum(currency.price(PoissonSampled(0.1, (part,))) for part in (search, gradient))

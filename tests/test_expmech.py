@@ -19,7 +19,7 @@ from dpdescent.curator.ball import _Envelope, _Law, _Sums
 from dpdescent.curator.sources import ArraySource
 from dpdescent.minimisers import EmpiricalRisk
 from dpdescent.noise import Randomness, accept
-from dpdescent.problems import Huber, HuberisedHinge, Logistic, Loss
+from dpdescent.problems import Huber, HuberisedHinge, Logistic, Loss, Poisson
 from dpdescent.relations import Relation
 from neighbours import STORAGE
 from rival_tables import curator_of, replaced
@@ -138,7 +138,7 @@ def test_two_weights_have_the_exact_law() -> None:
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
-@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Huber(1.0)], ids=str)
+@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Huber(1.0), Poisson()], ids=str)
 def test_one_row_changes_the_exponent_within_a_range_of_epsilon(relation: str, loss: Loss) -> None:
     """Exact numbers: the sums are integers and the rate is rational. 40 neighbours and 400 points a case."""
     generator, cost = np.random.default_rng(0), ExponentialMechanism(1.7)

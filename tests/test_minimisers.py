@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from functools import partial
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -19,6 +20,8 @@ from dpdescent.minimisers import (
     Candidate,
     EmpiricalRisk,
     GeneralObjective,
+    LinearGame,
+    RobustRisk,
     RowObjective,
     Task,
     certified_minimiser,
@@ -27,9 +30,11 @@ from dpdescent.minimisers import (
 )
 from dpdescent.minimisers.methods import accelerated_gradient, katyusha, subgradient
 from dpdescent.minimisers.newton import smoothed_hinge
-from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial
+from dpdescent.minimisers.rounding import PROJECTION
+from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Poisson
+from dpdescent.relations import Relation
 
-SMOOTH = [Logistic(), HuberisedHinge(), Huber(1.0)]
+SMOOTH = [Logistic(), HuberisedHinge(), Huber(1.0), Poisson()]
 
 
 def table(
@@ -47,7 +52,7 @@ def table(
     grid = FeatureGrid(1.0, columns)
     X = grid.place(generator.uniform(-1, 1, (rows, columns)))
     shape: tuple[int, ...] = (columns,)
-    y = np.where(X.sum(axis=1) + generator.normal(0, 0.5, rows) > 0, 1.0, -1.0)
+    y = np.where(X.sum(axis=1) + generator.normal(0, 0.5, rows) > 0, loss.labels.high, loss.labels.low)
     if isinstance(loss, Multinomial):
         shape, y = (columns, loss.classes), generator.integers(0, loss.classes, rows).astype(float)
     spread = np.linspace(1, 3, columns) if slanted else np.ones(columns)
@@ -328,3 +333,39 @@ def test_a_certificate_is_never_below_the_rounding_errors(loss: Loss) -> None:
     objective.value_and_gradient = lambda _: (0.0, -point)  # type: ignore[method-assign]
     distance = certify(Task(objective, mu, 1e-3, 0.5), Candidate(point))[1]
     assert distance >= least + 2.0**-47 * 2 * 0.5 * 2 * objective.smoothness / mu
+
+
+# Rounding -----------------------------------------------------------------------------------------------------
+
+
+def test_a_computed_projection_is_as_near_to_the_true_one_as_it_is_taken_for() -> None:
+    """Against fifty digits: inside the ball, and within `PROJECTION` of the true point in units of the lengths."""
+    generator = np.random.default_rng(0)
+    with mpmath.workdps(50):
+        for size in (1, 3, 200):
+            for _ in range(20):
+                radius, far = 10.0 ** generator.uniform(-3, 3, 2)
+                ahead = generator.normal(size=size)
+                ahead *= radius * (1 + far) / np.linalg.norm(ahead)
+                point = Task(table(Logistic()), 1.0, 1e-6, radius).project(ahead)
+                exact = [mpmath.mpf(float(each)) for each in ahead]
+                length = mpmath.sqrt(sum(each**2 for each in exact))
+                moved = mpmath.sqrt(
+                    sum((mpmath.mpf(float(p)) - e * radius / length) ** 2 for p, e in zip(point, exact, strict=True))
+                )
+                assert moved <= PROJECTION * (radius + length)
+                assert mpmath.sqrt(sum(mpmath.mpf(float(p)) ** 2 for p in point)) <= radius
+                assert moved > 0  # it is rounded, and pulled inside
+
+
+@pytest.mark.parametrize("relation", [Relation.ZERO_OUT, Relation.REPLACE_ONE])
+def test_a_replaced_row_counts_twice_in_every_risk_without_a_tilt(relation: Relation) -> None:
+    times = 1 if relation is Relation.ZERO_OUT else 2
+    mean, robust = EmpiricalRisk(Logistic(), 1.3), RobustRisk(Logistic(), 1.3, 50)
+    game = LinearGame(np.ones((4, 2)), np.ones(4), 8, 1.0, 0.5)
+    for found, one in (
+        (mean.variation(50, relation), mean.clip),
+        (robust.variation(50, relation), robust.clip),
+        (game.variation(relation), game.clip / 8),
+    ):
+        assert found == times * one

@@ -19,7 +19,7 @@ from dpdescent.accounting.shuffled import ShuffledDescent, shift_law
 from dpdescent.curator import Curator, PermutedDescent
 from dpdescent.errors import ScaleOutOfRange
 from dpdescent.noise import Randomness
-from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Squared
+from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Poisson, Squared
 from dpdescent.solvers import OutPertGDSettings, OutPertRSGDSettings, outpert_gd, outpert_rsgd
 from rival_tables import Recorder, curator_of, make_curator, optimum, recorded, replaced
 
@@ -40,7 +40,7 @@ def permuted(loss: Loss, curator: Curator) -> None:
 
 @pytest.mark.parametrize("ask", [descent, permuted])
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
-@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Huber(1.0), Multinomial(3)], ids=str)
+@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Huber(1.0), Multinomial(3), Poisson()], ids=str)
 def test_one_row_moves_the_point_by_at_most_its_sensitivity(
     ask: Callable[[Loss, Curator], None], relation: str, loss: Loss
 ) -> None:

@@ -23,7 +23,7 @@ from dpdescent.curator import Curator
 from dpdescent.curator.sources import ArraySource
 from dpdescent.exact import FeatureGrid
 from dpdescent.minimisers import RobustObjective, RobustRisk, RowObjective, certified_minimiser, loss_range
-from dpdescent.problems import Huber, HuberisedHinge, Logistic, Loss, Multinomial
+from dpdescent.problems import Huber, HuberisedHinge, Logistic, Loss, Multinomial, Poisson
 from dpdescent.relations import Relation
 from neighbours import STORAGE
 from rival_tables import curator_of, make_curator, recorded, replaced
@@ -303,6 +303,7 @@ CASES: list[tuple[float, Adversary | None, Loss, float, int]] = [
     (10.0, None, Logistic(), math.inf, 230),
     (4.0, None, HuberisedHinge(), math.inf, 150),
     (2.0, None, Huber(1.0), math.inf, 150),
+    (2.0, None, Poisson(), math.inf, 100),
     (1.0, None, Multinomial(3), math.inf, 30),
     (3.0, None, Logistic(), 0.3, 30),
     (0.0, Adversary(0.2), Logistic(), math.inf, 120),
@@ -316,7 +317,7 @@ CASES: list[tuple[float, Adversary | None, Loss, float, int]] = [
 def test_one_row_moves_the_minimiser_by_at_most_its_sensitivity(
     tilt: float, adversary: Adversary | None, loss: Loss, radius: float, pairs: int, relation: str
 ) -> None:
-    """2,040 random neighbours in all: the points that noise would be added to."""
+    """2,240 random neighbours in all: the points that noise would be added to."""
 
     def ask(curator: Curator) -> None:
         support = adversary and adversary.support(3, True)

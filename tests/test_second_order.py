@@ -32,6 +32,7 @@ from dpdescent.problems import (
     LinearProblem,
     Logistic,
     Loss,
+    MarginLoss,
     Multinomial,
     NonConvex,
     Penalty,
@@ -63,7 +64,7 @@ SOLVER = sys.modules[Descent.__module__]  # the package shows the function of th
 
 
 @dataclass(frozen=True)
-class Wave(Loss):
+class Wave(MarginLoss):
     """(1 + cos t)/2: highest at 0, where its slope is zero, so weights of zero are a maximum along every row."""
 
     lipschitz = 0.5
@@ -82,7 +83,7 @@ class Wave(Loss):
 
 
 def make_curator(
-    method: str,
+    method: str,  # noqa: ARG001
     settings: OPTSettings,
     *,
     loss: Loss | None = None,
@@ -99,7 +100,7 @@ def make_curator(
     X = np.column_stack([np.full(rows, 0.99), generator.uniform(-0.1, 0.1, (rows, 2))])
     labels = np.where(generator.random(rows) < 0.7, 1.0, -1.0)
     facts = Facts(epsilon, 1e-6, relation, rows, 3)
-    currency = currency_named(METHODS[method].choose_currency(settings, facts), epsilon, 1e-6)
+    currency = currency_named(settings.choose_currency(facts), epsilon, 1e-6)
     ledger = Ledger(epsilon, 1e-6, currency=currency, relation=relation)
     problem = LinearProblem(loss or Wave(), grid, penalty or L2(0.05), False)
     source = ArraySource(grid.place(X), labels, grid)

@@ -33,6 +33,7 @@ __all__ = [
     "UnknownLevel",
     "UnknownRelation",
     "UnsupportedCost",
+    "UnsupportedLoss",
     "WorkerLost",
     "require_finite",
     "require_nonnegative",
@@ -61,6 +62,10 @@ class ScaleOutOfRange(InvalidParameter):
 
 class UnsupportedCost(DPDescentError, ValueError):
     """A mechanism has no finite cost in the currency that was asked for."""
+
+
+class UnsupportedLoss(InvalidParameter):
+    """A method needs something that a loss does not have; nothing was computed or charged."""
 
 
 class BudgetExhausted(DPDescentError, RuntimeError):

@@ -61,7 +61,6 @@ from ..errors import InvalidParameter
 from ..exact import BoundedSum, FeatureGrid, ceil_log2
 from ..exact.blas import blas_is_exact
 from ..minimisers import EmpiricalRisk, RowObjective, certified_minimiser, loss_at_zero, loss_range
-from ..minimisers.rows import _understood
 from ..noise import accept, discrete_gaussian, laplace_scale
 from ..problems import Loss
 from ..relations import Sensitivity
@@ -117,7 +116,7 @@ class Ball:
     def interval(self) -> tuple[float, float]:
         """What the loss of a row may be at a point of the ball, less its loss at the centre."""
         loss, reach = self.risk.loss, self.risk.row_bound * self.radius * (1 + 2.0**-30)
-        if not self.centre.any() and loss.corners == 1:
+        if not self.centre.any() and loss.falling:
             low, high = loss_range(loss, reach)
             return low - loss_at_zero(loss), high - loss_at_zero(loss)
         return -loss.lipschitz * reach, loss.lipschitz * reach
@@ -262,7 +261,7 @@ def _scores_block(
     size = max(1, _CELLS // placed.shape[1])
     for start in range(0, rows.shape[0], size):
         part = slice(start, start + size)
-        own = _understood(loss, labels[part])
+        own = loss.understood(labels[part])
         moved = _margins(grid, rows[part], placed) + base[part, None]
         moved *= factors[part, None]
         repeated = np.broadcast_to(own[:, None], moved.shape)

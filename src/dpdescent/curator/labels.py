@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..accounting import Gaussian
 from ..errors import InvalidParameter
 from ..exact import SignedSum
-from ..problems import Multinomial, Squared
+from ..problems import LabelKind
 from ..relations import Norm, Sensitivity
 from .questions import Noised, Public, Question, Sum
 
@@ -38,36 +38,37 @@ class LabelCounts(Question[Floats]):
     label = "label counts"
 
     def plan(self, public: Public) -> Sum[Floats]:
-        loss = public.problem.loss
-        if isinstance(loss, Squared):
+        labels = public.problem.loss.labels
+        if labels.kind is LabelKind.NUMBERS:
             raise InvalidParameter("a regression has no classes to count: ask for LabelSum")
-        binary = not isinstance(loss, Multinomial)
+        binary = labels.kind is LabelKind.SIGNS
         swap = 1.0 if binary else math.sqrt(2) * (1 + 2.0**-50)
         noised = Noised(self.noise, _COUNT_UNIT, Sensitivity(Norm.L2, 1.0, swap), public.rate, _in_units)
 
         def both(counts: Floats) -> Floats:
             return np.array([public.rows - counts[0], counts[0]]) if binary else counts
 
-        return Sum(_positive_block if binary else partial(_counts_block, loss.outputs), (noised,), both)
+        return Sum(_positive_block if binary else partial(_counts_block, labels.number_of_classes), (noised,), both)
 
     @classmethod
     def examples(cls, public: Public, noise: Gaussian) -> Iterable[LabelCounts]:
-        if not isinstance(public.problem.loss, Squared):
+        if public.problem.loss.labels.kind is not LabelKind.NUMBERS:
             yield cls(noise)
 
 
 @dataclass(frozen=True)
 class LabelSum(Question[float]):
-    """The sum of labels clipped to [-1, 1].
+    """The sum of labels, clipped to the public range of those that the loss is about.
 
-    **Privacy** Sensitivity 1, and 2 when a row is replaced.
+    **Privacy** With labels in [low, high], sensitivity max(|low|, |high|), and twice that when a row is replaced.
     """
 
     noise: Gaussian
     label = "label sum"
 
     def plan(self, public: Public) -> Sum[float]:
-        bounded = SignedSum(1.0)
+        labels = public.problem.loss.labels
+        bounded = SignedSum(max(-labels.low, labels.high))
         noised = Noised(self.noise, bounded.unit, Sensitivity.of_signed_sum(bounded.bound, Norm.L2), public.rate)
         return Sum(partial(_labels_block, bounded), (noised,), lambda total: float(total[0]))
 

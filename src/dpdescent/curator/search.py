@@ -32,7 +32,7 @@ from ..accounting.bellman import NoiseName
 from ..errors import InvalidParameter
 from ..exact import StepwiseScores
 from ..noise import MAXIMUM_SCORES
-from ..problems import LinearProblem
+from ..problems import LinearProblem, StepwiseChanges
 from ..relations import Sensitivity
 from .batches import Sampling
 from .per_row import Margins
@@ -68,11 +68,11 @@ class FirstStep(Question[int | None]):
     Notes
     -----
     **Privacy** The query of step a is counted in multiples of 2^-34 s(a), where s(a) = min(ceiling, slope a). A row
-    adds to it an integer of size at most 2^34: a mean of public integers, see `StepwiseScores`, or, if it has several
-    margins, its rounded and clipped change. So each query, divided by its own s(a), has the sensitivity 1, or 2 when
-    a row is replaced; demands and penalties are public. Margins that are kept for all rows are functions of one row
-    each, and a batch uses those of its own rows. One row's changes turn sign with the step, so the search is charged
-    as one of queries that are not monotone.
+    adds to it an integer of size at most 2^34: a mean of public integers (`StepwiseScores`), or, if the loss has no
+    profile, its rounded and clipped change (`StepwiseChanges`). So each query, divided by its own s(a), has the
+    sensitivity 1, or 2 when a row is replaced; demands and penalties are public. Margins that are kept for all rows
+    are functions of one row each, and a batch uses those of its own rows. One row's changes turn sign with the step,
+    so the search is charged as one of queries that are not monotone.
     """
 
     weights: Floats
@@ -202,7 +202,7 @@ def _penalty_rises(problem: LinearProblem, weights: Floats, direction: Floats, s
 
 def _changes_block(
     problem: LinearProblem,
-    scores: StepwiseScores,
+    scores: StepwiseScores | StepwiseChanges,
     weights: Floats,
     direction: Floats,
     chosen: NDArray[np.bool_] | None,
@@ -218,12 +218,4 @@ def _changes_block(
     kept = None if chosen is None else np.flatnonzero(chosen)
     if kept is not None:
         labels, known = labels[kept], tuple(margins[kept] for margins in known)
-    margins, along = known or problem.line_margins(weights, direction, rows, kept)
-    if problem.loss.outputs == 1:
-        return scores.block(*problem.loss.line(margins, along, labels, np.float32))
-    values, total = problem.loss.values, np.zeros(len(scores.steps), dtype=np.int64)
-    before = values(margins, labels)
-    for j, (step, bound) in enumerate(zip(scores.steps, scores.bounds, strict=True)):
-        change = np.rint((values(margins - step * along, labels) - before) / bound * scores.limit)
-        total[j] = int(np.clip(np.where(np.isnan(change), 0.0, change), -scores.limit, scores.limit).sum())
-    return total
+    return problem.changes_block(scores, weights, direction, rows, labels, *known, kept=kept)

@@ -102,6 +102,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         scaling = ColumnScaling.from_bounds(self.bounds, X.shape[1], names=names)
         binary = _binary_columns(self.binary_features, scaling, names)
         loss, labels, assumed = self._loss_and_labels(y)
+        method.require(loss)
         grid = FeatureGrid(1.0, X.shape[1] + bool(self.fit_intercept))
         penalty = L2(require_finite("alpha", self.alpha))
         problem = LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
@@ -164,7 +165,7 @@ def _require_guarantee(epsilon: float, delta: float, adjacency: str) -> None:
     Relation.parse(adjacency)
 
 
-def _require_robust(name: str, method: Method, tilt: float, adversary: Adversary | None) -> None:
+def _require_robust(name: str, method: Method[Any], tilt: float, adversary: Adversary | None) -> None:
     """Refuse a tilt or an adversary that a method would leave out of account."""
     if adversary is not None and not isinstance(adversary, Adversary):
         raise InvalidParameter(f"adversary must be an Adversary(radius, norm), got {adversary!r}")

@@ -9,57 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from ..accounting import PureDP, currency_named
 from ..errors import BudgetExhausted, InvalidParameter, UnsupportedCost
 from ..ledger import Ledger
-from ..solvers import Facts, Method
+from ..solvers import Facts, Method, Settings
 
 __all__ = ["charges_noted", "open_ledger", "share_charged", "spent_on"]
 
-_GAUSSIAN = ("gdp", "zcdp", "rdp")
 _EPSILONS = ("pure", "approximate")
 
 
-@dataclass(frozen=True)
-class _Mechanism:
-    """What a method depends on, the currencies in which its plan has a price, and a setting that helps in others."""
-
-    name: str
-    currencies: tuple[str, ...]
-    remedies: Mapping[str, str] = field(default_factory=dict)
-
-
-def _mechanism_of(name: str, settings: Any) -> _Mechanism:
-    """Return the mechanism on which a method with these settings depends."""
-    match name:
-        case "privgene":
-            return _Mechanism("the exponential mechanism", (*_GAUSSIAN, *_EPSILONS))
-        case "expmech":
-            # The sampler plans one draw, or two, in units of epsilon.
-            return _Mechanism("the exponential mechanism, planned in epsilons", _EPSILONS)
-        case "objpert" if settings.pure:
-            return _Mechanism("objective perturbation with norm-Laplace noise", _EPSILONS)
-        case "objpert":
-            return _Mechanism(
-                "objective perturbation with a delta of its own",
-                ("approximate",),
-                {"pure": "pass solver_options={'pure': True}"},
-            )
-        case "sgd-adv":
-            return _Mechanism("advanced composition, which has a delta of its own", ("approximate",))
-        case "outpert" if settings.pure:
-            return _Mechanism("norm-Laplace noise", ("pure",), dict.fromkeys(_GAUSSIAN, "leave pure out"))
-        case "outpert" if settings.sigma != "paper":
-            return _Mechanism("Gaussian noise, or Laplace noise where the ledger is pure", (*_GAUSSIAN, "pure"))
-        case _:
-            return _Mechanism("Gaussian noise", _GAUSSIAN)
-
-
 def open_ledger(
-    name: str, method: Method, settings: Any, options: Mapping[str, Any] | None, facts: Facts, account: Ledger | None
+    name: str,
+    method: Method[Any],
+    settings: Settings,
+    options: Mapping[str, Any] | None,
+    facts: Facts,
+    account: Ledger | None,
 ) -> Ledger:
     """Return the ledger of one fit, or raise before anything is charged if an account cannot pay for the whole of it.
 
@@ -82,7 +50,7 @@ def open_ledger(
         The account keeps another relation, or the caller asked for another currency.
     """
     if account is None:
-        chosen = currency_named(method.choose_currency(settings, facts), facts.epsilon, facts.delta)
+        chosen = currency_named(settings.choose_currency(facts), facts.epsilon, facts.delta)
         return Ledger(facts.epsilon, facts.delta, currency=chosen, relation=facts.relation)
     if not method.private:
         raise InvalidParameter(f"method {name!r} is not private, so no ledger can pay for it: leave ledger out")
@@ -102,7 +70,7 @@ def open_ledger(
 
 
 def _require_agreement(
-    name: str, settings: Any, options: Mapping[str, Any] | None, facts: Facts, account: Ledger
+    name: str, settings: Settings, options: Mapping[str, Any] | None, facts: Facts, account: Ledger
 ) -> None:
     if str(account.relation) != facts.relation:
         raise InvalidParameter(
@@ -115,12 +83,12 @@ def _require_agreement(
             f"solver_options ask for the currency {asked!r} and the ledger keeps {kept!r}: leave currency out of "
             f"solver_options, or open the ledger with currency {asked!r}"
         )
-    mechanism = _mechanism_of(name, settings)
-    if kept not in mechanism.currencies:
-        can = " or ".join(repr(each) for each in mechanism.currencies)
-        remedy = f", or {mechanism.remedies[kept]}" if kept in mechanism.remedies else ""
+    payment = settings.payment
+    if kept not in payment.currencies:
+        can = " or ".join(repr(each) for each in payment.currencies)
+        remedy = f", or {payment.remedies[kept]}" if kept in payment.remedies else ""
         raise UnsupportedCost(
-            f"method {name!r} uses {mechanism.name}, for which a ledger in the currency {kept!r} cannot pay: open "
+            f"method {name!r} uses {payment.mechanism}, for which a ledger in the currency {kept!r} cannot pay: open "
             f"the ledger with currency {can}{remedy}"
         )
 

@@ -162,7 +162,7 @@ def _measure(run: Run, runs: TableRuns, source: ArraySource, problem: LinearProb
         most_steps=runs.table.full_steps if runs.full else runs.table.quick_steps,
     )
     facts = Facts(run.epsilon, delta, "zero-out", len(labels), problem.grid.dimension)
-    currency = currency_named(method.choose_currency(settings, facts), run.epsilon, delta)
+    currency = currency_named(settings.choose_currency(facts), run.epsilon, delta)
     ledger = Ledger(run.epsilon, delta, currency=currency, relation="zero-out")
     noise = LatticeNoise(Randomness(run.seed))
     curator = Curator(source, problem, ledger, len(labels), noise=noise)

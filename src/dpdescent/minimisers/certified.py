@@ -23,18 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidParameter, require_positive
-from ..problems import Hinge
 from .ball import newton_on_ball
 from .methods import METHODS, NEED_ROWS, NEED_SMOOTHNESS, Candidate, Task, accelerated_gradient, subgradient
 from .newton import newton, smoothed_hinge
 from .objectives import Objective
+from .rounding import MANY, PROJECTION
 from .rows import RowObjective
 
 __all__ = ["certified_minimiser", "certify", "require_minimiser"]
 
 Floats = NDArray[np.float64]
-
-_ROUNDING = 2.0**-47
 
 
 def require_minimiser(name: str, *, smooth: bool, rows: bool, hinge: bool = False) -> None:
@@ -75,7 +73,7 @@ def certified_minimiser(
     if radius != math.inf:
         require_positive("radius", radius)
     smooth = objective.smoothness < math.inf
-    hinge = isinstance(objective, RowObjective) and isinstance(objective.loss, Hinge)
+    hinge = isinstance(objective, RowObjective) and objective.loss.hinge
     require_minimiser(minimiser, smooth=smooth, rows=isinstance(objective, RowObjective), hinge=hinge)
     task = Task(objective, strong_convexity, tolerance, radius)
     for candidate in _proposals(task, minimiser, smooth, hinge):
@@ -122,12 +120,12 @@ def certify(task: Task, candidate: Candidate) -> tuple[Floats, float]:
         ahead = point - step * objective.value_and_gradient(point)[1]
         point = task.project(ahead)
         length = float(np.linalg.norm(ahead))
-        moved = 0.0 if length < radius * (1 - 1e-9) else _ROUNDING * (radius + length)
+        moved = 0.0 if length < radius * (1 - 1e-9) else PROJECTION * (radius + length)
         normal = (ahead - point) / step
-        error = moved * (objective.smoothness + 1 / step) + 4 * _ROUNDING * float(np.linalg.norm(normal))
+        error = moved * (objective.smoothness + 1 / step) + 4 * PROJECTION * float(np.linalg.norm(normal))
     else:
         moved, error, normal = 0.0, 0.0, np.zeros_like(point)
-    size = float(np.linalg.norm(normal + objective.accurate_gradient(point))) * (1 + 2.0**-20)
+    size = float(np.linalg.norm(normal + objective.accurate_gradient(point))) * MANY
     distance = (size + error + objective.gradient_error(point)) / mu
     return point, distance + moved + objective.placement_error(float(np.linalg.norm(point)))
 
@@ -137,7 +135,7 @@ def _by_gap(task: Task, candidate: Candidate) -> float:
     norm = float(np.linalg.norm(point))
     moved = 0.0
     if candidate.multiplier > 0:  # where the constraint is met with equality
-        moved = abs(norm - task.radius) + _ROUNDING * task.radius
+        moved = abs(norm - task.radius) + PROJECTION * task.radius
     elif norm > task.radius * (1 - 2.0**-50):
         return math.inf
     if candidate.duals is not None and isinstance(objective, RowObjective):
@@ -146,4 +144,4 @@ def _by_gap(task: Task, candidate: Candidate) -> float:
         gap = objective.value_and_gradient(point)[0] + objective.value_error(point) - candidate.floor
     else:
         return math.inf
-    return math.sqrt(max(2 * gap / mu, 0.0)) * (1 + 2.0**-20) + moved
+    return math.sqrt(max(2 * gap / mu, 0.0)) * MANY + moved

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from .objectives import Objective
+from .rounding import PROJECTION
 from .rows import RowObjective
 
 __all__ = ["METHODS", "Candidate", "Task", "accelerated_gradient", "katyusha", "lbfgs", "sgd", "subgradient"]
@@ -92,7 +93,7 @@ def subgradient(task: Task, start: Floats, most: int | None = None) -> Iterator[
     mu, objective = task.strong_convexity, task.objective
     weights = task.project(start)
     best, least, first = weights, math.inf, 0.0
-    rows = objective if isinstance(objective, RowObjective) and objective.smoothness == math.inf else None
+    rows = objective if isinstance(objective, RowObjective) and objective.loss.hinge else None
     average, duals = np.zeros_like(weights), np.zeros(rows.rows if rows is not None else 0)
     total, constant, slope = 0.0, 0.0, np.zeros_like(weights)
     reach, size, count, report = 0.0, 0.0, 0, 1
@@ -117,7 +118,7 @@ def subgradient(task: Task, start: Floats, most: int | None = None) -> Iterator[
         floor = constant / total + float(np.sum(slope * lowest)) / total + mu / 2 * float(np.sum(lowest**2))
         floor -= reach + 2.0**-49 * (count + 8) * size
         if task.radius < math.inf:  # the lowest point of the cuts was pulled inside
-            floor -= 2.0**-47 * task.radius * (float(np.linalg.norm(slope)) / total + mu * task.radius)
+            floor -= PROJECTION * task.radius * (float(np.linalg.norm(slope)) / total + mu * task.radius)
         if least - floor <= task.gap_target or count == report:
             report = 2 * count
             yield Candidate(best, floor=first + floor) if rows is None else Candidate(average, duals)

@@ -27,9 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exact import FeatureGrid
-from ..problems import Hinge, Loss
-from ..relations import Relation
+from ..problems import Loss, Need, require_needs
+from ..relations import Relation, Sensitivity
 from .objectives import Objective
+from .rounding import FEW, PLACEMENT, UNIT
 from .rows import RowObjective, reachable_tolerance
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ __all__ = ["EmpiricalRisk", "Risk"]
 
 Floats = NDArray[np.float64]
 
-_ROUNDING = 1 + 2.0**-40
-_UNIT = 2.0**-53
 _BLOCK = 2**17  # rows that a plain sum may add up one by one
 
 
@@ -135,28 +134,30 @@ class EmpiricalRisk(Risk):
     row_bound: float
     sum_over_rows = True
 
+    def __post_init__(self) -> None:
+        require_needs("certified-minimiser", {Need.CONVEX, Need.BOUNDED_SLOPE, Need.CERTIFICATE}, self.loss)
+
     @property
     def hinge(self) -> bool:  # type: ignore[override]
         """Whether the loss is the hinge."""
-        return isinstance(self.loss, Hinge)
+        return self.loss.hinge
 
     @property
     def clip(self) -> float:
         """C, more than the longest gradient of a row."""
-        return self.loss.lipschitz * self.row_bound * _ROUNDING
+        return self.loss.lipschitz * self.row_bound * FEW
 
     def variation(self, rows: int, relation: Relation) -> float:
-        return self.clip if Relation.parse(relation) is Relation.ZERO_OUT else 2 * self.clip
+        return Sensitivity.of_clipped_sum(self.clip).under(relation)
 
     def gradient_bound(self, rows: int) -> float:
         return rows * self.clip
 
     def value_bound(self, rows: int) -> float:
-        margins = np.zeros(2) if self.loss.outputs == 1 else np.zeros((2, self.loss.outputs))
-        return rows * float(np.max(self.loss.values(margins, np.array([-1.0, 1.0])))) * _ROUNDING
+        return rows * self.loss.largest(0.0) * FEW
 
     def smoothness(self, rows: int) -> float:
-        return rows * self.loss.smoothness * self.row_bound**2 * _ROUNDING
+        return rows * self.loss.smoothness * self.row_bound**2 * FEW
 
     def reachable_distance(
         self, rows: int, dimension: int, strong_convexity: float, largest_curvature: float, linear_norm: float
@@ -165,13 +166,13 @@ class EmpiricalRisk(Risk):
             norm = reachable_tolerance(self.loss, self.row_bound, dimension, rows, strong_convexity, linear_norm)
             return norm / strong_convexity
         longest = self.farthest(rows, strong_convexity, linear_norm)
-        placed = dimension * 2.0**-62 * longest
-        gap = rows * (8 * _UNIT * (1 + self.row_bound * longest) + self.row_bound * placed)
-        residual = 68 * _UNIT * rows * self.clip + 16 * _UNIT * (rows * self.clip + linear_norm)
+        placed = dimension * PLACEMENT * longest
+        gap = rows * (8 * UNIT * (1 + self.row_bound * longest) + self.row_bound * placed)
+        residual = 68 * UNIT * rows * self.clip + 16 * UNIT * (rows * self.clip + linear_norm)
         residual += largest_curvature * placed
         gap += residual**2 / (2 * strong_convexity)
         # Steps are taken in plain arithmetic, whose gradient must not hide the one that is left.
-        plain = (min(rows, _BLOCK) + rows / 2**16 + dimension + 16) * _UNIT * (rows * self.clip + linear_norm)
+        plain = (min(rows, _BLOCK) + rows / 2**16 + dimension + 16) * UNIT * (rows * self.clip + linear_norm)
         return 4 * math.sqrt(2 * gap / strong_convexity) + 128 * plain / strong_convexity
 
     def objective(

@@ -31,11 +31,11 @@ minimisers obey |w| <= L/mu, since the quadratic balances gradients of length L,
 are not negative (`Risk.farthest`): Lowy & Razaviyayn 2021 assume such an R.
 
 **Error of a computed gradient.** As in `dpdescent.minimisers.rows`, with u = 2^-53, T = B|w| + sigma(w) and three
-additions: a margin less sigma is off by at most 8u T; a loss by at most e = (2^-48 + K u) lipschitz (1 + T + log
-K), so that the weights v_i are off by a relative 2 (tau e + 2u min(tau range, 745) + 2^-48) (weights below 2^-1000
-are lost, which hides less than the margin left here); and sigma is taken at the point itself, not at the nearby one
-where margins are taken, which moves a gradient by at most that distance times lipschitz r/s + (B + rho) rho
-(curvature + 2 tau lipschitz^2).
+additions: a margin less sigma is off by at most 8u T; a loss by at most e = (2^-48 + K u) (max(L, l(0)/4) + L T + L
+log K) with the slope L of the loss, so that the weights v_i are off by a relative 2 (tau e + 2u min(tau range, 745) +
+2^-48) (weights below 2^-1000 are lost, which hides less than the margin left here); and sigma is taken at the point
+itself, not at the nearby one where margins are taken, which moves a gradient by at most that distance times lipschitz
+r/s + (B + rho) rho (curvature + 2 tau lipschitz^2).
 
 References
 ----------
@@ -56,14 +56,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from ..errors import InvalidParameter
+from ..errors import UnsupportedLoss
 from ..exact import FeatureGrid, exp
-from ..problems import HuberisedHinge, Logistic, Loss
+from ..problems import Loss, Need, require_needs
 from ..problems.adversary import Support
-from ..relations import Relation
+from ..relations import Norm, Relation, Sensitivity
 from .newton import _settled
 from .risks import Risk
-from .rows import RowObjective, _added, _partial_sums, _scaled, _understood
+from .rounding import EXPONENTIAL, FEW, MANY, PLACEMENT, UNIT
+from .rows import RowObjective, _added, _partial_sums, _scaled
 
 if TYPE_CHECKING:
     from ..curator.sources import Source
@@ -73,17 +74,14 @@ __all__ = ["RobustObjective", "RobustRisk", "loss_at_zero", "loss_range", "requi
 Floats = NDArray[np.float64]
 Margins = Callable[[Any, Floats], Floats]  # of rows, scaled by their factors
 
-_UNIT = 2.0**-53
-_ROOM = 1 + 2.0**-30
-_ROUNDING = 1 + 2.0**-40
 _LARGEST_EXPONENT = 150.0  # four such numbers multiplied are still one
 _LARGEST_WEIGHT = 2.0**300
 
 
 def require_robust(loss: Loss, adversarial: bool) -> None:
-    """Raise `InvalidParameter` unless the largest loss over an adversary's moves has the closed form."""
-    if adversarial and not isinstance(loss, Logistic | HuberisedHinge):
-        raise InvalidParameter(
+    """Raise `UnsupportedLoss` unless the largest loss over an adversary's moves has the closed form."""
+    if adversarial and not (loss.falling and math.isfinite(loss.smoothness)):
+        raise UnsupportedLoss(
             f"an adversary needs a loss that falls in the margin and is smooth, not {type(loss).__name__}: use two "
             "classes and the logistic loss or the huberised hinge"
         )
@@ -91,19 +89,13 @@ def require_robust(loss: Loss, adversarial: bool) -> None:
 
 def loss_range(loss: Loss, reach: float) -> tuple[float, float]:
     """Return public bounds [a, A] of the loss of a row whose margins are at most ``reach`` long."""
-    at_zero = loss_at_zero(loss)
-    low, high = max(0.0, at_zero - loss.lipschitz * reach), at_zero + loss.lipschitz * reach
-    if loss.outputs == 1:
-        corners = loss.values(np.array([reach, -reach, reach, -reach]), np.array([1.0, 1.0, -1.0, -1.0]))
-        high = min(high, float(np.max(corners)))  # a convex loss is largest at a corner
-        low = max(low, float(np.min(corners))) if isinstance(loss, Logistic | HuberisedHinge) else 0.0
-    return low * (1 - 2.0**-40), high * (1 + 2.0**-40)
+    high = min(loss_at_zero(loss) + loss.lipschitz * reach, loss.largest(reach))
+    return loss.least(reach) * (1 - 2.0**-40), high * FEW
 
 
 def loss_at_zero(loss: Loss) -> float:
     """Return the largest loss of a row of zeros."""
-    margins = np.zeros(2) if loss.outputs == 1 else np.zeros((2, loss.outputs))
-    return float(np.max(loss.values(margins, np.array([-1.0, 1.0]))))
+    return loss.largest(0.0)
 
 
 @dataclass(frozen=True)
@@ -134,6 +126,11 @@ class RobustRisk(Risk):
     support: Support | None = None
     radius: float = math.inf
 
+    def __post_init__(self) -> None:
+        needs = {Need.CONVEX, Need.BOUNDED_SLOPE, Need.SMOOTH} | ({Need.LARGEST_LOSS} if self.tilt else set())
+        require_needs("outpert", needs, self.loss)
+        require_robust(self.loss, self.support is not None)
+
     @property
     def reach(self) -> float:
         """B + rho, the length of the longest row after the longest move."""
@@ -142,15 +139,16 @@ class RobustRisk(Risk):
     @property
     def clip(self) -> float:
         """L, more than the longest gradient of a row."""
-        return self.loss.lipschitz * self.reach * _ROUNDING
+        return self.loss.lipschitz * self.reach * FEW
 
     def margin(self, norm: float) -> float:
         """Return more than the largest margin at weights of that norm, moves included."""
         return self.reach * norm + (0.0 if self.support is None else self.support.at_zero)
 
     def variation(self, rows: int, relation: Relation) -> float:
-        removed, replaced = (1.0, 2.0) if self.tilt == 0 else self._tilted(rows)
-        return self.clip * (removed if Relation.parse(relation) is Relation.ZERO_OUT else replaced)
+        if self.tilt == 0:
+            return Sensitivity.of_clipped_sum(self.clip).under(relation)
+        return self.clip * Sensitivity(Norm.L2, *self._tilted(rows)).under(relation)
 
     def _tilted(self, places: int) -> tuple[float, float]:
         """Return by how many gradients of length L one row, removed or replaced, changes the gradient of n F."""
@@ -158,15 +156,15 @@ class RobustRisk(Risk):
         most, others = self.tilt * (high - low), places - 1
         if most > _LARGEST_EXPONENT:
             return 2.0 * places, 2.0 * places
-        u, v = math.exp(most) * _ROOM, math.exp(self.tilt * (loss_at_zero(self.loss) - low))
+        u, v = math.exp(most) * EXPONENTIAL, math.exp(self.tilt * (loss_at_zero(self.loss) - low))
         replaced = 2 * u / (u + others)
         # The positive root of (2u - v) S^2 + 2uv S - uv (u - 2v), if there is one.
         root = 0.0
         if u > 2 * v:
             root = (math.sqrt((u * v) ** 2 + (2 * u - v) * u * v * (u - 2 * v)) - u * v) / (2 * u - v)
         peak = max(root, float(others))
-        removed = max(2 * u / (peak + u) - v / (peak + v) / _ROOM**2, v * _ROOM**2 / (others + v))
-        return min(removed, replaced) * places * _ROOM, replaced * places * _ROOM
+        removed = max(2 * u / (peak + u) - v / (peak + v) / EXPONENTIAL**2, v * EXPONENTIAL**2 / (others + v))
+        return min(removed, replaced) * places * EXPONENTIAL, replaced * places * EXPONENTIAL
 
     def gradient_bound(self, rows: int) -> float:
         return rows * self.clip
@@ -175,28 +173,29 @@ class RobustRisk(Risk):
         start = loss_at_zero(self.loss)
         if self.support is not None:
             start += self.loss.lipschitz * self.support.at_zero
-        return rows * start * _ROUNDING
+        return rows * start * FEW
 
     def smoothness(self, rows: int) -> float:
         per_row = (self.loss.smoothness + self.tilt * self.loss.lipschitz**2) * self.reach**2
         if self.support is not None:
             per_row += self.loss.lipschitz * self.support.steepness
-        return rows * per_row * _ROUNDING
+        return rows * per_row * FEW
 
     def error(self, rows: int, dimension: int, norm: float, public: float) -> float:
         """Return more than the error of a gradient of n F computed at weights of that norm."""
         loss, reach, margin = self.loss, self.reach, self.margin(norm)
         outputs = loss.outputs
-        value = (2.0**-48 + outputs * _UNIT) * loss.lipschitz * (1 + margin + math.log(outputs))
+        start = max(1.0, loss_at_zero(loss) / (4 * loss.lipschitz))
+        value = (2.0**-48 + outputs * UNIT) * loss.lipschitz * (start + margin + math.log(outputs))
         exponent = min(self.tilt * 2 * (loss.lipschitz * margin + 1), 745.0)
-        weight = 2 * (self.tilt * value + 2 * _UNIT * exponent + 2.0**-48) if self.tilt else 0.0
-        slope = loss.lipschitz * (2.0**-46 + outputs * _UNIT + weight)
-        error = reach * (slope + 8 * _UNIT * loss.smoothness * (1 + margin))
+        weight = 2 * (self.tilt * value + 2 * UNIT * exponent + 2.0**-48) if self.tilt else 0.0
+        slope = loss.lipschitz * (2.0**-46 + outputs * UNIT + weight)
+        error = reach * (slope + 8 * UNIT * loss.smoothness * (1 + margin))
         if self.support is not None:
             moved = loss.smoothness + 2 * self.tilt * loss.lipschitz**2
             shift = loss.lipschitz * self.support.steepness + reach * self.support.reach * moved
-            error += shift * dimension * 2.0**-62 * norm
-        return (rows * error + 4 * _UNIT * public) * (1 + 2.0**-20)
+            error += shift * dimension * PLACEMENT * norm
+        return (rows * error + 4 * UNIT * public) * MANY
 
     def reachable_distance(
         self, rows: int, dimension: int, strong_convexity: float, largest_curvature: float, linear_norm: float
@@ -204,8 +203,8 @@ class RobustRisk(Risk):
         # Four times the error of a gradient, and the gradient at the floating-point number nearest to the minimiser.
         longest = min(self.farthest(rows, strong_convexity, linear_norm), self.radius)
         error = self.error(rows, dimension, longest, self.gradient_bound(rows) + 2 * linear_norm)
-        spacing = _UNIT * (self.smoothness(rows) + largest_curvature) * longest
-        return 4 * ((error + spacing) / strong_convexity + dimension * 2.0**-62 * longest)
+        spacing = UNIT * (self.smoothness(rows) + largest_curvature) * longest
+        return 4 * ((error + spacing) / strong_convexity + dimension * PLACEMENT * longest)
 
     def objective(
         self, source: Source, grid: FeatureGrid, squared_norms: Floats, quadratic: Floats, linear: Floats
@@ -276,7 +275,7 @@ class RobustObjective(RowObjective):
         shift, direction = (0.0, 0.0) if support is None else support.value_and_gradient(weights)
 
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
-            labels = _understood(self._loss, labels)
+            labels = self._loss.understood(labels)
             margins = _scaled(rows @ weights, factors)
             if support is not None:
                 margins -= labels * (shift * factors)
@@ -308,7 +307,7 @@ class RobustObjective(RowObjective):
         shift = 0.0 if self.risk.support is None else self.risk.support.value_and_gradient(weights)[0]
 
         def terms(rows: Any, labels: Floats, factors: Floats) -> Floats:
-            labels = _understood(self._loss, labels)
+            labels = self._loss.understood(labels)
             margins = margins_of(rows, factors)
             if shift:
                 margins = margins - labels * (shift * factors)
@@ -352,7 +351,7 @@ class RobustObjective(RowObjective):
 
         def product(direction: Floats) -> Floats:
             def coefficients(rows: Any, labels: Floats, factors: Floats, each: Floats, share: Floats) -> Floats:
-                labels = _understood(self._loss, labels)
+                labels = self._loss.understood(labels)
                 at, along = _scaled(rows @ weights, factors), _scaled(rows @ direction, factors)
                 if slope is not None:
                     signs = labels * factors
@@ -379,7 +378,7 @@ class RobustObjective(RowObjective):
 
         def part(rows: Any, labels: Floats, factors: Floats, own: Floats) -> Floats:
             total = np.asarray(rows.T @ _scaled(own, factors)).reshape(-1)
-            signed = float(np.sum(_understood(self._loss, labels) * factors * own)) if own.ndim == 1 else 0.0
+            signed = float(np.sum(self._loss.understood(labels) * factors * own)) if own.ndim == 1 else 0.0
             return np.append(total, signed)
 
         summed = np.asarray(self._source.map_sum(part, self._factors, each), dtype=np.float64)
@@ -396,7 +395,7 @@ class RobustObjective(RowObjective):
         shift, direction = (0.0, np.zeros_like(weights)) if support is None else support.value_and_gradient(weights)
 
         def part(rows: Any, labels: Floats, factors: Floats, each: Floats, share: Floats) -> Floats:
-            labels = _understood(self._loss, labels)
+            labels = self._loss.understood(labels)
             margins = (rows @ weights - labels * shift) * factors
             scaled = share * (self._loss.curvatures(margins, labels) + tilt * each * each) * factors**2
             bent = rows.multiply(scaled[:, None]) if issparse(rows) else rows * scaled[:, None]

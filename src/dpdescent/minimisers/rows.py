@@ -11,13 +11,13 @@ number of margins.
   point, which `placement_error` returns. The next lines are about the gradient at the sum.
 - A margin: both products are exact (`FeatureGrid`), their sum and the factor f round twice: at most 3u |t|.
 - A residual: the functions of `dpdescent.exact.elementary` are good to 2^-50; arithmetic around them and the error of
-  the margin add up to less than (2^-48 + K u) lipschitz + 8u s (1 + |t|). Losses of one margin do not change any more
-  beyond |t| = 64 (their curvature times |t| is below 2^-60 there), so |t| counts at most 64 for them.
+  the margin add up to less than (2^-48 + K u) lipschitz + 8u s (1 + |t|). Most losses of one margin do not change any
+  more beyond |t| = T, mostly 64 (their curvature times |t| is below 2^-60 there), so |t| counts at most T for them.
 - A sum over 64 rows: at most 65u times the sum of the sizes |c_i||x_i| <= C, whatever the order. The partial sums
   are added without error by `math.fsum`.
 - The public terms: 4u (|Q w| + |b|).
 
-Together at most n C (2^-48 + 2^-46.9 + K u) + n B 8u s (1 + min(64, B|w|)) + 4u(...), which `error_bound` returns.
+Together at most n C (2^-48 + 2^-46.9 + K u) + n B 8u s (1 + min(T, B|w|)) + 4u(...), which `error_bound` returns.
 
 **Every table can be certified.** The tolerance must exceed that error at the minimiser of any table, or the solver
 would never return, for some tables and not for others. There |Q w + b| <= n C, |w| <= (n C + |b|)/Lambda and, the
@@ -26,8 +26,8 @@ of floating-point numbers: the nearest one has a gradient of up to u |w| times t
 is four times what all of this allows. On the sphere of a ball the nearest point is up to 16u R off, and the part of
 the gradient that points outwards, at most n C + |b| + the quadratic's, is as long as its computed opposite to 8u.
 
-Labels are made what the loss understands, -1 or 1, or a number in [-1, 1], each by itself: the bounds of a row's
-gradient hold for no others.
+Labels are made what the loss understands (`Loss.understood`), each by itself: the bounds of a row's gradient hold for
+no others.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from ..errors import InvalidParameter
 from ..exact import FeatureGrid
-from ..problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Squared
+from ..problems import Loss, Need, require_needs
 from .objectives import Objective
+from .rounding import MANY, PLACEMENT, UNIT
 
 if TYPE_CHECKING:
     from ..curator.sources import Source
@@ -53,25 +53,15 @@ __all__ = ["RowObjective", "reachable_tolerance", "smooth_loss"]
 
 Floats = NDArray[np.float64]
 
-_UNIT = 2.0**-53
 _PART_ROWS = 64
-_LARGEST_SCORE = 64.0
 
 
 def smooth_loss(loss: Loss, method: str) -> Loss:
-    """Return a convex loss with bounded slope and curvature in place of ``loss``, or refuse.
-
-    The squared loss is cut at slope 1, half the width of the target's range (Huber); a kink has no curvature bound.
-    """
-    if isinstance(loss, Squared):
-        return Huber(1.0)
-    if not loss.convex:
-        raise InvalidParameter(f"method {method!r} needs a convex loss, and {type(loss).__name__} is none")
-    if isinstance(loss, Hinge) or not (math.isfinite(loss.smoothness) and math.isfinite(loss.lipschitz)):
-        raise InvalidParameter(
-            f"method {method!r} needs a smooth loss, and {type(loss).__name__} has a kink: use loss='huberised-hinge'"
-        )
-    return loss
+    """Return the loss, or the one that stands in for it, with bounded slope and curvature, or refuse."""
+    require_needs(method, {Need.CONVEX, Need.SMOOTH, Need.BOUNDED_VERSION}, loss)
+    bounded = loss.bounded()
+    assert bounded is not None, "a loss offers no bounded version without one"
+    return bounded
 
 
 class RowObjective(Objective):
@@ -139,13 +129,13 @@ class RowObjective(Objective):
         return _gradient_error(self._loss, self.row_bound, rows, weights_norm, public)
 
     def placement_error(self, weights_norm: float) -> float:
-        return self._grid.dimension * 2.0**-62 * weights_norm
+        return self._grid.dimension * PLACEMENT * weights_norm
 
     def accurate_gradient(self, weights: Floats) -> Floats:
         margins = self._accurate_margins(weights)
 
         def parts(rows: Any, labels: Floats, factors: Floats) -> Floats:
-            residuals = self._loss.residuals(margins(rows, factors), _understood(self._loss, labels))
+            residuals = self._loss.residuals(margins(rows, factors), self._loss.understood(labels))
             return _partial_sums(rows, _scaled(residuals, factors))
 
         sums = self._source.map_rows(parts, self._factors)
@@ -164,7 +154,7 @@ class RowObjective(Objective):
         """Return -y l'(t) of every row: for the huberised hinge, what the dual of the hinge takes, in [0, 1]."""
 
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
-            labels = _understood(self._loss, labels)
+            labels = self._loss.understood(labels)
             return -labels * self._loss.residuals(_scaled(rows @ weights, factors), labels)
 
         return self._source.map_rows(part, self._factors)
@@ -187,12 +177,12 @@ class RowObjective(Objective):
         margins = self._accurate_margins(weights)
 
         def parts(rows: Any, labels: Floats, factors: Floats, active: Floats) -> Floats:
-            labels = _understood(self._loss, labels)
+            labels = self._loss.understood(labels)
             short = 1 - labels * margins(rows, factors)
             return np.where(short > 0, (1 - active) * short, -active * short)
 
         def sums(rows: Any, labels: Floats, factors: Floats, active: Floats) -> Floats:
-            return _partial_sums(rows, -active * _understood(self._loss, labels) * factors)
+            return _partial_sums(rows, -active * self._loss.understood(labels) * factors)
 
         loss = math.fsum(self._source.map_rows(parts, self._factors, duals).tolist())
         rows = _added(self._source.map_rows(sums, self._factors, duals), weights.shape)
@@ -201,15 +191,15 @@ class RowObjective(Objective):
         norm, count, bound = float(np.linalg.norm(weights)), self.rows, self.row_bound
         public = float(np.linalg.norm(curvature * weights) + np.linalg.norm(self.linear))
         moved = moved + self.placement_error(norm)
-        loss += count * (8 * _UNIT * (1 + bound * norm) + bound * moved) * (1 + 2.0**-20)
-        residual += 68 * _UNIT * count * bound + 8 * _UNIT * public + float(np.max(curvature)) * moved
-        return float((loss + residual**2 / (2 * strong_convexity)) * (1 + 2.0**-20))
+        loss += count * (8 * UNIT * (1 + bound * norm) + bound * moved) * MANY
+        residual += 68 * UNIT * count * bound + 8 * UNIT * public + float(np.max(curvature)) * moved
+        return float((loss + residual**2 / (2 * strong_convexity)) * MANY)
 
     def combination(self, duals: Floats) -> Floats:
         """Return the sum over rows of a_i y_i f_i x_i, in plain arithmetic."""
 
         def part(rows: Any, labels: Floats, factors: Floats, active: Floats) -> Floats:
-            return np.asarray(rows.T @ (active * _understood(self._loss, labels) * factors))
+            return np.asarray(rows.T @ (active * self._loss.understood(labels) * factors))
 
         return np.asarray(self._source.map_sum(part, self._factors, duals), dtype=np.float64)
 
@@ -219,7 +209,7 @@ class RowObjective(Objective):
         def part(rows: Any, labels: Floats, factors: Floats, kept: NDArray[np.bool_]) -> Floats:
             rows, labels, factors = rows[kept], labels[kept], factors[kept]
             dense = rows.toarray() if issparse(rows) else rows
-            return np.column_stack([dense * factors[:, None], _understood(self._loss, labels)])
+            return np.column_stack([dense * factors[:, None], self._loss.understood(labels)])
 
         kept = np.ones(self.rows, dtype=bool) if chosen is None else chosen
         table = self._source.map_rows(part, self._factors, kept)
@@ -228,7 +218,7 @@ class RowObjective(Objective):
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
 
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
-            margins, labels = _scaled(rows @ weights, factors), _understood(self._loss, labels)
+            margins, labels = _scaled(rows @ weights, factors), self._loss.understood(labels)
             gradient = rows.T @ _scaled(self._loss.residuals(margins, labels), factors)
             return np.append(np.asarray(gradient).reshape(-1), self._loss.values(margins, labels).sum())
 
@@ -243,7 +233,7 @@ class RowObjective(Objective):
 
         def product(direction: Floats) -> Floats:
             def part(rows: Any, labels: Floats, factors: Floats, at: Floats) -> Floats:
-                along, labels = _scaled(rows @ direction, factors), _understood(self._loss, labels)
+                along, labels = _scaled(rows @ direction, factors), self._loss.understood(labels)
                 return np.asarray(rows.T @ _scaled(self._loss.curvature_products(at, labels, along), factors))
 
             total = self._source.map_sum(part, self._factors, margins)
@@ -255,7 +245,7 @@ class RowObjective(Objective):
         """Return the Hessian of a loss of one margin as a matrix."""
 
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
-            labels = _understood(self._loss, labels)
+            labels = self._loss.understood(labels)
             curvatures = self._loss.curvatures((rows @ weights) * factors, labels) * factors**2
             curved = curvatures > 0
             if 2 * curved.sum() < curved.size:
@@ -275,7 +265,7 @@ class RowObjective(Objective):
         """
 
         def part(rows: Any, labels: Floats, factors: Floats, kept: NDArray[np.bool_]) -> Floats:
-            rows, labels, factors = rows[kept], _understood(self._loss, labels[kept]), factors[kept]
+            rows, labels, factors = rows[kept], self._loss.understood(labels[kept]), factors[kept]
             coefficients = self._loss.residuals(_scaled(rows @ weights, factors), labels)
             return np.asarray(rows.T @ _scaled(coefficients, factors))
 
@@ -284,18 +274,16 @@ class RowObjective(Objective):
     def batch_error_bound(self, rows: int, weights_norm: float) -> float:
         """Return more than the error of `batch_gradient` over at most ``rows`` rows."""
         bound, loss, dimension = self.row_bound, self._loss, self._grid.dimension
-        slope = loss.lipschitz * ((rows + dimension + loss.outputs + 8) * _UNIT + 2.0**-46)
-        margin = loss.smoothness * (dimension + 8) * _UNIT * (1 + bound * weights_norm)
-        return rows * bound * (slope + margin) * (1 + 2.0**-20)
+        slope = loss.lipschitz * ((rows + dimension + loss.outputs + 8) * UNIT + 2.0**-46)
+        margin = loss.smoothness * (dimension + 8) * UNIT * (1 + bound * weights_norm)
+        return rows * bound * (slope + margin) * MANY
 
 
 def _gradient_error(loss: Loss, row_bound: float, rows: int, weights_norm: float, public: float) -> float:
-    score = row_bound * weights_norm
-    if loss.outputs == 1:
-        score = min(score, _LARGEST_SCORE)
-    slope = loss.lipschitz * (2.0**-46 + loss.outputs * _UNIT)
-    of_rows = row_bound * (slope + 8 * _UNIT * loss.smoothness * (1 + score))
-    return (rows * of_rows + 4 * _UNIT * public) * (1 + 2.0**-20)
+    score = min(row_bound * weights_norm, loss.flat_beyond)
+    slope = loss.lipschitz * (2.0**-46 + loss.outputs * UNIT)
+    of_rows = row_bound * (slope + 8 * UNIT * loss.smoothness * (1 + score))
+    return (rows * of_rows + 4 * UNIT * public) * MANY
 
 
 def reachable_tolerance(
@@ -306,15 +294,13 @@ def reachable_tolerance(
     ``linear_norm`` bounds |b|. See the module for the proof.
     """
     whole = rows * loss.lipschitz * row_bound
-    margins = np.zeros(2) if loss.outputs == 1 else np.zeros((2, loss.outputs))
-    at_zero = float(np.max(loss.values(margins, np.array([-1.0, 1.0]))))
     longest = min(
         (whole + linear_norm) / strong_convexity,
-        2 * linear_norm / strong_convexity + math.sqrt(2 * rows * at_zero / strong_convexity),
+        2 * linear_norm / strong_convexity + math.sqrt(2 * rows * loss.largest(0.0) / strong_convexity),
     )
     error = _gradient_error(loss, row_bound, rows, longest, whole + 2 * linear_norm)
-    spacing = _UNIT * rows * loss.smoothness * row_bound**2 * longest
-    return 4 * (error + spacing + dimension * 2.0**-62 * strong_convexity * longest)
+    spacing = UNIT * rows * loss.smoothness * row_bound**2 * longest
+    return 4 * (error + spacing + dimension * PLACEMENT * strong_convexity * longest)
 
 
 def _added(sums: Floats, shape: tuple[int, ...]) -> Floats:
@@ -335,13 +321,6 @@ def _partial_sums(rows: Any, coefficients: Floats) -> Floats:
         end = start + _PART_ROWS
         parts.append(np.asarray(rows[start:end].T @ columns[start:end]).reshape(1, size))
     return np.concatenate(parts)
-
-
-def _understood(loss: Loss, labels: Floats) -> Floats:
-    """Return labels for which the bounds of the loss hold; the multinomial loss sees to that itself."""
-    if isinstance(loss, Logistic | HuberisedHinge | Hinge):
-        return np.where(labels > 0, 1.0, -1.0)
-    return np.clip(np.nan_to_num(labels), -1.0, 1.0) if isinstance(loss, Huber) else labels
 
 
 def _scaled(values: Floats, factors: Floats) -> Floats:

@@ -38,7 +38,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidParameter, require_nonnegative, require_positive
-from ..relations import Relation
+from ..relations import Relation, Sensitivity
+from .rounding import FEW, MANY
 
 __all__ = ["Game", "LinearGame", "minimax_appa"]
 
@@ -98,7 +99,7 @@ class Game(ABC):
         downhill, uphill = self.gradients(weights, moves)
         ascent = float(np.sum(uphill * (self.farthest(uphill) - moves)))
         descent = float(np.sum(downhill * downhill)) / (2 * self.strong_convexity)
-        return (max(ascent, 0.0) + descent) * (1 + 2.0**-20) + self.error
+        return (max(ascent, 0.0) + descent) * MANY + self.error
 
 
 class LinearGame(Game):
@@ -141,14 +142,14 @@ class LinearGame(Game):
             raise InvalidParameter("the table has more rows than the public number of them: pass their true number")
         self.places, self.dimension = places, features.shape[1]
         self.strong_convexity = self.smoothness = require_positive("strong_convexity", strong_convexity)
-        self.clip = (row_bound + require_positive("radius", radius)) * (1 + 2.0**-40)
+        self.clip = (row_bound + require_positive("radius", radius)) * FEW
         self.coupling, self.move_smoothness = 1 / math.sqrt(places), concavity / places
         self.diameter = 2 * radius * math.sqrt(places)
         size = self.clip**2 / strong_convexity + require_nonnegative("concavity", concavity) * radius**2
         self.error = 2.0**-44 * size * math.sqrt(places)
 
     def variation(self, relation: Relation) -> float:
-        return self.clip / self.places * (1 if Relation.parse(relation) is Relation.ZERO_OUT else 2)
+        return Sensitivity.of_clipped_sum(self.clip / self.places).under(relation)
 
     def gradients(self, weights: Floats, moves: Floats) -> tuple[Floats, Floats]:
         mean = (self._rows + self._signs * moves).sum(axis=0) / self.places

@@ -28,9 +28,10 @@ from ..exact import (
 )
 from ..relations import Relation, Sensitivity
 from .adversary import Adversary
+from .contract import Loss
 from .frame import Frame
-from .losses import Loss
 from .penalties import L2, Penalty
+from .scores import StepLosses, StepwiseChanges
 
 __all__ = ["LinearProblem"]
 
@@ -122,14 +123,9 @@ class LinearProblem:
         return self.hessian_sum().sensitivity.under(relation)
 
     def largest_loss(self, weights: Floats) -> float:
-        """Return a bound on a row's loss at ``weights``, for losses of y t.
-
-        Positions y t lie within R |w| of 0. A loss that is convex or only falls is largest at an end.
-        """
-        loss, reach = self.loss, self.longest_row * float(np.linalg.norm(weights)) * (1 + 2.0**-40)
-        if loss.convex or loss.corners == 1:
-            return float(loss.profile(np.array([-reach, reach])).max()) * (1 + 2.0**-40)
-        return (float(loss.profile(np.zeros(1))[0]) + loss.lipschitz * reach) * (1 + 2.0**-40)
+        """Return a bound on a row's loss at ``weights``, whatever its label: its margins are at most R |w| long."""
+        reach = self.longest_row * float(np.linalg.norm(weights)) * (1 + 2.0**-40)
+        return self.loss.largest(reach) * (1 + 2.0**-40)
 
     # Penalty -------------------------------------------------------------------------------------------------
 
@@ -271,21 +267,29 @@ class LinearProblem:
         return (first_half[:, 0], second_half[:, 0]) if weights.ndim == 1 else (first_half, second_half)
 
     def scores(self, ceiling: float | None, change: float | None) -> StepScores:
-        """Return the public parameters of the scores of step sizes: of losses up to ``ceiling``, or of changes."""
-        if self.loss.outputs > 1:
-            return _OneByOne(BoundedSum(ceiling) if ceiling is not None else SignedSum(change), self.loss)  # type: ignore[arg-type]
+        """Return the public parameters of the scores of step sizes: of losses up to ``ceiling``, or of changes.
+
+        A loss with a profile is looked up in a table, any other is computed at every step.
+        """
+        if not self.loss.has_profile:
+            return StepLosses(BoundedSum(ceiling) if ceiling is not None else SignedSum(change), self.loss)  # type: ignore[arg-type]
         interval = self.loss.table(ceiling)
         if ceiling is not None:
             return _bounded_scores(ceiling, self.loss.profile, interval)
         return SignedScores(change, self.loss.profile, interval)  # type: ignore[arg-type]
 
-    def stepwise_scores(self, steps: tuple[float, ...], bounds: tuple[float, ...], length: float) -> StepwiseScores:
+    def stepwise_scores(
+        self, steps: tuple[float, ...], bounds: tuple[float, ...], length: float
+    ) -> StepwiseScores | StepwiseChanges:
         """Return the public parameters of changes at steps along a direction of that length, bounded for each step.
 
-        Nodes are chosen for utility alone. Where the loss is steepest, a row reaches its bound with a slope of four
-        widths, if rows can have it: beyond the last node only rows matter whose loss is flat. A kink wants closer
-        nodes. A loss that grows ever steeper is quadratic, for which bounds alone need close nodes.
+        A loss with a profile is looked up at public nodes, any other is computed at every step. Nodes are chosen for
+        utility alone. Where the loss is steepest, a row reaches its bound with a slope of four widths, if rows can
+        have it: beyond the last node only rows matter whose loss is flat. A kink wants closer nodes. A loss that
+        grows ever steeper is quadratic, for which bounds alone need close nodes.
         """
+        if not self.loss.has_profile:
+            return StepwiseChanges(steps, bounds, self.loss)
         loss, steepest = self.loss, max(bound / step for bound, step in zip(bounds, steps, strict=True))
         slope_width = self.longest_row * length / 31  # no row is beyond the last node
         if math.isinf(loss.lipschitz):
@@ -312,32 +316,32 @@ class LinearProblem:
         """
         if margins is None or along is None:
             margins, along = self.line_margins(weights, direction, rows)
-        if isinstance(scores, _OneByOne):
+        if isinstance(scores, StepLosses):
             return scores.block(margins, along, labels, steps)
         return scores.block(*self.loss.line(margins, along, labels), steps)
 
+    def changes_block(
+        self,
+        scores: StepwiseScores | StepwiseChanges,
+        weights: Floats,
+        direction: Floats,
+        rows: Any,
+        labels: Floats,
+        margins: Floats | None = None,
+        along: Floats | None = None,
+        *,
+        kept: Integers | None = None,
+    ) -> Integers:
+        """Return by how much every step raises the losses of one block, or of the ``kept`` rows of it.
 
-@dataclass(frozen=True)
-class _OneByOne:
-    """Scores of a loss of several margins, one step after another."""
-
-    bounds: BoundedSum | SignedSum
-    loss: Loss
-
-    @property
-    def unit(self) -> float:
-        return self.bounds.unit
-
-    @property
-    def sensitivity(self) -> Sensitivity:
-        if isinstance(self.bounds, BoundedSum):
-            return Sensitivity.of_scores(self.bounds.ceiling)
-        return Sensitivity.of_changes(self.bounds.bound)
-
-    def block(self, margins: Floats, along: Floats, labels: Floats, steps: Floats) -> Integers:
-        here = 0.0 if isinstance(self.bounds, BoundedSum) else self.loss.values(margins, labels)
-        losses = (self.loss.values(margins - a * along, labels) - here for a in steps)
-        return np.concatenate([self.bounds.block(loss) for loss in losses])
+        It is counted in multiples of D_j / ``scores.limit``, the bounds being those of `stepwise_scores`. Labels,
+        and margins where they are known already, are those of the kept rows.
+        """
+        if margins is None or along is None:
+            margins, along = self.line_margins(weights, direction, rows, kept)
+        if isinstance(scores, StepwiseChanges):
+            return scores.block(margins, along, labels)
+        return scores.block(*self.loss.line(margins, along, labels, np.float32))
 
 
-StepScores = BoundedScores | SignedScores | _OneByOne
+StepScores = BoundedScores | SignedScores | StepLosses

@@ -1,110 +1,44 @@
-r"""Losses of one row as functions of its margin, with the constants that public bounds need.
+"""Losses of one margin: of y t for the classes -1 and 1, and of t - y for numbers.
 
-A row with features x and label y has the margin t = x . w and the loss l(t, y). Everything a solver can ask about
-the row follows from l, its derivative (the *residual*) and its second derivative (the *curvature*):
-
-- gradient: l'(t) x, so its norm is |l'(t)| |x|;
-- Hessian: l''(t) x x', positive semidefinite for convex losses.
-
-Values are elementwise functions of exact margins, built from `dpdescent.exact.elementary`, so that the value of a
-row depends on that row alone. Class labels are -1 and +1; class indices 0..K-1 for the multinomial loss.
+What a loss is can be read in `dpdescent.problems.contract`.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from ..errors import InvalidParameter, require_positive, require_positive_integer
-from ..exact import exp, log, quick_sigmoid, sigmoid, softplus
+from ..errors import require_positive
+from ..exact import quick_sigmoid, sigmoid, softplus
+from .contract import DifferenceLoss, Loss, MarginLoss
+from .labels import Labels
 
-__all__ = ["Hinge", "Huber", "HuberisedHinge", "Logistic", "Loss", "Multinomial", "Sigmoid", "Squared"]
+__all__ = ["Hinge", "Huber", "HuberisedHinge", "Logistic", "Sigmoid", "Squared"]
 
 Floats = NDArray[np.float64]
 
+_FAR = 64.0  # exp(-64) times 64 is below 2^-60
 
-class Loss(ABC):
-    """A loss of one margin, or of K margins, and its derivatives in them."""
 
-    #: Number of margins a row has.
-    outputs: int = 1
-    #: sup |l'|: with rows of norm at most R, a row's loss is (lipschitz * R)-Lipschitz in the weights.
-    lipschitz: float
-    #: sup |l''|; infinite for losses with a kink.
-    smoothness: float
-    #: sup |l'''|; infinite for losses whose curvature jumps.
-    curvature_lipschitz: float
-    #: Whether l is convex in the margin, so that Hessians are positive semidefinite.
-    convex: bool = True
-    #: A row's residuals lie in the convex hull of 0 and so many points, each at most ``lipschitz`` long: 1 if l only
-    #: falls or only rises, 2 for any other loss of one margin; a loss of several margins must say.
-    corners: int = 2
-    #: Where `profile` bends most.
-    centre: float = 0.0
-
-    @property
-    def curvature_rank(self) -> int:
-        """Largest rank of the second derivative in the margins."""
-        return self.outputs
-
-    @property
-    def curvature_trace(self) -> float:
-        """Largest trace of the second derivative in the margins."""
-        return self.outputs * self.smoothness
-
-    @abstractmethod
-    def values(self, margins: Floats, labels: Floats) -> Floats:
-        """Return l(t, y), shape (n,)."""
-
-    @abstractmethod
-    def residuals(self, margins: Floats, labels: Floats) -> Floats:
-        """Return dl/dt, the shape of ``margins``."""
-
-    def short_residuals(self, margins: Floats, labels: Floats) -> Floats:
-        """Return `residuals` to 26 bits at least: a clipped sum rounds them to about 20 before it adds them."""
-        return self.residuals(margins, labels)
-
-    @abstractmethod
-    def curvatures(self, margins: Floats, labels: Floats) -> Floats:
-        """Return the second derivative in the margin, shape (n,)."""
-
-    def typical_curvatures(self, residuals: Floats, labels: Floats) -> Floats:
-        """Return the second derivative where the first is ``residuals``, shape (n,); at most `smoothness`.
-
-        A row with K margins has K of them: their mean, each weighted by itself.
-        """
-        raise InvalidParameter(f"{type(self).__name__} has no curvature that its residual determines")
-
-    def profile(self, positions: Floats) -> Floats:
-        """Return the loss as a function of one position: y t for classes, t - y for numbers."""
-        return self.values(positions, np.ones_like(positions))
-
-    def line(self, margins: Floats, along: Floats, labels: Floats, kind: DTypeLike = np.float64) -> tuple[Any, Any]:
-        """Return where every row stands and how fast it moves, as positions of `profile`, rounded to ``kind``."""
-        return (labels * margins).astype(kind, copy=False), (labels * along).astype(kind, copy=False)
-
-    def table(self, ceiling: float | None) -> tuple[float, float] | None:
-        """Return the interval on which the profile may be looked up for scores up to ``ceiling``; None: computed."""
-        return None
-
-    def curvature_products(self, margins: Floats, labels: Floats, along: Floats) -> Floats:
-        """Return the second derivative applied to a change ``along`` of the margins, in their shape."""
-        return self.curvatures(margins, labels) * along
+def _log_odds(counts: Floats) -> float:
+    """Return the log-odds of the second of two classes from noisy counts, each taken for half a row at least."""
+    logits = np.log(np.maximum(counts, 0.5) / np.maximum(counts, 0.5).sum())
+    return float(logits[1] - logits[0])
 
 
 @dataclass(frozen=True)
-class Logistic(Loss):
+class Logistic(MarginLoss):
     r"""log(1 + exp(-y t)): binary logistic regression."""
 
     lipschitz = 1.0
-    corners = 1
     smoothness = 0.25
     curvature_lipschitz = 1 / (6 * math.sqrt(3))
+    convex = True
+    falling = True
+    flat_beyond = _FAR
 
     def values(self, margins: Floats, labels: Floats) -> Floats:
         return softplus(-labels * margins)
@@ -128,19 +62,23 @@ class Logistic(Loss):
         probability = sigmoid(-np.abs(margins))
         return probability * (1 - probability)
 
+    def best_constant(self, noisy: Floats) -> float:
+        return _log_odds(noisy)
+
 
 @dataclass(frozen=True)
-class Sigmoid(Loss):
+class Sigmoid(MarginLoss):
     r"""1/(1 + exp(y t)): a smooth count of mistakes, bounded and not convex.
 
     With s the loss itself, its derivatives in y t are -u, u (1 - 2s) and -u (1 - 6u), where u = s (1 - s) <= 1/4.
     """
 
     lipschitz = 0.25
-    corners = 1
     smoothness = 1 / (6 * math.sqrt(3))
     curvature_lipschitz = 0.125
     convex = False
+    falling = True
+    flat_beyond = _FAR
 
     def values(self, margins: Floats, labels: Floats) -> Floats:
         return sigmoid(-labels * margins)
@@ -153,16 +91,22 @@ class Sigmoid(Loss):
         loss = sigmoid(-labels * margins)
         return loss * (1 - loss) * (1 - 2 * loss)
 
+    def best_constant(self, noisy: Floats) -> float:
+        # The best one is infinite; the log-odds have its sign and are as sure as the counts are.
+        return _log_odds(noisy)
+
 
 @dataclass(frozen=True)
-class Hinge(Loss):
+class Hinge(MarginLoss):
     """max(0, 1 - y t): the linear support vector machine."""
 
     lipschitz = 1.0
-    corners = 1
-    centre = 1.0
     smoothness = math.inf
     curvature_lipschitz = math.inf
+    convex = True
+    falling = True
+    hinge = True
+    centre = 1.0
 
     def values(self, margins: Floats, labels: Floats) -> Floats:
         return np.maximum(1 - labels * margins, 0.0)
@@ -176,9 +120,12 @@ class Hinge(Loss):
     def typical_curvatures(self, residuals: Floats, labels: Floats) -> Floats:
         return np.zeros_like(residuals)
 
+    def best_constant(self, noisy: Floats) -> float:
+        return float(np.sign(_log_odds(noisy)))
+
 
 @dataclass(frozen=True)
-class HuberisedHinge(Loss):
+class HuberisedHinge(MarginLoss):
     """The hinge with its kink replaced by a parabola of half-width h (Chapelle 2007).
 
     With z = y t: 0 for z > 1 + h, (1 + h - z)^2/(4h) for z within h of 1, and 1 - z below.
@@ -186,17 +133,23 @@ class HuberisedHinge(Loss):
 
     half_width: float = 0.5
     lipschitz = 1.0
-    corners = 1
-    centre = 1.0
     curvature_lipschitz = math.inf
+    convex = True
+    falling = True
+    centre = 1.0
 
     def __post_init__(self) -> None:
         require_positive("half_width", self.half_width)
 
     @property
-    def smoothness(self) -> float:  # type: ignore[override]
+    def smoothness(self) -> float:
         """1/(2h)."""
         return 1 / (2 * self.half_width)
+
+    @property
+    def flat_beyond(self) -> float:  # type: ignore[override]
+        """1 + h or more: beyond it the loss is linear."""
+        return max(_FAR, 1 + self.half_width)
 
     def _excess(self, margins: Floats, labels: Floats) -> Floats:
         return np.maximum(1 + self.half_width - labels * margins, 0.0)
@@ -216,23 +169,25 @@ class HuberisedHinge(Loss):
         sizes = np.abs(residuals)
         return np.where((sizes > 0) & (sizes < 1), 1 / (2 * self.half_width), 0.0)
 
+    def best_constant(self, noisy: Floats) -> float:
+        return float(np.sign(_log_odds(noisy)))
+
 
 @dataclass(frozen=True)
-class Squared(Loss):
-    """(t - y)^2/2: linear regression. Its gradient is bounded only by clipping."""
+class Squared(DifferenceLoss):
+    """(t - y)^2/2 of numbers in [-1, 1]: linear regression. Its gradient is bounded only by clipping."""
 
+    labels = Labels.numbers(-1, 1)
     lipschitz = math.inf
     smoothness = 1.0
     curvature_lipschitz = 0.0
+    convex = True
 
     def values(self, margins: Floats, labels: Floats) -> Floats:
         return (margins - labels) ** 2 / 2
 
     def profile(self, positions: Floats) -> Floats:
         return positions * positions / 2
-
-    def line(self, margins: Floats, along: Floats, labels: Floats, kind: DTypeLike = np.float64) -> tuple[Any, Any]:
-        return (margins - labels).astype(kind, copy=False), along.astype(kind, copy=False)
 
     def residuals(self, margins: Floats, labels: Floats) -> Floats:
         return margins - labels
@@ -243,32 +198,57 @@ class Squared(Loss):
     def typical_curvatures(self, residuals: Floats, labels: Floats) -> Floats:
         return np.ones_like(residuals)
 
+    def bounded(self) -> Loss:
+        """Return Huber's loss, cut at slope 1: half the width of the range of the labels."""
+        return Huber(1.0)
+
+    def best_constant(self, noisy: Floats) -> float:
+        return min(max(float(noisy[0]), self.labels.low), self.labels.high)
+
 
 @dataclass(frozen=True)
-class Huber(Loss):
-    """The squared loss with its slope cut at h: (t - y)^2/2 within h of y, h |t - y| - h^2/2 beyond (Huber 1964)."""
+class Huber(DifferenceLoss):
+    """The squared loss with its slope cut at h: (t - y)^2/2 within h of y, and h |t - y| - h^2/2 beyond (Huber 1964).
+
+    Most methods have rules for noise and steps that are made for slopes up to about 1. So a small threshold is better
+    had by units in which it is 1, with labels that go farther than 1.
+
+    Parameters
+    ----------
+    threshold : float
+        h.
+    label_bound : float
+        Labels are numbers from minus this to this.
+    """
 
     threshold: float = 1.0
+    label_bound: float = 1.0
     smoothness = 1.0
     curvature_lipschitz = math.inf
+    convex = True
 
     def __post_init__(self) -> None:
         require_positive("threshold", self.threshold)
+        require_positive("label_bound", self.label_bound)
 
     @property
-    def lipschitz(self) -> float:  # type: ignore[override]
+    def labels(self) -> Labels:
+        """Numbers up to the bound."""
+        return Labels.numbers(-self.label_bound, self.label_bound)
+
+    @property
+    def lipschitz(self) -> float:
         """The slope at which the loss is cut."""
         return self.threshold
+
+    @property
+    def flat_beyond(self) -> float:  # type: ignore[override]
+        """The largest label and h, or more: beyond it the loss is linear, whatever the label is."""
+        return max(_FAR, self.label_bound + self.threshold)
 
     def values(self, margins: Floats, labels: Floats) -> Floats:
         distance, h = np.abs(margins - labels), self.threshold
         return np.where(distance <= h, distance * distance / 2, h * distance - h * h / 2)
-
-    def profile(self, positions: Floats) -> Floats:
-        return self.values(positions, np.zeros_like(positions))
-
-    def line(self, margins: Floats, along: Floats, labels: Floats, kind: DTypeLike = np.float64) -> tuple[Any, Any]:
-        return (margins - labels).astype(kind, copy=False), along.astype(kind, copy=False)
 
     def residuals(self, margins: Floats, labels: Floats) -> Floats:
         return np.clip(margins - labels, -self.threshold, self.threshold)
@@ -279,90 +259,6 @@ class Huber(Loss):
     def typical_curvatures(self, residuals: Floats, labels: Floats) -> Floats:
         return (np.abs(residuals) < self.threshold).astype(np.float64)
 
-
-@dataclass(frozen=True)
-class Multinomial(Loss):
-    """log(sum_k exp(t_k)) - t_y: multinomial logistic regression on K margins.
-
-    Reductions over the K classes run in a fixed order, so that a row's value never depends on memory layout.
-    """
-
-    classes: int
-    lipschitz = math.sqrt(2)
-    smoothness = 0.5
-    curvature_lipschitz = math.sqrt(2) / (3 * math.sqrt(3))
-
-    def __post_init__(self) -> None:
-        if require_positive_integer("classes", self.classes) < 2:
-            raise InvalidParameter(f"a multinomial loss needs at least 2 classes, got {self.classes}")
-
-    @property
-    def outputs(self) -> int:  # type: ignore[override]
-        """One margin a class."""
-        return self.classes
-
-    @property
-    def corners(self) -> int:  # type: ignore[override]
-        """Residuals are probabilities less the unit vector of the label: K - 1 differences of unit vectors."""
-        return self.classes - 1
-
-    @property
-    def curvature_rank(self) -> int:
-        """K - 1: margins may be shifted together."""
-        return self.classes - 1
-
-    @property
-    def curvature_trace(self) -> float:
-        """1 less the sum of squared probabilities, at most 1 - 1/K."""
-        return 1 - 1 / self.classes
-
-    def _exponentials(self, margins: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the largest margin, the exponentials below it and their sum."""
-        largest = margins[:, 0].copy()
-        for k in range(1, self.classes):
-            np.maximum(largest, margins[:, k], out=largest)
-        exponentials = exp(margins - largest[:, None])
-        total = exponentials[:, 0].copy()
-        for k in range(1, self.classes):
-            total += exponentials[:, k]
-        return largest, exponentials, total
-
-    def _own(self, labels: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        # A total function: an index error would speak of one row.
-        return np.arange(labels.shape[0]), np.clip(np.nan_to_num(labels), 0, self.classes - 1).astype(np.intp)
-
-    def values(self, margins: Floats, labels: Floats) -> Floats:
-        largest, _, total = self._exponentials(margins)
-        return log(total) + (largest - margins[self._own(labels)])
-
-    def residuals(self, margins: Floats, labels: Floats) -> Floats:
-        _, probabilities, total = self._exponentials(margins)
-        probabilities /= total[:, None]
-        probabilities[self._own(labels)] -= 1
-        return probabilities
-
-    def curvatures(self, margins: Floats, labels: Floats) -> Floats:
-        raise InvalidParameter("a multinomial row has a K x K curvature: use curvature_products")
-
-    def typical_curvatures(self, residuals: Floats, labels: Floats) -> Floats:
-        # The curvature is H = diag(p) - pp'; this is tr(H^2)/tr(H), powers of p being added up class by class.
-        probabilities = residuals.copy()
-        probabilities[self._own(labels)] += 1
-        sums = np.zeros((3, residuals.shape[0]))
-        for k in range(self.classes):
-            power = np.ones(residuals.shape[0])
-            for total in sums:
-                power = power * probabilities[:, k]
-                total += power
-        trace = sums[0] - sums[1]
-        squared = sums[1] - 2 * sums[2] + sums[1] ** 2
-        mean: Floats = np.divide(squared, trace, out=np.zeros_like(trace), where=trace > 0)
-        return mean
-
-    def curvature_products(self, margins: Floats, labels: Floats, along: Floats) -> Floats:
-        _, probabilities, total = self._exponentials(margins)
-        probabilities /= total[:, None]
-        mean = probabilities[:, 0] * along[:, 0]
-        for k in range(1, self.classes):
-            mean = mean + probabilities[:, k] * along[:, k]
-        return probabilities * (along - mean[:, None])
+    def best_constant(self, noisy: Floats) -> float:
+        # The mean is best as long as no residual exceeds the threshold; more is not known of the labels.
+        return min(max(float(noisy[0]), self.labels.low), self.labels.high)

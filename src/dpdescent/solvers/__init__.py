@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
-from ..accounting import Currency
 from ..curator import Curator
+from ..problems import Loss, Need, require_needs
 from .adam import AdamSettings, adam
 from .agd import AGDSettings, agd
 from .auto import AutoSettings, auto
-from .blsgd import BLGDSettings, BLSGDACSettings, BLSGDSettings, blsgd, choose_order
+from .blsgd import BLGDSettings, BLSGDACSettings, BLSGDSettings, blsgd
 from .expmech import ExpMechSettings, expmech
 from .majority import MajoritySettings, majority
 from .noisy_gradient import NoisyGradientSettings, noisy_gradient
 from .nonprivate import NonPrivateSettings, nonprivate
 from .objpert import ObjPertSettings, objpert
-from .outpert import OutPertSettings, choose_pure, outpert
+from .outpert import OutPertSettings, outpert
 from .outpert_gd import OutPertGDSettings, outpert_gd
 from .outpert_robust import RobustOutPertSettings, outpert_robust
 from .outpert_rsgd import OutPertRSGDSettings, outpert_rsgd
 from .privgene import PrivGeneSettings, privgene
 from .result import Facts, Progress, SolverResult
-from .schedule import choose_currency
-from .second_order import SecondOrderResult, choose_filter, minimum_rows, second_order
+from .second_order import SecondOrderResult, minimum_rows, second_order
 from .second_order_settings import (
     OPTBSettings,
     OPTLSSettings,
@@ -33,6 +32,7 @@ from .second_order_settings import (
     TwoPhaseLSSettings,
     TwoPhaseSettings,
 )
+from .settings import Payment, Settings
 from .sgd import SGDSettings, sgd
 from .sgd_adv import SGDAdvSettings, sgd_adv
 from .trust_region import TrustRegionSettings, trust_region
@@ -58,12 +58,14 @@ __all__ = [
     "OutPertGDSettings",
     "OutPertRSGDSettings",
     "OutPertSettings",
+    "Payment",
     "PrivGeneSettings",
     "Progress",
     "RobustOutPertSettings",
     "SGDAdvSettings",
     "SGDSettings",
     "SecondOrderResult",
+    "Settings",
     "SolverResult",
     "TrustRegionSettings",
     "TwoPhaseBSettings",
@@ -91,62 +93,86 @@ __all__ = [
 ]
 
 
+AnySettings = TypeVar("AnySettings", bound=Settings)
+
+
 @dataclass(frozen=True)
-class Method:
+class Method(Generic[AnySettings]):
     """A solver and the class of its settings.
 
     Parameters
     ----------
-    solve, settings : callable
+    solve : callable
+        Maps a curator, settings and a progress callback to a result.
+    settings : type
+        A concrete subclass of `Settings`; one that lacks something is found by the type checker.
     private : bool
         Whether the answer is private at all.
-    currency : callable, optional
-        Chooses the currency of the filter from the settings and public facts; by default the settings name it.
     robust : bool
         Whether it minimises tilted and adversarial objectives.
     general : bool
         Whether it is meant for any table and convex loss: what a comparison of all methods compares.
     passes : bool
         Whether it goes through the rows again and again for exact sums, so that it pays to store them well.
+    needs : frozenset of Need
+        What it needs from a loss.
+    name : str
+        Under which it is registered in `METHODS`.
     """
 
-    solve: Callable[[Curator, Any, Progress | None], SolverResult]
-    settings: Callable[..., Any]
+    solve: Callable[[Curator, AnySettings, Progress | None], SolverResult]
+    settings: type[AnySettings]
     private: bool = True
-    currency: Callable[[Any, Facts], str | Currency] | None = None
     robust: bool = False
     general: bool = True
     passes: bool = False
+    needs: frozenset[Need] = frozenset()
+    name: str = ""
 
-    def choose_currency(self, settings: Any, facts: Facts) -> str | Currency:
-        """Return the currency in which a run with these settings is filtered."""
-        chosen: str | Currency = settings.currency if self.currency is None else self.currency(settings, facts)
-        return chosen
+    def require(self, loss: Loss) -> None:
+        """Raise `UnsupportedLoss` unless the loss offers what this method needs; nothing is computed or charged."""
+        require_needs(self.name, self.needs, loss)
 
 
-METHODS = {
-    "2opt": Method(second_order, TwoPhaseSettings, currency=choose_filter, general=False, passes=True),
-    "2opt-b": Method(second_order, TwoPhaseBSettings, currency=choose_filter, general=False, passes=True),
-    "2opt-ls": Method(second_order, TwoPhaseLSSettings, currency=choose_filter, general=False, passes=True),
-    "adam": Method(adam, AdamSettings, currency=choose_currency, passes=True),
+_CERTIFIED = frozenset({Need.CONVEX, Need.BOUNDED_VERSION, Need.CERTIFICATE})
+_MINIMISER = frozenset({Need.CONVEX, Need.BOUNDED_VERSION, Need.SMOOTH})
+_STATIONARY = frozenset({Need.ONE_MARGIN, Need.BOUNDED_SLOPE, Need.SMOOTH, Need.SMOOTH_CURVATURE, Need.LARGEST_LOSS})
+
+
+def _to_second_order(
+    solve: Callable[[Curator, AnySettings, Progress | None], SolverResult],
+    settings: type[AnySettings],
+    passes: bool = True,
+) -> Method[AnySettings]:
+    return Method(solve, settings, general=False, passes=passes, needs=_STATIONARY)
+
+
+_REGISTERED: dict[str, Method[Any]] = {
+    "2opt": _to_second_order(second_order, TwoPhaseSettings),
+    "2opt-b": _to_second_order(second_order, TwoPhaseBSettings),
+    "2opt-ls": _to_second_order(second_order, TwoPhaseLSSettings),
+    "adam": Method(adam, AdamSettings, passes=True),
     "agd": Method(agd, AGDSettings, passes=True),
     "auto": Method(auto, AutoSettings, passes=True),
-    "blgd": Method(blsgd, BLGDSettings, currency=choose_order, passes=True),
-    "blsgd": Method(blsgd, BLSGDSettings, currency=choose_order, passes=True),
-    "blsgd-ac": Method(blsgd, BLSGDACSettings, currency=choose_order, passes=True),
-    "dp-gd": Method(noisy_gradient, NoisyGradientSettings, currency=choose_filter, general=False, passes=True),
-    "dp-tr": Method(trust_region, TrustRegionSettings, currency=choose_filter, general=False),
-    "expmech": Method(expmech, ExpMechSettings, general=False),
-    "majority": Method(majority, MajoritySettings),
+    "blgd": Method(blsgd, BLGDSettings, passes=True),
+    "blsgd": Method(blsgd, BLSGDSettings, passes=True),
+    "blsgd-ac": Method(blsgd, BLSGDACSettings, passes=True),
+    "dp-gd": _to_second_order(noisy_gradient, NoisyGradientSettings),
+    "dp-tr": _to_second_order(trust_region, TrustRegionSettings, passes=False),
+    "expmech": Method(expmech, ExpMechSettings, general=False, needs=_MINIMISER | {Need.ONE_MARGIN}),
+    "majority": Method(majority, MajoritySettings, needs=frozenset({Need.CONSTANT})),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
-    "objpert": Method(objpert, ObjPertSettings),
-    "opt": Method(second_order, OPTSettings, currency=choose_filter, general=False, passes=True),
-    "opt-b": Method(second_order, OPTBSettings, currency=choose_filter, general=False, passes=True),
-    "opt-ls": Method(second_order, OPTLSSettings, currency=choose_filter, general=False, passes=True),
-    "outpert": Method(outpert_robust, RobustOutPertSettings, currency=choose_pure, robust=True),
-    "outpert-gd": Method(outpert_gd, OutPertGDSettings),
-    "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings),
+    "objpert": Method(objpert, ObjPertSettings, needs=_MINIMISER | {Need.CORNERS}),
+    "opt": _to_second_order(second_order, OPTSettings),
+    "opt-b": _to_second_order(second_order, OPTBSettings),
+    "opt-ls": _to_second_order(second_order, OPTLSSettings),
+    "outpert": Method(outpert_robust, RobustOutPertSettings, robust=True, needs=_CERTIFIED),
+    "outpert-gd": Method(outpert_gd, OutPertGDSettings, needs=_MINIMISER),
+    "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings, needs=_MINIMISER),
     "privgene": Method(privgene, PrivGeneSettings),
-    "sgd": Method(sgd, SGDSettings, currency=choose_currency, passes=True),
+    "sgd": Method(sgd, SGDSettings, passes=True),
     "sgd-adv": Method(sgd_adv, SGDAdvSettings),
 }
+
+#: Every method by its name.
+METHODS = {name: replace(method, name=name) for name, method in _REGISTERED.items()}

@@ -35,7 +35,8 @@ from ..curator import BestStep, Curator, Gradient, Selection
 from ..errors import InvalidParameter
 from ..problems import Frame
 from .geometry import measure_columns
-from .result import Progress, SolverResult
+from .result import Facts, Progress, SolverResult
+from .settings import Settings
 
 __all__ = ["AGDSettings", "agd"]
 
@@ -43,7 +44,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class AGDSettings:
+class AGDSettings(Settings):
     """Settings of `agd`. The defaults are rules of public quantities, the same for every table.
 
     Parameters
@@ -112,6 +113,9 @@ class AGDSettings:
             raise InvalidParameter(f"currency must be 'gdp' or 'zcdp', got {self.currency!r}")
         if not 0 < self.share_selection < 1 or self.window < 1 or not 0 <= (self.memory or 0) < 1:
             raise InvalidParameter("share_selection lies in (0, 1), memory in [0, 1), and window is at least 1")
+
+    def choose_currency(self, facts: Facts) -> str:
+        return self.currency
 
 
 _OURS = {"growth": 0.5, "candidates": 4, "selection": "exponential-mechanism", "memory": 0.8, "currency": "gdp"}

@@ -36,7 +36,8 @@ from ..curator import Curator, Gradient, GradientAndCurvature, moment_bits, requ
 from ..errors import InvalidParameter
 from ..problems import Frame, LinearProblem, Whitening
 from .geometry import ROWS_A_DIRECTION, SOME_ROWS, Columns, damping_to, measure_columns, whiten
-from .result import Progress, SolverResult
+from .result import Facts, Progress, SolverResult
+from .settings import Settings
 
 __all__ = ["AutoSettings", "auto"]
 
@@ -52,7 +53,7 @@ _LONGEST_ENTRY = 2.0  # of a scaled column, typically
 
 
 @dataclass(frozen=True)
-class AutoSettings:
+class AutoSettings(Settings):
     """Settings of `auto`. The defaults are rules of public quantities, the same for every table.
 
     Parameters
@@ -99,6 +100,9 @@ class AutoSettings:
         if self.currency not in ("gdp", "zcdp"):
             raise InvalidParameter(f"currency must be 'gdp' or 'zcdp', got {self.currency!r}")
 
+    def choose_currency(self, facts: Facts) -> str:
+        return self.currency
+
 
 def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem, with no setting left to choose."""
@@ -110,7 +114,8 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     geometry = _geometry(curator, settings, rows_of_privacy, clip)
     if geometry.features == 0:
         iterations, clip = _plan_for_a_constant(problem, settings, rows_of_privacy)
-    constant = problem.loss.curvature_lipschitz == 0 or math.isinf(problem.loss.smoothness)
+    loss = problem.loss
+    constant = loss.curvature_lipschitz == 0 or math.isinf(loss.smoothness) or not loss.has_typical_curvatures
     floor = 0.12 * min(problem.loss.smoothness, 1.0)
     share = 0.0 if constant or iterations == 1 else settings.share_curvature * curator.budget / curator.remaining
 

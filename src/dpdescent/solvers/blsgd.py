@@ -1,7 +1,7 @@
 r"""DP-BLSGD: descent whose step sizes come from a private backtracking line search.
 
 Each iteration measures a noisy gradient on one random batch and then searches, from long steps to short ones, for
-the first that lowers the objective enough (Armijo's condition), on a batch of its own (`dpdescent.questions.search`).
+the first that lowers the objective enough (Armijo's condition), on a batch of its own (`dpdescent.curator.search`).
 If none does, the gradient is measured once more. The angle between the two measurements tells what was too noisy:
 far apart, the gradient gets more budget from then on; close together, the search does; both are averaged.
 
@@ -38,8 +38,9 @@ from ..errors import InvalidParameter, require_open_unit, require_positive, requ
 from .backtracking import Average, Plan, angle_between, make_plan, rates
 from .result import Facts, Progress, SolverResult
 from .schedule import best_currency
+from .settings import Settings
 
-__all__ = ["BLGDSettings", "BLSGDACSettings", "BLSGDSettings", "blsgd", "choose_order"]
+__all__ = ["BLGDSettings", "BLSGDACSettings", "BLSGDSettings", "blsgd"]
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +52,7 @@ _MOST_STEPS, _SHORTEST = 2**16, 2.0**-100
 
 
 @dataclass(frozen=True)
-class BLSGDSettings:
+class BLSGDSettings(Settings):
     """Settings of `blsgd`. The defaults are rules of public quantities, the same for every table.
 
     Parameters
@@ -148,10 +149,12 @@ class BLSGDSettings:
         if self.noise not in (None, "laplace", "gaussian"):
             raise InvalidParameter(f"noise must be 'laplace' or 'gaussian', got {self.noise!r}")
 
-    @property
-    def batch_rate(self) -> float:
-        """1: the curator itself draws no batches."""
-        return 1.0
+    def choose_currency(self, facts: Facts) -> str | Currency:
+        """Return RDP at one order, fixed beforehand: the best for Gaussian answers at the rate of the gradients."""
+        rate = rates(self, facts)[0]
+        if rate == 1:
+            return RDP(best_order(facts.epsilon, facts.delta))
+        return best_currency(rate, _MOST_ITERATIONS, facts.epsilon, facts.delta, facts.relation)
 
 
 @dataclass(frozen=True)
@@ -183,14 +186,6 @@ _PAPER = {
     "memory": 0.0,
     "noise": "laplace",
 }
-
-
-def choose_order(settings: BLSGDSettings, facts: Facts) -> str | Currency:
-    """Return RDP at one order, fixed beforehand: the best for Gaussian answers at the rate of the gradients."""
-    rate = rates(settings, facts)[0]
-    if rate == 1:
-        return RDP(best_order(facts.epsilon, facts.delta))
-    return best_currency(rate, _MOST_ITERATIONS, facts.epsilon, facts.delta, facts.relation)
 
 
 def blsgd(curator: Curator, settings: BLSGDSettings, progress: Progress | None = None) -> SolverResult:

@@ -25,7 +25,6 @@ arXiv:2102.04704.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from scipy.special import gammainccinv
@@ -35,7 +34,8 @@ from ..curator import Ball, BallPoint, Curator, NoisyMinimiser
 from ..errors import InvalidParameter
 from ..exact.grids import require_moderate
 from ..minimisers import EmpiricalRisk, smooth_loss
-from .result import Progress, SolverResult
+from .result import Facts, Progress, SolverResult
+from .settings import Payment, Settings
 
 __all__ = ["ExpMechSettings", "expmech"]
 
@@ -44,7 +44,7 @@ _OUTSIDE = 1e-9
 
 
 @dataclass(frozen=True)
-class ExpMechSettings:
+class ExpMechSettings(Settings):
     """Settings of `expmech`; None takes the rule.
 
     Parameters
@@ -60,13 +60,19 @@ class ExpMechSettings:
     localise: bool = False
     row_bound: float | None = None
     strong_convexity: float | None = None
-    currency: ClassVar[str] = "pure"
-    batch_rate: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         for name in ("row_bound", "strong_convexity"):
             if getattr(self, name) is not None:
                 require_moderate(name, getattr(self, name))
+
+    def choose_currency(self, facts: Facts) -> str:
+        return "pure"
+
+    @property
+    def payment(self) -> Payment:
+        # One draw, or two, are planned in units of epsilon.
+        return Payment("the exponential mechanism, planned in epsilons", ("pure", "approximate"))
 
 
 def expmech(curator: Curator, settings: ExpMechSettings, progress: Progress | None = None) -> SolverResult:

@@ -1,7 +1,8 @@
 r"""Majority: no features at all, the baseline every model must beat.
 
-The number of rows in each class is measured once with the whole budget; the model is the constant that fits those
-counts best: the log-odds for logistic losses, the sign for hinges, the mean for squared errors.
+The number of rows in each class, or the mean label where labels are numbers, is measured once with the whole budget;
+the model is the constant that fits it best (`Loss.best_constant`): the log-odds for logistic losses, the sign for
+hinges, the mean for squared errors.
 
 **Privacy** One Gaussian release of the counts (`LabelCounts`) or of the sum of the labels (`LabelSum`), calibrated
 exactly to (epsilon, delta); the constant is post-processing.
@@ -10,42 +11,40 @@ exactly to (epsilon, delta); the constant is post-processing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from ..curator import Curator, LabelCounts, LabelSum
 from ..errors import InvalidParameter
-from ..problems import Hinge, HuberisedHinge, Squared
-from .result import Progress, SolverResult
+from ..problems import LabelKind, Need, require_needs
+from .result import Facts, Progress, SolverResult
+from .settings import Settings
 
 __all__ = ["MajoritySettings", "majority"]
 
 
 @dataclass(frozen=True)
-class MajoritySettings:
+class MajoritySettings(Settings):
     """Settings of `majority`: there are none."""
 
-    currency: ClassVar[str] = "gdp"
-    batch_rate: ClassVar[float] = 1.0
+    def choose_currency(self, facts: Facts) -> str:
+        return "gdp"
 
 
 def majority(curator: Curator, settings: MajoritySettings, progress: Progress | None = None) -> SolverResult:  # noqa: ARG001
-    """Fit a constant to the noisy label counts of a curator's rows."""
+    """Fit a constant to the noisy label counts, or to the noisy mean label, of a curator's rows."""
     problem = curator.problem
     if not problem.intercept:
         raise InvalidParameter("method 'majority' is an intercept and nothing else: it needs fit_intercept=True")
-    weights, noise = np.zeros(problem.shape), curator.gaussian(curator.budget)
-    if isinstance(problem.loss, Squared):
-        mean = curator.answer(LabelSum(noise)) / curator.rows
-        weights[-1] = min(max(mean, -1.0), 1.0)
+    labels = problem.loss.labels
+    require_needs("majority", {Need.CONSTANT}, problem.loss)
+    noise = curator.gaussian(curator.budget)
+    if labels.kind is LabelKind.NUMBERS:
+        noisy = np.array([curator.answer(LabelSum(noise)) / curator.rows])
     else:
-        counts = np.maximum(curator.answer(LabelCounts(noise)), 0.5)
-        logits = np.log(counts / counts.sum())
-        binary = problem.loss.outputs == 1
-        weights[-1] = logits[1] - logits[0] if binary else logits - logits.mean()
-        if isinstance(problem.loss, Hinge | HuberisedHinge):
-            weights[-1] = np.sign(weights[-1])
+        noisy = curator.answer(LabelCounts(noise))
+    weights = np.zeros(problem.shape)
+    weights[-1] = problem.loss.best_constant(noisy)
     if progress is not None:
         progress(1.0)
     return SolverResult(weights, 1)

@@ -12,17 +12,17 @@ Programming 45.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ..curator import Curator, minimise_openly
 from ..errors import require_positive, require_positive_integer
-from .result import Progress, SolverResult
+from .result import Facts, Progress, SolverResult
+from .settings import Settings
 
 __all__ = ["NonPrivateSettings", "nonprivate"]
 
 
 @dataclass(frozen=True)
-class NonPrivateSettings:
+class NonPrivateSettings(Settings):
     """Settings of `nonprivate`.
 
     Parameters
@@ -35,12 +35,13 @@ class NonPrivateSettings:
 
     tolerance: float = 1e-6
     iterations: int = 500
-    currency: ClassVar[str] = "zcdp"
-    batch_rate: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         require_positive("tolerance", self.tolerance)
         require_positive_integer("iterations", self.iterations)
+
+    def choose_currency(self, facts: Facts) -> str:
+        return "zcdp"
 
 
 def nonprivate(curator: Curator, settings: NonPrivateSettings, progress: Progress | None = None) -> SolverResult:

@@ -43,6 +43,7 @@ from ..minimisers import EmpiricalRisk, smooth_loss
 from ..problems import Loss
 from .result import Facts, Progress, SolverResult
 from .series import typical_row_norm
+from .settings import Payment, Settings
 
 __all__ = ["ObjPertSettings", "objpert"]
 
@@ -53,7 +54,7 @@ _PURE_OUTPUT_SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class ObjPertSettings:
+class ObjPertSettings(Settings):
     """Settings of `objpert`; None takes the rule.
 
     Parameters
@@ -75,15 +76,15 @@ class ObjPertSettings:
             if getattr(self, name) is not None:
                 require_positive(name, getattr(self, name))
 
-    @property
-    def currency(self) -> str:
-        """Pure epsilons, or (epsilon, delta) pairs."""
+    def choose_currency(self, facts: Facts) -> str:
         return "pure" if self.pure else "approximate"
 
     @property
-    def batch_rate(self) -> float:
-        """1: there are no batches."""
-        return 1.0
+    def payment(self) -> Payment:
+        if self.pure:
+            return Payment("objective perturbation with norm-Laplace noise", ("pure", "approximate"))
+        remedies = {"pure": "pass solver_options={'pure': True}"}
+        return Payment("objective perturbation with a delta of its own", ("approximate",), remedies)
 
 
 def objpert(curator: Curator, settings: ObjPertSettings, progress: Progress | None = None) -> SolverResult:

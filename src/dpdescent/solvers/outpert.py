@@ -42,18 +42,19 @@ from ..errors import InvalidParameter, require_positive
 from ..exact.grids import require_moderate
 from ..excess_risk import regularisation
 from ..minimisers import METHODS, EmpiricalRisk, require_minimiser, smooth_loss
-from ..problems import L2, Hinge, Loss
+from ..problems import L2, Loss
 from .result import Facts, Progress, SolverResult
 from .series import typical_row_norm
+from .settings import GAUSSIAN_NOISE, Payment, Settings
 
-__all__ = ["OutPertSettings", "choose_pure", "outpert"]
+__all__ = ["OutPertSettings", "outpert"]
 
 _SHARE_LENGTH = 0.01
 _LARGEST_EPSILON = 16.0  # up to which norm-Laplace noise was checked
 
 
 @dataclass(frozen=True)
-class OutPertSettings:
+class OutPertSettings(Settings):
     """Settings of `outpert`; None takes the rule.
 
     Parameters
@@ -98,26 +99,24 @@ class OutPertSettings:
         if self.pure and self.sigma == "paper":
             raise InvalidParameter("sigma is about Gaussian noise: leave it out with pure=True")
 
-    @property
-    def currency(self) -> str:
-        """Pure epsilons, or the squares of Gaussian DP."""
-        return "pure" if self.pure else "gdp"
+    def choose_currency(self, facts: Facts) -> str:
+        return "pure" if self.pure or facts.delta == 0 else "gdp"
 
     @property
-    def batch_rate(self) -> float:
-        """1: there are no batches."""
-        return 1.0
-
-
-def choose_pure(settings: OutPertSettings, facts: Facts) -> str:
-    """Return the currency: pure epsilons too where delta is 0."""
-    return "pure" if facts.delta == 0 else settings.currency
+    def payment(self) -> Payment:
+        if self.pure:
+            remedies = dict.fromkeys(GAUSSIAN_NOISE.currencies, "leave pure out")
+            return Payment("norm-Laplace noise", ("pure",), remedies)
+        if self.sigma == "paper":
+            return GAUSSIAN_NOISE
+        currencies = (*GAUSSIAN_NOISE.currencies, "pure")
+        return Payment("Gaussian noise, or Laplace noise where the ledger is pure", currencies)
 
 
 def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem, and release the minimiser with noise."""
     facts, loss = Facts.of(curator), curator.problem.loss
-    loss = loss if isinstance(loss, Hinge) else smooth_loss(loss, "outpert")
+    loss = loss if loss.hinge else smooth_loss(loss, "outpert")
     least = facts.rows * float(np.min(curator.problem.penalty_curvature(np.zeros(curator.problem.shape))))
     _require_sense(curator, settings, loss, least)
     curator.require_affordable(_cost(curator, settings))
@@ -184,8 +183,7 @@ def _require_sense(curator: Curator, settings: OutPertSettings, loss: Loss, leas
     """Refuse what cannot be minimised, or need not lie in the ball, before anything is charged."""
     if not isinstance(curator.problem.penalty, L2):
         raise InvalidParameter("method 'outpert' needs a convex quadratic penalty: use L2")
-    smooth = not isinstance(loss, Hinge)
-    require_minimiser(settings.minimiser, smooth=smooth, rows=True, hinge=not smooth)
+    require_minimiser(settings.minimiser, smooth=not loss.hinge, rows=True, hinge=loss.hinge)
     if settings.strong_convexity is None or settings.radius is None:
         return
     longest = curator.problem.longest_row

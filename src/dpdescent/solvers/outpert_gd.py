@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from ..minimisers import smooth_loss
 from ..problems import Loss
 from .result import Facts, Progress, SolverResult
 from .series import typical_row_norm
+from .settings import Settings
 
 __all__ = ["OutPertGDSettings", "outpert_gd"]
 
@@ -42,7 +42,7 @@ _MOST_STEPS = 1000
 
 
 @dataclass(frozen=True)
-class OutPertGDSettings:
+class OutPertGDSettings(Settings):
     """Settings of `outpert_gd`; None takes the rule.
 
     Parameters
@@ -55,14 +55,15 @@ class OutPertGDSettings:
 
     steps: int | None = None
     row_bound: float | None = None
-    currency: ClassVar[str] = "gdp"
-    batch_rate: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         if self.steps is not None:
             require_positive_integer("steps", self.steps)
         if self.row_bound is not None:
             require_positive("row_bound", self.row_bound)
+
+    def choose_currency(self, facts: Facts) -> str:
+        return "gdp"
 
 
 def outpert_gd(curator: Curator, settings: OutPertGDSettings, progress: Progress | None = None) -> SolverResult:

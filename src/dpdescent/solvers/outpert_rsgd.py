@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ..accounting import calibrate
 from ..accounting.shuffled import ShuffledDescent
@@ -36,7 +35,8 @@ from ..curator import Curator, PermutedDescent
 from ..errors import require_positive, require_positive_integer
 from ..minimisers import smooth_loss
 from .outpert_gd import plan, remarks
-from .result import Progress, SolverResult
+from .result import Facts, Progress, SolverResult
+from .settings import Settings
 
 __all__ = ["OutPertRSGDSettings", "outpert_rsgd"]
 
@@ -45,7 +45,7 @@ _MOST_BATCHES = 1000
 
 
 @dataclass(frozen=True)
-class OutPertRSGDSettings:
+class OutPertRSGDSettings(Settings):
     """Settings of `outpert_rsgd`; None takes the rule.
 
     Parameters
@@ -61,8 +61,6 @@ class OutPertRSGDSettings:
     passes: int = 10
     batch_rows: int | None = None
     row_bound: float | None = None
-    currency: ClassVar[str] = "rdp"
-    batch_rate: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         require_positive_integer("passes", self.passes)
@@ -70,6 +68,9 @@ class OutPertRSGDSettings:
             require_positive_integer("batch_rows", self.batch_rows)
         if self.row_bound is not None:
             require_positive("row_bound", self.row_bound)
+
+    def choose_currency(self, facts: Facts) -> str:
+        return "rdp"
 
 
 def outpert_rsgd(curator: Curator, settings: OutPertRSGDSettings, progress: Progress | None = None) -> SolverResult:

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +33,7 @@ from ..curator import BestCandidates, Curator
 from ..errors import InvalidParameter, require_positive, require_positive_integer
 from .result import Facts, Progress, SolverResult
 from .series import typical_row_norm
+from .settings import Payment, Settings
 
 __all__ = ["PrivGeneSettings", "privgene"]
 
@@ -44,7 +44,7 @@ _PARENTS = 2
 
 
 @dataclass(frozen=True)
-class PrivGeneSettings:
+class PrivGeneSettings(Settings):
     """Settings of `privgene`.
 
     Parameters
@@ -64,8 +64,6 @@ class PrivGeneSettings:
     mutation: float = 4.0
     shrink: float = 0.95
     share: float = 0.1
-    currency: ClassVar[str] = "gdp"
-    batch_rate: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         if require_positive_integer("candidates", self.candidates) < 2:
@@ -75,6 +73,13 @@ class PrivGeneSettings:
         require_positive("mutation", self.mutation)
         if not (0 < self.shrink <= 1 and 0 < self.share <= 1):
             raise InvalidParameter(f"shrink and share must lie in (0, 1], got {self.shrink!r} and {self.share!r}")
+
+    def choose_currency(self, facts: Facts) -> str:
+        return "gdp"
+
+    @property
+    def payment(self) -> Payment:
+        return Payment("the exponential mechanism", ("gdp", "zcdp", "rdp", "pure", "approximate"))
 
 
 def privgene(curator: Curator, settings: PrivGeneSettings, progress: Progress | None = None) -> SolverResult:

@@ -31,8 +31,9 @@ from ..curator import Curator
 from ..errors import DPDescentError, InvalidParameter, require_positive, require_positive_integer
 from .result import Facts
 from .series import GradientSeries, typical_row_norm
+from .settings import Settings
 
-__all__ = ["DescentSettings", "Schedule", "best_currency", "choose_currency", "make_schedule"]
+__all__ = ["DescentSettings", "Schedule", "best_currency", "make_schedule"]
 
 _SHARE_LENGTH = 0.01
 _MANY_CELLS = 2.0**28
@@ -41,7 +42,7 @@ _LONGEST_STEP = 8.0
 
 
 @dataclass(frozen=True)
-class DescentSettings:
+class DescentSettings(Settings):
     """What descents by noisy gradients have in common; None takes the rule of this module.
 
     Parameters
@@ -70,10 +71,12 @@ class DescentSettings:
         if self.sampling_rate is not None and self.sampling_rate > 1:
             raise InvalidParameter(f"sampling_rate must lie in (0, 1], got {self.sampling_rate}")
 
-    @property
-    def batch_rate(self) -> float:
-        """1: the curator itself draws no batches."""
-        return 1.0
+    def choose_currency(self, facts: Facts) -> str | Currency:
+        """Return GDP for all rows, and for batches RDP at the order that needs the least noise, fixed beforehand."""
+        rate = _rate(self, facts)
+        if rate == 1:
+            return "gdp"
+        return best_currency(rate, self.steps or _MOST_STEPS, facts.epsilon, facts.delta, facts.relation)
 
 
 @dataclass(frozen=True)
@@ -105,14 +108,6 @@ def make_schedule(curator: Curator, settings: DescentSettings) -> Schedule:
 def clip_norm(richness: float, length: float) -> float:
     """Return the clip norm for rows of a typical length, given what privacy leaves of them."""
     return max(0.5, 0.3 * math.pow(richness, 0.4)) * length
-
-
-def choose_currency(settings: DescentSettings, facts: Facts) -> str | Currency:
-    """Return GDP for all rows, and for batches RDP at the order that needs the least noise, fixed beforehand."""
-    rate = _rate(settings, facts)
-    if rate == 1:
-        return "gdp"
-    return best_currency(rate, settings.steps or _MOST_STEPS, facts.epsilon, facts.delta, facts.relation)
 
 
 @lru_cache(maxsize=64)

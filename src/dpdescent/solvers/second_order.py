@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from ..accounting import RDP, Currency, best_order, currency_named
+from ..accounting import currency_named
 from ..curator import Batch, Curator, FirstStep, Gradient, Hessian, MeanLoss, hessian_sum
 from ..errors import GuaranteeWarning, InvalidParameter
 from ..problems import LinearProblem
@@ -40,15 +40,12 @@ from ..relations import Relation
 from .eigenvalues import LARGEST_EXACT, lowest_curvature
 from .levels import make_levels
 from .result import Facts, Progress, SolverResult
-from .schedule import best_currency
 from .second_order_settings import OPTSettings
 from .stationary import Bounds, Levels, Tolerances, tightest
 
-__all__ = ["Descent", "SecondOrderResult", "choose_filter", "minimum_rows", "second_order"]
+__all__ = ["Descent", "SecondOrderResult", "minimum_rows", "second_order"]
 
 Floats = NDArray[np.float64]
-
-_TYPICAL_STEPS = 500  # for which the order of a filter is chosen
 
 
 @dataclass(frozen=True)
@@ -65,13 +62,6 @@ class SecondOrderResult(SolverResult):
 
     hessians: int = 0
     success: bool = False
-
-
-def choose_filter(settings: OPTSettings, facts: Facts) -> str | Currency:
-    """Return Gaussian DP where all answers are Gaussian, and otherwise RDP at one order, fixed beforehand."""
-    if settings.sampling_rate < 1:
-        return best_currency(settings.sampling_rate, _TYPICAL_STEPS, facts.epsilon, facts.delta, facts.relation)
-    return RDP(best_order(facts.epsilon, facts.delta)) if settings.search else "gdp"
 
 
 def minimum_rows(
@@ -97,7 +87,7 @@ def minimum_rows(
         raise InvalidParameter("gradient_tolerance is missing: say which tolerance the rows are for")
     relation, dimension = Relation.parse(adjacency), problem.grid.dimension
     facts = Facts(epsilon, delta, adjacency, 1, dimension)
-    currency = currency_named(choose_filter(settings, facts), epsilon, delta)
+    currency = currency_named(settings.choose_currency(facts), epsilon, delta)
     tolerances = _tolerances(settings, Bounds.of(problem, relation), settings.gradient_tolerance)
     objective = problem.largest_loss(np.zeros(dimension))
     amount = settings.guaranteed_share * currency.budget(epsilon, delta)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..accounting import RDP, Currency, best_order
 from ..errors import (
     InvalidParameter,
     require_nonnegative,
@@ -11,6 +12,9 @@ from ..errors import (
     require_positive,
     require_positive_integer,
 )
+from .result import Facts
+from .schedule import best_currency
+from .settings import Settings
 from .stationary import Constants
 
 __all__ = [
@@ -22,9 +26,11 @@ __all__ = [
     "TwoPhaseSettings",
 ]
 
+_TYPICAL_STEPS = 500  # for which the order of a filter is chosen
+
 
 @dataclass(frozen=True)
-class OPTSettings(Constants):
+class OPTSettings(Constants, Settings):
     """Settings of `second_order`: the constants of the analysis, those of `Constants`, and a few more.
 
     Parameters
@@ -84,10 +90,11 @@ class OPTSettings(Constants):
         if self.most_steps is not None:
             require_positive_integer("most_steps", self.most_steps)
 
-    @property
-    def batch_rate(self) -> float:
-        """1: the curator itself draws no batches."""
-        return 1.0
+    def choose_currency(self, facts: Facts) -> str | Currency:
+        """Return Gaussian DP where all answers are Gaussian, and otherwise RDP at one order, fixed beforehand."""
+        if self.sampling_rate < 1:
+            return best_currency(self.sampling_rate, _TYPICAL_STEPS, facts.epsilon, facts.delta, facts.relation)
+        return RDP(best_order(facts.epsilon, facts.delta)) if self.search else "gdp"
 
     @property
     def guaranteed_share(self) -> float:

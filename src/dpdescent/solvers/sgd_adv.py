@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -36,6 +35,7 @@ from ..curator import Curator
 from .result import Facts, Progress, SolverResult
 from .schedule import DescentSettings, clip_norm
 from .series import GradientSeries, typical_row_norm
+from .settings import Payment
 
 __all__ = ["SGDAdvSettings", "sgd_adv"]
 
@@ -47,7 +47,12 @@ _DELTA_SHARE = 1 - 2.0**-20  # the rest of delta is left for the samplers
 class SGDAdvSettings(DescentSettings):
     """Settings of `sgd_adv`: those of `DescentSettings`, ``step_size`` being c and ``sampling_rate`` 1/sqrt(n)."""
 
-    currency: ClassVar[str] = "approximate"
+    def choose_currency(self, facts: Facts) -> str:
+        return "approximate"
+
+    @property
+    def payment(self) -> Payment:
+        return Payment("advanced composition, which has a delta of its own", ("approximate",))
 
 
 def sgd_adv(curator: Curator, settings: SGDAdvSettings, progress: Progress | None = None) -> SolverResult:

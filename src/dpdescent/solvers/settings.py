@@ -1,0 +1,53 @@
+"""What the settings of every method have, so that a method that lacks something fails a type check and not a run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..accounting import Currency
+from .result import Facts
+
+__all__ = ["GAUSSIAN_NOISE", "Payment", "Settings"]
+
+
+@dataclass(frozen=True)
+class Payment:
+    """Which ledgers can pay for a method.
+
+    Parameters
+    ----------
+    mechanism : str
+        What the method depends on, in words.
+    currencies : tuple of str
+        Those in which its plan has a price.
+    remedies : mapping
+        For other currencies, a setting that helps.
+    """
+
+    mechanism: str
+    currencies: tuple[str, ...]
+    remedies: Mapping[str, str] = field(default_factory=dict)
+
+
+GAUSSIAN_NOISE = Payment("Gaussian noise", ("gdp", "zcdp", "rdp"))
+
+
+@dataclass(frozen=True)
+class Settings(ABC):
+    """The settings of a method: a frozen dataclass whose fields have defaults for every table."""
+
+    @abstractmethod
+    def choose_currency(self, facts: Facts) -> str | Currency:
+        """Return the currency in which a run is filtered, from what is public before it."""
+
+    @property
+    def batch_rate(self) -> float:
+        """Share of the rows that answer a question which brings no batch of its own."""
+        return 1.0
+
+    @property
+    def payment(self) -> Payment:
+        """Which ledgers can pay for a run."""
+        return GAUSSIAN_NOISE
