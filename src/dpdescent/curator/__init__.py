@@ -20,7 +20,7 @@ from .questions import QUESTIONS, Public, Question
 from .reports import ExcessAdversarialRisk
 from .search import FirstStep, choose_noise, search_noise
 from .selection import BestCandidates, BestStep
-from .sources import ArraySource, Source, cached_blocks, compact, on_threads
+from .sources import ArraySource, Source, cached_blocks, compact
 
 __all__ = [
     "QUESTIONS",
@@ -62,7 +62,6 @@ __all__ = [
     "make_noise",
     "minimise_openly",
     "moment_bits",
-    "on_threads",
     "perturbed_minimiser",
     "perturbed_saddle_point",
     "require_frame",

@@ -6,26 +6,22 @@ they are the same for every block size, thread count, layout and storage type.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from functools import cache
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from threadpoolctl import ThreadpoolController
 
 from ..errors import InvalidParameter, require_positive_integer
-from ..exact import FeatureGrid, blas, ceil_log2
+from ..exact import FeatureGrid, blas, ceil_log2, on_threads
 
-__all__ = ["ArraySource", "Source", "cached_blocks", "compact", "on_threads"]
+__all__ = ["ArraySource", "Source", "cached_blocks", "compact"]
 
 Floats = NDArray[np.float64]
 AnyNumber = TypeVar("AnyNumber", np.int64, np.float64)
 
+_WORTH_A_THREAD = 2**20  # entries of a block
 _FEW = 1 / 4  # of the entries are not 0: products of sparse rows take about half the time then
 
 
@@ -61,15 +57,17 @@ class ArraySource:
         Rows already on ``grid`` (`FeatureGrid.place`); float64 or float32 storage.
     labels : array_like of shape (n,)
     grid : FeatureGrid
-    block_rows : int
-        Rows in a block. A matter of speed alone.
+    block_rows : int, optional
+        Rows in a block, a matter of speed alone. By default as many as have about a million entries, and at most
+        2^16: a smaller block is not worth a thread of its own.
     """
 
-    def __init__(self, features: Any, labels: ArrayLike, grid: FeatureGrid, block_rows: int = 2**16) -> None:
+    def __init__(self, features: Any, labels: ArrayLike, grid: FeatureGrid, block_rows: int | None = None) -> None:
         self._features = features
         self._labels = np.asarray(labels, dtype=np.float64)
         self.grid = grid
-        self._block_rows = min(require_positive_integer("block_rows", block_rows), 2**17)
+        self._block_rows = _block_rows(features) if block_rows is None else min(block_rows, 2**17)
+        require_positive_integer("block_rows", self._block_rows)
         if features.shape[1:] != (grid.dimension,) or (sparse.issparse(features) and features.format != "csr"):
             raise InvalidParameter(f"features must be dense or CSR with {grid.dimension} columns, as the grid has")
         if self._labels.shape != features.shape[:1]:
@@ -139,6 +137,13 @@ def compact(rows: Any) -> Any:
     return sparse.csr_array(entries, shape=(count, columns))
 
 
+def _block_rows(features: Any) -> int:
+    """Return the rows of a block: all blocks are alike, whatever the number of processors."""
+    rows, entries = int(features.shape[0]), int(features.nnz if sparse.issparse(features) else features.size)
+    blocks = max(1, -(-rows // 2**16), entries // _WORTH_A_THREAD)
+    return max(1, -(-rows // blocks))
+
+
 def row_blocks(rows: int, block_rows: int = 2**16) -> list[slice]:
     """Return blocks that cover all rows; no rows are one empty block."""
     return list(blas.row_blocks(rows, block_rows, block_rows)) or [slice(0, 0)]
@@ -147,37 +152,3 @@ def row_blocks(rows: int, block_rows: int = 2**16) -> list[slice]:
 def cached_blocks(rows: int, columns: int) -> list[slice]:
     """Return blocks of dense rows that are small enough, two megabytes, to stay in cache."""
     return row_blocks(rows, max(1, 2**18 // columns))
-
-
-def on_threads(function: Callable[[Any], Any], blocks: Sequence[Any]) -> list[Any]:
-    """Return the results of all blocks, computed by as many threads as there are processors.
-
-    ``function`` must not come here itself: it would wait for its own thread.
-    """
-    workers = min(len(blocks), _processors())
-    if workers == 1:
-        return [function(block) for block in blocks]
-    contexts = [copy_context() for _ in blocks]  # numpy's error handling goes with the caller's context
-    with _libraries().limit(limits=1):
-        pool = _pool(workers, os.getpid())
-        return list(pool.map(lambda context, block: context.run(function, block), contexts, blocks))
-
-
-@cache
-def _pool(workers: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001
-    """Return the threads of this process, which are kept: a child of it begins without them."""
-    return ThreadPoolExecutor(workers)
-
-
-@cache
-def _libraries() -> ThreadpoolController:
-    """Return control over the threads of numerical libraries: threads within threads would wait for each other."""
-    return ThreadpoolController()
-
-
-def _processors() -> int:
-    """Return how many threads to use: OMP_NUM_THREADS where it is set, as for other numerical work."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    if told.isdigit() and int(told) > 0:
-        return int(told)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

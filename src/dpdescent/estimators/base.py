@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_random_state
 
-from ..curator import ArraySource, Curator, cached_blocks, compact, make_noise, on_threads
+from ..curator import ArraySource, Curator, cached_blocks, compact, make_noise
 from ..errors import (
     InfiniteValue,
     InvalidParameter,
@@ -26,7 +26,7 @@ from ..errors import (
     require_open_unit,
     require_positive,
 )
-from ..exact import FeatureGrid
+from ..exact import FeatureGrid, on_threads, one_library_thread
 from ..ledger import Ledger
 from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
@@ -120,7 +120,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             batch_rate=settings.batch_rate,
             account=self.ledger,
         )
-        with listening(self.progress) as listener, charges_noted(own):
+        with one_library_thread(), listening(self.progress) as listener, charges_noted(own):
             result: SolverResult = method.solve(curator, settings, listener)
         weights = result.weights
         bias = weights[-1] if self.fit_intercept else np.zeros(weights.shape[1:])

@@ -33,6 +33,7 @@ from .scores import BoundedScores, SignedScores
 from .second_moments import SecondMomentSum
 from .stepwise import StepwiseScores
 from .sums import ClippedSum, LatticeSum
+from .threads import on_threads, one_library_thread
 
 __all__ = [
     "BoundedScores",
@@ -50,6 +51,8 @@ __all__ = [
     "check_row_independence",
     "exp",
     "log",
+    "on_threads",
+    "one_library_thread",
     "quick_sigmoid",
     "quick_softplus",
     "sigmoid",

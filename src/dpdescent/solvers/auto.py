@@ -30,10 +30,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from ..curator import Curator, Gradient, GradientAndCurvature, moment_bits, require_frame
 from ..errors import InvalidParameter
+from ..exact import one_library_thread
 from ..problems import Frame, LinearProblem, Whitening
 from .geometry import ROWS_A_DIRECTION, SOME_ROWS, Columns, damping_to, measure_columns, whiten
 from .result import Facts, Progress, SolverResult
@@ -307,7 +307,7 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
     ones, stiffness = np.ones(frame.matrix.shape[1]), np.zeros(frame.matrix.shape[1])
     if not penalty.any():
         return _Geometry(frame, length, squares.size, ones, stiffness, remarks=remarks)
-    with threadpool_limits(1):  # the same digits for any number of threads
+    with one_library_thread():  # the same digits for any number of threads
         stiffness, axes = np.linalg.eigh(frame.matrix.T @ (penalty[:, None] * frame.matrix))
     return _Geometry(frame, length, squares.size, ones, np.maximum(stiffness, 0.0), axes, remarks)
 

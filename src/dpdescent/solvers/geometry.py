@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from threadpoolctl import threadpool_limits
 
 from ..curator import ColumnMoments, Curator, MeanRowNorm, SecondMoments
+from ..exact import one_library_thread
 from ..problems import Frame, Whitening
 from ..relations import Sensitivity
 
@@ -129,7 +129,7 @@ def whiten(
     noise = curator.deviation(cut**2, amount, Sensitivity.of_positive_semidefinite_sum)
     dimension = matrix.shape[0]
     radius = noise * math.sqrt(dimension / 2)
-    with threadpool_limits(1):  # the same digits for any number of threads
+    with one_library_thread():  # the same digits for any number of threads
         values, vectors = np.linalg.eigh(matrix)
     shrunk = shrink(values, radius)
     if not shrunk.any():  # noise covers all of it, so that no direction is known to be longer than another
@@ -149,7 +149,7 @@ def whiten(
     if columns.frame is None:
         return Whitening(curator.problem.grid, directions), squares
     if projection is not None:
-        with threadpool_limits(1):
+        with one_library_thread():
             directions = projection @ directions
     extended = np.zeros((directions.shape[0] + 1, dimension + 1))
     extended[:-1, :-1], extended[-1, -1] = directions, 1.0

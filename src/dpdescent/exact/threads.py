@@ -1,0 +1,78 @@
+"""Threads over blocks of rows, each with one thread of the numerical library.
+
+Threads of a numerical library wait for each other by spinning, so that on a busy machine every product takes as long
+as its unluckiest thread, several times over. Here a product never has more than one thread; blocks of rows that are
+large enough to be worth it are worked on side by side instead, by threads that sleep while they wait.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from functools import cache
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["on_threads", "one_library_thread"]
+
+_lock = threading.Lock()
+_inside = 0
+_limit: Any = None
+
+
+def on_threads(function: Callable[[Any], Any], blocks: Sequence[Any]) -> list[Any]:
+    """Return the results of all blocks, computed by as many threads as there are processors.
+
+    ``function`` must not come here itself: it would wait for its own thread.
+    """
+    workers = min(len(blocks), _processors())
+    with one_library_thread():
+        if workers == 1:
+            return [function(block) for block in blocks]
+        contexts = [copy_context() for _ in blocks]  # numpy's error handling goes with the caller's context
+        pool = _pool(workers, os.getpid())
+        return list(pool.map(lambda context, block: context.run(function, block), contexts, blocks))
+
+
+@contextmanager
+def one_library_thread() -> Iterator[None]:
+    """Hold numerical libraries to one thread; results then have the same digits for any number of processors.
+
+    The limit is one for the whole process: the first who enters sets it, and the last who leaves lifts it.
+    """
+    global _inside, _limit
+    with _lock:
+        _inside += 1
+        if _inside == 1:
+            _limit = _libraries().limit(limits=1)
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                _limit.restore_original_limits()
+
+
+@cache
+def _pool(workers: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001
+    """Return the threads of this process, which are kept: a child of it begins without them."""
+    return ThreadPoolExecutor(workers)
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _processors() -> int:
+    """Return how many threads to use: OMP_NUM_THREADS where it is set, as for other numerical work."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    if told.isdigit() and int(told) > 0:
+        return int(told)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
