@@ -17,6 +17,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold
 
+from ..curator import FirstStep, Gradient
 from ..datasets import Dataset, load_dataset
 from ..errors import DPDescentError, InvalidParameter
 from ..estimators import DPLinearSVC, DPLogisticRegression
@@ -237,8 +238,8 @@ def _passes(
     gradient, search = rates(settings, Facts(cell.epsilon, cell.delta, cell.adjacency, rows, columns + 1))
     steps = int(settings.max_steps or 0) + 1
     return {
-        "gradient_passes": gradient * sum(count for label, count in asked.items() if "gradient" in label),
-        "loss_passes": steps * search * sum(count for label, count in asked.items() if "step size" in label),
+        "gradient_passes": gradient * sum(count for label, count in asked.items() if Gradient.label in label),
+        "loss_passes": steps * search * sum(count for label, count in asked.items() if FirstStep.label in label),
     }
 
 

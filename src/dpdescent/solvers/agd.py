@@ -35,7 +35,7 @@ from ..curator import BestStep, Curator, Gradient, Selection
 from ..errors import InvalidParameter
 from ..problems import Frame
 from .geometry import measure_columns
-from .result import Facts, Progress, SolverResult
+from .result import Facts, Progress, SolverResult, effective_rows
 from .settings import Settings
 
 __all__ = ["AGDSettings", "agd"]
@@ -254,7 +254,7 @@ def _plan(curator: Curator, settings: AGDSettings) -> _Plan:
     frame, row_length = (None, curator.problem.grid.row_bound) if settings.paper else _frame(curator)
     parameters = float(np.prod(curator.problem.shape))
     # Rows times privacy, a parameter: what the noise of a gradient leaves to learn from.
-    richness = 1 / (parameters * curator.deviation(1.0, curator.budget))
+    richness = effective_rows(curator, parameters)
     clip = settings.clip_gradient or max(0.5, 0.25 * richness**0.3) * row_length
     if settings.splits is None:
         planned = min(max(25 * math.sqrt(richness), 10.0), 500.0)

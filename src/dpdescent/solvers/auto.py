@@ -36,7 +36,7 @@ from ..errors import InvalidParameter
 from ..exact import one_library_thread
 from ..problems import Frame, LinearProblem, Whitening
 from .geometry import ROWS_A_DIRECTION, SOME_ROWS, Columns, damping_to, measure_columns, whiten
-from .result import Facts, Progress, SolverResult
+from .result import Facts, Progress, SolverResult, effective_rows
 from .settings import Settings
 
 __all__ = ["AutoSettings", "auto"]
@@ -107,7 +107,7 @@ class AutoSettings(Settings):
 def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem, with no setting left to choose."""
     problem, report = curator.problem, progress or (lambda _: None)
-    rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)  # n mu
+    rows_of_privacy = effective_rows(curator)
     richness = rows_of_privacy / math.prod(problem.shape)
     iterations = settings.iterations or _iterations(richness, rows_of_privacy, curator.rows * problem.grid.dimension)
     clip = settings.clip or max(0.5, 0.25 * richness**0.3)

@@ -14,7 +14,7 @@ from ..curator import Batch, Curator, Sampling, finest_clipped_sum, search_noise
 from ..problems import Frame
 from ..relations import Sensitivity
 from .geometry import measure_columns
-from .result import Facts
+from .result import Facts, effective_rows
 
 if TYPE_CHECKING:
     from .blsgd import BLSGDSettings as Settings
@@ -193,7 +193,7 @@ def make_plan(curator: Curator, settings: Settings) -> Plan:
     gradients, searches = (curator.sampling(rate) for rate in rates(settings, Facts.of(curator)))
     max_steps = int(settings.max_steps or 0)
     # Rows times privacy, a parameter: what the noise of a gradient leaves to learn from.
-    richness = 1 / (np.prod(curator.problem.shape) * curator.deviation(1.0, curator.budget))
+    richness = effective_rows(curator, float(np.prod(curator.problem.shape)))
     planned = settings.iterations or min(max(10 * math.sqrt(richness), 10.0), 150.0)
     shares = () if settings.paper else (_SHARE_NORM, _SHARE_MOMENTS)[: 1 + curator.problem.intercept]
     if settings.paper:

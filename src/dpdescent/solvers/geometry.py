@@ -13,6 +13,7 @@ from ..curator import ColumnMoments, Curator, MeanRowNorm, SecondMoments
 from ..exact import one_library_thread
 from ..problems import Frame, Whitening
 from ..relations import Sensitivity
+from .result import effective_rows
 
 __all__ = ["ROWS_A_DIRECTION", "SOME_ROWS", "Columns", "damping_to", "measure_columns", "whiten"]
 
@@ -135,7 +136,7 @@ def whiten(
     if not shrunk.any():  # noise covers all of it, so that no direction is known to be longer than another
         shrunk += cut**2 / dimension
     stretch = length**2 / min(max(float(shrunk.sum()), 0.1 * cut**2), cut**2)
-    rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)
+    rows_of_privacy = effective_rows(curator)
     scarcity = min(1.0, rows_of_privacy / SOME_ROWS)  # where rows are few, caution costs more than it saves
     lengths, edge = stretch * shrunk, stretch * 2 * math.sqrt(scarcity) * radius
     unseen = lengths[lengths < edge]

@@ -90,13 +90,13 @@ class ObjPertSettings(Settings):
 def objpert(curator: Curator, settings: ObjPertSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem with a random linear term."""
     facts, loss = Facts.of(curator), smooth_loss(curator.problem.loss, "objpert")
-    mu = epsilon_to_gdp(facts.epsilon, facts.delta) / (1 if facts.relation == "zero-out" else 2)
+    mu = epsilon_to_gdp(facts.epsilon, facts.delta) / facts.change
     half = min(0.5 * curator.remaining, 16.0)  # whatever is left for it later, delta must do
     curator.require_affordable(
         PureObjectivePerturbation(half) if settings.pure else ApproximateDP(half, facts.delta * _DELTA_SHARE)
     )
     length = typical_row_norm(curator, _SHARE_LENGTH)
-    richness = facts.rows * mu / facts.parameters
+    richness = facts.effective_rows_per_parameter
     bound = settings.row_bound or max(1.0, 0.3 * math.pow(richness, 0.4)) * length
     bound = min(bound, curator.problem.longest_row)
     trace, rank = loss.curvature_trace * bound**2 * (1 + 2.0**-40), loss.curvature_rank

@@ -123,7 +123,7 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
     length = typical_row_norm(curator, _SHARE_LENGTH) if settings.row_bound is None else settings.row_bound
     cost = _cost(curator, settings)
     deviation = _deviation(cost, facts.parameters)
-    richness = facts.rows / (deviation * facts.parameters * (1 if facts.relation == "zero-out" else 2))
+    richness = facts.rows / (deviation * facts.parameters * facts.change)
     bound = settings.row_bound or max(0.5, 0.1 * math.pow(richness, 0.4)) * length
     risk = EmpiricalRisk(loss, min(bound, curator.problem.longest_row))
     if settings.strong_convexity is not None:

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..accounting import epsilon_to_gdp
 from ..curator import Curator, NoisyDescent
 from ..errors import require_positive, require_positive_integer
 from ..minimisers import smooth_loss
@@ -80,9 +79,9 @@ def outpert_gd(curator: Curator, settings: OutPertGDSettings, progress: Progress
 def plan(curator: Curator, loss: Loss, row_bound: float | None, share: float) -> tuple[float, float, float]:
     """Return B, the step size 1/beta, and the time eta T that the noise allows; buys the length of a typical row."""
     facts = Facts.of(curator)
-    information = facts.rows * epsilon_to_gdp(facts.epsilon, facts.delta) / (1 if facts.relation == "zero-out" else 2)
+    information = facts.effective_rows
     length = typical_row_norm(curator, share)
-    richness = information / facts.parameters
+    richness = facts.effective_rows_per_parameter
     bound = row_bound or max(0.7, 0.3 * math.pow(richness, 0.4)) * length
     bound = min(bound, curator.problem.longest_row)
     penalty = float(np.max(curator.problem.penalty_curvature(np.zeros(curator.problem.shape))))

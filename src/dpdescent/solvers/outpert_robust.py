@@ -90,7 +90,7 @@ def outpert_robust(
     length = typical_row_norm(curator, _SHARE_LENGTH) if settings.row_bound is None else settings.row_bound
     reserved = settings.risk_share * curator.budget
     cost = _reduced(curator, settings, reserved)
-    noise, moved = _deviation(cost, facts.parameters), 1 if facts.relation == "zero-out" else 2
+    noise, moved = _deviation(cost, facts.parameters), facts.change
     richness = facts.rows / (moved * noise * facts.parameters)
     row_bound = settings.row_bound or (1.0 if problem.tilt else max(0.5, 0.1 * math.pow(richness, 0.4))) * length
     risk = RobustRisk(loss, min(row_bound, problem.longest_row), facts.rows, problem.tilt, support)

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accounting import epsilon_to_gdp
 from ..curator import BestCandidates, Curator
 from ..errors import InvalidParameter, require_positive, require_positive_integer
 from .result import Facts, Progress, SolverResult
@@ -86,7 +85,7 @@ def privgene(curator: Curator, settings: PrivGeneSettings, progress: Progress | 
     """Minimise the objective of a curator's problem by a private genetic algorithm."""
     facts, generator = Facts.of(curator), curator.public_generator()
     length = typical_row_norm(curator, _SHARE_LENGTH)
-    richness = facts.rows * epsilon_to_gdp(facts.epsilon, facts.delta) / facts.parameters
+    richness = facts.effective_rows_per_parameter
     generations = settings.generations or math.ceil(min(max(10 * math.sqrt(richness), 10.0), 60.0))
     amount = curator.remaining / (generations + 1)
     parents = np.zeros((_PARENTS, *curator.problem.shape))

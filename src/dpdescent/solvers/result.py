@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..accounting import epsilon_to_gdp
 from ..curator import Curator
+from ..relations import Relation, Sensitivity
 
-__all__ = ["Facts", "Progress", "SolverResult"]
+__all__ = ["Facts", "Progress", "SolverResult", "effective_rows"]
 
 #: Called with the share of the budget that is spent: a public number between 0 and 1.
 Progress = Callable[[float], None]
@@ -26,6 +28,21 @@ class Facts:
     rows: int
     parameters: int
 
+    @property
+    def change(self) -> float:
+        """By how many clip norms one row moves a sum of clipped rows."""
+        return Sensitivity.of_clipped_sum(1.0).under(Relation.parse(self.relation))
+
+    @property
+    def effective_rows(self) -> float:
+        """N mu, the rows that privacy leaves: a mean of rows of length 1 has noise of one part in so many."""
+        return self.rows * epsilon_to_gdp(self.epsilon, self.delta) / self.change
+
+    @property
+    def effective_rows_per_parameter(self) -> float:
+        """N mu/d."""
+        return self.effective_rows / self.parameters
+
     @classmethod
     def of(cls, curator: Curator) -> Facts:
         """Return the public facts of a curator."""
@@ -33,6 +50,11 @@ class Facts:
         return cls(
             ledger.epsilon, ledger.delta, str(ledger.relation), curator.rows, int(np.prod(curator.problem.shape))
         )
+
+
+def effective_rows(curator: Curator, parameters: float = 1.0) -> float:
+    """Return n mu, or n mu/d, as `Facts.effective_rows` does, by the noise of the curator's own currency."""
+    return 1 / (parameters * curator.deviation(1.0, curator.budget))
 
 
 @dataclass(frozen=True)

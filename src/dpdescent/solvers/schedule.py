@@ -25,7 +25,6 @@ from ..accounting import (
     PoissonSampled,
     best_order,
     calibrate,
-    epsilon_to_gdp,
 )
 from ..curator import Curator
 from ..errors import DPDescentError, InvalidParameter, require_positive, require_positive_integer
@@ -95,7 +94,7 @@ def make_schedule(curator: Curator, settings: DescentSettings) -> Schedule:
     rate = _rate(settings, facts)
     curator.sampling(rate)  # raises before anything is charged
     length = typical_row_norm(curator, _SHARE_LENGTH)
-    information = facts.rows * epsilon_to_gdp(facts.epsilon, facts.delta) / _change(facts)  # n mu
+    information = facts.effective_rows
     clip = settings.clip_gradient or clip_norm(information / facts.parameters, length)
     time = 1.2 * information / (clip * length)
     longest = _LONGEST_STEP / (_curvature(curator) * length**2)
@@ -140,11 +139,6 @@ def _rate(settings: DescentSettings, facts: Facts) -> float:
     if settings.sampling_rate is not None:
         return settings.sampling_rate
     return min(1.0, _MANY_CELLS / (facts.rows * facts.parameters))
-
-
-def _change(facts: Facts) -> int:
-    """Return how many clip norms one row moves a sum."""
-    return 1 if facts.relation == "zero-out" else 2
 
 
 def _curvature(curator: Curator) -> float:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..accounting import ApproximateDP, epsilon_to_gdp
+from ..accounting import ApproximateDP
 from ..curator import Curator
 from .result import Facts, Progress, SolverResult
 from .schedule import DescentSettings, clip_norm
@@ -63,8 +63,7 @@ def sgd_adv(curator: Curator, settings: SGDAdvSettings, progress: Progress | Non
     curator.sampling(rate)  # raises before anything is charged
     curator.require_affordable(ApproximateDP(0.5 * curator.remaining, facts.delta * _DELTA_SHARE))
     length = typical_row_norm(curator, _SHARE_LENGTH)
-    richness = facts.rows * epsilon_to_gdp(facts.epsilon, facts.delta) / facts.parameters
-    clip = settings.clip_gradient or clip_norm(richness, length)
+    clip = settings.clip_gradient or clip_norm(facts.effective_rows_per_parameter, length)
     gradients = GradientSeries.with_advanced_composition(
         curator, clip, rate, steps, curator.remaining, facts.delta * _DELTA_SHARE
     )
