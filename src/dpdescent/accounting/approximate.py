@@ -148,7 +148,10 @@ class AdvancedComposition(_Approximate):
         step_delta = min(half / (self.steps * self.rate), 0.5)
         whole = gdp_to_epsilon(1 / self.noise_multiplier * _ROUNDING, step_delta)
         # log(1 + q(e^x - 1)), without overflow; 1e-12 stands for the zero of noise that hides all at its delta.
-        step = max(whole + math.log(self.rate + (1 - self.rate) * math.exp(-whole)), 1e-12)
+        if whole < _LARGEST_EPSILON:
+            step = max(math.log1p(self.rate * math.expm1(whole)), 1e-12)
+        else:
+            step = whole + math.log(self.rate + (1 - self.rate) * math.exp(-whole))
         excess = step * math.expm1(step) if step < _LARGEST_EPSILON else math.inf
         advanced = math.sqrt(2 * self.steps * -math.log(half)) * step + self.steps * excess
         return min(advanced, self.steps * step) * _ROUNDING

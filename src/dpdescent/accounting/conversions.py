@@ -1,7 +1,7 @@
 r"""Optimal conversions between (epsilon, delta) and the scalar budgets a filter can add up.
 
-Every function is conservative in the last digit: an epsilon or a delta is never below the exact value, a
-budget never above it, so that ``zcdp_to_epsilon(epsilon_to_zcdp(e, d), d) <= e`` holds in floating point.
+Every function is conservative in the last digit, at every order: an epsilon or a delta is never below the exact
+value, a budget never above it, so that ``zcdp_to_epsilon(epsilon_to_zcdp(e, d), d) <= e`` holds in floating point.
 
 zCDP and RDP
     A divergence bound :math:`D_a \le E` gives (epsilon, delta) with
@@ -55,6 +55,8 @@ __all__ = [
 
 # Larger than any rounding error below (checked against 50-digit arithmetic), smaller than anyone can notice.
 _SLACK = 1e-12
+# 32 units in the last place: more than the rounding errors of a sum, in units of the sizes of its terms.
+_CANCELLATION = 2.0**-48
 # log(a - 1) of the orders that are searched: from a - 1 = 1e-5 up to 1e26.
 _LOG_ORDERS = (-12.0, 60.0)
 
@@ -76,12 +78,23 @@ def _offset(log_excess: float, log_delta: float) -> float:
     return -math.log1p(inverse) - (log_delta + math.log1p(math.exp(log_excess))) * inverse
 
 
+def _size(log_excess: float, log_delta: float) -> float:
+    """Return the sum of the sizes of the terms of `_offset`, which may cancel to next to nothing."""
+    inverse = math.exp(-log_excess)
+    return math.log1p(inverse) + (abs(log_delta) + math.log1p(math.exp(log_excess))) * inverse
+
+
+def _probability(log_delta: float) -> float:
+    """Return exp(log_delta), at most 1, and above 0 where that underflows."""
+    return min(1.0, math.exp(min(0.0, log_delta)) + 2 * math.ulp(0.0))
+
+
 def rdp_to_epsilon(divergence: float, order: float, delta: float) -> float:
     """Return the epsilon that a Renyi divergence bound at one order gives at ``delta``."""
     order, delta = require_order(order), require_open_unit("delta", delta)
-    offset = _offset(math.log(order - 1), math.log(delta))
+    offset, size = (term(math.log(order - 1), math.log(delta)) for term in (_offset, _size))
     epsilon = require_nonnegative("divergence", divergence) + offset
-    return max(0.0, epsilon + _SLACK * (divergence + abs(offset)))
+    return max(0.0, epsilon + max(_SLACK * (divergence + abs(offset)), _CANCELLATION * (divergence + size)))
 
 
 def epsilon_to_rdp(epsilon: float, delta: float, order: float) -> float:
@@ -94,8 +107,9 @@ def epsilon_to_rdp(epsilon: float, delta: float, order: float) -> float:
         require_open_unit("delta", delta),
         require_order(order),
     )
-    offset = _offset(math.log(order - 1), math.log(delta))
-    divergence = epsilon - offset - 2 * _SLACK * (epsilon + 2 * abs(offset))
+    offset, size = (term(math.log(order - 1), math.log(delta)) for term in (_offset, _size))
+    divergence = epsilon - offset
+    divergence -= 2 * max(_SLACK * (epsilon + 2 * abs(offset)), _CANCELLATION * (epsilon + 2 * size))
     if divergence <= 0:
         raise InvalidParameter(
             f"order {order:g} cannot certify epsilon={epsilon:g} at delta={delta:g}: "
@@ -108,8 +122,9 @@ def rdp_to_delta(divergence: float, order: float, epsilon: float) -> float:
     """Return the delta that a Renyi divergence bound at one order gives at ``epsilon``."""
     order = require_order(order)
     gap = require_nonnegative("divergence", divergence) - require_nonnegative("epsilon", epsilon)
-    exponent = (order - 1) * gap + order * math.log1p(-1 / order) - math.log(order - 1)
-    return min(1.0, math.exp(min(0.0, exponent + _SLACK * (1 + abs(exponent)))))
+    # log(1 - 1/a) through 1/(a - 1), which is exact at orders close to 1 where 1 - 1/a has lost its digits.
+    exponent = (order - 1) * gap - order * math.log1p(1 / (order - 1)) - math.log(order - 1)
+    return _probability(exponent + _SLACK * (1 + abs(exponent)))
 
 
 def zcdp_to_epsilon(rho: float, delta: float) -> float:
@@ -121,8 +136,9 @@ def zcdp_to_epsilon(rho: float, delta: float) -> float:
     def epsilon(log_excess: float) -> float:
         return (1 + math.exp(log_excess)) * rho + _offset(log_excess, log_delta)
 
-    best = epsilon(_least(epsilon))
-    return max(0.0, best + _SLACK * abs(best))
+    log_excess = _least(epsilon)
+    best, size = epsilon(log_excess), (1 + math.exp(log_excess)) * rho + _size(log_excess, log_delta)
+    return max(0.0, best + max(_SLACK * abs(best), _CANCELLATION * size))
 
 
 def zcdp_to_delta(rho: float, epsilon: float) -> float:
@@ -136,7 +152,7 @@ def zcdp_to_delta(rho: float, epsilon: float) -> float:
         return excess * ((1 + excess) * rho - epsilon) - log_excess - (1 + excess) * math.log1p(1 / excess)
 
     best = log_delta(_least(log_delta))
-    return min(1.0, math.exp(min(0.0, best + _SLACK * (1 + abs(best)))))
+    return _probability(best + _SLACK * (1 + abs(best)))
 
 
 @lru_cache(maxsize=256)
@@ -192,7 +208,7 @@ def gdp_to_delta(mu: float, epsilon: float) -> float:
     mu, epsilon = require_nonnegative("mu", mu), require_nonnegative("epsilon", epsilon)
     if mu == 0:
         return 0.0
-    return min(1.0, math.exp(min(0.0, _log_gdp_delta(mu, epsilon))))
+    return _probability(_log_gdp_delta(mu, epsilon))
 
 
 def gdp_to_epsilon(mu: float, delta: float) -> float:

@@ -52,6 +52,8 @@ __all__ = [
 
 # Exceeds the rounding of a handful of library calls; far below the digits anyone prints.
 _ROUNDING = 1 + 2.0**-46
+# More than what underflow can take from a cost, even after a division by an order less 1 of 2^-52.
+UNDERFLOW = 2.0**-1000
 
 # The exact lattice sampler of Laplace noise is never run on a coarser lattice than this scale.
 SMALLEST_LAPLACE_LATTICE = 2.0**20
@@ -72,7 +74,7 @@ def round_up_product(count: int, value: float) -> float:
 
 
 def _above(value: float) -> float:
-    return value * _ROUNDING
+    return value * _ROUNDING + UNDERFLOW
 
 
 class Cost(ABC):
