@@ -26,7 +26,6 @@ from .costs import (
     PureDP,
     ReportNoisyMax,
     cost_from_dict,
-    round_up,
 )
 from .currencies import (
     GDP,
@@ -39,6 +38,7 @@ from .currencies import (
     currency_from_dict,
     currency_named,
 )
+from .rounding import round_up
 from .sampling import FixedSizeSampled, PoissonSampled
 from .threshold import AboveThreshold
 

@@ -36,6 +36,7 @@ from ..errors import (
     require_order,
     require_positive,
 )
+from .rounding import CANCELLATION, LOG_SUM
 
 __all__ = [
     "best_order",
@@ -53,10 +54,6 @@ __all__ = [
     "zcdp_to_epsilon",
 ]
 
-# Larger than any rounding error below (checked against 50-digit arithmetic), smaller than anyone can notice.
-_SLACK = 1e-12
-# 32 units in the last place: more than the rounding errors of a sum, in units of the sizes of its terms.
-_CANCELLATION = 2.0**-48
 # log(a - 1) of the orders that are searched: from a - 1 = 1e-5 up to 1e26.
 _LOG_ORDERS = (-12.0, 60.0)
 
@@ -94,7 +91,7 @@ def rdp_to_epsilon(divergence: float, order: float, delta: float) -> float:
     order, delta = require_order(order), require_open_unit("delta", delta)
     offset, size = (term(math.log(order - 1), math.log(delta)) for term in (_offset, _size))
     epsilon = require_nonnegative("divergence", divergence) + offset
-    return max(0.0, epsilon + max(_SLACK * (divergence + abs(offset)), _CANCELLATION * (divergence + size)))
+    return max(0.0, epsilon + max(LOG_SUM * (divergence + abs(offset)), CANCELLATION * (divergence + size)))
 
 
 def epsilon_to_rdp(epsilon: float, delta: float, order: float) -> float:
@@ -109,7 +106,7 @@ def epsilon_to_rdp(epsilon: float, delta: float, order: float) -> float:
     )
     offset, size = (term(math.log(order - 1), math.log(delta)) for term in (_offset, _size))
     divergence = epsilon - offset
-    divergence -= 2 * max(_SLACK * (epsilon + 2 * abs(offset)), _CANCELLATION * (epsilon + 2 * size))
+    divergence -= 2 * max(LOG_SUM * (epsilon + 2 * abs(offset)), CANCELLATION * (epsilon + 2 * size))
     if divergence <= 0:
         raise InvalidParameter(
             f"order {order:g} cannot certify epsilon={epsilon:g} at delta={delta:g}: "
@@ -124,7 +121,7 @@ def rdp_to_delta(divergence: float, order: float, epsilon: float) -> float:
     gap = require_nonnegative("divergence", divergence) - require_nonnegative("epsilon", epsilon)
     # log(1 - 1/a) through 1/(a - 1), which is exact at orders close to 1 where 1 - 1/a has lost its digits.
     exponent = (order - 1) * gap - order * math.log1p(1 / (order - 1)) - math.log(order - 1)
-    return _probability(exponent + _SLACK * (1 + abs(exponent)))
+    return _probability(exponent + LOG_SUM * (1 + abs(exponent)))
 
 
 def zcdp_to_epsilon(rho: float, delta: float) -> float:
@@ -138,7 +135,7 @@ def zcdp_to_epsilon(rho: float, delta: float) -> float:
 
     log_excess = _least(epsilon)
     best, size = epsilon(log_excess), (1 + math.exp(log_excess)) * rho + _size(log_excess, log_delta)
-    return max(0.0, best + max(_SLACK * abs(best), _CANCELLATION * size))
+    return max(0.0, best + max(LOG_SUM * abs(best), CANCELLATION * size))
 
 
 def zcdp_to_delta(rho: float, epsilon: float) -> float:
@@ -152,7 +149,7 @@ def zcdp_to_delta(rho: float, epsilon: float) -> float:
         return excess * ((1 + excess) * rho - epsilon) - log_excess - (1 + excess) * math.log1p(1 / excess)
 
     best = log_delta(_least(log_delta))
-    return _probability(best + _SLACK * (1 + abs(best)))
+    return _probability(best + LOG_SUM * (1 + abs(best)))
 
 
 @lru_cache(maxsize=256)
@@ -161,7 +158,7 @@ def epsilon_to_zcdp(epsilon: float, delta: float) -> float:
     epsilon, delta = require_positive("epsilon", epsilon), require_open_unit("delta", delta)
     rho = epsilon_to_zcdp_at(epsilon, delta, _zcdp_log_order(epsilon, delta))
     while zcdp_to_epsilon(rho, delta) > epsilon:
-        rho *= 1 - _SLACK
+        rho *= 1 - LOG_SUM
     return rho
 
 
@@ -222,7 +219,7 @@ def gdp_to_epsilon(mu: float, delta: float) -> float:
         high *= 2
     epsilon = float(brentq(lambda e: _log_gdp_delta(mu, e) - target, 0.0, high, xtol=1e-300, rtol=1e-14))
     while _log_gdp_delta(mu, epsilon) > target:
-        epsilon *= 1 + _SLACK
+        epsilon *= 1 + LOG_SUM
     return epsilon
 
 
@@ -238,7 +235,7 @@ def epsilon_to_gdp(epsilon: float, delta: float) -> float:
         high *= 2
     mu = float(brentq(lambda m: _log_gdp_delta(m, epsilon) - target, low, high, xtol=1e-300, rtol=1e-14))
     while _log_gdp_delta(mu, epsilon) > target or gdp_to_epsilon(mu, delta) > epsilon:
-        mu *= 1 - _SLACK
+        mu *= 1 - LOG_SUM
     return mu
 
 

@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from ..errors import require_order, require_positive, require_positive_integer
-from .costs import Cost, round_up
+from .costs import Cost
+from .rounding import CONVOLUTION, above, round_up
 
 __all__ = ["ALLOWANCE", "ShuffledDescent"]
 
 ALLOWANCE = 2.0**-12  # share of the largest shift that rounding errors may add
 _CELLS = 64
-_ROUNDING = 1 + 1e-9
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class ShuffledDescent(Cost):
             log_moment = float(logsumexp(log_weights + exponents))
         mixture = log_moment / (order - 1)
         worst = order / (2 * self.noise_multiplier**2) * (1 + ALLOWANCE) ** 2
-        return min(mixture, worst) * _ROUNDING + 1e-15
+        return above(min(mixture, worst), CONVOLUTION) + 1e-15
 
     def zcdp(self) -> float:
         return round_up(Fraction(1 + ALLOWANCE) ** 2 / (2 * Fraction(self.noise_multiplier) ** 2))
