@@ -18,6 +18,7 @@ from dpdescent.accounting import (
     epsilon_to_gdp,
     gaussian_noise_multiplier,
     gdp_to_delta,
+    rdp_to_delta,
     rdp_to_epsilon,
     zcdp_to_epsilon,
 )
@@ -85,6 +86,29 @@ def test_zcdp_conversion_agrees_with_dp_accounting(rho, delta):
     at_one_order = rdp.RdpAccountant([10])
     at_one_order.compose(dp_event.ZCDpEvent(rho))
     assert rdp_to_epsilon(10 * rho, 10, delta) == pytest.approx(at_one_order.get_epsilon(delta), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("order", [1.05, 1.5, 2, 10, 100, 1e4])
+def test_the_delta_of_one_order_agrees_with_dp_accounting(order):
+    accountant = pytest.importorskip("dp_accounting.rdp.rdp_privacy_accountant")
+    for divergence in (1e-6, 0.01, 0.5, 3.0):
+        for epsilon in (0.01, 0.1, 1.0, 5.0):
+            ours = rdp_to_delta(divergence, order, epsilon)
+            theirs = accountant.compute_delta([order], [divergence], epsilon)[0]
+            # They also know that delta is at most sqrt(1 - e^-D), which is less where epsilon is small.
+            expected = min(ours, math.sqrt(-math.expm1(-divergence)))
+            assert theirs == pytest.approx(expected, rel=1e-8, abs=1e-290)
+
+
+@pytest.mark.parametrize("rho", [1e-6, 1e-3, 0.1, 2.0])
+def test_zcdp_conversion_agrees_with_opendp(rho):
+    dp = pytest.importorskip("opendp.prelude")
+    dp.enable_features("contrib")
+    space = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=1), dp.l2_distance(T=float)
+    gaussian = dp.m.make_gaussian(*space, scale=1 / math.sqrt(2 * rho))
+    profile = dp.c.make_zCDP_to_approxDP(gaussian).map(1.0)
+    for delta in (1e-12, 1e-6, 1e-2):
+        assert zcdp_to_epsilon(rho, delta) == pytest.approx(profile.epsilon(delta=delta), rel=1e-9)
 
 
 def test_exported_events_never_undercut_the_mechanism():

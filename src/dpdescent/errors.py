@@ -12,6 +12,7 @@ __all__ = [
     "DPDescentError",
     "DatasetFormatError",
     "DatasetNotAvailable",
+    "DeltaTooSmall",
     "GuaranteeWarning",
     "InfiniteValue",
     "InvalidParameter",
@@ -54,6 +55,10 @@ class InvalidParameter(DPDescentError, ValueError):
 
 class UnknownRelation(InvalidParameter):
     """The neighbouring relation is neither ``zero-out`` nor ``replace-one``."""
+
+
+class DeltaTooSmall(InvalidParameter):
+    """A delta is so small that the samplers' own distance from their laws would count beside it."""
 
 
 class ScaleOutOfRange(InvalidParameter):

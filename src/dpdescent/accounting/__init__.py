@@ -26,11 +26,12 @@ from .costs import (
     PureDP,
     ReportNoisyMax,
     cost_from_dict,
-    round_up,
 )
 from .currencies import (
     GDP,
     RDP,
+    RUN_DRAWS,
+    SAMPLER_SHARE,
     ZCDP,
     Approximate,
     Currency,
@@ -38,13 +39,18 @@ from .currencies import (
     calibrate,
     currency_from_dict,
     currency_named,
+    require_supported_delta,
+    smallest_delta,
 )
+from .rounding import round_up
 from .sampling import FixedSizeSampled, PoissonSampled
 from .threshold import AboveThreshold
 
 __all__ = [
     "GDP",
     "RDP",
+    "RUN_DRAWS",
+    "SAMPLER_SHARE",
     "ZCDP",
     "AboveThreshold",
     "AdvancedComposition",
@@ -79,7 +85,9 @@ __all__ = [
     "loose_noise_multiplier",
     "rdp_to_delta",
     "rdp_to_epsilon",
+    "require_supported_delta",
     "round_up",
+    "smallest_delta",
     "zcdp_to_delta",
     "zcdp_to_epsilon",
 ]

@@ -70,10 +70,10 @@ from ..errors import (
 from ..relations import Relation
 from .conversions import gdp_to_delta, gdp_to_epsilon
 from .costs import Cost, PureDP
+from .rounding import PROFILE, above, below
 
 __all__ = ["AdvancedComposition", "ApproximateDP", "ObjectivePerturbation", "PureObjectivePerturbation"]
 
-_ROUNDING = 1 + 2.0**-40
 _LARGEST_EPSILON = 700.0
 
 
@@ -144,14 +144,17 @@ class AdvancedComposition(_Approximate):
         )
 
     def pure(self) -> float:
-        half = self.failure / 2 / _ROUNDING
+        half = below(self.failure / 2, PROFILE)
         step_delta = min(half / (self.steps * self.rate), 0.5)
-        whole = gdp_to_epsilon(1 / self.noise_multiplier * _ROUNDING, step_delta)
+        whole = gdp_to_epsilon(above(1 / self.noise_multiplier, PROFILE), step_delta)
         # log(1 + q(e^x - 1)), without overflow; 1e-12 stands for the zero of noise that hides all at its delta.
-        step = max(whole + math.log(self.rate + (1 - self.rate) * math.exp(-whole)), 1e-12)
+        if whole < _LARGEST_EPSILON:
+            step = max(math.log1p(self.rate * math.expm1(whole)), 1e-12)
+        else:
+            step = whole + math.log(self.rate + (1 - self.rate) * math.exp(-whole))
         excess = step * math.expm1(step) if step < _LARGEST_EPSILON else math.inf
         advanced = math.sqrt(2 * self.steps * -math.log(half)) * step + self.steps * excess
-        return min(advanced, self.steps * step) * _ROUNDING
+        return above(min(advanced, self.steps * step), PROFILE)
 
 
 @dataclass(frozen=True)
@@ -202,13 +205,12 @@ class ObjectivePerturbation(_Approximate):
         if Relation(self.relation) is Relation.REPLACE_ONE:
             terms = [(0.0, 1), (shift, 2 * corners), (2 * shift, corners**2)]
         output = 1 / self.output_multiplier
-        return _ROUNDING * sum(
-            count * gdp_to_delta(math.hypot(mu, output) * _ROUNDING, excess) for mu, count in terms
-        )
+        deltas = [count * gdp_to_delta(above(math.hypot(mu, output), PROFILE), excess) for mu, count in terms]
+        return above(sum(deltas), PROFILE)
 
     @cached_property
     def _epsilon(self) -> float:
-        return (self.log_determinant + _least_argument(self.delta_at, self.failure)) * _ROUNDING
+        return above(self.log_determinant + _least_argument(self.delta_at, self.failure), PROFILE)
 
     def pure(self) -> float:
         return self._epsilon
@@ -250,12 +252,12 @@ class PureObjectivePerturbation(PureDP):
     @property
     def objective_epsilon(self) -> float:
         """What is left for the linear term."""
-        return (self.epsilon - self.log_determinant) * (1 - self.output_share) / _ROUNDING
+        return below((self.epsilon - self.log_determinant) * (1 - self.output_share), PROFILE)
 
     @property
     def output_epsilon(self) -> float:
         """What is left for the noise on the minimiser."""
-        return (self.epsilon - self.log_determinant) * self.output_share / _ROUNDING
+        return below((self.epsilon - self.log_determinant) * self.output_share, PROFILE)
 
     @property
     def delta(self) -> float:

@@ -46,6 +46,7 @@ Vector = NDArray[np.float64]
 _MARGIN = 1e-6  # relative; the refined maximum misses less than a tenth of it
 _HUGE = 5000.0
 _SUMMITS = 3
+_CLOSE_TO_ONE = 1.01  # orders at which the plain difference below would lose more than two digits
 
 
 def threshold_lattice_bits(threshold_scale: float, query_scale: float) -> int:
@@ -109,6 +110,15 @@ def _curved(log_weight: Vector, y: Vector) -> Vector:
     )
 
 
+def _excess_near_one(step: float, log_weight: Vector, ratio: Vector) -> Vector:
+    """Return w (e^(a r) - 1 - a (e^r - 1)) for a = 1 + step as a sum of positive terms.
+
+    It is w e^r {(e^(h r) - 1 - h r) + h (e^-r - 1 + r)} with h = step: nothing cancels, however small h is.
+    """
+    shifted = log_weight + ratio
+    return _curved(shifted, step * ratio) + step * _curved(shifted, -ratio)
+
+
 def _brackets(order: float, noise: NoiseName, scale: float, shift: Vector, t: Vector, precise: bool) -> _Brackets:
     """Return the terms of the recursion at every t, for the shift e of each row.
 
@@ -126,8 +136,11 @@ def _brackets(order: float, noise: NoiseName, scale: float, shift: Vector, t: Ve
     mass = np.where(trusted, mass, 0.0)
     ratio_f = np.where(trusted, np.log1p(-mass * np.exp(np.where(trusted, -log_f, 0.0))), shifted_f - log_f)
     ratio_s = np.where(trusted, np.log1p(mass * np.exp(np.where(trusted, -log_s, 0.0))), shifted_s - log_s)
-    curved = _curved(log_s, order * ratio_s) + _curved(log_f, order * ratio_f)
-    excess = curved - order * (_curved(log_s, ratio_s) + _curved(log_f, ratio_f))
+    if order < _CLOSE_TO_ONE:
+        excess = _excess_near_one(order - 1, log_s, ratio_s) + _excess_near_one(order - 1, log_f, ratio_f)
+    else:
+        curved = _curved(log_s, order * ratio_s) + _curved(log_f, order * ratio_f)
+        excess = curved - order * (_curved(log_s, ratio_s) + _curved(log_f, ratio_f))
     return _Brackets(log_s + order * ratio_s, log_f + order * ratio_f, excess)
 
 

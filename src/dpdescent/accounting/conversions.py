@@ -1,7 +1,7 @@
 r"""Optimal conversions between (epsilon, delta) and the scalar budgets a filter can add up.
 
-Every function is conservative in the last digit: an epsilon or a delta is never below the exact value, a
-budget never above it, so that ``zcdp_to_epsilon(epsilon_to_zcdp(e, d), d) <= e`` holds in floating point.
+Every function is conservative in the last digit, at every order: an epsilon or a delta is never below the exact
+value, a budget never above it, so that ``zcdp_to_epsilon(epsilon_to_zcdp(e, d), d) <= e`` holds in floating point.
 
 zCDP and RDP
     A divergence bound :math:`D_a \le E` gives (epsilon, delta) with
@@ -36,6 +36,7 @@ from ..errors import (
     require_order,
     require_positive,
 )
+from .rounding import CANCELLATION, LOG_SUM
 
 __all__ = [
     "best_order",
@@ -53,8 +54,6 @@ __all__ = [
     "zcdp_to_epsilon",
 ]
 
-# Larger than any rounding error below (checked against 50-digit arithmetic), smaller than anyone can notice.
-_SLACK = 1e-12
 # log(a - 1) of the orders that are searched: from a - 1 = 1e-5 up to 1e26.
 _LOG_ORDERS = (-12.0, 60.0)
 
@@ -76,12 +75,23 @@ def _offset(log_excess: float, log_delta: float) -> float:
     return -math.log1p(inverse) - (log_delta + math.log1p(math.exp(log_excess))) * inverse
 
 
+def _size(log_excess: float, log_delta: float) -> float:
+    """Return the sum of the sizes of the terms of `_offset`, which may cancel to next to nothing."""
+    inverse = math.exp(-log_excess)
+    return math.log1p(inverse) + (abs(log_delta) + math.log1p(math.exp(log_excess))) * inverse
+
+
+def _probability(log_delta: float) -> float:
+    """Return exp(log_delta), at most 1, and above 0 where that underflows."""
+    return min(1.0, math.exp(min(0.0, log_delta)) + 2 * math.ulp(0.0))
+
+
 def rdp_to_epsilon(divergence: float, order: float, delta: float) -> float:
     """Return the epsilon that a Renyi divergence bound at one order gives at ``delta``."""
     order, delta = require_order(order), require_open_unit("delta", delta)
-    offset = _offset(math.log(order - 1), math.log(delta))
+    offset, size = (term(math.log(order - 1), math.log(delta)) for term in (_offset, _size))
     epsilon = require_nonnegative("divergence", divergence) + offset
-    return max(0.0, epsilon + _SLACK * (divergence + abs(offset)))
+    return max(0.0, epsilon + max(LOG_SUM * (divergence + abs(offset)), CANCELLATION * (divergence + size)))
 
 
 def epsilon_to_rdp(epsilon: float, delta: float, order: float) -> float:
@@ -94,8 +104,9 @@ def epsilon_to_rdp(epsilon: float, delta: float, order: float) -> float:
         require_open_unit("delta", delta),
         require_order(order),
     )
-    offset = _offset(math.log(order - 1), math.log(delta))
-    divergence = epsilon - offset - 2 * _SLACK * (epsilon + 2 * abs(offset))
+    offset, size = (term(math.log(order - 1), math.log(delta)) for term in (_offset, _size))
+    divergence = epsilon - offset
+    divergence -= 2 * max(LOG_SUM * (epsilon + 2 * abs(offset)), CANCELLATION * (epsilon + 2 * size))
     if divergence <= 0:
         raise InvalidParameter(
             f"order {order:g} cannot certify epsilon={epsilon:g} at delta={delta:g}: "
@@ -108,8 +119,9 @@ def rdp_to_delta(divergence: float, order: float, epsilon: float) -> float:
     """Return the delta that a Renyi divergence bound at one order gives at ``epsilon``."""
     order = require_order(order)
     gap = require_nonnegative("divergence", divergence) - require_nonnegative("epsilon", epsilon)
-    exponent = (order - 1) * gap + order * math.log1p(-1 / order) - math.log(order - 1)
-    return min(1.0, math.exp(min(0.0, exponent + _SLACK * (1 + abs(exponent)))))
+    # log(1 - 1/a) through 1/(a - 1), which is exact at orders close to 1 where 1 - 1/a has lost its digits.
+    exponent = (order - 1) * gap - order * math.log1p(1 / (order - 1)) - math.log(order - 1)
+    return _probability(exponent + LOG_SUM * (1 + abs(exponent)))
 
 
 def zcdp_to_epsilon(rho: float, delta: float) -> float:
@@ -121,8 +133,9 @@ def zcdp_to_epsilon(rho: float, delta: float) -> float:
     def epsilon(log_excess: float) -> float:
         return (1 + math.exp(log_excess)) * rho + _offset(log_excess, log_delta)
 
-    best = epsilon(_least(epsilon))
-    return max(0.0, best + _SLACK * abs(best))
+    log_excess = _least(epsilon)
+    best, size = epsilon(log_excess), (1 + math.exp(log_excess)) * rho + _size(log_excess, log_delta)
+    return max(0.0, best + max(LOG_SUM * abs(best), CANCELLATION * size))
 
 
 def zcdp_to_delta(rho: float, epsilon: float) -> float:
@@ -136,7 +149,7 @@ def zcdp_to_delta(rho: float, epsilon: float) -> float:
         return excess * ((1 + excess) * rho - epsilon) - log_excess - (1 + excess) * math.log1p(1 / excess)
 
     best = log_delta(_least(log_delta))
-    return min(1.0, math.exp(min(0.0, best + _SLACK * (1 + abs(best)))))
+    return _probability(best + LOG_SUM * (1 + abs(best)))
 
 
 @lru_cache(maxsize=256)
@@ -145,7 +158,7 @@ def epsilon_to_zcdp(epsilon: float, delta: float) -> float:
     epsilon, delta = require_positive("epsilon", epsilon), require_open_unit("delta", delta)
     rho = epsilon_to_zcdp_at(epsilon, delta, _zcdp_log_order(epsilon, delta))
     while zcdp_to_epsilon(rho, delta) > epsilon:
-        rho *= 1 - _SLACK
+        rho *= 1 - LOG_SUM
     return rho
 
 
@@ -192,7 +205,7 @@ def gdp_to_delta(mu: float, epsilon: float) -> float:
     mu, epsilon = require_nonnegative("mu", mu), require_nonnegative("epsilon", epsilon)
     if mu == 0:
         return 0.0
-    return min(1.0, math.exp(min(0.0, _log_gdp_delta(mu, epsilon))))
+    return _probability(_log_gdp_delta(mu, epsilon))
 
 
 def gdp_to_epsilon(mu: float, delta: float) -> float:
@@ -206,7 +219,7 @@ def gdp_to_epsilon(mu: float, delta: float) -> float:
         high *= 2
     epsilon = float(brentq(lambda e: _log_gdp_delta(mu, e) - target, 0.0, high, xtol=1e-300, rtol=1e-14))
     while _log_gdp_delta(mu, epsilon) > target:
-        epsilon *= 1 + _SLACK
+        epsilon *= 1 + LOG_SUM
     return epsilon
 
 
@@ -222,7 +235,7 @@ def epsilon_to_gdp(epsilon: float, delta: float) -> float:
         high *= 2
     mu = float(brentq(lambda m: _log_gdp_delta(m, epsilon) - target, low, high, xtol=1e-300, rtol=1e-14))
     while _log_gdp_delta(mu, epsilon) > target or gdp_to_epsilon(mu, delta) > epsilon:
-        mu *= 1 - _SLACK
+        mu *= 1 - LOG_SUM
     return mu
 
 

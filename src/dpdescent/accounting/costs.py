@@ -36,6 +36,7 @@ from .divergences import (
     pure_rdp,
     pure_zcdp,
 )
+from .rounding import CLOSED_FORM, above, round_up
 
 __all__ = [
     "Composed",
@@ -47,32 +48,10 @@ __all__ = [
     "PureDP",
     "ReportNoisyMax",
     "cost_from_dict",
-    "round_up",
 ]
-
-# Exceeds the rounding of a handful of library calls; far below the digits anyone prints.
-_ROUNDING = 1 + 2.0**-46
 
 # The exact lattice sampler of Laplace noise is never run on a coarser lattice than this scale.
 SMALLEST_LAPLACE_LATTICE = 2.0**20
-
-
-def round_up(value: Fraction) -> float:
-    """Return the least float that is not below ``value``."""
-    try:
-        nearest = float(value)
-    except OverflowError:
-        return math.inf
-    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
-
-
-def round_up_product(count: int, value: float) -> float:
-    """Return ``count`` times a quotient of floats, rounded up by more than both roundings."""
-    return count * value * (1 + 2.0**-50)
-
-
-def _above(value: float) -> float:
-    return value * _ROUNDING
 
 
 class Cost(ABC):
@@ -165,7 +144,7 @@ class Gaussian(Cost):
         self._settle(noise_multiplier=require_positive("noise_multiplier", self.noise_multiplier))
 
     def rdp(self, order: float) -> float:
-        return _above(gaussian_rdp(self.noise_multiplier, order))
+        return above(gaussian_rdp(self.noise_multiplier, order), CLOSED_FORM)
 
     def zcdp(self) -> float:
         return round_up(1 / (2 * Fraction(self.noise_multiplier) ** 2))
@@ -188,13 +167,13 @@ class PureDP(Cost):
         self._settle(epsilon=require_positive("epsilon", self.epsilon))
 
     def rdp(self, order: float) -> float:
-        return _above(pure_rdp(self.epsilon, order))
+        return above(pure_rdp(self.epsilon, order), CLOSED_FORM)
 
     def zcdp(self) -> float:
-        return _above(pure_zcdp(self.epsilon))
+        return above(pure_zcdp(self.epsilon), CLOSED_FORM)
 
     def mu_squared(self) -> float:
-        return _above(_square(pure_mu(self.epsilon), self))
+        return above(_square(pure_mu(self.epsilon), self), CLOSED_FORM)
 
     def pure(self) -> float:
         return self.epsilon
@@ -213,7 +192,7 @@ class Laplace(PureDP):
 
     def rdp(self, order: float) -> float:
         curve = laplace_rdp(self.epsilon, order, SMALLEST_LAPLACE_LATTICE)
-        return min(super().rdp(order), _above(curve))
+        return min(super().rdp(order), above(curve, CLOSED_FORM))
 
 
 @dataclass(frozen=True)
@@ -271,13 +250,13 @@ class ExponentialMechanism(Cost):
         self._settle(epsilon=require_positive("epsilon", self.epsilon))
 
     def rdp(self, order: float) -> float:
-        return _above(bounded_range_rdp(self.epsilon, order))
+        return above(bounded_range_rdp(self.epsilon, order), CLOSED_FORM)
 
     def zcdp(self) -> float:
         return round_up(Fraction(self.epsilon) ** 2 / 8)
 
     def mu_squared(self) -> float:
-        return _above(_square(bounded_range_mu(self.epsilon), self))
+        return above(_square(bounded_range_mu(self.epsilon), self), CLOSED_FORM)
 
     def pure(self) -> float:
         return self.epsilon

@@ -14,6 +14,12 @@ currency         adds up              why stopping at a data-dependent time is s
 ``approximate``  epsilon, and delta   basic composition of (epsilon, delta) pairs (Rogers et al. 2016)
 ===============  ===================  =========================================================================
 
+**The samplers' own error.** Costs are those of exact laws, and every draw of noise is within total variation
+t = `dpdescent.noise.SAMPLER_ERROR` of one. If a run of N draws is (epsilon, d)-DP for exact laws P, then that of the
+samplers, P', has P'(S) <= P(S) + Nt <= e^epsilon Q(S) + d + Nt <= e^epsilon Q'(S) + d + (1 + e^epsilon) N t. With
+N = 2^40 draws the last term must not exceed 2^-30 of delta: a smaller delta is refused (`smallest_delta`). A delta of
+zero, which only ``pure`` takes, means that nothing but this term was left out.
+
 Tracking many Renyi orders and stopping when all are exhausted is *not* a filter: at two orders it can nearly
 double delta. That is why ``rdp`` takes exactly one.
 
@@ -38,7 +44,15 @@ from typing import Any, ClassVar, TypeVar
 
 from scipy.optimize import brentq
 
-from ..errors import InvalidParameter, UnsupportedCost, require_order, require_positive
+from ..errors import (
+    DeltaTooSmall,
+    InvalidParameter,
+    UnsupportedCost,
+    require_nonnegative,
+    require_order,
+    require_positive,
+)
+from ..noise import SAMPLER_ERROR
 from .conversions import (
     best_order,
     epsilon_to_gdp,
@@ -53,6 +67,8 @@ from .costs import Cost, ExponentialMechanism, Gaussian, Laplace
 __all__ = [
     "GDP",
     "RDP",
+    "RUN_DRAWS",
+    "SAMPLER_SHARE",
     "ZCDP",
     "Approximate",
     "Currency",
@@ -60,7 +76,13 @@ __all__ = [
     "calibrate",
     "currency_from_dict",
     "currency_named",
+    "require_supported_delta",
+    "smallest_delta",
 ]
+
+RUN_DRAWS = 2**40  # of noise, in all the runs that one budget pays for
+SAMPLER_SHARE = Fraction(1, 2**30)  # of delta, for the samplers' distance from their laws over so many draws
+_LARGEST_EPSILON = 64.0
 
 AnyCost = TypeVar("AnyCost", bound=Cost)
 
@@ -69,8 +91,7 @@ class Currency(ABC):
     """One number that adds up under adaptive composition, and its exchange rate to (epsilon, delta)."""
 
     name: ClassVar[str]
-    #: Share of delta for what the currency does not count: the samplers' total variation (below 2^-240 a draw) and
-    #: mechanisms with a delta of their own.
+    #: Share of delta for what the currency does not count: mechanisms with a delta of their own, and the samplers.
     uncounted: ClassVar[Fraction] = Fraction(1, 2**20)
 
     @abstractmethod
@@ -160,7 +181,11 @@ class RDP(Currency):
 
 @dataclass(frozen=True)
 class Pure(Currency):
-    """Pure differential privacy: the sum of epsilon. The budget holds at every delta, zero included."""
+    """Pure differential privacy: the sum of epsilon. The budget holds at every delta, zero included.
+
+    **Privacy** A delta of zero is that of the laws. The samplers are within `dpdescent.noise.SAMPLER_ERROR` of them,
+    so that a run of N draws is (epsilon, (1 + e^epsilon) N 2^-240)-DP.
+    """
 
     name: ClassVar[str] = "pure"
 
@@ -182,7 +207,7 @@ class Approximate(Currency):
     """The sum of epsilon and the sum of delta of mechanisms that are (epsilon, delta)-DP, side by side."""
 
     name: ClassVar[str] = "approximate"
-    uncounted: ClassVar[Fraction] = Fraction(1)
+    uncounted: ClassVar[Fraction] = 1 - SAMPLER_SHARE
 
     def price(self, cost: Cost) -> float:
         epsilon = cost.pure()
@@ -197,8 +222,36 @@ class Approximate(Currency):
         return total
 
 
+def smallest_delta(epsilon: float) -> float:
+    """Return the least positive delta beside which the samplers' own error does not count.
+
+    It is (1 + e^epsilon) N t/2^-30 for N = 2^40 draws within total variation t of their laws: 2.5e-51 at epsilon = 1.
+
+    Notes
+    -----
+    **Privacy** Above epsilon = 64 the value is that at 64. Nobody is protected by such an epsilon, it only asks for
+    little noise; and the samplers, whose draws are bounded, do not provide one of several hundred.
+    """
+    worst = 1 + math.exp(min(require_positive("epsilon", epsilon), _LARGEST_EPSILON))
+    return RUN_DRAWS * SAMPLER_ERROR * worst / float(SAMPLER_SHARE)
+
+
+def require_supported_delta(epsilon: float, delta: float) -> None:
+    """Raise `DeltaTooSmall` if ``delta`` is positive and below `smallest_delta`."""
+    least = smallest_delta(epsilon)
+    if 0 < require_nonnegative("delta", delta) < least:
+        raise DeltaTooSmall(
+            f"delta={delta:g} is too small for epsilon={epsilon:g}: the distance of the samplers from their laws "
+            f"would count beside it; the smallest delta supported is {1.006 * least:.3g}, or 0 with currency 'pure'"
+        )
+
+
 def currency_named(name: str | Currency, epsilon: float, delta: float, order: float | None = None) -> Currency:
-    """Return the currency called ``name``; an RDP order that is not given follows from (epsilon, delta)."""
+    """Return the currency called ``name``; an RDP order that is not given follows from (epsilon, delta).
+
+    Raises `DeltaTooSmall` if the samplers' own error would count beside ``delta``.
+    """
+    require_supported_delta(epsilon, delta)
     if isinstance(name, Currency):
         return name
     if name == RDP.name:

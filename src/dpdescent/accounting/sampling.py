@@ -46,12 +46,12 @@ from scipy.special import gammaln, logsumexp
 from ..errors import InvalidParameter, require_order, require_positive, require_positive_integer
 from ..relations import Relation
 from .costs import Composed, Cost, Gaussian, PureDP, common_relations, require_parts
+from .rounding import LOG_SUM, above
 from .threshold import AboveThreshold
 
 __all__ = ["FixedSizeSampled", "PoissonSampled", "fixed_size_rdp", "poisson_rdp"]
 
 Curve = Callable[[int], float]
-_ROUNDING = 1 + 1e-12
 _LARGEST_ORDER = 100_000
 
 
@@ -98,14 +98,14 @@ def poisson_rdp(rate: float, order: int, curve: Curve) -> float:
     exponents = (j - 1) * np.array([curve(int(k)) for k in j])
     log_weights = log_binomial + (order - j) * math.log1p(-rate) + j * math.log(rate)
     log_terms = log_weights + _log_expm1(exponents) + _rounding(rate, order)
-    return float(np.logaddexp(0.0, logsumexp(log_terms))) / (order - 1) * _ROUNDING
+    return above(float(np.logaddexp(0.0, logsumexp(log_terms))) / (order - 1), LOG_SUM)
 
 
 def _poisson_reverse_rdp(rate: float, order: int, curve: Curve) -> float:
     log_excess = float(_log_expm1(np.array(curve(2))))
     log_factor = math.log(order * (order - 1) / 2) + 2 * math.log(rate) - (order + 1) * math.log1p(-rate)
     taylor = float(np.logaddexp(0.0, log_factor + log_excess)) / (order - 1)
-    return min(taylor, -math.log1p(-rate)) * _ROUNDING
+    return above(min(taylor, -math.log1p(-rate)), LOG_SUM)
 
 
 def fixed_size_rdp(rate: float, order: int, curve: Curve, pure: float = math.inf) -> float:
@@ -118,7 +118,7 @@ def fixed_size_rdp(rate: float, order: int, curve: Curve, pure: float = math.inf
     second = 2 * math.log(rate) + log_binomial[0] + math.log(4) + _log_expm1(divergences[:1])[0]
     log_terms[0] = min(log_terms[0], second)
     log_terms += _rounding(rate, order)
-    return float(np.logaddexp(0.0, logsumexp(log_terms))) / (order - 1) * _ROUNDING
+    return above(float(np.logaddexp(0.0, logsumexp(log_terms))) / (order - 1), LOG_SUM)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class _Sampled(Cost):
         whole = self.whole.pure()
         if whole > 700:
             return whole
-        return min(whole, math.log1p(self.rate * math.expm1(whole)) * _ROUNDING)
+        return min(whole, above(math.log1p(self.rate * math.expm1(whole)), LOG_SUM))
 
     @property
     def delta(self) -> float:

@@ -15,6 +15,7 @@ Chen, C., Lee, J. & Kifer, D. (2019). Renyi differentially private ERM for smoot
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -25,13 +26,13 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from ..errors import require_order, require_positive, require_positive_integer
-from .costs import Cost, round_up
+from .costs import Cost
+from .rounding import CONVOLUTION, above, round_up
 
 __all__ = ["ALLOWANCE", "ShuffledDescent"]
 
 ALLOWANCE = 2.0**-12  # share of the largest shift that rounding errors may add
 _CELLS = 64
-_ROUNDING = 1 + 1e-9
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,14 @@ class ShuffledDescent(Cost):
         order = require_order(order)
         shares, log_weights = shift_law(self.passes, self.batches)
         exponents = order * (order - 1) / (2 * self.noise_multiplier**2) * shares**2
-        mixture = float(logsumexp(log_weights + exponents)) / (order - 1)
+        if exponents[-1] < 1:
+            # The weights add up to one but for rounding, which would count 1/(a - 1) times near order 1.
+            log_moment = math.log1p(float(np.exp(log_weights) @ np.expm1(exponents)))
+        else:
+            log_moment = float(logsumexp(log_weights + exponents))
+        mixture = log_moment / (order - 1)
         worst = order / (2 * self.noise_multiplier**2) * (1 + ALLOWANCE) ** 2
-        return min(mixture, worst) * _ROUNDING + 1e-15
+        return above(min(mixture, worst), CONVOLUTION) + 1e-15
 
     def zcdp(self) -> float:
         return round_up(Fraction(1 + ALLOWANCE) ** 2 / (2 * Fraction(self.noise_multiplier) ** 2))

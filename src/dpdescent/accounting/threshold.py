@@ -24,8 +24,9 @@ from typing import Any, ClassVar, Self
 
 from ..errors import InvalidParameter, require_nonnegative, require_order, require_positive_integer
 from .bellman import NoiseName, bellman_bound, threshold_divergence, threshold_lattice_bits
-from .costs import Cost, PureDP, round_up_product
+from .costs import Cost, PureDP
 from .divergences import gaussian_rdp
+from .rounding import FEW_ROUNDINGS, LOG_SUM, above
 
 __all__ = ["AboveThreshold"]
 
@@ -95,14 +96,14 @@ class AboveThreshold(Cost):
     def pure(self) -> float:
         if self.noise == "gaussian":
             return math.inf
-        all_released = round_up_product(self.max_queries, 1 / self.query_scale)
+        all_released = above(self.max_queries * (1 / self.query_scale), FEW_ROUNDINGS)
         if self.threshold_scale == 0:
             return all_released
-        return min(all_released, round_up_product(1, 1 / self.threshold_scale + 2 / self.query_scale))
+        return min(all_released, above(1 / self.threshold_scale + 2 / self.query_scale, FEW_ROUNDINGS))
 
     def mu_squared(self) -> float:
         if self.noise == "gaussian":
-            return round_up_product(self.max_queries, 1 / self.query_scale**2)
+            return above(self.max_queries * (1 / self.query_scale**2), FEW_ROUNDINGS)
         return PureDP(self.pure()).mu_squared()
 
     def zcdp(self) -> float:
@@ -120,12 +121,12 @@ class AboveThreshold(Cost):
 def _rdp(cost: AboveThreshold, order: float) -> float:
     bounds = [bellman_bound(order, cost.max_queries, cost.noise, cost.threshold_scale, cost.query_scale)]
     if cost.noise == "gaussian":
-        bounds.append(cost.max_queries * gaussian_rdp(cost.query_scale, order) * (1 + 1e-12))
+        bounds.append(above(cost.max_queries * gaussian_rdp(cost.query_scale, order), LOG_SUM))
         bounds.append(order * _gaussian_tail(cost, order))
     else:
         bounds.append(PureDP(cost.pure()).rdp(order))
         threshold = threshold_divergence(order, cost.noise, cost.threshold_scale, 1.0, cost.lattice_bits)
-        bounds.append((threshold + 2 / cost.query_scale) * (1 + 1e-12))
+        bounds.append(above(threshold + 2 / cost.query_scale, LOG_SUM))
     return min(bounds)
 
 
@@ -134,7 +135,7 @@ def _gaussian_tail(cost: AboveThreshold, order: float) -> float:
     if cost.threshold_scale == 0:
         return math.inf
     slope = 1 / (2 * cost.threshold_scale**2) + 2 / cost.query_scale**2
-    return (slope + math.log1p(cost.max_queries) / (order * (order - 1))) * (1 + 1e-12)
+    return above(slope + math.log1p(cost.max_queries) / (order * (order - 1)), LOG_SUM)
 
 
 @lru_cache(maxsize=256)
@@ -143,7 +144,7 @@ def _zcdp(cost: AboveThreshold) -> float:
     if laplace:
         fallback = PureDP(cost.pure()).zcdp()
     else:
-        fallback = round_up_product(cost.max_queries, 1 / (2 * cost.query_scale**2))
+        fallback = above(cost.max_queries * (1 / (2 * cost.query_scale**2)), FEW_ROUNDINGS)
         if cost.threshold_scale == 0:
             return fallback
         slope = _gaussian_tail(cost, math.inf)
@@ -178,4 +179,4 @@ def _largest_chord(low: float, divergence_low: float, high: float, divergence_hi
     if discriminant >= 0 and slope != 0:
         roots = [(-constant + sign * math.sqrt(discriminant)) / slope for sign in (-1, 1)]
         candidates += [root for root in roots if x < root < y]
-    return max((constant + slope * z) / (z * (1 + z)) for z in candidates) * (1 + 1e-12)
+    return above(max((constant + slope * z) / (z * (1 + z)) for z in candidates), LOG_SUM)

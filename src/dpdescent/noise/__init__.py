@@ -12,6 +12,12 @@ Nothing is cached, and no loop grows with the noise.
 - `accept`: events of probability exp(-x).
 - `norm_laplace`: a vector with density close to ``exp(-||z||_2 / b)``.
 
+A draw is within `SAMPLER_ERROR` of its law in total variation. N draws add (1 + e^epsilon) N times that to the delta
+of a run: next to nothing, because `dpdescent.accounting.smallest_delta` bounds the delta that can be promised from
+below. A delta of zero is that of the laws and leaves this term out. Draws are bounded, by 20 scales for Gaussian and
+189 for Laplace noise, so that neighbours may have no output in common where epsilon is several hundred: such an
+epsilon asks for little noise and guarantees nothing.
+
 What is outside the guarantee: caches, the conversion of results to floating point, and the time of the slow
 path of a decision (probability below ``2**-41`` for a coordinate).
 """
@@ -28,7 +34,7 @@ from .ladder import (
     ladder_slope,
     norm_laplace,
 )
-from .lattice import discrete_gaussian, discrete_laplace, exp_neg
+from .lattice import SAMPLER_ERROR, discrete_gaussian, discrete_laplace, exp_neg
 from .rejection import accept
 from .scales import MAXIMUM_SCALE, laplace_scale, lattice_scale
 from .selection import MAXIMUM_SCORES, select
@@ -39,6 +45,7 @@ __all__ = [
     "MINIMUM_NORM_LAPLACE_SCALE",
     "NORM_LAPLACE_DELTA",
     "NORM_LAPLACE_SLACK",
+    "SAMPLER_ERROR",
     "Bits",
     "Ladder",
     "Randomness",

@@ -59,6 +59,7 @@ __all__ = [
     "CELLS_PER_SCALE",
     "MAXIMUM_SCALE",
     "PRECISION",
+    "SAMPLER_ERROR",
     "discrete_gaussian",
     "discrete_laplace",
     "exp_neg",
@@ -67,6 +68,10 @@ __all__ = [
 ]
 
 PRECISION = 256
+
+# Total variation distance of one draw from its law, of every sampler of this package: the lemma above. A selection
+# (2**-253) and an acceptance (2**-254) are closer than that.
+SAMPLER_ERROR = 2.0**-240
 
 _FLOAT_BITS = 53
 _FILTER_GAP = 2.0**-42
@@ -299,8 +304,8 @@ def discrete_gaussian(bits: Bits, scale: int, size: int, *, force_exact: bool = 
     -------
     Adding such noise to a vector of integers that one row moves by ``D`` costs ``|D|^2 / (2 sigma^2)`` in
     zCDP, exactly as the continuous Gaussian (Canonne, Kamath & Steinke 2020). It is not exactly Gaussian-DP;
-    for that currency choose the scale with `lattice_scale`. N draws add ``(1 + e^epsilon) N 2**-240`` to
-    delta.
+    for that currency choose the scale with `lattice_scale`. N draws add
+    ``(1 + e^epsilon) N SAMPLER_ERROR`` to delta.
 
     Examples
     --------
@@ -333,6 +338,6 @@ def discrete_laplace(bits: Bits, scale: int, size: int, *, force_exact: bool = F
     Privacy
     -------
     Adding such noise to a vector of integers that one row moves by at most L in the L1 norm is
-    ``(L / b)``-DP. N draws add ``(1 + e^epsilon) N 2**-240`` to delta.
+    ``(L / b)``-DP. N draws add ``(1 + e^epsilon) N SAMPLER_ERROR`` to delta.
     """
     return _draw(bits, _Laplace(), require_scale(scale), require_size(size), force_exact)
