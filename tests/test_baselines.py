@@ -12,7 +12,7 @@ import pytest
 from asking import label_counts, label_sum, mean_row_norm
 from dpdescent import DPLinearRegression, DPLogisticRegression, InvalidParameter, Ledger, load_dataset
 from dpdescent.curator import Curator
-from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Squared
+from dpdescent.problems import Hinge, Huber, HuberisedHinge, LabelKind, Logistic, Loss, Multinomial, Squared
 from dpdescent.relations import Relation
 from dpdescent.solvers import METHODS, MajoritySettings, NonPrivateSettings, majority, nonprivate
 from rival_tables import make_curator, optimum, recorded, replaced
@@ -73,12 +73,12 @@ def c_budget(relation: str) -> float:
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
-@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3), Squared()], ids=str)
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3), Squared(), Huber(1.0, 8.0)], ids=str)
 def test_one_row_moves_a_release_by_its_sensitivity_and_no_more(loss: Loss, relation: str) -> None:
     """The sums of 300 pairs of neighbours, before noise: never farther apart than paid for, and sometimes as far."""
 
     def ask(curator: Curator) -> None:
-        question = label_sum if isinstance(loss, Squared) else label_counts
+        question = label_sum if loss.labels.kind is LabelKind.NUMBERS else label_counts
         question(curator, curator.budget)
 
     generator, moved = np.random.default_rng(0), []

@@ -20,9 +20,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from dpdescent import (
     BoundedEncoder,
     BudgetExhausted,
+    DPHuberRegressor,
     DPLinearRegression,
     DPLinearSVC,
     DPLogisticRegression,
+    DPPoissonRegressor,
     InvalidParameter,
     Ledger,
     PrivacyWarning,
@@ -31,7 +33,7 @@ from dpdescent import (
 from dpdescent.errors import ColumnTypeError, InfiniteValue, MissingValue, UnknownLabel
 from dpdescent.solvers import METHODS
 
-MODELS = [DPLogisticRegression, DPLinearSVC, DPLinearRegression]
+MODELS = [DPLogisticRegression, DPLinearSVC, DPLinearRegression, DPHuberRegressor, DPPoissonRegressor]
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +73,8 @@ ADDED = {
     DPLogisticRegression: {"classes": None},
     DPLinearSVC: {"classes": None, "loss": "huberised-hinge"},
     DPLinearRegression: {"target_bounds": (-1.0, 1.0)},
+    DPHuberRegressor: {"target_bounds": (-1.0, 1.0), "threshold": None},
+    DPPoissonRegressor: {"target_bounds": (0.0, 10.0)},
 }
 
 

@@ -15,8 +15,8 @@ from .accounting import (
 from .curator import Curator, perturbed_minimiser, perturbed_saddle_point
 from .datasets import list_datasets, load_dataset
 from .encoding import BoundedEncoder
-from .errors import BudgetExhausted, DPDescentError, InvalidParameter, PrivacyWarning
-from .estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression
+from .errors import BudgetExhausted, DPDescentError, InvalidParameter, PrivacyWarning, UnsupportedLoss
+from .estimators import DPHuberRegressor, DPLinearRegression, DPLinearSVC, DPLogisticRegression, DPPoissonRegressor
 from .excess_risk import excess_risk_bound
 from .ledger import Ledger
 from .minimisers import Game, GeneralObjective, LinearGame
@@ -34,9 +34,11 @@ __all__ = [
     "Composed",
     "Curator",
     "DPDescentError",
+    "DPHuberRegressor",
     "DPLinearRegression",
     "DPLinearSVC",
     "DPLogisticRegression",
+    "DPPoissonRegressor",
     "ExponentialMechanism",
     "FixedSizeSampled",
     "Game",
@@ -54,6 +56,7 @@ __all__ = [
     "ReportNoisyMax",
     "Schema",
     "Sensitivity",
+    "UnsupportedLoss",
     "__version__",
     "draft_schema",
     "excess_risk_bound",

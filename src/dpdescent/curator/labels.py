@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..accounting import Gaussian
 from ..errors import InvalidParameter
 from ..exact import SignedSum
-from ..problems import LabelKind
+from ..problems import LabelKind, Labels
 from ..relations import Norm, Sensitivity
 from .questions import Noised, Public, Question, Sum
 
@@ -70,7 +70,7 @@ class LabelSum(Question[float]):
         labels = public.problem.loss.labels
         bounded = SignedSum(max(-labels.low, labels.high))
         noised = Noised(self.noise, bounded.unit, Sensitivity.of_signed_sum(bounded.bound, Norm.L2), public.rate)
-        return Sum(partial(_labels_block, bounded), (noised,), lambda total: float(total[0]))
+        return Sum(partial(_labels_block, bounded, labels), (noised,), lambda total: float(total[0]))
 
     @classmethod
     def examples(cls, public: Public, noise: Gaussian) -> Iterable[LabelSum]:
@@ -91,5 +91,5 @@ def _counts_block(classes: int, rows: Any, labels: Floats) -> Integers:  # noqa:
     return np.bincount(index, minlength=classes).astype(np.int64)
 
 
-def _labels_block(bounded: SignedSum, rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
-    return bounded.block(labels)
+def _labels_block(bounded: SignedSum, allowed: Labels, rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
+    return bounded.block(allowed.understood(labels))

@@ -5,6 +5,7 @@ rows n is public under both relations. What the caller let us assume is listed i
 """
 
 from .classifiers import DPLinearSVC, DPLogisticRegression
-from .regression import DPLinearRegression
+from .counts import DPPoissonRegressor
+from .regression import DPHuberRegressor, DPLinearRegression
 
-__all__ = ["DPLinearRegression", "DPLinearSVC", "DPLogisticRegression"]
+__all__ = ["DPHuberRegressor", "DPLinearRegression", "DPLinearSVC", "DPLogisticRegression", "DPPoissonRegressor"]

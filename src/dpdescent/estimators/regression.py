@@ -1,35 +1,35 @@
-"""Private linear regression."""
+"""Private linear regression: by least squares, and by Huber's loss."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..errors import (
-    MissingValue,
-)
-from ..problems import Loss, Squared
+from ..errors import InvalidParameter, MissingValue, require_positive
+from ..problems import Huber, Loss, Squared
 from .base import PrivateLinearModel
 from .reading import read_numbers, read_table
 from .scaling import ColumnScaling
 
-__all__ = ["DPLinearRegression"]
+__all__ = ["BoundedRegressor", "DPHuberRegressor", "DPLinearRegression"]
 
 Floats = NDArray[np.float64]
 
+_LARGEST_LABEL = 2.0**10  # in thresholds
+
 
 @dataclass(eq=False, repr=False)
-class DPLinearRegression(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
-    """Private linear regression with a bounded target.
+class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
+    """What models of a number with public bounds share.
 
-    Minimises the mean squared error plus ``alpha``/2 |w|^2, in units in which the target spans [-1, 1]. Parameters
-    are those of `DPLogisticRegression` without ``classes``, and
-
+    Parameters
+    ----------
     target_bounds : (low, high)
         Public bounds of the target; values outside are clipped.
     """
@@ -42,30 +42,117 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):  # type: ignore[mi
         tags.regressor_tags.poor_score = True
         return tags
 
-    def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
-        centre, half = self._target_scale()
+    def _target_ends(self) -> tuple[float, float]:
+        scaling = ColumnScaling.from_bounds(self.target_bounds, 1)
+        return float(scaling.low[0]), float(scaling.high[0])
+
+    def _clipped_target(self, y: Any) -> Floats:
         values = read_numbers("y", y)
         if not np.isfinite(values).all():
             raise MissingValue("y has NaN or infinite cells: drop those rows or fill them in")
-        scaled = (np.clip(values, centre - half, centre + half) - centre) / half
-        # On the grid of the features, so that residuals are exact functions of the row.
-        return Squared(), np.rint(scaled * 2.0**20) * 2.0**-20, ["target_bounds: values outside are clipped"]
+        return np.clip(values, *self._target_ends())
 
-    def _target_scale(self) -> tuple[float, float]:
-        scaling = ColumnScaling.from_bounds(self.target_bounds, 1)
-        return float(scaling.low[0] + scaling.high[0]) / 2, float(scaling.high[0] - scaling.low[0]) / 2
-
-    def fit(self, X: Any, y: ArrayLike, **parameters: Any) -> DPLinearRegression:
+    def fit(self, X: Any, y: ArrayLike, **parameters: Any) -> Self:
         """Train on the rows of ``X`` with targets ``y``; the only call that touches the data."""
         self._require_no_weights(parameters)
         self._fit(X, y)
-        centre, half = self._target_scale()
-        self.coef_ = half * self._coefficients
-        self.intercept_ = float(half * self._bias + centre)
+        self._keep(self._coefficients, float(self._bias))
         return self
 
-    def predict(self, X: Any) -> Floats:
-        """Return the predicted target of every row."""
+    @abstractmethod
+    def _keep(self, coefficients: Floats, bias: float) -> None:
+        """Keep what was learnt as ``coef_`` and ``intercept_``, in the caller's units."""
+
+    def _scores(self, X: Any) -> Floats:
+        """Return the linear score of every row."""
         check_is_fitted(self)
         X = read_table(self, X, reset=False)
         return np.asarray(X @ self.coef_ + self.intercept_)
+
+
+@dataclass(eq=False, repr=False)
+class DPLinearRegression(BoundedRegressor):
+    """Private linear regression with a bounded target.
+
+    Minimises the mean squared error plus ``alpha``/2 |w|^2, in units in which the target spans [-1, 1]. Parameters
+    are those of `DPLogisticRegression` without ``classes``, and
+
+    target_bounds : (low, high)
+        Public bounds of the target; values outside are clipped.
+    """
+
+    def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
+        centre, unit = self._target_scale()
+        scaled = (self._clipped_target(y) - centre) / unit
+        # On the grid of the features, so that residuals are exact functions of the row.
+        return self._loss(), np.rint(scaled * 2.0**20) * 2.0**-20, ["target_bounds: values outside are clipped"]
+
+    def _loss(self) -> Loss:
+        return Squared()
+
+    def _target_scale(self) -> tuple[float, float]:
+        """Return the middle of the target's range, and what counts as 1."""
+        low, high = self._target_ends()
+        return (low + high) / 2, (high - low) / 2
+
+    def _keep(self, coefficients: Floats, bias: float) -> None:
+        centre, unit = self._target_scale()
+        self.coef_ = unit * coefficients
+        self.intercept_ = float(unit * bias + centre)
+
+    def predict(self, X: Any) -> Floats:
+        """Return the predicted target of every row."""
+        return self._scores(X)
+
+
+@dataclass(eq=False, repr=False)
+class DPHuberRegressor(DPLinearRegression):
+    """Private linear regression that is robust to targets far off, by Huber's loss.
+
+    Minimises the mean of Huber's loss, which is (score - y)^2/2 up to the ``threshold`` and goes on as a line beyond
+    it, plus ``alpha``/2 |w|^2. Parameters are those of `DPLinearRegression`, and
+
+    threshold : float, optional
+        The residual from which the loss is linear, in units of the target and public. By default a tenth of the width
+        of ``target_bounds``; at least 1/2048 of it.
+
+    Notes
+    -----
+    scikit-learn's `HuberRegressor` estimates a scale sigma from the rows and cuts at ``epsilon`` sigma: a threshold
+    of that size, and an ``alpha`` of its alpha times sigma/n, give the same coefficients as the privacy parameter
+    epsilon grows.
+
+    **Privacy** A row's gradient is at most the threshold times the length of the row, however far its target is off.
+    So wild targets cost no more noise than others, and the bounds of the target hardly matter.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.uniform(0, 1, (5000, 2))
+    >>> y = 3 * X[:, 0] - X[:, 1] + generator.normal(0, 0.1, 5000)
+    >>> y[::50] = 10  # one in fifty is an error
+    >>> model = DPHuberRegressor(1.0, target_bounds=(-10, 10), threshold=0.5, random_state=0).fit(X, y)
+    >>> bool(np.abs(model.coef_ - [3, -1]).max() < 0.3)
+    True
+    """
+
+    _: KW_ONLY
+    threshold: float | None = None
+
+    def _target_scale(self) -> tuple[float, float]:
+        # The rules of the methods are made for slopes up to 1, so the threshold counts as 1, and not the bounds.
+        low, high = self._target_ends()
+        if self.threshold is None:
+            return (low + high) / 2, (high - low) / 10
+        unit = require_positive("threshold", self.threshold)
+        if (high - low) / 2 > _LARGEST_LABEL * unit:
+            raise InvalidParameter(
+                f"threshold {unit:g} is below 1/2048 of the width of target_bounds, {high - low:g}: raise it, or "
+                "give narrower bounds, which clip the target"
+            )
+        return (low + high) / 2, unit
+
+    def _loss(self) -> Loss:
+        low, high = self._target_ends()
+        return Huber(1.0, (high - low) / 2 / self._target_scale()[1])
