@@ -16,7 +16,7 @@ from .mechanisms import FloatNoise, LatticeNoise, Noise, make_noise
 from .moments import ColumnMoments, MeanRowNorm, SecondMoments, moment_bits
 from .openly import minimise_openly
 from .points import NoisyMinimiser
-from .questions import QUESTIONS, Public, Question
+from .questions import QUESTIONS, Noised, Point, Public, Question, Sum
 from .reports import ExcessAdversarialRisk
 from .search import FirstStep, choose_noise, search_noise
 from .selection import BestCandidates, BestStep
@@ -44,15 +44,18 @@ __all__ = [
     "MeanLoss",
     "MeanRowNorm",
     "Noise",
+    "Noised",
     "NoisyDescent",
     "NoisyMinimiser",
     "PermutedDescent",
+    "Point",
     "Public",
     "Question",
     "Sampling",
     "SecondMoments",
     "Selection",
     "Source",
+    "Sum",
     "batch_cost",
     "cached_blocks",
     "choose_noise",

@@ -165,7 +165,7 @@ def _require_guarantee(epsilon: float, delta: float, adjacency: str) -> None:
     Relation.parse(adjacency)
 
 
-def _require_robust(name: str, method: Method[Any], tilt: float, adversary: Adversary | None) -> None:
+def _require_robust(name: str, method: Method, tilt: float, adversary: Adversary | None) -> None:
     """Refuse a tilt or an adversary that a method would leave out of account."""
     if adversary is not None and not isinstance(adversary, Adversary):
         raise InvalidParameter(f"adversary must be an Adversary(radius, norm), got {adversary!r}")

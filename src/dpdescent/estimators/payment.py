@@ -23,7 +23,7 @@ _EPSILONS = ("pure", "approximate")
 
 def open_ledger(
     name: str,
-    method: Method[Any],
+    method: Method,
     settings: Settings,
     options: Mapping[str, Any] | None,
     facts: Facts,

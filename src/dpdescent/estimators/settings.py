@@ -23,7 +23,7 @@ _TYPES: dict[Any, tuple[str, Any]] = {
 }
 
 
-def known_method(name: str) -> Method[Any]:
+def known_method(name: str) -> Method:
     """Return a method by name, or raise `InvalidParameter` with the names there are."""
     if name not in METHODS:
         raise InvalidParameter(f"unknown method {name!r}: choose one of {', '.join(sorted(METHODS))}")

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean, pstdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 import dpdescent
 
@@ -35,6 +37,8 @@ from .runner import Journal, Listener
 from .study import versions
 
 __all__ = ["Outcome", "Run", "StationaryTable", "TableRuns", "measure_table", "write_table"]
+
+Floats = NDArray[np.float64]
 
 _CROSS = "×"
 
@@ -138,13 +142,16 @@ def measure_table(
     runs: TableRuns, journal: Journal[Outcome] | None = None, listener: Listener | None = None
 ) -> list[Outcome]:
     """Measure every run that a journal does not hold yet, one after another with all processors."""
-    source, problem = _problem(runs)
+    rows, labels, problem = _problem(runs)
+    source = ArraySource(rows, labels, problem.grid)
     done = dict(journal.rows) if journal is not None else {}
     todo = list(runs)
     for run in todo:
         key = json.dumps(run)
         if key not in done:
-            done[key] = _measure(run, runs, source, problem)
+            outcome, weights = _measure(run, runs, source, problem)
+            loss = float(problem.loss.values(rows @ weights, labels).mean()) + problem.penalty_value(weights)
+            done[key] = replace(outcome, loss=loss)
             if journal is not None:
                 journal.add(key, done[key])
         if listener is not None:
@@ -152,30 +159,31 @@ def measure_table(
     return [done[json.dumps(run)] for run in todo]
 
 
-def _measure(run: Run, runs: TableRuns, source: ArraySource, problem: LinearProblem) -> Outcome:
-    X, labels, delta = source._features, source._labels, runs.table.delta
+def _measure(run: Run, runs: TableRuns, source: ArraySource, problem: LinearProblem) -> tuple[Outcome, Floats]:
+    """Return the outcome of a run, its loss left out, and the weights that it arrived at."""
+    delta = runs.table.delta
     method = METHODS[run.method]
-    settings = method.settings(
-        gradient_tolerance=run.size,
-        curvature_tolerance=run.size**0.5,
-        start_scale=1.0,
-        most_steps=runs.table.full_steps if runs.full else runs.table.quick_steps,
-    )
-    facts = Facts(run.epsilon, delta, "zero-out", len(labels), problem.grid.dimension)
+    options = {
+        "gradient_tolerance": run.size,
+        "curvature_tolerance": run.size**0.5,
+        "start_scale": 1.0,
+        "most_steps": runs.table.full_steps if runs.full else runs.table.quick_steps,
+    }
+    settings = method.settings(**options)
+    facts = Facts(run.epsilon, delta, "zero-out", source.rows, problem.grid.dimension)
     currency = currency_named(settings.choose_currency(facts), run.epsilon, delta)
     ledger = Ledger(run.epsilon, delta, currency=currency, relation="zero-out")
     noise = LatticeNoise(Randomness(run.seed))
-    curator = Curator(source, problem, ledger, len(labels), noise=noise)
+    curator = Curator(source, problem, ledger, source.rows, noise=noise)
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GuaranteeWarning)  # the caption speaks of it
         result = method.solve(curator, settings, None)
     seconds = time.perf_counter() - start
     assert isinstance(result, SecondOrderResult)
-    weights = result.weights
-    loss = float(problem.loss.values(X @ weights, labels).mean()) + problem.penalty_value(weights)
     counts = result.iterations, result.hessians, result.success, ledger.spent_epsilon()
-    return Outcome(run.method, run.tolerance, run.epsilon, run.seed, loss, seconds, *counts)
+    outcome = Outcome(run.method, run.tolerance, run.epsilon, run.seed, math.nan, seconds, *counts)
+    return outcome, result.weights
 
 
 def write_table(
@@ -215,8 +223,8 @@ def write_table(
     return findings
 
 
-def _problem(runs: TableRuns) -> tuple[ArraySource, LinearProblem]:
-    """Return the rows, scaled by their public bounds and to the row bound, and the objective."""
+def _problem(runs: TableRuns) -> tuple[Any, Floats, LinearProblem]:
+    """Return the rows, scaled by their public bounds and to the row bound, their labels, and the objective."""
     table = runs.table
     data = load_task(Task(runs.dataset, rows=None if runs.full else table.quick_rows), download=True)
     if len(data.classes) != 2:
@@ -225,7 +233,7 @@ def _problem(runs: TableRuns) -> tuple[ArraySource, LinearProblem]:
     grid = FeatureGrid(1.0, columns, table.row_bound)
     rows = compact(grid.place(ColumnScaling.from_bounds(data.bounds, columns).apply(data.X)))
     labels = np.where(data.y == data.classes[1], 1.0, -1.0)
-    return ArraySource(rows, labels, grid), LinearProblem(table.loss, grid, table.penalty, False)
+    return rows, labels, LinearProblem(table.loss, grid, table.penalty, False)
 
 
 def _spread(values: list[float], digits: int) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .methods import Candidate, Task
-from .newton import _settled, on_sphere
+from .newton import on_sphere, settled
 from .rows import RowObjective
 
 __all__ = ["newton_on_ball"]
@@ -30,7 +30,7 @@ def newton_on_ball(task: Task, start: Floats) -> Iterator[Candidate]:
     if not isinstance(objective, RowObjective):
         raise TypeError("Newton's method needs a sum over rows")
     accuracy = task.gradient_target / 16
-    inside = _settled(objective, mu, start, accuracy, 0.0, first=True)
+    inside = settled(objective, mu, start, accuracy, 0.0, first=True)
     yield Candidate(task.project(inside))
     for weights, _ in on_sphere(task, objective, inside, accuracy):
         yield Candidate(task.project(weights))

@@ -61,7 +61,7 @@ def smoothed_hinge(task: Task, start: Floats) -> Iterator[Candidate]:
     last: Candidate | None = None
     for level in range(10**9):
         objective = hinge.altered(HuberisedHinge(width))
-        before, weights = weights, _settled(objective, mu, ahead, accuracy, multiplier, first=level == 0)
+        before, weights = weights, settled(objective, mu, ahead, accuracy, multiplier, first=level == 0)
         for found in on_sphere(task, objective, weights, accuracy / 64, multiplier):
             weights, multiplier = found
         duals = objective.duals(weights)
@@ -97,7 +97,7 @@ def on_sphere(
         multiplier = max(multiplier + (norm / radius - 1) * norm**2 / max(shrinking, 1e-300), 0.0)
         if not low < multiplier < high:
             multiplier = max((low + high) / 2, 0.0) if high < math.inf else 4 * low + task.strong_convexity
-        weights = _settled(objective, task.strong_convexity, weights, accuracy, multiplier)
+        weights = settled(objective, task.strong_convexity, weights, accuracy, multiplier)
         yield weights, multiplier
 
 
@@ -161,7 +161,7 @@ def _primal(task: Task, hinge: RowObjective, total: Floats) -> tuple[Floats, flo
     return point, multiplier
 
 
-def _settled(
+def settled(
     objective: RowObjective, mu: float, weights: Floats, accuracy: float, multiplier: float, first: bool = False
 ) -> Floats:
     """Return a point with a gradient of at most about ``accuracy``, of the objective with t/2 |w|^2 more."""

@@ -61,10 +61,10 @@ from ..exact import FeatureGrid, exp
 from ..problems import Loss, Need, require_needs
 from ..problems.adversary import Support
 from ..relations import Norm, Relation, Sensitivity
-from .newton import _settled
+from .newton import settled
 from .risks import Risk
 from .rounding import EXPONENTIAL, FEW, MANY, PLACEMENT, UNIT
-from .rows import RowObjective, _added, _partial_sums, _scaled
+from .rows import RowObjective, added_exactly, partial_sums, scaled_by
 
 if TYPE_CHECKING:
     from ..curator.sources import Source
@@ -248,11 +248,11 @@ class RobustObjective(RowObjective):
         _, residuals, shares = self._row_terms(weights, self._accurate_margins(weights))
 
         def parts(rows: Any, labels: Floats, factors: Floats, each: Floats) -> Floats:  # noqa: ARG001
-            return _partial_sums(rows, _scaled(each, factors))
+            return partial_sums(rows, scaled_by(each, factors))
 
-        weighted = _scaled(residuals, shares)
+        weighted = scaled_by(residuals, shares)
         sums = self._source.map_rows(parts, self._factors, weighted)
-        total = _added(sums, weights.shape)
+        total = added_exactly(sums, weights.shape)
         if self.risk.support is not None:
             _, direction = self.risk.support.value_and_gradient(weights)
             total = total + math.fsum((np.abs(weighted) * self._factors).tolist()) * direction
@@ -276,7 +276,7 @@ class RobustObjective(RowObjective):
 
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
             labels = self._loss.understood(labels)
-            margins = _scaled(rows @ weights, factors)
+            margins = scaled_by(rows @ weights, factors)
             if support is not None:
                 margins -= labels * (shift * factors)
             residuals = self._loss.residuals(margins, labels)
@@ -284,7 +284,7 @@ class RobustObjective(RowObjective):
                 self._loss.values(margins, labels).sum(),
                 np.abs(residuals * factors).sum() if support is not None else 0.0,
             ]
-            return np.append(np.asarray(rows.T @ _scaled(residuals, factors)).reshape(-1), ends)
+            return np.append(np.asarray(rows.T @ scaled_by(residuals, factors)).reshape(-1), ends)
 
         total = np.asarray(self._source.map_sum(part, self._factors), dtype=np.float64)
         return float(total[-2]), total[:-2].reshape(weights.shape) + total[-1] * direction
@@ -328,10 +328,10 @@ class RobustObjective(RowObjective):
         return shares
 
     def _gradient(self, weights: Floats, residuals: Floats, shares: Floats) -> Floats:
-        weighted = _scaled(residuals, shares)
+        weighted = scaled_by(residuals, shares)
 
         def part(rows: Any, labels: Floats, factors: Floats, each: Floats) -> Floats:  # noqa: ARG001
-            return np.asarray(rows.T @ _scaled(each, factors))
+            return np.asarray(rows.T @ scaled_by(each, factors))
 
         total = np.asarray(self._source.map_sum(part, self._factors, weighted), dtype=np.float64)
         if self.risk.support is not None:
@@ -344,7 +344,7 @@ class RobustObjective(RowObjective):
         """Return the map from a direction to the Hessian times it."""
         support, tilt, places = self.risk.support, self.risk.tilt, self.risk.places
         _, residuals, shares = self._row_terms(weights, _plain_margins(weights))
-        weighted = _scaled(residuals, shares)
+        weighted = scaled_by(residuals, shares)
         mean = self._gradient(weights, residuals, shares)
         slope = None if support is None else support.value_and_gradient(weights)
         shift = 0.0 if slope is None else slope[0]
@@ -352,13 +352,13 @@ class RobustObjective(RowObjective):
         def product(direction: Floats) -> Floats:
             def coefficients(rows: Any, labels: Floats, factors: Floats, each: Floats, share: Floats) -> Floats:
                 labels = self._loss.understood(labels)
-                at, along = _scaled(rows @ weights, factors), _scaled(rows @ direction, factors)
+                at, along = scaled_by(rows @ weights, factors), scaled_by(rows @ direction, factors)
                 if slope is not None:
                     signs = labels * factors
                     at, along = at - signs * shift, along - signs * float(slope[1] @ direction)
-                curved = _scaled(self._loss.curvature_products(at, labels, along), share)
+                curved = scaled_by(self._loss.curvature_products(at, labels, along), share)
                 inner = each * along if each.ndim == 1 else np.sum(each * along, axis=1)
-                steep = tilt * _scaled(each, inner * share)
+                steep = tilt * scaled_by(each, inner * share)
                 return np.asarray(curved + steep)
 
             each = self._source.map_rows(coefficients, self._factors, residuals, shares)
@@ -377,7 +377,7 @@ class RobustObjective(RowObjective):
         """Return the sum over rows of a coefficient times the derivative of the row's margin."""
 
         def part(rows: Any, labels: Floats, factors: Floats, own: Floats) -> Floats:
-            total = np.asarray(rows.T @ _scaled(own, factors)).reshape(-1)
+            total = np.asarray(rows.T @ scaled_by(own, factors)).reshape(-1)
             signed = float(np.sum(self._loss.understood(labels) * factors * own)) if own.ndim == 1 else 0.0
             return np.append(total, signed)
 
@@ -429,10 +429,10 @@ class RobustObjective(RowObjective):
             stage = copy(self)
             stage.risk = replace(self.risk, support=replace(support, softness=softness))
             accuracy = 2.0**-10 * self.risk.gradient_bound(self.risk.places)
-            weights = _settled(stage, mu, weights, accuracy, 0.0, first=softness == 1)
+            weights = settled(stage, mu, weights, accuracy, 0.0, first=softness == 1)
             softness /= 8
         return weights
 
 
 def _plain_margins(weights: Floats) -> Margins:
-    return lambda rows, factors: _scaled(rows @ weights, factors)
+    return lambda rows, factors: scaled_by(rows @ weights, factors)

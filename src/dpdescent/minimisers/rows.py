@@ -136,17 +136,17 @@ class RowObjective(Objective):
 
         def parts(rows: Any, labels: Floats, factors: Floats) -> Floats:
             residuals = self._loss.residuals(margins(rows, factors), self._loss.understood(labels))
-            return _partial_sums(rows, _scaled(residuals, factors))
+            return partial_sums(rows, scaled_by(residuals, factors))
 
         sums = self._source.map_rows(parts, self._factors)
-        return _added(sums, weights.shape) + (self.quadratic * weights + self.linear)
+        return added_exactly(sums, weights.shape) + (self.quadratic * weights + self.linear)
 
     def _accurate_margins(self, weights: Floats) -> Callable[[Any, Floats], Floats]:
         high = self._grid.place_weights(weights)
         low = self._grid.place_weights(weights - high)
 
         def margins(rows: Any, factors: Floats) -> Floats:
-            return _scaled(self._grid.margins(rows, high) + self._grid.margins(rows, low), factors)
+            return scaled_by(self._grid.margins(rows, high) + self._grid.margins(rows, low), factors)
 
         return margins
 
@@ -155,7 +155,7 @@ class RowObjective(Objective):
 
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
             labels = self._loss.understood(labels)
-            return -labels * self._loss.residuals(_scaled(rows @ weights, factors), labels)
+            return -labels * self._loss.residuals(scaled_by(rows @ weights, factors), labels)
 
         return self._source.map_rows(part, self._factors)
 
@@ -182,10 +182,10 @@ class RowObjective(Objective):
             return np.where(short > 0, (1 - active) * short, -active * short)
 
         def sums(rows: Any, labels: Floats, factors: Floats, active: Floats) -> Floats:
-            return _partial_sums(rows, -active * self._loss.understood(labels) * factors)
+            return partial_sums(rows, -active * self._loss.understood(labels) * factors)
 
         loss = math.fsum(self._source.map_rows(parts, self._factors, duals).tolist())
-        rows = _added(self._source.map_rows(sums, self._factors, duals), weights.shape)
+        rows = added_exactly(self._source.map_rows(sums, self._factors, duals), weights.shape)
         curvature = self.quadratic + multiplier
         residual = float(np.linalg.norm(curvature * weights + self.linear + rows))
         norm, count, bound = float(np.linalg.norm(weights)), self.rows, self.row_bound
@@ -218,8 +218,8 @@ class RowObjective(Objective):
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
 
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
-            margins, labels = _scaled(rows @ weights, factors), self._loss.understood(labels)
-            gradient = rows.T @ _scaled(self._loss.residuals(margins, labels), factors)
+            margins, labels = scaled_by(rows @ weights, factors), self._loss.understood(labels)
+            gradient = rows.T @ scaled_by(self._loss.residuals(margins, labels), factors)
             return np.append(np.asarray(gradient).reshape(-1), self._loss.values(margins, labels).sum())
 
         total = np.asarray(self._source.map_sum(part, self._factors), dtype=np.float64)
@@ -229,12 +229,12 @@ class RowObjective(Objective):
 
     def hessian(self, weights: Floats) -> Callable[[Floats], Floats]:
         """Return the map from a direction to the Hessian times it."""
-        margins = self._source.map_rows(lambda rows, _, factors: _scaled(rows @ weights, factors), self._factors)
+        margins = self._source.map_rows(lambda rows, _, factors: scaled_by(rows @ weights, factors), self._factors)
 
         def product(direction: Floats) -> Floats:
             def part(rows: Any, labels: Floats, factors: Floats, at: Floats) -> Floats:
-                along, labels = _scaled(rows @ direction, factors), self._loss.understood(labels)
-                return np.asarray(rows.T @ _scaled(self._loss.curvature_products(at, labels, along), factors))
+                along, labels = scaled_by(rows @ direction, factors), self._loss.understood(labels)
+                return np.asarray(rows.T @ scaled_by(self._loss.curvature_products(at, labels, along), factors))
 
             total = self._source.map_sum(part, self._factors, margins)
             return np.asarray(total, dtype=np.float64) + self.quadratic * direction
@@ -266,8 +266,8 @@ class RowObjective(Objective):
 
         def part(rows: Any, labels: Floats, factors: Floats, kept: NDArray[np.bool_]) -> Floats:
             rows, labels, factors = rows[kept], self._loss.understood(labels[kept]), factors[kept]
-            coefficients = self._loss.residuals(_scaled(rows @ weights, factors), labels)
-            return np.asarray(rows.T @ _scaled(coefficients, factors))
+            coefficients = self._loss.residuals(scaled_by(rows @ weights, factors), labels)
+            return np.asarray(rows.T @ scaled_by(coefficients, factors))
 
         return np.asarray(self._source.map_sum(part, self._factors, chosen), dtype=np.float64)
 
@@ -303,11 +303,11 @@ def reachable_tolerance(
     return 4 * (error + spacing + dimension * PLACEMENT * strong_convexity * longest)
 
 
-def _added(sums: Floats, shape: tuple[int, ...]) -> Floats:
+def added_exactly(sums: Floats, shape: tuple[int, ...]) -> Floats:
     return np.array([math.fsum(column) for column in sums.T.tolist()]).reshape(shape)
 
 
-def _partial_sums(rows: Any, coefficients: Floats) -> Floats:
+def partial_sums(rows: Any, coefficients: Floats) -> Floats:
     """Return the sums of rows times coefficients over 64 rows each, one flat vector a line."""
     whole = rows.shape[0] // _PART_ROWS * _PART_ROWS if isinstance(rows, np.ndarray) else 0
     columns = coefficients[:, None] if coefficients.ndim == 1 else coefficients
@@ -323,5 +323,5 @@ def _partial_sums(rows: Any, coefficients: Floats) -> Floats:
     return np.concatenate(parts)
 
 
-def _scaled(values: Floats, factors: Floats) -> Floats:
+def scaled_by(values: Floats, factors: Floats) -> Floats:
     return values * factors if values.ndim == 1 else values * factors[:, None]

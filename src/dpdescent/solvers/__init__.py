@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from ..curator import Curator
 from ..problems import Loss, Need, require_needs
@@ -93,11 +93,8 @@ __all__ = [
 ]
 
 
-AnySettings = TypeVar("AnySettings", bound=Settings)
-
-
 @dataclass(frozen=True)
-class Method(Generic[AnySettings]):
+class Method:
     """A solver and the class of its settings.
 
     Parameters
@@ -120,8 +117,8 @@ class Method(Generic[AnySettings]):
         Under which it is registered in `METHODS`.
     """
 
-    solve: Callable[[Curator, AnySettings, Progress | None], SolverResult]
-    settings: type[AnySettings]
+    solve: Callable[[Curator, Any, Progress | None], SolverResult]
+    settings: type[Settings]
     private: bool = True
     robust: bool = False
     general: bool = True
@@ -140,14 +137,12 @@ _STATIONARY = frozenset({Need.ONE_MARGIN, Need.BOUNDED_SLOPE, Need.SMOOTH, Need.
 
 
 def _to_second_order(
-    solve: Callable[[Curator, AnySettings, Progress | None], SolverResult],
-    settings: type[AnySettings],
-    passes: bool = True,
-) -> Method[AnySettings]:
+    solve: Callable[[Curator, Any, Progress | None], SolverResult], settings: type[Settings], passes: bool = True
+) -> Method:
     return Method(solve, settings, general=False, passes=passes, needs=_STATIONARY)
 
 
-_REGISTERED: dict[str, Method[Any]] = {
+_REGISTERED = {
     "2opt": _to_second_order(second_order, TwoPhaseSettings),
     "2opt-b": _to_second_order(second_order, TwoPhaseBSettings),
     "2opt-ls": _to_second_order(second_order, TwoPhaseLSSettings),

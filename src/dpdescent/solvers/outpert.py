@@ -119,10 +119,10 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
     loss = loss if loss.hinge else smooth_loss(loss, "outpert")
     least = facts.rows * float(np.min(curator.problem.penalty_curvature(np.zeros(curator.problem.shape))))
     _require_sense(curator, settings, loss, least)
-    curator.require_affordable(_cost(curator, settings))
+    curator.require_affordable(output_noise(curator, settings))
     length = typical_row_norm(curator, _SHARE_LENGTH) if settings.row_bound is None else settings.row_bound
-    cost = _cost(curator, settings)
-    deviation = _deviation(cost, facts.parameters)
+    cost = output_noise(curator, settings)
+    deviation = noise_deviation(cost, facts.parameters)
     richness = facts.rows / (deviation * facts.parameters * facts.change)
     bound = settings.row_bound or max(0.5, 0.1 * math.pow(richness, 0.4)) * length
     risk = EmpiricalRisk(loss, min(bound, curator.problem.longest_row))
@@ -160,7 +160,7 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
     return SolverResult(weights, 1, remarks=remarks)
 
 
-def _cost(curator: Curator, settings: OutPertSettings) -> Gaussian | NormLaplace | Laplace:
+def output_noise(curator: Curator, settings: OutPertSettings) -> Gaussian | NormLaplace | Laplace:
     """Return the noise that what is left of the budget buys."""
     left, facts = curator.remaining, Facts.of(curator)
     if curator.ledger.currency.name == "pure":
@@ -170,7 +170,7 @@ def _cost(curator: Curator, settings: OutPertSettings) -> Gaussian | NormLaplace
     return curator.ledger.currency.gaussian(left)
 
 
-def _deviation(cost: Gaussian | NormLaplace | Laplace, parameters: int) -> float:
+def noise_deviation(cost: Gaussian | NormLaplace | Laplace, parameters: int) -> float:
     """Return the standard deviation of the noise in a weight over the sensitivity."""
     if isinstance(cost, Gaussian):
         return cost.noise_multiplier

@@ -35,7 +35,7 @@ from ..accounting import Gaussian, Laplace, NormLaplace
 from ..curator import Curator, ExcessAdversarialRisk, NoisyMinimiser
 from ..errors import InvalidParameter, require_nonnegative
 from ..minimisers import RobustRisk, require_minimiser, require_robust, smooth_loss
-from .outpert import OutPertSettings, _cost, _deviation, outpert
+from .outpert import OutPertSettings, noise_deviation, outpert, output_noise
 from .result import Facts, Progress, SolverResult
 from .series import typical_row_norm
 
@@ -86,11 +86,11 @@ def outpert_robust(
     if problem.adversary is not None:
         support = problem.adversary.support(problem.grid.dimension, problem.intercept)
     least = facts.rows * float(np.min(problem.penalty_curvature(np.zeros(problem.shape))))
-    curator.require_affordable(_cost(curator, settings))
+    curator.require_affordable(output_noise(curator, settings))
     length = typical_row_norm(curator, _SHARE_LENGTH) if settings.row_bound is None else settings.row_bound
     reserved = settings.risk_share * curator.budget
     cost = _reduced(curator, settings, reserved)
-    noise, moved = _deviation(cost, facts.parameters), facts.change
+    noise, moved = noise_deviation(cost, facts.parameters), facts.change
     richness = facts.rows / (moved * noise * facts.parameters)
     row_bound = settings.row_bound or (1.0 if problem.tilt else max(0.5, 0.1 * math.pow(richness, 0.4))) * length
     risk = RobustRisk(loss, min(row_bound, problem.longest_row), facts.rows, problem.tilt, support)
@@ -131,7 +131,7 @@ def outpert_robust(
 
 def _reduced(curator: Curator, settings: RobustOutPertSettings, reserved: float) -> Gaussian | NormLaplace | Laplace:
     """Return the noise that what is left of the budget buys, less what is reserved."""
-    whole = _cost(curator, settings)
+    whole = output_noise(curator, settings)
     if not reserved:
         return whole
     left = curator.remaining - reserved
