@@ -14,7 +14,7 @@ from .gradients import Gradient, GradientAndCurvature, finest_clipped_sum, requi
 from .labels import LabelCounts, LabelSum
 from .mechanisms import FloatNoise, LatticeNoise, Noise, make_noise
 from .moments import ColumnMoments, MeanRowNorm, SecondMoments, moment_bits
-from .openly import minimise_openly
+from .nonprivate import minimise_without_privacy
 from .points import NoisyMinimiser
 from .questions import QUESTIONS, Noised, Point, Public, Question, Sum
 from .reports import ExcessAdversarialRisk
@@ -63,7 +63,7 @@ __all__ = [
     "finest_clipped_sum",
     "hessian_sum",
     "make_noise",
-    "minimise_openly",
+    "minimise_without_privacy",
     "moment_bits",
     "perturbed_minimiser",
     "perturbed_saddle_point",

@@ -28,7 +28,7 @@ the point has the law above whatever c and the slack are. Neither is released.
 
 **Time.** The chance of a proposal is at least kappa^(-p/2) times the share of a ball that a Gaussian in it has,
 with kappa = (smoothness n B^2 + max Q)/Lambda, and so public. A public number N of proposals, for which all of them
-are turned down with a probability below 2^-40, is always drawn and looked at, and the first that is taken is
+are turned down with a probability below 2^-40, is always drawn and examined, and the first that is taken is
 returned: the work does not depend on rows unless none is. What is outside of the guarantee is the time of that
 event, that of a decision which needs more digits (2^-41 a proposal), that of finding c, and caches. If the ball
 does not hold the minimiser of G, as may happen with small probability if it was placed at random, more than N may
@@ -127,7 +127,7 @@ class Ball:
         return cost.epsilon / Sensitivity.of_scores(high - low).under(relation)
 
     def proposals(self, cost: ExponentialMechanism, relation: Any) -> float:
-        """Return the public number N of proposals that are looked at."""
+        """Return the public number N of proposals that are examined."""
         parameters = self.centre.size
         smooth = self.risk.smoothness(self.rows) + float(np.max(self.quadratic))
         rate = self.rate(cost, relation)
@@ -302,7 +302,7 @@ class _Envelope:
         return cls(sums, place, score, public, laplace_scale(width, law.step), slack)
 
     def draw(self, bits: Any, count: int) -> Integers | None:
-        """Return the first of ``count`` proposals that is taken, or None; all are looked at."""
+        """Return the first of ``count`` proposals that is taken, or None; all are examined."""
         taken: Integers | None = None
         size = max(16, min(count, 2**14))
         for _ in range(-(-count // size)):

@@ -56,7 +56,7 @@ class AGDSettings(Settings):
     splits : float, optional
         About the number of iterations that are planned: each starts with the budget of
         epsilon/(2 splits) for its gradient and for its selection. By default 25 sqrt(k), between 10 and 500,
-        where k = n mu/d is what privacy leaves of the rows, a parameter.
+        where k = n mu/d is the number of effective rows per parameter.
     share_selection : float
         Share of an iteration's budget that pays for the selection; ignored if ``splits`` is given.
     growth : float, optional
@@ -253,7 +253,6 @@ class _Plan:
 def _plan(curator: Curator, settings: AGDSettings) -> _Plan:
     frame, row_length = (None, curator.problem.grid.row_bound) if settings.paper else _frame(curator)
     parameters = float(np.prod(curator.problem.shape))
-    # Rows times privacy, a parameter: what the noise of a gradient leaves to learn from.
     richness = effective_rows(curator, parameters)
     clip = settings.clip_gradient or max(0.5, 0.25 * richness**0.3) * row_length
     if settings.splits is None:

@@ -192,7 +192,6 @@ def make_plan(curator: Curator, settings: Settings) -> Plan:
     """Buy a frame, unless the paper is followed, and plan the rest from it and from public facts."""
     gradients, searches = (curator.sampling(rate) for rate in rates(settings, Facts.of(curator)))
     max_steps = int(settings.max_steps or 0)
-    # Rows times privacy, a parameter: what the noise of a gradient leaves to learn from.
     richness = effective_rows(curator, float(np.prod(curator.problem.shape)))
     planned = settings.iterations or min(max(10 * math.sqrt(richness), 10.0), 150.0)
     shares = () if settings.paper else (_SHARE_NORM, _SHARE_MOMENTS)[: 1 + curator.problem.intercept]

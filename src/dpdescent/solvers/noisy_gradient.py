@@ -3,7 +3,7 @@ r"""DP-GD to a second-order point: T noisy gradient steps, then a look through a
 .. math:: w_{t+1} = w_t - \tilde g_t/G.
 
 The noise of the gradients is what leaves saddles. After the last step the iterates whose gradients were at most e_g
-long are looked at, the shortest first, and a Hessian is measured at each until one has no curvature below -e_H.
+long are examined, the shortest first, and a Hessian is measured at each until one has no curvature below -e_H.
 
 **Privacy** As in `dpdescent.solvers.second_order`; the order of the iterates follows from released gradients.
 

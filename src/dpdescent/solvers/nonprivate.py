@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..curator import Curator, minimise_openly
+from ..curator import Curator, minimise_without_privacy
 from ..errors import require_positive, require_positive_integer
 from .result import Facts, Progress, SolverResult
 from .settings import Settings
@@ -46,7 +46,7 @@ class NonPrivateSettings(Settings):
 
 def nonprivate(curator: Curator, settings: NonPrivateSettings, progress: Progress | None = None) -> SolverResult:
     """Return the minimiser of the objective of a curator's problem, without privacy."""
-    weights = minimise_openly(curator, settings.tolerance, settings.iterations)
+    weights = minimise_without_privacy(curator, settings.tolerance, settings.iterations)
     if progress is not None:
         progress(1.0)
     return SolverResult(weights, 1, remarks=("not private: the optimum of the training rows, without noise",))

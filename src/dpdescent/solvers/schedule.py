@@ -1,6 +1,6 @@
 r"""The plan of a descent by noisy gradients: how many, how noisy, how long the steps. All of it is public.
 
-Let k = n mu/d be what privacy leaves of the rows, a parameter; L the typical length of a row, bought for a hundredth
+Let k = n mu/d be the number of effective rows per parameter; L the typical length of a row, bought for a hundredth
 of the budget; s the smoothness of the loss in its margin.
 
 - *Clip norm* C = L max(0.5, 0.3 k^0.4): hard where noise dominates, not at all where there is plenty.

@@ -11,12 +11,12 @@ from scipy.optimize import minimize
 from ..errors import InvalidParameter
 from .curator import Curator
 
-__all__ = ["minimise_openly"]
+__all__ = ["minimise_without_privacy"]
 
 Floats = NDArray[np.float64]
 
 
-def minimise_openly(curator: Curator, tolerance: float, iterations: int) -> Floats:
+def minimise_without_privacy(curator: Curator, tolerance: float, iterations: int) -> Floats:
     """Return the minimiser of the objective by L-BFGS, as exact as floating point has it. NOT PRIVATE.
 
     **Privacy** None. It is refused where somebody keeps accounts: for a curator with a second ledger, with a ledger
