@@ -10,7 +10,6 @@ import numpy as np
 from dpdescent.accounting import AboveThreshold, Cost, ExponentialMechanism, Gaussian, calibrate
 from dpdescent.accounting.shuffled import ShuffledDescent
 from dpdescent.curator import (
-    Ball,
     BallPoint,
     Batch,
     BestCandidates,
@@ -34,6 +33,7 @@ from dpdescent.curator import (
     search_noise,
 )
 from dpdescent.curator.questions import Rows
+from dpdescent.minimisers import Ball
 from dpdescent.relations import Sensitivity
 
 

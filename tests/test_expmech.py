@@ -14,10 +14,10 @@ from scipy.stats import chi2
 from asking import sample_point, table_of
 from dpdescent import DPLinearRegression, DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger
 from dpdescent.accounting import ExponentialMechanism
-from dpdescent.curator import Ball, Curator
-from dpdescent.curator.ball import _Envelope, _Law, _Sums
+from dpdescent.curator import Curator
 from dpdescent.curator.sources import ArraySource
-from dpdescent.minimisers import EmpiricalRisk
+from dpdescent.minimisers import Ball, EmpiricalRisk
+from dpdescent.minimisers.sampler import Envelope, Law, Sums
 from dpdescent.noise import Randomness, accept
 from dpdescent.problems import Huber, HuberisedHinge, Logistic, Loss, Poisson
 from dpdescent.relations import Relation
@@ -48,10 +48,16 @@ def ball_of(curator: Curator, row_bound: float, mean: float, centre: Any = None,
     )
 
 
-def envelope_of(curator: Curator, ball: Ball, cost: ExponentialMechanism) -> _Envelope:
-    law = _Law.of(ball, cost, curator.relation)
+def sums_of(curator: Curator, ball: Ball, law: Law) -> Sums:
     table = table_of(curator)
-    return _Envelope.of(table, ball, law, _Sums.of(table, curator.problem.grid, ball, law))
+    return Sums.of(table.source, table.squared_norms, curator.problem.grid, ball, law)
+
+
+def envelope_of(curator: Curator, ball: Ball, cost: ExponentialMechanism) -> Envelope:
+    law = Law.of(ball, cost, curator.relation)
+    table = table_of(curator)
+    sums = Sums.of(table.source, table.squared_norms, curator.problem.grid, ball, law)
+    return Envelope.of(table.squared_norms, sums)
 
 
 def draws(curator: Curator, ball: Ball, cost: ExponentialMechanism, proposals: int) -> np.ndarray:
@@ -147,13 +153,11 @@ def test_one_row_changes_the_exponent_within_a_range_of_epsilon(relation: str, l
         other = replaced(curator, int(generator.integers(8)), relation, generator)
         centre = None if trial % 2 else np.array([0.3, -0.2])
         ball = ball_of(curator, 1.1, 0.1, centre, 1.5)
-        law = _Law.of(ball, cost, Relation(relation))
+        law = Law.of(ball, cost, Relation(relation))
         points = generator.normal(size=(400, 2))
         points *= (generator.random(400) ** 0.2 / np.linalg.norm(points, axis=1))[:, None]
         places = np.rint(points * 0.999 * law.reach).astype(np.int64)
-        first, second = (
-            _Sums.of(table_of(each), each.problem.grid, ball, law).scores(places) for each in (curator, other)
-        )
+        first, second = (sums_of(each, ball, law).scores(places) for each in (curator, other))
         change = first - second
         assert law.rate * int(change.max() - change.min()) <= Fraction(cost.epsilon)
         assert law.public_exponent(ball.centre, places).shape == (400,)
@@ -189,7 +193,7 @@ def test_exponents_are_the_same_in_floats_and_in_long_integers(monkeypatch: pyte
         seen.extend((x, e, exact(i)) for i, (x, e) in enumerate(zip(exponents, errors, strict=True)))
         return accept(bits, exponents, errors, exact)
 
-    monkeypatch.setattr("dpdescent.curator.ball.accept", spy)
+    monkeypatch.setattr("dpdescent.minimisers.sampler.accept", spy)
     curator = make(40, 2)
     ball = ball_of(curator, 1.0, 0.05, np.array([0.4, -0.1]), 1.0)
     envelope_of(curator, ball, ExponentialMechanism(3.0)).accepted(Randomness(0).stream("test", 0), 200)
@@ -202,13 +206,13 @@ def test_exponents_are_the_same_in_floats_and_in_long_integers(monkeypatch: pyte
 def test_scores_do_not_depend_on_how_rows_are_stored(storage: str) -> None:
     curator = make(50, 3)
     ball = ball_of(curator, 1.0, 0.05, np.array([0.4, -0.1, 0.2]), 1.0)
-    law = _Law.of(ball, ExponentialMechanism(1.0), "zero-out")
+    law = Law.of(ball, ExponentialMechanism(1.0), "zero-out")
     places = np.random.default_rng(0).integers(-(law.reach // 2), law.reach // 2, (30, 3))
-    scores = _Sums.of(table_of(curator), curator.problem.grid, ball, law).scores(places)
+    scores = sums_of(curator, ball, law).scores(places)
     source = curator._source
     rows = STORAGE[storage](source._features)
     curator._source = ArraySource(rows, source._labels, source.grid, 16)
-    assert (_Sums.of(table_of(curator), curator.problem.grid, ball, law).scores(places) == scores).all()
+    assert (sums_of(curator, ball, law).scores(places) == scores).all()
 
 
 def test_every_table_gives_a_point_of_the_ball() -> None:

@@ -4,7 +4,7 @@
 hold neither rows nor noise, and an answer that was not charged for cannot be written.
 """
 
-from .ball import Ball, BallPoint
+from .ball import BallPoint
 from .batches import Batch, Sampling, batch_cost, strongest
 from .curator import Curator, Selection
 from .curvature import Hessian, MeanLoss, hessian_sum
@@ -25,7 +25,6 @@ from .sources import ArraySource, Source, cached_blocks, compact
 __all__ = [
     "QUESTIONS",
     "ArraySource",
-    "Ball",
     "BallPoint",
     "Batch",
     "BestCandidates",

@@ -7,9 +7,11 @@ from .risks import EmpiricalRisk, Risk
 from .robust import RobustObjective, RobustRisk, loss_at_zero, loss_range, require_robust
 from .rows import RowObjective, reachable_tolerance, smooth_loss
 from .saddle import Game, LinearGame, minimax_appa
+from .sampler import Ball, sample_point
 
 __all__ = [
     "METHODS",
+    "Ball",
     "Candidate",
     "EmpiricalRisk",
     "Game",
@@ -29,5 +31,6 @@ __all__ = [
     "reachable_tolerance",
     "require_minimiser",
     "require_robust",
+    "sample_point",
     "smooth_loss",
 ]

@@ -12,7 +12,7 @@ bound on the length of the minimiser, min(L/mu, sqrt(2 l(0)/mu)), or for a small
 exceeds with a probability of 1e-9. Only a few columns are practical: exact sampling needs some 5^p proposals for p
 weights, and what would take too long is refused before anything is charged, with the number of proposals.
 
-**Privacy** `dpdescent.curator.ball` has the sensitivity under both relations, and what is assumed about time.
+**Privacy** `dpdescent.minimisers.sampler` has the sensitivity under both relations, and what is assumed about time.
 
 References
 ----------
@@ -30,10 +30,10 @@ import numpy as np
 from scipy.special import gammainccinv
 
 from ..accounting import ExponentialMechanism, NormLaplace
-from ..curator import Ball, BallPoint, Curator, NoisyMinimiser
+from ..curator import BallPoint, Curator, NoisyMinimiser
 from ..errors import InvalidParameter
 from ..exact.grids import require_moderate
-from ..minimisers import EmpiricalRisk, smooth_loss
+from ..minimisers import Ball, EmpiricalRisk, smooth_loss
 from .result import Facts, Progress, SolverResult
 from .settings import Payment, Settings
 
