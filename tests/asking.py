@@ -30,11 +30,11 @@ from dpdescent.curator import (
     PermutedDescent,
     SecondMoments,
     finest_clipped_sum,
-    search_noise,
 )
 from dpdescent.curator.questions import Rows
 from dpdescent.minimisers import Ball
 from dpdescent.relations import Sensitivity
+from dpdescent.solvers.search_noise import search_noise
 
 
 def gradient(curator: Curator, weights: Any, clip: float, amount: float, frame: Any = None) -> np.ndarray:

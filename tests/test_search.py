@@ -19,12 +19,12 @@ from asking import RowBatches
 from dpdescent.accounting import RDP, ZCDP, AboveThreshold, Composed, FixedSizeSampled, Gaussian, PoissonSampled
 from dpdescent.curator import Curator
 from dpdescent.curator.batches import bernoulli, draw_rows
-from dpdescent.curator.search import choose_noise
 from dpdescent.errors import BudgetExhausted, InvalidParameter
 from dpdescent.exact import FeatureGrid
 from dpdescent.noise import Randomness
 from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Squared
 from dpdescent.relations import Relation
+from dpdescent.solvers.search_noise import choose_noise
 from exact_laws import both_ways, threshold_law
 from neighbours import ALARM, STORAGE, Recorder, curator, touches
 

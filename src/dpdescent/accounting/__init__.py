@@ -41,6 +41,7 @@ from .currencies import (
     currency_named,
     require_supported_delta,
     smallest_delta,
+    strongest,
 )
 from .rounding import round_up
 from .sampling import FixedSizeSampled, PoissonSampled
@@ -88,6 +89,7 @@ __all__ = [
     "require_supported_delta",
     "round_up",
     "smallest_delta",
+    "strongest",
     "zcdp_to_delta",
     "zcdp_to_epsilon",
 ]

@@ -304,6 +304,30 @@ def calibrate(family: Callable[[float], AnyCost], amount: float, currency: Curre
     return family(strength)
 
 
+def strongest(
+    family: Callable[[float], AnyCost],
+    charged: Callable[[AnyCost], Cost],
+    amount: float,
+    currency: Currency,
+    most: float,
+) -> AnyCost:
+    """Return the least noisy member of a family for which the charge is at most ``amount``.
+
+    ``family`` maps a strength, up to ``most``, to a mechanism, and ``charged`` a mechanism to what is charged for it.
+    """
+    require_positive("amount", amount)
+    if currency.price(charged(family(most))) <= amount:
+        return family(most)
+    tried = [most]
+
+    def priced(strength: float) -> Cost:
+        tried.append(min(strength, most))
+        return charged(family(tried[-1]))
+
+    calibrate(priced, amount, currency)
+    return family(tried[-1])
+
+
 # A run asks for the same few amounts again and again.
 @lru_cache(maxsize=1024)
 def _gaussian(currency: Currency, amount: float) -> Gaussian:

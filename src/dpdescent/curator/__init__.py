@@ -5,7 +5,7 @@ hold neither rows nor noise, and an answer that was not charged for cannot be wr
 """
 
 from .ball import BallPoint
-from .batches import Batch, Sampling, batch_cost, strongest
+from .batches import Batch, Sampling, batch_cost
 from .curator import Curator, Selection
 from .curvature import Hessian, MeanLoss, hessian_sum
 from .descents import NoisyDescent, PermutedDescent
@@ -18,7 +18,7 @@ from .nonprivate import minimise_without_privacy
 from .points import NoisyMinimiser
 from .questions import QUESTIONS, Noised, Point, Public, Question, Sum
 from .reports import ExcessAdversarialRisk
-from .search import FirstStep, choose_noise, search_noise
+from .search import FirstStep
 from .selection import BestCandidates, BestStep
 from .sources import ArraySource, Source, cached_blocks, compact
 
@@ -57,7 +57,6 @@ __all__ = [
     "Sum",
     "batch_cost",
     "cached_blocks",
-    "choose_noise",
     "compact",
     "finest_clipped_sum",
     "hessian_sum",
@@ -67,6 +66,4 @@ __all__ = [
     "perturbed_minimiser",
     "perturbed_saddle_point",
     "require_frame",
-    "search_noise",
-    "strongest",
 ]

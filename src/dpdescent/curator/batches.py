@@ -19,13 +19,13 @@ from ..accounting import (
     FixedSizeSampled,
     Gaussian,
     PoissonSampled,
-    calibrate,
+    strongest,
 )
-from ..errors import InvalidParameter, require_positive
+from ..errors import InvalidParameter
 from ..noise import Bits
 from ..relations import Relation
 
-__all__ = ["Batch", "Sampling", "batch_cost", "draw_rows", "strongest"]
+__all__ = ["Batch", "Sampling", "batch_cost", "draw_rows"]
 
 AnyCost = TypeVar("AnyCost", bound=Cost)
 
@@ -95,30 +95,6 @@ class Sampling:
     def gaussian(self, amount: float, currency: Currency) -> Gaussian:
         """Return the least Gaussian noise that ``amount`` pays for on a batch of its own."""
         return self.strongest(lambda strength: Gaussian(1 / strength), amount, currency)
-
-
-def strongest(
-    family: Callable[[float], AnyCost],
-    charged: Callable[[AnyCost], Cost],
-    amount: float,
-    currency: Currency,
-    most: float,
-) -> AnyCost:
-    """Return the least noisy member of a family for which the charge is at most ``amount``.
-
-    ``family`` maps a strength, up to ``most``, to a mechanism, and ``charged`` a mechanism to what is charged for it.
-    """
-    require_positive("amount", amount)
-    if currency.price(charged(family(most))) <= amount:
-        return family(most)
-    tried = [most]
-
-    def priced(strength: float) -> Cost:
-        tried.append(min(strength, most))
-        return charged(family(tried[-1]))
-
-    calibrate(priced, amount, currency)
-    return family(tried[-1])
 
 
 @final

@@ -27,23 +27,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accounting import AboveThreshold, Currency, Gaussian
-from ..accounting.bellman import NoiseName
+from ..accounting import AboveThreshold, Gaussian
 from ..errors import InvalidParameter
 from ..exact import StepwiseScores
 from ..noise import MAXIMUM_SCORES
 from ..problems import LinearProblem, StepwiseChanges
 from ..relations import Sensitivity
-from .batches import Sampling
 from .per_row import Margins
 from .questions import Carry, Noised, Public, Question, Sum
 
-__all__ = ["FirstStep", "choose_noise", "example_steps", "require_steps", "search_noise"]
+__all__ = ["FirstStep", "example_steps", "require_steps"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_SHARPEST = 64.0  # noise of 1/64 of what one row can do: more budget buys nothing
 _LEAST_SENSITIVITY, _LARGEST_SENSITIVITY = 2.0**-100, 2.0**100
 _MOST_ROWS = 2**27  # whose changes int64 adds up
 _KNOWN_RATE = 0.25  # from which the margins of all rows, kept from step to step, cost less than copies of the batch
@@ -136,44 +133,6 @@ class FirstStep(Question[int | None]):
         search = AboveThreshold(steps.size, 4 * noise.noise_multiplier, 2 * noise.noise_multiplier)
         yield cls(weights, direction, steps, 0 * steps, search, ceiling=0.5)
         yield cls(weights, direction, steps, 0.1 * steps, search, slope=0.25)
-
-
-def search_noise(
-    sampling: Sampling,
-    amount: float,
-    currency: Currency,
-    max_queries: int,
-    noise: NoiseName | None = None,
-    threshold: float | None = None,
-) -> AboveThreshold:
-    """Return the least noise for a search on a batch of its own that ``amount`` pays for.
-
-    ``threshold`` is the noise of the threshold, as a multiple of that of the queries. By default `choose_noise` has
-    the choice.
-    """
-    kind, ratio = choose_noise(currency, amount, max_queries, sampling.rate, noise)
-    ratio = ratio if threshold is None else threshold
-    return sampling.strongest(
-        lambda s: AboveThreshold(max_queries, 1 / s, ratio / s, kind), amount, currency, _SHARPEST
-    )
-
-
-def choose_noise(
-    currency: Currency, amount: float, max_queries: int, rate: float, noise: NoiseName | None = None
-) -> tuple[NoiseName, float]:
-    """Return the noise of a search and that of its threshold, as a multiple: a rule of rho and the queries k.
-
-    On batches Laplace noise with half of it on the threshold: pure DP amplifies at every order. On all rows the
-    noise of a comparison is least with Gaussian noise on the queries alone while k rho <= 0.001, with 0.4 of it on
-    the threshold up to 0.1, and with Laplace noise beyond; rho is what a Gaussian of that price has.
-    """
-    if noise == "laplace" or (noise is None and (rate < 1 or currency.name in ("pure", "approximate"))):
-        return "laplace", 0.5
-    spread = max_queries * currency.gaussian(amount).zcdp()
-    if noise is None and spread > 0.1:
-        return "laplace", 0.5
-    # In zCDP the recursion needs threshold noise to be bounded at every order.
-    return "gaussian", 0.0 if spread <= 1e-3 and currency.name != "zcdp" else 0.4
 
 
 def require_steps(weights: Floats, direction: Floats, steps: Floats) -> None:

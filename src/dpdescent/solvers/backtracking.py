@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting import AboveThreshold, Composed, Cost, Gaussian
-from ..curator import Batch, Curator, Sampling, finest_clipped_sum, search_noise
+from ..curator import Batch, Curator, Sampling, finest_clipped_sum
 from ..problems import Frame
 from ..relations import Sensitivity
 from .geometry import measure_columns
 from .result import Facts, effective_rows
+from .search_noise import search_noise
 
 if TYPE_CHECKING:
     from .blsgd import BLSGDSettings as Settings

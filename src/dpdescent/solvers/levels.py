@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from functools import lru_cache, partial
 
-from ..accounting import Cost, Currency, Gaussian
-from ..curator import Sampling, batch_cost, search_noise, strongest
+from ..accounting import Cost, Currency, Gaussian, strongest
+from ..curator import Sampling, batch_cost
 from ..relations import Relation
+from .search_noise import search_noise
 from .stationary import Levels, Tolerances
 
 __all__ = ["make_levels"]
