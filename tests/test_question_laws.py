@@ -460,6 +460,18 @@ def test_a_ticket_for_another_table_or_relation_is_refused() -> None:
     assert_no_trace(curator, own, account)
 
 
+@every_relation
+def test_a_relation_given_by_its_name_draws_and_costs_what_the_relation_does(relation: Relation) -> None:
+    curator, *_ = asked_of(PROBLEMS["logistic"], table_of("logistic", 1), relation)
+    by_name, noise = Sampling(str(relation.value), ROWS, 0.5), Gaussian(11.0)
+    assert by_name == curator.sampling(0.5)
+    assert (by_name.fixed_size, by_name.cost(noise)) == (
+        relation is Relation.REPLACE_ONE,
+        curator.sampling(0.5).cost(noise),
+    )
+    assert by_name.cost(noise).relations == {relation}
+
+
 def test_a_series_pays_for_its_own_gaussian_steps_alone() -> None:
     own = Ledger(100.0, 1e-3, currency="approximate")
     source = ArraySource(*table_of("logistic", 1), PROBLEMS["logistic"].grid)
