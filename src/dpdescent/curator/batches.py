@@ -34,7 +34,7 @@ AnyCost = TypeVar("AnyCost", bound=Cost)
 def batch_cost(relation: Relation, rate: float, *parts: Cost) -> Cost:
     """Return what mechanisms cost together on one batch, of the kind that the relation can amplify."""
     if rate < 1:
-        return (PoissonSampled if relation is Relation.ZERO_OUT else FixedSizeSampled)(rate, parts)
+        return (PoissonSampled if Relation.parse(relation) is Relation.ZERO_OUT else FixedSizeSampled)(rate, parts)
     return parts[0] if len(parts) == 1 else Composed(parts)
 
 
@@ -67,6 +67,7 @@ class Sampling:
     amplified: bool = True
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "relation", Relation.parse(self.relation))
         if not 0 < self.rate <= 1:
             raise InvalidParameter(f"sampling_rate must lie in (0, 1], got {self.rate}")
         if self.fixed_size:

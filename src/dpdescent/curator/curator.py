@@ -27,7 +27,7 @@ from ..relations import Relation, Sensitivity
 from .batches import Batch, Sampling, draw_rows
 from .mechanisms import LatticeNoise, Noise, require_drawable
 from .per_row import PerRow, RowNorms
-from .questions import Noised, Plan, Point, Public, Question, Rows, Sum
+from .questions import Draw, Noised, Plan, Point, Public, Question, Rows, Sum
 from .sources import Source
 
 __all__ = ["Curator", "Selection"]
@@ -223,7 +223,10 @@ class Curator:
         if (sampling.relation, sampling.rows) != (self.relation, self.rows):
             raise InvalidParameter("the batch was planned for another table: make it by the curator's sampling")
         self._require_drawable_rows(sampling)
-        plan = question.plan(self.public(sampling))
+        with np.errstate(all="ignore"):
+            plan = question.plan(self.public(sampling))
+        if not isinstance(plan, Sum | Point | Draw):
+            raise InvalidParameter(f"the plan of {question.label!r} is neither a sum, a point nor a draw: return one")
         if not isinstance(plan, Sum):
             if sampling.rate < 1 and sampling.amplified:
                 raise InvalidParameter("this question is about all rows, which no batch amplifies: ask without one")

@@ -119,7 +119,9 @@ def require_drawable(cost: Cost, unit: float, sensitivity: Sensitivity, relation
 
     The sensitivity must be measured in the norm of the mechanism, and the noise must fit the lattice of the sum.
     """
-    norm, change = _NORMS[type(cost)], sensitivity.under(relation) * _ROOM
+    norm, change = _NORMS.get(type(cost)), sensitivity.under(relation) * _ROOM
+    if norm is None:
+        raise InvalidParameter(f"no mechanism releases a sum for a {cost.kind!r} cost")
     if sensitivity.norm is not norm:
         raise InvalidParameter(
             f"a {cost.kind!r} mechanism needs a sensitivity in the {norm} norm, got one in {sensitivity.norm}"

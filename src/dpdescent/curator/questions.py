@@ -137,6 +137,9 @@ class Noised:
     part: Callable[[Integers], Integers] | None = None
     symmetric: bool = False
 
+    def __post_init__(self) -> None:
+        LatticeSum(np.zeros(0, dtype=np.int64), self.unit, self.sensitivity)  # refuses what is no lattice
+
     def of(self, values: Integers) -> LatticeSum:
         """Return what is released, from the sum."""
         return LatticeSum(values if self.part is None else self.part(values), self.unit, self.sensitivity)

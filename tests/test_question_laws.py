@@ -1,0 +1,555 @@
+"""The laws of the curator, on every question there is: a new question joins by being defined."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import pickle
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpdescent.accounting import AdvancedComposition, Composed, Cost, Gaussian, Laplace, NormLaplace, PureDP
+from dpdescent.curator import QUESTIONS, ArraySource, Batch, Curator, LabelSum, Public, Question
+from dpdescent.curator.batches import Sampling, draw_rows
+from dpdescent.curator.questions import Draw, Noised, Point, Sum
+from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError
+from dpdescent.exact import LatticeSum
+from dpdescent.ledger import Ledger
+from dpdescent.noise import Randomness
+from dpdescent.relations import Norm, Relation, Sensitivity
+from every_question import (
+    NOISE,
+    PROBLEMS,
+    RELATIONS,
+    ROWS,
+    Released,
+    Silent,
+    Table,
+    asked_of,
+    examples,
+    good_labels,
+    largest_share,
+    plan_of,
+    quick,
+    share,
+    spoiled,
+    strange_rows,
+    table_of,
+    with_row,
+    without_last,
+)
+from neighbours import STORAGE
+
+ALARM = 1e-6  # false alarms of a test of noise, for each kind of question and of noise
+
+
+@dataclasses.dataclass(frozen=True)
+class RowsAbove(Question[float]):
+    """The number of rows whose first feature is above a threshold: sensitivity 1 under both relations."""
+
+    threshold: float
+    noise: Gaussian
+    label = "rows above a threshold"
+
+    def plan(self, public: Public) -> Sum[float]:
+        def block(rows: Any, _: np.ndarray) -> np.ndarray:
+            first = np.asarray(rows[:, [0]].todense() if hasattr(rows, "todense") else rows[:, [0]]).ravel()
+            return np.array([np.count_nonzero(first > self.threshold)], dtype=np.int64) * 2**20
+
+        noised = Noised(self.noise, 2.0**-20, Sensitivity.of_bounded_sum(1.0, Norm.L2), public.rate)
+        return Sum(block, (noised,), lambda count: float(count[0]))
+
+    @classmethod
+    def examples(cls, public: Public, noise: Gaussian) -> Iterable[RowsAbove]:
+        yield cls(0.25, noise)
+
+
+def _kinds_of(plan: type) -> list[str]:
+    """Return the questions with examples that are answered by such a plan."""
+    found = {}
+    for kind in QUESTIONS:
+        for name, problem in PROBLEMS.items():
+            public = quick(problem, table_of(name, 0), "zero-out", Silent()).public()
+            for question in QUESTIONS[kind].examples(public, NOISE):
+                found[kind] = isinstance(question.plan(public), plan)
+    return [kind for kind, is_such in found.items() if is_such]
+
+
+PAIRS = [(kind, name) for kind in QUESTIONS for name in PROBLEMS if examples(kind, name, "zero-out")]
+SUMS, POINTS, DRAWS = (_kinds_of(plan) for plan in (Sum, Point, Draw))
+every_pair = pytest.mark.parametrize(("kind", "name"), PAIRS)
+every_kind = pytest.mark.parametrize("kind", list(QUESTIONS))
+every_sum = pytest.mark.parametrize("kind", SUMS)
+every_relation = pytest.mark.parametrize("relation", RELATIONS)
+
+
+def names(kind: str) -> list[str]:
+    return [name for each, name in PAIRS if each == kind]
+
+
+def assert_no_trace(curator: Curator, *ledgers: Ledger) -> None:
+    """Nothing was charged, read or drawn, and nothing is remembered."""
+    for ledger in ledgers:
+        assert ledger.entries == ()
+        assert ledger.spent == 0
+    assert curator._source.touches == []
+    assert curator._noise.randomness.opened == curator._streams == 0
+    assert curator._kept == {}
+    assert len(curator._drawn) == 0
+
+
+def cost_of(costs: tuple[Cost, ...]) -> Cost:
+    return costs[0] if len(costs) == 1 else Composed(costs)
+
+
+# Charges -------------------------------------------------------------------------------------------------------
+
+
+@every_relation
+@every_pair
+def test_an_answer_is_charged_once_to_both_ledgers_with_its_own_cost_before_any_row_is_read(
+    kind: str, name: str, relation: str
+) -> None:
+    for number, question in enumerate(examples(kind, name, relation)):
+        rate = (1.0, 0.5)[(number + len(name)) % 2]
+        curator, own, account = asked_of(PROBLEMS[name], table_of(name, 1), relation, batch_rate=rate)
+        curator.answer(question)
+        expected = cost_of(plan_of(curator, question).costs)
+        for ledger in (own, account):
+            assert [(entry.label, entry.cost) for entry in ledger.entries] == [(question.label, expected)]
+            assert ledger.entries[0].randomness == "seeded (not for release)"
+            assert ledger.spent >= ledger.currency.price(expected) > 0
+        assert set(curator._source.touches) == {(1, 1)}
+
+
+@every_pair
+def test_a_refusal_reads_nothing_draws_nothing_and_charges_nobody(kind: str, name: str) -> None:
+    for question in examples(kind, name, "zero-out"):
+        for own, joint in ((1e-6, 1e9), (1e9, 1e-6)):
+            curator, ledger, account = asked_of(PROBLEMS[name], table_of(name, 1), "zero-out", own=own, joint=joint)
+            with pytest.raises(BudgetExhausted):
+                curator.answer(question)
+            assert_no_trace(curator, ledger, account)
+    for frozen in ("ledger", "_account"):
+        curator, ledger, account = asked_of(PROBLEMS[name], table_of(name, 1), "zero-out")
+        setattr(curator, frozen, pickle.loads(pickle.dumps(getattr(curator, frozen))))
+        with pytest.raises(LedgerError):
+            curator.answer(question)
+        assert_no_trace(curator, ledger, account)
+
+
+@pytest.mark.parametrize("kind", SUMS)
+def test_a_bad_argument_gives_a_finite_answer_or_a_named_error_that_leaves_no_trace(kind: str) -> None:
+    chosen = names(kind) if kind in SUMS else names(kind)[:1] + names(kind)[4:5]
+    refused = 0
+    for number, name in enumerate(chosen):
+        for question in examples(kind, name, RELATIONS[number % 2]):
+            for bad in spoiled(question):
+                curator, own, account = asked_of(PROBLEMS[name], table_of(name, 1), RELATIONS[number % 2])
+                try:
+                    answer = curator.answer(bad)
+                except DPDescentError:
+                    assert_no_trace(curator, own, account)
+                    refused += 1
+                else:
+                    flat = np.hstack([np.ravel(np.asarray(part, dtype=float)) for part in _parts(answer)])
+                    assert np.isfinite(flat).all(), bad
+                    assert len(own.entries) == len(account.entries) == 1
+    assert refused > 0
+
+
+def _parts(answer: Any) -> Iterable[Any]:
+    """Return the numbers of an answer; the search that found nothing has none."""
+    parts = answer if isinstance(answer, tuple) else (answer,)
+    return [part for part in parts if part is not None] or [0.0]
+
+
+# Sensitivities -------------------------------------------------------------------------------------------------
+
+
+def exact_sums(name: str, question: Question[Any], table: Table, relation: str, **options: Any) -> list[LatticeSum]:
+    """Return the exact sums that a question releases of a table, before noise."""
+    batch = options.pop("batch", None)
+    noise = Silent(options.pop("seed", 0))
+    quick(PROBLEMS[name], table, relation, noise, **options).answer(question, batch and batch())
+    return [call[0] for call in noise.calls]
+
+
+def mutated(name: str, row: np.ndarray, label: float, generator: np.random.Generator) -> tuple[np.ndarray, float]:
+    """Return a row near by, on the grid."""
+    problem, changed = PROBLEMS[name], row.copy()
+    bound, column = problem.grid.entry_bound, generator.integers(row.size)
+    if generator.random() < 0.2:
+        label = generator.choice(good_labels(problem))
+    elif generator.random() < 0.3:
+        changed *= generator.choice([0.5, 0.9, 1.2, 2.0])
+    else:
+        changed[column] = generator.choice([-bound, bound, 0.0, changed[column] + generator.normal(0, 0.2 * bound)])
+    if problem.intercept and generator.random() < 0.9:
+        changed[-1] = 1.0
+    return problem.grid.place(changed[None])[0], label
+
+
+def strained(name: str, question: Question[Any], relation: str, seed: int, tries: int = 8, climbs: int = 4) -> float:
+    """Return the largest share of the sensitivity that neighbours reach, and fail beyond 1.
+
+    Each of several strange rows takes the last place of a table, which is compared with one that has no such row, or
+    another there; the best pair is then changed little by little while it gets better.
+    """
+    generator = np.random.default_rng(seed)
+    table, (rows, labels) = table_of(name, seed), strange_rows(name)
+
+    def sums(row: np.ndarray, label: float) -> list[LatticeSum]:
+        return exact_sums(name, question, with_row(table, row, label), relation)
+
+    def compare(first: list[LatticeSum], second: list[LatticeSum]) -> float:
+        reached = largest_share(first, second, relation)
+        assert reached <= 1, f"{question} on {name}"
+        return float(reached)
+
+    chosen = generator.permutation(len(rows))[:tries]
+    tried = [(rows[i], labels[i], sums(rows[i], labels[i])) for i in chosen]
+    if Relation(relation) is Relation.ZERO_OUT:
+        fixed = exact_sums(name, question, without_last(table), relation)
+        best, first = max(((compare(each[2], fixed), each) for each in tried), key=lambda pair: pair[0])
+    else:
+        pairs = ((compare(one[2], other[2]), one, other) for i, one in enumerate(tried) for other in tried[:i])
+        best, first, second = max(pairs, key=lambda pair: pair[0])
+        fixed = second[2]
+    for _ in range(climbs):
+        row, label = mutated(name, first[0], first[1], generator)
+        found = sums(row, label)
+        reached = compare(found, fixed)
+        if reached > best:
+            best, first = reached, (row, label, found)
+    return best
+
+
+#: Replacing a row cannot turn its entries around and change their squares by as much: 2.83 C is declared, and no two
+#: rows are more than 2.29 C apart.
+LOOSE = {("ColumnMoments", Relation.REPLACE_ONE): 0.7}
+
+
+@every_relation
+@every_sum
+def test_no_row_moves_a_sum_beyond_its_sensitivity_and_some_row_attains_nine_tenths(kind: str, relation: str) -> None:
+    best, seed = 0.0, 0
+    for name in names(kind):
+        for question in examples(kind, name, relation):
+            best, seed = max(best, strained(name, question, relation, seed)), seed + 1
+    assert best >= LOOSE.get((kind, Relation(relation)), 0.9)
+
+
+@every_relation
+@pytest.mark.parametrize("kind", POINTS)
+def test_no_row_moves_a_computed_point_beyond_its_sensitivity(kind: str, relation: str) -> None:
+    for seed, name in enumerate(names(kind)):
+        for question in examples(kind, name, relation):
+            if len(plan_of(quick(PROBLEMS[name], table_of(name, 0), relation, Silent()), question).parts) == 1:
+                assert strained(name, question, relation, seed, tries=3, climbs=1) > 0
+
+
+# Batches -------------------------------------------------------------------------------------------------------
+
+
+@every_relation
+@pytest.mark.parametrize("amplified", [True, False])
+@every_sum
+def test_on_a_batch_a_row_moves_a_sum_within_its_sensitivity_if_it_is_drawn_and_not_at_all_if_not(
+    kind: str, amplified: bool, relation: str
+) -> None:
+    moved = 0
+    for number, name in enumerate(names(kind)):
+        problem, table, (rows, labels) = PROBLEMS[name], table_of(name, number), strange_rows(name)
+        plain = quick(problem, table, relation, Silent())
+        sampling = plain.sampling(0.5) if amplified else Sampling(plain.relation, ROWS, 0.5, amplified=False)
+        batches = [draw_rows(Randomness(seed).stream("batch", 0), ROWS, sampling) for seed in range(8)]
+        for question in examples(kind, name, relation)[(number + amplified) % 2 :: 2]:
+            for drawn in (True, False):
+                seed = next(seed for seed, batch in enumerate(batches) if batch[-1] == drawn)
+                i, j = np.random.default_rng([number, seed]).choice(len(rows), 2, replace=False)
+                first, second = with_row(table, rows[i], labels[i]), with_row(table, rows[j], labels[j])
+                if Relation(relation) is Relation.ZERO_OUT:
+                    second = without_last(table)
+                options: dict[str, Any] = {"seed": seed, "batch_rate": 0.5}
+                if amplified:
+                    options = {"seed": seed, "batch": partial(Batch, sampling, plan_of(plain, question).costs)}
+                one, other = (exact_sums(name, question, each, relation, **options) for each in (first, second))
+                reached = largest_share(one, other, relation)
+                assert reached <= 1
+                assert drawn or reached == 0
+                moved += reached > 0
+    assert moved > 0
+
+
+# Noise ---------------------------------------------------------------------------------------------------------
+
+
+def scaled_noise(call: tuple[LatticeSum, Cost, Relation, bool, Any]) -> tuple[float, float]:
+    """Return a number that follows a chi-squared law if the noise is what was paid for, and its degrees of freedom.
+
+    Squares of Gaussian noise do, and twice the sizes of Laplace noise and twice the norm of norm-Laplace noise.
+    """
+    total, cost, relation, symmetric, released = call
+    noise, width = released - total.to_float(), total.sensitivity.under(relation)
+    if isinstance(cost, NormLaplace):
+        return 2 * float(np.linalg.norm(noise)) * cost.epsilon / width, 2 * noise.size
+    if isinstance(cost, Laplace):
+        return 2 * float(np.abs(noise).sum()) * cost.epsilon / width, 2 * noise.size
+    if symmetric:  # the two entries off the diagonal have half of the variance each
+        assert np.array_equal(noise, noise.T)
+        return float(np.sum(noise**2)) / (cost.noise_multiplier * width) ** 2, len(noise) * (len(noise) + 1) / 2
+    return float(np.sum(noise**2)) / (cost.noise_multiplier * width) ** 2, noise.size
+
+
+@every_relation
+@every_kind
+def test_what_is_released_has_the_noise_that_was_paid_for(kind: str, relation: str) -> None:
+    """Chi-squared on all noise of a kind: half and twice the scale are rejected; false alarms below 1e-6 each."""
+    released = []
+    for seed, name in enumerate(names(kind)):
+        for question in examples(kind, name, relation):
+            noise = Released(seed)
+            curator, *_ = asked_of(PROBLEMS[name], table_of(name, 1), relation, noise)
+            curator.answer(question)
+            parts = plan_of(curator, question).parts
+            assert [(*call[1:4], call[0].unit, call[0].sensitivity) for call in noise.calls] == [
+                (part.cost, relation, part.symmetric, part.unit, part.sensitivity) for part in parts
+            ]
+            released += noise.calls
+    for mechanism, twice in ((Gaussian, 4.0), (Laplace, 2.0), (NormLaplace, 2.0)):
+        calls = [call for call in released if isinstance(call[1], mechanism)]
+        if calls:
+            again = Released(len(calls))
+            for call in calls * -(-160 // sum(call[0].values.size for call in calls)):
+                again.release(*call[:3], symmetric=call[3])
+            found, expected = map(sum, zip(*map(scaled_noise, [*calls, *again.calls]), strict=True))
+            low, high = stats.chi2.ppf([ALARM / 2, 1 - ALARM / 2], expected)
+            assert low <= found <= high
+            assert found / twice < low
+            assert found * twice > high
+
+
+@every_pair
+def test_two_seeds_give_answers_that_differ_in_every_coordinate(kind: str, name: str) -> None:
+    for question in examples(kind, name, "zero-out"):
+        answers = []
+        for seed in (1, 2):
+            curator, *_ = asked_of(PROBLEMS[name], table_of(name, 1), "zero-out", Released(seed))
+            answers.append((curator.answer(question), curator._noise.calls))
+        (first, calls), (second, others) = answers
+        for call, other in zip(calls, others, strict=True):
+            if isinstance(call[1], Gaussian | Laplace | NormLaplace):
+                assert (call[4] != other[4]).all()
+        if all(isinstance(call[1], Gaussian | Laplace) for call in calls):
+            for one, another in zip(_parts(first), _parts(second), strict=True):
+                if kind not in POINTS:
+                    assert np.all(np.asarray(one) != np.asarray(another))
+
+
+@pytest.mark.parametrize("kind", SUMS + POINTS)
+def test_answers_have_the_same_bits_for_every_block_size_and_storage(kind: str) -> None:
+    for number, name in enumerate(names(kind)):
+        features, labels = table_of(name, 3)
+        relation = RELATIONS[number // 2 % 2]
+        for question in examples(kind, name, relation):
+            found = []
+            for store in ("dense", "csr", "float32") if number % 2 else ("dense", "csr-float32"):
+                block_rows = {"dense": 2**14, "csr": 1}.get(store, 5)
+                table = STORAGE[store](features), labels
+                curator, *_ = asked_of(PROBLEMS[name], table, relation, Released(5), block_rows=block_rows)
+                found.append((curator.answer(question), [call[0] for call in curator._noise.calls]))
+            (first, sums), *others = found
+            for answer, exact in others:
+                if kind in SUMS:
+                    for one, another in zip(_parts(first), _parts(answer), strict=True):
+                        np.testing.assert_array_equal(one, another)
+                else:  # two points computed from the same rows are within the tolerance that the noise hides
+                    assert all(share(*each, relation) <= 1 for each in zip(sums, exact, strict=True))
+
+
+# Tickets -------------------------------------------------------------------------------------------------------
+
+
+def ticket(curator: Curator, question: Question[Any], *more: Cost, rate: float = 0.5) -> Batch:
+    sampling = curator.sampling(rate)
+    return Batch(sampling, (*question.plan(curator.public(sampling)).costs, *more))
+
+
+@every_relation
+@every_sum
+def test_a_ticket_answers_each_of_its_mechanisms_once_and_is_charged_once(kind: str, relation: str) -> None:
+    for name in names(kind)[:2]:
+        question = examples(kind, name, relation)[-1]
+        curator, own, account = asked_of(PROBLEMS[name], table_of(name, 1), relation)
+        other = LabelSum(Gaussian(3.0))
+        batch = ticket(curator, question, other.noise)
+        curator.answer(question, batch)
+        assert [entry.cost for entry in own.entries] == [entry.cost for entry in account.entries] == [batch.cost]
+        assert batch.cost == batch.sampling.cost(*batch.parts) != cost_of(batch.parts)
+        curator.answer(other, batch)
+        touched, opened = len(curator._source.touches), curator._noise.randomness.opened
+        for again in (question, other, LabelSum(Gaussian(5.0))):
+            with pytest.raises(BudgetExhausted, match="drawn for"):
+                curator.answer(again, batch)
+        assert len(own.entries) == len(account.entries) == 1
+        assert (touched, opened) == (len(curator._source.touches), curator._noise.randomness.opened)
+        assert set(curator._source.touches) == {(1, 1)}
+
+
+@every_sum
+def test_a_mechanism_that_a_ticket_does_not_hold_is_refused_before_the_ticket_is_charged(kind: str) -> None:
+    name = names(kind)[0]
+    question = examples(kind, name, "zero-out")[0]
+    curator, own, account = asked_of(PROBLEMS[name], table_of(name, 1), "zero-out")
+    with pytest.raises(BudgetExhausted, match="drawn for"):
+        curator.answer(question, Batch(curator.sampling(0.5), (Gaussian(7.0),)))
+    assert_no_trace(curator, own, account)
+
+
+@pytest.mark.parametrize("kind", POINTS + DRAWS)
+@every_relation
+def test_a_question_about_all_rows_is_refused_on_an_amplified_batch(kind: str, relation: str) -> None:
+    for name in names(kind):
+        for question in examples(kind, name, relation):
+            curator, own, account = asked_of(PROBLEMS[name], table_of(name, 1), relation)
+            batch = Batch(curator.sampling(0.5), plan_of(curator, question).costs)
+            with pytest.raises(InvalidParameter, match="all rows"):
+                curator.answer(question, batch)
+            assert_no_trace(curator, own, account)
+            whole = Batch(curator.sampling(1.0), plan_of(curator, question).costs)
+            curator.answer(question, whole)
+            assert [entry.cost for entry in own.entries] == [cost_of(whole.parts)]
+
+
+def test_a_ticket_is_charged_by_every_curator_that_it_is_shown_to() -> None:
+    question = LabelSum(NOISE)
+    first, own, _ = asked_of(PROBLEMS["logistic"], table_of("logistic", 1), "zero-out")
+    second, others, _ = asked_of(PROBLEMS["logistic"], table_of("logistic", 2), "zero-out")
+    batch = ticket(first, question)
+    first.answer(question, batch)
+    second.answer(question, batch)
+    assert [entry.cost for entry in own.entries] == [entry.cost for entry in others.entries] == [batch.cost]
+    for curator in (first, second):
+        with pytest.raises(BudgetExhausted):
+            curator.answer(question, batch)
+
+
+@every_relation
+def test_a_copy_of_a_ticket_is_charged_anew(relation: str) -> None:
+    question = LabelSum(NOISE)
+    curator, own, _ = asked_of(PROBLEMS["logistic"], table_of("logistic", 1), relation)
+    batch = ticket(curator, question)
+    for each in (batch, dataclasses.replace(batch), pickle.loads(pickle.dumps(batch))):
+        curator.answer(question, each)
+    assert [entry.cost for entry in own.entries] == [batch.cost] * 3
+
+
+def test_a_ticket_for_another_table_or_relation_is_refused() -> None:
+    curator, own, account = asked_of(PROBLEMS["logistic"], table_of("logistic", 1), "zero-out")
+    for changes in ({"rows": ROWS + 1}, {"relation": Relation.REPLACE_ONE}):
+        sampling = dataclasses.replace(curator.sampling(0.5), **changes)
+        with pytest.raises(InvalidParameter, match="another table"):
+            curator.answer(LabelSum(NOISE), Batch(sampling, (NOISE,)))
+    assert_no_trace(curator, own, account)
+
+
+@every_relation
+def test_a_relation_given_by_its_name_draws_and_costs_what_the_relation_does(relation: Relation) -> None:
+    curator, *_ = asked_of(PROBLEMS["logistic"], table_of("logistic", 1), relation)
+    by_name, noise = Sampling(str(relation.value), ROWS, 0.5), Gaussian(11.0)
+    assert by_name == curator.sampling(0.5)
+    assert (by_name.fixed_size, by_name.cost(noise)) == (
+        relation is Relation.REPLACE_ONE,
+        curator.sampling(0.5).cost(noise),
+    )
+    assert by_name.cost(noise).relations == {relation}
+
+
+def test_a_series_pays_for_its_own_gaussian_steps_alone() -> None:
+    own = Ledger(100.0, 1e-3, currency="approximate")
+    source = ArraySource(*table_of("logistic", 1), PROBLEMS["logistic"].grid)
+    curator = Curator(source, PROBLEMS["logistic"], own, ROWS, noise=Released())
+    paid = AdvancedComposition(NOISE.noise_multiplier, 0.5, 3, 1e-7)
+    sampling = curator.sampling(0.5)
+    for parts in ((NOISE,) * 4, (NOISE, NOISE, Gaussian(0.5)), (NOISE, NOISE, Laplace(1.0)), ()):
+        with pytest.raises(InvalidParameter, match="advanced composition"):
+            Batch(sampling, parts, "series", paid)
+    with pytest.raises(InvalidParameter, match="advanced composition"):
+        Batch(curator.sampling(0.75), (NOISE,) * 3, "series", paid)
+    series = Batch.series(sampling, paid, "steps")
+    chosen = []
+    for _ in range(3):
+        curator.answer(LabelSum(NOISE), series)
+        chosen.append(curator._drawn[series].chosen)
+    assert [entry.cost for entry in own.entries] == [paid]
+    assert not all(np.array_equal(chosen[0], each) for each in chosen[1:]), "every step has rows of its own"
+    with pytest.raises(BudgetExhausted):
+        curator.answer(LabelSum(NOISE), series)
+
+
+# Registration --------------------------------------------------------------------------------------------------
+
+
+def _all_subclasses(cls: type) -> set[type]:
+    return {cls, *(each for child in cls.__subclasses__() for each in _all_subclasses(child))}
+
+
+def test_every_question_of_the_package_is_registered_and_has_an_example_on_some_problem() -> None:
+    defined = {
+        each
+        for each in _all_subclasses(Question)
+        if each.__module__.startswith("dpdescent.") and not inspect.isabstract(each)
+    }
+    assert {cls for cls in QUESTIONS.values() if cls.__module__.startswith("dpdescent.")} == defined
+    assert {kind for kind, _ in PAIRS} == set(QUESTIONS)
+    assert set(SUMS) | set(POINTS) | set(DRAWS) == set(QUESTIONS)
+    assert "RowsAbove" in SUMS
+
+
+@dataclasses.dataclass(frozen=True)
+class _Custom(Question[float]):
+    """A question whose plan is given; its name keeps it from being registered."""
+
+    make: Any
+    label = "custom"
+
+    def plan(self, public: Public) -> Any:
+        return self.make(public)
+
+    @classmethod
+    def examples(cls, public: Public, noise: Gaussian) -> Iterable[_Custom]:
+        return ()
+
+
+def _count(rows: Any, _: np.ndarray) -> np.ndarray:
+    return np.array([rows.shape[0]], dtype=np.int64)
+
+
+ONE = Sensitivity.of_bounded_sum(1.0, Norm.L2)
+UNANSWERABLE = {
+    "a sum that no mechanism releases": lambda _: Sum(_count, (), float),
+    "a cost that is no mechanism": lambda _: Sum(_count, (Noised(PureDP(1.0), 2.0**-20, ONE),), float),
+    "a plan that is none": lambda _: None,
+    "a lattice that is not a power of two": lambda _: Sum(_count, (Noised(NOISE, 0.3, ONE),), float),
+    "a sensitivity in another norm": lambda _: Sum(_count, (Noised(Laplace(1.0), 2.0**-20, ONE),), float),
+    "noise on a point that was not paid for": lambda _: Point(
+        Gaussian(2.0), Noised(Gaussian(1.0), 2.0**-20, ONE), lambda *_: np.zeros(1, np.int64), float
+    ),
+    "a lattice of no width": lambda _: Sum(_count, (Noised(NOISE, math.nan, ONE),), float),
+}
+
+
+@pytest.mark.parametrize("name", UNANSWERABLE)
+def test_a_plan_that_cannot_be_carried_out_is_refused_before_the_charge(name: str) -> None:
+    curator, own, account = asked_of(PROBLEMS["logistic"], table_of("logistic", 1), "zero-out")
+    with pytest.raises(InvalidParameter):
+        curator.answer(_Custom(UNANSWERABLE[name]))
+    assert_no_trace(curator, own, account)
+    assert "_Custom" not in QUESTIONS
