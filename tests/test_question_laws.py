@@ -546,6 +546,29 @@ UNANSWERABLE = {
 }
 
 
+@every_relation
+@pytest.mark.parametrize("name", ["logistic", "two columns"])
+def test_noise_on_a_point_that_no_lattice_holds_is_refused_before_the_charge(name: str, relation: str) -> None:
+    drawn = 0
+    for exponent in range(0, 400, 5):
+        curator, own, account = asked_of(PROBLEMS[name], table_of(name, 1), relation)
+        for question in examples("NoisyMinimiser", name, relation):
+            changed = dataclasses.replace(question, cost=_weaker(question.cost, 2.0**exponent))
+            try:
+                curator.answer(changed)
+            except InvalidParameter:
+                continue
+            drawn += 1
+        assert len(own.entries) == len(account.entries) == len(curator._noise.calls)
+    assert drawn >= 12
+
+
+def _weaker(cost: Cost, factor: float) -> Cost:
+    (field,) = dataclasses.fields(cost)
+    value = getattr(cost, field.name)
+    return type(cost)(value * factor if isinstance(cost, Gaussian) else value / factor)
+
+
 @pytest.mark.parametrize("name", UNANSWERABLE)
 def test_a_plan_that_cannot_be_carried_out_is_refused_before_the_charge(name: str) -> None:
     curator, own, account = asked_of(PROBLEMS["logistic"], table_of("logistic", 1), "zero-out")

@@ -160,6 +160,7 @@ class NoisyMinimiser(Question[Floats]):
 class _LinearNoise:
     """The random linear term of objective perturbation: its lattice, and a bound that its norm exceeds never."""
 
+    shape: tuple[int, ...]
     clip: float
     unit: float
     norm: float
@@ -167,7 +168,7 @@ class _LinearNoise:
     @classmethod
     def of(cls, shape: tuple[int, ...], risk: Risk, cost: Cost) -> _LinearNoise:
         if isinstance(cost, OutputNoise):
-            return cls(0.0, 0.0, 0.0)
+            return cls(shape, 0.0, 0.0, 0.0)
         if not isinstance(risk, EmpiricalRisk) or risk.hinge:
             raise InvalidParameter(
                 "objective perturbation is about sums of smooth losses: perturb the output instead"
@@ -176,13 +177,15 @@ class _LinearNoise:
         pure = isinstance(cost, PureObjectivePerturbation)
         scale = 2 * (17 + root) / cost.objective_epsilon if pure else cost.noise_multiplier  # type: ignore[attr-defined]
         unit = 2.0 ** (ceil_log2(risk.clip) - min(36, 50 - ceil_log2(max(scale, 1.0))))
-        return cls(risk.clip, unit, 10 * scale * risk.clip * root)  # exceeded with probability below 1e-22
+        return cls(shape, risk.clip, unit, 10 * scale * risk.clip * root)  # exceeded with probability below 1e-22
 
     def noised(self, cost: Cost) -> Noised | None:
         """Return the noise on the linear term that a cost pays for, if it pays for any."""
         noise = noise_on_objective(cost)
         replaced = 2 * self.clip if isinstance(cost, PureObjectivePerturbation) else self.clip
-        return None if noise is None else Noised(noise, self.unit, Sensitivity(Norm.L2, self.clip, replaced))
+        if noise is None:
+            return None
+        return Noised(noise, self.unit, Sensitivity(Norm.L2, self.clip, replaced), size=math.prod(self.shape))
 
 
 @dataclass(frozen=True)
@@ -209,7 +212,7 @@ class PointLattice:
         unit = 2.0 ** ceil_log2(size)
         rounding = root * unit if norm is Norm.L2 else root**2 * unit
         change = max((sensitivity + rounding) * (1 + 2.0**-40), finest * unit)
-        return cls(Noised(noise, unit, Sensitivity(norm, change, change)), largest)
+        return cls(Noised(noise, unit, Sensitivity(norm, change, change), size=math.prod(shape)), largest)
 
     @property
     def unit(self) -> float:
