@@ -33,6 +33,7 @@ __all__ = [
     "NoisyMinimiser",
     "OutputNoise",
     "PointLattice",
+    "convexity",
     "quadratic_penalty",
     "require_constants",
     "tolerance_share",
@@ -108,9 +109,10 @@ class NoisyMinimiser(Question[Floats]):
 
     def plan(self, public: Public) -> Point[Floats]:
         problem, rows, risk, cost, radius = public.problem, public.rows, self.risk, self.cost, self.radius
+        risk.require_table(rows, problem.shape)
         linear = _LinearNoise.of(problem.shape, risk, cost)
         quadratic = rows * quadratic_penalty(problem) + require_nonnegative("strong_convexity", self.strong_convexity)
-        mu = _convexity(quadratic)
+        mu = convexity(quadratic)
         require_constants(mu, risk.gradient_bound(1), radius)
         farthest = min(risk.farthest(rows, mu, linear.norm), radius)
         if farthest > risk.radius:
@@ -245,7 +247,8 @@ def require_constants(strong_convexity: float, gradient: float, radius: float) -
         require_moderate("radius", radius)
 
 
-def _convexity(quadratic: Floats) -> float:
+def convexity(quadratic: Floats) -> float:
+    """Return the least entry of a diagonal Hessian, or raise `InvalidParameter` if it is not positive."""
     mu = float(np.min(quadratic))
     if not mu > 0:
         raise InvalidParameter(
