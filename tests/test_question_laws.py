@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 from dpdescent.accounting import AdvancedComposition, Composed, Cost, Gaussian, Laplace, NormLaplace, PureDP
-from dpdescent.curator import QUESTIONS, ArraySource, Batch, Curator, LabelSum, Public, Question
+from dpdescent.curator import QUESTIONS, ArraySource, Batch, Curator, LabelSum, NoisyMinimiser, Public, Question
 from dpdescent.curator.batches import Sampling, draw_rows
 from dpdescent.curator.questions import Draw, Noised, Point, Sum
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError
@@ -144,11 +144,10 @@ def test_a_refusal_reads_nothing_draws_nothing_and_charges_nobody(kind: str, nam
         assert_no_trace(curator, ledger, account)
 
 
-@pytest.mark.parametrize("kind", SUMS)
+@every_kind
 def test_a_bad_argument_gives_a_finite_answer_or_a_named_error_that_leaves_no_trace(kind: str) -> None:
-    chosen = names(kind) if kind in SUMS else names(kind)[:1] + names(kind)[4:5]
     refused = 0
-    for number, name in enumerate(chosen):
+    for number, name in enumerate(names(kind)):
         for question in examples(kind, name, RELATIONS[number % 2]):
             for bad in spoiled(question):
                 curator, own, account = asked_of(PROBLEMS[name], table_of(name, 1), RELATIONS[number % 2])
@@ -162,6 +161,23 @@ def test_a_bad_argument_gives_a_finite_answer_or_a_named_error_that_leaves_no_tr
                     assert np.isfinite(flat).all(), bad
                     assert len(own.entries) == len(account.entries) == 1
     assert refused > 0
+
+
+@pytest.mark.parametrize("rows", [1, ROWS - 1, ROWS + 1])
+def test_constants_of_another_number_of_rows_are_refused(rows: int) -> None:
+    """Noise and envelopes that were made for fewer rows would not hide one."""
+    name, table = "adversary", table_of("adversary", 1)
+    curator, own, account = asked_of(PROBLEMS[name], table, "zero-out")
+    point, report = (examples(kind, name, "zero-out")[0] for kind in ("BallPoint", "ExcessAdversarialRisk"))
+    other = dataclasses.replace(report.risk, places=rows)
+    for question in (
+        dataclasses.replace(point, ball=dataclasses.replace(point.ball, rows=rows)),
+        dataclasses.replace(report, risk=other),
+        NoisyMinimiser(other, float(ROWS), NOISE),
+    ):
+        with pytest.raises(InvalidParameter, match=f"{rows} (rows|places)"):
+            curator.answer(question)
+    assert_no_trace(curator, own, account)
 
 
 def _parts(answer: Any) -> Iterable[Any]:
@@ -544,6 +560,29 @@ UNANSWERABLE = {
     ),
     "a lattice of no width": lambda _: Sum(_count, (Noised(NOISE, math.nan, ONE),), float),
 }
+
+
+@every_relation
+@pytest.mark.parametrize("name", ["logistic", "two columns"])
+def test_noise_on_a_point_that_no_lattice_holds_is_refused_before_the_charge(name: str, relation: str) -> None:
+    drawn = 0
+    for exponent in range(0, 400, 5):
+        curator, own, account = asked_of(PROBLEMS[name], table_of(name, 1), relation)
+        for question in examples("NoisyMinimiser", name, relation):
+            changed = dataclasses.replace(question, cost=_weaker(question.cost, 2.0**exponent))
+            try:
+                curator.answer(changed)
+            except InvalidParameter:
+                continue
+            drawn += 1
+        assert len(own.entries) == len(account.entries) == len(curator._noise.calls)
+    assert drawn >= 12
+
+
+def _weaker(cost: Cost, factor: float) -> Cost:
+    (field,) = dataclasses.fields(cost)
+    value = getattr(cost, field.name)
+    return type(cost)(value * factor if isinstance(cost, Gaussian) else value / factor)
 
 
 @pytest.mark.parametrize("name", UNANSWERABLE)

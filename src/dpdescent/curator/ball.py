@@ -13,7 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting import ExponentialMechanism, Gaussian
+from ..errors import InvalidParameter
+from ..exact.grids import require_moderate
 from ..minimisers import Ball, EmpiricalRisk, sample_point
+from .points import convexity, require_constants
 from .questions import Draw, Public, Question, Rows
 
 __all__ = ["BallPoint"]
@@ -34,8 +37,18 @@ class BallPoint(Question[Floats]):
     label = "point of a ball"
 
     def plan(self, public: Public) -> Draw[Floats]:
-        grid = public.problem.grid
-        ball = replace(self.ball, centre=grid.place_weights(public.weights("centre", self.ball.centre)))
+        problem, grid, asked = public.problem, public.problem.grid, self.ball
+        asked.risk.require_table(public.rows, problem.shape)
+        if asked.rows != public.rows or len(problem.shape) > 1:
+            raise InvalidParameter(
+                f"the ball is for sums over {asked.rows} rows of one margin, and the table has {public.rows} of "
+                f"{problem.loss.outputs}: the envelope holds for no others"
+            )
+        quadratic = public.weights("quadratic", asked.quadratic)
+        require_constants(convexity(quadratic), asked.risk.gradient_bound(1), asked.radius)
+        require_moderate("the largest curvature", float(np.max(quadratic)))
+        centre = grid.place_weights(public.weights("centre", asked.centre))
+        ball = replace(asked, centre=centre, quadratic=quadratic)
         ball.require_practical(self.cost, public.relation)
 
         def draw(table: Rows) -> Floats:

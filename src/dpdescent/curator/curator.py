@@ -235,7 +235,7 @@ class Curator:
                     "the table has more rows than the public number of them: pass their true number"
                 )
         for part in plan.parts:
-            require_drawable(part.cost, part.unit, part.sensitivity, self.relation)
+            require_drawable(part.cost, part.unit, part.sensitivity, self.relation, part.size)
         return plan
 
     def _require_drawable_rows(self, sampling: Sampling) -> None:

@@ -174,13 +174,14 @@ class _Descent:
 
     @classmethod
     def of(cls, public: Public, loss: Loss, row_bound: float, step_size: float) -> _Descent:
-        penalty = quadratic_penalty(public.problem)
+        risk, penalty = EmpiricalRisk(loss, row_bound), quadratic_penalty(public.problem)
+        risk.require_table(public.rows, public.problem.shape)
         smoothness = loss.smoothness * row_bound**2 + float(np.max(penalty))
         if not 0 < step_size * smoothness <= 1 + 1e-9:
             raise InvalidParameter(
                 f"step_size must be at most 1/smoothness = {1 / smoothness:.4g}, got {step_size:.4g}"
             )
-        return cls(public, EmpiricalRisk(loss, row_bound), penalty, smoothness)
+        return cls(public, risk, penalty, smoothness)
 
     @staticmethod
     def possible(public: Public) -> bool:

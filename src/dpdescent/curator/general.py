@@ -29,7 +29,7 @@ def _released(
 ) -> Floats:
     """Charge, find the point, and return it with noise."""
     part = lattice.noised
-    require_drawable(part.cost, part.unit, part.sensitivity, ledger.relation)
+    require_drawable(part.cost, part.unit, part.sensitivity, ledger.relation, part.size)
     noise = noise or LatticeNoise()
     ledger.spend(part.cost, label, randomness=noise.description)
     with np.errstate(all="ignore"):

@@ -29,12 +29,14 @@ from ..accounting.costs import SMALLEST_LAPLACE_LATTICE
 from ..errors import InvalidParameter, ScaleOutOfRange
 from ..exact import LatticeSum
 from ..noise import (
+    MAXIMUM_SCALE,
     MINIMUM_NORM_LAPLACE_SCALE,
     NORM_LAPLACE_SLACK,
     Bits,
     Randomness,
     discrete_gaussian,
     discrete_laplace,
+    ladder,
     laplace_scale,
     lattice_scale,
     norm_laplace,
@@ -114,10 +116,11 @@ class Noise(ABC):
         """
 
 
-def require_drawable(cost: Cost, unit: float, sensitivity: Sensitivity, relation: Relation) -> None:
+def require_drawable(cost: Cost, unit: float, sensitivity: Sensitivity, relation: Relation, size: int = 1) -> None:
     """Raise now what a mechanism would raise when its noise is drawn, after the charge.
 
     The sensitivity must be measured in the norm of the mechanism, and the noise must fit the lattice of the sum.
+    ``size`` is the number of values, on which the range of norm-Laplace noise depends.
     """
     norm, change = _NORMS.get(type(cost)), sensitivity.under(relation) * _ROOM
     if norm is None:
@@ -129,8 +132,11 @@ def require_drawable(cost: Cost, unit: float, sensitivity: Sensitivity, relation
     if isinstance(cost, Gaussian):
         _lattice_scale(change * cost.noise_multiplier, unit)
     elif isinstance(cost, NormLaplace):
-        if not change / _ROOM / cost.epsilon / unit >= MINIMUM_NORM_LAPLACE_SCALE:
-            raise ScaleOutOfRange("norm-Laplace noise needs a finer lattice: use a smaller unit")
+        radius = sensitivity.under(relation)
+        if not MINIMUM_NORM_LAPLACE_SCALE <= radius / cost.epsilon / unit <= MAXIMUM_SCALE / 2:
+            raise ScaleOutOfRange("norm-Laplace noise does not fit the lattice: use another unit or epsilon")
+        if size > 1:
+            ladder(size, _norm_laplace_scale(radius, cost, unit))  # kept, and used when it is drawn
     elif isinstance(cost, Laplace | ReportNoisyMax):
         lattice = _laplace_scale(change / cost.epsilon, unit)
         if isinstance(cost, Laplace) and lattice <= SMALLEST_LAPLACE_LATTICE * _ROOM:
@@ -191,8 +197,7 @@ class LatticeNoise(Noise):
         return _released(total, discrete_laplace(self._bits("laplace"), lattice, total.values.size))
 
     def norm_laplace(self, point: LatticeSum, cost: NormLaplace, relation: Relation) -> Floats:
-        radius = _require_norm(point, Norm.L2, relation)
-        scale = math.ceil(NORM_LAPLACE_SLACK * _quotient_up(radius, cost.epsilon) / point.unit)
+        scale = _norm_laplace_scale(_require_norm(point, Norm.L2, relation), cost, point.unit)
         return _released(point, norm_laplace(self._bits("norm-laplace"), scale, point.values.size))
 
     def least(self, scores: LatticeSum, cost: ExponentialMechanism | ReportNoisyMax, relation: Relation) -> int:
@@ -267,6 +272,10 @@ def _require_norm(total: LatticeSum, norm: Norm, relation: Relation) -> float:
             f"this mechanism needs a sensitivity in the {norm} norm, the sum has one in {measured}"
         )
     return total.sensitivity.under(relation)
+
+
+def _norm_laplace_scale(radius: float, cost: NormLaplace, unit: float) -> int:
+    return math.ceil(NORM_LAPLACE_SLACK * _quotient_up(radius, cost.epsilon) / unit)
 
 
 def _quotient_up(numerator: float, denominator: float) -> float:

@@ -33,6 +33,7 @@ __all__ = [
     "NoisyMinimiser",
     "OutputNoise",
     "PointLattice",
+    "convexity",
     "quadratic_penalty",
     "require_constants",
     "tolerance_share",
@@ -108,9 +109,10 @@ class NoisyMinimiser(Question[Floats]):
 
     def plan(self, public: Public) -> Point[Floats]:
         problem, rows, risk, cost, radius = public.problem, public.rows, self.risk, self.cost, self.radius
+        risk.require_table(rows, problem.shape)
         linear = _LinearNoise.of(problem.shape, risk, cost)
         quadratic = rows * quadratic_penalty(problem) + require_nonnegative("strong_convexity", self.strong_convexity)
-        mu = _convexity(quadratic)
+        mu = convexity(quadratic)
         require_constants(mu, risk.gradient_bound(1), radius)
         farthest = min(risk.farthest(rows, mu, linear.norm), radius)
         if farthest > risk.radius:
@@ -160,6 +162,7 @@ class NoisyMinimiser(Question[Floats]):
 class _LinearNoise:
     """The random linear term of objective perturbation: its lattice, and a bound that its norm exceeds never."""
 
+    shape: tuple[int, ...]
     clip: float
     unit: float
     norm: float
@@ -167,7 +170,7 @@ class _LinearNoise:
     @classmethod
     def of(cls, shape: tuple[int, ...], risk: Risk, cost: Cost) -> _LinearNoise:
         if isinstance(cost, OutputNoise):
-            return cls(0.0, 0.0, 0.0)
+            return cls(shape, 0.0, 0.0, 0.0)
         if not isinstance(risk, EmpiricalRisk) or risk.hinge:
             raise InvalidParameter(
                 "objective perturbation is about sums of smooth losses: perturb the output instead"
@@ -176,13 +179,15 @@ class _LinearNoise:
         pure = isinstance(cost, PureObjectivePerturbation)
         scale = 2 * (17 + root) / cost.objective_epsilon if pure else cost.noise_multiplier  # type: ignore[attr-defined]
         unit = 2.0 ** (ceil_log2(risk.clip) - min(36, 50 - ceil_log2(max(scale, 1.0))))
-        return cls(risk.clip, unit, 10 * scale * risk.clip * root)  # exceeded with probability below 1e-22
+        return cls(shape, risk.clip, unit, 10 * scale * risk.clip * root)  # exceeded with probability below 1e-22
 
     def noised(self, cost: Cost) -> Noised | None:
         """Return the noise on the linear term that a cost pays for, if it pays for any."""
         noise = noise_on_objective(cost)
         replaced = 2 * self.clip if isinstance(cost, PureObjectivePerturbation) else self.clip
-        return None if noise is None else Noised(noise, self.unit, Sensitivity(Norm.L2, self.clip, replaced))
+        if noise is None:
+            return None
+        return Noised(noise, self.unit, Sensitivity(Norm.L2, self.clip, replaced), size=math.prod(self.shape))
 
 
 @dataclass(frozen=True)
@@ -209,7 +214,7 @@ class PointLattice:
         unit = 2.0 ** ceil_log2(size)
         rounding = root * unit if norm is Norm.L2 else root**2 * unit
         change = max((sensitivity + rounding) * (1 + 2.0**-40), finest * unit)
-        return cls(Noised(noise, unit, Sensitivity(norm, change, change)), largest)
+        return cls(Noised(noise, unit, Sensitivity(norm, change, change), size=math.prod(shape)), largest)
 
     @property
     def unit(self) -> float:
@@ -242,7 +247,8 @@ def require_constants(strong_convexity: float, gradient: float, radius: float) -
         require_moderate("radius", radius)
 
 
-def _convexity(quadratic: Floats) -> float:
+def convexity(quadratic: Floats) -> float:
+    """Return the least entry of a diagonal Hessian, or raise `InvalidParameter` if it is not positive."""
     mu = float(np.min(quadratic))
     if not mu > 0:
         raise InvalidParameter(

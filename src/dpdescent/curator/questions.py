@@ -128,6 +128,8 @@ class Noised:
         Maps the sum to the integers that are released; the sum itself by default.
     symmetric : bool
         Whether it is a symmetric matrix, whose sensitivity is measured in the Frobenius norm.
+    size : int
+        How many numbers it has. Norm-Laplace noise grows with it, and must be told.
     """
 
     cost: Cost
@@ -136,6 +138,7 @@ class Noised:
     divisor: float = 1.0
     part: Callable[[Integers], Integers] | None = None
     symmetric: bool = False
+    size: int = 1
 
     def __post_init__(self) -> None:
         LatticeSum(np.zeros(0, dtype=np.int64), self.unit, self.sensitivity)  # refuses what is no lattice

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting import Gaussian, Laplace
-from ..errors import InvalidParameter
+from ..errors import InvalidParameter, require_nonnegative
 from ..exact import ceil_log2
 from ..minimisers import RobustRisk, certified_minimiser, loss_range
 from ..relations import Norm, Sensitivity
-from .points import quadratic_penalty
+from .points import convexity, quadratic_penalty, require_constants
 from .questions import Noised, Point, Public, Question, Rows
 
 __all__ = ["ExcessAdversarialRisk"]
@@ -46,14 +46,18 @@ class ExcessAdversarialRisk(Question[tuple[float, float]]):
     label = "excess adversarial risk"
 
     def plan(self, public: Public) -> Point[tuple[float, float]]:
-        problem, rows, risk, cost, weights = public.problem, public.rows, self.risk, self.cost, self.weights
+        problem, rows, risk, cost = public.problem, public.rows, self.risk, self.cost
+        weights = public.weights("weights", self.weights)
+        risk.require_table(rows, problem.shape)
         if risk.tilt:
             raise InvalidParameter("the excess risk is reported for a mean of losses: leave tilt at 0")
-        quadratic = rows * quadratic_penalty(problem) + self.strong_convexity
-        mu, curvature = float(np.min(quadratic)), float(np.max(quadratic))
+        quadratic = rows * quadratic_penalty(problem) + require_nonnegative("strong_convexity", self.strong_convexity)
+        mu, curvature = convexity(quadratic), float(np.max(quadratic))
+        length = require_nonnegative("the norm of the weights", float(np.linalg.norm(weights)))
+        require_constants(mu, risk.gradient_bound(1), math.inf)
         farthest = risk.farthest(rows, mu)
         distance = max(risk.reachable(rows, problem.grid.dimension, mu, curvature), 2.0**-30 * farthest)
-        low, high = loss_range(risk.loss, risk.margin(max(farthest, float(np.linalg.norm(weights)))))
+        low, high = loss_range(risk.loss, risk.margin(max(farthest, length)))
         largest = high + risk.loss.lipschitz
         error = (risk.smoothness(rows) + curvature) * distance**2
         known = 2 * risk.value_bound(rows) + curvature * float(np.sum(weights * weights))

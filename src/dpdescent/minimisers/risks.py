@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import InvalidParameter
 from ..exact import FeatureGrid
+from ..exact.grids import require_moderate
 from ..problems import Loss, Need, require_needs
 from ..relations import Relation, Sensitivity
 from .objectives import Objective
@@ -51,6 +53,18 @@ class Risk(ABC):
     hinge: bool = False
     #: The variation holds for minimisers no longer than this.
     radius: float = math.inf
+    loss: Loss
+    row_bound: float
+
+    def require_table(self, rows: int, shape: tuple[int, ...]) -> None:
+        """Raise `InvalidParameter` unless this is a risk of tables with ``rows`` places and weights of that shape."""
+        require_moderate("row_bound", self.row_bound)
+        outputs = self.loss.outputs
+        if len(shape) != (1 if outputs == 1 else 2) or math.prod(shape[1:]) != outputs:
+            raise InvalidParameter(
+                f"the risk has a loss of {outputs} margins, and the weights of the problem have the shape {shape}: "
+                "take a loss of the same kind"
+            )
 
     @abstractmethod
     def variation(self, rows: int, relation: Relation) -> float:

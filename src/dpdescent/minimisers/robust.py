@@ -56,8 +56,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from ..errors import UnsupportedLoss
+from ..errors import InvalidParameter, UnsupportedLoss, require_nonnegative
 from ..exact import FeatureGrid, exp
+from ..exact.grids import require_moderate
 from ..problems import Loss, Need, require_needs
 from ..problems.adversary import Support
 from ..relations import Norm, Relation, Sensitivity
@@ -130,6 +131,19 @@ class RobustRisk(Risk):
         needs = {Need.CONVEX, Need.BOUNDED_SLOPE, Need.SMOOTH} | ({Need.LARGEST_LOSS} if self.tilt else set())
         require_needs("outpert", needs, self.loss)
         require_robust(self.loss, self.support is not None)
+        require_nonnegative("tilt", self.tilt)
+
+    def require_table(self, rows: int, shape: tuple[int, ...]) -> None:
+        super().require_table(rows, shape)
+        if self.places != rows:
+            raise InvalidParameter(
+                f"the risk is one of {self.places} places, and the table has {rows}: give that number"
+            )
+        if self.support is not None:
+            radii = self.support.radii
+            require_moderate("softness", self.support.softness)
+            if radii.shape != shape or not (radii >= 0).all() or not np.isfinite(radii).all():
+                raise InvalidParameter(f"an adversary has one finite radius for each of {shape} weights")
 
     @property
     def reach(self) -> float:

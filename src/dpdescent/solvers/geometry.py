@@ -71,7 +71,7 @@ def measure_columns(
     noise = curator.deviation(math.sqrt(2) * norm, moments_amount)
     variances = np.maximum(squares - means**2, 0.0)[:-1]
     scales = np.sqrt(np.maximum(variances, max(noise, _LEAST_SCALE**2)))
-    seen = float(means[:-1] @ means[:-1]) / (variances.size * noise**2)
+    seen = float(means[:-1] @ means[:-1]) / (max(variances.size, 1) * noise**2)
     centre = means * min(max(seen - 1, 0.0), 1.0)
     binary = curator.problem.binary or (None,) * variances.size
     typical = _typical_entries(np.abs(means[:-1]), squares[:-1], noise).tolist()

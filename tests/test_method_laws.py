@@ -1,0 +1,164 @@
+"""Laws that every registered method obeys, for every loss that it accepts and under both relations.
+
+The replay runs a method on a table and keeps what went into every mechanism and what came out. Then it runs the
+method on a neighbouring table, hands it the same answers, and compares every sum before noise with the recorded one:
+they differ by at most the declared sensitivity, exactly, and nothing else that leaves the run differs at all.
+
+Two methods cannot be replayed in full. Objective perturbation is private as the pair of a noisy objective and its
+minimiser, so only the noise on the objective, which is noise on zeros, is compared. The exponential mechanism draws
+its point instead of adding noise to one, so only its charges are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpdescent.errors import BudgetExhausted, DPDescentError
+from dpdescent.problems import Need
+from dpdescent.solvers import METHODS
+from method_runs import (
+    CASES,
+    LOSSES,
+    PRIVATE,
+    RELATIONS,
+    Recording,
+    Release,
+    Replaying,
+    Run,
+    Table,
+    Variant,
+    assert_neighbours_see_the_same,
+    make_table,
+    run,
+)
+
+SHARES: dict[str, float] = {}
+
+
+def accepted(case: Variant, loss: str) -> bool:
+    """Return whether a method takes a loss, by what both declare."""
+    if (case.tilt or case.adversary) and not METHODS[case.method].robust:
+        return False
+    return METHODS[case.method].needs <= LOSSES[loss][0].offers
+
+
+def started(case: Variant, loss: str, relation: str, **options) -> Run:
+    ran = run(case, loss, relation, **options)
+    assert isinstance(ran, Run), ran
+    return ran
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_method_works_or_is_refused_by_name_before_anything_is_charged(case: Variant, relation: str) -> None:
+    """Whatever the loss: finite weights within the budget of both ledgers, or a named error and no trace."""
+    for loss in LOSSES:
+        ran = run(case, loss, relation, account=2.0)
+        if isinstance(ran, DPDescentError):
+            continue
+        if ran.refusal is not None:
+            assert not ran.charged, (loss, ran.refusal)
+            assert not ran.touches, loss
+            continue
+        assert np.isfinite(ran.result.weights).all()
+        if not METHODS[case.method].private:
+            continue
+        assert 0 < ran.ledger.spent <= ran.ledger.budget
+        assert [entry.cost for entry in ran.ledger.entries] == [entry.cost for entry in ran.account.entries]
+        assert all(touch[0] == touch[1] > 0 for touch in ran.touches)
+        assert all(0 <= first <= second <= 1 for first, second in zip(ran.shares, ran.shares[1:], strict=False))
+        assert all(said.startswith("GuaranteeWarning") for said in ran.warned)
+
+
+@pytest.mark.parametrize("case", PRIVATE, ids=str)
+def test_a_loss_that_a_method_accepts_is_learnt_from_and_one_that_it_refuses_is_named(case: Variant) -> None:
+    for loss, (kind, _) in LOSSES.items():
+        if METHODS[case.method].needs <= kind.offers:
+            METHODS[case.method].require(kind)
+        else:
+            with pytest.raises(DPDescentError, match=case.method):
+                METHODS[case.method].require(kind)
+            ran = run(case, loss)
+            assert isinstance(ran, DPDescentError) or ran.refusal is not None
+            assert isinstance(ran, DPDescentError) or not ran.charged
+
+
+@pytest.mark.parametrize("case", PRIVATE, ids=str)
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(case: Variant) -> None:
+    first, again, other = (started(case, "logistic", "zero-out", noise=Recording(seed)).visible for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize("case", PRIVATE, ids=str)
+@pytest.mark.parametrize("columns", [0, 1])
+def test_a_table_of_few_columns_or_rows_is_learnt_from_or_refused_before_the_charge(
+    case: Variant, columns: int
+) -> None:
+    for rows in (1, 2):
+        small = replace(case, adversary=None) if case.adversary else case
+        ran = run(small, "logistic", table=make_table("logistic", rows, columns), epsilon=1.0)
+        if isinstance(ran, Run) and ran.refusal is not None:
+            assert isinstance(ran.refusal, BudgetExhausted) or not ran.charged, ran.refusal
+
+
+@pytest.mark.parametrize("case", PRIVATE, ids=str)
+def test_an_account_that_cannot_pay_is_left_as_it_was(case: Variant) -> None:
+    ran = run(case, "logistic", account=0.01)
+    assert isinstance(ran, DPDescentError)
+
+
+def neighbours(table: Table, relation: str, loss: str, generator: np.random.Generator) -> list[tuple[Table, Table]]:
+    """Return pairs that differ in the last row: removed, or replaced; at random, and at the corners of the bounds."""
+    extremes = LOSSES[loss][1].extremes
+    pairs = []
+    for corner in (False, True, True):
+        first, second = (
+            generator.choice([-1.0, 1.0], table.columns) if corner else generator.uniform(-1, 1, table.columns)
+            for _ in range(2)
+        )
+        label, other = generator.choice(extremes), generator.choice(extremes)
+        whole = table.with_last(first, label)
+        pairs.append((whole, table if relation == "zero-out" else table.with_last(second, other)))
+    return pairs
+
+
+def comparable(case: Variant) -> Callable[[Release], bool]:
+    """Return which releases are compared: of objective perturbation the noise on zeros alone."""
+    return lambda each: case.method != "objpert" or not each.total.values.any()
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("case", PRIVATE, ids=str)
+def test_a_replay_on_a_neighbour_stays_within_every_sensitivity_and_shows_nothing_else(
+    case: Variant, relation: str
+) -> None:
+    generator = np.random.default_rng(3)
+    for loss in [name for name in LOSSES if accepted(case, name)]:
+        for table, other in neighbours(make_table(loss, 40), relation, loss, generator):
+            recorded = run(case, loss, relation, table=table, rows=41, noise=Recording())
+            if isinstance(recorded, DPDescentError) or recorded.refusal is not None:
+                continue
+            if case.method == "expmech":
+                again = started(case, loss, relation, table=other, rows=41, noise=Recording())
+                assert again.ledger.entries == recorded.ledger.entries
+                continue
+            zeros = case.method == "objpert"
+            noise = Replaying(
+                recorded.noise, compare=lambda each, zeros=zeros: not (zeros and each.total.values.any())
+            )
+            replayed = started(case, loss, relation, table=other, rows=41, noise=noise)
+            assert_neighbours_see_the_same(recorded, replayed)
+            SHARES[str(case)] = max([SHARES.get(str(case), 0.0), *noise.shares])
+    if case.method not in ("expmech", "objpert"):
+        assert SHARES.get(str(case), 0.0) > 0
+
+
+def test_every_need_is_named_by_some_loss_or_method() -> None:
+    needed = frozenset().union(*(method.needs for method in METHODS.values()))
+    assert needed <= frozenset(Need)
+    assert {case.method for case in CASES} == set(METHODS)
