@@ -18,6 +18,8 @@ from dpdescent.accounting import (
     Gaussian,
     Laplace,
     NormLaplace,
+    ObjectivePerturbation,
+    PureObjectivePerturbation,
     ReportNoisyMax,
 )
 from dpdescent.accounting.shuffled import ShuffledDescent
@@ -239,11 +241,18 @@ def _bad_costs(cost: Cost) -> Iterator[Any]:
                 yield type(cost)(1 / scale)
         elif isinstance(cost, ReportNoisyMax):
             yield ReportNoisyMax(1 / scale, cost.noise)
+        elif isinstance(cost, ObjectivePerturbation):
+            yield dataclasses.replace(cost, noise_multiplier=scale)
+            yield dataclasses.replace(cost, output_multiplier=scale)
+        elif isinstance(cost, PureObjectivePerturbation) and scale > 1:
+            yield dataclasses.replace(cost, output_share=1 / scale)
     if isinstance(cost, AboveThreshold):
         yield AboveThreshold(1, 1.0, 1.0)
         for high, low in itertools.product((2.0**40, 2.0**-10), repeat=2):
             for kind in ("laplace", "gaussian"):
                 yield AboveThreshold(cost.max_queries, high, low, kind)
+    if isinstance(cost, ObjectivePerturbation | PureObjectivePerturbation):
+        yield dataclasses.replace(cost, log_determinant=cost.log_determinant * 0.999)
     if isinstance(cost, ShuffledDescent):
         yield dataclasses.replace(cost, batches=cost.batches + 1)
 

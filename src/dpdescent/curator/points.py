@@ -114,7 +114,9 @@ class NoisyMinimiser(Question[Floats]):
         quadratic = rows * quadratic_penalty(problem) + require_nonnegative("strong_convexity", self.strong_convexity)
         mu = convexity(quadratic)
         require_constants(mu, risk.gradient_bound(1), radius)
-        farthest = min(risk.farthest(rows, mu, linear.norm), radius)
+        if not isinstance(cost, OutputNoise):
+            _require_paid(cost, risk, mu, radius)
+        farthest = require_moderate("the norm of a minimiser", min(risk.farthest(rows, mu, linear.norm), radius))
         if farthest > risk.radius:
             raise InvalidParameter(
                 f"the bounds of this risk hold up to a norm of {risk.radius:.4g}, and minimisers may have one of "
@@ -156,6 +158,31 @@ class NoisyMinimiser(Question[Floats]):
             yield cls(risk, 0.5 * public.rows, noise)
             yield cls(risk, 0.5 * public.rows, NormLaplace(min(1 / noise.noise_multiplier, 16.0)))
             yield cls(risk, 0.5 * public.rows, Laplace(1 / noise.noise_multiplier), radius=1.0)
+        if loss.convex and math.isfinite(loss.lipschitz) and math.isfinite(loss.smoothness):
+            risk = EmpiricalRisk(loss, problem.longest_row)
+            determinant, scale = risk.log_determinant(float(public.rows)), noise.noise_multiplier
+            failure, corners, relation = 1e-15, loss.corners, str(public.relation)
+            paid = ObjectivePerturbation(scale, 4 * scale, determinant, corners, relation, failure)
+            yield cls(risk, float(public.rows), paid)
+            yield cls(risk, float(public.rows), PureObjectivePerturbation(1 / scale + determinant, determinant))
+
+
+def _require_paid(
+    cost: ObjectivePerturbation | PureObjectivePerturbation, risk: Risk, strong_convexity: float, radius: float
+) -> None:
+    """Raise `InvalidParameter` unless the theorem behind the cost is about this objective."""
+    assert isinstance(risk, EmpiricalRisk), "objective perturbation refuses other risks"
+    if radius < math.inf:
+        raise InvalidParameter("objective perturbation is about minimisers over all weights: leave radius out")
+    if cost.log_determinant < risk.log_determinant(strong_convexity):
+        raise InvalidParameter(
+            f"one row can raise the log-determinant by {risk.log_determinant(strong_convexity):.6g}, and the cost "
+            f"pays for {cost.log_determinant:.6g}: take EmpiricalRisk.log_determinant"
+        )
+    if isinstance(cost, ObjectivePerturbation) and cost.corners < risk.loss.corners:
+        raise InvalidParameter(
+            f"a row has gradients of {risk.loss.corners} corners, and the cost pays for {cost.corners}: raise them"
+        )
 
 
 @dataclass(frozen=True)

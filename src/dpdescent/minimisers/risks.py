@@ -173,6 +173,11 @@ class EmpiricalRisk(Risk):
     def smoothness(self, rows: int) -> float:
         return rows * self.loss.smoothness * self.row_bound**2 * FEW
 
+    def log_determinant(self, strong_convexity: float) -> float:
+        """Return by how much one row can raise the log-determinant of a Hessian that is at least so convex."""
+        trace, rank = self.loss.curvature_trace * self.row_bound**2 * FEW, self.loss.curvature_rank
+        return rank * math.log1p(trace / (rank * strong_convexity)) * FEW
+
     def reachable_distance(
         self, rows: int, dimension: int, strong_convexity: float, largest_curvature: float, linear_norm: float
     ) -> float:

@@ -107,9 +107,9 @@ def objpert(curator: Curator, settings: ObjPertSettings, progress: Progress | No
 
     rule = max(loss.lipschitz * bound**2 / (2 * mu), least(0.1 * curator.remaining))
     strong_convexity = max(settings.strong_convexity or rule, least(0.5 * curator.remaining))
-    determinant = rank * math.log1p(trace / (rank * strong_convexity)) * (1 + 2.0**-40)
-    paid = _cost(curator, settings, loss, determinant)
-    weights = curator.answer(NoisyMinimiser(EmpiricalRisk(loss, bound), strong_convexity, paid))
+    risk = EmpiricalRisk(loss, bound)
+    paid = _cost(curator, settings, loss, risk.log_determinant(strong_convexity))
+    weights = curator.answer(NoisyMinimiser(risk, strong_convexity, paid))
     if progress is not None:
         progress(1.0)
     remarks = (
