@@ -14,7 +14,7 @@ from dpdescent.curator.batches import draw_rows
 from dpdescent.noise import Randomness
 from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Squared
 from dpdescent.relations import Relation
-from dpdescent.solvers import METHODS, AdamSettings, SGDAdvSettings, SGDSettings, adam, sgd, sgd_adv
+from dpdescent.solvers import AdamSettings, Facts, SGDAdvSettings, SGDSettings, adam, sgd, sgd_adv
 from dpdescent.solvers.series import GradientSeries
 from rival_tables import curator_of, make_curator, optimum, recorded, replaced
 
@@ -137,11 +137,7 @@ def test_a_sampled_run_agrees_with_an_independent_accountant() -> None:
     accounting = pytest.importorskip("dp_accounting")
     rdp = pytest.importorskip("dp_accounting.rdp")
     settings = SGDSettings(sampling_rate=0.02, steps=100)
-    facts = METHODS["sgd"].currency
-    assert facts is not None
-    from dpdescent.solvers import Facts
-
-    currency = facts(settings, Facts(1.0, 1e-6, "zero-out", 2000, 5))
+    currency = settings.choose_currency(Facts(1.0, 1e-6, "zero-out", 2000, 5))
     curator = make_curator(1.0, currency=currency)
     sgd(curator, settings)
     accountant = rdp.RdpAccountant(neighboring_relation=accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
@@ -151,11 +147,9 @@ def test_a_sampled_run_agrees_with_an_independent_accountant() -> None:
 
 def test_the_order_of_the_filter_is_nearly_the_best_one() -> None:
     from dpdescent.accounting import PoissonSampled, calibrate
-    from dpdescent.solvers import Facts
 
-    choose = METHODS["sgd"].currency
-    assert choose is not None
-    chosen = choose(SGDSettings(sampling_rate=0.05, steps=100), Facts(1.0, 1e-6, "zero-out", 2000, 5))
+    settings = SGDSettings(sampling_rate=0.05, steps=100)
+    chosen = settings.choose_currency(Facts(1.0, 1e-6, "zero-out", 2000, 5))
     assert isinstance(chosen, RDP)
 
     def noise(order: int) -> float:
