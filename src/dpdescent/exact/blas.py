@@ -24,7 +24,7 @@ from scipy import sparse
 
 from ..errors import InvalidParameter, require_positive_integer
 
-__all__ = ["as_float64", "blas_is_exact", "on_integers", "row_blocks"]
+__all__ = ["as_float64", "blas_is_exact", "on_integers", "row_blocks", "transposed_product"]
 
 
 @cache
@@ -46,7 +46,7 @@ def blas_is_exact() -> bool:
             b = np.asarray(right, dtype=np.float64, order=order)
             products = [(a @ b, expected), (b.T @ a.T, expected.T)]
             products += [(a @ b[:, 0], expected[:, 0]), (b[:, 0] @ a.T, expected[:, 0])]
-            products += [(a[:-3] @ b[:, -1], expected[:-3, -1])]
+            products += [(a[:-3] @ b[:, -1], expected[:-3, -1]), (np.dot(b[:, 0], a.T), expected[:, 0])]
             if not all(np.array_equal(found, wanted) for found, wanted in products):
                 return False
     return True
@@ -64,6 +64,17 @@ def row_blocks(rows: int, block_rows: int, limit: int) -> Iterator[slice]:
 def as_float64(rows: Any) -> Any:
     """Return a block of rows in float64: float32 is a way to store grid values, never to multiply them."""
     return rows if rows.dtype == np.float64 else rows.astype(np.float64)
+
+
+def transposed_product(rows: Any, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``rows.T @ coefficients`` for a block of rows, in float64.
+
+    `numpy.dot` lets other threads run meanwhile, which the operator does not for a vector times a matrix.
+    """
+    block = as_float64(rows)
+    dense = isinstance(block, np.ndarray) and coefficients.ndim == 1
+    product: NDArray[np.float64] = np.dot(coefficients, block) if dense else block.T @ coefficients
+    return product
 
 
 def on_integers(rows: Any, exponent: int) -> Any:

@@ -197,7 +197,7 @@ class ClippedSum:
         if not blas.blas_is_exact():
             integers: Int64Array = blas.on_integers(placed, self.grid.exponent).T @ coefficients.astype(np.int64)
             return integers
-        return self._as_integers(blas.as_float64(placed).T @ coefficients)
+        return self._as_integers(blas.transposed_product(placed, coefficients))
 
     def _as_integers(self, products: Float64Array) -> Int64Array:
         return (products * 2.0**self.grid.exponent).astype(np.int64)
@@ -213,7 +213,7 @@ class ClippedSum:
         if not blas.blas_is_exact():
             return self.block(placed, clip_integers(residuals, caps, self.coefficient_exponent, out))
         coefficients = clip_integers(residuals, caps, self.coefficient_exponent, out, keep_missing=True)
-        products: Float64Array = blas.as_float64(placed).T @ coefficients
+        products = blas.transposed_product(placed, coefficients)
         seen = products.item(0) if isinstance(placed, np.ndarray) else products.sum()
         if seen != seen:
             np.copyto(coefficients, 0.0, where=np.isnan(coefficients))

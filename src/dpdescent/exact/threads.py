@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cache
@@ -30,13 +31,29 @@ def on_threads(function: Callable[[Any], Any], blocks: Sequence[Any]) -> list[An
 
     ``function`` must not come here itself: it would wait for its own thread.
     """
-    workers = min(len(blocks), _processors())
+    results: list[Any] = [None] * len(blocks)
+    waiting = deque(enumerate(blocks))
+
+    def work() -> None:
+        while True:
+            try:
+                place, block = waiting.popleft()
+            except IndexError:  # none is left
+                return
+            results[place] = function(block)
+
+    helpers = min(len(blocks), _processors()) - 1
     with one_library_thread():
-        if workers == 1:
-            return [function(block) for block in blocks]
-        contexts = [copy_context() for _ in blocks]  # numpy's error handling goes with the caller's context
-        pool = _pool(workers, os.getpid())
-        return list(pool.map(lambda context, block: context.run(function, block), contexts, blocks))
+        # The caller works too. One that slept at once would leave its processor to the thread that it has woken,
+        # and both threads on one processor. numpy's error handling goes with the caller's context.
+        others = [_pool(helpers, os.getpid()).submit(copy_context().run, work) for _ in range(helpers)]
+        try:
+            work()
+        finally:
+            wait(others)
+        for other in others:
+            other.result()
+    return results
 
 
 @contextmanager
