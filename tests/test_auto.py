@@ -22,6 +22,7 @@ from dpdescent.problems import Hinge, HuberisedHinge, LinearProblem, Logistic, L
 from dpdescent.solvers import AutoSettings, auto
 from dpdescent.solvers.auto import _Geometry, _secant, _signs, _steeper, _trusted
 from dpdescent.solvers.geometry import damping_to, measure_columns, shrink, whiten
+from dpdescent.solvers.result import effective_rows
 from test_agd import make_curator, optimum
 
 DELTA = 1e-6
@@ -86,10 +87,14 @@ def test_the_whole_budget_is_spent_and_the_parts_add_up(currency: str, relation:
     assert np.isfinite(result.weights).all()
     labels = [entry.label for entry in ledger.entries]
     assert result.iterations == len(result.steps)
-    if epsilon == 3.0:
-        assert labels == BOUGHT_FIRST + ["gradient and curvature"] * result.iterations
-    else:  # hardly a row to learn from
+    if effective_rows(curator) < 10:  # hardly a row to learn from
         assert labels == ["gradient"]
+    elif labels[0] == "label counts":
+        assert effective_rows(curator) < 300
+        assert labels == ["label counts", *BOUGHT_FIRST[:-1]] + ["gradient"] * result.iterations
+    else:
+        assert effective_rows(curator) >= 300
+        assert labels == BOUGHT_FIRST + ["gradient and curvature"] * result.iterations
 
 
 def test_shares_are_what_the_settings_say() -> None:
@@ -153,7 +158,7 @@ def test_every_release_is_as_noisy_as_its_price(label: str, monkeypatch: pytest.
 
         for kind in ("gaussian", "gaussian_symmetric"):
             monkeypatch.setattr(noise, kind, lambda t, c, r, kind=kind, record=record: record(kind, t, c, r))
-        auto(curator, AutoSettings())
+        auto(curator, AutoSettings(whitening=True))
     squares = [square for name, square in seen if name == label]
     spread = 6 * math.sqrt(2 / len(squares))
     if label.endswith("norm"):  # 12 numbers: chi-square quantiles at 1e-6 and 1 - 1e-6, divided by 12
@@ -238,21 +243,21 @@ def test_where_there_is_no_signal_it_is_about_as_good_as_the_majority(
             if method == "auto":
                 losses.append(np.logaddexp(0, (1 - 2 * y) * fitted.decision_function(X)).mean())
     assert np.mean(scores["auto"]) > np.mean(scores["majority"]) - 0.01
-    assert np.mean(losses) < 1.06 * (0.75 * math.log(4 / 3) + 0.25 * math.log(4))
+    assert np.mean(losses) < 1.08 * (0.75 * math.log(4 / 3) + 0.25 * math.log(4))
 
 
 def test_a_handful_of_rows_teaches_the_intercept_and_says_so() -> None:
-    """Privacy leaves about 12 of the rows, from which nothing but a count can be learnt."""
+    """Privacy leaves about 7 of the rows, from which nothing but a count can be learnt."""
     X, y = table(1000, 20)[0], (np.arange(1000) % 10 > 0).astype(int)
-    fitted = model(0.05).fit(X, y)
+    fitted = model(0.03).fit(X, y)
     assert "only the intercept" in fitted.privacy_["remarks"][0]
     assert (fitted.coef_ == 0).all()
     assert fitted.privacy_["spent_on"] == pytest.approx({"gradient": 1.0})
     # Features have no part in it: other ones give the same bits.
-    np.testing.assert_array_equal(model(0.05).fit(X**2, y).intercept_, fitted.intercept_)
-    three = DPLogisticRegression(0.05, DELTA, classes=[0, 1, 2], random_state=0).fit(X, np.arange(1000) % 3)
+    np.testing.assert_array_equal(model(0.03).fit(X**2, y).intercept_, fitted.intercept_)
+    three = DPLogisticRegression(0.03, DELTA, classes=[0, 1, 2], random_state=0).fit(X, np.arange(1000) % 3)
     assert (three.coef_ == 0).all()
-    line = DPLinearRegression(0.05, DELTA, target_bounds=(0.0, 1.0), random_state=0).fit(X, np.full(1000, 0.8))
+    line = DPLinearRegression(0.03, DELTA, target_bounds=(0.0, 1.0), random_state=0).fit(X, np.full(1000, 0.8))
     assert (line.coef_ == 0).all()
     assert abs(line.intercept_ - 0.8) < 0.2  # where the loss is quadratic one step leads to the mean
 

@@ -1,6 +1,7 @@
 r"""Descent that tunes itself: whitened coordinates, a measured curvature, averaged iterates.
 
-Nothing is left to choose. With :math:`\mu` the Gaussian privacy of the whole budget, the run spends
+Nothing is left to choose. With fewer than 300 effective rows, classes are learnt in the way of
+`dpdescent.solvers.few_rows`. Otherwise, with :math:`\mu` the Gaussian privacy of the whole budget, the run spends
 
 - 1% on the mean norm of the rows and 8% on two moments of every column: *scales and centres*;
 - 1% on the mean norm of the scaled rows and 12% on their second moments, from which directions of comparable length
@@ -35,6 +36,7 @@ from ..curator import Curator, Gradient, GradientAndCurvature, moment_bits, requ
 from ..errors import InvalidParameter
 from ..exact import one_library_thread
 from ..problems import Frame, LinearProblem, Whitening
+from .few_rows import FEW_ROWS, few_rows, learns_from_few_rows
 from .geometry import ROWS_A_DIRECTION, SOME_ROWS, Columns, damping_to, measure_columns, whiten
 from .result import Facts, Progress, SolverResult, effective_rows
 from .settings import Settings
@@ -43,6 +45,7 @@ __all__ = ["AutoSettings", "auto"]
 
 Floats = NDArray[np.float64]
 
+_FEWEST_ROWS = 10  # effective ones; with fewer, class frequencies are all that can be learnt
 _LARGEST_WHITENED = 2000
 _PROJECTED = 500  # columns, where there are too many to whiten and too few rows to do without
 _ROWS_A_SQUARE = 10  # where columns are not whitened, for every unit of their length squared
@@ -64,7 +67,7 @@ class AutoSettings(Settings):
     iterations : int, optional
         T. By default 32 sqrt(k/50), k = n mu/D, between 32 and 300, unless that takes more than 5 10^8 cells of
         the table to go through; then 20, or 20 sqrt(k/2000) if that is more. With n mu below 200, sqrt(n mu/200) of
-        that.
+        that. A classifier with n mu below 300 takes n mu/2 of them, at least 24, to find a direction.
     clip : float, optional
         c, the clip norm of gradients and second moments in units of the typical length of a row, from 1e-6 to 1e6.
         By default max(0.5, 0.25 k^0.3).
@@ -108,6 +111,10 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     """Minimise the objective of a curator's problem, with no setting left to choose."""
     problem, report = curator.problem, progress or (lambda _: None)
     rows_of_privacy = effective_rows(curator)
+    few = _FEWEST_ROWS <= rows_of_privacy < FEW_ROWS and settings.whitening is None
+    if few and learns_from_few_rows(problem):
+        _try_out(curator, whitening=False)
+        return few_rows(curator, settings, progress)
     richness = rows_of_privacy / math.prod(problem.shape)
     iterations = settings.iterations or _iterations(richness, rows_of_privacy, curator.rows * problem.grid.dimension)
     clip = settings.clip or max(0.5, 0.25 * richness**0.3)

@@ -15,7 +15,7 @@ from ..problems import Frame, Whitening
 from ..relations import Sensitivity
 from .result import effective_rows
 
-__all__ = ["ROWS_A_DIRECTION", "SOME_ROWS", "Columns", "damping_to", "measure_columns", "whiten"]
+__all__ = ["ROWS_A_DIRECTION", "SOME_ROWS", "Columns", "damping_to", "mean_length", "measure_columns", "whiten"]
 
 Floats = NDArray[np.float64]
 
@@ -124,7 +124,7 @@ def whiten(
     if projection is not None and columns.frame is not None:
         onto = columns.frame.weights(np.vstack([projection, np.zeros(projection.shape[1])]))
         frame = Whitening(curator.problem.grid, onto)
-    length = columns.norm if columns.frame is None else _mean_length(curator, columns, norm_amount)
+    length = columns.norm if columns.frame is None else mean_length(curator, columns, norm_amount)
     cut = clip * length
     matrix = curator.answer(SecondMoments(cut, curator.gaussian(amount), frame))
     noise = curator.deviation(cut**2, amount, Sensitivity.of_positive_semidefinite_sum)
@@ -157,7 +157,7 @@ def whiten(
     return Whitening(curator.problem.grid, columns.frame.weights(extended)), squares
 
 
-def _mean_length(curator: Curator, columns: Columns, amount: float) -> float:
+def mean_length(curator: Curator, columns: Columns, amount: float) -> float:
     """Buy the mean norm of the rows in the frame; one standard deviation is added, so that steps err to be short."""
     assert columns.frame is not None
     ceiling = math.sqrt(columns.energy)

@@ -1,0 +1,210 @@
+r"""Descent with few effective rows: a direction, and then how far to go along it.
+
+With fewer than 300 effective rows, :math:`n\mu`, the noise of a whole weight vector is as long as the vector itself,
+while the noise of a few numbers is not. So the weights are found in two stages, after the label counts (at most 20%
+of the budget) and two moments of every column have been bought. (With fewer effective rows than columns and fewer
+than 60, the columns stay as they are.)
+
+*Direction.* T noisy gradients in the frame of centred and scaled columns, all added up, beginning at the constant
+that fits the label counts. The step size is the one with which their noise alone gives the score of a typical row a
+standard deviation of 0.6 to 1.5. It need not suit the signal, which the second stage measures.
+
+*Calibration.* At most 20% of the budget is spent on two parameters alone, for all classes together: how far to go
+along the direction, in units of its noise, and the intercept. Each noisy slope updates an estimate with a variance,
+in the manner of Kalman (1960): the noise of every answer is known, so an answer counts for as much as it tells. Where
+the rows say nothing, the estimates stay near where they began, at 0.6 of the length of the first stage.
+
+A direction ranks rows well long before its length can be trusted, so that a model calibrated in this way is
+hardly worse than the class frequencies where there is no signal, and much better where there is.
+
+References
+----------
+Kalman, R. E. (1960). A new approach to linear filtering and prediction problems. Journal of Basic Engineering 82(1).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..curator import Curator, Gradient, LabelCounts, MeanRowNorm
+from ..problems import Frame, LabelKind, LinearProblem, Need, Whitening
+from .geometry import mean_length, measure_columns
+from .result import Progress, SolverResult, effective_rows
+
+if TYPE_CHECKING:
+    from .auto import AutoSettings
+
+__all__ = ["FEW_ROWS", "few_rows", "learns_from_few_rows"]
+
+Floats = NDArray[np.float64]
+
+FEW_ROWS = 300  # n mu, below which a direction and its length are learnt one after the other
+_SCALING_ROWS = 60  # n mu; with fewer of them, and fewer than columns, the columns are left as they are
+_LONGEST_ENTRY = 2.0  # of a scaled column, typically
+_COUNTED_ROWS, _CALIBRATING_ROWS = 4.0, 20.0  # counts and calibration get so much of the budget, over n mu,
+_LARGEST_SHARE = 0.2  # but not more than this
+_CALIBRATING_STEPS = 6
+_FEWEST_STEPS, _STEPS_A_ROW = 24, 0.5
+_CLIP, _CALIBRATION_CLIP = 0.5, 0.75  # in units of the length of a typical row
+_SHIFT = 0.3  # of the variance that noise gives to a score is common to all rows, and the intercept's to make up
+_STABLE = 8.0  # largest product of step size and squared length, for a curvature of 1/4
+_CLIPPING = 0.15  # variance of the intercept for the pull of clipped rows, those of the rarer classes
+_FIRST_LENGTH, _FIRST_DEVIATION = 0.6, 0.8  # shares of the length that the first stage ends with
+_SCORE = 1.5  # a typical score in those units
+_DRIFT = 0.005  # what a step of the calibration adds to a variance, since curvatures are not constant
+_LARGEST_WORK = 5e8  # cells to go through
+
+
+def learns_from_few_rows(problem: LinearProblem) -> bool:
+    """Return whether a problem is one of classes, with an intercept and a constant to begin with."""
+    return (
+        problem.intercept
+        and 2 <= problem.grid.dimension <= Whitening.largest_dimension
+        and problem.loss.labels.kind is not LabelKind.NUMBERS
+        and Need.CONSTANT in problem.loss.offers
+    )
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """A parameter, or one for each class, and the variance of its error."""
+
+    value: Any
+    variance: float
+
+    def after(self, slope: Any, noise: float, curvature: float) -> _Estimate:
+        """Return the estimate after a noisy slope of a parabola of that curvature was seen at ``value``."""
+        gain = self.variance / (self.variance + (noise / curvature) ** 2)
+        return _Estimate(self.value - gain * slope / curvature, (1 - gain) * self.variance)
+
+    def drifted(self, variance: float) -> _Estimate:
+        return replace(self, variance=self.variance + variance)
+
+
+def few_rows(curator: Curator, settings: AutoSettings, progress: Progress | None = None) -> SolverResult:
+    """Minimise the objective of a problem with classes: find a direction, then calibrate it."""
+    report = progress or (lambda _: None)
+    rows, budget = effective_rows(curator), curator.budget
+    problem = curator.problem
+    steps = settings.iterations or _steps(rows, curator.rows * problem.grid.dimension)
+    largest = min(_LARGEST_SHARE, (1 - 2 * settings.share_norm - settings.share_columns) / 3)
+    counting, calibrating = (min(largest, wanted / rows) * budget for wanted in (_COUNTED_ROWS, _CALIBRATING_ROWS))
+    faintest = curator.gaussian(min(calibrating / _CALIBRATING_STEPS, largest * budget / steps))
+    curator.require_answerable(Gradient(np.zeros(problem.shape), 1.0, faintest))  # raises before the first charge
+
+    intercept, curvature = _counted_intercept(curator, counting)
+    frame, features = _coordinates(curator, settings, rows)
+    length = math.sqrt(1 + features**2)
+    clip = (settings.clip or _CLIP) * length
+
+    amount = (curator.remaining - calibrating) / steps
+    noise = curator.deviation(clip, amount)
+    spread = min(max(rows / 200, 0.6), 1.5)
+    rate = min(spread / (noise * math.sqrt(steps) * features), _STABLE / features**2, _stable(problem, frame))
+    point = np.zeros(problem.shape)
+    lengths: list[float] = []
+    for _ in range(steps):
+        point[-1] = intercept.value
+        weights = point if frame is None else frame.weights(point)
+        gradient = curator.answer(Gradient(weights, clip, curator.gaussian(amount), frame))
+        point[:-1] -= rate * gradient[:-1]
+        shifted = _SHIFT * problem.loss.outputs * (rate * noise * features) ** 2
+        intercept = intercept.after(gradient[-1], noise, curvature).drifted(shifted)
+        lengths.append(rate * float(np.linalg.norm(gradient[:-1])))
+        report(1 - curator.remaining / budget)
+    point[-1] = 0.0
+    direction = point if frame is None else frame.weights(point)
+    direction = direction / (rate * noise * math.sqrt(steps) * features)
+    calibrated = _calibrated(
+        curator,
+        direction,
+        _Estimate(_FIRST_LENGTH * spread, (_FIRST_DEVIATION * spread) ** 2),
+        intercept.drifted(_CLIPPING),
+        curvature,
+        lengths,
+        report,
+    )
+    remark = f"noise leaves about {rows:.0f} effective rows: a direction was learnt, and then its length"
+    return SolverResult(calibrated, len(lengths), tuple(lengths), (remark,))
+
+
+def _steps(rows: float, cells: int) -> int:
+    """Return T: more steps with more effective rows, as many as time allows."""
+    return round(max(_FEWEST_STEPS, min(_STEPS_A_ROW * rows, _LARGEST_WORK / cells)))
+
+
+def _coordinates(curator: Curator, settings: AutoSettings, rows: float) -> tuple[Frame | None, float]:
+    """Buy coordinates, and the typical length of a row in them without the constant.
+
+    With hardly any rows the columns stay as they are. Norms are then cut at the root of their bound, since what is
+    below it hardly matters, and the noise of a longer cut would.
+    """
+    norm_amount = settings.share_norm * curator.budget
+    if rows < min(_SCALING_ROWS, curator.problem.grid.dimension - 1):
+        ceiling = math.sqrt(curator.problem.grid.row_bound)
+        amount = norm_amount + settings.share_columns * curator.budget / 2
+        norm = curator.answer(MeanRowNorm(curator.gaussian(amount), ceiling=ceiling))
+        return None, math.sqrt(max(min(norm, ceiling) ** 2 - 1, 0.25 * ceiling**2))
+    columns = measure_columns(curator, norm_amount, settings.share_columns * curator.budget, _LONGEST_ENTRY)
+    assert columns.frame is not None, "a problem with an intercept has a frame"
+    return columns.frame, max(mean_length(curator, columns, norm_amount), 0.2)
+
+
+def _stable(problem: LinearProblem, frame: Frame | None) -> float:
+    """Return the largest step size with which descent on the penalty is stable."""
+    penalty = problem.penalty_curvature(np.zeros(problem.shape)).reshape(problem.shape[0], -1)[:, 0]
+    stretched = penalty if frame is None else penalty * 4.0**frame.doublings
+    return 1 / max(float(np.max(stretched)), 1e-300)
+
+
+def _counted_intercept(curator: Curator, amount: float) -> tuple[_Estimate, float]:
+    """Buy the label counts; return the constant that fits them best, and the mean curvature of the loss there."""
+    loss = curator.problem.loss
+    counts = curator.answer(LabelCounts(curator.gaussian(amount)))
+    error = curator.deviation(1.0, amount)
+    rates = np.maximum(counts / curator.rows, max(error, 1 / curator.rows))
+    rates = rates / rates.sum()
+    curvature = float(np.mean(rates * (1 - rates)))
+    return _Estimate(loss.best_constant(rates * curator.rows), (error / curvature) ** 2), curvature
+
+
+def _calibrated(
+    curator: Curator,
+    direction: Floats,
+    length: _Estimate,
+    intercept: _Estimate,
+    curvature: float,
+    lengths: list[float],
+    report: Progress,
+) -> Floats:
+    """Spend what is left on the length of a direction, given in units of its noise, and on the intercept."""
+    problem = curator.problem
+    outputs = problem.loss.outputs
+    constant = np.zeros((problem.grid.dimension, 1))
+    constant[-1] = 1.0
+    frame = Whitening(problem.grid, np.hstack([direction.reshape(-1, outputs), constant]))
+    clip = _CALIBRATION_CLIP * math.sqrt(1 + _SCORE**2 * outputs)
+    steepness = 2 * outputs * curvature  # of the loss along the direction: scores have a variance of about 2
+
+    def weights() -> Floats:
+        along: Floats = length.value * direction
+        along[-1] += intercept.value
+        return along
+
+    for left in range(_CALIBRATING_STEPS, 0, -1):
+        amount = curator.remaining / left
+        noise = curator.deviation(clip, amount)
+        gradient = curator.answer(Gradient(weights(), clip, curator.gaussian(amount), frame))
+        slope = float(np.trace(gradient[:-1].reshape(outputs, outputs)))
+        before = length.value
+        length = length.after(slope, noise * math.sqrt(outputs), steepness).drifted(_DRIFT)
+        length = replace(length, value=max(length.value, 0.02))
+        intercept = intercept.after(gradient[-1], noise, curvature).drifted(_DRIFT)
+        lengths.append(abs(length.value - before))
+        report(1 - curator.remaining / curator.budget)
+    return weights()

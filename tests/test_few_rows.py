@@ -1,0 +1,120 @@
+"""Learning from few effective rows: a direction, then its length."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.metrics import log_loss, roc_auc_score
+
+from dpdescent import DPLinearSVC, DPLogisticRegression
+from dpdescent.solvers import AutoSettings, auto
+from dpdescent.solvers.few_rows import _Estimate, learns_from_few_rows
+from dpdescent.solvers.result import effective_rows
+from test_agd import make_curator
+
+DELTA = 1e-6
+
+
+def accuracy(load, epsilon: float, method: str) -> float:  # type: ignore[no-untyped-def]
+    X, y = load(return_X_y=True)
+    bounds = (X.min(0), X.max(0))  # the ranges that are printed in the documentation of these tables
+    scores = []
+    for seed in range(12):
+        order = np.random.default_rng(seed).permutation(y.size)
+        train, test = order[: y.size * 4 // 5], order[y.size * 4 // 5 :]
+        options = {"bounds": bounds, "classes": np.unique(y), "random_state": seed, "method": method}
+        fitted = DPLogisticRegression(epsilon, 1e-5, **options).fit(X[train], y[train])
+        scores.append(fitted.score(X[test], y[test]))
+    return float(np.mean(scores))
+
+
+@pytest.mark.parametrize(
+    ("load", "least"),
+    [(load_iris, 0.62), (load_wine, 0.75), (load_breast_cancer, 0.90)],
+    ids=["iris", "wine", "cancer"],
+)
+def test_the_first_tables_that_people_try_are_learnt_at_epsilon_1(load, least: float) -> None:  # type: ignore[no-untyped-def]
+    """Means of 12 splits; frequencies of the classes alone give at most .40, .40 and .63."""
+    assert accuracy(load, 1.0, "auto") > least
+
+
+def strong_table(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    X = generator.uniform(0, 1, (rows, 20))
+    margins = 12 * (X[:, 0] - 0.5) + 8 * (X[:, 1] - 0.5) + 1
+    return X, (generator.random(rows) < 1 / (1 + np.exp(-margins))).astype(int)
+
+
+def test_rows_are_ranked_and_probabilities_are_no_worse_than_frequencies() -> None:
+    """Between 30 and 150 effective rows, 20 columns of which 2 tell the classes apart; means of 10 seeds."""
+    X_test, y_test = strong_table(4000, 99)
+    entropy = log_loss(y_test, np.full(y_test.size, y_test.mean()))
+    for rows, auc, loss in ((1500, 0.62, 1.06), (5000, 0.85, 0.85)):
+        areas, losses = [], []
+        for seed in range(10):
+            X, y = strong_table(rows, seed)
+            fitted = DPLogisticRegression(0.1, DELTA, classes=[0, 1], random_state=seed).fit(X, y)
+            assert "effective rows" in fitted.privacy_["remarks"][0]
+            probabilities = fitted.predict_proba(X_test)[:, 1]
+            areas.append(roc_auc_score(y_test, probabilities))
+            losses.append(log_loss(y_test, probabilities) / entropy)
+        assert np.mean(areas) > auc
+        assert np.mean(losses) < loss
+
+
+def test_the_shares_of_the_budget_add_up_to_all_of_it() -> None:
+    curator = make_curator(0.3, rows=1000, columns=5)
+    rows = effective_rows(curator)
+    assert 10 < rows < 300
+    auto(curator, AutoSettings())
+    spent: dict[str, float] = {}
+    for entry in curator.ledger.entries:
+        spent[entry.label] = spent.get(entry.label, 0.0) + entry.price / curator.budget
+    assert spent["label counts"] == pytest.approx(min(0.2, 4 / rows), rel=1e-6)
+    assert spent["column moments"] == pytest.approx(0.08, rel=1e-6)
+    assert sum(spent.values()) == pytest.approx(1.0, rel=1e-9)
+    calibration = sum(entry.price for entry in curator.ledger.entries[-6:]) / curator.budget
+    assert calibration == pytest.approx(min(0.2, 20 / rows), rel=1e-6)
+
+
+@pytest.mark.parametrize("shares", [{"share_columns": 0.7}, {"share_norm": 0.2, "share_columns": 0.3}])
+def test_shares_that_are_given_leave_room_for_all_stages(shares: dict[str, float]) -> None:
+    curator = make_curator(0.3, rows=1000, columns=5)
+    result = auto(curator, AutoSettings(**shares))
+    assert np.isfinite(result.weights).all()
+    assert curator.ledger.spent == pytest.approx(curator.budget, rel=1e-9)
+    assert curator.ledger.entries[0].label == "label counts"
+
+
+def test_other_models_and_settings_keep_to_their_own_way() -> None:
+    assert learns_from_few_rows(make_curator(0.3).problem)
+    curator = make_curator(0.3, rows=1000, columns=5)
+    auto(curator, AutoSettings(whitening=True))
+    assert "second moments" in {entry.label for entry in curator.ledger.entries}
+    X, y = strong_table(3000, 0)
+    assert DPLinearSVC(0.1, DELTA, classes=[0, 1], random_state=0).fit(X, y).score(X, y) > 0.6
+
+
+def test_an_estimate_weighs_what_it_knows_by_its_variance() -> None:
+    """A slope h (v - v*) with noise s is a measurement v - slope/h of v* with variance (s/h)^2."""
+    before = _Estimate(2.0, 0.5)
+    after = before.after(slope=3.0, noise=0.4, curvature=1.5)
+    measured, variance = 2.0 - 3.0 / 1.5, (0.4 / 1.5) ** 2
+    weight = (1 / variance) / (1 / variance + 1 / 0.5)
+    assert after.value == pytest.approx((1 - weight) * 2.0 + weight * measured)
+    assert after.variance == pytest.approx(1 / (1 / variance + 1 / 0.5))
+    assert before.drifted(0.25).variance == 0.75
+
+
+def test_labels_without_features_that_explain_them_keep_their_frequencies() -> None:
+    """With 150 useless columns probabilities stay near the frequency of the class: means of 8 seeds."""
+    excess = []
+    for seed in range(8):
+        generator = np.random.default_rng(seed)
+        X, y = generator.uniform(0, 1, (2000, 150)), (generator.random(2000) < 0.75).astype(int)
+        fitted = DPLogisticRegression(0.2, DELTA, classes=[0, 1], random_state=seed).fit(X, y)
+        excess.append(np.logaddexp(0, (1 - 2 * y) * fitted.decision_function(X)).mean())
+    assert np.mean(excess) < 1.05 * (0.75 * math.log(4 / 3) + 0.25 * math.log(4))
