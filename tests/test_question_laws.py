@@ -45,6 +45,7 @@ from every_question import (
     without_last,
 )
 from neighbours import STORAGE
+from question_examples import EXAMPLES
 
 ALARM = 1e-6  # false alarms of a test of noise, for each kind of question and of noise
 
@@ -65,9 +66,8 @@ class RowsAbove(Question[float]):
         noised = Noised(self.noise, 2.0**-20, Sensitivity.of_bounded_sum(1.0, Norm.L2), public.rate)
         return Sum(block, (noised,), lambda count: float(count[0]))
 
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[RowsAbove]:
-        yield cls(0.25, noise)
+
+EXAMPLES[RowsAbove] = lambda _, noise: [RowsAbove(0.25, noise)]
 
 
 def _kinds_of(plan: type) -> list[str]:
@@ -76,7 +76,7 @@ def _kinds_of(plan: type) -> list[str]:
     for kind in QUESTIONS:
         for name, problem in PROBLEMS.items():
             public = quick(problem, table_of(name, 0), "zero-out", Silent()).public()
-            for question in QUESTIONS[kind].examples(public, NOISE):
+            for question in examples(kind, name, "zero-out"):
                 found[kind] = isinstance(question.plan(public), plan)
     return [kind for kind, is_such in found.items() if is_such]
 
@@ -547,6 +547,7 @@ def test_every_question_of_the_package_is_registered_and_has_an_example_on_some_
         if each.__module__.startswith("dpdescent.") and not inspect.isabstract(each)
     }
     assert {cls for cls in QUESTIONS.values() if cls.__module__.startswith("dpdescent.")} == defined
+    assert set(EXAMPLES) == set(QUESTIONS.values())
     assert {kind for kind, _ in PAIRS} == set(QUESTIONS)
     assert set(SUMS) | set(POINTS) | set(DRAWS) == set(QUESTIONS)
     assert "RowsAbove" in SUMS
@@ -561,10 +562,6 @@ class _Custom(Question[float]):
 
     def plan(self, public: Public) -> Any:
         return self.make(public)
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[_Custom]:
-        return ()
 
 
 def _count(rows: Any, _: np.ndarray) -> np.ndarray:

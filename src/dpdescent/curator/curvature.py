@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -50,12 +48,6 @@ class Hessian(Question[Floats]):
             (Margins(problem.grid, placed),) if public.rate == 1 else (),
         )
 
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[Hessian]:
-        if public.problem.loss.outputs == 1 and math.isfinite(public.problem.loss.smoothness):
-            yield cls(np.linspace(-1.0, 1.0, public.problem.grid.dimension), noise)
-            yield cls(np.zeros(public.problem.shape), noise)
-
 
 def hessian_sum(public: Public, noise: Gaussian) -> SecondMomentSum:
     """Return the finest sum of Hessians whose noise can still be drawn, or raise what keeps it from being drawn."""
@@ -89,8 +81,3 @@ class MeanLoss(Question[float]):
         bounded = BoundedSum(problem.largest_loss(weights))
         noised = Noised(self.noise, bounded.unit, Sensitivity.of_bounded_sum(bounded.ceiling, Norm.L2), public.size)
         return Sum(partial(problem.loss_block, bounded, placed), (noised,), lambda mean: float(mean[0]) + added)
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[MeanLoss]:
-        if public.problem.loss.outputs == 1 and math.isfinite(public.problem.loss.lipschitz):
-            yield cls(np.linspace(-1.0, 1.0, public.problem.grid.dimension), noise)

@@ -6,7 +6,6 @@ Sensitivity, tolerance and lattice are those of `dpdescent.curator.points`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,7 @@ from ..accounting.shuffled import ALLOWANCE, ShuffledDescent
 from ..errors import InvalidParameter, ScaleOutOfRange, require_positive_integer
 from ..minimisers import EmpiricalRisk, RowObjective
 from ..noise import Bits
-from ..problems import L2, Loss
+from ..problems import Loss
 from ..relations import Sensitivity
 from .points import PointLattice, quadratic_penalty
 from .questions import Point, Public, Question, Rows
@@ -76,13 +75,6 @@ class NoisyDescent(Question[Floats]):
             return lattice.place(point)
 
         return Point(self.noise, lattice.noised, find, lambda noisy: noisy)
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[NoisyDescent]:
-        problem = public.problem
-        if _Descent.possible(public):
-            step = 0.5 / (problem.smoothness + problem.penalty.weight)
-            yield cls(problem.loss, problem.longest_row, step, 3, noise)
 
 
 @dataclass(frozen=True)
@@ -154,14 +146,6 @@ class PermutedDescent(Question[Floats]):
 
         return Point(self.cost, lattice.noised, find, lambda noisy: noisy)
 
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[PermutedDescent]:
-        problem = public.problem
-        if _Descent.possible(public):
-            size, step = max(1, public.rows // 3), 0.5 / (problem.smoothness + problem.penalty.weight)
-            cost = ShuffledDescent(noise.noise_multiplier, 2, -(-public.rows // size))
-            yield cls(problem.loss, problem.longest_row, size, step, cost)
-
 
 @dataclass(frozen=True, eq=False)
 class _Descent:
@@ -182,13 +166,6 @@ class _Descent:
                 f"step_size must be at most 1/smoothness = {1 / smoothness:.4g}, got {step_size:.4g}"
             )
         return cls(public, risk, penalty, smoothness)
-
-    @staticmethod
-    def possible(public: Public) -> bool:
-        """Return whether the problem is smooth, with slopes and a penalty that bound what one row can do."""
-        problem, loss = public.problem, public.problem.loss
-        smooth = math.isfinite(loss.smoothness) and math.isfinite(loss.lipschitz)
-        return loss.convex and smooth and isinstance(problem.penalty, L2)
 
     @property
     def clip(self) -> float:

@@ -6,8 +6,6 @@ A row's gradient is l' x, or l' z in a public frame. It is clipped to norm C, so
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -69,15 +67,6 @@ class Gradient(Question[Floats]):
         added = summed.penalty_gradient(self, public)
         return Sum(summed.block, (summed.gradient,), lambda noisy: noisy + added, summed.per_row)
 
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[Gradient]:
-        problem = public.problem
-        weights = np.linspace(-1.0, 1.5, math.prod(problem.shape)).reshape(problem.shape)
-        yield cls(weights, 0.5, noise)
-        yield cls(0 * weights, 2.0 * problem.longest_row, noise, keep_margins=True)
-        for frame in example_frames(problem):
-            yield cls(weights, 0.75, noise, frame, soft_norm=0.5, keep_margins=True)
-
 
 @dataclass(frozen=True, eq=False)
 class GradientAndCurvature(Question[tuple[Floats, float]]):
@@ -119,12 +108,6 @@ class GradientAndCurvature(Question[tuple[Floats, float]]):
             return noisy + added, float(mean[0])
 
         return Sum(summed.block, (summed.gradient, curvature), finish, summed.per_row)
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[GradientAndCurvature]:
-        if math.isfinite(public.problem.loss.smoothness) and public.problem.loss.convex:
-            for gradient in Gradient.examples(public, noise):
-                yield cls(gradient, noise)
 
 
 @dataclass(frozen=True)
@@ -183,14 +166,6 @@ def require_frame(public: Public, frame: Frame | Whitening) -> None:
         raise InvalidParameter("a frame is centred, for which the problem needs an intercept")
     if isinstance(frame, Whitening) and public.rows > _LARGEST_ROWS:
         raise InvalidParameter("a whitening is for at most 2^26 rows: scale the columns one by one instead")
-
-
-def example_frames(problem: LinearProblem) -> Iterable[Frame | Whitening]:
-    """Return public coordinates in which examples of questions are asked, where the problem has any."""
-    grid = problem.grid
-    if problem.intercept and grid == type(grid)(1.0, grid.dimension):
-        yield Frame.place(grid, np.linspace(-0.5, 0.5, grid.dimension), np.linspace(0.25, 1.0, grid.dimension))
-        yield Whitening(grid, np.random.default_rng(0).normal(size=(grid.dimension, max(1, grid.dimension - 1))))
 
 
 def _block(

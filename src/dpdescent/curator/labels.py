@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -50,11 +49,6 @@ class LabelCounts(Question[Floats]):
 
         return Sum(_positive_block if binary else partial(_counts_block, labels.number_of_classes), (noised,), both)
 
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[LabelCounts]:
-        if public.problem.loss.labels.kind is not LabelKind.NUMBERS:
-            yield cls(noise)
-
 
 @dataclass(frozen=True)
 class LabelSum(Question[float]):
@@ -71,10 +65,6 @@ class LabelSum(Question[float]):
         bounded = SignedSum(max(-labels.low, labels.high))
         noised = Noised(self.noise, bounded.unit, Sensitivity.of_signed_sum(bounded.bound, Norm.L2), public.rate)
         return Sum(partial(_labels_block, bounded, labels), (noised,), lambda total: float(total[0]))
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[LabelSum]:
-        yield cls(noise)
 
 
 def _in_units(counts: Integers) -> Integers:

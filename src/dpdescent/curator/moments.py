@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from ..exact import BoundedSum, CoarseGrid, SecondMomentSum, ceil_log2
 from ..exact.second_moments import LEAST_BITS
 from ..problems import Frame, Whitening
 from ..relations import Norm, Sensitivity
-from .gradients import SCALE_BITS, example_frames, finest_clipped_sum, require_frame
+from .gradients import SCALE_BITS, finest_clipped_sum, require_frame
 from .per_row import Caps, RowNorms, norms_in
 from .questions import Noised, Public, Question, Sum
 
@@ -63,15 +62,6 @@ class MeanRowNorm(Question[float]):
         block = partial(_norm_block, bounded, 1.0 if framed else 0.0)
         return Sum(block, (noised,), lambda mean: float(mean[0]), (norms_in(self.frame, grid),))
 
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[MeanRowNorm]:
-        yield cls(noise)
-        yield cls(noise, ceiling=public.problem.grid.row_bound / 2)
-        yield cls(Laplace(1 / noise.noise_multiplier))
-        for frame in example_frames(public.problem):
-            if isinstance(frame, Frame):
-                yield cls(noise, frame, 2.0)
-
 
 @dataclass(frozen=True, eq=False)
 class ColumnMoments(Question[tuple[Floats, Floats]]):
@@ -102,12 +92,6 @@ class ColumnMoments(Question[tuple[Floats, Floats]]):
             finish,
             (Caps(clipped, RowNorms(problem.grid)),),
         )
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[ColumnMoments]:
-        if public.problem.grid.entry_bound <= 1:
-            yield cls(0.5, noise)
-            yield cls(public.problem.longest_row, noise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,13 +125,6 @@ class SecondMoments(Question[Floats]):
         moments = SecondMomentSum(coarse, coarse.row_bound**2, total_bits=moment_bits(public, self.noise))
         noised = Noised(self.noise, moments.unit, moments.sensitivity, public.size, symmetric=True)
         return Sum(partial(_moments_block, moments, frame), (noised,), lambda noisy: noisy)
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[SecondMoments]:
-        if public.problem.grid.entry_bound <= 1:
-            yield cls(0.75, noise)
-            for frame in example_frames(public.problem):
-                yield cls(1.5, noise, frame)
 
 
 def moment_bits(public: Public, noise: Gaussian) -> int:

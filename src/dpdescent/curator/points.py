@@ -13,7 +13,6 @@ refused, and neighbours have at most n each.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -148,23 +147,6 @@ class NoisyMinimiser(Question[Floats]):
             linear.noised(cost),
             problem.shape,
         )
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[NoisyMinimiser]:
-        problem = public.problem
-        loss = problem.loss
-        if loss.convex and math.isfinite(loss.lipschitz) and isinstance(problem.penalty, L2):
-            risk = EmpiricalRisk(loss, problem.longest_row)
-            yield cls(risk, 0.5 * public.rows, noise)
-            yield cls(risk, 0.5 * public.rows, NormLaplace(min(1 / noise.noise_multiplier, 16.0)))
-            yield cls(risk, 0.5 * public.rows, Laplace(1 / noise.noise_multiplier), radius=1.0)
-        if loss.convex and math.isfinite(loss.lipschitz) and math.isfinite(loss.smoothness):
-            risk = EmpiricalRisk(loss, problem.longest_row)
-            determinant, scale = risk.log_determinant(float(public.rows)), noise.noise_multiplier
-            failure, corners, relation = 1e-15, loss.corners, str(public.relation)
-            paid = ObjectivePerturbation(scale, 4 * scale, determinant, corners, relation, failure)
-            yield cls(risk, float(public.rows), paid)
-            yield cls(risk, float(public.rows), PureObjectivePerturbation(1 / scale + determinant, determinant))
 
 
 def _require_paid(

@@ -17,7 +17,7 @@ noise and divides by the public size. So an answer that was not charged for, or 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, final
 
@@ -98,15 +98,6 @@ class Question(ABC, Generic[Answer]):
     @abstractmethod
     def plan(self, public: Public) -> Plan[Answer]:
         """Return how the question is answered, or raise what is wrong with it. No row is read."""
-
-    @classmethod
-    @abstractmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[Question[Answer]]:
-        """Return questions of this kind about such a table, on which the laws of the curator are tested.
-
-        ``noise`` is that of the answers; questions that are not answered with Gaussian noise may scale their own to
-        it. A kind that has nothing to ask about such a problem returns nothing.
-        """
 
 
 @final

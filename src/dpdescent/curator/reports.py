@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,12 +85,3 @@ class ExcessAdversarialRisk(Question[tuple[float, float]]):
             find,
             lambda excess: (float(excess[0]), deviation / rows),
         )
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[ExcessAdversarialRisk]:
-        problem = public.problem
-        if problem.adversary is not None and not problem.tilt:
-            support = problem.adversary.support(problem.grid.dimension, problem.intercept)
-            risk = RobustRisk(problem.loss, problem.longest_row, public.rows, 0.0, support)
-            yield cls(risk, 0.5 * public.rows, np.linspace(-0.5, 0.5, problem.grid.dimension), noise)
-            yield cls(risk, public.rows, np.zeros(problem.shape), Laplace(1 / noise.noise_multiplier))
