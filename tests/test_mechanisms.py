@@ -22,8 +22,9 @@ from dpdescent.accounting import (
     NormLaplace,
     ReportNoisyMax,
 )
-from dpdescent.curator.mechanisms import FloatNoise, LatticeNoise, Noise, first_above_threshold
+from dpdescent.curator.mechanisms import LatticeNoise, Noise, first_above_threshold
 from dpdescent.errors import InvalidParameter, ScaleOutOfRange, UnknownRelation
+from dpdescent.estimators.float_noise import FloatNoise
 from dpdescent.exact import LatticeSum
 from dpdescent.noise import Randomness, select
 from dpdescent.relations import Norm, Relation, Sensitivity

@@ -12,15 +12,15 @@ from .descents import NoisyDescent, PermutedDescent
 from .general import perturbed_minimiser, perturbed_saddle_point
 from .gradients import Gradient, GradientAndCurvature, finest_clipped_sum, require_frame
 from .labels import LabelCounts, LabelSum
-from .mechanisms import FloatNoise, LatticeNoise, Noise, make_noise
+from .mechanisms import LatticeNoise, Noise
 from .moments import ColumnMoments, MeanRowNorm, SecondMoments, moment_bits
-from .nonprivate import minimise_without_privacy
+from .nonprivate import sum_without_privacy
 from .points import NoisyMinimiser
 from .questions import QUESTIONS, Noised, Point, Public, Question, Sum
 from .reports import ExcessAdversarialRisk
 from .search import FirstStep
 from .selection import BestCandidates, BestStep
-from .sources import ArraySource, Source, cached_blocks, compact
+from .sources import ArraySource, Source, cached_blocks
 
 __all__ = [
     "QUESTIONS",
@@ -33,7 +33,6 @@ __all__ = [
     "Curator",
     "ExcessAdversarialRisk",
     "FirstStep",
-    "FloatNoise",
     "Gradient",
     "GradientAndCurvature",
     "Hessian",
@@ -57,13 +56,11 @@ __all__ = [
     "Sum",
     "batch_cost",
     "cached_blocks",
-    "compact",
     "finest_clipped_sum",
     "hessian_sum",
-    "make_noise",
-    "minimise_without_privacy",
     "moment_bits",
     "perturbed_minimiser",
     "perturbed_saddle_point",
     "require_frame",
+    "sum_without_privacy",
 ]

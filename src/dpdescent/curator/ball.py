@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import ExponentialMechanism
 from ..errors import InvalidParameter
@@ -16,10 +15,9 @@ from ..exact.grids import require_moderate
 from ..minimisers import Ball, sample_point
 from .points import convexity, require_constants
 from .questions import Draw, Public, Question, Rows
+from .sources import Floats
 
 __all__ = ["BallPoint"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,12 +28,10 @@ from .batches import Batch, Sampling, draw_rows
 from .mechanisms import LatticeNoise, Noise, require_drawable
 from .per_row import PerRow, RowNorms
 from .questions import Draw, Noised, Plan, Point, Public, Question, Rows, Sum
-from .sources import Source
+from .sources import Floats, Integers, Source
 
 __all__ = ["Curator", "Selection"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Selection = Literal["exponential-mechanism", "laplace", "exponential"]
 Answer = TypeVar("Answer")
 
@@ -245,13 +243,11 @@ class Curator:
 
     def _released_sum(self, plan: Sum[Answer], chosen: NDArray[np.bool_] | None) -> Answer:
         known = [self._per_row(each) for each in plan.per_row]
-        if plan.picks:
-            block, aligned = _Picking(plan.block), known if chosen is None else [chosen, *known]
-            values = self._source.map_sum(partial(block, chosen is not None), *aligned)
-        elif chosen is None:
-            values = self._source.map_sum(plan.block, *known)
+        if chosen is None:
+            values = self._source.map_sum(partial(plan.block, None) if plan.picks else plan.block, *known)
         else:
-            values = self._source.map_sum(_Batched(plan.block), chosen, *known)
+            block = partial(_picking if plan.picks else _of_batch, plan.block)
+            values = self._source.map_sum(block, chosen, *known)
         answer = plan.finish(*(self._noised(part, values) for part in plan.parts))
         carried = plan.carry(answer) if plan.carry is not None else None
         if carried is not None:
@@ -318,22 +314,15 @@ class _Drawn:
             self.left.remove(cost)
 
 
-class _Batched:
-    """What the chosen rows of a block add up to."""
-
-    def __init__(self, block: Callable[..., Integers]) -> None:
-        self._block = block
-
-    def __call__(self, rows: Any, labels: Floats, chosen: NDArray[np.bool_], *known: Floats) -> Integers:
-        return self._block(rows[chosen], labels[chosen], *(part[chosen] for part in known))
+def _of_batch(
+    block: Callable[..., Integers], rows: Any, labels: Floats, chosen: NDArray[np.bool_], *known: Floats
+) -> Integers:
+    """Return what the chosen rows of a block add up to."""
+    return block(rows[chosen], labels[chosen], *(part[chosen] for part in known))
 
 
-class _Picking:
-    """What a block adds up to that picks the rows of a batch by itself."""
-
-    def __init__(self, block: Callable[..., Integers]) -> None:
-        self._block = block
-
-    def __call__(self, sampled: bool, rows: Any, labels: Floats, *aligned: Any) -> Integers:
-        chosen, known = (aligned[0], aligned[1:]) if sampled else (None, aligned)
-        return self._block(chosen, rows, labels, *known)
+def _picking(
+    block: Callable[..., Integers], rows: Any, labels: Floats, chosen: NDArray[np.bool_], *known: Floats
+) -> Integers:
+    """Return what a block adds up to that picks the rows of a batch by itself."""
+    return block(chosen, rows, labels, *known)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import Gaussian
 from ..exact import BoundedSum, SecondMomentSum
@@ -14,10 +13,9 @@ from ..relations import Norm, Sensitivity
 from .moments import finest_bits
 from .per_row import Margins
 from .questions import Noised, Public, Question, Sum
+from .sources import Floats
 
 __all__ = ["Hessian", "MeanLoss", "hessian_sum"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

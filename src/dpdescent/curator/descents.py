@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import Gaussian
 from ..accounting.shuffled import ALLOWANCE, ShuffledDescent
@@ -20,12 +19,10 @@ from ..problems import Loss
 from ..relations import Sensitivity
 from .points import PointLattice, quadratic_penalty
 from .questions import Point, Public, Question, Rows
-from .sources import ArraySource
+from .sources import ArraySource, Floats, Integers
 
 __all__ = ["NoisyDescent", "PermutedDescent"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _UNIT = 2.0**-53
 

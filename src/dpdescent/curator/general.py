@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import Gaussian, Laplace, NormLaplace
 from ..errors import InvalidParameter, require_positive
@@ -18,10 +17,9 @@ from ..ledger import Ledger
 from ..minimisers import Game, GeneralObjective, certified_minimiser, minimax_appa, require_minimiser
 from .mechanisms import LatticeNoise, Noise, require_drawable
 from .points import OutputNoise, PointLattice, require_constants, tolerance_share, within_ball
+from .sources import Floats
 
 __all__ = ["perturbed_minimiser", "perturbed_saddle_point"]
-
-Floats = NDArray[np.float64]
 
 
 def _released(

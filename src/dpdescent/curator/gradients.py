@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import Gaussian
 from ..errors import InvalidParameter, ScaleOutOfRange, require_positive
@@ -20,11 +19,10 @@ from ..problems import Frame, LinearProblem, Whitening
 from ..relations import Norm, Sensitivity
 from .per_row import Caps, Margins, PerRow, RowWeights, norms_in
 from .questions import Noised, Public, Question, Sum
+from .sources import Floats, Integers
 
 __all__ = ["SCALE_BITS", "Gradient", "GradientAndCurvature", "finest_clipped_sum", "require_frame"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 SCALE_BITS = 51  # lattice noise has a scale of at most 2^52, and rounds it up
 _LARGEST_ROWS = 2**26  # a sum over this many has not wrapped around

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import Gaussian
 from ..errors import InvalidParameter
@@ -16,11 +15,10 @@ from ..exact import SignedSum
 from ..problems import LabelKind, Labels
 from ..relations import Norm, Sensitivity
 from .questions import Noised, Public, Question, Sum
+from .sources import Floats, Integers
 
 __all__ = ["LabelCounts", "LabelSum"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _COUNT_UNIT = 2.0**-20  # counts are whole numbers; a finer lattice makes room for little noise
 

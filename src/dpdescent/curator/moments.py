@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import Gaussian, Laplace
 from ..errors import InvalidParameter, ScaleOutOfRange
@@ -19,11 +18,9 @@ from ..relations import Norm, Sensitivity
 from .gradients import SCALE_BITS, finest_clipped_sum, require_frame
 from .per_row import Caps, RowNorms, norms_in
 from .questions import Noised, Public, Question, Sum
+from .sources import Floats, Integers
 
 __all__ = ["ColumnMoments", "MeanRowNorm", "SecondMoments", "finest_bits", "moment_bits"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

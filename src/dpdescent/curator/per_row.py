@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..exact import ClippedSum, FeatureGrid
 from ..problems import Frame, Whitening
+from .sources import Floats
 
 __all__ = ["Caps", "FrameNorms", "Margins", "PerRow", "RowNorms", "RowWeights", "norms_in"]
-
-Floats = NDArray[np.float64]
 
 
 class PerRow(ABC):
@@ -29,9 +27,9 @@ class PerRow(ABC):
     kind: str
 
     @property
-    @abstractmethod
     def key(self) -> Hashable:
-        """What tells it from others of its kind."""
+        """What tells it from others of its kind; itself by default."""
+        return self
 
     @property
     def needs(self) -> tuple[PerRow, ...]:
@@ -50,10 +48,6 @@ class RowNorms(PerRow):
     kind = "norms"
     grid: FeatureGrid
 
-    @property
-    def key(self) -> Hashable:
-        return self.grid
-
     def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
         return self.grid.squared_norms(rows)
 
@@ -64,10 +58,6 @@ class FrameNorms(PerRow):
 
     kind = "norms in a frame"
     frame: Frame | Whitening
-
-    @property
-    def key(self) -> Hashable:
-        return self.frame
 
     def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
         return self.frame.squared_norms(rows)
@@ -87,10 +77,6 @@ class Caps(PerRow):
     norms: PerRow
 
     @property
-    def key(self) -> Hashable:
-        return self.clipped, self.norms.key
-
-    @property
     def needs(self) -> tuple[PerRow, ...]:
         return (self.norms,)
 
@@ -105,10 +91,6 @@ class RowWeights(PerRow):
     kind = "weights"
     soft_norm: float
     norms: PerRow
-
-    @property
-    def key(self) -> Hashable:
-        return self.soft_norm, self.norms.key
 
     @property
     def needs(self) -> tuple[PerRow, ...]:

@@ -16,7 +16,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import Cost, Gaussian, Laplace, NormLaplace, ObjectivePerturbation, PureObjectivePerturbation
 from ..accounting.costs import SMALLEST_LAPLACE_LATTICE
@@ -27,6 +26,7 @@ from ..minimisers import EmpiricalRisk, Risk, certified_minimiser, require_minim
 from ..problems import L2, LinearProblem
 from ..relations import Norm, Sensitivity
 from .questions import Noised, Point, Public, Question, Rows, noise_on_objective, noise_on_point
+from .sources import Floats, Integers
 
 __all__ = [
     "NoisyMinimiser",
@@ -39,8 +39,6 @@ __all__ = [
     "within_ball",
 ]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 OutputNoise = Gaussian | NormLaplace | Laplace
 
 _RANGE_BITS, _NOISE_BITS = 60, 48  # a lattice that holds the point in 61 bits, and the noise in 52

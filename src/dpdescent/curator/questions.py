@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import (
     Cost,
@@ -39,12 +38,10 @@ from ..noise import Bits
 from ..problems import LinearProblem
 from ..relations import Relation, Sensitivity
 from .per_row import PerRow
-from .sources import Source
+from .sources import Floats, Integers, Source
 
 __all__ = ["QUESTIONS", "Carry", "Draw", "Noised", "Plan", "Point", "Public", "Question", "Rows", "Sum"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Answer = TypeVar("Answer")
 
 #: Every kind of question there is, by the name of its class: the laws of the curator are tested on all of them.

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import Gaussian, Laplace
 from ..errors import InvalidParameter, require_nonnegative
@@ -15,11 +14,10 @@ from ..minimisers import RobustRisk, certified_minimiser, loss_range
 from ..relations import Norm, Sensitivity
 from .points import convexity, quadratic_penalty, require_constants
 from .questions import Noised, Point, Public, Question, Rows
+from .sources import Floats, Integers
 
 __all__ = ["ExcessAdversarialRisk"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _BITS = 26  # lattice steps in the noise; at least 2^20 are needed
 

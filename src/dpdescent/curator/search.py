@@ -34,11 +34,10 @@ from ..problems import LinearProblem, StepwiseChanges
 from ..relations import Sensitivity
 from .per_row import Margins
 from .questions import Carry, Noised, Public, Question, Sum
+from .sources import Floats, Integers
 
 __all__ = ["FirstStep", "require_steps"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _LEAST_SENSITIVITY, _LARGEST_SENSITIVITY = 2.0**-100, 2.0**100
 _MOST_ROWS = 2**27  # whose changes int64 adds up

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import ExponentialMechanism, ReportNoisyMax
 from ..errors import InvalidParameter, require_positive_integer
@@ -18,11 +17,10 @@ from ..relations import Sensitivity
 from .per_row import Margins
 from .questions import Carry, Noised, Public, Question, Sum
 from .search import require_steps
+from .sources import Floats, Integers
 
 __all__ = ["BestCandidates", "BestStep"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _CELLS = 2**21  # scores that are worked on at once
 
