@@ -670,7 +670,6 @@ def test_neither_representations_nor_errors_show_rows() -> None:
         "rows",
         "sampling",
         "scale",
-        "selection",
     }
 
 

@@ -6,14 +6,20 @@ hold neither rows nor noise, and an answer that was not charged for cannot be wr
 
 from .ball import BallPoint
 from .batches import Batch, Sampling, batch_cost
-from .curator import Curator, Selection
-from .curvature import Hessian, MeanLoss, hessian_sum
+from .curator import Curator
+from .derivatives import (
+    Gradient,
+    GradientAndCurvature,
+    Hessian,
+    MeanLoss,
+    finest_clipped_sum,
+    hessian_sum,
+    require_frame,
+)
 from .descents import NoisyDescent, PermutedDescent
 from .general import perturbed_minimiser, perturbed_saddle_point
-from .gradients import Gradient, GradientAndCurvature, finest_clipped_sum, require_frame
-from .labels import LabelCounts, LabelSum
-from .mechanisms import LatticeNoise, Noise
-from .moments import ColumnMoments, MeanRowNorm, SecondMoments, moment_bits
+from .mechanisms import LatticeNoise
+from .moments import ColumnMoments, LabelCounts, LabelSum, MeanRowNorm, SecondMoments, moment_bits
 from .nonprivate import sum_without_privacy
 from .points import NoisyMinimiser
 from .questions import QUESTIONS, Noised, Point, Public, Question, Sum
@@ -41,7 +47,6 @@ __all__ = [
     "LatticeNoise",
     "MeanLoss",
     "MeanRowNorm",
-    "Noise",
     "Noised",
     "NoisyDescent",
     "NoisyMinimiser",
@@ -51,7 +56,6 @@ __all__ = [
     "Question",
     "Sampling",
     "SecondMoments",
-    "Selection",
     "Source",
     "Sum",
     "batch_cost",

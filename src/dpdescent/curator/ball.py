@@ -17,8 +17,6 @@ from .points import convexity, require_constants
 from .questions import Draw, Public, Question, Rows
 from .sources import Floats
 
-__all__ = ["BallPoint"]
-
 
 @dataclass(frozen=True, eq=False)
 class BallPoint(Question[Floats]):

@@ -12,27 +12,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accounting import Cost, Currency, ExponentialMechanism, Gaussian, ReportNoisyMax, calibrate
+from ..accounting import Cost, Currency, Gaussian
 from ..errors import BudgetExhausted, InvalidParameter, require_positive_integer
 from ..ledger import Ledger, afford_jointly, require_affordable, require_distinct, spend_jointly
 from ..noise import Bits
 from ..problems import LinearProblem
 from ..relations import Relation, Sensitivity
 from .batches import Batch, Sampling, draw_rows
-from .mechanisms import LatticeNoise, Noise, require_drawable
-from .per_row import PerRow, RowNorms
+from .mechanisms import LatticeNoise, require_drawable
+from .per_row import Norms, PerRow
 from .questions import Draw, Noised, Plan, Point, Public, Question, Rows, Sum
 from .sources import Floats, Integers, Source
 
-__all__ = ["Curator", "Selection"]
-
-Selection = Literal["exponential-mechanism", "laplace", "exponential"]
 Answer = TypeVar("Answer")
 
 
@@ -46,7 +43,7 @@ class Curator:
     ledger : Ledger
     rows : int
         The public number of rows n, by which sums are divided; never read from the data.
-    noise : Noise, optional
+    noise : LatticeNoise, optional
         Exact lattice noise from the operating system's generator by default. Batches, permutations and drawn points
         come from the same randomness.
     batch_rate : float
@@ -69,7 +66,7 @@ class Curator:
         ledger: Ledger,
         rows: int,
         *,
-        noise: Noise | None = None,
+        noise: LatticeNoise | None = None,
         batch_rate: float = 1.0,
         account: Ledger | None = None,
     ) -> None:
@@ -140,17 +137,6 @@ class Curator:
         """Return the least Gaussian noise that ``amount`` pays for."""
         return self.currency.gaussian(amount)
 
-    def selection(self, amount: float, kind: Selection) -> ExponentialMechanism | ReportNoisyMax:
-        """Return the sharpest selection of that kind that ``amount`` pays for."""
-        if kind == "exponential-mechanism":
-            return self.currency.selection(amount)
-        if kind in ("laplace", "exponential"):
-            noise: Literal["laplace", "exponential"] = kind
-            return calibrate(lambda epsilon: ReportNoisyMax(epsilon, noise), amount, self.currency)
-        raise InvalidParameter(
-            f"unknown selection {kind!r}: choose 'exponential-mechanism', 'laplace' or 'exponential'"
-        )
-
     def sampling(self, rate: float) -> Sampling:
         """Return how amplified batches of that rate are drawn."""
         sampling = Sampling(self.relation, self.rows, rate)
@@ -198,13 +184,12 @@ class Curator:
         plan = self._checked(question, sampling)
         ticket = Batch(sampling, plan.costs) if batch is None else batch
         drawn = self._drawn.get(ticket) or _Drawn(list(ticket.parts))
-        drawn.require(plan.costs)
-        if not drawn.paid:
+        left = drawn.left_after(plan.costs)
+        if ticket not in self._drawn:
             label = ticket.label or question.label
             spend_jointly(self._ledgers, ticket.cost, label, randomness=self._noise.description)
-            drawn.paid = True
             self._drawn[ticket] = drawn
-        drawn.take(plan.costs)
+        drawn.left = left
         if drawn.fresh or ticket.composition is not None:
             drawn.chosen = (
                 draw_rows(self._stream("batch"), self._source.rows, sampling) if sampling.rate < 1 else None
@@ -213,7 +198,7 @@ class Curator:
         with np.errstate(all="ignore"):  # a warning would speak of rows; sums clip what overflows
             if isinstance(plan, Sum):
                 return self._released_sum(plan, drawn.chosen)
-            rows = Rows(self._source, self._per_row(RowNorms(self.problem.grid)), self._stream)
+            rows = Rows(self._source, self._per_row(Norms.within(None, self.problem.grid)), self._stream)
             return self._released_point(plan, rows) if isinstance(plan, Point) else plan.draw(rows)
 
     def _checked(self, question: Question[Answer], sampling: Sampling) -> Plan[Answer]:
@@ -298,20 +283,16 @@ class _Drawn:
 
     left: list[Cost]
     chosen: NDArray[np.bool_] | None = None
-    paid: bool = False
     fresh: bool = True
 
-    def require(self, costs: tuple[Cost, ...]) -> None:
-        """Raise `BudgetExhausted` unless the batch was drawn for these mechanisms, and has not answered them yet."""
+    def left_after(self, costs: tuple[Cost, ...]) -> list[Cost]:
+        """Return what is left after these mechanisms; raise `BudgetExhausted` unless it was drawn for all of them."""
         left = list(self.left)
         for cost in costs:
             if cost not in left:
                 raise BudgetExhausted("this batch has given all the answers that it was drawn for: draw another")
             left.remove(cost)
-
-    def take(self, costs: tuple[Cost, ...]) -> None:
-        for cost in costs:
-            self.left.remove(cost)
+        return left
 
 
 def _of_batch(

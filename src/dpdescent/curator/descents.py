@@ -21,9 +21,6 @@ from .points import PointLattice, quadratic_penalty
 from .questions import Point, Public, Question, Rows
 from .sources import ArraySource, Floats, Integers
 
-__all__ = ["NoisyDescent", "PermutedDescent"]
-
-
 _UNIT = 2.0**-53
 
 

@@ -10,7 +10,6 @@ fingerprint.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections import Counter
 from fractions import Fraction
 from functools import lru_cache
@@ -40,17 +39,6 @@ from ..noise import (
 from ..relations import Norm, Relation, Sensitivity
 from .sources import Floats, Integers
 
-__all__ = [
-    "LatticeNoise",
-    "Noise",
-    "deviation_of",
-    "normalised_queries",
-    "require_drawable",
-    "sensitivity_in",
-    "upper_triangle",
-]
-
-
 _ROOM = 1 + 2.0**-40  # more than the mechanisms' own rounding
 _NORMS: dict[type[Cost], Norm] = {
     Gaussian: Norm.L2,
@@ -63,59 +51,6 @@ _NORMS: dict[type[Cost], Norm] = {
 
 # A run asks for the same few again and again.
 _lattice_scale, _laplace_scale = (lru_cache(maxsize=1024)(scale) for scale in (lattice_scale, laplace_scale))
-
-
-class Noise(ABC):
-    """The questions a curator can answer, given a sum, what was paid, and the relation."""
-
-    description: str
-    #: Where batches, permutations and drawn points get their bits.
-    randomness: Randomness
-
-    def release(self, total: LatticeSum, cost: Cost, relation: Relation, *, symmetric: bool = False) -> Any:
-        """Return what the mechanism that was paid for makes of a sum."""
-        if isinstance(cost, Gaussian):
-            return (self.gaussian_symmetric if symmetric else self.gaussian)(total, cost, relation)
-        if isinstance(cost, NormLaplace):
-            return self.norm_laplace(total, cost, relation)
-        if isinstance(cost, Laplace):
-            return self.laplace(total, cost, relation)
-        if isinstance(cost, ExponentialMechanism | ReportNoisyMax):
-            return self.least(total, cost, relation)
-        if isinstance(cost, AboveThreshold):
-            return self.first_above(total, cost, relation)
-        raise InvalidParameter(f"no mechanism releases a sum for a {cost.kind!r} cost")
-
-    @abstractmethod
-    def gaussian(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
-        """Return the sum plus Gaussian noise on every coordinate."""
-
-    @abstractmethod
-    def gaussian_symmetric(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
-        """Return a symmetric matrix sum plus symmetric Gaussian noise.
-
-        The noise has variance sigma^2 on the diagonal and sigma^2/2 off it: isotropic on symmetric matrices
-        with the Frobenius norm, in which the sensitivity is measured, because an off-diagonal entry counts twice.
-        """
-
-    @abstractmethod
-    def laplace(self, total: LatticeSum, cost: Laplace, relation: Relation) -> Floats:
-        """Return the sum plus Laplace noise on every coordinate, for an L1 sensitivity."""
-
-    @abstractmethod
-    def norm_laplace(self, point: LatticeSum, cost: NormLaplace, relation: Relation) -> Floats:
-        """Return the point plus a vector with density proportional to exp(-|z|_2/b), for an L2 sensitivity."""
-
-    @abstractmethod
-    def least(self, scores: LatticeSum, cost: ExponentialMechanism | ReportNoisyMax, relation: Relation) -> int:
-        """Return the index of a score that is probably among the least."""
-
-    @abstractmethod
-    def first_above(self, queries: LatticeSum, cost: AboveThreshold, relation: Relation) -> int | None:
-        """Return the index of the first query that is probably not negative, or None.
-
-        The sensitivity is that of each query by itself (`Norm.MAX`), by which they are divided.
-        """
 
 
 def require_drawable(cost: Cost, unit: float, sensitivity: Sensitivity, relation: Relation, size: int = 1) -> None:
@@ -139,22 +74,20 @@ def require_drawable(cost: Cost, unit: float, sensitivity: Sensitivity, relation
             raise ScaleOutOfRange("norm-Laplace noise does not fit the lattice: use another unit or epsilon")
         if size > 1:
             ladder(size, _norm_laplace_scale(radius, cost, unit))  # kept, and used when it is drawn
-    elif isinstance(cost, Laplace | ReportNoisyMax):
-        lattice = _laplace_scale(change / cost.epsilon, unit)
-        if isinstance(cost, Laplace) and lattice <= SMALLEST_LAPLACE_LATTICE * _ROOM:
-            raise ScaleOutOfRange(
-                f"Laplace noise on a lattice of step {unit:g} is coarser than it is charged for: sum on a finer "
-                "grid, or ask for a smaller epsilon"
-            )
+    elif isinstance(cost, ReportNoisyMax):
+        _laplace_scale(change / cost.epsilon, unit)
+    elif isinstance(cost, Laplace):
+        _charged_laplace_scale(sensitivity.under(relation), cost, unit)
 
 
-class LatticeNoise(Noise):
-    """Exact noise on the lattice of the sum.
+class LatticeNoise:
+    """Exact noise on the lattice of a sum, given what was paid for it and the relation.
 
     Parameters
     ----------
     randomness : Randomness
-        Where the bits come from; each release of each mechanism has a stream of its own.
+        Where the bits come from; each release of each mechanism has a stream of its own. Batches, permutations and
+        drawn points get theirs from here, too.
     """
 
     def __init__(self, randomness: Randomness | None = None) -> None:
@@ -162,7 +95,7 @@ class LatticeNoise(Noise):
         self._releases: Counter[str] = Counter()
 
     @property
-    def description(self) -> str:  # type: ignore[override]
+    def description(self) -> str:
         """Where the bits come from, for the privacy statement."""
         return self.randomness.description
 
@@ -171,12 +104,32 @@ class LatticeNoise(Noise):
         self._releases[mechanism] += 1
         return self.randomness.stream(mechanism, release)
 
+    def release(self, total: LatticeSum, cost: Cost, relation: Relation, *, symmetric: bool = False) -> Any:
+        """Return what the mechanism that was paid for makes of a sum."""
+        if isinstance(cost, Gaussian):
+            return (self.gaussian_symmetric if symmetric else self.gaussian)(total, cost, relation)
+        if isinstance(cost, NormLaplace):
+            return self.norm_laplace(total, cost, relation)
+        if isinstance(cost, Laplace):
+            return self.laplace(total, cost, relation)
+        if isinstance(cost, ExponentialMechanism | ReportNoisyMax):
+            return self.least(total, cost, relation)
+        if isinstance(cost, AboveThreshold):
+            return self.first_above(total, cost, relation)
+        raise InvalidParameter(f"no mechanism releases a sum for a {cost.kind!r} cost")
+
     def gaussian(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
+        """Return the sum plus Gaussian noise on every coordinate."""
         scale = _lattice_scale(deviation_of(total, cost, relation), total.unit)
         noise = discrete_gaussian(self._bits("gaussian"), scale, total.values.size)
         return _released(total, noise)
 
     def gaussian_symmetric(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
+        """Return a symmetric matrix sum plus symmetric Gaussian noise, from its upper triangle alone.
+
+        The noise has variance sigma^2 on the diagonal and sigma^2/2 off it: isotropic on symmetric matrices
+        with the Frobenius norm, in which the sensitivity is measured, because an off-diagonal entry counts twice.
+        """
         rows, columns = upper_triangle(total)
         sigma = deviation_of(total, cost, relation)
         off_diagonal = rows != columns
@@ -190,20 +143,17 @@ class LatticeNoise(Noise):
         return released
 
     def laplace(self, total: LatticeSum, cost: Laplace, relation: Relation) -> Floats:
-        scale = _quotient_up(sensitivity_in(total, Norm.L1, relation), cost.epsilon)
-        lattice = laplace_scale(scale, total.unit)
-        if lattice < SMALLEST_LAPLACE_LATTICE:
-            raise ScaleOutOfRange(
-                f"Laplace noise of scale {scale:g} on a lattice of step {total.unit:g} is coarser than it is "
-                "charged for: sum on a finer grid, or ask for a smaller epsilon"
-            )
+        """Return the sum plus Laplace noise on every coordinate, for an L1 sensitivity."""
+        lattice = _charged_laplace_scale(sensitivity_in(total, Norm.L1, relation), cost, total.unit)
         return _released(total, discrete_laplace(self._bits("laplace"), lattice, total.values.size))
 
     def norm_laplace(self, point: LatticeSum, cost: NormLaplace, relation: Relation) -> Floats:
+        """Return the point plus a vector with density proportional to exp(-|z|_2/b), for an L2 sensitivity."""
         scale = _norm_laplace_scale(sensitivity_in(point, Norm.L2, relation), cost, point.unit)
         return _released(point, norm_laplace(self._bits("norm-laplace"), scale, point.values.size))
 
     def least(self, scores: LatticeSum, cost: ExponentialMechanism | ReportNoisyMax, relation: Relation) -> int:
+        """Return the index of a score that is probably among the least."""
         spread = Fraction(sensitivity_in(scores, Norm.RANGE, relation)) / Fraction(scores.unit)
         bits = self._bits(cost.kind)
         if isinstance(cost, ExponentialMechanism):
@@ -211,9 +161,14 @@ class LatticeNoise(Noise):
         scale = laplace_scale(float(spread) / cost.epsilon * (1 + 2.0**-50), 1.0)
         draw = _one_sided if cost.noise == "exponential" else discrete_laplace
         noise = draw(bits, scale, scores.values.size)
-        return int(np.argmin(_clamped(scores.values) - noise))
+        inside = np.clip(scores.values, -(2**61), 2**61)  # int64 holds the difference, and none is widened
+        return int(np.argmin(inside - noise))
 
     def first_above(self, queries: LatticeSum, cost: AboveThreshold, relation: Relation) -> int | None:
+        """Return the index of the first query that is probably not negative, or None.
+
+        The sensitivity is that of each query by itself (`Norm.MAX`), by which they are divided.
+        """
         bits = self._bits("above-threshold")
         first = first_above_threshold(bits, normalised_queries(queries, cost, relation), cost, runs=1)[0]
         return None if first < 0 else int(first)
@@ -261,11 +216,6 @@ def _one_sided(bits: Bits, scale: int, size: int) -> Integers:
     return kept[:size]
 
 
-def _clamped(values: Integers) -> Integers:
-    """Return the values kept away from the ends of int64; clamping never widens a difference."""
-    return np.clip(values, -(2**61), 2**61)
-
-
 def sensitivity_in(total: LatticeSum, norm: Norm, relation: Relation) -> float:
     """Return the sensitivity under ``relation``, checking that it is measured in the right norm."""
     measured = total.sensitivity.norm
@@ -275,6 +225,17 @@ def sensitivity_in(total: LatticeSum, norm: Norm, relation: Relation) -> float:
             f"this mechanism needs a sensitivity in the {norm} norm, the sum has one in {measured}"
         )
     return total.sensitivity.under(relation)
+
+
+def _charged_laplace_scale(change: float, cost: Laplace, unit: float) -> int:
+    """Return the scale of Laplace noise in steps of the lattice, of which its cost needs a number."""
+    lattice = _laplace_scale(_quotient_up(change, cost.epsilon), unit)
+    if lattice < SMALLEST_LAPLACE_LATTICE:
+        raise ScaleOutOfRange(
+            f"Laplace noise on a lattice of step {unit:g} is coarser than it is charged for: sum on a finer grid, "
+            "or ask for a smaller epsilon"
+        )
+    return lattice
 
 
 def _norm_laplace_scale(radius: float, cost: NormLaplace, unit: float) -> int:

@@ -11,8 +11,6 @@ from ..errors import InvalidParameter
 from .curator import Curator
 from .sources import Floats
 
-__all__ = ["sum_without_privacy"]
-
 
 def sum_without_privacy(curator: Curator, function: Callable[[Any, Floats], Floats]) -> Floats:
     """Return the sum of a function of blocks of rows and labels, as exact as floating point has it. NOT PRIVATE.

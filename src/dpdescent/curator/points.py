@@ -28,17 +28,6 @@ from ..relations import Norm, Sensitivity
 from .questions import Noised, Point, Public, Question, Rows, noise_on_objective, noise_on_point
 from .sources import Floats, Integers
 
-__all__ = [
-    "NoisyMinimiser",
-    "OutputNoise",
-    "PointLattice",
-    "convexity",
-    "quadratic_penalty",
-    "require_constants",
-    "tolerance_share",
-    "within_ball",
-]
-
 OutputNoise = Gaussian | NormLaplace | Laplace
 
 _RANGE_BITS, _NOISE_BITS = 60, 48  # a lattice that holds the point in 61 bits, and the noise in 52

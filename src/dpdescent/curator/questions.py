@@ -40,8 +40,6 @@ from ..relations import Relation, Sensitivity
 from .per_row import PerRow
 from .sources import Floats, Integers, Source
 
-__all__ = ["QUESTIONS", "Carry", "Draw", "Noised", "Plan", "Point", "Public", "Question", "Rows", "Sum"]
-
 Answer = TypeVar("Answer")
 
 #: Every kind of question there is, by the name of its class: the laws of the curator are tested on all of them.

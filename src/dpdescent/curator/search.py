@@ -36,9 +36,6 @@ from .per_row import Margins
 from .questions import Carry, Noised, Public, Question, Sum
 from .sources import Floats, Integers
 
-__all__ = ["FirstStep", "require_steps"]
-
-
 _LEAST_SENSITIVITY, _LARGEST_SENSITIVITY = 2.0**-100, 2.0**100
 _MOST_ROWS = 2**27  # whose changes int64 adds up
 _KNOWN_RATE = 0.25  # from which the margins of all rows, kept from step to step, cost less than copies of the batch

@@ -19,9 +19,6 @@ from .questions import Carry, Noised, Public, Question, Sum
 from .search import require_steps
 from .sources import Floats, Integers
 
-__all__ = ["BestCandidates", "BestStep"]
-
-
 _CELLS = 2**21  # scores that are worked on at once
 
 

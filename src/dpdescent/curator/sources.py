@@ -16,8 +16,6 @@ from scipy import sparse
 from ..errors import InvalidParameter, require_positive_integer
 from ..exact import FeatureGrid, blas, ceil_log2, on_threads
 
-__all__ = ["ArraySource", "Floats", "Integers", "Source", "cached_blocks"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 AnyNumber = TypeVar("AnyNumber", np.int64, np.float64)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting import AboveThreshold, ExponentialMechanism, Gaussian, Laplace, NormLaplace, ReportNoisyMax
-from ..curator import LatticeNoise, Noise
+from ..curator import LatticeNoise
 from ..curator.mechanisms import deviation_of, normalised_queries, sensitivity_in, upper_triangle
 from ..errors import InvalidParameter
 from ..exact import LatticeSum
@@ -28,7 +28,7 @@ __all__ = ["FloatNoise", "make_noise"]
 Floats = NDArray[np.float64]
 
 
-class FloatNoise(Noise):
+class FloatNoise(LatticeNoise):
     """Ordinary floating-point noise from a numpy generator; same distributions, no exactness.
 
     Parameters
@@ -38,9 +38,12 @@ class FloatNoise(Noise):
     """
 
     def __init__(self, seed: int | None = None) -> None:
+        super().__init__(Randomness(seed))
         self._generator = np.random.default_rng(seed)
-        self.randomness = Randomness(seed)
-        self.description = f"floating point, {self.randomness.description}"
+
+    @property
+    def description(self) -> str:
+        return f"floating point, {super().description}"
 
     def gaussian(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
         sigma = deviation_of(total, cost, relation)
@@ -82,7 +85,7 @@ class FloatNoise(Noise):
         return int(yes.argmax()) if yes.any() else None
 
 
-def make_noise(mode: str, seed: int | None) -> Noise:
+def make_noise(mode: str, seed: int | None) -> LatticeNoise:
     """Return exact lattice noise, or floating-point noise for ``mode="float"``."""
     if mode == "exact":
         return LatticeNoise(Randomness(seed))

@@ -27,20 +27,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..curator import BestStep, Curator, Gradient, Selection
+from ..accounting import Currency, ExponentialMechanism, ReportNoisyMax, calibrate
+from ..curator import BestStep, Curator, Gradient
 from ..errors import InvalidParameter
 from ..problems import Frame
 from .geometry import measure_columns
 from .result import Facts, Progress, SolverResult, effective_rows
 from .settings import Settings
 
-__all__ = ["AGDSettings", "agd"]
+__all__ = ["AGDSettings", "agd", "sharpest"]
 
 Floats = NDArray[np.float64]
+Selection = Literal["exponential-mechanism", "laplace", "exponential"]
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,7 @@ def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = Non
             candidates = grid.candidates()
             reach = float(candidates[-1] * np.linalg.norm(direction)) * plan.row_length
             change = None if settings.clip_loss is not None else max(reach / 4, 1e-12)
-            choice = curator.selection(selection_amount, plan.selection)
+            choice = sharpest(plan.selection, selection_amount, curator.currency)
             chosen = curator.answer(BestStep(weights, along, candidates, choice, settings.clip_loss, change))
             step = float(candidates[chosen])
             grid.follow(chosen)
@@ -290,3 +293,13 @@ def _frame(curator: Curator) -> tuple[Frame | None, float]:
     if columns.frame is None:
         return None, columns.norm
     return columns.frame, math.sqrt(1 + float(np.sum(np.minimum(columns.variances, 1.0))))
+
+
+def sharpest(kind: Selection, amount: float, currency: Currency) -> ExponentialMechanism | ReportNoisyMax:
+    """Return the sharpest selection of that kind that ``amount`` pays for."""
+    if kind == "exponential-mechanism":
+        return currency.selection(amount)
+    if kind in ("laplace", "exponential"):
+        noise: Literal["laplace", "exponential"] = kind
+        return calibrate(lambda epsilon: ReportNoisyMax(epsilon, noise), amount, currency)
+    raise InvalidParameter(f"unknown selection {kind!r}: choose 'exponential-mechanism', 'laplace' or 'exponential'")
