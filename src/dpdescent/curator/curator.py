@@ -262,8 +262,12 @@ class Curator:
             return kept[1]
         values = self._source.map_rows(wanted.block, *(self._per_row(each) for each in wanted.needs))
         if wanted.kind:
-            self._kept[wanted.kind] = (wanted.key, values)
+            self._keep(wanted, values)
         return values
+
+    def _keep(self, wanted: PerRow, values: Floats) -> None:
+        values.setflags(write=False)  # a block that wrote over them would change later answers
+        self._kept[wanted.kind] = (wanted.key, values)
 
     def _carry(self, wanted: PerRow, step: float, margins: Floats, along: Floats) -> None:
         """Keep the margins t - a u of the weights that a step leads to: a solver asks for them next.
@@ -274,7 +278,7 @@ class Curator:
         """
         carried = step * along
         np.subtract(margins, carried, out=carried)
-        self._kept[wanted.kind] = (wanted.key, carried)
+        self._keep(wanted, carried)
 
 
 @dataclass(eq=False)

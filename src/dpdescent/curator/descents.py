@@ -182,8 +182,12 @@ class _Descent:
 
 
 def _permutation(bits: Bits, places: int) -> Integers:
-    """Return a uniform permutation: the order of 128-bit keys, which differ but for a chance of places^2/2^129."""
-    order = np.lexsort((bits.words(places), bits.words(places)))
-    position = np.empty(places, dtype=np.int64)
-    position[order] = np.arange(places)
-    return position
+    """Return a uniform permutation: the order of 128-bit keys, all drawn again if two of them are the same."""
+    while True:
+        keys = bits.words(places), bits.words(places)
+        order = np.lexsort(keys)
+        ties = np.logical_and(*(np.diff(key[order]) == 0 for key in keys))
+        if not ties.any():
+            position = np.empty(places, dtype=np.int64)
+            position[order] = np.arange(places)
+            return position

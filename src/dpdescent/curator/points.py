@@ -23,6 +23,7 @@ from ..errors import InvalidParameter, require_nonnegative, require_positive
 from ..exact import ceil_log2
 from ..exact.grids import require_moderate
 from ..minimisers import EmpiricalRisk, Risk, certified_minimiser, require_minimiser
+from ..noise import FARTHEST_DRAW
 from ..problems import L2, LinearProblem
 from ..relations import Norm, Sensitivity
 from .questions import Noised, Point, Public, Question, Rows, noise_on_objective, noise_on_point
@@ -33,6 +34,7 @@ OutputNoise = Gaussian | NormLaplace | Laplace
 _RANGE_BITS, _NOISE_BITS = 60, 48  # a lattice that holds the point in 61 bits, and the noise in 52
 _LEAST_NORM_LAPLACE = 2.0**25  # lattice steps in a norm-Laplace scale
 _LEAST_LAPLACE = 2 * SMALLEST_LAPLACE_LATTICE
+_ROUNDED = 18.0  # lattice steps by which a scale of noise is rounded up, at most
 _COUPLING = 40.0  # lattice steps between a Gaussian and the discrete one made of it, but for 2^-280
 
 
@@ -156,7 +158,13 @@ def _require_paid(
 
 @dataclass(frozen=True)
 class _LinearNoise:
-    """The random linear term of objective perturbation: its lattice, and a bound that its norm exceeds never."""
+    """The random linear term of objective perturbation: its lattice, and a bound that its norm never exceeds.
+
+    The bound is certain, not likely: a Gaussian draw is at most `FARTHEST_DRAW` of its scales long in a coordinate,
+    and no scale, the largest of a norm-Laplace ladder included, is more than the deviation below plus rounding. (One
+    weight has Laplace noise instead, which ends before 189 of its scales: 377/epsilon clip norms, where 720 are
+    allowed for.) Cutting b off would be no substitute, because the theorem is about noise that is not cut.
+    """
 
     shape: tuple[int, ...]
     clip: float
@@ -175,7 +183,7 @@ class _LinearNoise:
         pure = isinstance(cost, PureObjectivePerturbation)
         scale = 2 * (17 + root) / cost.objective_epsilon if pure else cost.noise_multiplier  # type: ignore[attr-defined]
         unit = 2.0 ** (ceil_log2(risk.clip) - min(36, 50 - ceil_log2(max(scale, 1.0))))
-        return cls(shape, risk.clip, unit, 10 * scale * risk.clip * root)  # exceeded with probability below 1e-22
+        return cls(shape, risk.clip, unit, FARTHEST_DRAW * (scale * risk.clip + _ROUNDED * unit) * root)
 
     def noised(self, cost: Cost) -> Noised | None:
         """Return the noise on the linear term that a cost pays for, if it pays for any."""

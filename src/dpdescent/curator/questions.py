@@ -69,10 +69,18 @@ class Public:
     size: float
 
     def weights(self, name: str, values: Any) -> Floats:
-        """Return ``values`` as weights of the problem's shape, or raise `InvalidParameter`."""
-        point = np.asarray(values, dtype=np.float64)
+        """Return ``values`` as finite weights of the problem's shape, or raise `InvalidParameter`."""
+        try:
+            point = np.asarray(values)
+        except ValueError:  # lists of different lengths
+            point = np.empty(0, dtype=object)
+        if point.dtype.kind not in "fiub":
+            raise InvalidParameter(f"{name} must be an array of real numbers of the shape {self.problem.shape}")
         if point.shape != self.problem.shape:
             raise InvalidParameter(f"{name} must have the shape {self.problem.shape}, got {point.shape}")
+        point = point.astype(np.float64)
+        if not np.isfinite(point).all():
+            raise InvalidParameter(f"{name} must be finite: take a shorter step, or start again")
         return point
 
 

@@ -154,6 +154,7 @@ _NOT_PRIVATE = {
     "budget": math.inf,
     "spent": math.inf,
     "spent_epsilon": math.inf,
+    "sampler_error": None,
     "randomness": "none: the rows are answered without noise",
 }
 
