@@ -6,9 +6,11 @@ import itertools
 import math
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from dpdescent import Ledger
+from dpdescent.accounting import Gaussian
 from dpdescent.accounting.shuffled import ShuffledDescent
 from dpdescent.curator import PermutedDescent
 from dpdescent.curator.descents import _permutation
@@ -76,3 +78,13 @@ def test_keys_that_tie_in_both_words_are_drawn_again_and_others_are_not() -> Non
     half = Scripted([5, 5, 1], [7, 2, 7], [0, 0, 0], [0, 0, 0])
     np.testing.assert_array_equal(_permutation(half, 3), [2, 0, 1])
     assert len(half.left) == 2
+
+
+@pytest.mark.parametrize("multiplier", [1e-300, 1e-200, 1e-155, 1e160, 1e300])
+def test_noise_of_any_size_has_a_price_that_is_not_below_that_of_its_smallest_shift(multiplier: float) -> None:
+    """The smallest shift is 1/m of the largest in every pass, which is then a Gaussian mechanism."""
+    cost = ShuffledDescent(multiplier, 2, 8)
+    for order in (1.5, 64.0):
+        assert Gaussian(8 * min(multiplier, 1e300 / 8)).rdp(order) <= cost.rdp(order)
+        assert cost.rdp(order) == math.inf or multiplier > 1
+        assert cost.rdp(order) <= 1e-14 or multiplier < 1

@@ -254,17 +254,11 @@ class _Plan:
 
 
 def _plan(curator: Curator, settings: AGDSettings) -> _Plan:
+    _require_selection(curator, settings)
     frame, row_length = (None, curator.problem.grid.row_bound) if settings.paper else _frame(curator)
     parameters = float(np.prod(curator.problem.shape))
-    richness = effective_rows(curator, parameters)
-    clip = settings.clip_gradient or max(0.5, 0.25 * richness**0.3) * row_length
-    if settings.splits is None:
-        planned = min(max(25 * math.sqrt(richness), 10.0), 500.0)
-        gradient_amount = curator.remaining * (1 - settings.share_selection) / planned
-        selection_amount = curator.remaining * settings.share_selection / planned
-    else:
-        planned = settings.splits
-        gradient_amount = selection_amount = curator.amount_of_noise(2 * settings.splits / curator.ledger.epsilon)
+    clip = settings.clip_gradient or max(0.5, 0.25 * effective_rows(curator, parameters) ** 0.3) * row_length
+    planned, gradient_amount, selection_amount = _amounts(curator, settings, curator.remaining)
     candidates = int(settings.candidates or 0)
     grid: _GeometricGrid | _EvenGrid
     if settings.max_step is not None:
@@ -285,6 +279,27 @@ def _plan(curator: Curator, settings: AGDSettings) -> _Plan:
         settings.selection or "exponential-mechanism",
         grid,
     )
+
+
+def _amounts(curator: Curator, settings: AGDSettings, remaining: float) -> tuple[float, float, float]:
+    """Return the number of iterations that are planned, and what each spends on its gradient and its selection."""
+    if settings.splits is None:
+        richness = effective_rows(curator, float(np.prod(curator.problem.shape)))
+        planned = min(max(25 * math.sqrt(richness), 10.0), 500.0)
+        share = settings.share_selection
+        return planned, remaining * (1 - share) / planned, remaining * share / planned
+    # A tiny epsilon beside delta buys far more iterations than are planned: a hundred times as many are enough.
+    asked = curator.amount_of_noise(2 * settings.splits / curator.ledger.epsilon)
+    amount = max(asked, remaining / (200 * settings.splits))
+    return settings.splits, amount, amount
+
+
+def _require_selection(curator: Curator, settings: AGDSettings) -> None:
+    """Raise what a selection would raise, before anything is charged: the least that is spent on one is tried."""
+    amount = _amounts(curator, settings, 0.9 * curator.remaining)[2] / 2  # a frame costs less than a tenth
+    choice = sharpest(settings.selection or "exponential-mechanism", amount, curator.currency)
+    nowhere, change = np.zeros(curator.problem.shape), 1.0 if settings.clip_loss is None else None
+    curator.require_answerable(BestStep(nowhere, nowhere, np.zeros(2), choice, settings.clip_loss, change))
 
 
 def _frame(curator: Curator) -> tuple[Frame | None, float]:
