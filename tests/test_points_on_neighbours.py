@@ -1,4 +1,4 @@
-"""Points of functions that keep their rows to themselves, replayed on neighbours; and rounding that counts twice."""
+"""Points of general functions, replayed on neighbours; rounding that counts twice; and noise that has an end."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 
 from dpdescent import Ledger
-from dpdescent.accounting import Gaussian, Laplace, NormLaplace
+from dpdescent.accounting import Gaussian, Laplace, NormLaplace, ObjectivePerturbation, PureObjectivePerturbation
 from dpdescent.curator import ArraySource, NoisyDescent, Public, perturbed_minimiser, perturbed_saddle_point
+from dpdescent.curator.batches import Sampling, draw_rows
+from dpdescent.curator.points import _LinearNoise
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Entry
 from dpdescent.minimisers import EmpiricalRisk, GeneralObjective, LinearGame
+from dpdescent.noise import ladder, lattice_scale
+from dpdescent.noise.lattice import _gaussian_table, _laplace_table
 from dpdescent.problems import L2, LinearProblem, Logistic
 from dpdescent.relations import Relation, Sensitivity
 from method_runs import Recording, Replaying
@@ -112,3 +116,42 @@ def test_noise_on_a_descent_covers_the_rounding_of_both_neighbours(penalty: floa
     assert 2 * removed - replaced >= 2 * step * grown * error
     assert removed >= step * grown * (risk.clip / rows + 2 * error)
     assert 2 * error > 0.05 * risk.clip / rows
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize("weights", [1, 2, 7, 124])
+def test_no_draw_of_the_linear_term_is_longer_than_is_certified_for(weights: int, relation: Relation) -> None:
+    """The last cell of the samplers' tables in every coordinate, at the largest scale: certain, not likely."""
+    risk = EmpiricalRisk(Logistic(), 1.5)
+    gaussian_cells, laplace_cells = (len(table().cumulative) / 16 for table in (_gaussian_table, _laplace_table))
+    for strength in (1e-6, 0.1, 1.0, 1e4):
+        gaussian = ObjectivePerturbation(1 / strength, 1.0, 0.1, 1, str(relation), 1e-15)
+        linear = _LinearNoise.of((weights,), risk, gaussian)
+        part = linear.noised(gaussian)
+        scale = lattice_scale(part.cost.noise_multiplier * part.sensitivity.under(relation), part.unit)
+        assert scale * gaussian_cells * part.unit * math.sqrt(weights) <= linear.norm
+    for epsilon in (0.01, 1.0, 16.0):
+        pure = PureObjectivePerturbation(2 * epsilon, epsilon)
+        linear = _LinearNoise.of((weights,), risk, pure)
+        part = linear.noised(pure)
+        scale = math.ceil(1.000001 * part.sensitivity.under(relation) / part.cost.epsilon / part.unit) + 16
+        most = scale * laplace_cells if weights == 1 else ladder(weights, scale).nodes[-1] * gaussian_cells
+        assert most * part.unit * math.sqrt(weights) <= linear.norm
+
+
+class Scripted:
+    """Bits that give prepared words."""
+
+    def __init__(self, *words: list[int]) -> None:
+        self.left = [np.array(each, dtype=np.uint64) for each in words]
+
+    def words(self, count: int) -> np.ndarray:
+        assert len(self.left[0]) == count
+        return self.left.pop(0)
+
+
+def test_a_batch_of_fixed_size_is_drawn_again_if_its_last_place_is_tied() -> None:
+    """A tie would put more rows into the batch than were charged for, and always the same ones if it were broken."""
+    bits = Scripted([1, 5, 5, 9], [7, 3, 3, 2], [4, 1, 3, 2])
+    chosen = draw_rows(bits, 4, Sampling(Relation.REPLACE_ONE, 4, 0.5))
+    np.testing.assert_array_equal(chosen, [False, True, False, True])
