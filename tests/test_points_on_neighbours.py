@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from dpdescent import Ledger
+from dpdescent import BudgetExhausted, InvalidParameter, Ledger
 from dpdescent.accounting import Gaussian, Laplace, NormLaplace, ObjectivePerturbation, PureObjectivePerturbation
-from dpdescent.curator import ArraySource, NoisyDescent, Public, perturbed_minimiser, perturbed_saddle_point
-from dpdescent.curator.batches import Sampling, draw_rows
-from dpdescent.curator.points import _LinearNoise
+from dpdescent.curator import (
+    ArraySource,
+    Curator,
+    Gradient,
+    NoisyDescent,
+    Public,
+    general,
+    perturbed_minimiser,
+    perturbed_saddle_point,
+)
+from dpdescent.curator.batches import Sampling, bernoulli, draw_rows
+from dpdescent.curator.points import PointLattice, _LinearNoise
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Entry
-from dpdescent.minimisers import EmpiricalRisk, GeneralObjective, LinearGame
+from dpdescent.minimisers import EmpiricalRisk, GeneralObjective, LinearGame, loss_range
 from dpdescent.noise import ladder, lattice_scale
 from dpdescent.noise.lattice import _gaussian_table, _laplace_table
-from dpdescent.problems import L2, LinearProblem, Logistic
-from dpdescent.relations import Relation, Sensitivity
+from dpdescent.problems import L2, Labels, LinearProblem, Logistic, Loss, Whitening
+from dpdescent.relations import Norm, Relation, Sensitivity
+from every_question import PROBLEMS, ROWS, examples
 from method_runs import Recording, Replaying
+from question_examples import excess_risks
 
 PLACES, MU, RADIUS = 12, 0.5, 2.0**-8
 Table = tuple[np.ndarray, np.ndarray]
@@ -155,3 +167,138 @@ def test_a_batch_of_fixed_size_is_drawn_again_if_its_last_place_is_tied() -> Non
     bits = Scripted([1, 5, 5, 9], [7, 3, 3, 2], [4, 1, 3, 2])
     chosen = draw_rows(bits, 4, Sampling(Relation.REPLACE_ONE, 4, 0.5))
     np.testing.assert_array_equal(chosen, [False, True, False, True])
+
+
+@pytest.mark.parametrize("cost", COSTS)
+def test_points_that_are_rounded_apart_stay_within_the_sensitivity_of_their_lattice(cost: str) -> None:
+    """On a coarse lattice rounding moves two points apart, by up to a step in every coordinate."""
+    noise, apart, reached = COSTS[cost], 2.0**-58, 0.0
+    lattice = PointLattice.of((4,), 2 * apart, 1.0, noise)
+    sensitivity, unit = lattice.noised.sensitivity, lattice.unit
+    assert unit >= apart / 4
+    for start in np.linspace(0.0, 2 * unit, 65):
+        first, second = (lattice.place(np.full(4, each)) for each in (start, start + apart * (1 - 2.0**-20)))
+        moved = np.abs(second - first).astype(np.float64) * unit
+        length = moved.sum() if sensitivity.norm is Norm.L1 else np.linalg.norm(moved)
+        assert length <= sensitivity.zero_out
+        reached = max(reached, float(length))
+    declared = 4 * apart if sensitivity.norm is Norm.L1 else 2 * apart
+    assert sensitivity.zero_out >= declared + (4 if sensitivity.norm is Norm.L1 else 2) * unit
+    assert reached >= declared
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+def test_noise_on_a_perturbed_minimiser_hides_the_tolerance_and_the_lattice_of_both_neighbours(
+    relation: Relation,
+) -> None:
+    """A discrete b is within 40 steps of a Gaussian in every coordinate, and moving b by r moves a minimiser r/mu."""
+    for name in ("logistic", "multinomial"):
+        problem, mu = PROBLEMS[name], float(ROWS)
+        public = Public(problem, relation, ROWS, 1.0, ROWS)
+        for question in examples("NoisyMinimiser", name, relation)[-2:]:
+            plan = question.plan(public)
+            linear = _LinearNoise.of(problem.shape, question.risk, question.cost)
+            curvature = mu + ROWS * float(np.max(problem.penalty_curvature(np.zeros(problem.shape))))
+            reachable = question.risk.reachable(ROWS, problem.grid.dimension, mu, curvature, linear.norm)
+            tolerance = max(2.0**-44 * question.risk.gradient_bound(ROWS) / mu, reachable)
+            coupling = 40 * math.sqrt(math.prod(problem.shape)) * plan.linear.unit / mu
+            assert plan.noised.sensitivity.under(relation) >= 2 * (tolerance + coupling)
+
+
+def test_a_gradient_in_whitened_coordinates_declares_the_rounding_of_its_image() -> None:
+    problem = PROBLEMS["logistic"]
+    public, weights = Public(problem, Relation.ZERO_OUT, ROWS, 1.0, ROWS), np.zeros(problem.shape)
+    whitening = Whitening(problem.grid, np.random.default_rng(0).normal(size=(3, 2)))
+    (plain,), (whitened,) = (
+        Gradient(weights, 1.0, Gaussian(1.0), frame).plan(public).parts for frame in (None, whitening)
+    )
+    assert whitened.unit == plain.unit
+    assert whitened.sensitivity.zero_out >= plain.sensitivity.zero_out + math.sqrt(2) * plain.unit
+
+
+@dataclass(frozen=True)
+class Halved(Loss):
+    """t^2/2, whose derivative is the very array of margins that it is given."""
+
+    labels = Labels.numbers(-1, 1)
+    lipschitz = math.inf
+    smoothness = 1.0
+    curvature_lipschitz = 0.0
+    convex = True
+
+    def values(self, margins: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return margins**2 / 2
+
+    def residuals(self, margins: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return margins
+
+    def curvatures(self, margins: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return np.ones_like(margins)
+
+
+def test_a_loss_that_returns_its_margins_does_not_get_the_kept_ones_overwritten() -> None:
+    grid = FeatureGrid(1.0, 3)
+    rows = grid.place(np.random.default_rng(0).uniform(-1, 1, (50, 3)))
+    ledger = Ledger(1e9, 1e-6, currency="gdp")
+    curator = Curator(
+        ArraySource(rows, np.zeros(50), grid), LinearProblem(Halved(), grid, intercept=False), ledger, 50
+    )
+    question = Gradient(np.array([1.0, -2.0, 0.5]), 0.25, Gaussian(1e-4), soft_norm=0.5, keep_margins=True)
+    first, second = curator.answer(question), curator.answer(question)
+    np.testing.assert_allclose(first, second, atol=1e-4)
+    np.testing.assert_array_equal(curator._kept["margins"][1], rows @ question.weights)
+
+
+def test_noise_that_no_ladder_holds_is_refused_before_a_general_function_is_charged_for() -> None:
+    ledger, asked = Ledger(8.0, 1e-6, currency="approximate"), []
+    objective = GeneralObjective(
+        lambda w: asked.append(w) or (0.0, w), 2**20 + 1, strong_convexity=1.0, lipschitz=1.0, smoothness=1.0
+    )
+    with pytest.raises(InvalidParameter, match="2\\*\\*20"):
+        perturbed_minimiser(objective, ledger, NormLaplace(1.0))
+    assert not ledger.entries
+    assert not asked
+
+
+@pytest.mark.parametrize("release", [minimiser, saddle_point])
+def test_a_general_function_is_not_evaluated_for_a_ledger_that_refuses(
+    release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touched: list[str] = []
+    monkeypatch.setattr(general, "certified_minimiser", lambda *_: touched.append("minimiser"))
+    monkeypatch.setattr(general, "minimax_appa", lambda *_: touched.append("saddle point"))
+    table, _ = pairs("zero-out")[0]
+    with pytest.raises(BudgetExhausted):
+        release(table, "zero-out", "gaussian", Ledger(0.01, 1e-6), Recording())
+    assert not touched
+
+
+def test_a_byte_that_equals_that_of_the_rate_is_decided_by_the_others() -> None:
+    """Eight choices at a rate of 0x40 8000... 2^-64: one byte below it, one above, and six that tie."""
+    rest = 0x80 << 48
+    leading = int.from_bytes(bytes([0x3F, 0x40, 0x40, 0x41, 0x40, 0x40, 0x40, 0x40]), "little")
+    decided = [0, rest - 1, rest, rest + 1, 2**56 - 1, rest - 2]
+    bits = Scripted([leading], [each << 8 for each in decided])
+    chosen = bernoulli(bits, 8, (0x40 * 2.0**56 + rest) / 2.0**64)
+    np.testing.assert_array_equal(chosen, [True, True, True, False, False, False, False, True])
+
+
+def test_passes_are_charged_with_the_number_of_batches_that_they_have() -> None:
+    (question,) = examples("PermutedDescent", "logistic", "zero-out")
+    for batches in (question.cost.batches - 1, question.cost.batches + 1):
+        other = replace(question, cost=replace(question.cost, batches=batches))
+        with pytest.raises(InvalidParameter, match=f"{batches} batches are charged for"):
+            other.plan(Public(PROBLEMS["logistic"], Relation.ZERO_OUT, ROWS, 1.0, ROWS))
+
+
+def test_the_noise_on_an_excess_risk_covers_rounding_and_the_tolerance_of_the_minimum() -> None:
+    """Both neighbours' values are off by rounding, and rounded to the lattice: beyond what one loss can change."""
+    problem, rows = PROBLEMS["adversary"], 2**30
+    for question in excess_risks(Public(problem, Relation.ZERO_OUT, rows, 1.0, rows), Gaussian(1.0)):
+        (part,) = question.plan(Public(problem, Relation.ZERO_OUT, rows, 1.0, rows)).parts
+        risk, length = question.risk, float(np.linalg.norm(question.weights))
+        farthest = max(risk.farthest(rows, question.strong_convexity), length)
+        low, high = loss_range(risk.loss, risk.margin(farthest))
+        rounding = 2 * rows * 2.0**-53 * rows * high
+        assert rounding > 10 * (high - low)
+        assert part.sensitivity.zero_out >= high - low + rounding + part.unit
