@@ -671,3 +671,14 @@ def test_only_one_triangle_of_a_symmetric_sum_reaches_the_answer() -> None:
         np.testing.assert_array_equal(first, second)
         np.testing.assert_array_equal(first, first.T)
         assert abs(first - np.triu(values) * 2.0**-30)[np.triu_indices(5)].max() < 10
+
+
+@pytest.mark.parametrize("rows", [ROWS - 1, ROWS + 1])
+def test_batches_of_fixed_size_are_refused_for_a_table_of_another_size_and_leave_no_trace(rows: int) -> None:
+    """Their share of the rows is what is charged for, and it would be another one."""
+    curator, own, account = asked_of(PROBLEMS["logistic"], table_of("logistic", 1, rows), "replace-one")
+    with pytest.raises(InvalidParameter, match="true number of rows"):
+        curator.sampling(0.5)
+    with pytest.raises(InvalidParameter, match="true number of rows"):
+        curator.answer(LabelSum(NOISE), Batch(Sampling(Relation.REPLACE_ONE, ROWS, 0.5), (NOISE,)))
+    assert_no_trace(curator, own, account)
