@@ -127,6 +127,7 @@ def test_noise_on_a_descent_covers_the_rounding_of_both_neighbours(penalty: floa
     grown = steps if shrink == 1 else (1 - shrink**steps) / (1 - shrink)
     assert 2 * removed - replaced >= 2 * step * grown * error
     assert removed >= step * grown * (risk.clip / rows + 2 * error)
+    assert replaced >= step * grown * (2 * risk.clip / rows + 2 * error)
     assert 2 * error > 0.05 * risk.clip / rows
 
 
@@ -146,6 +147,7 @@ def test_no_draw_of_the_linear_term_is_longer_than_is_certified_for(weights: int
         pure = PureObjectivePerturbation(2 * epsilon, epsilon)
         linear = _LinearNoise.of((weights,), risk, pure)
         part = linear.noised(pure)
+        assert part.sensitivity.under(relation) >= risk.clip * (1 + (relation is Relation.REPLACE_ONE))
         scale = math.ceil(1.000001 * part.sensitivity.under(relation) / part.cost.epsilon / part.unit) + 16
         most = scale * laplace_cells if weights == 1 else ladder(weights, scale).nodes[-1] * gaussian_cells
         assert most * part.unit * math.sqrt(weights) <= linear.norm
