@@ -23,8 +23,9 @@ import numpy as np
 
 from _timing import best_times
 from dpdescent.accounting import RDP, AboveThreshold
-from dpdescent.curator import ArraySource, Batch, Curator, FirstStep, Sampling, compact
+from dpdescent.curator import ArraySource, Batch, Curator, FirstStep, Sampling
 from dpdescent.curator import curator as curator_module
+from dpdescent.estimators.reading import compact
 from dpdescent.exact import FeatureGrid, blas_is_exact
 from dpdescent.ledger import Ledger
 from dpdescent.problems import LinearProblem, Logistic

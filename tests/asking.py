@@ -34,6 +34,7 @@ from dpdescent.curator import (
 from dpdescent.curator.questions import Rows
 from dpdescent.minimisers import Ball
 from dpdescent.relations import Sensitivity
+from dpdescent.solvers.agd import sharpest
 from dpdescent.solvers.search_noise import search_noise
 
 
@@ -64,7 +65,7 @@ def best_step(
     change: float | None = None,
     selection: Any = "exponential-mechanism",
 ) -> int:
-    choice = curator.selection(amount, selection)
+    choice = sharpest(selection, amount, curator.currency)
     return curator.answer(BestStep(weights, direction, steps, choice, ceiling, change))
 
 

@@ -244,12 +244,13 @@ def run(
     own_account: bool = True,
     block_rows: int = 2**14,
     storage: Callable[[Any], Any] = np.asarray,
+    currency: str | None = None,
 ) -> Run | DPDescentError:
     """Run a method as an estimator does; return the run, or what is refused before there is a ledger.
 
     ``account`` opens a second ledger with so many times the epsilon. The ledger of the fit is opened as the
-    estimators do, who refuse an account that cannot pay; with ``own_account=False`` it is opened in any case. Only
-    errors of the package are caught.
+    estimators do, who refuse an account that cannot pay; with ``own_account=False`` it is opened in any case, and
+    with a ``currency`` it is opened in that one, whatever the method chooses. Only errors of the package are caught.
     """
     table = table or make_table(loss)
     rows, delta = rows or table.rows, case.delta if delta is None else delta
@@ -259,6 +260,8 @@ def run(
         problem = LinearProblem(LOSSES[loss][0], grid, L2(case.penalty), table.intercept, case.tilt, case.adversary)
         facts = Facts(epsilon, delta, relation, rows, math.prod(problem.shape))
         own = open_ledger(case.method, method, settings, case.options, facts, None)
+        if currency is not None:
+            own = Ledger(epsilon, delta, currency=currency, relation=relation)
         shared = None
         if account is not None:
             shared = Ledger(account * epsilon, delta, currency=own.currency, relation=relation)

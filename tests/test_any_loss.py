@@ -86,6 +86,21 @@ def test_second_order_points_are_for_losses_with_a_bounded_third_derivative(meth
             METHODS[method].require(loss)
 
 
+@pytest.mark.filterwarnings("ignore::dpdescent.errors.GuaranteeWarning")
+@pytest.mark.parametrize(("method", "epsilon"), [("opt", 1e4), ("2opt", 1e4), ("dp-tr", 1e4), ("dp-gd", 100.0)])
+def test_tolerances_of_second_order_points_close_in_on_the_optimum_as_epsilon_grows(
+    method: str, epsilon: float
+) -> None:
+    """Those that use all rows; the sampling error of batches stays, whatever epsilon is."""
+    left, (best, start) = [], least(PlainLogistic())
+    for each in (1.0, epsilon):
+        asked, settings = curator(method, PlainLogistic(), epsilon=each)
+        weights = METHODS[method].solve(asked, settings, None).weights
+        left.append((optimum(asked)[1](weights) - best) / (start - best))
+    assert left[1] <= 0.05
+    assert left[1] <= 0.2 * left[0]
+
+
 @pytest.mark.parametrize("loss", [Poisson(), Huber(0.5)], ids=str)
 def test_a_point_drawn_at_random_is_near_the_optimum_as_epsilon_grows(loss: Loss) -> None:
     """Of two weights, which are few enough to draw one exactly; the mean loss has mu/2 |w|^2 more."""

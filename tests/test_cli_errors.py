@@ -222,7 +222,7 @@ def test_an_interrupted_fit_says_what_was_charged_and_that_no_model_was_written(
     monkeypatch.setitem(
         METHODS,
         "auto",
-        replace(auto, solve=lambda curator, settings, _: auto.solve(curator, settings, interrupting(3))),
+        replace(auto, solver=lambda curator, settings, _: auto.solve(curator, settings, interrupting(3))),
     )
     code, out, err = shown(*FIT)
     assert (code, out) == (130, "")

@@ -20,10 +20,11 @@ import pytest
 from scipy import sparse, stats
 
 from asking import best_step, column_moments, gradient, mean_row_norm
-from dpdescent.curator import Curator, make_noise
+from dpdescent.curator import Curator
 from dpdescent.curator.mechanisms import LatticeNoise
 from dpdescent.curator.sources import ArraySource
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError, ScaleOutOfRange
+from dpdescent.estimators.float_noise import make_noise
 from dpdescent.exact import FeatureGrid, LatticeSum
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
@@ -669,7 +670,6 @@ def test_neither_representations_nor_errors_show_rows() -> None:
         "rows",
         "sampling",
         "scale",
-        "selection",
     }
 
 

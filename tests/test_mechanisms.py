@@ -22,8 +22,9 @@ from dpdescent.accounting import (
     NormLaplace,
     ReportNoisyMax,
 )
-from dpdescent.curator.mechanisms import FloatNoise, LatticeNoise, Noise, first_above_threshold
+from dpdescent.curator.mechanisms import LatticeNoise, first_above_threshold
 from dpdescent.errors import InvalidParameter, ScaleOutOfRange, UnknownRelation
+from dpdescent.estimators.float_noise import FloatNoise
 from dpdescent.exact import LatticeSum
 from dpdescent.noise import Randomness, select
 from dpdescent.relations import Norm, Relation, Sensitivity
@@ -62,7 +63,7 @@ def test_releases_are_centred_on_the_sum(make) -> None:
     """The mean of 400 releases is within 5 of its standard errors of the sum, one lattice point in a thousand."""
     values = np.array([5, -7, 2**20]) * 2**30
     total = lattice(values, Sensitivity.of_clipped_sum(1.0))
-    noise: Noise = make()
+    noise: LatticeNoise = make()
     drawn = np.mean([noise.gaussian(total, Gaussian(0.5), ZERO_OUT) for _ in range(400)], axis=0)
     np.testing.assert_allclose(drawn, total.to_float(), rtol=0, atol=5 * 0.5 / 20)
 
@@ -158,7 +159,7 @@ def test_queries_of_a_search_are_divided_by_their_sensitivity(make) -> None:
     """Queries in other units, as their sensitivity is, have the same law; replace-one halves them."""
     cost = AboveThreshold(2, query_scale=1.0, threshold_scale=0.5)
     exact = above_threshold_law(np.array([-1.0, 0.5]), cost)
-    noise: Noise = make()
+    noise: LatticeNoise = make()
     queries = lattice([-3 * 2**30, 3 * 2**29], Sensitivity.of_signed_sum(3.0), 2.0**-30)
     answers = [noise.first_above(queries, cost, ZERO_OUT) for _ in range(10_000)]
     counts = np.array([answers.count(0), answers.count(1), answers.count(None)])
@@ -182,7 +183,7 @@ def test_selection_matches_its_exact_law_in_a_million_draws() -> None:
 @pytest.mark.parametrize("make", NOISES)
 @pytest.mark.parametrize(("relation", "spread"), [(ZERO_OUT, 1.0), (REPLACE_ONE, 2.0)])
 def test_least_follows_the_exponential_mechanism_under_each_relation(make, relation: Relation, spread: float) -> None:
-    noise: Noise = make()
+    noise: LatticeNoise = make()
     scores = lattice(np.array([2, 0, 1]) * 2**24, Sensitivity.of_scores(1.0), 2.0**-24)
     drawn = [noise.least(scores, ExponentialMechanism(1.5), relation) for _ in range(10_000)]
     counts = np.bincount(drawn, minlength=3)
@@ -193,7 +194,7 @@ def test_least_follows_the_exponential_mechanism_under_each_relation(make, relat
 @pytest.mark.parametrize("make", NOISES)
 def test_report_noisy_max_matches_its_exact_two_point_law(make) -> None:
     """Scores 0 and .7 with one-sided exponential noise of scale .8: P = (.79156899, .20843101)."""
-    noise: Noise = make()
+    noise: LatticeNoise = make()
     scores = lattice(np.array([0, round(0.7 * 2**24)]), Sensitivity.of_scores(1.0), 2.0**-24)
     law = {"exponential": 1 - math.exp(-0.7 / 0.8) / 2, "laplace": 1 - math.exp(-0.875) * (1 + 0.875 / 2) / 2}
     assert law["exponential"] == pytest.approx(0.79156899, abs=1e-8)
@@ -233,7 +234,7 @@ def test_totals_wrap_around_instead_of_failing() -> None:
 
 @pytest.mark.parametrize("make", NOISES)
 def test_a_sensitivity_in_the_wrong_norm_is_refused(make) -> None:
-    noise: Noise = make()
+    noise: LatticeNoise = make()
     scores = lattice([1, 2], Sensitivity.of_scores(1.0))
     vector = lattice([1, 2], Sensitivity.of_clipped_sum(1.0))
     for call in (

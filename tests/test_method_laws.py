@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpdescent.errors import BudgetExhausted, DPDescentError
+from dpdescent.errors import DPDescentError, UnsupportedCost
 from dpdescent.problems import Need
 from dpdescent.solvers import METHODS
 from method_runs import (
@@ -99,11 +99,54 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(case: Variant
 def test_a_table_of_few_columns_or_rows_is_learnt_from_or_refused_before_the_charge(
     case: Variant, columns: int
 ) -> None:
-    for rows in (1, 2):
+    for rows in (1, 2, 3):
         small = replace(case, adversary=None) if case.adversary else case
         ran = run(small, "logistic", table=make_table("logistic", rows, columns), epsilon=1.0)
-        if isinstance(ran, Run) and ran.refusal is not None:
-            assert isinstance(ran.refusal, BudgetExhausted) or not ran.charged, ran.refusal
+        assert_finished_or_refused_without_a_charge(ran)
+
+
+def assert_finished_or_refused_without_a_charge(ran: Run | DPDescentError) -> None:
+    """Whatever was asked for: finite weights, or a named error before the first charge."""
+    if isinstance(ran, Run) and ran.refusal is not None:
+        assert not ran.charged, ran.refusal
+        assert not ran.touches
+    elif isinstance(ran, Run):
+        assert np.isfinite(ran.result.weights).all()
+        assert ran.ledger.spent <= ran.ledger.budget
+
+
+@pytest.mark.parametrize(("epsilon", "relation"), [(1e-12, "zero-out"), (1e6, "replace-one")])
+@pytest.mark.parametrize("case", PRIVATE, ids=str)
+def test_an_extreme_epsilon_is_refused_before_the_first_charge_or_the_run_ends(
+    case: Variant, epsilon: float, relation: str
+) -> None:
+    ran = run(case, "logistic", relation, epsilon=epsilon, table=make_table("logistic", 20))
+    assert_finished_or_refused_without_a_charge(ran)
+
+
+@pytest.mark.parametrize("currency", ["gdp", "pure", "approximate"])
+@pytest.mark.parametrize("case", PRIVATE, ids=str)
+def test_a_ledger_of_any_currency_pays_for_the_whole_run_or_is_refused_before_the_first_charge(
+    case: Variant, currency: str
+) -> None:
+    ran = run(case, "logistic", currency=currency, table=make_table("logistic", 20))
+    assert_finished_or_refused_without_a_charge(ran)
+    settings = METHODS[case.method].settings(**case.options)
+    if isinstance(ran, Run) and currency not in settings.payment.currencies:
+        assert isinstance(ran.refusal, UnsupportedCost)
+
+
+FOREIGN = {"sgd": "pure", "adam": "approximate", "outpert-gd": "pure", "outpert-rsgd": "pure", "expmech": "gdp"}
+
+
+@pytest.mark.parametrize(("method", "currency"), [*FOREIGN.items(), ("objpert", "gdp")])
+def test_a_solver_that_is_called_by_itself_refuses_a_foreign_ledger_before_it_is_charged(
+    method: str, currency: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(METHODS[method]), "solve", lambda self, *given: self.solver(*given))
+    ran = started(Variant(method), "logistic", "zero-out", currency=currency)
+    assert isinstance(ran.refusal, UnsupportedCost)
+    assert not ran.charged
 
 
 @pytest.mark.parametrize("case", PRIVATE, ids=str)
@@ -156,6 +199,27 @@ def test_a_replay_on_a_neighbour_stays_within_every_sensitivity_and_shows_nothin
             SHARES[str(case)] = max([SHARES.get(str(case), 0.0), *noise.shares])
     if case.method not in ("expmech", "objpert"):
         assert SHARES.get(str(case), 0.0) > 0
+
+
+REPLAYED = [case for case in PRIVATE if not case.name and case.method not in ("expmech", "objpert")]
+#: Methods whose every gradient is clipped: a row turned around moves it by all of its sensitivity.
+CLIPPED = {"adam", "agd", "auto", "blgd", "blsgd", "blsgd-ac", "majority", "sgd", "sgd-adv"}
+
+
+@pytest.mark.parametrize("case", REPLAYED, ids=str)
+def test_a_corner_row_attains_nearly_all_of_a_declared_sensitivity(case: Variant) -> None:
+    """A sensitivity that no row comes near would hide a sum that is computed on too few rows, or not at all."""
+    for relation in RELATIONS if case.method in CLIPPED else RELATIONS[:1]:
+        best, table = 0.0, make_table("logistic", 40)
+        for sign in (1.0, -1.0):
+            row = np.full(table.columns, sign)
+            other = table if relation == "zero-out" else table.with_last(row, -1.0)
+            whole = table.with_last(row, 1.0)
+            recorded = started(case, "logistic", relation, table=whole, rows=41, noise=Recording())
+            noise = Replaying(recorded.noise)
+            started(case, "logistic", relation, table=other, rows=41, noise=noise)
+            best = max(best, *noise.shares)
+        assert best >= (0.99 if case.method not in ("dp-gd", "opt") else 0.95)
 
 
 def test_every_need_is_named_by_some_loss_or_method() -> None:

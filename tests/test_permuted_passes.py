@@ -6,11 +6,14 @@ import itertools
 import math
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from dpdescent import Ledger
+from dpdescent.accounting import Gaussian
 from dpdescent.accounting.shuffled import ShuffledDescent
 from dpdescent.curator import PermutedDescent
+from dpdescent.curator.descents import _permutation
 from dpdescent.noise import Randomness
 from dpdescent.problems import Logistic
 from rival_tables import Recorder, curator_of
@@ -55,3 +58,33 @@ def test_the_orders_of_all_passes_are_independent_and_uniform() -> None:
         assert abs(expected[found[-1]] - point) < 1e-2 * apart
     counts = np.bincount(found, minlength=expected.size)
     assert stats.chisquare(counts).pvalue > 1e-6
+
+
+class Scripted:
+    """Bits that give prepared words first, and ordinary ones afterwards."""
+
+    def __init__(self, *words: list[int]) -> None:
+        self.left = [np.array(each, dtype=np.uint64) for each in words]
+
+    def words(self, count: int) -> np.ndarray:
+        return self.left.pop(0) if self.left else Randomness(1).stream("permutation", 0).words(count)
+
+
+def test_keys_that_tie_in_both_words_are_drawn_again_and_others_are_not() -> None:
+    """Tied keys would be ordered by their places, which are those of the rows."""
+    tied = Scripted([5, 5, 1], [7, 7, 2], [1, 1, 0], [3, 2, 9])
+    np.testing.assert_array_equal(_permutation(tied, 3), [1, 0, 2])
+    assert not tied.left
+    half = Scripted([5, 5, 1], [7, 2, 7], [0, 0, 0], [0, 0, 0])
+    np.testing.assert_array_equal(_permutation(half, 3), [2, 0, 1])
+    assert len(half.left) == 2
+
+
+@pytest.mark.parametrize("multiplier", [1e-300, 1e-200, 1e-155, 1e160, 1e300])
+def test_noise_of_any_size_has_a_price_that_is_not_below_that_of_its_smallest_shift(multiplier: float) -> None:
+    """The smallest shift is 1/m of the largest in every pass, which is then a Gaussian mechanism."""
+    cost = ShuffledDescent(multiplier, 2, 8)
+    for order in (1.5, 64.0):
+        assert Gaussian(8 * min(multiplier, 1e300 / 8)).rdp(order) <= cost.rdp(order)
+        assert cost.rdp(order) == math.inf or multiplier > 1
+        assert cost.rdp(order) <= 1e-14 or multiplier < 1

@@ -15,10 +15,24 @@ import pytest
 from scipy import stats
 
 from dpdescent.accounting import AdvancedComposition, Composed, Cost, Gaussian, Laplace, NormLaplace, PureDP
-from dpdescent.curator import QUESTIONS, ArraySource, Batch, Curator, LabelSum, NoisyMinimiser, Public, Question
+from dpdescent.curator import (
+    QUESTIONS,
+    ArraySource,
+    Batch,
+    Curator,
+    Gradient,
+    Hessian,
+    LabelSum,
+    LatticeNoise,
+    MeanLoss,
+    NoisyMinimiser,
+    Public,
+    Question,
+)
 from dpdescent.curator.batches import Sampling, draw_rows
 from dpdescent.curator.questions import Draw, Noised, Point, Sum
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError
+from dpdescent.estimators.float_noise import FloatNoise
 from dpdescent.exact import LatticeSum
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
@@ -45,6 +59,7 @@ from every_question import (
     without_last,
 )
 from neighbours import STORAGE
+from question_examples import EXAMPLES
 
 ALARM = 1e-6  # false alarms of a test of noise, for each kind of question and of noise
 
@@ -65,9 +80,8 @@ class RowsAbove(Question[float]):
         noised = Noised(self.noise, 2.0**-20, Sensitivity.of_bounded_sum(1.0, Norm.L2), public.rate)
         return Sum(block, (noised,), lambda count: float(count[0]))
 
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[RowsAbove]:
-        yield cls(0.25, noise)
+
+EXAMPLES[RowsAbove] = lambda _, noise: [RowsAbove(0.25, noise)]
 
 
 def _kinds_of(plan: type) -> list[str]:
@@ -76,7 +90,7 @@ def _kinds_of(plan: type) -> list[str]:
     for kind in QUESTIONS:
         for name, problem in PROBLEMS.items():
             public = quick(problem, table_of(name, 0), "zero-out", Silent()).public()
-            for question in QUESTIONS[kind].examples(public, NOISE):
+            for question in examples(kind, name, "zero-out"):
                 found[kind] = isinstance(question.plan(public), plan)
     return [kind for kind, is_such in found.items() if is_such]
 
@@ -547,6 +561,7 @@ def test_every_question_of_the_package_is_registered_and_has_an_example_on_some_
         if each.__module__.startswith("dpdescent.") and not inspect.isabstract(each)
     }
     assert {cls for cls in QUESTIONS.values() if cls.__module__.startswith("dpdescent.")} == defined
+    assert set(EXAMPLES) == set(QUESTIONS.values())
     assert {kind for kind, _ in PAIRS} == set(QUESTIONS)
     assert set(SUMS) | set(POINTS) | set(DRAWS) == set(QUESTIONS)
     assert "RowsAbove" in SUMS
@@ -561,10 +576,6 @@ class _Custom(Question[float]):
 
     def plan(self, public: Public) -> Any:
         return self.make(public)
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[_Custom]:
-        return ()
 
 
 def _count(rows: Any, _: np.ndarray) -> np.ndarray:
@@ -615,3 +626,59 @@ def test_a_plan_that_cannot_be_carried_out_is_refused_before_the_charge(name: st
         curator.answer(_Custom(UNANSWERABLE[name]))
     assert_no_trace(curator, own, account)
     assert "_Custom" not in QUESTIONS
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        np.array([1j, 0, 0]),
+        np.array(["1", "2", "3"]),
+        [[1.0], [1.0, 2.0]],
+        [None, 1.0, 2.0],
+        np.array([math.nan, 0.0, 0.0]),
+        np.array([math.inf, 0.0, 0.0]),
+        np.zeros(2),
+        None,
+    ],
+    ids=str,
+)
+def test_weights_that_are_not_real_and_finite_are_refused_by_name_and_leave_no_trace(bad: Any) -> None:
+    curator, own, account = asked_of(PROBLEMS["logistic"], table_of("logistic", 1), "zero-out")
+    for question in (Gradient(bad, 1.0, NOISE), Hessian(bad, NOISE), MeanLoss(bad, NOISE)):
+        with pytest.raises(InvalidParameter, match="weights must"):
+            curator.answer(question)
+    assert_no_trace(curator, own, account)
+
+
+@every_pair
+def test_what_is_kept_of_the_rows_cannot_be_written_over(kind: str, name: str) -> None:
+    curator, *_ = asked_of(PROBLEMS[name], table_of(name, 1), "zero-out")
+    for question in examples(kind, name, "zero-out"):
+        curator.answer(question)
+        assert not any(values.flags.writeable for _, values in curator._kept.values())
+
+
+def test_only_one_triangle_of_a_symmetric_sum_reaches_the_answer() -> None:
+    """A sum that is not symmetric by mistake releases the mirror image of its upper triangle, and nothing below."""
+    sensitivity, generator = Sensitivity.of_positive_semidefinite_sum(1.0), np.random.default_rng(0)
+    values = generator.integers(-(2**40), 2**40, (5, 5))
+    other = np.triu(values) + np.tril(generator.integers(-(2**40), 2**40, (5, 5)), -1)
+    for make in (lambda: LatticeNoise(Randomness(3)), lambda: FloatNoise(3)):
+        first, second = (
+            make().release(LatticeSum(each, 2.0**-30, sensitivity), NOISE, Relation.ZERO_OUT, symmetric=True)
+            for each in (values, other)
+        )
+        np.testing.assert_array_equal(first, second)
+        np.testing.assert_array_equal(first, first.T)
+        assert abs(first - np.triu(values) * 2.0**-30)[np.triu_indices(5)].max() < 10
+
+
+@pytest.mark.parametrize("rows", [ROWS - 1, ROWS + 1])
+def test_batches_of_fixed_size_are_refused_for_a_table_of_another_size_and_leave_no_trace(rows: int) -> None:
+    """Their share of the rows is what is charged for, and it would be another one."""
+    curator, own, account = asked_of(PROBLEMS["logistic"], table_of("logistic", 1, rows), "replace-one")
+    with pytest.raises(InvalidParameter, match="true number of rows"):
+        curator.sampling(0.5)
+    with pytest.raises(InvalidParameter, match="true number of rows"):
+        curator.answer(LabelSum(NOISE), Batch(Sampling(Relation.REPLACE_ONE, ROWS, 0.5), (NOISE,)))
+    assert_no_trace(curator, own, account)

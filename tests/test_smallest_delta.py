@@ -20,11 +20,12 @@ from dpdescent.accounting import (
     Laplace,
     Pure,
     currency_named,
+    sampler_delta,
     smallest_delta,
 )
 from dpdescent.errors import DeltaTooSmall, InvalidParameter
 from dpdescent.ledger import Ledger
-from dpdescent.noise import SAMPLER_ERROR
+from dpdescent.noise import FARTHEST_DRAW, SAMPLER_ERROR, ladder
 from dpdescent.noise.lattice import PRECISION, _gaussian_table, _laplace_table
 
 CURRENCIES = ["zcdp", "gdp", "rdp", "pure", "approximate", ZCDP(), GDP(), RDP(50.0), Pure(), Approximate()]
@@ -77,6 +78,29 @@ def test_pairs_of_epsilon_and_delta_leave_the_samplers_their_share() -> None:
     assert ledger.affords(ApproximateDP(0.1, delta * (1 - 2 * float(SAMPLER_SHARE))))
 
 
+@pytest.mark.parametrize("currency", CURRENCIES, ids=str)
+def test_failures_of_mechanisms_never_fill_the_share_of_the_samplers(currency) -> None:
+    """What the currency counts, what mechanisms may fail with and what the samplers lack add up to delta at most."""
+    delta = 1e-6
+    ledger = Ledger(1.0, delta, currency=currency)
+    limit = Fraction(delta) * (ledger.currency.uncounted - SAMPLER_SHARE)
+    assert not ledger.affords(ApproximateDP(1e-9, float(limit) * (1 + 1e-9)))
+    assert ledger.affords(ApproximateDP(1e-9, float(limit) * (1 - 1e-9)))
+    counted = 0 if ledger.currency.uncounted == 1 else Fraction(ledger._counted_delta)
+    assert counted + limit + Fraction(delta) * SAMPLER_SHARE <= Fraction(delta)
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "within"), [(1.0, 1e-6, True), (1.0, 0.0, False), (200.0, 1e-6, False)])
+def test_the_statement_says_what_the_samplers_lack(epsilon: float, delta: float, within: bool) -> None:
+    said = Ledger(epsilon, delta, currency="pure").statement()["sampler_error"]
+    with mpmath.workdps(50):
+        error = (1 + mpmath.exp(mpmath.mpf(epsilon))) * RUN_DRAWS * mpmath.mpf(SAMPLER_ERROR)
+        assert said["delta"] == pytest.approx(float(min(error, 1)), rel=1e-12)
+    assert (said["total_variation_per_draw"], said["draws"]) == (SAMPLER_ERROR, RUN_DRAWS)
+    assert said["within_delta"] is within
+    assert sampler_delta(1e9) == 1
+
+
 @pytest.mark.parametrize("bad", [-1e-9, math.nan, math.inf, "1e-6", None])
 def test_a_delta_that_is_no_probability_is_refused_as_before(bad) -> None:
     with pytest.raises(InvalidParameter, match="delta"):
@@ -100,3 +124,12 @@ def test_the_error_of_the_samplers_covers_that_of_their_tables(table, exponent) 
             previous, tail = reached, tail - weight / total
         assert 0 <= tail < mpmath.mpf(2) ** -255
         assert (distance + tail) / 2 <= mpmath.mpf(SAMPLER_ERROR) / 4
+
+
+def test_no_draw_lies_beyond_the_bound_that_objective_perturbation_rests_on() -> None:
+    """The last cell ends before it; the largest scale of a ladder is what its bound on the linear term assumes."""
+    assert len(_gaussian_table().cumulative) / 16 < 0.98 * FARTHEST_DRAW
+    assert len(_laplace_table().cumulative) / 16 < 189
+    for dimension in (2, 3, 10, 124, 1000, 10**5):
+        scale = 2**30
+        assert ladder(dimension, scale).nodes[-1] <= scale * (17 + math.sqrt(dimension))

@@ -15,8 +15,9 @@ import pytest
 from asking import FrameSteps
 from dpdescent.accounting import Gaussian
 from dpdescent.curator import Curator
-from dpdescent.curator.mechanisms import FloatNoise, LatticeNoise
+from dpdescent.curator.mechanisms import LatticeNoise
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, ScaleOutOfRange
+from dpdescent.estimators.float_noise import FloatNoise
 from dpdescent.exact import FeatureGrid, LatticeSum, blas
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness

@@ -40,6 +40,7 @@ from .currencies import (
     currency_from_dict,
     currency_named,
     require_supported_delta,
+    sampler_delta,
     smallest_delta,
     strongest,
 )
@@ -88,6 +89,7 @@ __all__ = [
     "rdp_to_epsilon",
     "require_supported_delta",
     "round_up",
+    "sampler_delta",
     "smallest_delta",
     "strongest",
     "zcdp_to_delta",

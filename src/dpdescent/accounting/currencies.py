@@ -77,6 +77,7 @@ __all__ = [
     "currency_from_dict",
     "currency_named",
     "require_supported_delta",
+    "sampler_delta",
     "smallest_delta",
 ]
 
@@ -91,7 +92,8 @@ class Currency(ABC):
     """One number that adds up under adaptive composition, and its exchange rate to (epsilon, delta)."""
 
     name: ClassVar[str]
-    #: Share of delta for what the currency does not count: mechanisms with a delta of their own, and the samplers.
+    #: Share of delta for what the currency does not count: mechanisms with a delta of their own, and the samplers,
+    #: to whom `SAMPLER_SHARE` of delta belongs.
     uncounted: ClassVar[Fraction] = Fraction(1, 2**20)
 
     @abstractmethod
@@ -207,7 +209,7 @@ class Approximate(Currency):
     """The sum of epsilon and the sum of delta of mechanisms that are (epsilon, delta)-DP, side by side."""
 
     name: ClassVar[str] = "approximate"
-    uncounted: ClassVar[Fraction] = 1 - SAMPLER_SHARE
+    uncounted: ClassVar[Fraction] = Fraction(1)
 
     def price(self, cost: Cost) -> float:
         epsilon = cost.pure()
@@ -222,6 +224,12 @@ class Approximate(Currency):
         return total
 
 
+def sampler_delta(epsilon: float) -> float:
+    """Return (1 + e^epsilon) N t, what the samplers' own error over N = 2^40 draws adds to delta; 1 at most."""
+    epsilon = require_positive("epsilon", epsilon)
+    return min(1.0, RUN_DRAWS * SAMPLER_ERROR * (1 + math.exp(min(epsilon, 700.0))))
+
+
 def smallest_delta(epsilon: float) -> float:
     """Return the least positive delta beside which the samplers' own error does not count.
 
@@ -230,10 +238,10 @@ def smallest_delta(epsilon: float) -> float:
     Notes
     -----
     **Privacy** Above epsilon = 64 the value is that at 64. Nobody is protected by such an epsilon, it only asks for
-    little noise; and the samplers, whose draws are bounded, do not provide one of several hundred.
+    little noise; and the samplers, whose draws are bounded, do not provide one of several hundred. What they lack is
+    in the statement of a ledger (`sampler_delta`).
     """
-    worst = 1 + math.exp(min(require_positive("epsilon", epsilon), _LARGEST_EPSILON))
-    return RUN_DRAWS * SAMPLER_ERROR * worst / float(SAMPLER_SHARE)
+    return sampler_delta(min(require_positive("epsilon", epsilon), _LARGEST_EPSILON)) / float(SAMPLER_SHARE)
 
 
 def require_supported_delta(epsilon: float, delta: float) -> None:

@@ -60,15 +60,19 @@ class ShuffledDescent(Cost):
 
     def rdp(self, order: float) -> float:
         order = require_order(order)
+        # Noise so small that its variance underflows hides nothing; of a variance that overflows 1e-15 is charged.
+        variance = self.noise_multiplier * self.noise_multiplier
+        if variance == 0:
+            return math.inf
         shares, log_weights = shift_law(self.passes, self.batches)
-        exponents = order * (order - 1) / (2 * self.noise_multiplier**2) * shares**2
+        exponents = order * (order - 1) / (2 * variance) * shares**2
         if exponents[-1] < 1:
             # The weights add up to one but for rounding, which would count 1/(a - 1) times near order 1.
             log_moment = math.log1p(float(np.exp(log_weights) @ np.expm1(exponents)))
         else:
             log_moment = float(logsumexp(log_weights + exponents))
         mixture = log_moment / (order - 1)
-        worst = order / (2 * self.noise_multiplier**2) * (1 + ALLOWANCE) ** 2
+        worst = order / (2 * variance) * (1 + ALLOWANCE) ** 2
         return above(min(mixture, worst), CONVOLUTION) + 1e-15
 
     def zcdp(self) -> float:

@@ -33,6 +33,9 @@ def print_privacy(privacy: dict[str, Any]) -> None:
     )
     for kind, count in privacy["mechanisms"].items():
         say(f"  {count:5d} x {kind}")
+    sampled = privacy.get("sampler_error")
+    if sampled and not sampled["within_delta"]:
+        say(f"the samplers' own error adds at most {sampled['delta']:.3g} to delta")
     if "randomness" in privacy:
         say(f"randomness: {privacy['randomness']}")
 

@@ -6,21 +6,27 @@ hold neither rows nor noise, and an answer that was not charged for cannot be wr
 
 from .ball import BallPoint
 from .batches import Batch, Sampling, batch_cost
-from .curator import Curator, Selection
-from .curvature import Hessian, MeanLoss, hessian_sum
+from .curator import Curator
+from .derivatives import (
+    Gradient,
+    GradientAndCurvature,
+    Hessian,
+    MeanLoss,
+    finest_clipped_sum,
+    hessian_sum,
+    require_frame,
+)
 from .descents import NoisyDescent, PermutedDescent
 from .general import perturbed_minimiser, perturbed_saddle_point
-from .gradients import Gradient, GradientAndCurvature, finest_clipped_sum, require_frame
-from .labels import LabelCounts, LabelSum
-from .mechanisms import FloatNoise, LatticeNoise, Noise, make_noise
-from .moments import ColumnMoments, MeanRowNorm, SecondMoments, moment_bits
-from .nonprivate import minimise_without_privacy
+from .mechanisms import LatticeNoise
+from .moments import ColumnMoments, LabelCounts, LabelSum, MeanRowNorm, SecondMoments, moment_bits
+from .nonprivate import sum_without_privacy
 from .points import NoisyMinimiser
 from .questions import QUESTIONS, Noised, Point, Public, Question, Sum
 from .reports import ExcessAdversarialRisk
 from .search import FirstStep
 from .selection import BestCandidates, BestStep
-from .sources import ArraySource, Source, cached_blocks, compact
+from .sources import ArraySource, Source, cached_blocks
 
 __all__ = [
     "QUESTIONS",
@@ -33,7 +39,6 @@ __all__ = [
     "Curator",
     "ExcessAdversarialRisk",
     "FirstStep",
-    "FloatNoise",
     "Gradient",
     "GradientAndCurvature",
     "Hessian",
@@ -42,7 +47,6 @@ __all__ = [
     "LatticeNoise",
     "MeanLoss",
     "MeanRowNorm",
-    "Noise",
     "Noised",
     "NoisyDescent",
     "NoisyMinimiser",
@@ -52,18 +56,15 @@ __all__ = [
     "Question",
     "Sampling",
     "SecondMoments",
-    "Selection",
     "Source",
     "Sum",
     "batch_cost",
     "cached_blocks",
-    "compact",
     "finest_clipped_sum",
     "hessian_sum",
-    "make_noise",
-    "minimise_without_privacy",
     "moment_bits",
     "perturbed_minimiser",
     "perturbed_saddle_point",
     "require_frame",
+    "sum_without_privacy",
 ]

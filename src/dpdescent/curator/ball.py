@@ -5,23 +5,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..accounting import ExponentialMechanism, Gaussian
+from ..accounting import ExponentialMechanism
 from ..errors import InvalidParameter
 from ..exact.grids import require_moderate
-from ..minimisers import Ball, EmpiricalRisk, sample_point
+from ..minimisers import Ball, sample_point
 from .points import convexity, require_constants
 from .questions import Draw, Public, Question, Rows
-
-__all__ = ["BallPoint"]
-
-Floats = NDArray[np.float64]
+from .sources import Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +50,3 @@ class BallPoint(Question[Floats]):
             return sample_point(table.source, table.squared_norms, grid, ball, self.cost, public.relation, bits)
 
         return Draw(self.cost, draw)
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[BallPoint]:
-        problem = public.problem
-        loss = problem.loss
-        smooth = math.isfinite(loss.smoothness) and math.isfinite(loss.lipschitz)
-        if loss.convex and smooth and loss.outputs == 1 and problem.grid.dimension <= 3:
-            risk, quadratic = EmpiricalRisk(loss, problem.longest_row), np.full(problem.shape, 1.0 * public.rows)
-            ball = Ball(
-                risk, public.rows, quadratic, np.zeros(problem.shape), risk.farthest(public.rows, public.rows)
-            )
-            yield cls(ball, ExponentialMechanism(1 / noise.noise_multiplier))

@@ -25,8 +25,6 @@ from ..errors import InvalidParameter
 from ..noise import Bits
 from ..relations import Relation
 
-__all__ = ["Batch", "Sampling", "batch_cost", "draw_rows"]
-
 AnyCost = TypeVar("AnyCost", bound=Cost)
 
 

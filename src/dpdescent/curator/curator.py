@@ -12,29 +12,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accounting import Cost, Currency, ExponentialMechanism, Gaussian, ReportNoisyMax, calibrate
+from ..accounting import Cost, Currency, Gaussian
 from ..errors import BudgetExhausted, InvalidParameter, require_positive_integer
 from ..ledger import Ledger, afford_jointly, require_affordable, require_distinct, spend_jointly
 from ..noise import Bits
 from ..problems import LinearProblem
 from ..relations import Relation, Sensitivity
 from .batches import Batch, Sampling, draw_rows
-from .mechanisms import LatticeNoise, Noise, require_drawable
-from .per_row import PerRow, RowNorms
+from .mechanisms import LatticeNoise, require_drawable
+from .per_row import Norms, PerRow
 from .questions import Draw, Noised, Plan, Point, Public, Question, Rows, Sum
-from .sources import Source
+from .sources import Floats, Integers, Source
 
-__all__ = ["Curator", "Selection"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Selection = Literal["exponential-mechanism", "laplace", "exponential"]
 Answer = TypeVar("Answer")
 
 
@@ -48,7 +43,7 @@ class Curator:
     ledger : Ledger
     rows : int
         The public number of rows n, by which sums are divided; never read from the data.
-    noise : Noise, optional
+    noise : LatticeNoise, optional
         Exact lattice noise from the operating system's generator by default. Batches, permutations and drawn points
         come from the same randomness.
     batch_rate : float
@@ -71,7 +66,7 @@ class Curator:
         ledger: Ledger,
         rows: int,
         *,
-        noise: Noise | None = None,
+        noise: LatticeNoise | None = None,
         batch_rate: float = 1.0,
         account: Ledger | None = None,
     ) -> None:
@@ -142,17 +137,6 @@ class Curator:
         """Return the least Gaussian noise that ``amount`` pays for."""
         return self.currency.gaussian(amount)
 
-    def selection(self, amount: float, kind: Selection) -> ExponentialMechanism | ReportNoisyMax:
-        """Return the sharpest selection of that kind that ``amount`` pays for."""
-        if kind == "exponential-mechanism":
-            return self.currency.selection(amount)
-        if kind in ("laplace", "exponential"):
-            noise: Literal["laplace", "exponential"] = kind
-            return calibrate(lambda epsilon: ReportNoisyMax(epsilon, noise), amount, self.currency)
-        raise InvalidParameter(
-            f"unknown selection {kind!r}: choose 'exponential-mechanism', 'laplace' or 'exponential'"
-        )
-
     def sampling(self, rate: float) -> Sampling:
         """Return how amplified batches of that rate are drawn."""
         sampling = Sampling(self.relation, self.rows, rate)
@@ -200,13 +184,12 @@ class Curator:
         plan = self._checked(question, sampling)
         ticket = Batch(sampling, plan.costs) if batch is None else batch
         drawn = self._drawn.get(ticket) or _Drawn(list(ticket.parts))
-        drawn.require(plan.costs)
-        if not drawn.paid:
+        left = drawn.left_after(plan.costs)
+        if ticket not in self._drawn:
             label = ticket.label or question.label
             spend_jointly(self._ledgers, ticket.cost, label, randomness=self._noise.description)
-            drawn.paid = True
             self._drawn[ticket] = drawn
-        drawn.take(plan.costs)
+        drawn.left = left
         if drawn.fresh or ticket.composition is not None:
             drawn.chosen = (
                 draw_rows(self._stream("batch"), self._source.rows, sampling) if sampling.rate < 1 else None
@@ -215,7 +198,7 @@ class Curator:
         with np.errstate(all="ignore"):  # a warning would speak of rows; sums clip what overflows
             if isinstance(plan, Sum):
                 return self._released_sum(plan, drawn.chosen)
-            rows = Rows(self._source, self._per_row(RowNorms(self.problem.grid)), self._stream)
+            rows = Rows(self._source, self._per_row(Norms.within(None, self.problem.grid)), self._stream)
             return self._released_point(plan, rows) if isinstance(plan, Point) else plan.draw(rows)
 
     def _checked(self, question: Question[Answer], sampling: Sampling) -> Plan[Answer]:
@@ -245,13 +228,11 @@ class Curator:
 
     def _released_sum(self, plan: Sum[Answer], chosen: NDArray[np.bool_] | None) -> Answer:
         known = [self._per_row(each) for each in plan.per_row]
-        if plan.picks:
-            block, aligned = _Picking(plan.block), known if chosen is None else [chosen, *known]
-            values = self._source.map_sum(partial(block, chosen is not None), *aligned)
-        elif chosen is None:
-            values = self._source.map_sum(plan.block, *known)
+        if chosen is None:
+            values = self._source.map_sum(partial(plan.block, None) if plan.picks else plan.block, *known)
         else:
-            values = self._source.map_sum(_Batched(plan.block), chosen, *known)
+            block = partial(_picking if plan.picks else _of_batch, plan.block)
+            values = self._source.map_sum(block, chosen, *known)
         answer = plan.finish(*(self._noised(part, values) for part in plan.parts))
         carried = plan.carry(answer) if plan.carry is not None else None
         if carried is not None:
@@ -281,8 +262,12 @@ class Curator:
             return kept[1]
         values = self._source.map_rows(wanted.block, *(self._per_row(each) for each in wanted.needs))
         if wanted.kind:
-            self._kept[wanted.kind] = (wanted.key, values)
+            self._keep(wanted, values)
         return values
+
+    def _keep(self, wanted: PerRow, values: Floats) -> None:
+        values.setflags(write=False)  # a block that wrote over them would change later answers
+        self._kept[wanted.kind] = (wanted.key, values)
 
     def _carry(self, wanted: PerRow, step: float, margins: Floats, along: Floats) -> None:
         """Keep the margins t - a u of the weights that a step leads to: a solver asks for them next.
@@ -293,7 +278,7 @@ class Curator:
         """
         carried = step * along
         np.subtract(margins, carried, out=carried)
-        self._kept[wanted.kind] = (wanted.key, carried)
+        self._keep(wanted, carried)
 
 
 @dataclass(eq=False)
@@ -302,38 +287,27 @@ class _Drawn:
 
     left: list[Cost]
     chosen: NDArray[np.bool_] | None = None
-    paid: bool = False
     fresh: bool = True
 
-    def require(self, costs: tuple[Cost, ...]) -> None:
-        """Raise `BudgetExhausted` unless the batch was drawn for these mechanisms, and has not answered them yet."""
+    def left_after(self, costs: tuple[Cost, ...]) -> list[Cost]:
+        """Return what is left after these mechanisms; raise `BudgetExhausted` unless it was drawn for all of them."""
         left = list(self.left)
         for cost in costs:
             if cost not in left:
                 raise BudgetExhausted("this batch has given all the answers that it was drawn for: draw another")
             left.remove(cost)
-
-    def take(self, costs: tuple[Cost, ...]) -> None:
-        for cost in costs:
-            self.left.remove(cost)
+        return left
 
 
-class _Batched:
-    """What the chosen rows of a block add up to."""
-
-    def __init__(self, block: Callable[..., Integers]) -> None:
-        self._block = block
-
-    def __call__(self, rows: Any, labels: Floats, chosen: NDArray[np.bool_], *known: Floats) -> Integers:
-        return self._block(rows[chosen], labels[chosen], *(part[chosen] for part in known))
+def _of_batch(
+    block: Callable[..., Integers], rows: Any, labels: Floats, chosen: NDArray[np.bool_], *known: Floats
+) -> Integers:
+    """Return what the chosen rows of a block add up to."""
+    return block(rows[chosen], labels[chosen], *(part[chosen] for part in known))
 
 
-class _Picking:
-    """What a block adds up to that picks the rows of a batch by itself."""
-
-    def __init__(self, block: Callable[..., Integers]) -> None:
-        self._block = block
-
-    def __call__(self, sampled: bool, rows: Any, labels: Floats, *aligned: Any) -> Integers:
-        chosen, known = (aligned[0], aligned[1:]) if sampled else (None, aligned)
-        return self._block(chosen, rows, labels, *known)
+def _picking(
+    block: Callable[..., Integers], rows: Any, labels: Floats, chosen: NDArray[np.bool_], *known: Floats
+) -> Integers:
+    """Return what a block adds up to that picks the rows of a batch by itself."""
+    return block(chosen, rows, labels, *known)

@@ -6,27 +6,20 @@ Sensitivity, tolerance and lattice are those of `dpdescent.curator.points`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import Gaussian
 from ..accounting.shuffled import ALLOWANCE, ShuffledDescent
 from ..errors import InvalidParameter, ScaleOutOfRange, require_positive_integer
 from ..minimisers import EmpiricalRisk, RowObjective
 from ..noise import Bits
-from ..problems import L2, Loss
+from ..problems import Loss
 from ..relations import Sensitivity
 from .points import PointLattice, quadratic_penalty
 from .questions import Point, Public, Question, Rows
-from .sources import ArraySource
-
-__all__ = ["NoisyDescent", "PermutedDescent"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from .sources import ArraySource, Floats, Integers
 
 _UNIT = 2.0**-53
 
@@ -76,13 +69,6 @@ class NoisyDescent(Question[Floats]):
             return lattice.place(point)
 
         return Point(self.noise, lattice.noised, find, lambda noisy: noisy)
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[NoisyDescent]:
-        problem = public.problem
-        if _Descent.possible(public):
-            step = 0.5 / (problem.smoothness + problem.penalty.weight)
-            yield cls(problem.loss, problem.longest_row, step, 3, noise)
 
 
 @dataclass(frozen=True)
@@ -154,14 +140,6 @@ class PermutedDescent(Question[Floats]):
 
         return Point(self.cost, lattice.noised, find, lambda noisy: noisy)
 
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[PermutedDescent]:
-        problem = public.problem
-        if _Descent.possible(public):
-            size, step = max(1, public.rows // 3), 0.5 / (problem.smoothness + problem.penalty.weight)
-            cost = ShuffledDescent(noise.noise_multiplier, 2, -(-public.rows // size))
-            yield cls(problem.loss, problem.longest_row, size, step, cost)
-
 
 @dataclass(frozen=True, eq=False)
 class _Descent:
@@ -182,13 +160,6 @@ class _Descent:
                 f"step_size must be at most 1/smoothness = {1 / smoothness:.4g}, got {step_size:.4g}"
             )
         return cls(public, risk, penalty, smoothness)
-
-    @staticmethod
-    def possible(public: Public) -> bool:
-        """Return whether the problem is smooth, with slopes and a penalty that bound what one row can do."""
-        problem, loss = public.problem, public.problem.loss
-        smooth = math.isfinite(loss.smoothness) and math.isfinite(loss.lipschitz)
-        return loss.convex and smooth and isinstance(problem.penalty, L2)
 
     @property
     def clip(self) -> float:
@@ -211,8 +182,12 @@ class _Descent:
 
 
 def _permutation(bits: Bits, places: int) -> Integers:
-    """Return a uniform permutation: the order of 128-bit keys, which differ but for a chance of places^2/2^129."""
-    order = np.lexsort((bits.words(places), bits.words(places)))
-    position = np.empty(places, dtype=np.int64)
-    position[order] = np.arange(places)
-    return position
+    """Return a uniform permutation: the order of 128-bit keys, all drawn again if two of them are the same."""
+    while True:
+        keys = bits.words(places), bits.words(places)
+        order = np.lexsort(keys)
+        ties = np.logical_and(*(np.diff(key[order]) == 0 for key in keys))
+        if not ties.any():
+            position = np.empty(places, dtype=np.int64)
+            position[order] = np.arange(places)
+            return position

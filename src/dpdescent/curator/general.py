@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import Gaussian, Laplace, NormLaplace
 from ..errors import InvalidParameter, require_positive
 from ..ledger import Ledger
 from ..minimisers import Game, GeneralObjective, certified_minimiser, minimax_appa, require_minimiser
-from .mechanisms import LatticeNoise, Noise, require_drawable
+from .mechanisms import LatticeNoise, require_drawable
 from .points import OutputNoise, PointLattice, require_constants, tolerance_share, within_ball
-
-__all__ = ["perturbed_minimiser", "perturbed_saddle_point"]
-
-Floats = NDArray[np.float64]
+from .sources import Floats
 
 
 def _released(
-    lattice: PointLattice, find: Callable[[], Floats], ledger: Ledger, noise: Noise | None, label: str
+    lattice: PointLattice, find: Callable[[], Floats], ledger: Ledger, noise: LatticeNoise | None, label: str
 ) -> Floats:
     """Charge, find the point, and return it with noise."""
     part = lattice.noised
@@ -46,7 +43,7 @@ def perturbed_minimiser(
     tolerance: float | None = None,
     radius: float = math.inf,
     minimiser: str | None = None,
-    noise: Noise | None = None,
+    noise: LatticeNoise | None = None,
 ) -> Floats:
     """Return the minimiser of any strongly convex function of the rows, with noise, and projected onto B(0, R).
 
@@ -64,7 +61,7 @@ def perturbed_minimiser(
         R. The minimiser over B(0, R) is what is released.
     minimiser : str, optional
         "lbfgs" or "agd" for a smooth function, "subgradient" for any.
-    noise : Noise, optional
+    noise : LatticeNoise, optional
 
     Notes
     -----
@@ -77,25 +74,10 @@ def perturbed_minimiser(
     require_minimiser(minimiser, smooth=smooth, rows=False)
     require_constants(mu, objective.lipschitz, radius)
     moved = objective.variation / mu
-    size = min(radius, 2 * objective.lipschitz / mu)
-    value_error, gradient_error = objective.errors
-    if smooth:
-        beta = objective.smoothness
-        reachable = 4 * (gradient_error / mu + 2.0**-44 * (beta / mu * size + objective.lipschitz / mu))
-    else:
-        gap = 2 * value_error + 4 * gradient_error * objective.lipschitz / mu
-        steep = (objective.lipschitz + mu * size) * size
-        # The last term: T = 4 L^2/(mu tau)^2 cuts are added up, with an error of 2^-49 T of their sizes.
-        reachable = 4 * math.sqrt(2 * (gap + 2.0**-40 * steep) / mu)
-        reachable += math.sqrt(math.sqrt(2.0**-42 * (objective.lipschitz + mu * size) ** 2 * steep / mu**3))
-    distance = max(tolerance_share(tolerance, smooth, 16) * moved, reachable)
+    distance = max(tolerance_share(tolerance, smooth, 16) * moved, objective.reachable(radius))
     largest = (radius if radius < math.inf else objective.lipschitz / mu) + distance
     lattice = PointLattice.of(objective.shape, moved + 2 * distance, largest, cost)
-    method = minimiser
-
-    def find() -> Floats:
-        return certified_minimiser(objective, mu, distance, method, radius)
-
+    find = partial(certified_minimiser, objective, mu, distance, minimiser, radius)
     return within_ball(_released(lattice, find, ledger, noise, "minimiser"), radius)
 
 
@@ -106,7 +88,7 @@ def perturbed_saddle_point(
     *,
     largest: float,
     accuracy: float | None = None,
-    noise: Noise | None = None,
+    noise: LatticeNoise | None = None,
 ) -> Floats:
     """Return the weights at the saddle point of a game, with noise.
 
@@ -122,7 +104,7 @@ def perturbed_saddle_point(
     accuracy : float, optional
         The certified gap a, at least four times the error of the game; by default what makes the tolerance 1/256 of
         the sensitivity.
-    noise : Noise, optional
+    noise : LatticeNoise, optional
 
     Notes
     -----

@@ -4,18 +4,12 @@ Each method takes the `Cost` that the ledger has accepted, reads the sensitivity
 the noise that the two imply. There is no third place where a scale could be written down wrongly.
 
 `LatticeNoise` adds integers to integers: every random decision is exact and the noise leaves no floating-point
-fingerprint. `FloatNoise` has the same methods on ordinary floating-point noise, for researchers and very long
-vectors; its guarantee is that of real-number theorems only (Mironov 2012), and the statement says so.
-
-References
-----------
-Mironov, I. (2012). On significance of the least significant bits for differential privacy. CCS.
+fingerprint.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections import Counter
 from fractions import Fraction
 from functools import lru_cache
@@ -43,11 +37,7 @@ from ..noise import (
     select,
 )
 from ..relations import Norm, Relation, Sensitivity
-
-__all__ = ["FloatNoise", "LatticeNoise", "Noise", "make_noise", "require_drawable"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from .sources import Floats, Integers
 
 _ROOM = 1 + 2.0**-40  # more than the mechanisms' own rounding
 _NORMS: dict[type[Cost], Norm] = {
@@ -61,59 +51,6 @@ _NORMS: dict[type[Cost], Norm] = {
 
 # A run asks for the same few again and again.
 _lattice_scale, _laplace_scale = (lru_cache(maxsize=1024)(scale) for scale in (lattice_scale, laplace_scale))
-
-
-class Noise(ABC):
-    """The questions a curator can answer, given a sum, what was paid, and the relation."""
-
-    description: str
-    #: Where batches, permutations and drawn points get their bits.
-    randomness: Randomness
-
-    def release(self, total: LatticeSum, cost: Cost, relation: Relation, *, symmetric: bool = False) -> Any:
-        """Return what the mechanism that was paid for makes of a sum."""
-        if isinstance(cost, Gaussian):
-            return (self.gaussian_symmetric if symmetric else self.gaussian)(total, cost, relation)
-        if isinstance(cost, NormLaplace):
-            return self.norm_laplace(total, cost, relation)
-        if isinstance(cost, Laplace):
-            return self.laplace(total, cost, relation)
-        if isinstance(cost, ExponentialMechanism | ReportNoisyMax):
-            return self.least(total, cost, relation)
-        if isinstance(cost, AboveThreshold):
-            return self.first_above(total, cost, relation)
-        raise InvalidParameter(f"no mechanism releases a sum for a {cost.kind!r} cost")
-
-    @abstractmethod
-    def gaussian(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
-        """Return the sum plus Gaussian noise on every coordinate."""
-
-    @abstractmethod
-    def gaussian_symmetric(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
-        """Return a symmetric matrix sum plus symmetric Gaussian noise.
-
-        The noise has variance sigma^2 on the diagonal and sigma^2/2 off it: isotropic on symmetric matrices
-        with the Frobenius norm, in which the sensitivity is measured, because an off-diagonal entry counts twice.
-        """
-
-    @abstractmethod
-    def laplace(self, total: LatticeSum, cost: Laplace, relation: Relation) -> Floats:
-        """Return the sum plus Laplace noise on every coordinate, for an L1 sensitivity."""
-
-    @abstractmethod
-    def norm_laplace(self, point: LatticeSum, cost: NormLaplace, relation: Relation) -> Floats:
-        """Return the point plus a vector with density proportional to exp(-|z|_2/b), for an L2 sensitivity."""
-
-    @abstractmethod
-    def least(self, scores: LatticeSum, cost: ExponentialMechanism | ReportNoisyMax, relation: Relation) -> int:
-        """Return the index of a score that is probably among the least."""
-
-    @abstractmethod
-    def first_above(self, queries: LatticeSum, cost: AboveThreshold, relation: Relation) -> int | None:
-        """Return the index of the first query that is probably not negative, or None.
-
-        The sensitivity is that of each query by itself (`Norm.MAX`), by which they are divided.
-        """
 
 
 def require_drawable(cost: Cost, unit: float, sensitivity: Sensitivity, relation: Relation, size: int = 1) -> None:
@@ -137,22 +74,20 @@ def require_drawable(cost: Cost, unit: float, sensitivity: Sensitivity, relation
             raise ScaleOutOfRange("norm-Laplace noise does not fit the lattice: use another unit or epsilon")
         if size > 1:
             ladder(size, _norm_laplace_scale(radius, cost, unit))  # kept, and used when it is drawn
-    elif isinstance(cost, Laplace | ReportNoisyMax):
-        lattice = _laplace_scale(change / cost.epsilon, unit)
-        if isinstance(cost, Laplace) and lattice <= SMALLEST_LAPLACE_LATTICE * _ROOM:
-            raise ScaleOutOfRange(
-                f"Laplace noise on a lattice of step {unit:g} is coarser than it is charged for: sum on a finer "
-                "grid, or ask for a smaller epsilon"
-            )
+    elif isinstance(cost, ReportNoisyMax):
+        _laplace_scale(change / cost.epsilon, unit)
+    elif isinstance(cost, Laplace):
+        _charged_laplace_scale(sensitivity.under(relation), cost, unit)
 
 
-class LatticeNoise(Noise):
-    """Exact noise on the lattice of the sum.
+class LatticeNoise:
+    """Exact noise on the lattice of a sum, given what was paid for it and the relation.
 
     Parameters
     ----------
     randomness : Randomness
-        Where the bits come from; each release of each mechanism has a stream of its own.
+        Where the bits come from; each release of each mechanism has a stream of its own. Batches, permutations and
+        drawn points get theirs from here, too.
     """
 
     def __init__(self, randomness: Randomness | None = None) -> None:
@@ -160,7 +95,7 @@ class LatticeNoise(Noise):
         self._releases: Counter[str] = Counter()
 
     @property
-    def description(self) -> str:  # type: ignore[override]
+    def description(self) -> str:
         """Where the bits come from, for the privacy statement."""
         return self.randomness.description
 
@@ -169,50 +104,73 @@ class LatticeNoise(Noise):
         self._releases[mechanism] += 1
         return self.randomness.stream(mechanism, release)
 
+    def release(self, total: LatticeSum, cost: Cost, relation: Relation, *, symmetric: bool = False) -> Any:
+        """Return what the mechanism that was paid for makes of a sum."""
+        if isinstance(cost, Gaussian):
+            return (self.gaussian_symmetric if symmetric else self.gaussian)(total, cost, relation)
+        if isinstance(cost, NormLaplace):
+            return self.norm_laplace(total, cost, relation)
+        if isinstance(cost, Laplace):
+            return self.laplace(total, cost, relation)
+        if isinstance(cost, ExponentialMechanism | ReportNoisyMax):
+            return self.least(total, cost, relation)
+        if isinstance(cost, AboveThreshold):
+            return self.first_above(total, cost, relation)
+        raise InvalidParameter(f"no mechanism releases a sum for a {cost.kind!r} cost")
+
     def gaussian(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
-        scale = _lattice_scale(_sigma(total, cost, relation), total.unit)
+        """Return the sum plus Gaussian noise on every coordinate."""
+        scale = _lattice_scale(deviation_of(total, cost, relation), total.unit)
         noise = discrete_gaussian(self._bits("gaussian"), scale, total.values.size)
         return _released(total, noise)
 
     def gaussian_symmetric(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
-        rows, columns = _symmetric_indices(total)
-        sigma = _sigma(total, cost, relation)
+        """Return a symmetric matrix sum plus symmetric Gaussian noise, from its upper triangle alone.
+
+        The noise has variance sigma^2 on the diagonal and sigma^2/2 off it: isotropic on symmetric matrices
+        with the Frobenius norm, in which the sensitivity is measured, because an off-diagonal entry counts twice.
+        """
+        rows, columns = upper_triangle(total)
+        sigma = deviation_of(total, cost, relation)
         off_diagonal = rows != columns
         noise = np.empty(rows.size, np.int64)
         bits = self._bits("gaussian-symmetric")
         for group, spread in ((~off_diagonal, sigma), (off_diagonal, sigma / math.sqrt(2) * (1 + 2.0**-50))):
             noise[group] = discrete_gaussian(bits, lattice_scale(spread, total.unit), int(group.sum()))
-        matrix = np.zeros(total.values.shape, np.int64)
-        matrix[rows, columns] = matrix[columns, rows] = noise
-        return _released(total, matrix)
+        released = np.empty(total.values.shape)
+        released[rows, columns] = _released(total, noise, total.values[rows, columns])
+        released[columns, rows] = released[rows, columns]
+        return released
 
     def laplace(self, total: LatticeSum, cost: Laplace, relation: Relation) -> Floats:
-        scale = _quotient_up(_require_norm(total, Norm.L1, relation), cost.epsilon)
-        lattice = laplace_scale(scale, total.unit)
-        if lattice < SMALLEST_LAPLACE_LATTICE:
-            raise ScaleOutOfRange(
-                f"Laplace noise of scale {scale:g} on a lattice of step {total.unit:g} is coarser than it is "
-                "charged for: sum on a finer grid, or ask for a smaller epsilon"
-            )
+        """Return the sum plus Laplace noise on every coordinate, for an L1 sensitivity."""
+        lattice = _charged_laplace_scale(sensitivity_in(total, Norm.L1, relation), cost, total.unit)
         return _released(total, discrete_laplace(self._bits("laplace"), lattice, total.values.size))
 
     def norm_laplace(self, point: LatticeSum, cost: NormLaplace, relation: Relation) -> Floats:
-        scale = _norm_laplace_scale(_require_norm(point, Norm.L2, relation), cost, point.unit)
+        """Return the point plus a vector with density proportional to exp(-|z|_2/b), for an L2 sensitivity."""
+        scale = _norm_laplace_scale(sensitivity_in(point, Norm.L2, relation), cost, point.unit)
         return _released(point, norm_laplace(self._bits("norm-laplace"), scale, point.values.size))
 
     def least(self, scores: LatticeSum, cost: ExponentialMechanism | ReportNoisyMax, relation: Relation) -> int:
-        spread = Fraction(_require_norm(scores, Norm.RANGE, relation)) / Fraction(scores.unit)
+        """Return the index of a score that is probably among the least."""
+        spread = Fraction(sensitivity_in(scores, Norm.RANGE, relation)) / Fraction(scores.unit)
         bits = self._bits(cost.kind)
         if isinstance(cost, ExponentialMechanism):
             return int(select(bits, scores.values, Fraction(cost.epsilon) / spread))
         scale = laplace_scale(float(spread) / cost.epsilon * (1 + 2.0**-50), 1.0)
         draw = _one_sided if cost.noise == "exponential" else discrete_laplace
         noise = draw(bits, scale, scores.values.size)
-        return int(np.argmin(_clamped(scores.values) - noise))
+        inside = np.clip(scores.values, -(2**61), 2**61)  # int64 holds the difference, and none is widened
+        return int(np.argmin(inside - noise))
 
     def first_above(self, queries: LatticeSum, cost: AboveThreshold, relation: Relation) -> int | None:
+        """Return the index of the first query that is probably not negative, or None.
+
+        The sensitivity is that of each query by itself (`Norm.MAX`), by which they are divided.
+        """
         bits = self._bits("above-threshold")
-        first = first_above_threshold(bits, _normalised(queries, cost, relation), cost, runs=1)[0]
+        first = first_above_threshold(bits, normalised_queries(queries, cost, relation), cost, runs=1)[0]
         return None if first < 0 else int(first)
 
 
@@ -235,7 +193,7 @@ def first_above_threshold(bits: Bits, normalised: Integers, cost: AboveThreshold
     return np.where(yes.any(axis=1), yes.argmax(axis=1), -1).astype(np.int64)
 
 
-def _normalised(queries: LatticeSum, cost: AboveThreshold, relation: Relation) -> Integers:
+def normalised_queries(queries: LatticeSum, cost: AboveThreshold, relation: Relation) -> Integers:
     """Return floor(2^b q/Delta) for every query, an integer with a sensitivity of exactly 2^b.
 
     If a - b <= 2^b then floor(a) <= floor(b + 2^b) = floor(b) + 2^b, so rounding down costs nothing.
@@ -243,7 +201,7 @@ def _normalised(queries: LatticeSum, cost: AboveThreshold, relation: Relation) -
     values: list[int] = queries.values.tolist()
     if queries.values.ndim != 1 or len(values) > cost.max_queries:
         raise InvalidParameter(f"queries {queries.values.shape} for a search that was charged for {cost.max_queries}")
-    above, below = _require_norm(queries, Norm.MAX, relation).as_integer_ratio()
+    above, below = sensitivity_in(queries, Norm.MAX, relation).as_integer_ratio()
     units, of = queries.unit.as_integer_ratio()
     times, over = units * below << cost.lattice_bits, of * above
     return np.array([max(-(2**61), min(2**61, value * times // over)) for value in values], np.int64)
@@ -258,12 +216,7 @@ def _one_sided(bits: Bits, scale: int, size: int) -> Integers:
     return kept[:size]
 
 
-def _clamped(values: Integers) -> Integers:
-    """Return the values kept away from the ends of int64; clamping never widens a difference."""
-    return np.clip(values, -(2**61), 2**61)
-
-
-def _require_norm(total: LatticeSum, norm: Norm, relation: Relation) -> float:
+def sensitivity_in(total: LatticeSum, norm: Norm, relation: Relation) -> float:
     """Return the sensitivity under ``relation``, checking that it is measured in the right norm."""
     measured = total.sensitivity.norm
     scalar = total.values.size == 1 and {measured, norm} <= {Norm.L1, Norm.L2, Norm.MAX}
@@ -274,6 +227,17 @@ def _require_norm(total: LatticeSum, norm: Norm, relation: Relation) -> float:
     return total.sensitivity.under(relation)
 
 
+def _charged_laplace_scale(change: float, cost: Laplace, unit: float) -> int:
+    """Return the scale of Laplace noise in steps of the lattice, of which its cost needs a number."""
+    lattice = _laplace_scale(_quotient_up(change, cost.epsilon), unit)
+    if lattice < SMALLEST_LAPLACE_LATTICE:
+        raise ScaleOutOfRange(
+            f"Laplace noise on a lattice of step {unit:g} is coarser than it is charged for: sum on a finer grid, "
+            "or ask for a smaller epsilon"
+        )
+    return lattice
+
+
 def _norm_laplace_scale(radius: float, cost: NormLaplace, unit: float) -> int:
     return math.ceil(NORM_LAPLACE_SLACK * _quotient_up(radius, cost.epsilon) / unit)
 
@@ -282,80 +246,24 @@ def _quotient_up(numerator: float, denominator: float) -> float:
     return numerator / denominator * (1 + 2.0**-50)
 
 
-def _sigma(total: LatticeSum, cost: Gaussian, relation: Relation) -> float:
-    return cost.noise_multiplier * _require_norm(total, Norm.L2, relation) * (1 + 2.0**-50)
+def deviation_of(total: LatticeSum, cost: Gaussian, relation: Relation) -> float:
+    """Return the standard deviation of Gaussian noise on a sum, rounded up."""
+    return cost.noise_multiplier * sensitivity_in(total, Norm.L2, relation) * (1 + 2.0**-50)
 
 
-def _released(total: LatticeSum, noise: Integers) -> Floats:
-    """Return unit * (S + Z), added in the ring of 64-bit integers, where wrapping is post-processing of S + Z."""
-    noisy = total.values.reshape(-1).view(np.uint64) + noise.reshape(-1).view(np.uint64)
-    return noisy.view(np.int64).astype(np.float64).reshape(total.values.shape) * total.unit
+def _released(total: LatticeSum, noise: Integers, values: Integers | None = None) -> Floats:
+    """Return unit * (S + Z), added in the ring of 64-bit integers, where wrapping is post-processing of S + Z.
+
+    S is the sum, or those of its ``values`` that are released.
+    """
+    exact = total.values if values is None else values
+    noisy = exact.reshape(-1).view(np.uint64) + noise.reshape(-1).view(np.uint64)
+    return noisy.view(np.int64).astype(np.float64).reshape(exact.shape) * total.unit
 
 
-def _symmetric_indices(total: LatticeSum) -> tuple[NDArray[Any], NDArray[Any]]:
+def upper_triangle(total: LatticeSum) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the entries of a symmetric matrix that are released; the others are their mirror image."""
     shape = total.values.shape
     if len(shape) != 2 or shape[0] != shape[1]:
         raise InvalidParameter(f"a symmetric release needs a square matrix, got the shape {shape}")
     return np.triu_indices(shape[0])
-
-
-class FloatNoise(Noise):
-    """Ordinary floating-point noise from a numpy generator; same distributions, no exactness.
-
-    Parameters
-    ----------
-    seed : int, optional
-        None draws a seed from the operating system.
-    """
-
-    def __init__(self, seed: int | None = None) -> None:
-        self._generator = np.random.default_rng(seed)
-        self.randomness = Randomness(seed)
-        self.description = f"floating point, {self.randomness.description}"
-
-    def gaussian(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
-        sigma = _sigma(total, cost, relation)
-        return total.to_float() + self._generator.normal(0.0, sigma, total.values.shape)
-
-    def gaussian_symmetric(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
-        rows, columns = _symmetric_indices(total)
-        spread = np.where(rows == columns, 1.0, math.sqrt(0.5)) * _sigma(total, cost, relation)
-        noise = np.zeros(total.values.shape)
-        noise[rows, columns] = noise[columns, rows] = self._generator.normal(0.0, spread)
-        return total.to_float() + noise
-
-    def laplace(self, total: LatticeSum, cost: Laplace, relation: Relation) -> Floats:
-        scale = _require_norm(total, Norm.L1, relation) / cost.epsilon
-        return total.to_float() + self._generator.laplace(0.0, scale, total.values.shape)
-
-    def norm_laplace(self, point: LatticeSum, cost: NormLaplace, relation: Relation) -> Floats:
-        scale = _require_norm(point, Norm.L2, relation) / cost.epsilon
-        direction = self._generator.normal(size=point.values.shape)
-        length = self._generator.gamma(point.values.size, scale)
-        return point.to_float() + direction * (length / np.linalg.norm(direction))
-
-    def least(self, scores: LatticeSum, cost: ExponentialMechanism | ReportNoisyMax, relation: Relation) -> int:
-        scale = _require_norm(scores, Norm.RANGE, relation) / cost.epsilon
-        if isinstance(cost, ExponentialMechanism):
-            noise = self._generator.gumbel(0.0, scale, scores.values.shape)
-        elif cost.noise == "exponential":
-            noise = self._generator.exponential(scale, scores.values.shape)
-        else:
-            noise = self._generator.laplace(0.0, scale, scores.values.shape)
-        return int(np.argmin(scores.to_float() - noise))
-
-    def first_above(self, queries: LatticeSum, cost: AboveThreshold, relation: Relation) -> int | None:
-        draw = self._generator.normal if cost.noise == "gaussian" else self._generator.laplace
-        normalised = _normalised(queries, cost, relation) * 2.0**-cost.lattice_bits
-        threshold = draw(0.0, cost.threshold_scale) if cost.threshold_scale else 0.0
-        yes = normalised + draw(0.0, cost.query_scale, cost.max_queries)[: normalised.size] >= threshold
-        return int(yes.argmax()) if yes.any() else None
-
-
-def make_noise(mode: str, seed: int | None) -> Noise:
-    """Return exact lattice noise, or floating-point noise for ``mode="float"``."""
-    if mode == "exact":
-        return LatticeNoise(Randomness(seed))
-    if mode == "float":
-        return FloatNoise(seed)
-    raise InvalidParameter(f"unknown noise {mode!r}: choose 'exact' or 'float'")

@@ -1,30 +1,25 @@
-"""Moments of the rows: how long they are, and how their columns and directions differ in length."""
+"""Moments of the rows and labels: lengths of rows, columns and directions, and how often each label occurs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import Gaussian, Laplace
-from ..errors import InvalidParameter, ScaleOutOfRange
-from ..exact import BoundedSum, CoarseGrid, SecondMomentSum, ceil_log2
-from ..exact.second_moments import LEAST_BITS
-from ..problems import Frame, Whitening
+from ..errors import InvalidParameter
+from ..exact import BoundedSum, CoarseGrid, SecondMomentSum, SignedSum
+from ..problems import Frame, LabelKind, Labels, Whitening
 from ..relations import Norm, Sensitivity
-from .gradients import SCALE_BITS, example_frames, finest_clipped_sum, require_frame
-from .per_row import Caps, RowNorms, norms_in
+from .derivatives import finest_bits, finest_clipped_sum, require_frame
+from .per_row import Caps, Norms
 from .questions import Noised, Public, Question, Sum
+from .sources import Floats, Integers
 
-__all__ = ["ColumnMoments", "MeanRowNorm", "SecondMoments", "finest_bits", "moment_bits"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+_COUNT = 2**20  # lattice steps in a count of one row: they make room for little noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,16 +56,7 @@ class MeanRowNorm(Question[float]):
         norm = Norm.L1 if isinstance(self.noise, Laplace) else Norm.L2
         noised = Noised(self.noise, bounded.unit, Sensitivity.of_bounded_sum(bounded.ceiling, norm), public.size)
         block = partial(_norm_block, bounded, 1.0 if framed else 0.0)
-        return Sum(block, (noised,), lambda mean: float(mean[0]), (norms_in(self.frame, grid),))
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[MeanRowNorm]:
-        yield cls(noise)
-        yield cls(noise, ceiling=public.problem.grid.row_bound / 2)
-        yield cls(Laplace(1 / noise.noise_multiplier))
-        for frame in example_frames(public.problem):
-            if isinstance(frame, Frame):
-                yield cls(noise, frame, 2.0)
+        return Sum(block, (noised,), lambda mean: float(mean[0]), (Norms.within(self.frame, grid),))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,14 +86,8 @@ class ColumnMoments(Question[tuple[Floats, Floats]]):
             partial(problem.moments_block, clipped),
             (Noised(self.noise, clipped.unit, both, public.size),),
             finish,
-            (Caps(clipped, RowNorms(problem.grid)),),
+            (Caps(clipped, (Norms.within(None, problem.grid),)),),
         )
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[ColumnMoments]:
-        if public.problem.grid.entry_bound <= 1:
-            yield cls(0.5, noise)
-            yield cls(public.problem.longest_row, noise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,31 +122,52 @@ class SecondMoments(Question[Floats]):
         noised = Noised(self.noise, moments.unit, moments.sensitivity, public.size, symmetric=True)
         return Sum(partial(_moments_block, moments, frame), (noised,), lambda noisy: noisy)
 
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[SecondMoments]:
-        if public.problem.grid.entry_bound <= 1:
-            yield cls(0.75, noise)
-            for frame in example_frames(public.problem):
-                yield cls(1.5, noise, frame)
+
+@dataclass(frozen=True)
+class LabelCounts(Question[Floats]):
+    """The number of rows in each class, 2 or K of them.
+
+    **Privacy** A row adds 1 to one count: L2 sensitivity 1, and sqrt(2) when it is replaced. With two classes one
+    count is measured and the other is what is left of the public n: sensitivity 1 under both relations.
+    """
+
+    noise: Gaussian
+    label = "label counts"
+
+    def plan(self, public: Public) -> Sum[Floats]:
+        labels = public.problem.loss.labels
+        if labels.kind is LabelKind.NUMBERS:
+            raise InvalidParameter("a regression has no classes to count: ask for LabelSum")
+        binary = labels.kind is LabelKind.SIGNS
+        swap = 1.0 if binary else math.sqrt(2) * (1 + 2.0**-50)
+        noised = Noised(self.noise, 1 / _COUNT, Sensitivity(Norm.L2, 1.0, swap), public.rate)
+
+        def both(counts: Floats) -> Floats:
+            return np.array([public.rows - counts[0], counts[0]]) if binary else counts
+
+        return Sum(_positive_block if binary else partial(_counts_block, labels.number_of_classes), (noised,), both)
+
+
+@dataclass(frozen=True)
+class LabelSum(Question[float]):
+    """The sum of labels, clipped to the public range of those that the loss is about.
+
+    **Privacy** With labels in [low, high], sensitivity max(|low|, |high|), and twice that when a row is replaced.
+    """
+
+    noise: Gaussian
+    label = "label sum"
+
+    def plan(self, public: Public) -> Sum[float]:
+        labels = public.problem.loss.labels
+        bounded = SignedSum(max(-labels.low, labels.high))
+        noised = Noised(self.noise, bounded.unit, Sensitivity.of_signed_sum(bounded.bound, Norm.L2), public.rate)
+        return Sum(partial(_labels_block, bounded, labels), (noised,), lambda total: float(total[0]))
 
 
 def moment_bits(public: Public, noise: Gaussian) -> int:
     """Return the bits of the finest sum of second moments whose noise can still be drawn."""
     return finest_bits(noise.noise_multiplier * Sensitivity.of_positive_semidefinite_sum(1.0).under(public.relation))
-
-
-def finest_bits(deviation: float) -> int:
-    """Return the bits of the finest sum of matrices whose noise can still be drawn, or raise `ScaleOutOfRange`.
-
-    ``deviation`` is that of the noise in units of the largest matrix that a row adds.
-    """
-    bits = min(SecondMomentSum.total_bits, SCALE_BITS - ceil_log2(deviation))
-    if bits < LEAST_BITS:
-        raise ScaleOutOfRange(
-            f"noise of {deviation:.3g} times what a row can do to a matrix cannot be drawn: spend more on it, on "
-            "fewer steps or looser tolerances"
-        )
-    return bits
 
 
 def _norm_block(bounded: BoundedSum, constant: float, rows: Any, labels: Floats, squared: Floats) -> Integers:  # noqa: ARG001
@@ -189,3 +190,17 @@ def _moments_block(
         return placed
 
     return moments.in_parts(rows, every, place)
+
+
+def _positive_block(rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
+    return np.array([np.count_nonzero(labels > 0)], dtype=np.int64) * _COUNT
+
+
+def _counts_block(classes: int, rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
+    # A total function: labels outside the classes count as the nearest one.
+    index = np.clip(np.nan_to_num(labels), 0, classes - 1).astype(np.intp)
+    return np.bincount(index, minlength=classes).astype(np.int64) * _COUNT
+
+
+def _labels_block(bounded: SignedSum, allowed: Labels, rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
+    return bounded.block(allowed.understood(labels))

@@ -12,14 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..exact import ClippedSum, FeatureGrid
 from ..problems import Frame, Whitening
-
-__all__ = ["Caps", "FrameNorms", "Margins", "PerRow", "RowNorms", "RowWeights", "norms_in"]
-
-Floats = NDArray[np.float64]
+from .sources import Floats
 
 
 class PerRow(ABC):
@@ -27,16 +23,13 @@ class PerRow(ABC):
 
     #: Where it is kept: of each kind the latest, and nothing of the kind "".
     kind: str
+    #: Other numbers of the row from which it is computed.
+    needs: tuple[PerRow, ...] = ()
 
     @property
-    @abstractmethod
     def key(self) -> Hashable:
-        """What tells it from others of its kind."""
-
-    @property
-    def needs(self) -> tuple[PerRow, ...]:
-        """Other numbers of the row from which it is computed."""
-        return ()
+        """What tells it from others of its kind; itself by default."""
+        return self
 
     @abstractmethod
     def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
@@ -44,55 +37,28 @@ class PerRow(ABC):
 
 
 @dataclass(frozen=True)
-class RowNorms(PerRow):
-    """Squared norms of the rows."""
+class Norms(PerRow):
+    """Squared norms of the rows on their grid; or in a frame or a whitening, the constant included."""
 
-    kind = "norms"
-    grid: FeatureGrid
+    coordinates: FeatureGrid | Frame | Whitening
+    kind: str
 
-    @property
-    def key(self) -> Hashable:
-        return self.grid
-
-    def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
-        return self.grid.squared_norms(rows)
-
-
-@dataclass(frozen=True)
-class FrameNorms(PerRow):
-    """Squared norms of the rows in a frame or a whitening, the constant included."""
-
-    kind = "norms in a frame"
-    frame: Frame | Whitening
-
-    @property
-    def key(self) -> Hashable:
-        return self.frame
+    @classmethod
+    def within(cls, frame: Frame | Whitening | None, grid: FeatureGrid) -> Norms:
+        """Return those in a frame, or in the coordinates of the problem."""
+        return cls(grid, "norms") if frame is None else cls(frame, "norms in a frame")
 
     def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
-        return self.frame.squared_norms(rows)
-
-
-def norms_in(frame: Frame | Whitening | None, grid: FeatureGrid) -> PerRow:
-    """Return the squared norms in a frame, or in the coordinates of the problem."""
-    return RowNorms(grid) if frame is None else FrameNorms(frame)
+        return self.coordinates.squared_norms(rows)
 
 
 @dataclass(frozen=True)
 class Caps(PerRow):
-    """The largest coefficient with which a row may enter a clipped sum."""
+    """The largest coefficient with which a row may enter a clipped sum, from its squared norm."""
 
     kind = "caps"
     clipped: ClippedSum
-    norms: PerRow
-
-    @property
-    def key(self) -> Hashable:
-        return self.clipped, self.norms.key
-
-    @property
-    def needs(self) -> tuple[PerRow, ...]:
-        return (self.norms,)
+    needs: tuple[PerRow, ...]
 
     def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
         return self.clipped.caps(*needed)
@@ -100,19 +66,11 @@ class Caps(PerRow):
 
 @dataclass(frozen=True)
 class RowWeights(PerRow):
-    """sqrt(soft_norm/|z|) for rows longer than ``soft_norm``, and 1 for the others."""
+    """sqrt(soft_norm/|z|) for rows longer than ``soft_norm``, and 1 for the others, from the squared norm."""
 
     kind = "weights"
     soft_norm: float
-    norms: PerRow
-
-    @property
-    def key(self) -> Hashable:
-        return self.soft_norm, self.norms.key
-
-    @property
-    def needs(self) -> tuple[PerRow, ...]:
-        return (self.norms,)
+    needs: tuple[PerRow, ...]
 
     def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
         weights: Floats = np.sqrt(self.soft_norm / np.maximum(np.sqrt(needed[0]), self.soft_norm))

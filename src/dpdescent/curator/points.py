@@ -13,11 +13,9 @@ refused, and neighbours have at most n each.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import Cost, Gaussian, Laplace, NormLaplace, ObjectivePerturbation, PureObjectivePerturbation
 from ..accounting.costs import SMALLEST_LAPLACE_LATTICE
@@ -25,28 +23,18 @@ from ..errors import InvalidParameter, require_nonnegative, require_positive
 from ..exact import ceil_log2
 from ..exact.grids import require_moderate
 from ..minimisers import EmpiricalRisk, Risk, certified_minimiser, require_minimiser
+from ..noise import FARTHEST_DRAW
 from ..problems import L2, LinearProblem
 from ..relations import Norm, Sensitivity
 from .questions import Noised, Point, Public, Question, Rows, noise_on_objective, noise_on_point
+from .sources import Floats, Integers
 
-__all__ = [
-    "NoisyMinimiser",
-    "OutputNoise",
-    "PointLattice",
-    "convexity",
-    "quadratic_penalty",
-    "require_constants",
-    "tolerance_share",
-    "within_ball",
-]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 OutputNoise = Gaussian | NormLaplace | Laplace
 
 _RANGE_BITS, _NOISE_BITS = 60, 48  # a lattice that holds the point in 61 bits, and the noise in 52
 _LEAST_NORM_LAPLACE = 2.0**25  # lattice steps in a norm-Laplace scale
 _LEAST_LAPLACE = 2 * SMALLEST_LAPLACE_LATTICE
+_ROUNDED = 18.0  # lattice steps by which a scale of noise is rounded up, at most
 _COUPLING = 40.0  # lattice steps between a Gaussian and the discrete one made of it, but for 2^-280
 
 
@@ -149,23 +137,6 @@ class NoisyMinimiser(Question[Floats]):
             problem.shape,
         )
 
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[NoisyMinimiser]:
-        problem = public.problem
-        loss = problem.loss
-        if loss.convex and math.isfinite(loss.lipschitz) and isinstance(problem.penalty, L2):
-            risk = EmpiricalRisk(loss, problem.longest_row)
-            yield cls(risk, 0.5 * public.rows, noise)
-            yield cls(risk, 0.5 * public.rows, NormLaplace(min(1 / noise.noise_multiplier, 16.0)))
-            yield cls(risk, 0.5 * public.rows, Laplace(1 / noise.noise_multiplier), radius=1.0)
-        if loss.convex and math.isfinite(loss.lipschitz) and math.isfinite(loss.smoothness):
-            risk = EmpiricalRisk(loss, problem.longest_row)
-            determinant, scale = risk.log_determinant(float(public.rows)), noise.noise_multiplier
-            failure, corners, relation = 1e-15, loss.corners, str(public.relation)
-            paid = ObjectivePerturbation(scale, 4 * scale, determinant, corners, relation, failure)
-            yield cls(risk, float(public.rows), paid)
-            yield cls(risk, float(public.rows), PureObjectivePerturbation(1 / scale + determinant, determinant))
-
 
 def _require_paid(
     cost: ObjectivePerturbation | PureObjectivePerturbation, risk: Risk, strong_convexity: float, radius: float
@@ -187,7 +158,13 @@ def _require_paid(
 
 @dataclass(frozen=True)
 class _LinearNoise:
-    """The random linear term of objective perturbation: its lattice, and a bound that its norm exceeds never."""
+    """The random linear term of objective perturbation: its lattice, and a bound that its norm never exceeds.
+
+    The bound is certain, not likely: a Gaussian draw is at most `FARTHEST_DRAW` of its scales long in a coordinate,
+    and no scale, the largest of a norm-Laplace ladder included, is more than the deviation below plus rounding. (One
+    weight has Laplace noise instead, which ends before 189 of its scales: 377/epsilon clip norms, where 720 are
+    allowed for.) Cutting b off would be no substitute, because the theorem is about noise that is not cut.
+    """
 
     shape: tuple[int, ...]
     clip: float
@@ -206,7 +183,7 @@ class _LinearNoise:
         pure = isinstance(cost, PureObjectivePerturbation)
         scale = 2 * (17 + root) / cost.objective_epsilon if pure else cost.noise_multiplier  # type: ignore[attr-defined]
         unit = 2.0 ** (ceil_log2(risk.clip) - min(36, 50 - ceil_log2(max(scale, 1.0))))
-        return cls(shape, risk.clip, unit, 10 * scale * risk.clip * root)  # exceeded with probability below 1e-22
+        return cls(shape, risk.clip, unit, FARTHEST_DRAW * (scale * risk.clip + _ROUNDED * unit) * root)
 
     def noised(self, cost: Cost) -> Noised | None:
         """Return the noise on the linear term that a cost pays for, if it pays for any."""

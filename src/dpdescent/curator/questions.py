@@ -17,12 +17,11 @@ noise and divides by the public size. So an answer that was not charged for, or 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import (
     Cost,
@@ -39,12 +38,8 @@ from ..noise import Bits
 from ..problems import LinearProblem
 from ..relations import Relation, Sensitivity
 from .per_row import PerRow
-from .sources import Source
+from .sources import Floats, Integers, Source
 
-__all__ = ["QUESTIONS", "Carry", "Draw", "Noised", "Plan", "Point", "Public", "Question", "Rows", "Sum"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Answer = TypeVar("Answer")
 
 #: Every kind of question there is, by the name of its class: the laws of the curator are tested on all of them.
@@ -74,10 +69,18 @@ class Public:
     size: float
 
     def weights(self, name: str, values: Any) -> Floats:
-        """Return ``values`` as weights of the problem's shape, or raise `InvalidParameter`."""
-        point = np.asarray(values, dtype=np.float64)
+        """Return ``values`` as finite weights of the problem's shape, or raise `InvalidParameter`."""
+        try:
+            point = np.asarray(values)
+        except ValueError:  # lists of different lengths
+            point = np.empty(0, dtype=object)
+        if point.dtype.kind not in "fiub":
+            raise InvalidParameter(f"{name} must be an array of real numbers of the shape {self.problem.shape}")
         if point.shape != self.problem.shape:
             raise InvalidParameter(f"{name} must have the shape {self.problem.shape}, got {point.shape}")
+        point = point.astype(np.float64)
+        if not np.isfinite(point).all():
+            raise InvalidParameter(f"{name} must be finite: take a shorter step, or start again")
         return point
 
 
@@ -98,15 +101,6 @@ class Question(ABC, Generic[Answer]):
     @abstractmethod
     def plan(self, public: Public) -> Plan[Answer]:
         """Return how the question is answered, or raise what is wrong with it. No row is read."""
-
-    @classmethod
-    @abstractmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[Question[Answer]]:
-        """Return questions of this kind about such a table, on which the laws of the curator are tested.
-
-        ``noise`` is that of the answers; questions that are not answered with Gaussian noise may scale their own to
-        it. A kind that has nothing to ask about such a problem returns nothing.
-        """
 
 
 @final

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import Gaussian, Laplace
 from ..errors import InvalidParameter, require_nonnegative
 from ..exact import ceil_log2
 from ..minimisers import RobustRisk, certified_minimiser, loss_range
 from ..relations import Norm, Sensitivity
-from .points import convexity, quadratic_penalty, require_constants
+from .points import PointLattice, convexity, quadratic_penalty, require_constants
 from .questions import Noised, Point, Public, Question, Rows
-
-__all__ = ["ExcessAdversarialRisk"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from .sources import Floats, Integers
 
 _BITS = 26  # lattice steps in the noise; at least 2^20 are needed
 
@@ -68,6 +62,7 @@ class ExcessAdversarialRisk(Question[tuple[float, float]]):
         moved = high - low + 2 * error + unit
         whole = Sensitivity(Norm.L2 if gaussian else Norm.L1, moved, moved + high - low)
         scale = whole.under(public.relation) * (1 + 2.0**-40)
+        lattice = PointLattice(Noised(cost, unit, whole, float(rows)), limit=2.0**60 * unit)
         deviation = scale * (noise if gaussian else math.sqrt(2) * noise)
 
         def find(table: Rows, _: Floats | None) -> Integers:
@@ -75,23 +70,6 @@ class ExcessAdversarialRisk(Question[tuple[float, float]]):
             objective = risk.objective(table.source, problem.grid, table.squared_norms, quadratic, linear)
             best = certified_minimiser(objective, mu, distance)
             excess = objective.value_and_gradient(weights)[0] - objective.value_and_gradient(best)[0]
-            limit = 2.0**60 * unit
-            inside = np.clip(np.nan_to_num(np.array([excess])), -limit, limit)
-            steps: Integers = np.rint(inside / unit).astype(np.int64)
-            return steps
+            return lattice.place(np.array([excess]))
 
-        return Point(
-            cost,
-            Noised(cost, unit, whole, float(rows)),
-            find,
-            lambda excess: (float(excess[0]), deviation / rows),
-        )
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[ExcessAdversarialRisk]:
-        problem = public.problem
-        if problem.adversary is not None and not problem.tilt:
-            support = problem.adversary.support(problem.grid.dimension, problem.intercept)
-            risk = RobustRisk(problem.loss, problem.longest_row, public.rows, 0.0, support)
-            yield cls(risk, 0.5 * public.rows, np.linspace(-0.5, 0.5, problem.grid.dimension), noise)
-            yield cls(risk, public.rows, np.zeros(problem.shape), Laplace(1 / noise.noise_multiplier))
+        return Point(cost, lattice.noised, find, lambda excess: (float(excess[0]), deviation / rows))

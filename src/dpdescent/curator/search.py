@@ -19,7 +19,6 @@ Dwork, C. & Roth, A. (2014). The algorithmic foundations of differential privacy
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accounting import AboveThreshold, Gaussian
+from ..accounting import AboveThreshold
 from ..errors import InvalidParameter
 from ..exact import StepwiseScores
 from ..noise import MAXIMUM_SCORES
@@ -35,11 +34,7 @@ from ..problems import LinearProblem, StepwiseChanges
 from ..relations import Sensitivity
 from .per_row import Margins
 from .questions import Carry, Noised, Public, Question, Sum
-
-__all__ = ["FirstStep", "example_steps", "require_steps"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from .sources import Floats, Integers
 
 _LEAST_SENSITIVITY, _LARGEST_SENSITIVITY = 2.0**-100, 2.0**100
 _MOST_ROWS = 2**27  # whose changes int64 adds up
@@ -127,13 +122,6 @@ class FirstStep(Question[int | None]):
             carry=carry,
         )
 
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[FirstStep]:
-        weights, direction, steps = example_steps(public.problem)
-        search = AboveThreshold(steps.size, 4 * noise.noise_multiplier, 2 * noise.noise_multiplier)
-        yield cls(weights, direction, steps, 0 * steps, search, ceiling=0.5)
-        yield cls(weights, direction, steps, 0.1 * steps, search, slope=0.25)
-
 
 def require_steps(weights: Floats, direction: Floats, steps: Floats) -> None:
     """Raise `InvalidParameter` unless the steps are few and lead to points that are finite and below 2^500."""
@@ -143,12 +131,6 @@ def require_steps(weights: Floats, direction: Floats, steps: Floats) -> None:
         farthest = np.abs(weights).max() + np.abs(steps).max() * np.abs(direction).max()
     if not farthest <= 2.0**500:
         raise InvalidParameter("steps lead to points that are not finite or beyond 2^500: shorten them")
-
-
-def example_steps(problem: LinearProblem) -> tuple[Floats, Floats, Floats]:
-    """Return weights, a direction and steps along it for examples of searches."""
-    generator = np.random.default_rng(0)
-    return generator.normal(size=problem.shape), generator.normal(size=problem.shape), np.array([2.0, 0.5, 0.125])
 
 
 def _penalty_rises(problem: LinearProblem, weights: Floats, direction: Floats, steps: Floats) -> Floats:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..accounting import ExponentialMechanism, Gaussian, ReportNoisyMax
+from ..accounting import ExponentialMechanism, ReportNoisyMax
 from ..errors import InvalidParameter, require_positive_integer
 from ..exact import FeatureGrid, SignedSum
 from ..noise import MAXIMUM_SCORES
@@ -18,12 +16,8 @@ from ..problems import Loss
 from ..relations import Sensitivity
 from .per_row import Margins
 from .questions import Carry, Noised, Public, Question, Sum
-from .search import example_steps, require_steps
-
-__all__ = ["BestCandidates", "BestStep"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from .search import require_steps
+from .sources import Floats, Integers
 
 _CELLS = 2**21  # scores that are worked on at once
 
@@ -71,15 +65,6 @@ class BestStep(Question[int]):
             (Margins(problem.grid, placed), Margins(problem.grid, along, kind="")) if public.rate == 1 else (),
             carry=carry,
         )
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[BestStep]:
-        weights, direction, steps = example_steps(public.problem)
-        epsilon = 1 / noise.noise_multiplier
-        yield cls(weights, direction, np.append(0.0, steps), ExponentialMechanism(epsilon), ceiling=1.0)
-        yield cls(weights, direction, np.append(0.0, steps), ExponentialMechanism(epsilon), change=0.25)
-        yield cls(weights, direction, steps, ReportNoisyMax(epsilon, "laplace"), ceiling=1.0)
-        yield cls(weights, direction, steps, ReportNoisyMax(epsilon, "exponential"), change=0.25)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,11 +118,6 @@ class BestCandidates(Question[list[int]]):
             (choice,) * require_positive_integer("choices", self.choices),
             lambda *chosen: list(chosen),
         )
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[BestCandidates]:
-        points = np.random.default_rng(0).normal(size=(5, *public.problem.shape))
-        yield cls(points, points[0], 0.5, ExponentialMechanism(1 / noise.noise_multiplier), 2)
 
 
 def _penalties(public: Public, points: list[Floats], unit: float) -> Integers:

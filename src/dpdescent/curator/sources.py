@@ -16,13 +16,11 @@ from scipy import sparse
 from ..errors import InvalidParameter, require_positive_integer
 from ..exact import FeatureGrid, blas, ceil_log2, on_threads
 
-__all__ = ["ArraySource", "Source", "cached_blocks", "compact"]
-
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 AnyNumber = TypeVar("AnyNumber", np.int64, np.float64)
 
 _WORTH_A_THREAD = 2**22  # entries of a block: with fewer, waking a thread takes about as long as it saves
-_FEW = 1 / 4  # of the entries are not 0: products of sparse rows take about half the time then
 
 
 class Source(Protocol):
@@ -116,25 +114,6 @@ class ArraySource:
             return function(features, self._labels[rows], *(array[rows] for array in aligned))
 
         return on_threads(on, self._blocks)
-
-
-def compact(rows: Any) -> Any:
-    """Return dense rows as CSR if few of their entries are not 0: exact sums stay the same to the last bit.
-
-    How long they take depends on the rows in either case; time is outside the guarantee.
-    """
-    if sparse.issparse(rows):
-        return rows
-    stored = rows != 0
-    if np.count_nonzero(stored) >= _FEW * rows.size:
-        return rows
-    positions = np.flatnonzero(stored)
-    count, columns = rows.shape
-    ends = np.append(0, np.cumsum(np.count_nonzero(stored, axis=1)))
-    starts = np.repeat(np.arange(0, rows.size, columns), np.diff(ends))
-    index = np.int32 if rows.size < 2**31 else np.int64
-    entries = (rows.ravel()[positions], (positions - starts).astype(index), ends.astype(index))
-    return sparse.csr_array(entries, shape=(count, columns))
 
 
 def _block_rows(features: Any) -> int:

@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_random_state
 
-from ..curator import ArraySource, Curator, cached_blocks, compact, make_noise
+from ..curator import ArraySource, Curator, cached_blocks
 from ..errors import (
     InfiniteValue,
     InvalidParameter,
@@ -31,9 +31,10 @@ from ..ledger import Ledger
 from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
+from .float_noise import make_noise
 from .payment import charges_noted, open_ledger, spent_on
 from .progress import listening
-from .reading import read_table
+from .reading import compact, read_table
 from .scaling import ColumnScaling
 from .settings import known_method, make_settings
 
@@ -153,6 +154,7 @@ _NOT_PRIVATE = {
     "budget": math.inf,
     "spent": math.inf,
     "spent_epsilon": math.inf,
+    "sampler_error": None,
     "randomness": "none: the rows are answered without noise",
 }
 

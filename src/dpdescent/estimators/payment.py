@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..accounting import PureDP, currency_named
-from ..errors import BudgetExhausted, InvalidParameter, UnsupportedCost
+from ..errors import BudgetExhausted, InvalidParameter
 from ..ledger import Ledger
 from ..solvers import Facts, Method, Settings
 
@@ -83,14 +83,7 @@ def _require_agreement(
             f"solver_options ask for the currency {asked!r} and the ledger keeps {kept!r}: leave currency out of "
             f"solver_options, or open the ledger with currency {asked!r}"
         )
-    payment = settings.payment
-    if kept not in payment.currencies:
-        can = " or ".join(repr(each) for each in payment.currencies)
-        remedy = f", or {payment.remedies[kept]}" if kept in payment.remedies else ""
-        raise UnsupportedCost(
-            f"method {name!r} uses {payment.mechanism}, for which a ledger in the currency {kept!r} cannot pay: open "
-            f"the ledger with currency {can}{remedy}"
-        )
+    settings.payment.require(name, account.currency)
 
 
 def _require_funds(account: Ledger, own: Ledger) -> None:

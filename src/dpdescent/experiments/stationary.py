@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 import dpdescent
 
 from ..accounting import currency_named
-from ..curator import ArraySource, Curator, LatticeNoise, compact
+from ..curator import ArraySource, Curator, LatticeNoise
 from ..errors import GuaranteeWarning, InvalidParameter
+from ..estimators.reading import compact
 from ..estimators.scaling import ColumnScaling
 from ..exact import FeatureGrid
 from ..ledger import Ledger

@@ -13,7 +13,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from ..accounting import Composed, Cost, Currency, currency_from_dict, currency_named
+from ..accounting import (
+    RUN_DRAWS,
+    SAMPLER_SHARE,
+    Composed,
+    Cost,
+    Currency,
+    currency_from_dict,
+    currency_named,
+    sampler_delta,
+)
 from ..accounting.events import to_dp_event
 from ..errors import (
     BudgetExhausted,
@@ -24,6 +33,7 @@ from ..errors import (
     require_open_unit,
     require_positive,
 )
+from ..noise import SAMPLER_ERROR
 from ..relations import Relation
 from .amounts import as_fraction, exactly, failure_probability, price_of, rounded_up
 from .entries import Entry, parse_json
@@ -89,8 +99,9 @@ class Ledger:
             self._delta = require_open_unit("delta", delta)
         self._relation = Relation.parse(relation)
         self._currency = currency_named(currency, self._epsilon, self._delta, order)
-        self._reserve = Fraction(self._delta) * self._currency.uncounted
-        self._counted_delta = max(0.0, math.nextafter(float(Fraction(self._delta) - self._reserve), 0.0))
+        whole, uncounted = Fraction(self._delta), self._currency.uncounted
+        self._reserve = whole * (uncounted - SAMPLER_SHARE)  # for mechanisms that may fail
+        self._counted_delta = max(0.0, math.nextafter(float(whole * (1 - uncounted)), 0.0))
         self._budget = self._currency.budget(self._epsilon, self._counted_delta)
         self._limit = exactly(self._budget)
         self._entries: list[Entry] = []
@@ -225,8 +236,12 @@ class Ledger:
     def statement(self) -> dict[str, Any]:
         """Return the privacy statement of the run so far as plain data.
 
-        It lists the kinds of randomness under ``"randomness"`` if any charge says where its noise comes from.
+        It lists the kinds of randomness under ``"randomness"`` if any charge says where its noise comes from. Under
+        ``"sampler_error"`` it says how far a draw of noise is from its law in total variation, and what that adds to
+        delta over so many draws: it is within the stated delta, unless that is 0 or epsilon is huge. Above an epsilon
+        of about 100 the samplers, whose draws are bounded, do not keep the promise of the laws, and it says so.
         """
+        sampled = sampler_delta(self._epsilon)
         kinds = {entry.randomness for entry in self._entries}
         randomness = sorted(kind or "not recorded" for kind in kinds) if kinds - {None} else []
         return {
@@ -238,6 +253,12 @@ class Ledger:
             "budget": self._budget,
             "spent": self.spent,
             "spent_epsilon": self.spent_epsilon(),
+            "sampler_error": {
+                "total_variation_per_draw": SAMPLER_ERROR,
+                "draws": RUN_DRAWS,
+                "delta": sampled,
+                "within_delta": sampled <= Fraction(self._delta) * SAMPLER_SHARE,
+            },
             "mechanisms": dict(sorted(Counter(kind for e in self._entries for kind in _kinds(e.cost)).items())),
         } | ({"randomness": randomness} if randomness else {})
 

@@ -110,6 +110,18 @@ class GeneralObjective(Objective):
     def smoothness(self) -> float:
         return self._smoothness
 
+    def reachable(self, radius: float) -> float:
+        """Return a distance to the minimiser over B(0, R) that can be certified for every table."""
+        mu, slope, (value_error, gradient_error) = self.strong_convexity, self.lipschitz, self.errors
+        size = min(radius, 2 * slope / mu)
+        if self.smoothness < math.inf:
+            return 4 * (gradient_error / mu + 2.0**-44 * (self.smoothness / mu * size + slope / mu))
+        gap = 2 * value_error + 4 * gradient_error * slope / mu
+        steep = (slope + mu * size) * size
+        # The last term: T = 4 L^2/(mu tau)^2 cuts are added up, with an error of 2^-49 T of their sizes.
+        distance = 4 * math.sqrt(2 * (gap + 2.0**-40 * steep) / mu)
+        return distance + math.sqrt(math.sqrt(2.0**-42 * (slope + mu * size) ** 2 * steep / mu**3))
+
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
         value, gradient = self._function(weights)
         return float(value), np.asarray(gradient, dtype=np.float64)

@@ -34,12 +34,13 @@ from .ladder import (
     ladder_slope,
     norm_laplace,
 )
-from .lattice import SAMPLER_ERROR, discrete_gaussian, discrete_laplace, exp_neg
+from .lattice import FARTHEST_DRAW, SAMPLER_ERROR, discrete_gaussian, discrete_laplace, exp_neg
 from .rejection import accept
 from .scales import MAXIMUM_SCALE, laplace_scale, lattice_scale
 from .selection import MAXIMUM_SCORES, select
 
 __all__ = [
+    "FARTHEST_DRAW",
     "MAXIMUM_SCALE",
     "MAXIMUM_SCORES",
     "MINIMUM_NORM_LAPLACE_SCALE",

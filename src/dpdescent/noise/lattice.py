@@ -57,6 +57,7 @@ from .scales import CELLS_PER_SCALE, MAXIMUM_SCALE, laplace_scale, lattice_scale
 
 __all__ = [
     "CELLS_PER_SCALE",
+    "FARTHEST_DRAW",
     "MAXIMUM_SCALE",
     "PRECISION",
     "SAMPLER_ERROR",
@@ -72,6 +73,7 @@ PRECISION = 256
 # Total variation distance of one draw from its law, of every sampler of this package: the lemma above. A selection
 # (2**-253) and an acceptance (2**-254) are closer than that.
 SAMPLER_ERROR = 2.0**-240
+FARTHEST_DRAW = 20.0  # scales: the table of cells ends before it, so no Gaussian draw lies beyond
 
 _FLOAT_BITS = 53
 _FILTER_GAP = 2.0**-42

@@ -99,7 +99,7 @@ class Method:
 
     Parameters
     ----------
-    solve : callable
+    solver : callable
         Maps a curator, settings and a progress callback to a result.
     settings : type
         A concrete subclass of `Settings`; one that lacks something is found by the type checker.
@@ -117,7 +117,7 @@ class Method:
         Under which it is registered in `METHODS`.
     """
 
-    solve: Callable[[Curator, Any, Progress | None], SolverResult]
+    solver: Callable[[Curator, Any, Progress | None], SolverResult]
     settings: type[Settings]
     private: bool = True
     robust: bool = False
@@ -125,6 +125,12 @@ class Method:
     passes: bool = False
     needs: frozenset[Need] = frozenset()
     name: str = ""
+
+    def solve(self, curator: Curator, settings: Settings, progress: Progress | None = None) -> SolverResult:
+        """Run the solver, or raise `UnsupportedCost` before anything is charged if no such ledger can pay for it."""
+        if self.private:
+            settings.payment.require(self.name, curator.currency)
+        return self.solver(curator, settings, progress)
 
     def require(self, loss: Loss) -> None:
         """Raise `UnsupportedLoss` unless the loss offers what this method needs; nothing is computed or charged."""

@@ -27,20 +27,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..curator import BestStep, Curator, Gradient, Selection
+from ..accounting import Currency, ExponentialMechanism, ReportNoisyMax, calibrate
+from ..curator import BestStep, Curator, Gradient
 from ..errors import InvalidParameter
 from ..problems import Frame
 from .geometry import measure_columns
 from .result import Facts, Progress, SolverResult, effective_rows
 from .settings import Settings
 
-__all__ = ["AGDSettings", "agd"]
+__all__ = ["AGDSettings", "agd", "sharpest"]
 
 Floats = NDArray[np.float64]
+Selection = Literal["exponential-mechanism", "laplace", "exponential"]
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,7 @@ def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = Non
             candidates = grid.candidates()
             reach = float(candidates[-1] * np.linalg.norm(direction)) * plan.row_length
             change = None if settings.clip_loss is not None else max(reach / 4, 1e-12)
-            choice = curator.selection(selection_amount, plan.selection)
+            choice = sharpest(plan.selection, selection_amount, curator.currency)
             chosen = curator.answer(BestStep(weights, along, candidates, choice, settings.clip_loss, change))
             step = float(candidates[chosen])
             grid.follow(chosen)
@@ -251,17 +254,11 @@ class _Plan:
 
 
 def _plan(curator: Curator, settings: AGDSettings) -> _Plan:
+    _require_selection(curator, settings)
     frame, row_length = (None, curator.problem.grid.row_bound) if settings.paper else _frame(curator)
     parameters = float(np.prod(curator.problem.shape))
-    richness = effective_rows(curator, parameters)
-    clip = settings.clip_gradient or max(0.5, 0.25 * richness**0.3) * row_length
-    if settings.splits is None:
-        planned = min(max(25 * math.sqrt(richness), 10.0), 500.0)
-        gradient_amount = curator.remaining * (1 - settings.share_selection) / planned
-        selection_amount = curator.remaining * settings.share_selection / planned
-    else:
-        planned = settings.splits
-        gradient_amount = selection_amount = curator.amount_of_noise(2 * settings.splits / curator.ledger.epsilon)
+    clip = settings.clip_gradient or max(0.5, 0.25 * effective_rows(curator, parameters) ** 0.3) * row_length
+    planned, gradient_amount, selection_amount = _amounts(curator, settings, curator.remaining)
     candidates = int(settings.candidates or 0)
     grid: _GeometricGrid | _EvenGrid
     if settings.max_step is not None:
@@ -284,9 +281,40 @@ def _plan(curator: Curator, settings: AGDSettings) -> _Plan:
     )
 
 
+def _amounts(curator: Curator, settings: AGDSettings, remaining: float) -> tuple[float, float, float]:
+    """Return the number of iterations that are planned, and what each spends on its gradient and its selection."""
+    if settings.splits is None:
+        richness = effective_rows(curator, float(np.prod(curator.problem.shape)))
+        planned = min(max(25 * math.sqrt(richness), 10.0), 500.0)
+        share = settings.share_selection
+        return planned, remaining * (1 - share) / planned, remaining * share / planned
+    # A tiny epsilon beside delta buys far more iterations than are planned: a hundred times as many are enough.
+    asked = curator.amount_of_noise(2 * settings.splits / curator.ledger.epsilon)
+    amount = max(asked, remaining / (200 * settings.splits))
+    return settings.splits, amount, amount
+
+
+def _require_selection(curator: Curator, settings: AGDSettings) -> None:
+    """Raise what a selection would raise, before anything is charged: the least that is spent on one is tried."""
+    amount = _amounts(curator, settings, 0.9 * curator.remaining)[2] / 2  # a frame costs less than a tenth
+    choice = sharpest(settings.selection or "exponential-mechanism", amount, curator.currency)
+    nowhere, change = np.zeros(curator.problem.shape), 1.0 if settings.clip_loss is None else None
+    curator.require_answerable(BestStep(nowhere, nowhere, np.zeros(2), choice, settings.clip_loss, change))
+
+
 def _frame(curator: Curator) -> tuple[Frame | None, float]:
     """Buy a frame; return it and the typical length of a row in it."""
     columns = measure_columns(curator, 0.01 * curator.budget, 0.05 * curator.budget)
     if columns.frame is None:
         return None, columns.norm
     return columns.frame, math.sqrt(1 + float(np.sum(np.minimum(columns.variances, 1.0))))
+
+
+def sharpest(kind: Selection, amount: float, currency: Currency) -> ExponentialMechanism | ReportNoisyMax:
+    """Return the sharpest selection of that kind that ``amount`` pays for."""
+    if kind == "exponential-mechanism":
+        return currency.selection(amount)
+    if kind in ("laplace", "exponential"):
+        noise: Literal["laplace", "exponential"] = kind
+        return calibrate(lambda epsilon: ReportNoisyMax(epsilon, noise), amount, currency)
+    raise InvalidParameter(f"unknown selection {kind!r}: choose 'exponential-mechanism', 'laplace' or 'exponential'")

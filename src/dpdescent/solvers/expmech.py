@@ -77,6 +77,7 @@ class ExpMechSettings(Settings):
 
 def expmech(curator: Curator, settings: ExpMechSettings, progress: Progress | None = None) -> SolverResult:
     """Draw a point with about the least objective."""
+    settings.payment.require("expmech", curator.currency)
     problem, loss = curator.problem, smooth_loss(curator.problem.loss, "expmech")
     if loss.outputs > 1:
         raise InvalidParameter(

@@ -11,14 +11,22 @@ Programming 45.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
-from ..curator import Curator, minimise_without_privacy
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from ..curator import Curator, sum_without_privacy
 from ..errors import require_positive, require_positive_integer
 from .result import Facts, Progress, SolverResult
 from .settings import Settings
 
 __all__ = ["NonPrivateSettings", "nonprivate"]
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,23 @@ class NonPrivateSettings(Settings):
 
 def nonprivate(curator: Curator, settings: NonPrivateSettings, progress: Progress | None = None) -> SolverResult:
     """Return the minimiser of the objective of a curator's problem, without privacy."""
-    weights = minimise_without_privacy(curator, settings.tolerance, settings.iterations)
+    problem = curator.problem
+
+    def objective(flat: Floats) -> tuple[float, Floats]:
+        weights = flat.reshape(problem.shape)
+
+        def part(rows: Any, labels: Floats) -> Floats:
+            margins = rows @ weights
+            gradient = rows.T @ problem.loss.short_residuals(margins, labels)
+            return np.append(gradient.reshape(-1), problem.loss.values(margins, labels).sum())
+
+        total = sum_without_privacy(curator, part) / curator.rows
+        gradient = total[:-1] + problem.penalty_gradient(weights).reshape(-1)
+        return float(total[-1] + problem.penalty_value(weights)), gradient
+
+    options = {"maxiter": settings.iterations, "gtol": settings.tolerance, "ftol": 1e-11, "maxcor": 20}
+    found = minimize(objective, np.zeros(math.prod(problem.shape)), jac=True, method="L-BFGS-B", options=options)
+    weights = np.asarray(found.x, dtype=np.float64).reshape(problem.shape)
     if progress is not None:
         progress(1.0)
     return SolverResult(weights, 1, remarks=("not private: the optimum of the training rows, without noise",))

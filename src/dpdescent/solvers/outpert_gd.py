@@ -67,6 +67,7 @@ class OutPertGDSettings(Settings):
 
 def outpert_gd(curator: Curator, settings: OutPertGDSettings, progress: Progress | None = None) -> SolverResult:
     """Descend along exact gradients and release the last point with noise."""
+    settings.payment.require("outpert-gd", curator.currency)
     loss = smooth_loss(curator.problem.loss, "outpert-gd")
     bound, step_size, time = plan(curator, loss, settings.row_bound, _SHARE_LENGTH)
     steps = settings.steps or math.ceil(min(max(time / step_size, 1), _MOST_STEPS))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..accounting import Currency
+from ..errors import UnsupportedCost
 from .result import Facts
 
 __all__ = ["GAUSSIAN_NOISE", "Payment", "Settings"]
@@ -29,6 +30,17 @@ class Payment:
     mechanism: str
     currencies: tuple[str, ...]
     remedies: Mapping[str, str] = field(default_factory=dict)
+
+    def require(self, method: str, currency: Currency) -> None:
+        """Raise `UnsupportedCost` unless a ledger of that currency can pay for the method; nothing is charged."""
+        kept = currency.name
+        if kept not in self.currencies:
+            can = " or ".join(repr(each) for each in self.currencies)
+            remedy = f", or {self.remedies[kept]}" if kept in self.remedies else ""
+            raise UnsupportedCost(
+                f"method {method!r} uses {self.mechanism}, for which a ledger in the currency {kept!r} cannot pay: "
+                f"open the ledger with currency {can}{remedy}"
+            )
 
 
 GAUSSIAN_NOISE = Payment("Gaussian noise", ("gdp", "zcdp", "rdp"))

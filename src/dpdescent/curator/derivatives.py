@@ -1,4 +1,4 @@
-"""The gradient of the objective from clipped rows, and how curved the loss is at the same point.
+"""The objective at public weights: its value, its gradient from clipped rows, and how curved it is.
 
 A row's gradient is l' x, or l' z in a public frame. It is clipped to norm C, so the sum has the L2 sensitivity C, or
 2C when a row is replaced. The penalty's gradient is public and added after the noise.
@@ -6,29 +6,23 @@ A row's gradient is l' x, or l' z in a public frame. It is clipped to norm C, so
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import Gaussian
 from ..errors import InvalidParameter, ScaleOutOfRange, require_positive
-from ..exact import BoundedSum, ClippedSum, ceil_log2
+from ..exact import BoundedSum, ClippedSum, SecondMomentSum, ceil_log2
+from ..exact.second_moments import LEAST_BITS
 from ..problems import Frame, LinearProblem, Whitening
 from ..relations import Norm, Sensitivity
-from .per_row import Caps, Margins, PerRow, RowWeights, norms_in
+from .per_row import Caps, Margins, Norms, PerRow, RowWeights
 from .questions import Noised, Public, Question, Sum
+from .sources import Floats, Integers
 
-__all__ = ["SCALE_BITS", "Gradient", "GradientAndCurvature", "finest_clipped_sum", "require_frame"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-SCALE_BITS = 51  # lattice noise has a scale of at most 2^52, and rounds it up
+_SCALE_BITS = 51  # lattice noise has a scale of at most 2^52, and rounds it up
 _LARGEST_ROWS = 2**26  # a sum over this many has not wrapped around
 
 
@@ -68,15 +62,6 @@ class Gradient(Question[Floats]):
         summed = _Summed.of(self, public, None)
         added = summed.penalty_gradient(self, public)
         return Sum(summed.block, (summed.gradient,), lambda noisy: noisy + added, summed.per_row)
-
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[Gradient]:
-        problem = public.problem
-        weights = np.linspace(-1.0, 1.5, math.prod(problem.shape)).reshape(problem.shape)
-        yield cls(weights, 0.5, noise)
-        yield cls(0 * weights, 2.0 * problem.longest_row, noise, keep_margins=True)
-        for frame in example_frames(problem):
-            yield cls(weights, 0.75, noise, frame, soft_norm=0.5, keep_margins=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,12 +105,6 @@ class GradientAndCurvature(Question[tuple[Floats, float]]):
 
         return Sum(summed.block, (summed.gradient, curvature), finish, summed.per_row)
 
-    @classmethod
-    def examples(cls, public: Public, noise: Gaussian) -> Iterable[GradientAndCurvature]:
-        if math.isfinite(public.problem.loss.smoothness) and public.problem.loss.convex:
-            for gradient in Gradient.examples(public, noise):
-                yield cls(gradient, noise)
-
 
 @dataclass(frozen=True)
 class _Summed:
@@ -143,7 +122,7 @@ class _Summed:
             require_frame(public, frame)
         placed = problem.grid.place_weights(weights)
         clipped = finest_clipped_sum(public, asked.clip, asked.noise)
-        norms = norms_in(frame, problem.grid)
+        norms = (Norms.within(frame, problem.grid),)
         per_row: list[PerRow] = [Caps(clipped, norms)]
         if asked.soft_norm is not None:
             per_row.append(RowWeights(require_positive("soft_norm", asked.soft_norm), norms))
@@ -166,13 +145,90 @@ class _Summed:
         return gradient if asked.frame is None else asked.frame.pull_back(gradient)
 
 
+@dataclass(frozen=True, eq=False)
+class Hessian(Question[Floats]):
+    """The Hessian of the objective at public ``weights``.
+
+    A row adds l'' x x', x rounded to 13 bits below the longest row and l'' to 10 below the largest curvature; the
+    penalty's part is public and exact. Noise is isotropic on symmetric matrices.
+
+    **Privacy** A row's matrix has rank one and a Frobenius norm of at most b R^2, where |l''| <= b and |x| <= R: that
+    is the sensitivity, without the sqrt(d) of arbitrary Hessians. When a row is replaced it is sqrt(2) times that for
+    a convex loss, whose matrices are positive semidefinite and so have <A, B> >= 0, and twice that for others.
+    """
+
+    weights: Floats
+    noise: Gaussian
+    label = "Hessian"
+
+    def plan(self, public: Public) -> Sum[Floats]:
+        problem = public.problem
+        weights = public.weights("weights", self.weights)
+        placed, added = problem.grid.place_weights(weights), np.diag(problem.penalty_curvature(weights))
+        moments = hessian_sum(public, self.noise)
+        return Sum(
+            partial(problem.hessian_block, moments, placed),
+            (Noised(self.noise, moments.unit, moments.sensitivity, public.size, symmetric=True),),
+            lambda noisy: noisy + added,
+            (Margins(problem.grid, placed),) if public.rate == 1 else (),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class MeanLoss(Question[float]):
+    """The objective at public ``weights``, with signed noise.
+
+    **Privacy** A row's loss lies between 0 and the public bound B of `LinearProblem.largest_loss`: B is the
+    sensitivity under both relations. The noise keeps its sign: its absolute value would have a support that begins
+    at the true loss, which no amount of noise hides.
+    """
+
+    weights: Floats
+    noise: Gaussian
+    label = "loss"
+
+    def deviation(self, public: Public) -> float:
+        """Return the standard deviation of the noise."""
+        ceiling = BoundedSum(public.problem.largest_loss(public.weights("weights", self.weights))).ceiling
+        return ceiling * self.noise.noise_multiplier / public.size
+
+    def plan(self, public: Public) -> Sum[float]:
+        problem = public.problem
+        weights = public.weights("weights", self.weights)
+        placed, added = problem.grid.place_weights(weights), problem.penalty_value(weights)
+        bounded = BoundedSum(problem.largest_loss(weights))
+        noised = Noised(self.noise, bounded.unit, Sensitivity.of_bounded_sum(bounded.ceiling, Norm.L2), public.size)
+        return Sum(partial(problem.loss_block, bounded, placed), (noised,), lambda mean: float(mean[0]) + added)
+
+
 def finest_clipped_sum(public: Public, clip: float, noise: Gaussian) -> ClippedSum:
     """Return the finest sum of clipped rows whose noise can still be drawn: great noise needs a coarser unit."""
     deviation = noise.noise_multiplier * Sensitivity.of_clipped_sum(1.0).under(public.relation)
-    bits = min(ClippedSum.total_bits, SCALE_BITS - ceil_log2(deviation))
+    bits = min(ClippedSum.total_bits, _SCALE_BITS - ceil_log2(deviation))
     if bits < 1:
         raise ScaleOutOfRange(f"noise of {deviation:.3g} clip norms cannot be drawn: spend more on the answer")
     return public.problem.clipped_sum(clip, bits)
+
+
+def finest_bits(deviation: float) -> int:
+    """Return the bits of the finest sum of matrices whose noise can still be drawn, or raise `ScaleOutOfRange`.
+
+    ``deviation`` is that of the noise in units of the largest matrix that a row adds.
+    """
+    bits = min(SecondMomentSum.total_bits, _SCALE_BITS - ceil_log2(deviation))
+    if bits < LEAST_BITS:
+        raise ScaleOutOfRange(
+            f"noise of {deviation:.3g} times what a row can do to a matrix cannot be drawn: spend more on it, on "
+            "fewer steps or looser tolerances"
+        )
+    return bits
+
+
+def hessian_sum(public: Public, noise: Gaussian) -> SecondMomentSum:
+    """Return the finest sum of Hessians whose noise can still be drawn, or raise what keeps it from being drawn."""
+    problem = public.problem
+    deviation = noise.noise_multiplier * problem.hessian_sensitivity(public.relation)
+    return problem.hessian_sum(finest_bits(deviation / problem.smoothness))
 
 
 def require_frame(public: Public, frame: Frame | Whitening) -> None:
@@ -183,14 +239,6 @@ def require_frame(public: Public, frame: Frame | Whitening) -> None:
         raise InvalidParameter("a frame is centred, for which the problem needs an intercept")
     if isinstance(frame, Whitening) and public.rows > _LARGEST_ROWS:
         raise InvalidParameter("a whitening is for at most 2^26 rows: scale the columns one by one instead")
-
-
-def example_frames(problem: LinearProblem) -> Iterable[Frame | Whitening]:
-    """Return public coordinates in which examples of questions are asked, where the problem has any."""
-    grid = problem.grid
-    if problem.intercept and grid == type(grid)(1.0, grid.dimension):
-        yield Frame.place(grid, np.linspace(-0.5, 0.5, grid.dimension), np.linspace(0.25, 1.0, grid.dimension))
-        yield Whitening(grid, np.random.default_rng(0).normal(size=(grid.dimension, max(1, grid.dimension - 1))))
 
 
 def _block(
@@ -219,9 +267,9 @@ def _block(
         residuals *= row_weights if residuals.ndim == 1 else row_weights[:, None]
     sizes = None
     if curvatures is not None:
-        sizes = (
-            np.abs(residuals) if residuals.ndim == 1 else _lengths(residuals)
-        ) * 2.0**clipped.coefficient_exponent
+        several = residuals.ndim > 1  # added up class by class, so that a row's length depends on it alone
+        lengths = np.sqrt(sum(column * column for column in residuals.T)) if several else np.abs(residuals)
+        sizes = lengths * 2.0**clipped.coefficient_exponent
     out = residuals if residuals.ndim == 1 else None
     gradient = clipped.total_within(rows, residuals, caps, out=out).values
     if isinstance(frame, Frame):  # block by block: a total may have wrapped around
@@ -232,11 +280,3 @@ def _block(
         curvatures *= row_weights
     curvatures *= sizes < caps
     return np.concatenate([gradient.reshape(-1), bounded.block(curvatures)])
-
-
-def _lengths(residuals: Floats) -> Floats:
-    """Return the norm of each row's residuals, added up class by class."""
-    total = np.zeros(residuals.shape[0])
-    for column in residuals.T:
-        total += column * column
-    return np.sqrt(total)
