@@ -28,6 +28,7 @@ from dpdescent.curator import (
     BallPoint,
     BestCandidates,
     BestStep,
+    ColumnHistograms,
     ColumnMoments,
     ExcessAdversarialRisk,
     FirstStep,
@@ -122,6 +123,12 @@ def mean_row_norms(public: Public, noise: Gaussian) -> Iterable[MeanRowNorm]:
     for frame in frames(public.problem):
         if isinstance(frame, Frame):
             yield MeanRowNorm(noise, frame, 2.0)
+
+
+@of(ColumnHistograms)
+def column_histograms(_: Public, noise: Gaussian) -> Iterable[ColumnHistograms]:
+    yield ColumnHistograms(2, 1, noise)
+    yield ColumnHistograms(5, 3, noise)
 
 
 @of(ColumnMoments)

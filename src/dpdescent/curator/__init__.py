@@ -18,6 +18,7 @@ from .derivatives import (
 )
 from .descents import NoisyDescent, PermutedDescent
 from .general import perturbed_minimiser, perturbed_saddle_point
+from .histograms import ColumnHistograms
 from .mechanisms import LatticeNoise
 from .moments import ColumnMoments, LabelCounts, LabelSum, MeanRowNorm, SecondMoments, moment_bits
 from .nonprivate import sum_without_privacy
@@ -35,6 +36,7 @@ __all__ = [
     "Batch",
     "BestCandidates",
     "BestStep",
+    "ColumnHistograms",
     "ColumnMoments",
     "Curator",
     "ExcessAdversarialRisk",

@@ -87,6 +87,7 @@ class Curator:
         self._drawn: WeakKeyDictionary[Batch, _Drawn] = WeakKeyDictionary()
         self.problem = problem
         self.ledger = ledger
+        self._budget = ledger.remaining
         self.rows = require_positive_integer("rows", rows)
         if not 0 < batch_rate <= 1:
             raise InvalidParameter(f"batch_rate must lie in (0, 1], got {batch_rate}")
@@ -115,8 +116,8 @@ class Curator:
 
     @property
     def budget(self) -> float:
-        """The whole budget, in units of the currency."""
-        return self.ledger.budget
+        """The whole budget of this curator: what was left on the ledger when it began, in units of the currency."""
+        return self._budget
 
     @property
     def batch_rate(self) -> float:

@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_random_state
 
-from ..curator import ArraySource, Curator, cached_blocks
+from ..curator import ArraySource, Curator, LatticeNoise, cached_blocks
 from ..errors import (
     InfiniteValue,
     InvalidParameter,
@@ -32,6 +32,7 @@ from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
 from .float_noise import make_noise
+from .measuring import measured_scaling, require_measurable
 from .payment import charges_noted, open_ledger, spent_on
 from .progress import listening
 from .reading import compact, read_table
@@ -87,6 +88,17 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
                 )
             raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
 
+    def _measured(
+        self, X: Any, declared: NDArray[np.bool_] | None, own: Ledger, noise: LatticeNoise, method: Method
+    ) -> ColumnScaling:
+        """Return a scaling by bounds that are measured, and paid for by the budget of the fit."""
+        if not method.private:
+            raise InvalidParameter(f"method {self.method!r} has no budget to measure bounds with: give bounds")
+        require_measurable(own)
+        with one_library_thread(), charges_noted(own):
+            binary = np.zeros(X.shape[1], dtype=np.bool_) if declared is None else declared
+            return measured_scaling(X, binary, own, self.ledger, noise)
+
     def _fit(self, X: Any, y: Any) -> SolverResult:
         method, settings = known_method(self.method), make_settings(self.method, self.solver_options)
         _require_guarantee(self.epsilon, self.delta, self.adjacency)
@@ -100,15 +112,17 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         X, y = read_table(self, X, y, ensure_all_finite=False, y_numeric=isinstance(self, RegressorMixin))
         names = getattr(self, "feature_names_in_", None)
         _require_finite_cells(X, names)
-        scaling = ColumnScaling.from_bounds(self.bounds, X.shape[1], names=names)
-        binary = _binary_columns(self.binary_features, scaling, names)
+        declared = _declared_binary(self.binary_features, X.shape[1], names)
+        given = None if self.bounds is None else ColumnScaling.from_bounds(self.bounds, X.shape[1], names=names)
         loss, labels, assumed = self._loss_and_labels(y)
         method.require(loss)
         grid = FeatureGrid(1.0, X.shape[1] + bool(self.fit_intercept))
         penalty = L2(require_finite("alpha", self.alpha))
-        problem = LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
-        facts = Facts(self.epsilon, self.delta, self.adjacency, X.shape[0], int(np.prod(problem.shape)))
+        facts = Facts(self.epsilon, self.delta, self.adjacency, X.shape[0], grid.dimension * loss.outputs)
         own = open_ledger(self.method, method, settings, self.solver_options, facts, self.ledger)
+        scaling = given or self._measured(X, declared, own, noise, method)
+        binary = _binary_columns(declared, scaling)
+        problem = LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
         rows = _placed(X, scaling, grid, bool(self.fit_intercept))
         source = ArraySource(compact(rows) if method.passes else rows, labels, grid)
         del rows
@@ -134,16 +148,18 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             "asked": dict(Counter(entry.label for entry in own.entries)),
             "assumed_public": [
                 f"the number of rows: {X.shape[0]}",
-                "bounds: cells outside are clipped",
+                *(["bounds: cells outside are clipped"] if given is not None else []),
                 *(["binary_features: which columns are 0 or 1"] if self.binary_features is not None else []),
                 *assumed,
             ],
-            "remarks": list(result.remarks),
+            "remarks": [*([] if given is not None else [_MEASURED]), *result.remarks],
         }
         if not method.private:
             self.privacy_ |= _NOT_PRIVATE
         return result
 
+
+_MEASURED = "bounds were measured: cells outside of them are clipped"
 
 # What a statement says instead of the guarantee where there is none.
 _NOT_PRIVATE = {
@@ -198,11 +214,10 @@ def _require_finite_cells(X: Any, names: Any) -> None:
     raise InfiniteValue(f"Input X contains infinity (inf), first in {named}: replace the cells or drop the rows")
 
 
-def _binary_columns(declared: Any, scaling: ColumnScaling, names: Any) -> tuple[bool | None, ...]:
-    """Return of every column whether it is 0 or 1, None where nobody said; what has both signs is not."""
-    columns = scaling.low.size
+def _declared_binary(declared: Any, columns: int, names: Any) -> NDArray[np.bool_] | None:
+    """Return which columns are declared to be 0 or 1, None where nobody said."""
     if declared is None:
-        return tuple(False if both else None for both in ((scaling.low < 0) & (scaling.high > 0)).tolist())
+        return None
     given = np.asarray(declared)
     mask = np.zeros(columns, dtype=np.bool_)
     if given.ndim == 1 and given.dtype == np.bool_ and given.size == columns:
@@ -216,7 +231,14 @@ def _binary_columns(declared: Any, scaling: ColumnScaling, names: Any) -> tuple[
             f"binary_features must be a mask of {columns} columns, their positions, or their names if the table has "
             f"names: {declared!r:.80}"
         )
-    return tuple(mask.tolist())
+    return mask
+
+
+def _binary_columns(declared: NDArray[np.bool_] | None, scaling: ColumnScaling) -> tuple[bool | None, ...]:
+    """Return of every column whether it is 0 or 1, None where nobody said; what has both signs is not."""
+    if declared is not None:
+        return tuple(declared.tolist())
+    return tuple(False if both else None for both in ((scaling.low < 0) & (scaling.high > 0)).tolist())
 
 
 def _placed(X: Any, scaling: ColumnScaling, grid: FeatureGrid, constant: bool) -> Any:

@@ -1,0 +1,180 @@
+r"""Bounds that nobody knows: two paid histograms tell where the cells of each column lie.
+
+*First*, on a ladder of powers of two with both signs, which has a rung for every number that a float can be. *Then*,
+on 64 equal bins between the ends that were found, so that a column far from zero (a year, say) keeps its resolution.
+Each release counts every cell once: a row adds one count per column, so the L2 sensitivity is :math:`\sqrt c` for c
+columns, and :math:`\sqrt{2c}` where a row is replaced. All of them are charged before a row is read.
+
+A level holds cells for sure if it, or it and its neighbours, exceed five standard deviations of noise and half a
+percent of the rows. Beyond the outermost of them, counts that are added up from outside need only two. An end that is
+too wide by a factor of two costs little and one that is too narrow cuts cells off, so where noise could hide more
+than a percent of the rows the end is moved out by that factor.
+
+Cells outside the measured ends are clipped, like those outside given bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+__all__ = ["BINS", "RUNGS", "column_ends", "linear_ends", "measured_ends", "rung_ends", "rungs", "share_of_bounds"]
+
+Floats = NDArray[np.float64]
+
+BINS = 64
+_LEAST_SHARE, _LARGEST_SHARE = 0.02, 0.1  # of the budget, for each of the two histograms
+_DISTINCT = 40.0  # standard deviations of noise in the rows: with as many, a column on eight rungs is seen
+_FINE, _COARSE = (-32, 64), 32  # powers of two one by one in this range, and every 32nd beyond it
+_EXPONENTS = np.array(
+    [*range(-1056, _FINE[0], _COARSE), *range(*_FINE), *range(_FINE[1], 1024, _COARSE)], dtype=np.float64
+)
+#: Largest rung: cells have rungs from minus this to this, and 0 is the rung of zero.
+RUNGS = _EXPONENTS.size
+_RARE = 0.005  # share of the rows beyond an end
+_SURE, _LIKELY = 5.0, 2.0  # standard deviations: for a level anywhere, and for one next to those that are sure
+_WINDOWS = (1, 2, 4)  # neighbouring levels are also looked at together
+_TAIL = 6  # levels beyond the sure ones that are looked at again
+_HIDDEN = 0.01  # share of the rows that noise may hide
+
+
+def share_of_bounds(effective_rows: float, columns: int) -> float:
+    """Return the share of the budget that each histogram gets: more where there are few rows and many columns."""
+    return min(max(columns * (_DISTINCT / effective_rows) ** 2, _LEAST_SHARE), _LARGEST_SHARE)
+
+
+def rungs(cells: Any) -> Any:
+    """Return the rung of every cell: the number of its power of two, signed, and 0 for zero. Sparse stays sparse."""
+    return _elementwise(cells, _rung)
+
+
+def _rung(cells: Floats) -> Floats:
+    exponents = np.frexp(cells)[1] - 1.0
+    rung: Floats = np.sign(cells) * np.searchsorted(_EXPONENTS, exponents, side="right")
+    return rung
+
+
+def bins(cells: Any, low: Floats, high: Floats) -> Any:
+    """Return the number of each cell's bin between the ends of its column, counted from that of zero."""
+
+    def placed(values: Floats, columns: Any) -> Floats:
+        inside = (np.clip(values, low[columns], high[columns]) - low[columns]) / (high[columns] - low[columns])
+        number: Floats = np.minimum(np.floor(inside * BINS), BINS - 1)
+        return number
+
+    every = np.arange(low.size)
+    zero = placed(np.zeros(low.size), every)
+    if not sparse.issparse(cells):
+        numbered: Floats = placed(cells, every) - zero
+        return numbered
+    counted = sparse.csr_array(cells, dtype=np.float64, copy=True)
+    counted.data = placed(counted.data, counted.indices) - zero[counted.indices]
+    counted.eliminate_zeros()
+    return counted
+
+
+def _elementwise(cells: Any, function: Callable[[Floats], Floats]) -> Any:
+    if not sparse.issparse(cells):
+        return function(np.asarray(cells, dtype=np.float64))
+    mapped = sparse.csr_array(cells, dtype=np.float64, copy=True)
+    mapped.data = function(mapped.data)
+    mapped.eliminate_zeros()
+    return mapped
+
+
+def column_ends(counts: Floats, noise: float, rows: int) -> tuple[int, int] | None:
+    """Return the first and the last level of a column that hold more than noise and rare cells, or None.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (levels,)
+        Noisy counts of one column.
+    noise : float
+        Their standard deviation.
+    rows : int
+    """
+    seen = np.zeros(counts.size, dtype=np.bool_)
+    for width in _WINDOWS:
+        sums = np.convolve(counts, np.ones(width), "valid")
+        for start in np.flatnonzero(sums > max(_SURE * noise * math.sqrt(width), _RARE * rows)):
+            seen[start : start + width] |= counts[start : start + width] > _LIKELY * noise
+    if not seen.any():
+        return None
+    first, last = int(seen.argmax()), counts.size - 1 - int(seen[::-1].argmax())
+    first -= _further(counts[max(first - _TAIL, 0) : first][::-1], noise, rows)
+    last += _further(counts[last + 1 : last + 1 + _TAIL], noise, rows)
+    return first, last
+
+
+def _further(beyond: Floats, noise: float, rows: int) -> int:
+    """Return how many levels beyond an end still hold more than rare cells, by counts added up from outside."""
+    tails = np.cumsum(beyond[::-1])
+    least = np.maximum(_RARE * rows, _LIKELY * noise * np.sqrt(np.arange(1, beyond.size + 1)))
+    return beyond.size - int((tails > least).argmax()) if (tails > least).any() else 0
+
+
+def rung_ends(counts: Floats, noise: float, rows: int) -> tuple[Floats, Floats]:
+    """Return low and high of every column from its counts on the ladder, shape (columns, 2 RUNGS + 1).
+
+    A column of which nothing is seen gets the ends that all columns have together, or (-1, 1).
+    """
+    together = column_ends(counts.sum(axis=0), noise * math.sqrt(counts.shape[0]), rows * counts.shape[0])
+    found = [column_ends(column, noise, rows) or together for column in counts]
+    wider = _LIKELY * noise > _HIDDEN * rows
+    ends = np.array([(-1.0, 1.0) if each is None else _interval(*each, wider) for each in found])
+    return ends[:, 0], ends[:, 1]
+
+
+def _interval(first: int, last: int, wider: bool) -> tuple[float, float]:
+    """Return the numbers on rungs from first to last; ``wider`` makes it twice as wide on the outside."""
+    low, high = first - RUNGS, last - RUNGS
+    ends = (_edge(low, outer=low < 0), _edge(high, outer=high > 0))
+    if ends == (0.0, 0.0):  # zeros alone
+        return 0.0, 1.0
+    stretch = 2.0 if wider else 1.0
+    return min(ends[0] * stretch, ends[0]), max(ends[1] * stretch, ends[1])
+
+
+def _edge(rung: int, outer: bool) -> float:
+    """Return the edge of a rung that is farther from zero, or the nearer one."""
+    if rung == 0:
+        return 0.0
+    place = abs(rung) if outer else abs(rung) - 1
+    exponent = _EXPONENTS[place] if place < RUNGS else 1024.0
+    if exponent < -300:  # as good as zero, and no number to divide by
+        return 0.0
+    return math.copysign(math.ldexp(1.0, int(min(exponent, 1000.0))), rung)
+
+
+def linear_ends(counts: Floats, noise: float, rows: int, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Return narrower ends of every column from its counts in `BINS` equal bins, shape (columns, BINS)."""
+    width = (high - low) / BINS
+    found = [column_ends(column, noise, rows) or (0, BINS - 1) for column in counts]
+    room = 1 if _LIKELY * noise > _HIDDEN * rows else 0
+    first, last = np.array(found, dtype=np.float64).T
+    return low + np.maximum(first - room, 0) * width, low + np.minimum(last + 1 + room, BINS) * width
+
+
+def measured_ends(ask: Callable[[Any, int], tuple[Floats, float]], cells: Any, rows: int) -> tuple[Floats, Floats]:
+    """Return low and high of every column of ``cells``.
+
+    Parameters
+    ----------
+    ask : callable
+        Maps the levels of all cells, and the largest level, to noisy counts and the deviation of their noise.
+    cells : ndarray or CSR of shape (n, columns)
+    rows : int
+        The public number of rows.
+    """
+    low, high = rung_ends(*ask(rungs(cells), RUNGS), rows)
+    numbered = bins(cells, low, high)
+    counts, noise = ask(numbered, BINS)
+    zero = (np.clip(0.0, low, high) - low) / (high - low)
+    first = BINS - np.minimum(np.floor(zero * BINS), BINS - 1).astype(np.int64)  # where the lowest bin is counted
+    counts = np.take_along_axis(counts, first[:, None] + np.arange(BINS), axis=1)
+    return linear_ends(counts, noise, rows, low, high)

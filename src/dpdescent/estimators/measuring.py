@@ -1,0 +1,64 @@
+"""Ask a table for the bounds of its columns, before it is scaled by them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..curator import ArraySource, ColumnHistograms, Curator, LatticeNoise
+from ..errors import InvalidParameter
+from ..exact import FeatureGrid
+from ..ledger import Ledger
+from ..problems import LinearProblem, Squared
+from .bounds import measured_ends, share_of_bounds
+from .scaling import ColumnScaling
+
+__all__ = ["measured_scaling", "require_measurable"]
+
+Floats = NDArray[np.float64]
+
+_BITS = 9  # levels are at most 2^8
+
+
+def require_measurable(ledger: Ledger) -> None:
+    """Raise `InvalidParameter` where no Gaussian noise can be paid for."""
+    if ledger.currency.name in ("pure", "approximate"):
+        raise InvalidParameter(
+            f"bounds=None measures the columns with Gaussian noise, which a {ledger.currency.name!r} ledger cannot "
+            "pay for: give bounds, or take another method"
+        )
+
+
+def measured_scaling(
+    X: Any, binary: NDArray[np.bool_], ledger: Ledger, account: Ledger | None, noise: LatticeNoise
+) -> ColumnScaling:
+    """Buy the ends of all columns that are not declared to be 0 or 1, and return the scaling by them.
+
+    **Privacy** Both histograms are answers of a curator about levels of the cells: each level is a function of its
+    cell and of public or released numbers.
+    """
+    low, high = np.zeros(X.shape[1]), np.ones(X.shape[1])
+    numeric = np.flatnonzero(~binary)
+    if numeric.size == 0:
+        return ColumnScaling(low, high)
+    rows, grid = int(X.shape[0]), FeatureGrid(1.0, numeric.size)
+    problem = LinearProblem(Squared(), grid, intercept=False)
+    labels = np.zeros(rows)
+    budget = ledger.budget
+
+    def ask(levels: Any, largest: int) -> tuple[Floats, float]:
+        placed = levels * 2.0**-_BITS
+        curator = Curator(ArraySource(placed, labels, grid), problem, ledger, rows, noise=noise, account=account)
+        effective = 1 / curator.deviation(1.0, budget)
+        gaussian = curator.gaussian(share_of_bounds(effective, numeric.size) * budget)
+        question = ColumnHistograms(largest, _BITS, gaussian)
+        deviation = gaussian.noise_multiplier * question.sensitivity(numeric.size).under(ledger.relation)
+        return curator.answer(question), deviation
+
+    cells = X[:, numeric] if not isinstance(X, np.ndarray) or numeric.size < X.shape[1] else X
+    low[numeric], high[numeric] = measured_ends(ask, cells, rows)
+    wide = high > low
+    return ColumnScaling(low, np.where(wide, high, low + np.maximum(np.abs(low) * math.ldexp(1.0, -20), 1.0)))
