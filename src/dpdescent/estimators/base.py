@@ -139,6 +139,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             result: SolverResult = method.solve(curator, settings, listener)
         weights = result.weights
         bias = weights[-1] if self.fit_intercept else np.zeros(weights.shape[1:])
+        self._scaling, self.bounds_ = scaling, (scaling.low, scaling.high)
         self._coefficients, self._bias = scaling.original_units(weights[: X.shape[1]], np.asarray(bias))
         self.n_iter_ = result.iterations
         self.privacy_ = own.statement() | {

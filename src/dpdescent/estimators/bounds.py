@@ -40,6 +40,7 @@ _RARE = 0.005  # share of the rows beyond an end
 _SURE, _LIKELY = 5.0, 2.0  # standard deviations: for a level anywhere, and for one next to those that are sure
 _WINDOWS = (1, 2, 4)  # neighbouring levels are also looked at together
 _TAIL = 6  # levels beyond the sure ones that are looked at again
+_WORTHWHILE = 4  # a column is made narrower by at least this factor, or left alone
 _HIDDEN = 0.01  # share of the rows that noise may hide
 
 
@@ -152,12 +153,17 @@ def _edge(rung: int, outer: bool) -> float:
 
 
 def linear_ends(counts: Floats, noise: float, rows: int, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Return narrower ends of every column from its counts in `BINS` equal bins, shape (columns, BINS)."""
+    """Return narrower ends of every column from its counts in `BINS` equal bins, shape (columns, BINS).
+
+    Noise may hide long tails in so many bins, so ends are moved only where the column gets much narrower.
+    """
     width = (high - low) / BINS
     found = [column_ends(column, noise, rows) or (0, BINS - 1) for column in counts]
     room = 1 if _LIKELY * noise > _HIDDEN * rows else 0
     first, last = np.array(found, dtype=np.float64).T
-    return low + np.maximum(first - room, 0) * width, low + np.minimum(last + 1 + room, BINS) * width
+    first, last = np.maximum(first - room, 0), np.minimum(last + 1 + room, BINS)
+    narrow = last - first <= BINS / _WORTHWHILE
+    return np.where(narrow, low + first * width, low), np.where(narrow, low + last * width, high)
 
 
 def measured_ends(ask: Callable[[Any, int], tuple[Floats, float]], cells: Any, rows: int) -> tuple[Floats, Floats]:

@@ -91,7 +91,7 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         """Return linear scores: (n,) for two classes, (n, K) for more."""
         check_is_fitted(self)
         X = read_table(self, X, reset=False)
-        scores: Floats = X @ self.coef_.T + self.intercept_
+        scores: Floats = self._scaling.product(X, self.coef_.T) + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -116,8 +116,10 @@ class DPLogisticRegression(_LinearClassifier):
         The solver; see ``dpdescent.solvers.METHODS``.
     adjacency : {"zero-out", "replace-one"}
         What one row may change: it is added or removed (n is public), or replaced.
-    bounds : (low, high)
-        Public bounds of the features, numbers or one number per column. Cells outside are clipped.
+    bounds : (low, high) or None
+        Public bounds of the features, numbers or one number per column. Cells outside are clipped, in prediction too.
+        None measures them: two histograms of every column that is not declared to be 0 or 1, for 4% of the budget, or
+        more where there are few rows and many columns. Guessed bounds that are far too wide cost much more.
     binary_features : array_like, optional
         Public: which columns are 0 or 1, as a mask, positions or names (``binary_features_`` of `BoundedEncoder`, or
         of a data set). Then `auto` need not guess it, which helps most at small epsilon. It affects no guarantee.
@@ -147,6 +149,8 @@ class DPLogisticRegression(_LinearClassifier):
     ----------
     coef_ : ndarray of shape (1, d) or (K, d)
     intercept_ : ndarray of shape (1,) or (K,)
+    bounds_ : (low, high)
+        Bounds of every column, given or measured.
     classes_ : ndarray
     n_features_in_ : int
     n_iter_ : int

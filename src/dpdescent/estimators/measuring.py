@@ -27,7 +27,7 @@ def require_measurable(ledger: Ledger) -> None:
     """Raise `InvalidParameter` where no Gaussian noise can be paid for."""
     if ledger.currency.name in ("pure", "approximate"):
         raise InvalidParameter(
-            f"bounds=None measures the columns with Gaussian noise, which a {ledger.currency.name!r} ledger cannot "
+            f"bounds=None measures columns with Gaussian noise, which a ledger in {ledger.currency.name!r} cannot "
             "pay for: give bounds, or take another method"
         )
 

@@ -67,7 +67,7 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         """Return the linear score of every row."""
         check_is_fitted(self)
         X = read_table(self, X, reset=False)
-        return np.asarray(X @ self.coef_ + self.intercept_)
+        return np.asarray(self._scaling.product(X, self.coef_) + self.intercept_)
 
 
 @dataclass(eq=False, repr=False)

@@ -64,6 +64,19 @@ class ColumnScaling:
         """The width that is mapped to one."""
         return np.maximum(self.high - self.shift, self.shift - self.low)
 
+    def product(self, features: Any, coefficients: Floats) -> Floats:
+        """Return ``features @ coefficients`` for features clipped to the bounds, as they were in training."""
+        if not sparse.issparse(features):
+            dense: Floats = np.clip(features, self.low, self.high) @ coefficients
+            return dense
+        stored = sparse.csr_array(features, dtype=np.float64, copy=True)
+        columns, nearest = stored.indices, self.shift
+        stored.data = np.clip(stored.data, self.low[columns], self.high[columns]) - nearest[columns]
+        total: Floats = (
+            stored @ coefficients + nearest @ coefficients
+        )  # cells that are not stored are the nearest to 0
+        return total
+
     def apply(self, features: Any, out: Floats | None = None) -> Any:
         """Return the scaled features, dense or CSR as they came; ``out`` receives dense ones."""
         if features.ndim != 2 or features.shape[1:] != self.low.shape:

@@ -1,0 +1,208 @@
+"""Bounds that are measured: the ladder of powers of two, the ends of columns, and fits without bounds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from dpdescent import DPLinearRegression, DPLogisticRegression, InvalidParameter
+from dpdescent.accounting import Gaussian
+from dpdescent.curator import ArraySource, ColumnHistograms, Curator
+from dpdescent.estimators.bounds import (
+    BINS,
+    RUNGS,
+    _edge,
+    column_ends,
+    measured_ends,
+    rung_ends,
+    rungs,
+    share_of_bounds,
+)
+from dpdescent.exact import FeatureGrid
+from dpdescent.ledger import Ledger
+from dpdescent.problems import LinearProblem, Squared
+
+DELTA = 1e-6
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300))
+@settings(max_examples=300)
+def test_every_number_lies_between_the_edges_of_its_rung(number: float) -> None:
+    rung = int(rungs(np.array([number]))[0])
+    assert -RUNGS <= rung <= RUNGS
+    if abs(number) < 2.0**-300:
+        return  # as good as zero
+    near, far = _edge(rung, outer=False), _edge(rung, outer=True)
+    assert min(abs(near), abs(far)) <= abs(number) < max(abs(near), abs(far))
+    assert math.copysign(1, far) == math.copysign(1, number)
+    if 2.0**-32 <= abs(number) < 2.0**64:
+        assert abs(far) == 2 * abs(near)
+
+
+def test_rungs_of_sparse_and_dense_tables_are_the_same() -> None:
+    generator = np.random.default_rng(0)
+    X = (
+        generator.normal(size=(50, 4))
+        * (generator.random((50, 4)) < 0.3)
+        * 10.0 ** generator.integers(-9, 9, (50, 4))
+    )
+    np.testing.assert_array_equal(rungs(sparse.csr_array(X)).toarray(), rungs(X))
+
+
+@pytest.mark.parametrize("stored", [np.asarray, sparse.csr_array])
+def test_histograms_count_every_cell_once(stored) -> None:  # type: ignore[no-untyped-def]
+    generator = np.random.default_rng(1)
+    levels = generator.integers(-3, 4, (400, 5)).astype(float)
+    grid = FeatureGrid(1.0, 5)
+    source = ArraySource(stored(levels / 16), np.zeros(400), grid)
+    curator = Curator(
+        source, LinearProblem(Squared(), grid, intercept=False), Ledger(1e9, DELTA, currency="gdp"), 400
+    )
+    counts = np.rint(curator.answer(ColumnHistograms(3, 4, Gaussian(1e-3))))
+    expected = np.array([np.bincount((column + 3).astype(int), minlength=7) for column in levels.T])
+    np.testing.assert_array_equal(counts, expected)
+    assert ColumnHistograms.sensitivity(5).zero_out == pytest.approx(math.sqrt(5))
+    assert ColumnHistograms.sensitivity(5).replace_one == pytest.approx(math.sqrt(10))
+
+
+def ends_of(X: np.ndarray, deviation: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+
+    def ask(levels: np.ndarray, largest: int) -> tuple[np.ndarray, float]:
+        counts = np.array([np.bincount((c + largest).astype(int), minlength=2 * largest + 1) for c in levels.T])
+        return counts + generator.normal(0, deviation, counts.shape), deviation
+
+    return measured_ends(ask, X, X.shape[0])
+
+
+def columns(rows: int) -> np.ndarray:
+    generator = np.random.default_rng(7)
+    return np.column_stack(
+        [
+            generator.normal(size=rows),
+            generator.integers(1990, 2021, rows),
+            generator.exponential(1000, rows),
+            generator.random(rows) < 0.2,
+            generator.uniform(-1e-7, 1e-7, rows),
+            -generator.uniform(5, 6, rows),
+            np.zeros(rows),
+        ]
+    )
+
+
+@pytest.mark.parametrize("deviation", [5.0, 50.0, 150.0])
+def test_ends_hold_nearly_all_cells_and_are_not_much_wider(deviation: float) -> None:
+    """20,000 rows; what noise hides is at most a few of its standard deviations on each side."""
+    X = columns(20_000)
+    for seed in range(5):
+        low, high = ends_of(X, deviation, seed)
+        beyond = ((low > X) | (high < X)).mean(axis=0)
+        assert (beyond < 0.012 + 12 * deviation / 20_000).all()
+        assert (low < high).all()
+        width = X.max(axis=0) - X.min(axis=0)
+        assert (high - low)[:6].max() < 1e8
+        assert ((high - low)[[0, 2, 4]] < 8 * width[[0, 2, 4]]).all()
+        assert (high - low)[1] < 10 * width[1]  # a year keeps its resolution, though it lies far from zero
+        assert (low[6], high[6]) == (0.0, pytest.approx(high[6]))
+
+
+def test_noise_alone_shows_nothing() -> None:
+    """A level is seen at five standard deviations: 600 columns have fewer than one false alarm in a hundred runs."""
+    generator = np.random.default_rng(3)
+    noise = generator.normal(0, 10, (600, 2 * RUNGS + 1))
+    assert sum(column_ends(column, 10.0, 1000) is not None for column in noise) <= 3
+    low, high = rung_ends(noise[:5], 10.0, 1000)
+    assert (low == -1).all()
+    assert (high == 1).all()
+
+
+def test_a_share_of_the_budget_grows_where_there_are_few_rows() -> None:
+    assert share_of_bounds(1e6, 10) == 0.02
+    assert share_of_bounds(300, 4) == pytest.approx(4 * (40 / 300) ** 2)
+    assert share_of_bounds(20, 50) == 0.1
+    assert BINS == 64
+
+
+def raw_table(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    X = np.column_stack([generator.normal(size=rows) * 1e4, generator.integers(1990, 2021, rows)])
+    margins = 2 * X[:, 0] / 1e4 + (X[:, 1] - 2005) / 4
+    return X, (generator.random(rows) < 1 / (1 + np.exp(-margins))).astype(int)
+
+
+def test_raw_numbers_are_learnt_without_bounds() -> None:
+    X, y = raw_table(20_000)
+    options = {"classes": [0, 1], "random_state": 0}
+    known = DPLogisticRegression(1.0, DELTA, bounds=([-4e4, 1990], [4e4, 2020]), **options).fit(X, y)
+    measured = DPLogisticRegression(1.0, DELTA, bounds=None, **options).fit(X, y)
+    assert measured.score(X, y) > known.score(X, y) - 0.003
+    statement = measured.privacy_
+    assert statement["asked"]["column histograms"] == 2
+    assert statement["spent_on"]["column histograms"] == pytest.approx(0.04, rel=1e-6)
+    assert any("bounds were measured" in remark for remark in statement["remarks"])
+    assert not any("bounds" in assumed for assumed in statement["assumed_public"])
+    assert statement["spent_epsilon"] <= 1.0
+    low, high = measured.bounds_
+    assert low[1] > 1900
+    assert high[1] < 2100
+    shifted = sparse.csr_array(X)
+    np.testing.assert_allclose(measured.decision_function(shifted), measured.decision_function(X))
+
+
+def test_rows_are_clipped_to_the_bounds_when_they_are_predicted_too() -> None:
+    X, y = raw_table(5000)
+    fitted = DPLogisticRegression(1.0, DELTA, bounds=None, classes=[0, 1], random_state=0).fit(X, y)
+    low, high = fitted.bounds_
+    far = np.array([[1e9, 1e9], [-1e9, 0.0]])
+    np.testing.assert_array_equal(fitted.decision_function(far), fitted.decision_function(np.array([high, low])))
+    np.testing.assert_array_equal(
+        fitted.decision_function(sparse.csr_array(far)).round(9), fitted.decision_function(far).round(9)
+    )
+    line = DPLinearRegression(1.0, DELTA, bounds=None, target_bounds=(0.0, 1.0), random_state=0).fit(
+        X, y.astype(float)
+    )
+    np.testing.assert_array_equal(line.predict(far), line.predict(np.array(line.bounds_[::-1])))
+
+
+def test_declared_zeros_and_ones_cost_nothing() -> None:
+    generator = np.random.default_rng(0)
+    X = (generator.random((2000, 3)) < 0.4).astype(float)
+    y = (X[:, 0] > 0).astype(int)
+    fitted = DPLogisticRegression(
+        1.0, DELTA, bounds=None, binary_features=[True] * 3, classes=[0, 1], random_state=0
+    ).fit(X, y)
+    assert "column histograms" not in fitted.privacy_["asked"]
+    np.testing.assert_array_equal(fitted.bounds_, ([0, 0, 0], [1, 1, 1]))
+
+
+def test_a_shared_ledger_pays_for_the_bounds_too() -> None:
+    X, y = raw_table(3000)
+    shared = Ledger(2.0, DELTA, currency="gdp")
+    fitted = DPLogisticRegression(1.0, DELTA, bounds=None, classes=[0, 1], ledger=shared, random_state=0).fit(X, y)
+    labels = [entry.label for entry in shared.entries]
+    assert labels[:2] == ["column histograms"] * 2
+    assert len(labels) == sum(fitted.privacy_["asked"].values())
+
+
+@pytest.mark.parametrize("method", ["expmech", "nonprivate"])
+def test_methods_that_cannot_pay_for_it_refuse_before_any_charge(method: str) -> None:
+    X, y = raw_table(500)
+    shared = Ledger(2.0, DELTA, currency="gdp")
+    with pytest.raises(InvalidParameter, match="give bounds"):
+        DPLogisticRegression(1.0, DELTA, method=method, bounds=None, classes=[0, 1]).fit(X, y)
+    assert shared.spent == 0
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+def test_the_budget_is_never_exceeded(adjacency: str) -> None:
+    X, y = raw_table(800)
+    for method in ("auto", "agd", "sgd", "adam", "blgd"):
+        fitted = DPLogisticRegression(
+            0.5, DELTA, method=method, adjacency=adjacency, bounds=None, classes=[0, 1], random_state=0
+        ).fit(X, y)
+        assert fitted.privacy_["spent_epsilon"] <= 0.5
