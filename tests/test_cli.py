@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from dpdescent import load_dataset
+from dpdescent import Ledger, load_dataset
 from dpdescent.cli import app
 from dpdescent.cli.models import SavedModel
 from dpdescent.cli.options import read_classes
@@ -22,6 +24,7 @@ from dpdescent.errors import (
     DatasetNotAvailable,
     DPDescentError,
     InvalidParameter,
+    LedgerFormatError,
     ModelFormatError,
     OutputNotWritable,
     SchemaError,
@@ -90,15 +93,54 @@ def test_schema_drafts_are_refused_until_they_are_filled_in(table: Path) -> None
 
 
 def test_a_ledger_file_pays_for_fits_until_it_refuses(table: Path) -> None:
-    account = table / "budget.jsonl"
+    account = table / "budget.ledger"
     assert "spent 0.0%" in run("ledger", account, "--create", "--epsilon", 1)
     run("fit", "synthetic", "--output", table / "m.json", "--epsilon", 0.7, "--ledger", account)
-    before = account.read_bytes()
+    before = Ledger.open(account).to_json()
     with pytest.raises(BudgetExhausted, match="lower epsilon"):
         run("fit", "synthetic", "--output", table / "m.json", "--epsilon", 0.9, "--ledger", account)
-    assert account.read_bytes() == before
+    assert Ledger.open(account).to_json() == before
     run("ledger", account, "--json", table / "l.json")
     assert json.loads((table / "l.json").read_text())["mechanisms"]["gaussian"] > 10
+
+
+def test_a_ledger_is_shown_listed_exported_and_verified(table: Path) -> None:
+    account = table / "budget.ledger"
+    assert "left: a fit of epsilon 2 at delta 1e-06" in run("ledger", "create", account, "--epsilon", 2)
+    run("fit", "synthetic", "--output", table / "m.json", "--epsilon", 0.5, "--ledger", account)
+    shown = run("ledger", "show", account, "--json", table / "s.json")
+    assert shown == run("ledger", account)
+    left = json.loads((table / "s.json").read_text())["left"]
+    assert set(left) == {"epsilon", "gdp", "zcdp", "pure"}
+    assert 1.7 < left["epsilon"] < 2.0
+    assert "DPLogisticRegression, method auto" in run("ledger", "history", account, "--json", table / "h.json")
+    (line,) = json.loads((table / "h.json").read_text())["history"]
+    assert (line["state"], line["model"]) == ("settled", str(table / "m.json"))
+    assert datetime.fromisoformat(line["date"]).utcoffset() == timedelta(0)
+    assert line["spent"] == pytest.approx(Ledger.open(account).spent)
+    exported = json.loads(run("ledger", "export", account))
+    assert len(exported["entries"]) == line["charges"] > 10
+    assert exported["id"] == Ledger.open(account).identity
+    run("ledger", "export", account, "--output", table / "e.json")
+    assert json.loads((table / "e.json").read_text()) == exported
+    assert "is whole" in run("ledger", "verify", account)
+    with sqlite3.connect(account) as edited:
+        edited.execute("UPDATE records SET record = replace(record, 'gaussian', 'Gaussian') WHERE number = 2")
+    edited.close()
+    for command in ("show", "history", "export", "verify"):
+        with pytest.raises(LedgerFormatError, match="changed from outside at record 2"):
+            run("ledger", command, account)
+
+
+def test_a_ledger_of_an_earlier_release_is_imported_by_a_command(tmp_path: Path) -> None:
+    head = {"format": "dpdescent-ledger", "version": 1, "epsilon": 1.0, "delta": 1e-06, "currency": {"name": "zcdp"}}
+    head |= {"relation": "zero-out", "unit": "one row"}
+    entry = {"label": "gradient", "cost": {"kind": "gaussian", "noise_multiplier": 40.0}, "price": 0.0003125}
+    (tmp_path / "old.jsonl").write_text(f"{json.dumps(head)}\n{json.dumps(entry)}\n")
+    with pytest.raises(LedgerFormatError, match="dpdescent ledger import"):
+        run("ledger", "show", tmp_path / "old.jsonl")
+    assert "1 x gaussian" in run("ledger", "import", tmp_path / "old.jsonl", tmp_path / "new.ledger")
+    assert "1 x gaussian" in run("ledger", "show", tmp_path / "new.ledger")
 
 
 @pytest.fixture
@@ -167,14 +209,13 @@ def test_regression_on_arrays_takes_target_bounds(arrays: Path) -> None:
 def test_arrays_without_public_knowledge_are_refused_with_the_options_to_type(
     arrays: Path, options: tuple[str, ...], message: str
 ) -> None:
-    run("ledger", arrays / "budget.jsonl", "--create")
-    before = (arrays / "budget.jsonl").read_bytes()
+    run("ledger", arrays / "budget.ledger", "--create")
     with pytest.raises(DPDescentError, match=message):
         run(
-            *("fit", arrays / "table.npz", "--output", arrays / "m.json", "--ledger", arrays / "budget.jsonl"),
+            *("fit", arrays / "table.npz", "--output", arrays / "m.json", "--ledger", arrays / "budget.ledger"),
             *options,
         )
-    assert (arrays / "budget.jsonl").read_bytes() == before
+    assert Ledger.open(arrays / "budget.ledger").history == ()
     assert not (arrays / "m.json").exists()
 
 
@@ -221,14 +262,13 @@ def test_settings_reach_the_method_as_literals_or_text(table: Path) -> None:
 def test_a_setting_that_the_method_lacks_is_refused_before_anything_is_charged(
     table: Path, settings: tuple[str, ...], message: str
 ) -> None:
-    run("ledger", table / "budget.jsonl", "--create", "--epsilon", 3)
-    before = (table / "budget.jsonl").read_bytes()
+    run("ledger", table / "budget.ledger", "--create", "--epsilon", 3)
     with pytest.raises(InvalidParameter, match=message):
         run(
-            *("fit", "synthetic", "--output", table / "m.json", "--ledger", table / "budget.jsonl"),
+            *("fit", "synthetic", "--output", table / "m.json", "--ledger", table / "budget.ledger"),
             *(word for setting in settings for word in ("--set", setting)),
         )
-    assert (table / "budget.jsonl").read_bytes() == before
+    assert Ledger.open(table / "budget.ledger").history == ()
 
 
 def test_a_file_without_the_public_number_of_rows_is_refused_before_anything_is_charged(table: Path) -> None:
@@ -238,17 +278,15 @@ def test_a_file_without_the_public_number_of_rows_is_refused_before_anything_is_
     run(*fit)
     lines = (table / "people.csv").read_text().splitlines(keepends=True)
     (table / "people.csv").write_text("".join(lines[:-1]))
-    run("ledger", table / "budget.jsonl", "--create", "--epsilon", 3)
-    before = (table / "budget.jsonl").read_bytes()
+    run("ledger", table / "budget.ledger", "--create", "--epsilon", 3)
     with pytest.raises(DatasetFormatError, match="does not have the 2500 rows"):
-        run(*fit, "--ledger", table / "budget.jsonl")
-    assert (table / "budget.jsonl").read_bytes() == before
+        run(*fit, "--ledger", table / "budget.ledger")
+    assert Ledger.open(table / "budget.ledger").history == ()
     run("predict", table / "m.json", table / "new.csv")
 
 
 def test_a_place_where_no_model_can_be_written_is_refused_before_anything_is_charged(table: Path) -> None:
-    run("ledger", table / "budget.jsonl", "--create", "--epsilon", 3)
-    before = (table / "budget.jsonl").read_bytes()
+    run("ledger", table / "budget.ledger", "--create", "--epsilon", 3)
     for option in ("--output", "--json"):
         files = {"--output": table / "m.json", "--json": table / "fit.json", option: table}
         with pytest.raises(OutputNotWritable, match="it is a folder"):
@@ -256,10 +294,10 @@ def test_a_place_where_no_model_can_be_written_is_refused_before_anything_is_cha
                 "fit",
                 "synthetic",
                 "--ledger",
-                table / "budget.jsonl",
+                table / "budget.ledger",
                 *(word for pair in files.items() for word in pair),
             )
-    assert (table / "budget.jsonl").read_bytes() == before
+    assert Ledger.open(table / "budget.ledger").history == ()
 
 
 def test_datasets_are_listed_with_where_they_are(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data.table.to_parquet("people.parquet", index=False)
     data.schema.dump("people.schema.json")
     np.savez("people.npz", X=data.X, y=data.y)
-    Ledger(3.0, 1e-6, currency="gdp", path="budget.jsonl")
+    Ledger(3.0, 1e-6, currency="gdp", path="budget.ledger")
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return run
 
 
-FIT = ("fit", "people.csv", "--schema", "people.schema.json", "--output", "m.json", "--ledger", "budget.jsonl")
+FIT = ("fit", "people.csv", "--schema", "people.schema.json", "--output", "m.json", "--ledger", "budget.ledger")
 FIT_PARQUET = ("fit", "people.parquet", *FIT[2:])
 FIT_ARRAYS = ("fit", "people.npz", "--bounds", "0,1", "--classes", "0,1", *FIT[4:])
 PREDICT = ("predict", "m.json", "people.csv")
@@ -107,7 +107,7 @@ def test_a_spoilt_table_is_a_named_error_that_shows_no_cell(
     assert MARKER not in out + err
     assert re.match(r"[A-Z]\w+: ", err), err
     assert err.count("\n") == 1
-    assert Ledger.open("budget.jsonl").entries == ()
+    assert Ledger.open("budget.ledger").entries == ()
     assert not Path("m.json").exists()
 
 
@@ -155,7 +155,7 @@ PLACES: list[tuple[tuple[str, ...], str]] = [
     (FIT_ARRAYS, "dpdescent.datasets.files.read_packed"),
     (PREDICT, "dpdescent.cli.commands.SavedModel.load"),
     (("schema", "people.csv", "--label", "age"), "dpdescent.cli.commands.draft_schema"),
-    (("ledger", "budget.jsonl"), "dpdescent.cli.commands.Ledger.open"),
+    (("ledger", "budget.ledger"), "dpdescent.cli.ledger.Ledger.open"),
     (("demo",), "dpdescent.cli.commands._demo_data"),
     (("datasets",), "dpdescent.cli.commands.list_datasets"),
 ]
@@ -230,7 +230,7 @@ def test_an_interrupted_fit_says_what_was_charged_and_that_no_model_was_written(
         r"interrupted: no model was written; (\d+\.?\d*)% of the privacy budget of this fit had been charged\n", err
     )
     assert said, err
-    account, own = Ledger.open("budget.jsonl"), Ledger(1.0, 1e-6, currency="gdp")
+    account, own = Ledger.open("budget.ledger"), Ledger(1.0, 1e-6, currency="gdp")
     share = 100 * account.spent / own.budget
     assert share <= float(said[1]) < share + 0.1
     assert 1 < share < 99
@@ -253,7 +253,7 @@ def test_an_interrupt_before_or_after_the_fit_says_what_was_charged(
 
     monkeypatch.setattr(place, interrupt)
     assert shown(*FIT) == (130, "", f"interrupted: no model was written; {charged}\n")
-    assert (Ledger.open("budget.jsonl").spent == 0) == (charged == "nothing was charged")
+    assert (Ledger.open("budget.ledger").spent == 0) == (charged == "nothing was charged")
 
 
 def test_a_signal_from_the_keyboard_ends_a_fit_with_130() -> None:
@@ -264,7 +264,7 @@ def test_a_signal_from_the_keyboard_ends_a_fit_with_130() -> None:
     with subprocess.Popen([sys.executable, "-c", program, *fit], stderr=subprocess.PIPE, text=True) as process:
         try:
             patience = time.monotonic() + 120
-            while Path("budget.jsonl").read_bytes().count(b"\n") < 4 and time.monotonic() < patience:
+            while not Ledger.open("budget.ledger").history and time.monotonic() < patience:
                 assert process.poll() is None
                 time.sleep(0.05)
             process.send_signal(signal.SIGINT)
@@ -274,7 +274,9 @@ def test_a_signal_from_the_keyboard_ends_a_fit_with_130() -> None:
     assert process.returncode == 130
     assert said.startswith("interrupted: no model was written; ")
     assert said.count("\n") == 1
-    assert len(Ledger.open("budget.jsonl").entries) >= 3
+    (line,) = Ledger.open("budget.ledger").history
+    assert (line.state, line.entry.model) == ("settled", "m.json")
+    assert sum(charge.price for charge in line.charges) < line.entry.price
     assert not Path("m.json").exists()
 
 

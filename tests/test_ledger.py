@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import copy
-import fcntl
 import json
 import math
 import os
 import pickle
-import signal
-import subprocess
-import sys
 import threading
-import time
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +16,7 @@ from hypothesis import strategies as st
 
 from dpdescent.accounting import (
     AboveThreshold,
+    ApproximateDP,
     Composed,
     Cost,
     ExponentialMechanism,
@@ -44,10 +38,10 @@ from dpdescent.errors import (
     UnknownRelation,
     UnsupportedCost,
 )
-from dpdescent.ledger import Ledger
-from ledger_races import CAPACITY
+from dpdescent.ledger import Ledger, spend_jointly
 
 CURRENCIES = ("zcdp", "gdp", "rdp")
+GAUSSIAN = {"kind": "gaussian", "noise_multiplier": 3.0}
 
 simple_costs = st.one_of(
     st.floats(0.3, 300).map(Gaussian),
@@ -205,24 +199,52 @@ def test_json_round_trip_is_the_identity(currency: str) -> None:
     assert again.to_json() == ledger.to_json()
     assert again.remaining == ledger.remaining
     assert again.currency == ledger.currency
-    assert json.loads(ledger.to_json())["version"] == 1
+    assert json.loads(ledger.to_json())["version"] == 2
+    assert again.identity == ledger.identity
 
 
-def test_a_resumed_ledger_remembers_what_was_spent() -> None:
+def test_a_ledger_built_from_text_is_a_copy_that_cannot_spend() -> None:
     ledger = Ledger(1.0, 1e-6)
     ledger.spend(ledger.currency.gaussian(0.8 * ledger.budget))
     again = Ledger.from_json(ledger.to_json())
-    with pytest.raises(BudgetExhausted):
-        again.spend(again.currency.gaussian(0.3 * again.budget))
-    again.spend(again.currency.gaussian(0.1 * again.budget))
+    assert again.spent == ledger.spent
+    assert not again.affords(again.currency.gaussian(0.3 * again.budget))
+    assert again.affords(again.currency.gaussian(0.1 * again.budget))
+    for use in (again.spend, lambda cost: spend_jointly((again,), cost)):
+        with pytest.raises(LedgerError, match="read-only"):
+            use(again.currency.gaussian(0.1 * again.budget))
+
+
+def test_a_text_of_the_first_version_is_still_read() -> None:
+    data = json.loads(Ledger(1.0, 1e-6).to_json()) | {"version": 1}
+    del data["id"]
+    assert Ledger.from_json(json.dumps(data)).budget == Ledger(1.0, 1e-6).budget
+
+
+def test_prices_in_a_record_are_never_trusted() -> None:
+    """A record whose price was lowered costs what its mechanism costs, even if that is more than the budget."""
+    ledger = Ledger(1.0, 1e-6)
+    spent = ledger.spend(Gaussian(20.0)).price
+    data = json.loads(ledger.to_json())
+    for price in (0.0, spent / 2, 1e9, -1.0, None):
+        data["entries"][0]["price"] = price
+        assert Ledger.from_json(json.dumps(data)).spent == spent
+    data["entries"] = [{"label": "x", "cost": {"kind": "pure", "epsilon": 9}, "price": 1e-9}]
+    overspent = Ledger.from_json(json.dumps(data))
+    assert overspent.spent == PureDP(9.0).zcdp() > overspent.budget
+    assert overspent.remaining == 0
+    assert overspent.spent_epsilon() > 1.0
+    assert overspent.statement()["spent_epsilon"] > 1.0
+    assert not overspent.affords(Gaussian(1e9))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "use the release that wrote it"),
+        ({"version": 3}, "use the release that wrote it"),
         ({"version": None}, "use the release that wrote it"),
         ({"format": "other"}, "not a dpdescent ledger"),
+        ({"id": None}, "has an id"),
         ({"epsilon": -1}, "damaged"),
         ({"currency": {"name": "gold"}}, "unknown currency"),
         ({"currency": {}}, "damaged"),
@@ -231,9 +253,10 @@ def test_a_resumed_ledger_remembers_what_was_spent() -> None:
         ({"entries": [{"label": "x"}]}, "damaged"),
         ({"entries": [{"label": "x", "cost": {"kind": "magic"}, "price": 1}]}, "unknown mechanism"),
         ({"entries": [{"label": "x", "cost": {"kind": "gaussian", "sigma": 1}, "price": 1}]}, "does not fit"),
-        ({"entries": [{"label": "x", "cost": {"kind": "pure", "epsilon": 1}, "price": math.nan}]}, "price nan"),
-        ({"entries": [{"label": "x", "cost": {"kind": "pure", "epsilon": 1}, "price": -1}]}, "price -1"),
-        ({"entries": [{"label": "x", "cost": {"kind": "pure", "epsilon": 9}, "price": 9}]}, "more than its budget"),
+        ({"entries": [{"label": 7, "cost": {"kind": "pure", "epsilon": 1}}]}, "label 7"),
+        ({"entries": [{"settles": 1}]}, "without a list"),
+        ({"entries": [{"settles": 1, "charges": []}]}, "no open reservation"),
+        ({"currency": {"name": "pure"}, "entries": [{"label": "x", "cost": GAUSSIAN}]}, "cannot have accepted"),
     ],
 )
 def test_a_foreign_or_damaged_record_is_refused_by_name(change: dict[str, object], message: str) -> None:
@@ -321,288 +344,6 @@ def test_threads_share_one_budget() -> None:
     assert len(accepted) == len(ledger.entries) == 100
 
 
-def test_every_entry_is_on_disk_before_spend_returns(tmp_path) -> None:
-    path = tmp_path / "ledger"
-    ledger = Ledger(1.0, 1e-6, path=path)
-    for number in range(3):
-        ledger.spend(Gaussian(40.0), f"step {number}")
-        assert Ledger.open(path).to_json() == ledger.to_json()
-    refused = path.read_bytes()
-    with pytest.raises(BudgetExhausted):
-        ledger.spend(Gaussian(0.1))
-    assert path.read_bytes() == refused
-
-
-def test_two_handles_on_one_file_share_one_budget(tmp_path) -> None:
-    path = tmp_path / "ledger"
-    first = Ledger(1.0, 1e-6, path=path)
-    second = Ledger.open(path)
-    half = first.currency.gaussian(0.6 * first.budget)
-    first.spend(half)
-    with pytest.raises(BudgetExhausted):
-        second.spend(half)
-    assert second.entries == first.entries
-
-
-def test_a_charge_made_while_the_file_is_being_created_counts_for_its_creator(tmp_path, monkeypatch) -> None:
-    path, sync, others = tmp_path / "ledger", os.fsync, []
-
-    def sync_and_charge(descriptor: int) -> None:
-        sync(descriptor)
-        if path.exists() and not others:
-            others.append(None)
-            others[0] = Ledger.open(path)
-            others[0].spend(others[0].currency.gaussian(0.6 * others[0].budget), "meanwhile")
-
-    monkeypatch.setattr(os, "fsync", sync_and_charge)
-    creator = Ledger(1.0, 1e-6, path=path)
-    with pytest.raises(BudgetExhausted):
-        creator.spend(creator.currency.gaussian(0.6 * creator.budget))
-    assert [entry.label for entry in creator.entries] == ["meanwhile"]
-
-
-def test_the_name_of_a_new_file_is_on_the_disk_before_the_ledger_is_used(tmp_path, monkeypatch) -> None:
-    sync, synced = os.fsync, []
-
-    def note_and_sync(descriptor: int) -> None:
-        synced.append((os.fstat(descriptor).st_ino, (tmp_path / "ledger").exists()))
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", note_and_sync)
-    Ledger(1.0, 1e-6, path=tmp_path / "ledger")
-    head, folder = (tmp_path / "ledger").stat().st_ino, tmp_path.stat().st_ino
-    assert synced == [(head, False), (folder, True)]
-    assert [each.name for each in tmp_path.iterdir()] == ["ledger"]
-
-
-def test_a_ledger_in_a_folder_that_does_not_exist_is_refused_by_name(tmp_path) -> None:
-    with pytest.raises(LedgerError, match="no folder"):
-        Ledger(1.0, 1e-6, path=tmp_path / "nowhere" / "ledger")
-
-
-def test_a_child_forked_during_a_charge_does_not_keep_the_file_locked(tmp_path, monkeypatch) -> None:
-    path = tmp_path / "ledger"
-    ledger, sync, children = Ledger(1.0, 1e-6, path=path), os.fsync, []
-
-    def sync_and_fork(descriptor: int) -> None:
-        sync(descriptor)
-        children.append(os.fork())
-        if children[-1] == 0:
-            time.sleep(60)
-            os._exit(0)
-
-    monkeypatch.setattr(os, "fsync", sync_and_fork)
-    ledger.spend(Gaussian(40.0))
-    monkeypatch.setattr(os, "fsync", sync)
-    try:
-        with open(path, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    finally:
-        os.kill(children[0], signal.SIGKILL)
-        os.waitpid(children[0], 0)
-
-
-def test_a_pickled_file_ledger_spends_from_the_same_file(tmp_path) -> None:
-    ledger = Ledger(1.0, 1e-6, path=tmp_path / "ledger")
-    sent = pickle.loads(pickle.dumps(ledger))
-    sent.spend(ledger.currency.gaussian(0.7 * ledger.budget))
-    with pytest.raises(BudgetExhausted):
-        ledger.spend(ledger.currency.gaussian(0.7 * ledger.budget))
-
-
-def test_concurrent_processes_never_overspend_one_file(tmp_path) -> None:
-    path = tmp_path / "ledger"
-    Ledger(1.0, 1e-6, path=path)
-    program = (
-        "import sys\n"
-        "from dpdescent.errors import BudgetExhausted\n"
-        "from dpdescent.ledger import Ledger\n"
-        "ledger = Ledger.open(sys.argv[1])\n"
-        "accepted = 0\n"
-        "for _ in range(40):\n"
-        "    try: ledger.spend(ledger.currency.gaussian(ledger.budget / 60)); accepted += 1\n"
-        "    except BudgetExhausted: pass\n"
-        "print(accepted)\n"
-    )
-    workers = [
-        subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    accepted = sum(int(worker.communicate()[0]) for worker in workers)
-    assert accepted == 60
-    assert len(Ledger.open(path).entries) == 60
-
-
-@pytest.fixture(scope="module")
-def raced(tmp_path_factory) -> dict[str, Any]:
-    """Forty races of a creator and three openers, half of them with kills; and a creator killed at every step."""
-    folder = tmp_path_factory.mktemp("races")
-    program = Path(__file__).with_name("ledger_races.py")
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-    finished = subprocess.run(
-        [sys.executable, str(program), str(folder), "40", "3"], env=environment, stdout=subprocess.PIPE, check=True
-    )
-    return json.loads(finished.stdout)
-
-
-def labels_in(path: str) -> list[str]:
-    """The charges in a ledger file that must open, must fit into its budget and must hold none twice."""
-    ledger = Ledger.open(path)
-    labels = [entry.label for entry in ledger.entries]
-    assert exact_total(ledger) <= Fraction(ledger.budget)
-    assert len(labels) == len(set(labels)) <= CAPACITY
-    return labels
-
-
-def test_a_creator_and_openers_that_start_together_never_overspend(raced) -> None:
-    for race in raced["races"]:
-        assert [error for racer in race["racers"] for error in racer["errors"]] == []
-        told = [label for racer in race["racers"] for label in racer["accepted"]]
-        killed = sum(racer["killed"] for racer in race["racers"])
-        if not Path(race["path"]).exists():
-            assert race["racers"][0]["killed"]
-            assert told == []
-            continue
-        recorded = labels_in(race["path"])
-        assert set(told) <= set(recorded)
-        # Of a racer that was killed inside a charge, that one charge may be recorded though it was never told.
-        assert len(recorded) - len(told) <= killed
-        if not race["racers"][0]["killed"]:
-            assert len(recorded) == CAPACITY
-    racers = [racer for race in raced["races"] for racer in race["racers"]]
-    assert sum(racer["killed"] for racer in racers) >= 5
-    assert sum(sum(bool(racer["accepted"]) for racer in race["racers"]) > 1 for race in raced["races"]) >= 5
-
-
-def test_a_creator_killed_at_any_step_leaves_no_file_or_one_that_opens(raced) -> None:
-    *stopped, whole = raced["interrupted"]
-    assert all(outcome["killed"] for outcome in stopped)
-    assert not whole["killed"]
-    assert whole["accepted"] == ["first", "second"]
-    assert sum(not outcome["exists"] for outcome in stopped) >= 3
-    assert sum(outcome["exists"] for outcome in stopped) >= 5
-    for outcome in raced["interrupted"]:
-        assert outcome["errors"] == outcome["next"]["errors"] == []
-        assert outcome["exists"] or outcome["accepted"] == []
-        recorded = labels_in(outcome["path"])
-        assert set(outcome["accepted"]) | set(outcome["next"]["accepted"]) <= set(recorded)
-        assert len(recorded) == CAPACITY
-
-
-def test_a_write_cut_short_by_a_kill_is_dropped_because_no_data_was_touched(tmp_path) -> None:
-    path = tmp_path / "ledger"
-    ledger = Ledger(1.0, 1e-6, path=path)
-    ledger.spend(Gaussian(40.0), "whole")
-    whole = path.read_bytes()
-    path.write_bytes(whole + b'{"label": "torn", "cost": {"kind": "gau')
-    again = Ledger.open(path)
-    assert [entry.label for entry in again.entries] == ["whole"]
-    again.spend(Gaussian(50.0), "next")
-    assert [entry.label for entry in Ledger.open(path).entries] == ["whole", "next"]
-
-
-def test_a_damaged_line_inside_the_file_is_refused(tmp_path) -> None:
-    path = tmp_path / "ledger"
-    Ledger(1.0, 1e-6, path=path).spend(Gaussian(40.0))
-    path.write_bytes(path.read_bytes() + b"garbage\n")
-    with pytest.raises(LedgerFormatError, match="not JSON"):
-        Ledger.open(path)
-
-
-def test_a_file_that_was_damaged_is_refused_every_time_and_no_charge_is_counted_twice(tmp_path) -> None:
-    path = tmp_path / "ledger"
-    ledger, other = Ledger(1.0, 1e-6, path=path), Ledger.open(path)
-    other.spend(Gaussian(40.0), "whole")
-    whole = path.read_bytes()
-    path.write_bytes(whole + b"garbage\n")
-    before = ledger.to_json()
-    for _ in range(3):
-        for use in (ledger.affords, ledger.spend):
-            with pytest.raises(LedgerFormatError, match="not JSON"):
-                use(Gaussian(1e3))
-        assert ledger.to_json() == before
-    path.write_bytes(whole + b'{"label": "x"}\n')
-    with pytest.raises(LedgerFormatError, match="damaged"):
-        ledger.spend(Gaussian(1e3))
-    assert ledger.to_json() == before
-    path.write_bytes(whole)
-    assert ledger.affords(Gaussian(1e3))
-    assert ledger.entries == other.entries
-
-
-def test_a_file_that_no_longer_holds_the_charges_that_were_read_is_refused(tmp_path) -> None:
-    path = tmp_path / "ledger"
-    ledger = Ledger(1.0, 1e-6, path=path)
-    empty = path.read_bytes()
-    ledger.spend(Gaussian(10.0))
-    path.write_bytes(empty)
-    for use in (ledger.affords, ledger.spend):
-        with pytest.raises(LedgerError, match="cut short"):
-            use(Gaussian(1e3))
-    path.rename(tmp_path / "kept")
-    with pytest.raises(LedgerError, match="is gone"):
-        ledger.spend(Gaussian(1e3))
-    newer = Ledger(1.0, 1e-6, path=path)
-    for _ in range(3):
-        newer.spend(Gaussian(40.0))
-    before = path.read_bytes()
-    with pytest.raises(LedgerError, match="replaced"):
-        ledger.spend(Gaussian(1e3))
-    assert path.read_bytes() == before
-
-
-def test_a_charge_that_fails_on_the_disk_is_counted_if_it_reached_the_file(tmp_path, monkeypatch) -> None:
-    """The charge raises, so no data is touched for it; what the file holds is the truth for everybody."""
-    path = tmp_path / "ledger"
-    ledger, write, sync = Ledger(1.0, 1e-6, path=path), os.write, os.fsync
-
-    def fail_to_sync(_: int) -> None:
-        raise OSError("the disk is gone")
-
-    def write_half(descriptor: int, content: bytes) -> int:
-        write(descriptor, content[: len(content) // 2])
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr(os, "write", write_half)
-    with pytest.raises(OSError, match="full"):
-        ledger.spend(Gaussian(40.0), "half")
-    monkeypatch.setattr(os, "write", write)
-    monkeypatch.setattr(os, "fsync", fail_to_sync)
-    with pytest.raises(OSError, match="gone"):
-        ledger.spend(Gaussian(40.0), "whole")
-    assert ledger.entries == ()
-    monkeypatch.setattr(os, "fsync", sync)
-    ledger.spend(Gaussian(40.0), "next")
-    assert [entry.label for entry in ledger.entries] == ["whole", "next"]
-    assert Ledger.open(path).to_json() == ledger.to_json()
-
-
-def test_a_charge_interrupted_after_it_reached_the_disk_is_never_forgotten(tmp_path, monkeypatch) -> None:
-    path = tmp_path / "ledger"
-    ledger, sync = Ledger(1.0, 1e-6, path=path), os.fsync
-
-    def sync_and_interrupt(descriptor: int) -> None:
-        sync(descriptor)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", sync_and_interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        ledger.spend(ledger.currency.gaussian(0.6 * ledger.budget))
-    monkeypatch.setattr(os, "fsync", sync)
-    with pytest.raises(BudgetExhausted):
-        ledger.spend(ledger.currency.gaussian(0.6 * ledger.budget))
-    assert ledger.to_json() == Ledger.open(path).to_json()
-
-
-def test_starting_over_an_existing_file_and_opening_a_missing_one_are_refused(tmp_path) -> None:
-    path = tmp_path / "ledger"
-    Ledger(1.0, 1e-6, path=path)
-    with pytest.raises(LedgerError, match=r"Ledger\.open"):
-        Ledger(1.0, 1e-6, path=path)
-    with pytest.raises(LedgerError, match="there is no ledger"):
-        Ledger.open(tmp_path / "nowhere")
-
-
 def test_statement_is_plain_data_that_says_what_is_guaranteed() -> None:
     ledger = Ledger(1.0, 1e-6, currency="gdp", relation="replace-one")
     ledger.spend(Gaussian(30.0))
@@ -629,3 +370,29 @@ def test_dp_accounting_confirms_the_spent_epsilon() -> None:
     outside = accountant.get_epsilon(1e-6)
     assert outside == pytest.approx(ledger.spent_epsilon(), rel=2e-4)
     assert isinstance(ledger.to_dp_event(), dp_accounting.ComposedDpEvent)
+
+
+@pytest.mark.parametrize("currency", [*CURRENCIES, "pure", "approximate"])
+def test_what_is_left_in_every_currency_is_accepted_and_a_little_more_is_not(currency: str) -> None:
+    ledger = Ledger(2.0, 1e-6, currency=currency)
+    ledger.spend(PureDP(0.25))
+    left = ledger.left()
+    assert set(left) == {"epsilon", "pure"} | ({"gdp", "zcdp"} if currency in CURRENCIES else set())
+    assert ledger.affords(PureDP(left["pure"]))
+    assert not ledger.affords(PureDP(1.001 * left["pure"]))
+    if currency in CURRENCIES:
+        noise = 1 / math.sqrt(left["gdp"])
+        assert left["zcdp"] == pytest.approx(left["gdp"] / 2, rel=1e-12)
+        assert ledger.affords(Gaussian(noise * (1 + 1e-9)))
+        assert not ledger.affords(Gaussian(noise / 1.001))
+    assert Ledger(left["epsilon"], 1e-6, currency=ledger.currency).budget == pytest.approx(ledger.remaining, rel=1e-4)
+    ledger.spend(PureDP(left["pure"]))
+    assert ledger.left()["epsilon"] < 2.0 - left["epsilon"] or currency == "rdp"
+
+
+def test_a_refusal_names_a_mechanism_with_its_article() -> None:
+    ledger = Ledger(0.1, 1e-6, currency="approximate")
+    with pytest.raises(BudgetExhausted, match=r"^an approximate mechanism would cost"):
+        ledger.spend(ApproximateDP(1.0, 1e-9))
+    with pytest.raises(BudgetExhausted, match=r"^a pure mechanism would cost"):
+        ledger.spend(PureDP(1.0))

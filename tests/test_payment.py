@@ -164,8 +164,8 @@ def test_an_account_without_enough_left_is_refused_before_anything_is_charged(op
 def test_what_others_spend_from_a_shared_file_is_seen_before_anything_is_charged(
     tmp_path: Path, opened: list[Ledger]
 ) -> None:
-    first = account_in("gdp", 1.2, 1e-6, path=tmp_path / "shared.jsonl")
-    second = Ledger.open(tmp_path / "shared.jsonl")
+    first = account_in("gdp", 1.2, 1e-6, path=tmp_path / "shared.ledger")
+    second = Ledger.open(tmp_path / "shared.ledger")
     fitted("majority", first)
     with pytest.raises(BudgetExhausted, match="lower epsilon"):
         fitted("auto", second)

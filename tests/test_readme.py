@@ -89,7 +89,7 @@ def test_every_command_of_the_readme_runs_as_it_is_written(small: Dataset) -> No
     assert set(ran) == {"demo", "schema", "fit", "predict", "ledger", "compare", "reproduce"}
     written = {str(path) for path in Path().rglob("*")}
     assert {"income.json", "table.json", "out.json", "out.html", "out/demo.png", "out/000-table1.html"} <= written
-    account = Ledger.open("budget.jsonl")
+    account = Ledger.open("budget.ledger")
     assert 0 < account.spent < account.budget
 
 

@@ -16,8 +16,11 @@ __all__ = [
     "GuaranteeWarning",
     "InfiniteValue",
     "InvalidParameter",
+    "LedgerBusy",
     "LedgerError",
     "LedgerFormatError",
+    "LedgerNotWritable",
+    "LedgerWarning",
     "MissingColumn",
     "MissingPackage",
     "MissingValue",
@@ -81,8 +84,16 @@ class LedgerError(DPDescentError, RuntimeError):
     """A ledger cannot be used in this way (read-only copy, foreign process, missing package)."""
 
 
+class LedgerBusy(LedgerError):
+    """Another process has held a ledger file for too long; nothing was charged."""
+
+
+class LedgerNotWritable(LedgerError):
+    """A ledger file cannot be written: a full or failing disk, a missing permission."""
+
+
 class LedgerFormatError(DPDescentError, ValueError):
-    """A ledger file or text cannot be read by this version."""
+    """A ledger file or text cannot be read by this version, or was changed from outside."""
 
 
 class RowDependence(DPDescentError, ValueError):
@@ -159,6 +170,10 @@ class UnknownLabel(InvalidParameter):
 
 class PrivacyWarning(UserWarning):
     """Something that should have been given as public knowledge was read from the data."""
+
+
+class LedgerWarning(UserWarning):
+    """A fit is over and its ledger file still charges the whole of what was reserved for it."""
 
 
 class GuaranteeWarning(UserWarning):

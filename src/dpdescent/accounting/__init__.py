@@ -45,6 +45,7 @@ from .currencies import (
     strongest,
 )
 from .rounding import round_up
+from .runs import FilteredRun
 from .sampling import FixedSizeSampled, PoissonSampled
 from .threshold import AboveThreshold
 
@@ -62,6 +63,7 @@ __all__ = [
     "Cost",
     "Currency",
     "ExponentialMechanism",
+    "FilteredRun",
     "FixedSizeSampled",
     "Gaussian",
     "Laplace",

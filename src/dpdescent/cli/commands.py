@@ -16,12 +16,12 @@ from ..datasets.files import is_data_path, read_table
 from ..datasets.formats import read_packed
 from ..errors import DatasetNotAvailable, ModelFormatError
 from ..experiments.commands import compare_command, reproduce_command
-from ..ledger import Ledger
 from ..schema import Schema, draft_schema
 from .fit import fit_command
+from .ledger import ledger_app
 from .models import SavedModel
 from .options import Delta, Epsilon, JsonFile, Seed
-from .output import out, print_privacy, say, write_json
+from .output import out, say, write_json
 
 __all__ = ["app"]
 
@@ -106,26 +106,8 @@ def schema(
         say(f"  {place}")
 
 
-@app.command()
-def ledger(
-    path: Annotated[Path, typer.Argument(help="A ledger file.")],
-    create: Annotated[bool, typer.Option(help="Start a new ledger in this file.")] = False,
-    epsilon: Epsilon = 1.0,
-    delta: Delta = 1e-6,
-    currency: Annotated[str, typer.Option(help="gdp, zcdp, rdp, pure or approximate.")] = "gdp",
-    adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
-    json_file: JsonFile = None,
-) -> None:
-    """Show a ledger file, or start one."""
-    if create:
-        account = Ledger(epsilon, delta, currency=currency, relation=adjacency, path=path)
-    else:
-        account = Ledger.open(path)
-    print_privacy(account.statement())
-    write_json(json_file, account.statement())
-
-
 app.command("fit")(fit_command)
+app.add_typer(ledger_app, name="ledger")
 app.command("compare")(compare_command)
 app.command("reproduce")(reproduce_command)
 

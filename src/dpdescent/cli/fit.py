@@ -70,7 +70,7 @@ def fit_command(
     if adversary is not None:
         options["adversary"] = Adversary(adversary, adversary_norm)  # type: ignore[arg-type]
     if ledger is not None:
-        options["ledger"] = Ledger.open(ledger)
+        options["ledger"] = Ledger.open(ledger, model=output)
     for path in [output, *([json_file] if json_file is not None else [])]:
         require_writable(path)
     public = _public_knowledge(data, schema, bounds, classes, target_bounds, regression=model == "regression")

@@ -33,7 +33,7 @@ from ..relations import Relation
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
 from .float_noise import make_noise
 from .measuring import measured_scaling, require_measurable
-from .payment import charges_noted, open_ledger, spent_on
+from .payment import charges_noted, open_ledger, paid_by, spent_on
 from .progress import listening
 from .reading import compact, read_table
 from .scaling import ColumnScaling
@@ -88,16 +88,11 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
                 )
             raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
 
-    def _measured(
-        self, X: Any, declared: NDArray[np.bool_] | None, own: Ledger, noise: LatticeNoise, method: Method
-    ) -> ColumnScaling:
-        """Return a scaling by bounds that are measured, and paid for by the budget of the fit."""
+    def _require_measurable(self, method: Method, own: Ledger) -> None:
+        """Refuse to measure bounds where the budget of the fit cannot pay for them."""
         if not method.private:
             raise InvalidParameter(f"method {self.method!r} has no budget to measure bounds with: give bounds")
         require_measurable(own)
-        with one_library_thread(), charges_noted(own):
-            binary = np.zeros(X.shape[1], dtype=np.bool_) if declared is None else declared
-            return measured_scaling(X, binary, own, self.ledger, noise)
 
     def _fit(self, X: Any, y: Any) -> SolverResult:
         method, settings = known_method(self.method), make_settings(self.method, self.solver_options)
@@ -120,23 +115,25 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         penalty = L2(require_finite("alpha", self.alpha))
         facts = Facts(self.epsilon, self.delta, self.adjacency, X.shape[0], grid.dimension * loss.outputs)
         own = open_ledger(self.method, method, settings, self.solver_options, facts, self.ledger)
-        scaling = given or self._measured(X, declared, own, noise, method)
-        binary = _binary_columns(declared, scaling)
-        problem = LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
-        rows = _placed(X, scaling, grid, bool(self.fit_intercept))
-        source = ArraySource(compact(rows) if method.passes else rows, labels, grid)
-        del rows
-        curator = Curator(
-            source,
-            problem,
-            own,
-            X.shape[0],
-            noise=noise,
-            batch_rate=settings.batch_rate,
-            account=self.ledger,
-        )
-        with one_library_thread(), listening(self.progress) as listener, charges_noted(own):
-            result: SolverResult = method.solve(curator, settings, listener)
+        if given is None:
+            self._require_measurable(method, own)
+
+        def problem_in(scaling: ColumnScaling) -> LinearProblem:
+            binary = _binary_columns(declared, scaling)
+            return LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
+
+        # What is wrong with the problem is said before anything is charged, whatever the bounds will be.
+        problem_in(given or ColumnScaling(np.zeros(X.shape[1]), np.ones(X.shape[1])))
+        with paid_by(self.ledger, own, f"{type(self).__name__}, method {self.method}"), charges_noted(own):
+            scaling = given or _measured(X, declared, own, noise)
+            rows = _placed(X, scaling, grid, bool(self.fit_intercept))
+            source = ArraySource(compact(rows) if method.passes else rows, labels, grid)
+            del rows
+            curator = Curator(
+                source, problem_in(scaling), own, X.shape[0], noise=noise, batch_rate=settings.batch_rate
+            )
+            with one_library_thread(), listening(self.progress) as listener:
+                result: SolverResult = method.solve(curator, settings, listener)
         weights = result.weights
         bias = weights[-1] if self.fit_intercept else np.zeros(weights.shape[1:])
         self._scaling, self.bounds_ = scaling, (scaling.low, scaling.high)
@@ -158,6 +155,13 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         if not method.private:
             self.privacy_ |= _NOT_PRIVATE
         return result
+
+
+def _measured(X: Any, declared: NDArray[np.bool_] | None, own: Ledger, noise: LatticeNoise) -> ColumnScaling:
+    """Return a scaling by bounds that are measured, and paid for by the budget of the fit."""
+    with one_library_thread():
+        binary = np.zeros(X.shape[1], dtype=np.bool_) if declared is None else declared
+        return measured_scaling(X, binary, own, noise)
 
 
 _MEASURED = "bounds were measured: cells outside of them are clipped"

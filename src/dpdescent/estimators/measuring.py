@@ -32,9 +32,7 @@ def require_measurable(ledger: Ledger) -> None:
         )
 
 
-def measured_scaling(
-    X: Any, binary: NDArray[np.bool_], ledger: Ledger, account: Ledger | None, noise: LatticeNoise
-) -> ColumnScaling:
+def measured_scaling(X: Any, binary: NDArray[np.bool_], ledger: Ledger, noise: LatticeNoise) -> ColumnScaling:
     """Buy the ends of all columns that are not declared to be 0 or 1, and return the scaling by them.
 
     **Privacy** Both histograms are answers of a curator about levels of the cells: each level is a function of its
@@ -51,7 +49,7 @@ def measured_scaling(
 
     def ask(levels: Any, largest: int) -> tuple[Floats, float]:
         placed = levels * 2.0**-_BITS
-        curator = Curator(ArraySource(placed, labels, grid), problem, ledger, rows, noise=noise, account=account)
+        curator = Curator(ArraySource(placed, labels, grid), problem, ledger, rows, noise=noise)
         effective = 1 / curator.deviation(1.0, budget)
         gaussian = curator.gaussian(share_of_bounds(effective, numeric.size) * budget)
         question = ColumnHistograms(largest, _BITS, gaussian)

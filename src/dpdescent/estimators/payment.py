@@ -1,24 +1,23 @@
 """How a fit is paid for: by its own ledger, and by the account that a caller shares among several fits.
 
 With an account the fit's own ledger is opened in the account's currency, so that both charge the same prices and
-every comparison between them is exact. What the account cannot pay for is refused before either is charged.
+every comparison between them is exact. The account is charged with the whole budget of the fit before a row is
+touched, and afterwards with what the fit has spent. What it cannot pay for is refused before either is charged.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from ..accounting import PureDP, currency_named
-from ..errors import BudgetExhausted, InvalidParameter
-from ..ledger import Ledger
+from ..accounting import currency_named
+from ..errors import InvalidParameter
+from ..ledger import Ledger, require_funds, reserving
 from ..solvers import Facts, Method, Settings
 
-__all__ = ["charges_noted", "open_ledger", "share_charged", "spent_on"]
-
-_EPSILONS = ("pure", "approximate")
+__all__ = ["charges_noted", "open_ledger", "paid_by", "share_charged", "spent_on"]
 
 
 def open_ledger(
@@ -65,7 +64,7 @@ def open_ledger(
             f"the ledger keeps rdp at order {order:g}, which certifies no epsilon below "
             f"{least:.4g} at delta={facts.delta:g}: raise epsilon, or open the ledger with currency 'gdp' or 'zcdp'"
         ) from None
-    _require_funds(account, own)
+    require_funds(account, own)
     return own
 
 
@@ -86,15 +85,9 @@ def _require_agreement(
     settings.payment.require(name, account.currency)
 
 
-def _require_funds(account: Ledger, own: Ledger) -> None:
-    """Refuse unless the account has the whole budget of the fit left, whatever others have spent meanwhile."""
-    priced_in_epsilons = account.currency.name in _EPSILONS
-    whole = PureDP(own.budget) if priced_in_epsilons else account.currency.gaussian(own.budget)
-    if not account.affords(whole) or account.remaining < own.budget:
-        raise BudgetExhausted(
-            f"the ledger has {account.remaining:.6g} {account.currency.name} left and this fit needs up to "
-            f"{own.budget:.6g}: lower epsilon, or open a ledger with a larger budget"
-        )
+def paid_by(account: Ledger | None, own: Ledger, label: str) -> AbstractContextManager[None]:
+    """Return a context for a fit: an account, if there is one, is charged before it and settled after it."""
+    return nullcontext() if account is None else reserving(account, own, label)
 
 
 @contextmanager

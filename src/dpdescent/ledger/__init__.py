@@ -6,15 +6,29 @@ the budget.
 
 A ledger may live in memory or in a file. In a file every entry is on the disk before ``spend`` returns, so a
 crash or a kill never forgets a charge, and processes that share the file share one budget. A copy never carries
-the right to spend: copying returns the ledger itself, a pickled one comes back read-only, and a forked child
-must use a file.
+the right to spend: copying returns the ledger itself, a text or a pickled one comes back read-only, and a forked
+child must use a file.
 
-``filter`` holds the budget and decides; ``journal`` says what it needs of the place where the record is kept, and
-``file`` is such a place; ``joint`` charges several ledgers at once.
+``filter`` holds the budget and decides, and ``tally`` adds up what it has accepted. ``journal`` says what the filter
+needs of the place where the record is kept, and ``file`` is such a place. ``book`` is the ledger that people hold;
+``joint`` charges several of them at once, and ``reservation`` a whole run.
 """
 
-from .entries import Entry
-from .filter import Ledger
+from .book import Ledger
+from .entries import Entry, Line
+from .imports import import_lines
 from .joint import afford_jointly, require_affordable, require_distinct, spend_jointly
+from .reservation import require_funds, reserving
 
-__all__ = ["Entry", "Ledger", "afford_jointly", "require_affordable", "require_distinct", "spend_jointly"]
+__all__ = [
+    "Entry",
+    "Ledger",
+    "Line",
+    "afford_jointly",
+    "import_lines",
+    "require_affordable",
+    "require_distinct",
+    "require_funds",
+    "reserving",
+    "spend_jointly",
+]

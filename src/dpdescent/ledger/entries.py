@@ -1,49 +1,73 @@
-"""What a ledger records of one charge, as a value and as plain data."""
+"""What a ledger records of one charge, as a value and as plain data; and the lines of its history."""
 
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from ..accounting import Cost
+from ..accounting import Cost, FilteredRun
 from ..accounting.costs import cost_from_dict
 from ..errors import LedgerFormatError
 
-__all__ = ["Entry", "parse_json"]
+__all__ = ["Entry", "Line", "parse_json"]
 
 
 @dataclass(frozen=True)
 class Entry:
     """One charge: what for, which mechanism, its price in the ledger's currency, and where its noise comes from.
 
-    The randomness is None where nobody said; a record that was written without it has none.
+    The randomness, the date (UTC) and the model file are None where nobody said; a ledger in memory keeps no dates,
+    because they would tell how long the answers of a run took.
     """
 
     label: str
     cost: Cost
     price: float
     randomness: str | None = None
+    date: str | None = field(default=None, compare=False)
+    model: str | None = field(default=None, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain data."""
+        """Return the entry as plain data. The price is there to be read by people: nobody trusts it."""
         data = {"label": self.label, "cost": self.cost.to_dict(), "price": self.price}
-        return data if self.randomness is None else data | {"randomness": self.randomness}
+        optional = {"randomness": self.randomness, "date": self.date, "model": self.model}
+        return data | {name: value for name, value in optional.items() if value is not None}
 
     @classmethod
-    def from_dict(cls, data: Any) -> Entry:
-        """Build an entry from the plain data of `to_dict`."""
+    def from_dict(cls, data: Any, price: Callable[[Cost], float]) -> Entry:
+        """Build an entry from the plain data of `to_dict`; what its mechanism costs is computed anew by ``price``."""
         try:
-            label, cost, price = str(data["label"]), data["cost"], float(data["price"])
-            randomness = data.get("randomness")
-        except (AttributeError, KeyError, TypeError, ValueError) as problem:
+            label, cost = data["label"], data["cost"]
+            said = {name: data.get(name) for name in ("randomness", "date", "model")}
+        except (AttributeError, KeyError, TypeError) as problem:
             raise LedgerFormatError(f"a ledger entry is damaged: {problem!r}") from None
-        if not (math.isfinite(price) and price >= 0):
-            raise LedgerFormatError(f"a ledger entry has the price {price}: the file is damaged")
-        if not (randomness is None or isinstance(randomness, str)):
-            raise LedgerFormatError(f"a ledger entry has the randomness {randomness!r}: the file is damaged")
-        return cls(label, cost_from_dict(cost), price, randomness)
+        for name, value in {"label": label, **said}.items():
+            if not (isinstance(value, str) or (value is None and name != "label")):
+                raise LedgerFormatError(f"a ledger entry has the {name} {value!r}: the file is damaged")
+        built = cost_from_dict(cost)
+        return cls(label, built, price(built), **said)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a ledger's history: a charge, or a reservation and the charges that it was settled with."""
+
+    entry: Entry
+    settled: tuple[Entry, ...] | None = None
+
+    @property
+    def charges(self) -> tuple[Entry, ...]:
+        """What counts: the charges of a settled reservation, else the entry itself."""
+        return (self.entry,) if self.settled is None else self.settled
+
+    @property
+    def state(self) -> Literal["charged", "reserved", "settled"]:
+        """Whether the line is a single charge, a run that was not settled, or a run and what it has spent."""
+        if self.settled is not None:
+            return "settled"
+        return "reserved" if isinstance(self.entry.cost, FilteredRun) else "charged"
 
 
 def parse_json(text: str | bytes, where: str) -> Any:

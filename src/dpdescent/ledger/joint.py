@@ -12,8 +12,8 @@ from itertools import combinations
 
 from ..accounting import Cost
 from ..errors import BudgetExhausted, InvalidParameter
+from .book import Ledger
 from .entries import Entry
-from .filter import Ledger
 
 __all__ = ["afford_jointly", "require_affordable", "require_distinct", "spend_jointly"]
 
@@ -36,8 +36,8 @@ def spend_jointly(ledgers: tuple[Ledger, ...], cost: Cost, label: str = "", rand
     -----
     **Privacy** All ledgers are held while they are asked and charged, so no other process or thread can spend in
     between. Should a disk fail or the process be killed after some of them were charged, those charges stand: a
-    ledger may then record more than was computed, never less. Ledgers are held in one order that does not depend on
-    the names of their files, so two callers never wait for each other.
+    ledger may then record more than was computed, never less. Ledgers are held in the order of their identities,
+    which no name of a file changes, so two callers never wait for each other.
 
     Examples
     --------
@@ -78,13 +78,13 @@ def require_distinct(ledgers: tuple[Ledger, ...]) -> None:
     """Raise `InvalidParameter` if there are no ledgers, or if two of them are one, under whatever names.
 
     One ledger named twice would be asked twice for one price and then pay two; one file under two names would wait
-    for itself.
+    for itself, and so would a file and its copy.
     """
     if not ledgers:
         raise InvalidParameter("there is no ledger to charge: give at least one")
     for first, second in combinations(ledgers, 2):
-        if first is second or first._journal.is_same(second._journal):
-            where = "" if first.path is None else f" ({first.path} and {second.path} are one file)"
+        if first.identity == second.identity:
+            where = "" if first.path is None else f" ({first.path} and {second.path} are one ledger)"
             raise InvalidParameter(f"the same ledger is named twice{where} and would pay twice: leave one out")
 
 
@@ -101,5 +101,5 @@ def _accepting(
             "open all of them with the same relation"
         )
     with ExitStack() as held:
-        ordered = sorted(ledgers, key=lambda ledger: ledger._journal.place)
+        ordered = sorted(ledgers, key=lambda ledger: ledger.identity)
         yield [held.enter_context(ledger._accepting(cost, label, randomness)) for ledger in ordered]

@@ -1,24 +1,29 @@
 """Where a ledger keeps its record, as the filter sees it: hold it, read what is new, append.
 
-A journal starts with a head that never changes and goes on with one plain mapping per charge. It knows nothing of
+A journal starts with a head that never changes and goes on with one plain mapping per record, under a number of its
+own. It knows nothing of
 budgets and prices. Any store that can be held by one process at a time and that appends durably can be a journal.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from ..errors import LedgerError
 
-__all__ = ["Append", "Journal", "Memory", "Replay"]
+__all__ = ["READ_ONLY", "Append", "Journal", "Memory", "Replay"]
 
-Replay = Callable[[list[Any]], None]
-Append = Callable[[dict[str, Any], Callable[[], None]], None]
+Replay = Callable[[list[tuple[int, Any]]], None]
+Append = Callable[[dict[str, Any], Callable[[int], None]], None]
+
+READ_ONLY = "this ledger is a read-only copy: spend on the original, or keep the ledger in a file (path=...)"
 
 
 class Journal(ABC):
@@ -26,52 +31,78 @@ class Journal(ABC):
 
     path: Path | None = None
 
-    @property
-    @abstractmethod
-    def place(self) -> tuple[int, ...]:
-        """Where the record is, by numbers that are the same in every process that shares it."""
-
-    def is_same(self, other: Journal) -> bool:
-        """Return whether the other journal keeps the very same record."""
-        return self.place == other.place
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _JOURNALS.add(self)
 
     @abstractmethod
-    def require_writable(self) -> None:
-        """Raise `LedgerError` unless this process may append."""
+    def look(self, replay: Replay) -> None:
+        """Pass to ``replay`` the numbers and records that others have appended."""
 
     @abstractmethod
     def hold(self, replay: Replay) -> AbstractContextManager[Append]:
-        """Hold the journal for this process alone, having passed to ``replay`` what others have appended.
+        """Hold the journal for this thread of this process alone, having passed on what others have appended.
 
-        What is yielded appends one record: when it can no longer be lost, it calls its second argument, by which
-        the filter takes the record over.
+        What is yielded appends one record: when it can no longer be lost, it calls its second argument with the
+        number, by which the filter takes the record over. Raises `LedgerError` if this process may not append.
 
         A record counts as read only after the filter has it. If either call is interrupted, the record is passed on
-        again next time: a charge may then be counted twice, and never not at all.
+        again next time, under the same number.
         """
+
+    def renew_after_fork(self) -> None:
+        """Become usable in a child: a lock that was held by a thread of the parent would never be released."""
+        self._lock = threading.RLock()
 
 
 class Memory(Journal):
-    """No record but the one in the filter, which belongs to the process that made it."""
+    """No record but the one in the filter, which belongs to the process that made it.
 
-    def __init__(self, read_only: bool = False) -> None:
-        self._read_only = read_only
+    A ``refusal`` is what whoever wants to append is told.
+    """
+
+    def __init__(self, refusal: str | None = None) -> None:
+        super().__init__()
+        self._refusal = refusal
         self._process = os.getpid()
+        self._count = 0
 
     @property
-    def place(self) -> tuple[int, ...]:
-        return (id(self),)
+    def process(self) -> int:
+        """The process that may append."""
+        return self._process
 
-    def require_writable(self) -> None:
-        if self._read_only:
-            raise LedgerError(
-                "this ledger is a read-only copy: spend on the original, or keep the ledger in a file (path=...)"
-            )
-        if os.getpid() != self._process:
-            raise LedgerError(
-                "a ledger in memory belongs to the process that made it: keep it in a file (path=...) to share it"
-            )
+    def close(self, refusal: str) -> None:
+        """Append nothing from now on; a charge that another thread is making is waited for."""
+        with self._lock:
+            self._refusal = refusal
+
+    def look(self, replay: Replay) -> None:
+        """Nobody else can have appended."""
 
     @contextmanager
     def hold(self, replay: Replay) -> Iterator[Append]:
-        yield lambda _, take: take()
+        with self._lock:
+            if self._refusal is not None:
+                raise LedgerError(self._refusal)
+            if os.getpid() != self._process:
+                raise LedgerError(
+                    "a ledger in memory belongs to the process that made it: keep it in a file (path=...) to share it"
+                )
+            yield self._append
+
+    def _append(self, _: dict[str, Any], take: Callable[[int], None]) -> None:
+        self._count += 1
+        take(self._count)
+
+
+_JOURNALS: WeakSet[Journal] = WeakSet()
+
+
+def _renew_after_fork() -> None:
+    for journal in list(_JOURNALS):
+        journal.renew_after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)

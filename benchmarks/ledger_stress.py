@@ -1,0 +1,193 @@
+"""Stress a ledger file with random fits, charges, refusals and kills: does it ever record less than was released.
+
+In every sequence a creator and up to seven others start together on a file that does not exist yet. Each makes random
+charges and runs of a reserved budget, writes a marker to a file of its own right after a charge was accepted (that is
+where data would be touched), and may be killed at any moment. Afterwards the ledger must open, must charge at least
+what the markers say was released, and at most its budget.
+
+The package is imported once and the processes are forked, so that a sequence takes some hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from dpdescent.accounting import Currency
+from dpdescent.errors import BudgetExhausted, LedgerFormatError
+from dpdescent.ledger import Ledger, file, reserving
+
+EPSILON, DELTA = 2.0, 1e-6
+STEPS = 6  # charges or runs that each process asks for
+LONGEST = 0.06  # seconds within which the processes that are killed are killed
+
+
+def mechanism(currency: Currency, amount: float) -> Any:
+    return currency.laplace(amount) if currency.name == "pure" else currency.gaussian(amount)
+
+
+class Worker:
+    """One process: what it asks for is drawn from its seed, and what was released to it is in its side file."""
+
+    def __init__(self, path: Path, number: int, seed: int) -> None:
+        self.path, self.number, self.random = path, number, random.Random(seed)
+        self.side = path.with_suffix(f".{number}")
+        self.markers = -1
+
+    def run(self, gate: int, currency: str) -> None:
+        self.markers = os.open(self.side, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        os.read(gate, 1)
+        ledger = self.create(currency) if self.number == 0 else self.open()
+        for step in range(STEPS if ledger is not None else 0):
+            try:
+                act = self.random.choice((self.charge, self.charge, self.fit))
+                act(ledger, f"{self.number}.{step}")
+            except BudgetExhausted:
+                self.note("refused")
+        self.note("done")
+
+    def create(self, currency: str) -> Ledger:
+        return Ledger(EPSILON, DELTA, currency=currency, path=self.path)
+
+    def open(self) -> Ledger | None:
+        while not self.path.exists():
+            if self.path.with_suffix(".gone").exists() and not self.path.exists():
+                return None  # the creator was killed before there was a file
+            time.sleep(0.0005)
+        try:
+            return Ledger.open(self.path)
+        except LedgerFormatError:
+            if self.path.with_suffix(".gone").exists():
+                return None  # the creator was killed before there was a head
+            raise
+
+    def charge(self, ledger: Ledger, label: str) -> None:
+        cost = mechanism(ledger.currency, ledger.budget * self.random.uniform(0.01, 0.12))
+        entry = ledger.spend(cost, label)
+        self.note("released", label, entry.price.hex())
+
+    def fit(self, ledger: Ledger, label: str) -> None:
+        own = Ledger(EPSILON * self.random.uniform(0.1, 0.4), DELTA, currency=ledger.currency)
+        with reserving(ledger, own, label):
+            for question in range(self.random.randrange(5)):
+                cost = mechanism(own.currency, own.budget * self.random.uniform(0.05, 0.5))
+                entry = own.spend(cost, f"{label}.{question}")
+                self.note("answered", label, entry.price.hex())
+
+    def note(self, *words: str) -> None:
+        os.write(self.markers, f"{' '.join(words)}\n".encode())
+
+
+def forked(worker: Worker, currency: str, gate: int, release: int) -> int:
+    process = os.fork()
+    if process:
+        return process
+    status = 1
+    try:
+        os.close(release)
+        worker.run(gate, currency)
+        status = 0
+    except BaseException as problem:
+        worker.note("error", repr(problem))
+    finally:
+        os._exit(status)
+
+
+def sequence(folder: Path, number: int, seed: int) -> dict[str, Any]:
+    """Run one sequence, and return its counts and whatever is wrong with its outcome."""
+    chance = random.Random(f"{seed} {number}")
+    path = folder / f"ledger-{number}"
+    count = chance.randint(2, 8)
+    workers = [Worker(path, each, chance.getrandbits(32)) for each in range(count)]
+    currency = chance.choice(("gdp", "zcdp", "pure"))
+    gate, release = os.pipe()
+    processes = [forked(worker, currency, gate, release) for worker in workers]
+    os.close(gate)
+    os.close(release)  # all start now
+    begin = time.perf_counter()
+    victims = chance.sample(range(count), chance.choice((0, 1, count // 2, count)))
+    for moment, victim in sorted((chance.uniform(0, LONGEST), victim) for victim in victims):
+        time.sleep(max(0.0, begin + moment - time.perf_counter()))
+        os.kill(processes[victim], signal.SIGKILL)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(processes[0], 0)[1])]
+    path.with_suffix(".gone").touch()
+    codes += [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes[1:]]
+    outcome = judged(path, [worker.side for worker in workers])
+    outcome["counts"]["killed"] = sum(code == -signal.SIGKILL for code in codes)
+    outcome["counts"]["processes"] = count
+    if any(code not in (0, -signal.SIGKILL) for code in codes) and not outcome["wrong"]:
+        outcome["wrong"].append(f"exit codes {codes}")
+    for each in folder.glob(f"{path.name}*"):
+        each.unlink()
+    return outcome
+
+
+def judged(path: Path, sides: list[Path]) -> dict[str, Any]:
+    """Compare the record with what was released."""
+    lines = [line.split(" ") for side in sides if side.exists() for line in side.read_text().splitlines()]
+    counts = Counter(words[0] for words in lines)
+    wrong = [" ".join(words) for words in lines if words[0] == "error"]
+    charged = {words[1]: Fraction(float.fromhex(words[2])) for words in lines if words[0] == "released"}
+    answered: dict[str, Fraction] = {}
+    for words in lines:
+        if words[0] == "answered":
+            answered[words[1]] = answered.get(words[1], Fraction(0)) + Fraction(float.fromhex(words[2]))
+    released = charged | answered
+    try:
+        ledger = Ledger.open(path)
+    except Exception as problem:
+        if released:
+            wrong.append(f"{len(released)} releases, and the ledger does not open: {problem!r}")
+        return {"counts": counts, "wrong": wrong}
+    prices = {line.entry.label: sum(Fraction(each.price) for each in line.charges) for line in ledger.history}
+    if len(prices) != len(ledger.history):
+        wrong.append("a charge is recorded twice")
+    wrong += [f"{label} is not recorded" for label in released if label not in prices]
+    wrong += [f"{label} is recorded for less" for label in released if prices.get(label, 0) < released[label]]
+    total = sum(prices.values())
+    if not sum(released.values()) <= total <= Fraction(ledger.budget):
+        wrong.append(f"released {float(sum(released.values()))}, recorded {float(total)}, budget {ledger.budget}")
+    if Fraction(ledger.spent) < total:
+        wrong.append("the ledger counts less than it records")
+    states = Counter(line.state for line in ledger.history)
+    return {"counts": counts + states + Counter(files=1), "wrong": wrong}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sequences", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the counts here")
+    arguments = parser.parse_args()
+    file.CREATION = 0.5  # nobody needs to wait long for a creator who was killed
+    counts: Counter[str] = Counter()
+    wrong: list[str] = []
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(arguments.sequences):
+            outcome = sequence(Path(folder), number, arguments.seed)
+            counts += outcome["counts"]
+            wrong += [f"sequence {number}: {each}" for each in outcome["wrong"]]
+    record = {"sequences": arguments.sequences, "seconds": time.perf_counter() - begin}
+    record |= {"counts": dict(sorted(counts.items())), "wrong": wrong}
+    if arguments.json:
+        arguments.json.write_text(json.dumps(record, indent=2) + "\n")
+    print(json.dumps(record["counts"]))
+    print(f"{arguments.sequences} sequences in {record['seconds']:.1f} s, {len(wrong)} wrong")
+    for each in wrong[:20]:
+        print(each)
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""The commands ``dpdescent ledger create | show | history | export | verify | import``.
+
+``dpdescent ledger FILE`` is short for ``show``, and ``dpdescent ledger FILE --create`` for ``create``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from typer.core import TyperGroup
+
+from ..errors import LedgerFormatError
+from ..ledger import Ledger, import_lines
+from .options import Delta, Epsilon, JsonFile
+from .output import out, print_privacy, say, write_json
+
+__all__ = ["ledger_app"]
+
+LedgerFile = Annotated[Path, typer.Argument(metavar="FILE", help="A ledger file.")]
+OldFile = Annotated[Path, typer.Argument(metavar="OLD_FILE", help="A ledger of an earlier release, in JSON lines.")]
+NewFile = Annotated[Path, typer.Argument(metavar="NEW_FILE", help="Where the ledger is to be kept; a new file.")]
+
+_ROUNDING = 1 + 1e-9  # another machine may compute a price that differs in its last digits
+
+
+class _WithShortForms(TyperGroup):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            command = "create" if "--create" in args else "show"
+            args = [command, *(word for word in args if word != "--create")]
+        return super().parse_args(ctx, args)
+
+
+ledger_app = typer.Typer(cls=_WithShortForms, help="Keep a budget that several fits share.", no_args_is_help=True)
+
+
+@ledger_app.command()
+def create(
+    path: NewFile,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-6,
+    currency: Annotated[str, typer.Option(help="gdp, zcdp, rdp, pure or approximate.")] = "gdp",
+    adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
+    json_file: JsonFile = None,
+) -> None:
+    """Start a new ledger."""
+    _show(Ledger(epsilon, delta, currency=currency, relation=adjacency, path=path), json_file)
+
+
+@ledger_app.command()
+def show(path: LedgerFile, json_file: JsonFile = None) -> None:
+    """Show how much of a ledger is spent, on what, and what is left."""
+    _show(Ledger.open(path), json_file)
+
+
+@ledger_app.command()
+def history(path: LedgerFile, json_file: JsonFile = None) -> None:
+    """List the fits and single charges of a ledger, each with its date, its cost and its model file."""
+    account = Ledger.open(path)
+    table = Table(box=None, header_style="bold")
+    for column in ("date (UTC)", "name", "charges", "spent", "model"):
+        table.add_column(column, justify="right" if column in ("charges", "spent") else "left")
+    lines: list[dict[str, Any]] = []
+    for line in account.history:
+        entry, count, spent = line.entry, len(line.charges), sum(charge.price for charge in line.charges)
+        lines.append({"date": entry.date, "name": entry.label, "state": line.state, "model": entry.model})
+        lines[-1] |= {"charges": count, "spent": spent, "share": spent / account.budget}
+        charges = "not settled" if line.state == "reserved" else str(count)
+        date = (entry.date or "").replace("T", " ").removesuffix("+00:00")
+        table.add_row(date, entry.label, charges, f"{spent / account.budget:.1%}", entry.model or "")
+    out.print(table)
+    write_json(json_file, {"history": lines})
+
+
+@ledger_app.command()
+def export(
+    path: LedgerFile,
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of the screen.")] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Write every charge of a ledger as JSON. The text is a copy that cannot spend."""
+    text = Ledger.open(path).to_json()
+    if output is not None:
+        output.write_text(text + "\n")
+        say(f"written to {output}")
+    elif json_file is None:
+        sys.stdout.write(text + "\n")
+    write_json(json_file, json.loads(text))
+
+
+@ledger_app.command()
+def verify(path: LedgerFile, json_file: JsonFile = None) -> None:
+    """Check that a ledger is whole and what its charges cost, and gather it in its one file for a copy."""
+    account = Ledger.open(path)
+    account.verify()
+    if account.spent > account.budget * _ROUNDING:
+        raise LedgerFormatError(
+            f"{path} is whole, and by this release its charges cost {account.spent:.6g} {account.currency.name}, "
+            f"which is more than its budget of {account.budget:.6g}: nothing more can be charged to it"
+        )
+    say(f"{path} is whole: {len(account.entries)} charges, {account.spent / account.budget:.1%} of the budget")
+    write_json(json_file, {"whole": True, "id": account.identity} | account.statement())
+
+
+@ledger_app.command("import")
+def import_command(
+    old: Annotated[
+        Path, typer.Argument(metavar="OLD_FILE", help="A ledger in lines of JSON, of an earlier release.")
+    ],
+    path: NewFile,
+    json_file: JsonFile = None,
+) -> None:
+    """Move a ledger of an earlier release into a new file. The old file accepts no charges any more."""
+    _show(import_lines(old, path), json_file)
+
+
+def _show(account: Ledger, json_file: Path | None) -> None:
+    print_privacy(account.statement())
+    left = account.left()
+    others = ", ".join(f"{left[name]:.4g} {name}" for name in ("gdp", "zcdp", "pure") if name in left)
+    say(f"left: a fit of epsilon {left['epsilon']:.4g} at delta {account.delta:g}; as one mechanism {others}")
+    write_json(json_file, account.statement() | {"id": account.identity, "left": left})

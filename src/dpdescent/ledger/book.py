@@ -1,0 +1,248 @@
+"""The ledger: a filter with a record that can be kept in a file, shown, exported and copied."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from ..accounting import (
+    RUN_DRAWS,
+    SAMPLER_SHARE,
+    Composed,
+    Cost,
+    Currency,
+    PureDP,
+    calibrate,
+    currency_from_dict,
+    sampler_delta,
+)
+from ..accounting.events import to_dp_event
+from ..errors import DPDescentError, InvalidParameter, LedgerFormatError
+from ..noise import SAMPLER_ERROR
+from .entries import parse_json
+from .file import JournalFile
+from .filter import Filter
+from .journal import READ_ONLY, Memory
+
+__all__ = ["Ledger"]
+
+FORMAT = "dpdescent-ledger"
+VERSION = 2
+
+
+class Ledger(Filter):
+    """A privacy budget of (epsilon, delta), spent adaptively and never overspent.
+
+    Parameters
+    ----------
+    epsilon : float
+        Greater than 0.
+    delta : float
+        Between 0 and 1, well below 1/n. Zero only with ``currency="pure"``.
+    currency : {"zcdp", "gdp", "rdp", "pure", "approximate"} or Currency, default "zcdp"
+        The one scalar that is added up, chosen before the run.
+    relation : {"zero-out", "replace-one"}, default "zero-out"
+        What one row may change; the unit of privacy is one row.
+    order : float, optional
+        The one Renyi order of ``currency="rdp"``; by default a rule of (epsilon, delta).
+    path : path-like, optional
+        A new file that holds the ledger from now on, on a local disk. Use `Ledger.open` for one that exists.
+
+    Notes
+    -----
+    **Privacy** A run whose every touch of the data was accepted by one ledger is (epsilon, delta)-DP for one row
+    under the stated relation, however the requests were chosen, provided each depends on the data only
+    through released answers. What was spent is a by-product of those answers: it describes the run, the
+    guarantee is the budget.
+
+    Examples
+    --------
+    >>> from dpdescent import Gaussian, Ledger
+    >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
+    >>> entry = ledger.spend(Gaussian(noise_multiplier=10.0), "gradient")
+    >>> ledger.affords(Gaussian(noise_multiplier=1.0))
+    False
+    >>> len(ledger.entries)
+    1
+    """
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        *,
+        currency: str | Currency = "zcdp",
+        relation: str = "zero-out",
+        order: float | None = None,
+        path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(epsilon, delta, currency=currency, relation=relation, order=order)
+        if path is not None:
+            self._journal = JournalFile.create(Path(path), self._header())
+
+    # Conversions -------------------------------------------------------------------------------------------
+
+    def left(self) -> dict[str, float]:
+        """Return what is left in every currency: what one more mechanism may cost at most.
+
+        ``epsilon`` is that of a fit at this ledger's delta, ``gdp`` and ``zcdp`` are mu^2 and rho of one Gaussian
+        mechanism, and ``pure`` is the epsilon of one pure mechanism. A pure or approximate ledger pays for no
+        Gaussian mechanism.
+        """
+        amount, kinds = self.remaining, ["epsilon", "pure"]
+        gaussian = self._currency.name in ("gdp", "zcdp", "rdp")
+        if amount == 0:
+            return dict.fromkeys(["epsilon", "gdp", "zcdp", "pure"] if gaussian else kinds, 0.0)
+        left = {"epsilon": self._currency.epsilon(amount, self._counted_delta or 0.5)}
+        if gaussian:
+            noise = self._currency.gaussian(amount)
+            left |= {"gdp": noise.mu_squared(), "zcdp": noise.zcdp()}
+        return left | {"pure": calibrate(PureDP, amount, self._currency).epsilon}
+
+    def statement(self) -> dict[str, Any]:
+        """Return the privacy statement of the run so far as plain data.
+
+        It lists the kinds of randomness under ``"randomness"`` if any charge says where its noise comes from. Under
+        ``"sampler_error"`` it says how far a draw of noise is from its law in total variation, and what that adds to
+        delta over so many draws: it is within the stated delta, unless that is 0 or epsilon is huge. Above an epsilon
+        of about 100 the samplers, whose draws are bounded, do not keep the promise of the laws, and it says so.
+        """
+        sampled = sampler_delta(self._epsilon)
+        kinds = {entry.randomness for entry in self.entries}
+        randomness = sorted(kind or "not recorded" for kind in kinds) if kinds - {None} else []
+        return {
+            "epsilon": self._epsilon,
+            "delta": self._delta,
+            "unit": "one row",
+            "relation": str(self._relation),
+            "currency": self._currency.to_dict(),
+            "budget": self._budget,
+            "spent": self.spent,
+            "spent_epsilon": self.spent_epsilon(),
+            "sampler_error": {
+                "total_variation_per_draw": SAMPLER_ERROR,
+                "draws": RUN_DRAWS,
+                "delta": sampled,
+                "within_delta": sampled <= Fraction(self._delta) * SAMPLER_SHARE,
+            },
+            "mechanisms": dict(sorted(Counter(kind for e in self.entries for kind in _kinds(e.cost)).items())),
+        } | ({"randomness": randomness} if randomness else {})
+
+    def to_dp_event(self) -> Any:
+        """Return the record as one ``dp_accounting.ComposedDpEvent``; see `accounting.events.to_dp_event`."""
+        events = [to_dp_event(entry.cost) for entry in self.entries]
+        import dp_accounting
+
+        return dp_accounting.ComposedDpEvent(events)
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "id": self._identity,
+            "epsilon": self._epsilon,
+            "delta": self._delta,
+            "currency": self._currency.to_dict(),
+            "relation": str(self._relation),
+            "unit": "one row",
+        }
+
+    def to_json(self) -> str:
+        """Return the ledger as one JSON text."""
+        return json.dumps(self._header() | {"entries": [entry.to_dict() for entry in self.entries]}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Ledger:
+        """Return a read-only copy of the ledger written by `to_json`: only the original may spend."""
+        data = parse_json(text, "the text")
+        ledger = cls._from_header(data, "the text")
+        entries = data.get("entries", [])
+        if not isinstance(entries, list):
+            raise LedgerFormatError("the entries of a ledger must be a list")
+        ledger._replay(list(enumerate(entries, start=1)))
+        ledger._journal = Memory(READ_ONLY)
+        return ledger
+
+    @classmethod
+    def _from_header(cls, data: Any, where: str) -> Ledger:
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise LedgerFormatError(f"{where} is not a dpdescent ledger")
+        if data.get("version") not in range(1, VERSION + 1):
+            raise LedgerFormatError(
+                f"{where} is a ledger of version {data.get('version')!r}, and this release reads version {VERSION}: "
+                "use the release that wrote it"
+            )
+        try:
+            currency = currency_from_dict(data["currency"])
+            ledger = cls(data["epsilon"], data["delta"], currency=currency, relation=data["relation"])
+        except (KeyError, TypeError, InvalidParameter) as problem:
+            raise LedgerFormatError(f"the head of {where} is damaged: {problem}") from None
+        identity = data.get("id", ledger._identity if data["version"] == 1 else None)
+        if not isinstance(identity, str):
+            raise LedgerFormatError(f"the head of {where} is damaged: a ledger has an id")
+        ledger._identity = identity
+        return ledger
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, model: str | os.PathLike[str] | None = None) -> Ledger:
+        """Continue the ledger in the file ``path``.
+
+        Every charge that is made by what is returned records the file ``model``, if one is given.
+        """
+        head, journal = JournalFile.open(Path(path))
+        ledger = cls._from_header(head, str(path))
+        ledger._journal = journal
+        ledger._model = None if model is None else os.fspath(model)
+        journal.look(ledger._replay)
+        return ledger
+
+    def verify(self) -> None:
+        """Check every record of the ledger's file, and gather the file in one piece, ready to be copied.
+
+        Raises `LedgerFormatError` if the file was changed from outside. A ledger in memory has nothing to check.
+        """
+        if isinstance(self._journal, JournalFile):
+            self._journal.compact()
+            Ledger.open(self._journal.path)
+
+    # Copies ------------------------------------------------------------------------------------------------
+
+    def __copy__(self) -> Ledger:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        journal = self._journal
+        position = journal.position if isinstance(journal, JournalFile) else None
+        return {"json": self.to_json(), "path": self.path, "position": position, "model": self._model}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Continue the file if it is still this ledger and has forgotten nothing; else be a read-only copy."""
+        found = Ledger.from_json(state["json"])
+        if state["path"] is not None:
+            try:
+                shared = Ledger.open(state["path"], model=state["model"])
+                if isinstance(shared._journal, JournalFile) and shared._journal.has(state["position"]):
+                    found = shared
+            except DPDescentError:
+                pass
+        self.__dict__.update(found.__dict__)
+
+    def __repr__(self) -> str:
+        return (
+            f"Ledger(epsilon={self._epsilon:g}, delta={self._delta:g}, currency={self._currency.name!r}, "
+            f"relation={str(self._relation)!r}, spent={self.spent / self._budget:.1%})"
+        )
+
+
+def _kinds(cost: Cost) -> list[str]:
+    """Return the kind of a cost, or of each of its parts if they were only charged together."""
+    if isinstance(cost, Composed):
+        return [kind for part in cost.parts for kind in _kinds(part)]
+    return [cost.kind]
