@@ -24,12 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from dpdescent.accounting import Currency
-from dpdescent.errors import BudgetExhausted, LedgerFormatError
+from dpdescent.errors import BudgetExhausted, LedgerError, LedgerFormatError
 from dpdescent.ledger import Ledger, file, reserving
 
 EPSILON, DELTA = 2.0, 1e-6
 STEPS = 6  # charges or runs that each process asks for
-LONGEST = 0.06  # seconds within which the processes that are killed are killed
+LONGEST = 0.1  # seconds within which the processes that are killed are killed
+SHARES = (0.01, 0.02, 0.05, 0.08, 0.12)  # of the budget, for one charge
+RUNS = (0.1, 0.2, 0.4)  # of epsilon, for one fit
+CURRENCIES = ("gdp", "zcdp", "pure")
 
 
 def mechanism(currency: Currency, amount: float) -> Any:
@@ -60,29 +63,30 @@ class Worker:
         return Ledger(EPSILON, DELTA, currency=currency, path=self.path)
 
     def open(self) -> Ledger | None:
-        while not self.path.exists():
-            if self.path.with_suffix(".gone").exists() and not self.path.exists():
-                return None  # the creator was killed before there was a file
+        while True:
+            dead = self.path.with_suffix(".gone").exists()
+            try:
+                return Ledger.open(self.path)
+            except (LedgerError, LedgerFormatError) as problem:
+                if "there is no ledger" not in str(problem) and "create it again" not in str(problem):
+                    raise
+            if dead:
+                return None  # the creator was killed before there was a ledger
             time.sleep(0.0005)
-        try:
-            return Ledger.open(self.path)
-        except LedgerFormatError:
-            if self.path.with_suffix(".gone").exists():
-                return None  # the creator was killed before there was a head
-            raise
 
     def charge(self, ledger: Ledger, label: str) -> None:
-        cost = mechanism(ledger.currency, ledger.budget * self.random.uniform(0.01, 0.12))
+        cost = mechanism(ledger.currency, ledger.budget * self.random.choice(SHARES))
         entry = ledger.spend(cost, label)
         self.note("released", label, entry.price.hex())
 
     def fit(self, ledger: Ledger, label: str) -> None:
-        own = Ledger(EPSILON * self.random.uniform(0.1, 0.4), DELTA, currency=ledger.currency)
+        own = Ledger(EPSILON * self.random.choice(RUNS), DELTA, currency=ledger.currency)
         with reserving(ledger, own, label):
             for question in range(self.random.randrange(5)):
-                cost = mechanism(own.currency, own.budget * self.random.uniform(0.05, 0.5))
+                cost = mechanism(own.currency, own.budget * self.random.choice((0.1, 0.3, 0.5)))
                 entry = own.spend(cost, f"{label}.{question}")
                 self.note("answered", label, entry.price.hex())
+                time.sleep(self.random.uniform(0, 0.004))
 
     def note(self, *words: str) -> None:
         os.write(self.markers, f"{' '.join(words)}\n".encode())
@@ -109,7 +113,8 @@ def sequence(folder: Path, number: int, seed: int) -> dict[str, Any]:
     path = folder / f"ledger-{number}"
     count = chance.randint(2, 8)
     workers = [Worker(path, each, chance.getrandbits(32)) for each in range(count)]
-    currency = chance.choice(("gdp", "zcdp", "pure"))
+    currency = chance.choice(CURRENCIES)
+    file.CREATION = 0.02  # nobody waits long for a creator who was killed
     gate, release = os.pipe()
     processes = [forked(worker, currency, gate, release) for worker in workers]
     os.close(gate)
@@ -143,6 +148,7 @@ def judged(path: Path, sides: list[Path]) -> dict[str, Any]:
         if words[0] == "answered":
             answered[words[1]] = answered.get(words[1], Fraction(0)) + Fraction(float.fromhex(words[2]))
     released = charged | answered
+    file.CREATION = 0.0
     try:
         ledger = Ledger.open(path)
     except Exception as problem:
@@ -163,13 +169,22 @@ def judged(path: Path, sides: list[Path]) -> dict[str, Any]:
     return {"counts": counts + states + Counter(files=1), "wrong": wrong}
 
 
+def warm_up() -> None:
+    """Fill the caches of prices before the processes are forked."""
+    for currency in CURRENCIES:
+        ledgers = [Ledger(EPSILON * share, DELTA, currency=currency) for share in (1, *RUNS)]
+        for ledger, shares in zip(ledgers, (SHARES, *[(0.1, 0.3, 0.5)] * len(RUNS)), strict=True):
+            for share in shares:
+                ledger.affords(mechanism(ledger.currency, ledger.budget * share))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sequences", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the counts here")
     arguments = parser.parse_args()
-    file.CREATION = 0.5  # nobody needs to wait long for a creator who was killed
+    warm_up()
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     begin = time.perf_counter()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,10 @@ import numpy as np
 import pytest
 
 from dpdescent import BudgetExhausted, DPLinearRegression, DPLogisticRegression, InvalidParameter, Ledger
-from dpdescent.errors import DPDescentError, UnsupportedCost
+from dpdescent.accounting import PureDP
+from dpdescent.errors import DPDescentError, LedgerBusy, LedgerError, LedgerNotWritable, UnsupportedCost
 from dpdescent.estimators import payment
+from dpdescent.ledger import failures
 from dpdescent.solvers import METHODS
 
 CURRENCIES = ("gdp", "zcdp", "rdp", "pure", "approximate")
@@ -171,6 +175,52 @@ def test_what_others_spend_from_a_shared_file_is_seen_before_anything_is_charged
         fitted("auto", second)
     assert len(second.entries) == len(first.entries) == 1
     assert opened[-1].entries == ()
+
+
+def test_a_fit_writes_a_shared_file_twice_and_names_itself(tmp_path: Path, opened: list[Ledger]) -> None:
+    account_in("gdp", path=tmp_path / "shared.ledger")
+    model = fitted("auto", Ledger.open(tmp_path / "shared.ledger", model="income.json"))
+    account = Ledger.open(tmp_path / "shared.ledger")
+    (line,) = account.history
+    assert (line.state, line.entry.model) == ("settled", "income.json")
+    assert line.entry.label == "DPLogisticRegression, method auto"
+    assert line.entry.price == model.privacy_["budget"]
+    assert account.entries == opened[0].entries
+    assert account.spent == model.privacy_["spent"]
+    assert account._journal.position[0] == 3
+
+
+def test_a_fit_is_charged_in_the_file_before_its_solver_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    account, found, auto = account_in("gdp", path=tmp_path / "shared.ledger"), [], METHODS["auto"]
+
+    def solve(curator: Any, settings: Any, listener: Any) -> Any:
+        found.append((Ledger.open(tmp_path / "shared.ledger").spent, curator.budget))
+        return auto.solve(curator, settings, listener)
+
+    monkeypatch.setitem(METHODS, "auto", replace(auto, solve=solve))
+    fitted("auto", account)
+    assert [spent == budget > 0 for spent, budget in found] == [True]
+
+
+def test_no_row_is_touched_if_the_file_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "PATIENCE", 0.05)
+    monkeypatch.setitem(METHODS, "auto", replace(METHODS["auto"], solve=lambda *_: pytest.fail("rows are touched")))
+    account = account_in("gdp", path=tmp_path / "shared.ledger")
+    other = Ledger.open(tmp_path / "shared.ledger")
+    with other._journal.hold(other._replay), pytest.raises(LedgerBusy):
+        fitted("auto", account)
+    account._journal._connection.execute("PRAGMA max_page_count = 1")  # or as many as there are by now
+    with suppress(LedgerNotWritable):
+        while True:
+            account.spend(PureDP(1e-6))
+    charged = len(account.history)
+    with pytest.raises(LedgerNotWritable, match="is full"):
+        fitted("auto", account)
+    (tmp_path / "shared.ledger").rename(tmp_path / "elsewhere")
+    with pytest.raises(LedgerError, match="is gone"):
+        fitted("auto", account)
+    (tmp_path / "elsewhere").rename(tmp_path / "shared.ledger")
+    assert len(Ledger.open(tmp_path / "shared.ledger").history) == charged
 
 
 def test_a_method_without_privacy_is_refused_by_any_account() -> None:

@@ -20,9 +20,9 @@ def to_dp_event(cost: Cost) -> Any:
     Gaussian, Laplace and Poisson-sampled Gaussian mechanisms have events of their own. The exponential mechanism,
     AboveThreshold and pure mechanisms do not: they are exported as zCDP events of what was charged. A sub-sampled
     mixture of kinds is exported unamplified, and so is a random shift, as its largest. Mechanisms that are
-    (epsilon, delta)-DP and no better have no event of a divergence, nor has a run that was filtered at one Renyi
-    order: they are exported as unsupported, so that no accountant passes over them. The events speak of the relation
-    the noise multiplier was computed for, so give the accountant the relation of the ledger.
+    (epsilon, delta)-DP and no better have no event of a divergence, and a run that was reserved and not settled has
+    none at all: they are exported as unsupported, so that no accountant passes over them. The events speak of the
+    relation the noise multiplier was computed for, so give the accountant the relation of the ledger.
     """
     try:
         import dp_accounting
@@ -38,7 +38,7 @@ def to_dp_event(cost: Cost) -> Any:
         return dp_accounting.ComposedDpEvent([to_dp_event(part) for part in cost.parts])
     if isinstance(cost, PoissonSampled) and all(isinstance(part, Gaussian) for part in cost.parts):
         return dp_accounting.PoissonSampledDpEvent(cost.rate, to_dp_event(_one_gaussian(cost.parts)))
-    if cost.delta > _NEVER or (isinstance(cost, FilteredRun) and cost.currency == "rdp"):
+    if cost.delta > _NEVER or isinstance(cost, FilteredRun):
         return dp_accounting.UnsupportedDpEvent()
     return dp_accounting.ZCDpEvent(cost.zcdp())
 

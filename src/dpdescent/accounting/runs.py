@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import ClassVar
 
 from ..errors import InvalidParameter, UnsupportedCost, require_nonnegative, require_order, require_positive
-from .costs import Cost, PureDP
-from .rounding import CLOSED_FORM, above, round_up
+from .costs import Cost
 
 __all__ = ["FilteredRun"]
 
@@ -36,8 +34,7 @@ class FilteredRun(Cost):
 
     Notes
     -----
-    **Privacy** In its own currency the run costs the total. A mu-GDP run is mu^2/2-zCDP, as a Gaussian mechanism is;
-    a pure one costs what `PureDP` costs. There is no other conversion.
+    **Privacy** In its own currency the run costs the total; in another it has no price.
     """
 
     kind: ClassVar[str] = "filtered-run"
@@ -61,23 +58,13 @@ class FilteredRun(Cost):
         )
 
     def rdp(self, order: float) -> float:
-        if self.currency == "rdp":
-            return self.total if order == self.order else self._unknown(f"rdp at order {order:g}")
-        if self.currency in ("zcdp", "gdp"):
-            return above(order * self.zcdp(), CLOSED_FORM)
-        return PureDP(self.total).rdp(order)
+        return self._total_in("rdp", order)
 
     def zcdp(self) -> float:
-        if self.currency == "zcdp":
-            return self.total
-        if self.currency == "gdp":
-            return round_up(Fraction(self.total) / 2)
-        return self._unknown("zcdp") if self.currency == "rdp" else PureDP(self.total).zcdp()
+        return self._total_in("zcdp")
 
     def mu_squared(self) -> float:
-        if self.currency == "gdp":
-            return self.total
-        return self._unknown("gdp") if self.currency in ("zcdp", "rdp") else PureDP(self.total).mu_squared()
+        return self._total_in("gdp")
 
     def pure(self) -> float:
         return self.total if self.currency in ("pure", "approximate") else math.inf
@@ -86,5 +73,7 @@ class FilteredRun(Cost):
     def delta(self) -> float:
         return self.failure
 
-    def _unknown(self, wanted: str) -> float:
-        raise UnsupportedCost(f"a run that was filtered in {self.currency} has no price in {wanted}")
+    def _total_in(self, currency: str, order: float | None = None) -> float:
+        if (currency, order) != (self.currency, self.order):
+            raise UnsupportedCost(f"a run that was filtered in {self.currency} has no price in {currency}")
+        return self.total
