@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -113,7 +114,9 @@ def test_a_ledger_is_shown_listed_exported_and_verified(table: Path) -> None:
     left = json.loads((table / "s.json").read_text())["left"]
     assert set(left) == {"epsilon", "gdp", "zcdp", "pure"}
     assert 1.7 < left["epsilon"] < 2.0
-    assert "DPLogisticRegression, method auto" in run("ledger", "history", account, "--json", table / "h.json")
+    listed = run("ledger", "history", account, "--json", table / "h.json")
+    named = r"\S+ \S+ UTC  DPLogisticRegression, method auto: \d+ charges, [\d.]+% of the budget, model "
+    assert re.fullmatch(f"{named}{re.escape(str(table))}/m.json\n", listed)
     (line,) = json.loads((table / "h.json").read_text())["history"]
     assert (line["state"], line["model"]) == ("settled", str(table / "m.json"))
     assert datetime.fromisoformat(line["date"]).utcoffset() == timedelta(0)

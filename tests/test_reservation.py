@@ -247,6 +247,30 @@ def test_no_settlement_counts_more_than_was_reserved_or_settles_twice(place) -> 
     assert seen(account).spent == account.spent == pytest.approx(1 / 400 + 1 / 900, rel=1e-12)
 
 
+class Interrupted(dict[int, Any]):
+    """Lines of which the next cannot be written."""
+
+    def __setitem__(self, number: int, line: Any) -> None:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_between_the_steps_of_a_record_never_counts_too_little() -> None:
+    account, rich = ledger_in("gdp"), ledger_in("gdp")
+    cheap = rich.spend(Gaussian(20.0))
+    number = account._reserve(FilteredRun("gdp", 0.01), "run")
+    tally = account._tally
+    kept, reserved = tally.lines, tally.spent
+    for interrupt in (lambda: tally.settle(number, (cheap,)), lambda: tally.charge(99, cheap)):
+        tally.lines = Interrupted(kept)
+        with pytest.raises(KeyboardInterrupt):
+            interrupt()
+        tally.lines = kept
+    assert tally.spent == reserved + rich._tally.spent  # nothing given back, and the charge counted
+    tally.settle(number, (cheap,))
+    tally.settle(number, (cheap,))  # passed on again
+    assert tally.spent == 2 * rich._tally.spent
+
+
 # Failures that no currency counts ------------------------------------------------------------------------------
 
 

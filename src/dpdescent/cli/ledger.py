@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from typer.core import TyperGroup
 
 from ..errors import LedgerFormatError
 from ..ledger import Ledger, import_lines
 from .options import Delta, Epsilon, JsonFile
-from .output import out, print_privacy, say, write_json
+from .output import print_privacy, say, write_json
 
 __all__ = ["ledger_app"]
 
@@ -62,18 +61,15 @@ def show(path: LedgerFile, json_file: JsonFile = None) -> None:
 def history(path: LedgerFile, json_file: JsonFile = None) -> None:
     """List the fits and single charges of a ledger, each with its date, its cost and its model file."""
     account = Ledger.open(path)
-    table = Table(box=None, header_style="bold")
-    for column in ("date (UTC)", "name", "charges", "spent", "model"):
-        table.add_column(column, justify="right" if column in ("charges", "spent") else "left")
     lines: list[dict[str, Any]] = []
     for line in account.history:
         entry, count, spent = line.entry, len(line.charges), sum(charge.price for charge in line.charges)
         lines.append({"date": entry.date, "name": entry.label, "state": line.state, "model": entry.model})
         lines[-1] |= {"charges": count, "spent": spent, "share": spent / account.budget}
-        charges = "not settled" if line.state == "reserved" else str(count)
-        date = (entry.date or "").replace("T", " ").removesuffix("+00:00")
-        table.add_row(date, entry.label, charges, f"{spent / account.budget:.1%}", entry.model or "")
-    out.print(table)
+        date = "no date" if entry.date is None else entry.date.replace("T", " ").replace("+00:00", " UTC")
+        asked = {"charged": "", "reserved": "reserved and not settled, ", "settled": f"{count} charges, "}[line.state]
+        model = "" if entry.model is None else f", model {entry.model}"
+        say(f"{date}  {entry.label or 'no name'}: {asked}{spent / account.budget:.2%} of the budget{model}")
     write_json(json_file, {"history": lines})
 
 

@@ -35,7 +35,10 @@ def import_lines(old: str | os.PathLike[str], path: str | os.PathLike[str]) -> L
         head, *records = (parse_json(line, str(old)) for line in lines)
         for record in records:
             if isinstance(record, dict) and "moved_to" in record:
-                raise LedgerError(f"{old} was moved to {record['moved_to']!r} before: use that ledger")
+                raise LedgerError(
+                    f"{old} was moved to {record['moved_to']!r} before: use that ledger, or, if it never came into "
+                    f"being, delete the last line of {old} and import it again"
+                )
         ledger = Ledger._from_header(head, str(old))
         ledger._replay(list(enumerate(records, start=1)))
 
