@@ -113,6 +113,14 @@ def test_the_name_of_a_new_file_is_on_the_disk_before_the_ledger_is_used(path: P
     assert (path.parent.stat().st_ino, True) in synced
 
 
+def test_any_name_will_do_for_a_file(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a b", "per%20cent", "what?mode=ro", "number#1", "Grüße.db", "./dot", "-option"):
+        Ledger(1.0, 1e-6, path=name).spend(CHEAP)
+        assert len(Ledger.open(tmp_path / name).entries) == 1
+        assert (tmp_path / name).is_file()
+
+
 def test_two_handles_on_one_file_share_one_budget(path: Path) -> None:
     first = Ledger(1.0, 1e-6, path=path)
     second = Ledger.open(path)
@@ -662,6 +670,22 @@ def test_a_forked_child_spends_from_the_file_by_a_connection_of_its_own(path: Pa
     assert in_child(lambda: ledger.spend(part(ledger, 0.4))) == 7
     assert ledger._journal._connection is connection
     assert len(Ledger.open(path).entries) == 3
+
+
+def test_a_child_never_closes_the_connection_of_its_parent(path: Path) -> None:
+    """Neither by a finaliser nor because nobody refers to it any more."""
+    ledger = Ledger(1.0, 1e-6, path=path)
+    connection, closing = ledger._journal._connection, ledger._journal._closing
+    count = sys.getrefcount(connection)
+
+    def work() -> None:
+        assert not closing.alive
+        # The journal and the finaliser have let go of it, and a reference that nobody can give up holds it.
+        assert sys.getrefcount(connection) == count - 1
+
+    assert in_child(work) == 0
+    assert closing.alive
+    ledger.spend(CHEAP)
 
 
 def test_a_child_that_ends_as_a_program_does_disturbs_nothing(path: Path) -> None:

@@ -93,10 +93,9 @@ class Ledger(Filter):
         mechanism, and ``pure`` is the epsilon of one pure mechanism. A pure or approximate ledger pays for no
         Gaussian mechanism.
         """
-        amount, kinds = self.remaining, ["epsilon", "pure"]
-        gaussian = self._currency.name in ("gdp", "zcdp", "rdp")
+        amount, gaussian = self.remaining, self._currency.name in ("gdp", "zcdp", "rdp")
         if amount == 0:
-            return dict.fromkeys(["epsilon", "gdp", "zcdp", "pure"] if gaussian else kinds, 0.0)
+            return dict.fromkeys(("epsilon", "gdp", "zcdp", "pure") if gaussian else ("epsilon", "pure"), 0.0)
         left = {"epsilon": self._currency.epsilon(amount, self._counted_delta or 0.5)}
         if gaussian:
             noise = self._currency.gaussian(amount)

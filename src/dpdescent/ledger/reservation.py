@@ -84,7 +84,7 @@ def _whole_run(account: Ledger, own: Ledger) -> FilteredRun:
     left = account._failure_limit - as_fraction(account._tally.failures)
     failure = max(Fraction(0), min(own._failure_limit, account._failure_limit * share, left))
     order = own.currency.to_dict().get("order")
-    return FilteredRun(own.currency.name, own.budget, -round_up(-failure), order)
+    return FilteredRun(own.currency.name, own.budget, max(0.0, -round_up(-failure)), order)
 
 
 def _refusal(account: Ledger, own: Ledger) -> BudgetExhausted:

@@ -42,7 +42,7 @@ class Tally:
     @property
     def entries(self) -> tuple[Entry, ...]:
         """Every charge that counts, in order."""
-        return tuple(entry for line in self.lines.values() for entry in line.charges)
+        return tuple(entry for line in tuple(self.lines.values()) for entry in line.charges)
 
     def charge(self, number: int, entry: Entry) -> None:
         """Count a charge that the journal has recorded under ``number``."""
