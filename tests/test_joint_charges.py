@@ -37,6 +37,9 @@ from dpdescent.ledger.file import JournalFile
 
 CHEAP = Gaussian(100.0)
 
+# Forking beside other threads, as here, is what the ledger must survive.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
 
 def finishes(*works: Callable[[], None], seconds: float = 30.0) -> bool:
     """Return whether all works end, each in a thread of its own; a thread that waits for ever is left behind."""

@@ -37,6 +37,9 @@ from dpdescent.ledger import Ledger, failures, require_funds, reserving
 
 CURRENCIES = ("gdp", "zcdp", "rdp", "pure", "approximate")
 
+# Forking beside other threads, as here, is what the ledger must survive.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
 
 def ledger_in(currency: str, epsilon: float = 4.0, delta: float = 1e-6, **options: Any) -> Ledger:
     return Ledger(epsilon, delta, currency=currency, order=28.0 if currency == "rdp" else None, **options)
