@@ -627,10 +627,16 @@ def test_a_file_replaced_during_a_charge_is_noticed_before_the_charge_is_told(pa
         ledger.spend(CHEAP)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_verifying_gathers_the_ledger_in_one_file(path: Path) -> None:
     ledger = Ledger(1.0, 1e-6, path=path)
     ledger.spend(CHEAP)
     assert Path(f"{path}-wal").stat().st_size > 0
+    with edited(path) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM records").fetchone()
+        with pytest.raises(LedgerBusy, match="when nobody uses it"):
+            ledger.verify()
     ledger.verify()
     assert Path(f"{path}-wal").stat().st_size == 0
     shutil.copy(path, path.with_name("copy"))
@@ -638,6 +644,21 @@ def test_verifying_gathers_the_ledger_in_one_file(path: Path) -> None:
 
 
 # Interrupts, forks and pickles ---------------------------------------------------------------------------------
+
+
+def test_an_interrupt_as_a_transaction_begins_does_not_keep_the_file_locked(path: Path, monkeypatch) -> None:
+    ledger = Ledger(1.0, 1e-6, path=path)
+
+    def interrupt(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(file.JournalFile, "_require_same_file", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        ledger.spend(CHEAP)
+    monkeypatch.undo()
+    Ledger.open(path).spend(CHEAP)
+    ledger.spend(CHEAP)
+    assert len(ledger.entries) == 2
 
 
 @pytest.mark.parametrize("counted", [False, True])

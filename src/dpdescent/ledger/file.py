@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import LedgerError, LedgerFormatError
+from ..errors import LedgerBusy, LedgerError, LedgerFormatError
 from . import failures
 from .entries import parse_json
 from .failures import explained, is_busy
@@ -129,7 +129,9 @@ class JournalFile(Journal):
             found = [text for (text,) in connection.execute("PRAGMA integrity_check")]
             if found != ["ok"]:
                 raise self._damaged("has broken pages")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if busy:
+                raise LedgerBusy(f"the ledger {self.path} is in use: check it again when nobody uses it")
 
     def renew_after_fork(self) -> None:
         super().renew_after_fork()
@@ -146,8 +148,8 @@ class JournalFile(Journal):
         """Hold a transaction that is rolled back at the end, unless it was committed."""
         with self._lock:
             connection = self._connected(create)
-            connection.execute(f"BEGIN {kind}")
             try:
+                connection.execute(f"BEGIN {kind}")
                 self._require_same_file()
                 yield connection
             finally:
@@ -233,7 +235,7 @@ class JournalFile(Journal):
         )
 
     def _damaged(self, what: str) -> LedgerFormatError:
-        return LedgerFormatError(f"the ledger {self.path} {what}: put back a whole copy, which nothing can replace")
+        return LedgerFormatError(f"the ledger {self.path} {what}: put back a whole copy that has all of its charges")
 
 
 def _connect(path: Path, create: bool) -> sqlite3.Connection:
