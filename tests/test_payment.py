@@ -190,6 +190,20 @@ def test_a_fit_writes_a_shared_file_twice_and_names_itself(tmp_path: Path, opene
     assert account._journal.position[0] == 3
 
 
+def test_bounds_that_are_measured_are_paid_for_by_the_same_reservation(tmp_path: Path, opened: list[Ledger]) -> None:
+    account = account_in("gdp", path=tmp_path / "shared.ledger")
+    model = fitted("auto", account, bounds=None)
+    (line,) = Ledger.open(tmp_path / "shared.ledger").history
+    assert line.state == "settled"
+    assert line.charges == opened[0].entries
+    assert account.spent == model.privacy_["spent"]
+    with pytest.raises(InvalidParameter, match="adversary"):
+        fitted("outpert", account, bounds=None, adversary="a cell")
+    with pytest.raises(InvalidParameter, match=r"cannot\s+pay"):
+        fitted("privgene", account_in("pure"), bounds=None)
+    assert len(Ledger.open(tmp_path / "shared.ledger").history) == 1
+
+
 def test_a_fit_is_charged_in_the_file_before_its_solver_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     account, found, auto = account_in("gdp", path=tmp_path / "shared.ledger"), [], METHODS["auto"]
 
@@ -197,14 +211,14 @@ def test_a_fit_is_charged_in_the_file_before_its_solver_runs(tmp_path: Path, mon
         found.append((Ledger.open(tmp_path / "shared.ledger").spent, curator.budget))
         return auto.solve(curator, settings, listener)
 
-    monkeypatch.setitem(METHODS, "auto", replace(auto, solve=solve))
+    monkeypatch.setitem(METHODS, "auto", replace(auto, solver=solve))
     fitted("auto", account)
     assert [spent == budget > 0 for spent, budget in found] == [True]
 
 
 def test_no_row_is_touched_if_the_file_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "PATIENCE", 0.05)
-    monkeypatch.setitem(METHODS, "auto", replace(METHODS["auto"], solve=lambda *_: pytest.fail("rows are touched")))
+    monkeypatch.setitem(METHODS, "auto", replace(METHODS["auto"], solver=lambda *_: pytest.fail("rows are touched")))
     account = account_in("gdp", path=tmp_path / "shared.ledger")
     other = Ledger.open(tmp_path / "shared.ledger")
     with other._journal.hold(other._replay), pytest.raises(LedgerBusy):
