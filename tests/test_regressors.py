@@ -139,6 +139,15 @@ def test_counts_outside_the_bounds_count_as_the_bounds() -> None:
     assert any("target_bounds" in line for line in poisson().fit(X, y).privacy_["assumed_public"])
 
 
+def test_no_target_is_predicted_outside_its_bounds() -> None:
+    generator = np.random.default_rng(0)
+    X = generator.uniform(0, 1, (2000, 2))
+    model = DPLinearRegression(1.0, 1e-6, target_bounds=(0.0, 60.0), random_state=0).fit(X, 60 * (X[:, 0] > 0.5))
+    assert (X @ model.coef_ + model.intercept_).min() < 0
+    assert model.predict(X).min() == 0.0
+    assert model.predict(X).max() <= 60.0
+
+
 def test_no_mean_is_predicted_above_the_largest_count_or_at_zero() -> None:
     X, y = counts(2000)
     model = poisson(epsilon=10.0).fit(X, y)

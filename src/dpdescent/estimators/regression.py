@@ -101,8 +101,8 @@ class DPLinearRegression(BoundedRegressor):
         self.intercept_ = float(unit * bias + centre)
 
     def predict(self, X: Any) -> Floats:
-        """Return the predicted target of every row."""
-        return self._scores(X)
+        """Return the predicted target of every row, within ``target_bounds``."""
+        return np.clip(self._scores(X), *self._target_ends())
 
 
 @dataclass(eq=False, repr=False)
