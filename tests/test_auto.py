@@ -279,7 +279,7 @@ def test_wide_tables_of_copies_are_learnt() -> None:
     """Thirty columns, each 70 times with some entries wrong: too many to whiten, and far from independent.
 
     The entropy of the labels is 0.676. Steps that fit independent columns would lead far beyond the valley, and their
-    noise would be that of 2,100 columns; projected to 500, the 30 directions are found.
+    noise would be that of 2,100 columns. One direction is found, or, projected to 500, the 30 directions.
     """
     generator, rows = np.random.default_rng(0), 3000
     few = (generator.random((rows, 30)) < 0.3).astype(float)
@@ -288,12 +288,12 @@ def test_wide_tables_of_copies_are_learnt() -> None:
     X = np.hstack([np.where(generator.random(few.shape) < 0.02, 1 - few, few) for _ in range(70)])
     cases = (
         (0.01, "only the intercept", 0.7),
-        (0.5, "projected", 0.55),
+        (0.5, "a direction was learnt", 0.42),
         (2.0, "projected", 0.38),
         (100, "one by", 0.32),
     )
     for epsilon, remark, ceiling in cases:
-        for seed in range(3):
+        for seed in range(1 if remark == "projected" else 3):  # a projection takes time
             fitted = model(epsilon, random_state=seed).fit(X, y)
             assert remark in fitted.privacy_["remarks"][0]
             assert np.logaddexp(0, (1 - 2 * y) * fitted.decision_function(X)).mean() < ceiling

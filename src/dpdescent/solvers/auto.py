@@ -6,7 +6,8 @@ Nothing is left to choose. With fewer than 300 effective rows, classes are learn
 - 1% on the mean norm of the rows and 8% on two moments of every column: *scales and centres*;
 - 1% on the mean norm of the scaled rows and 12% on their second moments, from which directions of comparable length
   are made: *whitening* (`dpdescent.solvers.geometry`). More than 2,000 columns are projected to 500 first, or only
-  scaled where privacy leaves rows enough for that;
+  scaled where privacy leaves rows enough for that. Where it leaves less than half a row for a column, they are learnt
+  from as few rows are;
 - the rest on T gradients, 2% of the budget on the mean curvature at the same points.
 
 In the whitened coordinates rows have a predicted typical length R, so the clip norm c R means the same for every
@@ -119,6 +120,8 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     iterations = settings.iterations or _iterations(richness, rows_of_privacy, curator.rows * problem.grid.dimension)
     clip = settings.clip or max(0.5, 0.25 * richness**0.3)
     geometry = _geometry(curator, settings, rows_of_privacy, clip)
+    if isinstance(geometry, Columns):
+        return few_rows(curator, settings, progress, geometry)
     if geometry.features == 0:
         iterations, clip = _plan_for_a_constant(problem, settings, rows_of_privacy)
     loss = problem.loss
@@ -285,7 +288,8 @@ def _intercept_alone(problem: LinearProblem, rows_of_privacy: float) -> _Geometr
     return _Geometry(only, 1.0, 0, np.ones(1), np.zeros(1), remarks=(remark,) if problem.grid.dimension > 1 else ())
 
 
-def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, clip: float) -> _Geometry:
+def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, clip: float) -> _Geometry | Columns:
+    """Buy coordinates to descend in, or the moments of the columns alone where they are too many for the rows."""
     problem, constant = curator.problem, int(curator.problem.intercept)
     dimension, features = problem.grid.dimension, problem.grid.dimension - constant
     penalty = problem.penalty_curvature(np.zeros(problem.shape)).reshape(dimension, -1)[:, 0]
@@ -306,6 +310,8 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
         enough = rows_of_privacy >= _ROWS_A_SQUARE * by_column.length**2
         if enough or not alone or settings.whitening is not None:
             return by_column
+        if 2 * rows_of_privacy < features and learns_from_few_rows(problem):
+            return columns
         projection = _signs(features)
         width = projection.shape[1]
         remarks = (f"rows were projected to {width} columns: noise leaves too few of them for {features}",)

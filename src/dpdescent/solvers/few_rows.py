@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from ..curator import Curator, Gradient, LabelCounts, MeanRowNorm
 from ..problems import Frame, LabelKind, LinearProblem, Need, Whitening
-from .geometry import mean_length, measure_columns
+from .geometry import Columns, mean_length, measure_columns
 from .result import Progress, SolverResult, effective_rows
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ _LONGEST_ENTRY = 2.0  # of a scaled column, typically
 _COUNTED_ROWS, _CALIBRATING_ROWS = 4.0, 20.0  # counts and calibration get so much of the budget, over n mu,
 _LARGEST_SHARE = 0.2  # but not more than this
 _CALIBRATING_STEPS = 6
-_FEWEST_STEPS, _STEPS_A_ROW = 24, 0.5
+_FEWEST_STEPS, _MOST_STEPS, _STEPS_A_ROW = 24, 150, 0.5
 _CLIP, _CALIBRATION_CLIP = 0.5, 0.75  # in units of the length of a typical row
 _SHIFT = 0.3  # of the variance that noise gives to a score is common to all rows, and the intercept's to make up
-_STABLE = 8.0  # largest product of step size and squared length, for a curvature of 1/4
+_STABLE = 4.0  # largest product of step size and squared length: for a curvature of 1/4, a step to the minimum
 _CLIPPING = 0.15  # variance of the intercept for the pull of clipped rows, those of the rarer classes
 _FIRST_LENGTH, _FIRST_DEVIATION = 0.6, 0.8  # shares of the length that the first stage ends with
 _SCORE = 1.5  # a typical score in those units
@@ -86,8 +86,13 @@ class _Estimate:
         return replace(self, variance=self.variance + variance)
 
 
-def few_rows(curator: Curator, settings: AutoSettings, progress: Progress | None = None) -> SolverResult:
-    """Minimise the objective of a problem with classes: find a direction, then calibrate it."""
+def few_rows(
+    curator: Curator, settings: AutoSettings, progress: Progress | None = None, columns: Columns | None = None
+) -> SolverResult:
+    """Minimise the objective of a problem with classes: find a direction, then calibrate it.
+
+    ``columns`` are the moments of the columns, where they have been bought already.
+    """
     report = progress or (lambda _: None)
     rows, budget = effective_rows(curator), curator.budget
     problem = curator.problem
@@ -98,7 +103,7 @@ def few_rows(curator: Curator, settings: AutoSettings, progress: Progress | None
     curator.require_answerable(Gradient(np.zeros(problem.shape), 1.0, faintest))  # raises before the first charge
 
     intercept, curvature = _counted_intercept(curator, counting)
-    frame, features = _coordinates(curator, settings, rows)
+    frame, features = _coordinates(curator, settings, rows, columns)
     length = math.sqrt(1 + features**2)
     clip = (settings.clip or _CLIP) * length
 
@@ -135,22 +140,25 @@ def few_rows(curator: Curator, settings: AutoSettings, progress: Progress | None
 
 def _steps(rows: float, cells: int) -> int:
     """Return T: more steps with more effective rows, as many as time allows."""
-    return round(max(_FEWEST_STEPS, min(_STEPS_A_ROW * rows, _LARGEST_WORK / cells)))
+    return round(max(_FEWEST_STEPS, min(_STEPS_A_ROW * rows, _MOST_STEPS, _LARGEST_WORK / cells)))
 
 
-def _coordinates(curator: Curator, settings: AutoSettings, rows: float) -> tuple[Frame | None, float]:
+def _coordinates(
+    curator: Curator, settings: AutoSettings, rows: float, columns: Columns | None
+) -> tuple[Frame | None, float]:
     """Buy coordinates, and the typical length of a row in them without the constant.
 
     With hardly any rows the columns stay as they are. Norms are then cut at the root of their bound, since what is
     below it hardly matters, and the noise of a longer cut would.
     """
     norm_amount = settings.share_norm * curator.budget
-    if rows < min(_SCALING_ROWS, curator.problem.grid.dimension - 1):
+    if columns is None and rows < min(_SCALING_ROWS, curator.problem.grid.dimension - 1):
         ceiling = math.sqrt(curator.problem.grid.row_bound)
         amount = norm_amount + settings.share_columns * curator.budget / 2
         norm = curator.answer(MeanRowNorm(curator.gaussian(amount), ceiling=ceiling))
         return None, math.sqrt(max(min(norm, ceiling) ** 2 - 1, 0.25 * ceiling**2))
-    columns = measure_columns(curator, norm_amount, settings.share_columns * curator.budget, _LONGEST_ENTRY)
+    if columns is None:
+        columns = measure_columns(curator, norm_amount, settings.share_columns * curator.budget, _LONGEST_ENTRY)
     assert columns.frame is not None, "a problem with an intercept has a frame"
     return columns.frame, max(mean_length(curator, columns, norm_amount), 0.2)
 
