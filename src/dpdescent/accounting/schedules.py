@@ -56,7 +56,7 @@ _LEAST_DELTA = 100 * _TRANSFORM_ERROR
 _LEAST_NOISE = 0.25  # below, the losses of one step spread over more values than are worth composing
 _FINE, _COARSE = 1e-4, 1e-3  # between the losses of a discretised distribution
 _FEW_STEPS, _SHORT_LOSSES = 1000, 1e-5
-_STRENGTHS = (2.0**-40, 2.0**12)
+_STRENGTHS = (2.0**-40, 2.0**20)
 
 
 @dataclass(frozen=True)

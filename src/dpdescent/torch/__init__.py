@@ -1,0 +1,21 @@
+"""Private training of PyTorch modules: give a module, a data set, a loss for each row and (epsilon, delta).
+
+`fit` trains a module; `PrivateTraining` gives noisy gradients to a loop of your own. Both hold to one rule: the data
+set belongs to `PrivateTraining`, which charges a ledger before it reads a row and returns nothing but noised answers.
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError:
+    from ..errors import MissingPackage
+
+    raise MissingPackage(
+        "dpdescent.torch needs PyTorch: pip install 'dpdescent[torch]', or torch alone from "
+        "https://download.pytorch.org/whl/cpu for its smaller build"
+    ) from None
+
+from .fitting import TrainingResult, fit
+from .methods import StepRecord
+from .training import PrivateTraining
+
+__all__ = ["PrivateTraining", "StepRecord", "TrainingResult", "fit"]
