@@ -23,7 +23,7 @@ from ..curator import Sampling
 from ..curator.mechanisms import require_drawable
 from ..errors import InvalidParameter, require_open_unit, require_positive, require_positive_integer
 from ..exact.grids import ceil_log2, require_moderate
-from ..ledger import Ledger, require_affordable
+from ..ledger import Ledger
 from ..relations import Relation, Sensitivity
 
 __all__ = ["ROUNDING", "Clipping", "Plan", "batch_size_for", "lattice_unit", "make_plan", "seed_of"]
@@ -99,10 +99,6 @@ class Plan:
     def open_ledger(self) -> Ledger:
         """Return the ledger of this training alone."""
         return Ledger(self.epsilon, self.delta, currency=self.currency, relation=str(self.relation))
-
-    def require_affordable(self, ledgers: tuple[Ledger, ...]) -> None:
-        """Raise what charging would raise, and charge nothing."""
-        require_affordable(ledgers, self.schedule)
 
     def require_drawable(self, parameters: int) -> None:
         """Raise now if the noise could not be drawn later."""

@@ -162,7 +162,6 @@ class PrivateTraining:
         self._parameters = list(self._gradients.parameters.values())
         self.plan.require_drawable(sum(each.numel() for each in self._parameters))
         self.ledger = self.plan.open_ledger()
-        self.plan.require_affordable(self._ledgers)
         self._drawn = 0
         self._pending: set[str] = set()
         self._paid = False
