@@ -26,12 +26,12 @@ from ..exact.grids import ceil_log2, require_moderate
 from ..ledger import Ledger
 from ..relations import Relation, Sensitivity
 
-__all__ = ["ROUNDING", "Clipping", "Plan", "batch_size_for", "lattice_unit", "make_plan", "seed_of"]
+__all__ = ["ROUNDING", "Clipping", "Plan", "batch_size_for", "make_plan", "seed_of"]
 
 ROUNDING = 2.0**-10  # of the sensitivity, for the rounding of float32
 _STABILITY = 0.01  # added to a length before a gradient is divided by it
 _SHARE_SEARCH = 0.1
-_BITS = 32
+_NOISE_BITS, _LOSS_BITS = 28, 34
 _MOST_QUERIES = 1000
 _EPOCHS = 3.0
 
@@ -96,17 +96,35 @@ class Plan:
         """The noise of a gradient, as a multiple of its sensitivity."""
         return self.gradient.noise_multiplier
 
+    @property
+    def loss_unit(self) -> float:
+        """The lattice of sums of losses."""
+        return _lattice_unit(self.clipping.loss, _LOSS_BITS)
+
     def open_ledger(self) -> Ledger:
         """Return the ledger of this training alone."""
         return Ledger(self.epsilon, self.delta, currency=self.currency, relation=str(self.relation))
 
-    def require_drawable(self, parameters: int) -> None:
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """What one row can change of a sum of gradients, its rounding included."""
+        return Sensitivity.of_clipped_sum(self.clipping.bound * (1 + ROUNDING))
+
+    @property
+    def unit(self) -> float:
+        """The lattice of sums of gradients: 2^-27 of their noise, or less than twice that, and fine beside C.
+
+        A million coordinates, each off by half of it, are off by 2^-18 of the noise together.
+        """
+        spread = min(self.noise_multiplier, 64.0) * self.sensitivity.under(self.relation)
+        return _lattice_unit(spread, _NOISE_BITS)
+
+    def require_drawable(self) -> None:
         """Raise now if the noise could not be drawn later."""
-        change = Sensitivity.of_clipped_sum(self.clipping.bound * (1 + ROUNDING))
-        require_drawable(self.gradient, lattice_unit(self.clipping.bound), change, self.relation, parameters)
+        require_drawable(self.gradient, self.unit, self.sensitivity, self.relation)
 
 
-def lattice_unit(bound: float, bits: int = _BITS) -> float:
+def _lattice_unit(bound: float, bits: int) -> float:
     """Return the power of two that is 2^-bits of a bound, or less than twice that."""
     return math.ldexp(1.0, ceil_log2(bound) - bits)
 

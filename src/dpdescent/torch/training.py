@@ -37,18 +37,17 @@ from torch import Tensor, nn
 from ..curator import make_noise
 from ..curator.batches import draw_rows
 from ..errors import BudgetExhausted, InvalidParameter
+from ..estimators.payment import spent_on
 from ..exact import LatticeSum
 from ..ledger import Ledger, spend_jointly
 from ..relations import Sensitivity
 from .checks import require_losses, require_trainable
 from .data import DatasetRows
 from .gradients import Batch, Loss, choose_gradients
-from .plan import ROUNDING, Clipping, Plan, lattice_unit, make_plan, seed_of
+from .plan import ROUNDING, Clipping, Plan, make_plan, seed_of
 from .search import loss_falls
 
 __all__ = ["PrivateTraining"]
-
-_SEARCH_BITS = 34
 
 
 class PrivateTraining:
@@ -160,7 +159,7 @@ class PrivateTraining:
             require_losses(module, loss, probe)
             self._gradients = choose_gradients(module, loss, probe)
         self._parameters = list(self._gradients.parameters.values())
-        self.plan.require_drawable(sum(each.numel() for each in self._parameters))
+        self.plan.require_drawable()
         self.ledger = self.plan.open_ledger()
         self._drawn = 0
         self._pending: set[str] = set()
@@ -186,15 +185,14 @@ class PrivateTraining:
     @property
     def deviation(self) -> float:
         """Standard deviation of the noise in each coordinate of a gradient."""
-        return self.plan.noise_multiplier * self._sensitivity.under(self.plan.relation) / self.plan.sampling.size
+        return self.plan.noise_multiplier * self.plan.sensitivity.under(self.plan.relation) / self.plan.sampling.size
 
     def statement(self) -> dict[str, Any]:
         """Return the privacy statement as plain data."""
         plan = self.plan
-        spent = {entry.label: entry.price / self.ledger.budget for entry in self.ledger.entries}
         return self.ledger.statement() | {
             "randomness": self._noise.description,
-            "spent_on": spent,
+            "spent_on": spent_on(self.ledger),
             "asked": dict(Counter(entry.label for entry in self.ledger.entries)),
             "steps": plan.steps,
             "sampling_rate": plan.sampling.rate,
@@ -248,9 +246,8 @@ class PrivateTraining:
         start = [torch.zeros_like(each) for each in self._parameters]
         total = self._sum_over_batch("batch", self._clipped_sum, start)
         flat = torch.cat([each.reshape(-1) for each in total]).to("cpu", torch.float64).nan_to_num_(0.0, 0.0, 0.0)
-        unit = lattice_unit(self.plan.clipping.bound)
-        values = np.rint(flat.numpy() / unit).astype(np.int64)
-        summed = LatticeSum(values, unit, self._sensitivity)
+        values = np.rint(flat.numpy() / self.plan.unit).astype(np.int64)
+        summed = LatticeSum(values, self.plan.unit, self.plan.sensitivity)
         released = self._noise.release(summed, self.plan.gradient, self.plan.relation) / self.plan.sampling.size
         noisy = torch.from_numpy(np.asarray(released, dtype=np.float64))
         sizes = [each.numel() for each in self._parameters]
@@ -286,8 +283,7 @@ class PrivateTraining:
         if not (np.isfinite(sizes).all() and np.isfinite(wanted).all()):
             raise InvalidParameter("step sizes and demands must be finite")
         self._take("search")
-        bound = self.plan.clipping.loss
-        unit = lattice_unit(bound, _SEARCH_BITS)
+        bound, unit = self.plan.clipping.loss, self.plan.loss_unit
 
         def falls(batch: Batch) -> list[Tensor]:
             return [loss_falls(self._gradients, batch, direction, sizes, bound, unit)]
@@ -303,10 +299,6 @@ class PrivateTraining:
     @property
     def _ledgers(self) -> tuple[Ledger, ...]:
         return (self.ledger,) if self._account is None else (self.ledger, self._account)
-
-    @property
-    def _sensitivity(self) -> Sensitivity:
-        return Sensitivity.of_clipped_sum(self.plan.clipping.bound * (1 + ROUNDING))
 
     def _take(self, part: str) -> None:
         if not self._paid or part not in self._pending:
