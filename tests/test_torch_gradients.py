@@ -15,7 +15,7 @@ from dpdescent.torch.gradients import (  # noqa: E402
     RecordedGradients,
     choose_gradients,
 )
-from dpdescent.torch.layers import RULES, Formed, Positions  # noqa: E402
+from dpdescent.torch.layers import RULES, Formed, Outer, Positions  # noqa: E402
 
 ROWS = 4
 FEW = settings(max_examples=12, deadline=None, derandomize=True)
@@ -255,6 +255,18 @@ def test_cancelling_positions_are_not_measured_too_short():
     assert measured >= exact
     formed = Positions(left, right, (40, 40)).weighted_sum(torch.tensor([1 / measured]))
     assert float(formed.norm()) <= 1 + 2.0**-10
+
+
+def test_a_side_whose_squares_vanish_is_not_measured_as_nothing():
+    # The gradient is 1e-3 long in truth, and float32 finds squares of zero on the left.
+    left, right = torch.full((2, 10_000), 1e-23), torch.full((2, 10_000), 1e16)
+    left[1] = 0
+    measured = Outer(left, right).squared_norms()
+    assert torch.isinf(measured[0])
+    assert measured[1] == 0
+    shaped = Positions(left.reshape(2, 1, 100, 100), right.reshape(2, 1, 100, 100), (100, 100)).squared_norms()
+    assert torch.isinf(shaped[0])
+    assert shaped[1] == 0
 
 
 def test_dropout_does_not_keep_a_module_from_being_recorded():

@@ -1,14 +1,19 @@
-"""What a module must be before anything is charged: every refusal names what to change."""
+"""What a module must be before anything is charged, and what is kept from it while it reads rows."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidParameter, RowDependence
 from .gradients import Batch, Loss, trained_parameters
 
-__all__ = ["require_losses", "require_trainable"]
+__all__ = ["reading", "require_losses", "require_trainable"]
 
 
 def require_trainable(module: nn.Module, device: str | torch.device | None) -> torch.device:
@@ -100,3 +105,17 @@ def require_losses(module: nn.Module, loss: Loss, probe: Batch) -> None:
                 raise RowDependence(
                     "the loss of a row changes with the outputs of other rows: compute it from its own output alone"
                 )
+
+
+@contextmanager
+def reading(module: nn.Module) -> Iterator[None]:
+    """Keep the buffers of a module as they are while it reads rows, and silence warnings, which would name them."""
+    before = [(each, each.detach().clone()) for each in module.buffers()]
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        with torch.no_grad():
+            for each, kept in before:
+                each.copy_(kept)

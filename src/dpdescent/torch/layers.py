@@ -11,6 +11,8 @@ layer is ever formed.
 **Rounding.** A norm that comes from Gram matrices is a sum of terms of either sign. If they cancel, rounding could
 make a long gradient look short, and its row would be clipped too little. So 2^-20 of the square of
 :math:`\sum_t |a_t||b_t|`, which no term exceeds, is added to the squared norm: more than the rounding of float32.
+Where squares would vanish, because all of a or all of b is below 2^-60 and yet not zero, the other may be so large
+that the gradient is long: its norm is taken to be infinite, and its row adds nothing.
 
 References
 ----------
@@ -32,6 +34,7 @@ from torch.nn import functional
 __all__ = ["RULES", "ParameterGradients", "Rule", "held_numbers"]
 
 _CANCELLATION = 2.0**-20
+_SMALLEST = 2.0**-60
 
 
 class ParameterGradients(ABC):
@@ -67,7 +70,8 @@ class Outer(ParameterGradients):
         self._left, self._right = left, right
 
     def squared_norms(self) -> Tensor:
-        return self._left.square().sum(1) * self._right.square().sum(1)
+        squared = self._left.square().sum(1) * self._right.square().sum(1)
+        return _unless_vanishing(squared, self._left, self._right)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         return (self._left * weights[:, None]).T @ self._right
@@ -83,7 +87,8 @@ class Positions(ParameterGradients):
         grams = [side.transpose(2, 3) @ side for side in (self._left, self._right)]
         bound = (self._left.square().sum(2).sqrt() * self._right.square().sum(2).sqrt()).sum(2)
         exact = (grams[0] * grams[1]).sum((1, 2, 3))
-        return exact.clamp_min(0) + _CANCELLATION * bound.square().sum(1)
+        squared = exact.clamp_min(0) + _CANCELLATION * bound.square().sum(1)
+        return _unless_vanishing(squared, self._left, self._right)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         left = (self._left * weights[:, None, None, None]).permute(1, 2, 0, 3).flatten(2)
@@ -107,6 +112,14 @@ class Looked(ParameterGradients):
         total = self._left.new_zeros(self._shape)
         weighted = (self._left * weights[:, None, None]).flatten(0, 1)
         return total.index_add_(0, self._tokens.flatten(), weighted)
+
+
+def _unless_vanishing(squared: Tensor, *sides: Tensor) -> Tensor:
+    """Return squared norms, infinite for rows of which a side is so small that its squares vanish."""
+    for side in sides:
+        largest = side.flatten(1).abs().amax(1)
+        squared = squared.masked_fill((largest > 0) & (largest < _SMALLEST), float("inf"))
+    return squared
 
 
 def _summed_positions(left: Tensor, right: Tensor, shape: tuple[int, ...]) -> ParameterGradients:

@@ -22,7 +22,7 @@ from ..accounting import (
 from ..curator import Sampling
 from ..curator.mechanisms import require_drawable
 from ..errors import InvalidParameter, require_open_unit, require_positive, require_positive_integer
-from ..exact.grids import ceil_log2, require_moderate
+from ..exact.grids import ceil_log2
 from ..ledger import Ledger
 from ..relations import Relation, Sensitivity
 
@@ -34,6 +34,7 @@ _SHARE_SEARCH = 0.1
 _NOISE_BITS, _LOSS_BITS = 28, 34
 _MOST_QUERIES = 1000
 _EPOCHS = 3.0
+_LARGEST_CLIP = 2.0**20
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,15 @@ class Clipping:
     loss: float = 3.0
 
     def __post_init__(self) -> None:
-        if self.norm is not None:
-            object.__setattr__(self, "norm", require_moderate("clip_norm", self.norm))
-        object.__setattr__(self, "loss", require_moderate("clip_loss", self.loss))
+        for name, value in (("norm", self.norm), ("loss", self.loss)):
+            if value is None:
+                continue
+            # Far beyond these, float32 would lose rows that are clipped, or the noise.
+            if not 1 / _LARGEST_CLIP <= require_positive(f"clip_{name}", value) <= _LARGEST_CLIP:
+                raise InvalidParameter(
+                    f"clip_{name} must lie between 2^-20 and 2^20, got {value}: choose other units"
+                )
+            object.__setattr__(self, name, float(value))
 
     @property
     def bound(self) -> float:

@@ -23,10 +23,8 @@ easier and stronger. arXiv:2206.07136.
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +39,7 @@ from ..estimators.payment import spent_on
 from ..exact import LatticeSum
 from ..ledger import Ledger, spend_jointly
 from ..relations import Sensitivity
-from .checks import require_losses, require_trainable
+from .checks import reading, require_losses, require_trainable
 from .data import DatasetRows
 from .gradients import Batch, Loss, choose_gradients
 from .plan import ROUNDING, Clipping, Plan, make_plan, seed_of
@@ -155,7 +153,7 @@ class PrivateTraining:
         )
         self.module = module
         probe = self._rows.probe()
-        with self._reading():
+        with reading(module):
             require_losses(module, loss, probe)
             self._gradients = choose_gradients(module, loss, probe)
         self._parameters = list(self._gradients.parameters.values())
@@ -310,13 +308,13 @@ class PrivateTraining:
         stream = self._noise.randomness.stream(name, self._drawn)
         chosen = draw_rows(stream, self._rows.count, self.plan.sampling)
         rows = np.arange(self._rows.count) if chosen is None else np.flatnonzero(chosen)
-        with self._reading():
+        with reading(self.module):
             for first in range(0, rows.size, self._gradients.rows_at_once):
                 self._add(add, rows[first : first + self._gradients.rows_at_once], total)
         return total
 
     def _add(self, add: Callable[[Batch], list[Tensor]], rows: NDArray[np.int64], total: list[Tensor]) -> None:
-        """Add what rows contribute. A row that cannot be computed adds nothing: an error would speak of it."""
+        """Add what rows contribute. One that cannot be computed is searched for by halves, and adds nothing."""
         try:
             for each, part in zip(total, add(self._rows.batch(rows)), strict=True):
                 each += part
@@ -326,27 +324,13 @@ class PrivateTraining:
                     self._add(add, half, total)
 
     def _clipped_sum(self, batch: Batch) -> list[Tensor]:
-        while len(batch):
-            found = self._gradients.of(batch)
-            norms = found.norms()
-            finite = torch.isfinite(norms) & torch.isfinite(found.losses)
-            if bool(finite.all()):
-                return found.weighted_sum(self.plan.clipping.weights(norms))
-            batch = batch[finite]  # what is not finite would spoil the product even with a weight of zero
-        return [torch.zeros_like(each) for each in self._parameters]
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Keep buffers as they are, and silence warnings, which would speak of rows."""
-        before = [(each, each.detach().clone()) for each in self.module.buffers()]
-        try:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):
-                warnings.simplefilter("ignore")
-                yield
-        finally:
-            with torch.no_grad():
-                for each, kept in before:
-                    each.copy_(kept)
+        found = self._gradients.of(batch)
+        norms = found.norms()
+        counted = torch.isfinite(norms) & torch.isfinite(found.losses)
+        total = found.weighted_sum(self.plan.clipping.weights(norms).where(counted, 0.0))
+        if not all(bool(torch.isfinite(each).all()) for each in total):
+            raise ArithmeticError("a weight of zero does not take away what is not finite: that row must go")
+        return total
 
     # Runs that go on -----------------------------------------------------------------------------------------
 
