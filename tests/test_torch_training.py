@@ -1,7 +1,9 @@
 """The curator of a module: what it charges and when, what it releases, and what it refuses."""
 
 import math
+import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -626,3 +628,13 @@ def test_a_failing_row_is_never_named():
     training = training_of(data=(inputs, targets), loss=loss, batch_size=N)
     training.draw()
     assert all(bool(torch.isfinite(each).all()) for each in training.gradient())
+
+
+def test_the_python_of_the_page_runs(capsys):
+    page = (Path(__file__).parents[1] / "docs" / "networks.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    exec(block, {})
+    spent, noise, steps = map(float, capsys.readouterr().out.split())
+    assert 2.9 < spent <= 3.0
+    assert noise > 0.5
+    assert steps == math.ceil(9000 / math.ceil(math.sqrt(18000)))
