@@ -137,8 +137,9 @@ def test_where_dp_accounting_is_absent_renyi_divergences_pay(monkeypatch):
 
 
 def test_a_delta_beside_which_transforms_err_is_left_to_renyi_divergences():
-    schedule = FixedSchedule((PoissonSampled(0.01, (Gaussian(1.25),)),), 100, 1e-12)
-    assert schedule.pure() == module._renyi_epsilon(schedule)
+    for delta in (1e-12, 9e-9):
+        schedule = FixedSchedule((PoissonSampled(0.01, (Gaussian(1.25),)),), 100, delta)
+        assert schedule.pure() == module._renyi_epsilon(schedule)
 
 
 def test_the_strongest_schedule_is_paid_for_and_hardly_less_noise_would_be():

@@ -2,7 +2,7 @@ r"""A fixed number of equal steps, charged once and together: the sharpest accou
 
 Where it is known beforehand what every step will ask, nothing has to be decided on the way, and the whole run is one
 mechanism whose (epsilon, delta) can be read from the distribution of its privacy loss. Three bounds are valid for it,
-and the least of them is charged:
+and the first that is to be had is charged, for it is the sharpest:
 
 *Gaussian noise on all rows.* T releases with multiplier s are exactly one with s/sqrt(T), under both relations.
 
@@ -124,13 +124,14 @@ class FixedSchedule(Cost):
 @lru_cache(maxsize=256)
 def _epsilon(schedule: FixedSchedule) -> float:
     """Return the least epsilon that is known at the delta of a schedule."""
-    bounds = [schedule._times(schedule.step.pure()), _renyi_epsilon(schedule)]
     if all(isinstance(part, Gaussian) for part in schedule.parts):
         squared = schedule._times(schedule.step.mu_squared())
-        bounds.append(gdp_to_epsilon(above(math.sqrt(squared), PROFILE), schedule.failure))
+        best = gdp_to_epsilon(above(math.sqrt(squared), PROFILE), schedule.failure)
     else:
-        bounds.append(_composed_epsilon(schedule))
-    return max(min(bounds), 2.0**-1000)  # a price must be positive where a pure mechanism is built from it
+        best = _composed_epsilon(schedule)
+    if math.isinf(best):
+        best = _renyi_epsilon(schedule)
+    return max(min(best, schedule._times(schedule.step.pure())), 2.0**-1000)  # a price is positive
 
 
 def _renyi_epsilon(schedule: FixedSchedule) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from ..errors import InvalidParameter, RowDependence
 from .gradients import Batch, Loss, trained_parameters
 
-__all__ = ["reading", "require_losses", "require_trainable"]
+__all__ = ["private_copy", "reading", "require_losses", "require_trainable"]
 
 
 def require_trainable(module: nn.Module, device: str | torch.device | None) -> torch.device:
@@ -108,14 +109,24 @@ def require_losses(module: nn.Module, loss: Loss, probe: Batch) -> None:
 
 
 @contextmanager
-def reading(module: nn.Module) -> Iterator[None]:
-    """Keep the buffers of a module as they are while it reads rows, and silence warnings, which would name them."""
-    before = [(each, each.detach().clone()) for each in module.buffers()]
+def reading() -> Iterator[None]:
+    """Silence warnings while rows are read: they would speak of them."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def private_copy(module: nn.Module) -> nn.Module:
+    """Return a copy that shares the parameters and nothing else.
+
+    Rows are given to the copy, so whatever it keeps of them, in buffers or elsewhere, stays with the curator.
+    """
+    shared = {id(each): each for each in module.parameters()}
     try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        with torch.no_grad():
-            for each, kept in before:
-                each.copy_(kept)
+        copied: nn.Module = copy.deepcopy(module, shared)
+    except Exception as problem:
+        raise InvalidParameter(
+            f"the module cannot be copied ({problem}): remove what copy.deepcopy does not take, for instance tensors "
+            "that are kept from an earlier pass"
+        ) from None
+    return copied

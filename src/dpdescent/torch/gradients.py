@@ -25,9 +25,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..errors import InvalidParameter
 from .layers import RULES, ParameterGradients, held_numbers
 
-__all__ = ["Batch", "Loss", "ModuleGradients", "RowGradients", "choose_gradients", "trained_parameters"]
+__all__ = [
+    "Batch",
+    "Loss",
+    "ModuleGradients",
+    "RowGradients",
+    "choose_gradients",
+    "trained_parameters",
+    "unchanged_buffers",
+]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 _HELD_NUMBERS = 2**24  # while a part of a batch is worked on: 64 MB of float32
@@ -83,8 +92,28 @@ class ModuleGradients(ABC):
         """Return the gradients of the rows of a batch."""
 
     def losses(self, batch: Batch) -> Tensor:
-        """Return the loss of every row."""
-        return self.loss(self.module(*batch.inputs), batch.targets)
+        """Return the loss of every row; buffers are as before afterwards, so that no row changes what comes next."""
+        with unchanged_buffers(self.module):
+            return self.loss(self.module(*batch.inputs), batch.targets)
+
+
+@contextmanager
+def unchanged_buffers(module: nn.Module) -> Iterator[None]:
+    """Put back what a pass has changed in the buffers of a module, and leave alone what it has not."""
+    before = [
+        (owner, name, each, each.clone())
+        for owner in module.modules()
+        for name, each in owner._buffers.items()
+        if each is not None
+    ]
+    try:
+        yield
+    finally:
+        for owner, name, each, kept in before:
+            owner._buffers[name] = each
+            if not torch.equal(each, kept):
+                with torch.no_grad():
+                    each.copy_(kept)
 
 
 def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
@@ -215,7 +244,8 @@ class MappedGradients(ModuleGradients):
         return _FormedRows(losses, [gradients[name] for name in self.parameters])
 
     def _loss_of_row(self, current: dict[str, Tensor], inputs: tuple[Tensor, ...], target: Tensor) -> Tensor:
-        return self.loss(torch.func.functional_call(self.module, current, inputs), target).sum()
+        with unchanged_buffers(self.module):
+            return self.loss(torch.func.functional_call(self.module, current, inputs), target).sum()
 
 
 class LoopedGradients(ModuleGradients):
@@ -254,6 +284,13 @@ def choose_gradients(module: nn.Module, loss: Loss, probe: Batch) -> ModuleGradi
     apart in the second way, where each is a batch by itself.
     """
     numbers = sum(each.numel() for each in trained_parameters(module).values())
+    try:
+        LoopedGradients(module, loss).of(probe)
+    except Exception as problem:
+        raise InvalidParameter(
+            f"the gradient of a single row cannot be computed on public rows ({problem}): check that the module "
+            "takes a batch of one row"
+        ) from None
     recorded = RecordedGradients(module, loss)
     with _repeatable(module, loss, probe):
         if recorded.has_rules() and _agrees(recorded, probe):
@@ -271,8 +308,8 @@ def choose_gradients(module: nn.Module, loss: Loss, probe: Batch) -> ModuleGradi
 def _agrees(way: ModuleGradients, probe: Batch) -> bool:
     """Return whether lengths and a weighted sum are those of one row at a time."""
     rows = probe[:_PROBE_ROWS]
-    weights = torch.arange(1, len(rows) + 1, dtype=probe_dtype(way), device=rows.targets.device)
     single = LoopedGradients(way.module, way.loss).of(rows)
+    weights = torch.arange(1, len(rows) + 1).to(single.losses)
     try:
         found = way.of(rows)
         norms, sums = found.norms(), found.weighted_sum(weights)
@@ -287,11 +324,6 @@ def _agrees(way: ModuleGradients, probe: Batch) -> bool:
             for one, other in zip(sums, single.weighted_sum(weights), strict=True)
         )
     )
-
-
-def probe_dtype(way: ModuleGradients) -> torch.dtype:
-    """Return the type of the numbers in which a module is trained."""
-    return next(iter(way.parameters.values())).dtype
 
 
 @contextmanager

@@ -119,11 +119,11 @@ class Plan:
 
     @property
     def unit(self) -> float:
-        """The lattice of sums of gradients: 2^-27 of their noise, or less than twice that, and fine beside C.
+        """The lattice of sums of gradients: at most 2^-27 of their noise, and 2^-25 of what one row can change.
 
-        A million coordinates, each off by half of it, are off by 2^-18 of the noise together.
+        A hundred million coordinates, each off by half of it in both of two tables, move by 2^-11 of that.
         """
-        spread = min(self.noise_multiplier, 64.0) * self.sensitivity.under(self.relation)
+        spread = min(self.noise_multiplier, 4.0) * self.sensitivity.under(self.relation)
         return _lattice_unit(spread, _NOISE_BITS)
 
     def require_drawable(self) -> None:

@@ -39,9 +39,9 @@ from ..estimators.payment import spent_on
 from ..exact import LatticeSum
 from ..ledger import Ledger, spend_jointly
 from ..relations import Sensitivity
-from .checks import reading, require_losses, require_trainable
+from .checks import private_copy, reading, require_losses, require_trainable
 from .data import DatasetRows
-from .gradients import Batch, Loss, choose_gradients
+from .gradients import Batch, Loss, choose_gradients, unchanged_buffers
 from .plan import ROUNDING, Clipping, Plan, make_plan, seed_of
 from .search import loss_falls
 
@@ -88,8 +88,9 @@ class PrivateTraining:
     -----
     **Privacy** Unit: one row. Sensitivity: C, or 2C if a row is replaced, and 2^-10 of it for rounding. Each `draw`
     pays for one gradient and, if there are searches, for one search, each on a random batch of its own. Rows whose
-    loss or gradient is not finite or cannot be computed add nothing. Buffers of the module are left as they were.
-    What is charged for is `FixedSchedule`; batches under zero-out are Poisson, and under replace-one of fixed size.
+    loss or gradient is not finite or cannot be computed add nothing. Rows are given to a copy of the module that
+    shares its parameters alone, and whose buffers are put back after every pass. What is charged is a
+    `FixedSchedule`; batches under zero-out are Poisson, and under replace-one of fixed size.
 
     Examples
     --------
@@ -152,10 +153,10 @@ class PrivateTraining:
             account=ledger,
         )
         self.module = module
-        probe = self._rows.probe()
-        with reading(module):
-            require_losses(module, loss, probe)
-            self._gradients = choose_gradients(module, loss, probe)
+        reader, probe = private_copy(module), self._rows.probe()
+        with reading(), unchanged_buffers(reader):
+            require_losses(reader, loss, probe)
+            self._gradients = choose_gradients(reader, loss, probe)
         self._parameters = list(self._gradients.parameters.values())
         self.plan.require_drawable()
         self.ledger = self.plan.open_ledger()
@@ -308,7 +309,7 @@ class PrivateTraining:
         stream = self._noise.randomness.stream(name, self._drawn)
         chosen = draw_rows(stream, self._rows.count, self.plan.sampling)
         rows = np.arange(self._rows.count) if chosen is None else np.flatnonzero(chosen)
-        with reading(self.module):
+        with reading():
             for first in range(0, rows.size, self._gradients.rows_at_once):
                 self._add(add, rows[first : first + self._gradients.rows_at_once], total)
         return total
