@@ -267,6 +267,23 @@ def test_a_row_that_cannot_be_computed_is_a_removed_row(clip):
         assert np.abs(other.values - without.values).max() * without.unit < 1e-5
 
 
+def test_a_row_of_infinite_loss_adds_nothing_though_its_gradient_is_finite():
+    inputs, targets = table()
+    row = int(np.flatnonzero(chosen_rows(training_of(batch_size=50)))[0])
+    marked, broken = targets.clone().double(), targets.clone().double()
+    marked[row], broken[row] = 2.0, 17.0
+
+    def loss(outputs, wanted):
+        losses = cross_entropy(outputs, wanted.long().clamp_max(1).where(wanted != 17, 17))
+        return losses + torch.where(wanted == 2, math.inf, 0.0)
+
+    sums = [
+        released_sum(silenced(training_of(data=(inputs, each), loss=loss, batch_size=50)))
+        for each in (marked, broken)
+    ]
+    np.testing.assert_allclose(sums[0].to_float(), sums[1].to_float(), atol=1e-5)
+
+
 def test_noise_has_the_scale_that_was_charged():
     # 7 x 40 coordinates of pure noise around one sum: the mean square has a relative deviation of sqrt(2/1,040), and
     # six of them are a false alarm once in 5e8 runs; noise that is 30% too small or too large is caught.

@@ -32,9 +32,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..curator import make_noise
 from ..curator.batches import draw_rows
 from ..errors import BudgetExhausted, InvalidParameter
+from ..estimators.float_noise import make_noise
 from ..estimators.payment import spent_on
 from ..exact import LatticeSum
 from ..ledger import Ledger, spend_jointly
