@@ -142,6 +142,11 @@ def test_a_delta_beside_which_transforms_err_is_left_to_renyi_divergences():
         assert schedule.pure() == module._renyi_epsilon(schedule)
 
 
+def test_losses_too_large_to_be_composed_are_left_to_renyi_divergences():
+    schedule = FixedSchedule((PoissonSampled(0.9, (Gaussian(1.0),)),), 100_000, DELTA)
+    assert 1e4 < schedule.pure() == module._renyi_epsilon(schedule)
+
+
 def test_the_strongest_schedule_is_paid_for_and_hardly_less_noise_would_be():
     def parts(strength):
         return (PoissonSampled(0.05, (Gaussian(1 / strength),)),)

@@ -57,6 +57,7 @@ _LEAST_DELTA = 100 * _TRANSFORM_ERROR
 _LEAST_NOISE = 0.25  # below, the losses of one step spread over more values than are worth composing
 _FINE, _COARSE = 1e-4, 1e-3  # between the losses of a discretised distribution
 _FEW_STEPS, _SHORT_LOSSES = 1000, 1e-5
+_MOST_POINTS = 2.5e6  # of such a distribution: beyond, epsilon is so large that nobody needs it sharp
 _STRENGTHS = (2.0**-40, 2.0**20)
 _RELATIVE = 2.5e-4  # to which noise is calibrated
 
@@ -151,6 +152,8 @@ def _composed_epsilon(schedule: FixedSchedule) -> float:
         return math.inf
     # Short losses need a fine grid, and get by with few points of it.
     interval = _COARSE if schedule.steps <= _FEW_STEPS and schedule.step.rdp(2) > _SHORT_LOSSES else _FINE
+    if schedule._times(schedule.step.rdp(2)) > _MOST_POINTS * interval:  # it bounds the mean of the loss
+        return math.inf
     losses = [_loss_distribution(part, interval) for part in schedule.parts]
     if any(each is None for each in losses):
         return math.inf
