@@ -2,6 +2,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# The build for processors alone; the default one on Linux brings gigabytes of libraries for graphics cards.
+TORCH ?= $(if $(filter Darwin,$(shell uname)),torch,torch==2.13.0+cpu)
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .PHONY: demo test lint types unit bench clean
 
@@ -17,17 +21,24 @@ lint: $(VENV)/ready
 types: $(VENV)/ready
 	$(BIN)/mypy
 
-unit: $(VENV)/ready
+unit: $(VENV)/ready $(VENV)/torch
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal tests
 	$(BIN)/python -m pytest --doctest-modules src
 
-bench: $(VENV)/ready
+bench: $(VENV)/ready $(VENV)/torch
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(INSTALL) --upgrade pip
+	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+# Where torch cannot be had its tests are skipped and say so; nothing else needs it.
+$(VENV)/torch: $(VENV)/ready
+	@$(INSTALL) '$(TORCH)' 2>/dev/null \
+	|| $(INSTALL) --retries 1 --timeout 20 '$(TORCH)' --extra-index-url $(TORCH_INDEX) 2>/dev/null \
+	|| echo "torch is not installed: the tests of dpdescent.torch will be skipped"
 	@touch $@
 
 clean:

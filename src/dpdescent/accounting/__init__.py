@@ -47,6 +47,7 @@ from .currencies import (
 from .rounding import round_up
 from .runs import FilteredRun
 from .sampling import FixedSizeSampled, PoissonSampled
+from .schedules import FixedSchedule, strongest_schedule
 from .threshold import AboveThreshold
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "Currency",
     "ExponentialMechanism",
     "FilteredRun",
+    "FixedSchedule",
     "FixedSizeSampled",
     "Gaussian",
     "Laplace",
@@ -94,6 +96,7 @@ __all__ = [
     "sampler_delta",
     "smallest_delta",
     "strongest",
+    "strongest_schedule",
     "zcdp_to_delta",
     "zcdp_to_epsilon",
 ]

@@ -8,6 +8,7 @@ from ..errors import LedgerError
 from .costs import Composed, Cost, Gaussian, Laplace
 from .runs import FilteredRun
 from .sampling import PoissonSampled
+from .schedules import FixedSchedule
 
 __all__ = ["to_dp_event"]
 
@@ -36,6 +37,8 @@ def to_dp_event(cost: Cost) -> Any:
         return dp_accounting.LaplaceDpEvent(1 / cost.epsilon)
     if isinstance(cost, Composed):
         return dp_accounting.ComposedDpEvent([to_dp_event(part) for part in cost.parts])
+    if isinstance(cost, FixedSchedule):
+        return dp_accounting.SelfComposedDpEvent(to_dp_event(cost.step), cost.steps)
     if isinstance(cost, PoissonSampled) and all(isinstance(part, Gaussian) for part in cost.parts):
         return dp_accounting.PoissonSampledDpEvent(cost.rate, to_dp_event(_one_gaussian(cost.parts)))
     if cost.delta > _NEVER or isinstance(cost, FilteredRun):

@@ -315,7 +315,12 @@ def discrete_gaussian(bits: Bits, scale: int, size: int, *, force_exact: bool = 
     >>> discrete_gaussian(Randomness(seed=0).stream("example", 0), 16, 3).shape
     (3,)
     """
-    return _draw(bits, _Gaussian(), require_scale(scale), require_size(size), force_exact)
+    from .packed import LARGEST_WIDTH, MANY, packed_gaussian
+
+    checked, count = require_scale(scale), require_size(size)
+    if count >= MANY and checked // CELLS_PER_SCALE <= LARGEST_WIDTH and not force_exact:
+        return packed_gaussian(bits, checked, count)
+    return _draw(bits, _Gaussian(), checked, count, force_exact)
 
 
 def discrete_laplace(bits: Bits, scale: int, size: int, *, force_exact: bool = False) -> NDArray[np.int64]:

@@ -1,0 +1,132 @@
+"""What a module must be before anything is charged, and what is kept from it while it reads rows."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import InvalidParameter, RowDependence
+from .gradients import Batch, Loss, trained_parameters
+
+__all__ = ["private_copy", "reading", "require_losses", "require_trainable"]
+
+
+def require_trainable(module: nn.Module, device: str | torch.device | None) -> torch.device:
+    """Return the device of a module, or raise what keeps it from being trained row by row.
+
+    Raises
+    ------
+    RowDependence
+        A layer mixes rows, or remembers them in its buffers.
+    InvalidParameter
+        There is nothing to train, or numbers are too short, or the module is on another device.
+    """
+    if not isinstance(module, nn.Module):
+        raise InvalidParameter(f"module must be a torch.nn.Module, got a {type(module).__name__}")
+    for name, layer in module.named_modules():
+        _require_separate_rows(name or "the module itself", layer)
+    parameters = trained_parameters(module)
+    if not parameters:
+        raise InvalidParameter(
+            "the module has no trainable parameters: call requires_grad_(True) on those that are to be trained"
+        )
+    for name, each in parameters.items():
+        if each.dtype not in (torch.float32, torch.float64):
+            raise InvalidParameter(
+                f"parameter {name!r} is {str(each.dtype).removeprefix('torch.')}, in which lengths of gradients "
+                "overflow: train in float32 (module.float()), or freeze it"
+            )
+    devices = {each.device for each in module.parameters()} | {each.device for each in module.buffers()}
+    found = next(iter(parameters.values())).device
+    wanted = found if device is None else torch.device(device)
+    if len(devices) > 1 or wanted.type != found.type or (wanted.index or 0) != (found.index or 0):
+        raise InvalidParameter(
+            f"the module is on {', '.join(sorted(map(str, devices)))} and not on {wanted}: call module.to('{wanted}')"
+        )
+    return found
+
+
+def _require_separate_rows(name: str, layer: nn.Module) -> None:
+    """Refuse layers in which one row changes what another adds, or which keep something of the rows."""
+    kind = type(layer).__name__
+    if isinstance(layer, nn.modules.batchnorm._BatchNorm) and (layer.training or layer.running_mean is None):
+        raise RowDependence(
+            f"{name} is a {kind}, which mixes the rows of a batch and keeps their means: use torch.nn.GroupNorm, or "
+            "call eval() on a layer whose statistics were trained on public data"
+        )
+    if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.training and layer.track_running_stats:
+        raise RowDependence(
+            f"{name} is a {kind} with track_running_stats, which keeps means of the rows in its buffers: use "
+            "track_running_stats=False, or torch.nn.GroupNorm"
+        )
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+        if layer.max_norm is not None:
+            raise RowDependence(
+                f"{name} is a {kind} with max_norm, which changes the vectors that rows ask for without noise: use "
+                "max_norm=None"
+            )
+        if layer.scale_grad_by_freq:
+            raise RowDependence(
+                f"{name} is a {kind} with scale_grad_by_freq, which counts other rows: use scale_grad_by_freq=False"
+            )
+
+
+def require_losses(module: nn.Module, loss: Loss, probe: Batch) -> None:
+    """Raise `InvalidParameter` unless the loss gives one number for each of some public rows, each by itself."""
+    rows = len(probe)
+    try:
+        outputs = module(*probe.inputs)
+        losses = loss(outputs, probe.targets)
+    except Exception as problem:
+        raise InvalidParameter(
+            f"the module and the loss cannot be computed on public rows of the shapes of the data ({problem}): check "
+            "that the module takes the inputs, and the loss its outputs and the targets"
+        ) from problem
+    if not isinstance(losses, Tensor) or tuple(losses.shape) != (rows,):
+        shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise InvalidParameter(
+            f"the loss of {rows} rows has the shape {shape}, and one number for each row is needed: use "
+            "reduction='none', and sum over the dimensions of a row"
+        )
+    if not losses.requires_grad:
+        raise InvalidParameter("the loss does not depend on any trainable parameter: train those that it depends on")
+    with torch.no_grad():
+        changed = outputs.detach().clone() if isinstance(outputs, Tensor) else None
+        if changed is not None and changed.dim() and changed.shape[0] == rows:
+            before = loss(changed, probe.targets)[0]
+            changed[1:] = changed[1:] * 2 + 1
+            after = loss(changed, probe.targets)[0]
+            if not torch.allclose(before, after, rtol=1e-4, atol=1e-5, equal_nan=True):
+                raise RowDependence(
+                    "the loss of a row changes with the outputs of other rows: compute it from its own output alone"
+                )
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Silence warnings while rows are read: they would speak of them."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def private_copy(module: nn.Module) -> nn.Module:
+    """Return a copy that shares the parameters and nothing else.
+
+    Rows are given to the copy, so whatever it keeps of them, in buffers or elsewhere, stays with the curator.
+    """
+    shared = {id(each): each for each in module.parameters()}
+    try:
+        copied: nn.Module = copy.deepcopy(module, shared)
+    except Exception as problem:
+        raise InvalidParameter(
+            f"the module cannot be copied ({problem}): remove what copy.deepcopy does not take, for instance tensors "
+            "that are kept from an earlier pass"
+        ) from None
+    return copied

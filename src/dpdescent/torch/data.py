@@ -1,0 +1,126 @@
+"""Rows of a data set for torch: read by position, and never before they are paid for, except for their shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from ..errors import InfiniteValue, InvalidParameter, MissingValue
+from .gradients import Batch
+
+__all__ = ["DatasetRows"]
+
+_REMEDY = "pass a TensorDataset, a pair of arrays, or a data set that has a length and is read by position"
+_PROBE_ROWS = 3
+
+
+class DatasetRows:
+    """The rows of a data set. Each is a tuple of one or more inputs and a target.
+
+    Parameters
+    ----------
+    dataset : TensorDataset, tuple of arrays or tensors, or map-style Dataset
+    device : torch.device
+        Where batches are put.
+
+    Notes
+    -----
+    **Privacy** The number of rows, and the shape and type of one row, are taken to be public. Cells of arrays are
+    examined once, for values that are not numbers; otherwise no row is read here.
+    """
+
+    def __init__(self, dataset: Any, device: torch.device) -> None:
+        self._device = device
+        self._tensors: tuple[Tensor, ...] | None = None
+        self._dataset = dataset
+        if isinstance(dataset, TensorDataset):
+            self._tensors = tuple(dataset.tensors)
+        elif isinstance(dataset, tuple | list):
+            self._tensors = tuple(_tensor(each) for each in dataset)
+        elif isinstance(dataset, IterableDataset):
+            raise InvalidParameter(f"an IterableDataset cannot be sampled by chance, row by row: {_REMEDY}")
+        elif not hasattr(dataset, "__getitem__"):
+            raise InvalidParameter(f"a {type(dataset).__name__} is no data set: {_REMEDY}")
+        if self._tensors is not None:
+            _require_tensors(self._tensors)
+            self.count = int(self._tensors[0].shape[0])
+            self._shapes = tuple((tuple(each.shape[1:]), each.dtype) for each in self._tensors)
+        else:
+            self.count = _length(dataset)
+            self._shapes = _shapes(dataset[0]) if self.count else ()
+        if not self.count:
+            raise InvalidParameter("the data set has no rows")
+
+    def batch(self, chosen: NDArray[np.int64]) -> Batch:
+        """Return the rows at these positions; a row of another shape than the first is left out."""
+        if self._tensors is not None:
+            at = torch.from_numpy(chosen)
+            found = [each[at] for each in self._tensors]
+        else:
+            rows = [_row(self._dataset[int(i)]) for i in chosen]
+            kept = [row for row in rows if tuple((tuple(x.shape), x.dtype) for x in row) == self._shapes]
+            found = [
+                torch.stack([row[k] for row in kept]) if kept else torch.empty((0, *shape), dtype=dtype)
+                for k, (shape, dtype) in enumerate(self._shapes)
+            ]
+        *inputs, targets = (each.to(self._device) for each in found)
+        return Batch(tuple(inputs), targets)
+
+    def probe(self) -> Batch:
+        """Return public rows of the same shapes: random numbers for real inputs, and zeros for all else."""
+        generator = torch.Generator().manual_seed(0)
+        rows: list[Tensor] = []
+        for position, (shape, dtype) in enumerate(self._shapes):
+            random = dtype.is_floating_point and position + 1 < len(self._shapes)
+            values = torch.randn((_PROBE_ROWS, *shape), generator=generator) if random else None
+            rows.append(torch.zeros((_PROBE_ROWS, *shape), dtype=dtype) if values is None else values.to(dtype))
+        *inputs, targets = (each.to(self._device) for each in rows)
+        return Batch(tuple(inputs), targets)
+
+
+def _tensor(values: Any) -> Tensor:
+    if isinstance(values, Tensor):
+        return values
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise InvalidParameter(f"arrays must hold numbers, got the type {array.dtype}: encode them first")
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _require_tensors(tensors: Sequence[Tensor]) -> None:
+    if len(tensors) < 2:
+        raise InvalidParameter(f"a row has at least an input and a target: {_REMEDY}")
+    if any(each.dim() == 0 for each in tensors) or len({each.shape[0] for each in tensors}) > 1:
+        raise InvalidParameter("inputs and targets must have the same number of rows")
+    for position, each in enumerate(tensors):
+        if not each.dtype.is_floating_point or bool(torch.isfinite(each).all()):
+            continue
+        name = "targets" if position + 1 == len(tensors) else f"inputs {position}" if len(tensors) > 2 else "inputs"
+        if bool(torch.isnan(each).any()):
+            raise MissingValue(f"the {name} contain NaN: fill the cells in or drop the rows")
+        raise InfiniteValue(f"the {name} contain infinity: replace the cells or drop the rows")
+
+
+def _length(dataset: Dataset[Any]) -> int:
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        raise InvalidParameter(
+            f"the data set does not know its length, and sums are divided by it: {_REMEDY}"
+        ) from None
+
+
+def _row(item: Any) -> tuple[Tensor, ...]:
+    if not isinstance(item, tuple | list) or len(item) < 2:
+        raise InvalidParameter(f"a row must be a tuple of inputs and a target: {_REMEDY}")
+    return tuple(torch.as_tensor(each) for each in item)
+
+
+def _shapes(item: Any) -> tuple[tuple[tuple[int, ...], torch.dtype], ...]:
+    return tuple((tuple(each.shape), each.dtype) for each in _row(item))

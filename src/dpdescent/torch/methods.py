@@ -1,0 +1,166 @@
+r"""How noisy gradients become steps.
+
+``auto``
+    No learning rate. Rows' gradients are divided by their lengths, and with :math:`s_t = (1 + \cos(\pi t/T))/2`
+
+    .. math:: m_t = 0.9\,m_{t-1} + 0.1\,\tilde g_t, \qquad w_{t+1} = w_t - \eta s_t m_t/(1 - 0.9^{t+1}), \qquad
+              \eta = \min\Big(\frac{0.12}{\tau\sqrt{\sum_t s_t^2}},\ |w_0|\Big),
+
+    where tau is the standard deviation of the noise in a coordinate of a gradient. All steps together then move each
+    coordinate by noise of deviation 0.12, whatever the budget: less noise buys longer steps. No step is longer than
+    the parameters are at first, which takes over as the noise goes to zero. The constant was chosen on Fashion-MNIST.
+``blsgd``
+    The step size is searched for privately, from long to short (Chen & Lee 2020, section 5.7). If the search fails,
+    the shortest step is taken, so that all steps cost the same. The longest step begins at 10, and every ten steps
+    falls to 1.2 times the longest that was taken.
+``sgd``, ``adam``
+    Clipped gradients and a given learning rate (Abadi et al. 2016; Kingma & Ba 2015).
+
+References
+----------
+Abadi, M. et al. (2016). Deep learning with differential privacy. arXiv:1607.00133.
+Chen, C. & Lee, J. (2020). Stochastic adaptive line search for differentially private optimization. arXiv:2008.07978.
+Kingma, D. & Ba, J. (2015). Adam: a method for stochastic optimization. arXiv:1412.6980.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .training import PrivateTraining
+
+__all__ = ["Auto", "LineSearch", "Method", "Optimiser", "StepRecord"]
+
+_ACCUMULATED = 0.12
+_MOMENTUM = 0.9
+
+# The line search, as in section 5.7 of its paper.
+MOST_STEPS = 20
+_DECREASE, _BACKTRACK, _FIRST = 0.001, 0.8, 10.0
+_WINDOW, _STRETCH = 10, 1.2
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What is public of a step: its number, its step size and the length of the noisy gradient."""
+
+    step: int
+    step_size: float
+    gradient_norm: float
+
+
+class Method(ABC):
+    """A rule of steps: it asks a training for released numbers, and moves the parameters."""
+
+    def __init__(self, training: PrivateTraining) -> None:
+        self.training = training
+        self.parameters = training.parameters
+
+    def advance(self, step: int) -> StepRecord:
+        """Draw, measure and move."""
+        self.training.draw()
+        gradient = self.training.gradient()
+        with torch.no_grad():
+            size = self._move(step, gradient)
+        return StepRecord(step, size, _length(gradient))
+
+    @abstractmethod
+    def _move(self, step: int, gradient: list[Tensor]) -> float:
+        """Move the parameters, and return the step size."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Return what a later run needs to go on, as tensors and plain data."""
+
+    @abstractmethod
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from the state of an earlier run."""
+
+
+class Auto(Method):
+    """Normalised gradients, momentum, a cosine, and a learning rate that follows from the noise."""
+
+    def __init__(self, training: PrivateTraining) -> None:
+        super().__init__(training)
+        total = training.steps
+        self._shape = [(1 + math.cos(math.pi * t / total)) / 2 for t in range(total)]
+        walked = training.deviation * math.sqrt(sum(each**2 for each in self._shape))
+        self._rate = min(_ACCUMULATED / walked, max(1.0, _length(self.parameters)))
+        self._average = [torch.zeros_like(each) for each in self.parameters]
+        self._measured = 0
+
+    def _move(self, step: int, gradient: list[Tensor]) -> float:
+        self._measured += 1
+        size = self._rate * self._shape[step] / (1 - _MOMENTUM**self._measured)
+        for each, average, measured in zip(self.parameters, self._average, gradient, strict=True):
+            average.mul_(_MOMENTUM).add_(measured, alpha=1 - _MOMENTUM)
+            each.sub_(average, alpha=size)
+        return size
+
+    def state(self) -> dict[str, Any]:
+        return {"average": self._average, "measured": self._measured, "rate": self._rate}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for mine, saved in zip(self._average, state["average"], strict=True):
+            mine.copy_(saved)
+        self._measured, self._rate = int(state["measured"]), float(state["rate"])
+
+
+class Optimiser(Method):
+    """An optimiser of torch with a given learning rate."""
+
+    def __init__(self, training: PrivateTraining, name: str, learning_rate: float) -> None:
+        super().__init__(training)
+        family = torch.optim.SGD if name == "sgd" else torch.optim.Adam
+        self._optimiser = family(self.parameters, lr=learning_rate)
+        self._rate = learning_rate
+
+    def _move(self, step: int, gradient: list[Tensor]) -> float:
+        self._optimiser.step()
+        return self._rate
+
+    def state(self) -> dict[str, Any]:
+        return dict(self._optimiser.state_dict())
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._optimiser.load_state_dict(state)
+
+
+class LineSearch(Method):
+    """A private search for the longest of falling step sizes that lowers the loss enough."""
+
+    def __init__(self, training: PrivateTraining) -> None:
+        super().__init__(training)
+        self._first = _FIRST
+        self._recent: list[float] = []
+
+    def _move(self, step: int, gradient: list[Tensor]) -> float:
+        sizes = [self._first * _BACKTRACK**k for k in range(MOST_STEPS)]
+        slope = _length(gradient) ** 2
+        found = self.training.first_step(gradient, sizes, [_DECREASE * size * slope for size in sizes])
+        taken = sizes[-1 if found is None else found]
+        for each, along in zip(self.parameters, gradient, strict=True):
+            each.sub_(along, alpha=taken)
+        self._recent.append(taken)
+        if len(self._recent) == _WINDOW:
+            self._first = min(_STRETCH * max(self._recent), self._first)
+            self._recent.clear()
+        return taken
+
+    def state(self) -> dict[str, Any]:
+        return {"first": self._first, "recent": list(self._recent)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._first, self._recent = float(state["first"]), [float(each) for each in state["recent"]]
+
+
+def _length(vectors: Sequence[Tensor]) -> float:
+    """Return the Euclidean length of several tensors together."""
+    return math.sqrt(sum(float(each.detach().double().square().sum()) for each in vectors))

@@ -1,0 +1,247 @@
+"""How a training is paid for: rules of public numbers, and everything that is refused before the charge."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_random_state
+from torch import Tensor
+
+from ..accounting import (
+    AboveThreshold,
+    Cost,
+    Currency,
+    FixedSchedule,
+    Gaussian,
+    currency_named,
+    strongest_schedule,
+)
+from ..curator import Sampling
+from ..curator.mechanisms import require_drawable
+from ..errors import InvalidParameter, require_open_unit, require_positive, require_positive_integer
+from ..exact.grids import ceil_log2
+from ..ledger import Ledger
+from ..relations import Relation, Sensitivity
+
+__all__ = ["ROUNDING", "Clipping", "Plan", "batch_size_for", "make_plan", "seed_of"]
+
+ROUNDING = 2.0**-10  # of the sensitivity, for the rounding of float32
+_STABILITY = 0.01  # added to a length before a gradient is divided by it
+_SHARE_SEARCH = 0.1
+_NOISE_BITS, _LOSS_BITS = 28, 34
+_MOST_QUERIES = 1000
+_EPOCHS = 3.0
+_LARGEST_CLIP = 2.0**20
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """What is made of a row's gradient, and of its loss in a search.
+
+    Parameters
+    ----------
+    norm : float or None
+        C, to which gradients are clipped; None divides each by its own length plus 0.01.
+    loss : float
+        To which losses are clipped.
+    """
+
+    norm: float | None
+    loss: float = 3.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("norm", self.norm), ("loss", self.loss)):
+            if value is None:
+                continue
+            # Far beyond these, float32 would lose rows that are clipped, or the noise.
+            if not 1 / _LARGEST_CLIP <= require_positive(f"clip_{name}", value) <= _LARGEST_CLIP:
+                raise InvalidParameter(
+                    f"clip_{name} must lie between 2^-20 and 2^20, got {value}: choose other units"
+                )
+            object.__setattr__(self, name, float(value))
+
+    @property
+    def bound(self) -> float:
+        """The longest that a row's gradient can be after clipping."""
+        return 1.0 if self.norm is None else self.norm
+
+    def weights(self, norms: Tensor) -> Tensor:
+        """Return the factor of every row's gradient, given their lengths."""
+        if self.norm is None:
+            return 1 / (norms + _STABILITY)
+        return (self.norm / norms.clamp_min(1e-30)).clamp_max(1.0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that is fixed before the first step, from public numbers alone."""
+
+    epsilon: float
+    delta: float
+    currency: Currency
+    sampling: Sampling
+    clipping: Clipping
+    schedule: FixedSchedule
+    gradient: Gaussian
+    search: AboveThreshold | None
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are."""
+        return self.schedule.steps
+
+    @property
+    def relation(self) -> Relation:
+        """What one row may change."""
+        return self.sampling.relation
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise of a gradient, as a multiple of its sensitivity."""
+        return self.gradient.noise_multiplier
+
+    @property
+    def loss_unit(self) -> float:
+        """The lattice of sums of losses."""
+        return _lattice_unit(self.clipping.loss, _LOSS_BITS)
+
+    def open_ledger(self) -> Ledger:
+        """Return the ledger of this training alone."""
+        return Ledger(self.epsilon, self.delta, currency=self.currency, relation=str(self.relation))
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """What one row can change of a sum of gradients, its rounding included."""
+        return Sensitivity.of_clipped_sum(self.clipping.bound * (1 + ROUNDING))
+
+    @property
+    def unit(self) -> float:
+        """The lattice of sums of gradients: at most 2^-27 of their noise, and 2^-25 of what one row can change.
+
+        A hundred million coordinates, each off by half of it in both of two tables, move by 2^-11 of that.
+        """
+        spread = min(self.noise_multiplier, 4.0) * self.sensitivity.under(self.relation)
+        return _lattice_unit(spread, _NOISE_BITS)
+
+    def require_drawable(self) -> None:
+        """Raise now if the noise could not be drawn later."""
+        require_drawable(self.gradient, self.unit, self.sensitivity, self.relation)
+
+
+def _lattice_unit(bound: float, bits: int) -> float:
+    """Return the power of two that is 2^-bits of a bound, or less than twice that."""
+    return math.ldexp(1.0, ceil_log2(bound) - bits)
+
+
+def batch_size_for(rows: int) -> int:
+    """Return the expected number of rows in a batch: sqrt(6 n), which is 1% of 60,000 rows and more of fewer."""
+    return min(rows, math.ceil(math.sqrt(6 * rows)))
+
+
+def make_plan(
+    *,
+    rows: int,
+    epsilon: float,
+    delta: float,
+    steps: int | None,
+    epochs: float | None,
+    batch_size: int | None,
+    clipping: Clipping,
+    search_steps: int,
+    search_noise: str,
+    adjacency: str,
+    account: Ledger | None,
+) -> Plan:
+    """Return the plan with the least noise that (epsilon, delta) pays for, or raise what is wrong.
+
+    Notes
+    -----
+    **Privacy** Without an account, or with one that adds up (epsilon, delta), a schedule is priced as one mechanism.
+    With an account in another currency its steps add up in that one: amplification by batches is then worth
+    something in ``rdp`` alone.
+    """
+    require_positive("epsilon", epsilon)
+    require_open_unit("delta", delta)
+    relation = Relation.parse(adjacency)
+    size = batch_size_for(rows) if batch_size is None else require_positive_integer("batch_size", batch_size)
+    if size > rows:
+        raise InvalidParameter(f"batch_size is {size} and there are {rows} rows: take at most so many")
+    planned = _step_count(steps, epochs, rows / size)
+    if account is not None and account.relation is not relation:
+        raise InvalidParameter(
+            f"the ledger keeps the relation {account.relation} and this training {relation}: pass "
+            f"adjacency={str(account.relation)!r}, or open the ledger with {relation}"
+        )
+    sampling = Sampling(relation, rows, size / rows)
+    currency = currency_named("approximate" if account is None else account.currency, epsilon, delta)
+    # A ledger of epsilons reserves all of delta, but for the samplers' share.
+    failure = delta * (1 - 2.0**-29) if currency.name == "approximate" else 0.0
+    amount = Ledger(epsilon, delta, currency=currency, relation=str(relation)).budget
+    queries = _require_queries(search_steps, search_noise)
+
+    def mechanisms(strength: float) -> tuple[Gaussian, AboveThreshold | None]:
+        if not queries:
+            return Gaussian(1 / strength), None
+        return Gaussian(1 / (math.sqrt(1 - _SHARE_SEARCH) * strength)), _search(queries, search_noise, strength)
+
+    def parts(strength: float) -> tuple[Cost, ...]:
+        return tuple(sampling.cost(each) for each in mechanisms(strength) if each is not None)
+
+    schedule = strongest_schedule(parts, planned, failure, amount, currency)
+    gradient, search = _mechanisms_of(schedule)
+    return Plan(epsilon, delta, currency, sampling, clipping, schedule, gradient, search)
+
+
+def _step_count(steps: int | None, epochs: float | None, steps_per_epoch: float) -> int:
+    if steps is not None and epochs is not None:
+        raise InvalidParameter("give steps or epochs, not both")
+    if steps is not None:
+        return require_positive_integer("steps", steps)
+    wanted = _EPOCHS if epochs is None else require_positive("epochs", epochs)
+    return max(1, math.ceil(wanted * steps_per_epoch))
+
+
+def _require_queries(search_steps: int, noise: str) -> int:
+    if noise not in ("laplace", "gaussian"):
+        raise InvalidParameter(f"search_noise must be 'laplace' or 'gaussian', got {noise!r}")
+    if search_steps == 0:
+        return 0
+    queries = require_positive_integer("search_steps", search_steps)
+    if queries > _MOST_QUERIES:
+        raise InvalidParameter(f"search_steps must be at most {_MOST_QUERIES}, got {queries}")
+    return queries
+
+
+def _search(queries: int, noise: Any, strength: float) -> AboveThreshold:
+    """Return a search with a tenth of what a step may spend: a tenth of strength^2/2 in zCDP.
+
+    Laplace noise with half of it on the threshold is e-DP, which is charged as e^2/2 on batches. Gaussian noise with
+    0.4 of it on the threshold has about 2/s^2 (1 + log(k)/4) for queries of deviation s.
+    """
+    if noise == "laplace":
+        pure = math.sqrt(_SHARE_SEARCH) * strength
+        query, threshold = 4 / pure, 2 / pure
+    else:
+        query = 2 * math.sqrt((1 + math.log(queries) / 4) / _SHARE_SEARCH) / strength
+        threshold = 0.4 * query
+    query, threshold = (min(max(each, 2.0**-9), 2.0**39) for each in (query, threshold))
+    return AboveThreshold(queries, query, threshold, noise)
+
+
+def _mechanisms_of(schedule: FixedSchedule) -> tuple[Gaussian, AboveThreshold | None]:
+    """Return the mechanisms of a step out of the very schedule that is charged."""
+    found: list[Cost] = []
+    for part in schedule.parts:
+        found += getattr(part, "parts", (part,))
+    gradient = next(each for each in found if isinstance(each, Gaussian))
+    return gradient, next((each for each in found if isinstance(each, AboveThreshold)), None)
+
+
+def seed_of(random_state: Any) -> int | None:
+    """Return the seed of a run, or None for the operating system's generator."""
+    if random_state is None or isinstance(random_state, int | np.integer):
+        return None if random_state is None else int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

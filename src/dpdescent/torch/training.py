@@ -1,0 +1,344 @@
+r"""The curator of a module: the only one who holds the data set, and what it answers.
+
+A step draws a random batch and releases
+
+.. math:: \tilde g = \frac{1}{qn}\Big(\sum_{i \in B} c_i g_i + z\Big), \qquad
+          c_i = \min(1, C/|g_i|) \ \text{ or } \ 1/(|g_i| + 0.01), \qquad z \sim N(0, \sigma^2 C^2 I),
+
+with the gradient g_i of a row's loss, the public number of rows n and the sampling rate q. The second weight is that
+of automatic clipping (Bu et al. 2022), where C = 1. All steps are one `FixedSchedule`, charged before the first row
+is read.
+
+**Arithmetic.** Gradients are computed in the precision of the module, so that a sum of clipped gradients is off by
+rounding. Noise is made for a sensitivity that is 2^-10 above C. A float32 sum of n clipped gradients errs by about
+2^-24 sqrt(n) C at most in practice, far below that; it is not a theorem as it is for linear models, and the statement
+says so. The sum is then rounded to a lattice, and the noise on it is exact (`dpdescent.noise`).
+
+References
+----------
+Abadi, M. et al. (2016). Deep learning with differential privacy. arXiv:1607.00133.
+Bu, Z., Wang, Y.-X., Zha, S. & Karypis, G. (2022). Automatic clipping: differentially private deep learning made
+easier and stronger. arXiv:2206.07136.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..curator.batches import draw_rows
+from ..errors import BudgetExhausted, InvalidParameter
+from ..estimators.float_noise import make_noise
+from ..estimators.payment import spent_on
+from ..exact import LatticeSum
+from ..ledger import Ledger, spend_jointly
+from ..relations import Sensitivity
+from .checks import private_copy, reading, require_losses, require_trainable
+from .data import DatasetRows
+from .gradients import Batch, Loss, choose_gradients, unchanged_buffers
+from .plan import ROUNDING, Clipping, Plan, make_plan, seed_of
+from .search import loss_falls
+
+__all__ = ["PrivateTraining"]
+
+
+class PrivateTraining:
+    """Noisy gradients of a module for a training loop of your own, under one ledger.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Trained where it is, in the mode (`train` or `eval`) it is in.
+    dataset : TensorDataset, pair of arrays, or map-style Dataset
+        Rows are tuples of one or more inputs and a target.
+    loss : callable
+        Maps outputs and targets to one number for each row (``reduction="none"``).
+    epsilon, delta : float
+        The guarantee for all steps together.
+    steps : int, optional
+        How many steps there will be at most. All of them are charged by the first `draw`.
+    epochs : float, optional
+        Instead of ``steps``: how often each row is read on average, 3 by default.
+    batch_size : int, optional
+        The expected number of rows in a batch; sqrt(6 n) by default.
+    clip_norm : float, optional
+        C, to which every row's gradient is clipped. None divides each by its own length plus 0.01.
+    search_steps : int
+        How many step sizes a line search of `first_step` tries at most. 0 leaves the whole budget to gradients;
+        otherwise searches get a tenth of it.
+    clip_loss : float
+        To which the losses of a search are clipped, from above; from below they are clipped to 0.
+    search_noise : {"laplace", "gaussian"}
+    adjacency : {"zero-out", "replace-one"}
+    ledger : Ledger, optional
+        An account that pays as well, for instance one shared by several fits.
+    random_state : int, optional
+        Repeats a run; not for release.
+    noise : {"exact", "float"}
+    device : str or torch.device, optional
+        Where the module must be. Batches are put there.
+
+    Notes
+    -----
+    **Privacy** Unit: one row. Sensitivity: C, or 2C if a row is replaced, and 2^-10 of it for rounding. Each `draw`
+    pays for one gradient and, if there are searches, for one search, each on a random batch of its own. Rows whose
+    loss or gradient is not finite or cannot be computed add nothing. Rows are given to a copy of the module that
+    shares its parameters alone, and whose buffers are put back after every pass. What is charged is a
+    `FixedSchedule`; batches under zero-out are Poisson, and under replace-one of fixed size.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from dpdescent.torch import PrivateTraining
+    >>> rows = torch.utils.data.TensorDataset(torch.randn(200, 3), torch.randint(0, 2, (200,)))
+    >>> loss = torch.nn.CrossEntropyLoss(reduction="none")
+    >>> module = torch.nn.Linear(3, 2)
+    >>> training = PrivateTraining(module, rows, loss, epsilon=3.0, delta=1e-5, steps=5, clip_norm=1.0)
+    >>> optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
+    >>> for _ in range(training.steps):
+    ...     training.draw()
+    ...     _ = training.gradient()
+    ...     optimiser.step()
+    >>> training.statement()["epsilon"]
+    3.0
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        dataset: Any,
+        loss: Loss,
+        *,
+        epsilon: float,
+        delta: float,
+        steps: int | None = None,
+        epochs: float | None = None,
+        batch_size: int | None = None,
+        clip_norm: float | None = 1.0,
+        search_steps: int = 0,
+        clip_loss: float = 3.0,
+        search_noise: str = "laplace",
+        adjacency: str = "zero-out",
+        ledger: Ledger | None = None,
+        random_state: Any = None,
+        noise: str = "exact",
+        device: str | torch.device | None = None,
+    ) -> None:
+        if ledger is not None and not isinstance(ledger, Ledger):
+            raise InvalidParameter(
+                f"ledger must be a Ledger, got a {type(ledger).__name__}: Ledger.open(path) opens one"
+            )
+        self._seed, self._mode = seed_of(random_state), noise
+        self._noise = make_noise(noise, self._seed)
+        self._account = ledger
+        found = require_trainable(module, device)
+        self._rows = DatasetRows(dataset, found)
+        self.plan: Plan = make_plan(
+            rows=self._rows.count,
+            epsilon=epsilon,
+            delta=delta,
+            steps=steps,
+            epochs=epochs,
+            batch_size=batch_size,
+            clipping=Clipping(clip_norm, clip_loss),
+            search_steps=search_steps,
+            search_noise=search_noise,
+            adjacency=adjacency,
+            account=ledger,
+        )
+        self.module = module
+        reader, probe = private_copy(module), self._rows.probe()
+        with reading(), unchanged_buffers(reader):
+            require_losses(reader, loss, probe)
+            self._gradients = choose_gradients(reader, loss, probe)
+        self._parameters = list(self._gradients.parameters.values())
+        self.plan.require_drawable()
+        self.ledger = self.plan.open_ledger()
+        self._drawn = 0
+        self._pending: set[str] = set()
+        self._paid = False
+
+    # Public numbers ------------------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """How many steps are planned."""
+        return self.plan.steps
+
+    @property
+    def drawn(self) -> int:
+        """How many steps have begun."""
+        return self._drawn
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The parameters that are trained, in the order of gradients."""
+        return list(self._parameters)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise in each coordinate of a gradient."""
+        return self.plan.noise_multiplier * self.plan.sensitivity.under(self.plan.relation) / self.plan.sampling.size
+
+    def statement(self) -> dict[str, Any]:
+        """Return the privacy statement as plain data."""
+        plan = self.plan
+        return self.ledger.statement() | {
+            "randomness": self._noise.description,
+            "spent_on": spent_on(self.ledger),
+            "asked": dict(Counter(entry.label for entry in self.ledger.entries)),
+            "steps": plan.steps,
+            "sampling_rate": plan.sampling.rate,
+            "noise_multiplier": plan.noise_multiplier,
+            "clip_norm": plan.clipping.bound,
+            "arithmetic": "gradients and their sums are in the precision of the module, and clipped to within its "
+            "rounding, for which noise is 2^-10 larger; the noise on the sum is "
+            + ("exact" if self._mode == "exact" else "in floating point"),
+            "assumed_public": [
+                f"the number of rows: {self._rows.count}",
+                "the shape and the type of a row",
+                "the module, its initial parameters and its buffers",
+            ],
+            "remarks": [f"gradients of rows by {type(self._gradients).__name__}"],
+        }
+
+    # The door to the rows ------------------------------------------------------------------------------------
+
+    def draw(self) -> None:
+        """Begin the next step; the first one charges for all of them.
+
+        Raises
+        ------
+        BudgetExhausted
+            All planned steps have begun, or the account cannot pay. Nothing was charged then.
+        """
+        if self._drawn == self.steps:
+            raise BudgetExhausted(f"all of the {self.steps} steps that were planned have begun: plan more of them")
+        self.pay()
+        self._drawn += 1
+        self._pending = {"gradient", "search"} if self.plan.search is not None else {"gradient"}
+
+    def pay(self, label: str = "training") -> None:
+        """Charge for all steps, once; an account that has a charge of this very label has paid before."""
+        if self._paid:
+            return
+        ledgers = self._ledgers
+        if label != "training" and self._account is not None:
+            self._account.affords(self.plan.schedule)  # reads what others have written
+            if any(entry.label == label for entry in self._account.entries):
+                ledgers = (self.ledger,)
+        spend_jointly(ledgers, self.plan.schedule, label, randomness=self._noise.description)
+        self._paid = True
+
+    def gradient(self) -> list[Tensor]:
+        """Return the noisy gradient of the mean loss at the module's parameters, which also becomes their ``grad``.
+
+        Once for each `draw`.
+        """
+        self._take("gradient")
+        start = [torch.zeros_like(each) for each in self._parameters]
+        total = self._sum_over_batch("batch", self._clipped_sum, start)
+        flat = torch.cat([each.reshape(-1) for each in total]).to("cpu", torch.float64).nan_to_num_(0.0, 0.0, 0.0)
+        values = np.rint(flat.numpy() / self.plan.unit).astype(np.int64)
+        summed = LatticeSum(values, self.plan.unit, self.plan.sensitivity)
+        released = self._noise.release(summed, self.plan.gradient, self.plan.relation) / self.plan.sampling.size
+        noisy = torch.from_numpy(np.asarray(released, dtype=np.float64))
+        sizes = [each.numel() for each in self._parameters]
+        for each, part in zip(self._parameters, noisy.split(sizes), strict=True):
+            each.grad = part.reshape(each.shape).to(each.device, each.dtype)
+        return [each.grad for each in self._parameters]
+
+    def first_step(
+        self, direction: Sequence[Tensor], step_sizes: Sequence[float], demands: Sequence[float]
+    ) -> int | None:
+        """Return the position of the first step size that lowers the mean loss by its demand, or None.
+
+        Parameters
+        ----------
+        direction : sequence of Tensor
+            Public: the search goes from the parameters w to w - step * direction.
+        step_sizes : sequence of float
+            Public, at most as many as were planned, in the order of the search.
+        demands : sequence of float
+            Public: by how much each must lower the mean of the clipped losses.
+
+        Notes
+        -----
+        **Privacy** Once for each `draw`. A query is a sum of differences of losses clipped to [0, C], so that one row
+        moves it by at most C, or 2C if it is replaced. It is charged as AboveThreshold.
+        """
+        search = self.plan.search
+        sizes, wanted = (np.asarray(list(each), dtype=np.float64) for each in (step_sizes, demands))
+        if search is None:
+            raise InvalidParameter("no searches were planned: pass search_steps")
+        if not 1 <= sizes.size <= search.max_queries or wanted.shape != sizes.shape:
+            raise InvalidParameter(f"give 1 to {search.max_queries} step sizes, and a demand for each")
+        if not (np.isfinite(sizes).all() and np.isfinite(wanted).all()):
+            raise InvalidParameter("step sizes and demands must be finite")
+        self._take("search")
+        bound, unit = self.plan.clipping.loss, self.plan.loss_unit
+
+        def falls(batch: Batch) -> list[Tensor]:
+            return [loss_falls(self._gradients, batch, direction, sizes, bound, unit)]
+
+        total = self._sum_over_batch("search batch", falls, [torch.zeros(sizes.size, dtype=torch.int64)])[0]
+        demanded = np.clip(np.rint(self.plan.sampling.size * wanted / unit), -(2.0**61), 2.0**61).astype(np.int64)
+        queries = LatticeSum(total.numpy() - demanded, unit, Sensitivity.of_signed_sum(bound * (1 + ROUNDING)))
+        found: int | None = self._noise.release(queries, search, self.plan.relation)
+        return found
+
+    # On rows that have been paid for -------------------------------------------------------------------------
+
+    @property
+    def _ledgers(self) -> tuple[Ledger, ...]:
+        return (self.ledger,) if self._account is None else (self.ledger, self._account)
+
+    def _take(self, part: str) -> None:
+        if not self._paid or part not in self._pending:
+            raise BudgetExhausted(f"this step has no {part} left: call draw() to begin the next one")
+        self._pending.remove(part)
+
+    def _sum_over_batch(self, name: str, add: Callable[[Batch], list[Tensor]], total: list[Tensor]) -> list[Tensor]:
+        """Add to zeros the sum over the rows of a fresh batch, a bounded number of rows at a time."""
+        stream = self._noise.randomness.stream(name, self._drawn)
+        chosen = draw_rows(stream, self._rows.count, self.plan.sampling)
+        rows = np.arange(self._rows.count) if chosen is None else np.flatnonzero(chosen)
+        with reading():
+            for first in range(0, rows.size, self._gradients.rows_at_once):
+                self._add(add, rows[first : first + self._gradients.rows_at_once], total)
+        return total
+
+    def _add(self, add: Callable[[Batch], list[Tensor]], rows: NDArray[np.int64], total: list[Tensor]) -> None:
+        """Add what rows contribute. One that cannot be computed is searched for by halves, and adds nothing."""
+        try:
+            for each, part in zip(total, add(self._rows.batch(rows)), strict=True):
+                each += part
+        except Exception:
+            if rows.size > 1:
+                for half in np.array_split(rows, 2):
+                    self._add(add, half, total)
+
+    def _clipped_sum(self, batch: Batch) -> list[Tensor]:
+        found = self._gradients.of(batch)
+        norms = found.norms()
+        counted = torch.isfinite(norms) & torch.isfinite(found.losses)
+        total = found.weighted_sum(self.plan.clipping.weights(norms).where(counted, 0.0))
+        if not all(bool(torch.isfinite(each).all()) for each in total):
+            raise ArithmeticError("a weight of zero does not take away what is not finite: that row must go")
+        return total
+
+    # Runs that go on -----------------------------------------------------------------------------------------
+
+    def skip_to(self, step: int) -> None:
+        """Give up the steps before ``step``, which an interrupted run may have begun. They stay paid for."""
+        if not self._drawn <= step <= self.steps:
+            raise InvalidParameter(f"step {step} is not between {self._drawn} and {self.steps}")
+        if step > self._drawn and self._seed is not None:
+            self._noise = make_noise(self._mode, (self._seed * 2**20 + step) % 2**127)
+        self._drawn, self._pending = step, set()

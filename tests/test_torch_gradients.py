@@ -1,0 +1,283 @@
+"""Lengths and weighted sums of rows' gradients are those of one row at a time, for all layers and uses of them."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from torch import nn  # noqa: E402
+
+from dpdescent.torch.gradients import (  # noqa: E402
+    Batch,
+    LoopedGradients,
+    MappedGradients,
+    RecordedGradients,
+    choose_gradients,
+)
+from dpdescent.torch.layers import RULES, Formed, Outer, Positions  # noqa: E402
+
+ROWS = 4
+FEW = settings(max_examples=12, deadline=None, derandomize=True)
+
+
+def squares(outputs, targets):
+    return (outputs.flatten(1) - targets[:, None]).square().sum(1) / 2
+
+
+def batch_of(inputs, seed=0):
+    return Batch((inputs,), torch.randn(inputs.shape[0], generator=torch.Generator().manual_seed(seed)))
+
+
+def assert_same_gradients(found, single, weights, relative=1e-5):
+    torch.testing.assert_close(found.losses, single.losses, rtol=relative, atol=0)
+    torch.testing.assert_close(found.norms(), single.norms(), rtol=relative, atol=0)
+    sums = zip(found.weighted_sum(weights), single.weighted_sum(weights), strict=True)
+    for one, other in sums:
+        assert one.shape == other.shape
+        assert float((one - other).norm()) <= relative * float(other.norm())
+
+
+def check(module, inputs, expected=RecordedGradients):
+    """Compare a way with plain backward passes, in double precision where only the formula can differ."""
+    module, batch = module.double(), batch_of(inputs)
+    batch = Batch(tuple(x.double() if x.is_floating_point() else x for x in batch.inputs), batch.targets.double())
+    way = expected(module, squares)
+    weights = torch.linspace(0.25, 2.0, ROWS, dtype=torch.float64)
+    assert_same_gradients(way.of(batch), LoopedGradients(module, squares).of(batch), weights)
+    assert type(choose_gradients(module, squares, batch)) is expected
+
+
+@FEW
+@given(
+    middle=st.lists(st.integers(1, 4), max_size=2),
+    features=st.integers(1, 6),
+    outputs=st.integers(1, 5),
+    bias=st.booleans(),
+)
+def test_linear_layers_on_rows_and_on_sequences(middle, features, outputs, bias):
+    torch.manual_seed(0)
+    check(nn.Linear(features, outputs, bias=bias), torch.randn(ROWS, *middle, features))
+
+
+@FEW
+@given(st.data())
+def test_convolutions_of_any_stride_padding_dilation_and_group(data):
+    torch.manual_seed(0)
+    spatial = data.draw(st.integers(1, 3))
+    groups = data.draw(st.sampled_from([1, 2]))
+    kernel, stride, dilation, padding = (
+        tuple(data.draw(st.integers(low, high)) for _ in range(spatial))
+        for low, high in ((1, 3), (1, 2), (1, 2), (0, 2))
+    )
+    size = tuple(data.draw(st.integers(5, 7)) for _ in range(spatial))
+    mode = data.draw(st.sampled_from(["zeros", "reflect", "circular", "replicate"]))
+    layer = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[spatial - 1](
+        2 * groups, 3 * groups, kernel, stride, padding, dilation, groups, data.draw(st.booleans()), mode
+    )
+    check(layer, torch.randn(ROWS, 2 * groups, *size))
+
+
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_convolutions_with_named_padding(padding):
+    check(nn.Conv2d(2, 3, (2, 3), padding=padding, dilation=2), torch.randn(ROWS, 2, 6, 7))
+
+
+@pytest.mark.parametrize(("channels", "size", "kind"), [(1, 12, Formed), (64, 3, Positions)])
+def test_the_smaller_of_gram_matrices_and_gradients_is_formed(channels, size, kind):
+    layer = nn.Conv2d(channels, 4, 2)
+    inputs = torch.randn(ROWS, channels, size, size)
+    parts = dict(RULES[nn.Conv2d](layer, inputs, torch.randn_like(layer(inputs))))
+    assert type(parts[layer.weight]) is kind
+    check(layer, inputs)
+
+
+@FEW
+@given(positions=st.integers(1, 5), padded=st.booleans(), flat=st.booleans())
+def test_embeddings_count_a_token_that_comes_twice(positions, padded, flat):
+    torch.manual_seed(0)
+    layer = nn.Embedding(4, 3, padding_idx=1 if padded else None)
+    check(layer, torch.randint(0, 4, (ROWS,) if flat else (ROWS, positions)))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.LayerNorm(5), (5,)),
+        (nn.LayerNorm((3, 5)), (2, 3, 5)),
+        (nn.LayerNorm(5, bias=False), (3, 5)),
+        (nn.RMSNorm(5), (3, 5)),
+        (nn.GroupNorm(2, 4), (4,)),
+        (nn.GroupNorm(2, 4), (4, 3, 3)),
+        (nn.InstanceNorm1d(3, affine=True), (3, 6)),
+        (nn.InstanceNorm2d(3, affine=True), (3, 4, 4)),
+        (nn.InstanceNorm3d(3, affine=True), (3, 2, 3, 2)),
+    ],
+)
+def test_normalising_layers(layer, shape):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for each in layer.parameters():
+            each.normal_()
+    check(nn.Sequential(nn.Linear(shape[-1], shape[-1]), layer), torch.randn(ROWS, *shape))
+
+
+def test_every_rule_is_tested():
+    tested = {nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm}
+    assert set(RULES) == tested | {nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d}
+
+
+def convolutional_network():
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.GroupNorm(3, 3),
+        nn.Conv2d(3, 4, 2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16, 3),
+    )
+
+
+def test_a_network_in_single_precision_agrees_to_five_digits():
+    torch.manual_seed(0)
+    module, batch = convolutional_network(), batch_of(torch.randn(ROWS, 1, 8, 8))
+    way = choose_gradients(module, squares, batch)
+    assert type(way) is RecordedGradients
+    weights = torch.rand(ROWS)
+    assert_same_gradients(way.of(batch), LoopedGradients(module, squares).of(batch), weights)
+
+
+def test_frozen_parameters_have_no_gradient_and_no_share_in_lengths():
+    module = convolutional_network()
+    module[0].requires_grad_(False)
+    module[7].bias.requires_grad_(False)
+    check(module, torch.randn(ROWS, 1, 8, 8))
+    assert len(RecordedGradients(module, squares).parameters) == 5
+
+
+class Reused(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(torch.relu(self.layer(x)))
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.last.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x)))
+
+
+class BorrowedWeight(nn.Module):
+    """Uses the weight of a layer a second time, where no call of the layer tells of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.relu(self.layer(x)) @ self.layer.weight
+
+
+class OwnParameter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.scale = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        return self.layer(x) * self.scale
+
+
+class FlattenedRows(nn.Module):
+    """Hands a layer more rows than there are."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 3)
+
+    def forward(self, x):
+        return self.layer(x.reshape(-1, 2)).reshape(x.shape[0], -1)
+
+
+class Mixed(nn.Module):
+    """Takes the mean over the batch away, so that a row alone has another gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x) - self.layer(x).mean(0) / 2
+
+
+@pytest.mark.parametrize("family", [Reused, Tied, BorrowedWeight, OwnParameter, FlattenedRows, Mixed])
+def test_what_a_record_cannot_tell_is_left_to_single_rows(family):
+    torch.manual_seed(0)
+    check(family(), torch.randn(ROWS, 4), MappedGradients)
+
+
+def test_modules_that_cannot_be_mapped_are_looped_over():
+    class Stepwise(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            return x * self.weight if float(x.sum()) > 0 else 2 * x * self.weight
+
+    check(Stepwise(), torch.randn(ROWS, 4), LoopedGradients)
+
+
+def test_a_layer_called_twice_after_all_is_never_measured_too_short():
+    module, batch = Reused().double(), batch_of(torch.randn(ROWS, 4).double())
+    batch = Batch(batch.inputs, batch.targets.double())
+    measured = RecordedGradients(module, squares).of(batch).norms()
+    assert bool((measured >= LoopedGradients(module, squares).of(batch).norms() * (1 - 1e-9)).all())
+
+
+def test_cancelling_positions_are_not_measured_too_short():
+    # Two large positions that cancel but for a small rest: float32 products lose the rest altogether.
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(1, 1, 40, 2, generator=generator) for _ in range(2))
+    left[..., 1] = -left[..., 0]
+    right[..., 1] = right[..., 0] * (1 + 1e-4)
+    left, right = left * 1e3, right * 1e3
+    exact = float((left.double() @ right.double().transpose(2, 3)).norm())
+    measured = float(Positions(left, right, (40, 40)).squared_norms().sqrt())
+    assert measured >= exact
+    formed = Positions(left, right, (40, 40)).weighted_sum(torch.tensor([1 / measured]))
+    assert float(formed.norm()) <= 1 + 2.0**-10
+
+
+def test_a_side_whose_squares_vanish_is_not_measured_as_nothing():
+    # The gradient is 1e-3 long in truth, and float32 finds squares of zero on the left.
+    left, right = torch.full((2, 10_000), 1e-23), torch.full((2, 10_000), 1e16)
+    left[1] = 0
+    measured = Outer(left, right).squared_norms()
+    assert torch.isinf(measured[0])
+    assert measured[1] == 0
+    shaped = Positions(left.reshape(2, 1, 100, 100), right.reshape(2, 1, 100, 100), (100, 100)).squared_norms()
+    assert torch.isinf(shaped[0])
+    assert shaped[1] == 0
+
+
+def test_dropout_does_not_keep_a_module_from_being_recorded():
+    module = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+    assert type(choose_gradients(module, squares, batch_of(torch.randn(ROWS, 4)))) is RecordedGradients
+    assert module[1].training
+    assert module.training
+
+
+def test_the_rows_at_once_are_a_rule_of_shapes():
+    module = convolutional_network()
+    small = choose_gradients(module, squares, batch_of(torch.randn(3, 1, 8, 8)))
+    again = choose_gradients(module, squares, batch_of(torch.randn(3, 1, 8, 8), seed=1))
+    assert small.rows_at_once == again.rows_at_once > 1

@@ -1,0 +1,682 @@
+"""The curator of a module: what it charges and when, what it releases, and what it refuses."""
+
+import math
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from torch import nn  # noqa: E402
+from torch.utils.data import Dataset, IterableDataset, TensorDataset  # noqa: E402
+
+from dpdescent.accounting import FixedSchedule, FixedSizeSampled, Gaussian, PoissonSampled  # noqa: E402
+from dpdescent.curator import Sampling  # noqa: E402
+from dpdescent.curator.batches import draw_rows  # noqa: E402
+from dpdescent.errors import (  # noqa: E402
+    BudgetExhausted,
+    InfiniteValue,
+    InvalidParameter,
+    MissingValue,
+    RowDependence,
+    UnsupportedCost,
+)
+from dpdescent.ledger import Ledger  # noqa: E402
+from dpdescent.noise import Randomness  # noqa: E402
+from dpdescent.torch import PrivateTraining, fit  # noqa: E402
+from dpdescent.torch.plan import ROUNDING  # noqa: E402
+
+N = 60
+DELTA = 1e-9  # so small that Renyi divergences pay, which is the quickest to plan
+cross_entropy = nn.CrossEntropyLoss(reduction="none")
+
+
+def table(seed=0, rows=N):
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(rows, 3, generator=generator)
+    return inputs, (inputs[:, 0] > 0).long()
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def flat(module):
+    return torch.cat([each.detach().reshape(-1) for each in module.parameters()])
+
+
+def training_of(module=None, data=None, loss=cross_entropy, **settings):
+    given = {"epsilon": 2.0, "delta": DELTA, "steps": 4, "batch_size": 20, "random_state": 0} | settings
+    return PrivateTraining(module or network(), data if data is not None else table(), loss, **given)
+
+
+class Watched(Dataset):
+    """Rows that note when they are read."""
+
+    def __init__(self, data, noted):
+        self.data, self.noted = data, noted
+
+    def __len__(self):
+        return len(self.data[0])
+
+    def __getitem__(self, row):
+        self.noted.append("row")
+        return self.data[0][row], self.data[1][row]
+
+
+# Charges ------------------------------------------------------------------------------------------------------
+
+
+def test_all_steps_are_charged_before_a_row_is_read():
+    read = []
+    account = Ledger(5.0, 1e-4, currency="approximate")
+    training = training_of(data=Watched(table(), read), ledger=account)
+    assert read == ["row"]  # its shape, which is public
+    assert account.entries == training.ledger.entries == ()
+    training.draw()
+    assert read == ["row"]
+    assert [type(entry.cost) for entry in account.entries] == [FixedSchedule]
+    assert account.entries[0].cost == training.ledger.entries[0].cost == training.plan.schedule
+    training.gradient()
+    assert len(read) > 1
+    for _ in range(3):
+        training.draw()
+        training.gradient()
+    assert len(account.entries) == len(training.ledger.entries) == 1
+
+
+def test_a_refused_charge_reads_nothing_and_changes_nothing():
+    read, account = [], Ledger(5.0, 1e-4, currency="approximate")
+    module, data = network(), Watched(table(), read)
+    training = training_of(module, data, ledger=account)
+    before = [each.detach().clone() for each in module.parameters()]
+    other = training_of(ledger=account, epsilon=4.0)
+    other.draw()
+    with pytest.raises(BudgetExhausted):
+        training.draw()
+    with pytest.raises(BudgetExhausted, match="draw"):
+        training.gradient()
+    assert read == ["row"]
+    assert training.ledger.entries == ()
+    assert len(account.entries) == 1
+    assert all(torch.equal(one, other) for one, other in zip(before, module.parameters(), strict=True))
+    assert all(each.grad is None for each in module.parameters())
+
+
+def test_an_account_that_cannot_pay_leaves_the_module_as_it_was():
+    module, account = network(), Ledger(1.0, 1e-4, currency="approximate")
+    before = flat(module)
+    with pytest.raises(BudgetExhausted):
+        fit(module, table(), cross_entropy, epsilon=2.0, delta=DELTA, steps=4, ledger=account)
+    assert torch.equal(before, flat(module))
+    assert account.entries == ()
+
+
+def test_the_charge_is_for_the_batches_and_the_noise_that_are_drawn():
+    training = training_of(delta=1e-5)
+    (part,) = training.plan.schedule.parts
+    assert part == PoissonSampled(20 / N, (Gaussian(training.plan.noise_multiplier),))
+    assert training.plan.schedule.steps == 4
+    assert training.plan.schedule.pure() <= 2.0
+    assert (
+        FixedSchedule((PoissonSampled(20 / N, (Gaussian(0.99 * training.plan.noise_multiplier),)),), 4, 1e-5).pure()
+        > 2
+    )
+    (part,) = training_of(adjacency="replace-one").plan.schedule.parts
+    assert type(part) is FixedSizeSampled
+
+
+@pytest.mark.parametrize("currency", ["rdp", "zcdp", "gdp"])
+def test_an_account_in_another_currency_pays_the_sum_of_the_steps(currency):
+    account = Ledger(4.0, DELTA, currency=currency)
+    training = training_of(ledger=account)
+    training.draw()
+    assert training.ledger.currency == account.currency
+    assert 0 < account.spent <= training.ledger.budget
+    assert account.entries[0].cost.failure == 0
+
+
+def test_an_account_of_pure_epsilons_cannot_pay_for_gaussian_noise():
+    account = Ledger(4.0, 1e-5, currency="pure")
+    with pytest.raises(UnsupportedCost):
+        training_of(ledger=account)
+    assert account.entries == ()
+
+
+def test_each_step_answers_once_and_no_more_steps_than_were_charged():
+    training = training_of(steps=2)
+    with pytest.raises(BudgetExhausted, match="draw"):
+        training.gradient()
+    for _ in range(2):
+        training.draw()
+        training.gradient()
+        with pytest.raises(BudgetExhausted, match="draw"):
+            training.gradient()
+    with pytest.raises(BudgetExhausted, match="2 steps"):
+        training.draw()
+
+
+def test_the_statement_names_what_was_charged_and_assumed():
+    result = fit(network(), table(), cross_entropy, epsilon=2.0, delta=DELTA, steps=3, random_state=0)
+    statement = result.privacy_
+    assert statement["epsilon"] == 2.0
+    assert statement["delta"] == DELTA
+    assert statement["relation"] == "zero-out"
+    assert statement["steps"] == 3
+    assert statement["mechanisms"] == {"fixed-schedule": 1}
+    assert statement["spent_epsilon"] <= 2.0
+    assert statement["randomness"] == "seeded (not for release)"
+    assert "rounding" in statement["arithmetic"]
+    assert any("60" in each for each in statement["assumed_public"])
+    assert [each.step for each in result.history] == [0, 1, 2]
+
+
+# Answers ------------------------------------------------------------------------------------------------------
+
+
+class Silent:
+    """Noise that is none, to see the sums themselves; it notes what it was asked to release."""
+
+    def __init__(self, seed=0):
+        self.randomness, self.description, self.asked = Randomness(seed), "none", []
+
+    def release(self, total, cost, relation):
+        self.asked.append((total, cost, relation))
+        return total.to_float() if isinstance(cost, Gaussian) else int(np.argmax(total.values >= 0))
+
+
+def silenced(training, seed=0):
+    training._noise = Silent(seed)
+    return training
+
+
+def released_sum(training):
+    training.draw()
+    training.gradient()
+    return training._noise.asked[-1][0]
+
+
+def chosen_rows(training, step=1, rows=N):
+    return draw_rows(Randomness(0).stream("batch", step), rows, training.plan.sampling)
+
+
+@pytest.mark.parametrize("clip", [0.3, 100.0, None])
+def test_a_gradient_is_the_clipped_sum_of_its_batch_over_its_public_size(clip):
+    module = network()
+    training = silenced(training_of(module, clip_norm=clip))
+    inputs, targets = table()
+    expected = [torch.zeros_like(each) for each in module.parameters()]
+    for row in np.flatnonzero(chosen_rows(training)):
+        loss = cross_entropy(module(inputs[row : row + 1]), targets[row : row + 1])
+        gradient = torch.autograd.grad(loss.sum(), list(module.parameters()))
+        length = math.sqrt(sum(float(each.square().sum()) for each in gradient))
+        weight = 1 / (length + 0.01) if clip is None else min(1.0, clip / length)
+        for total, each in zip(expected, gradient, strict=True):
+            total += weight * each / 20
+    training.draw()
+    for found, each in zip(training.gradient(), expected, strict=True):
+        torch.testing.assert_close(found, each, rtol=1e-5, atol=1e-7)
+    assert all(each.grad is not None for each in module.parameters())
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("clip", [0.05, 1.0, None])
+def test_a_neighbouring_table_moves_every_sum_by_no_more_than_was_declared(clip, relation):
+    inputs, targets = table()
+    reached = 0.0
+    for row in range(6):
+        sums = []
+        for change in (False, True):
+            moved = inputs.clone(), targets.clone()
+            if change:
+                moved[0][row] = 1e3 * (row + 1) * (-1) ** row
+                moved[1][row] = 1 - moved[1][row]
+            sums.append(
+                released_sum(silenced(training_of(data=moved, clip_norm=clip, adjacency=relation, batch_size=50)))
+            )
+        declared = sums[0].sensitivity.under(relation)
+        assert declared == (1.0 if clip is None else clip) * (1 + ROUNDING) * (2 if relation == "replace-one" else 1)
+        # A replaced row moves a sum by twice what a removed one does, and zero-out is judged by removals below.
+        moved_by = float(np.linalg.norm(sums[0].to_float() - sums[1].to_float()))
+        assert moved_by <= 2 * (1.0 if clip is None else clip) * (1 + ROUNDING)
+        reached = max(reached, moved_by / (2 * (1.0 if clip is None else clip)))
+    assert reached > 0.3
+
+
+@pytest.mark.parametrize("clip", [0.05, None])
+def test_a_row_that_cannot_be_computed_is_a_removed_row(clip):
+    # Under zero-out a removed row adds nothing; so does a row with a target that no class has, or without a number.
+    inputs, targets = table()
+    training = silenced(training_of(clip_norm=clip, batch_size=50))
+    whole = released_sum(training)
+    rows = np.flatnonzero(chosen_rows(training))
+    bound = 1.0 if clip is None else clip
+    for row in rows[:3]:
+        broken = targets.clone()
+        broken[row] = 17
+        without = released_sum(silenced(training_of(data=(inputs, broken), clip_norm=clip, batch_size=50)))
+        moved_by = float(np.linalg.norm(whole.to_float() - without.to_float()))
+        assert 0.5 * bound < moved_by <= bound * (1 + ROUNDING)
+        nan = Watched((inputs.clone(), targets), [])
+        nan.data[0][row, 1] = math.nan
+        other = released_sum(silenced(training_of(data=nan, clip_norm=clip, batch_size=50)))
+        assert np.abs(other.values - without.values).max() * without.unit < 1e-5
+
+
+def test_a_row_of_infinite_loss_adds_nothing_though_its_gradient_is_finite():
+    inputs, targets = table()
+    row = int(np.flatnonzero(chosen_rows(training_of(batch_size=50)))[0])
+    marked, broken = targets.clone().double(), targets.clone().double()
+    marked[row], broken[row] = 2.0, 17.0
+
+    def loss(outputs, wanted):
+        losses = cross_entropy(outputs, wanted.long().clamp_max(1).where(wanted != 17, 17))
+        return losses + torch.where(wanted == 2, math.inf, 0.0)
+
+    sums = [
+        released_sum(silenced(training_of(data=(inputs, each), loss=loss, batch_size=50)))
+        for each in (marked, broken)
+    ]
+    np.testing.assert_allclose(sums[0].to_float(), sums[1].to_float(), atol=1e-5)
+
+
+def test_noise_has_the_scale_that_was_charged():
+    # 7 x 40 coordinates of pure noise around one sum: the mean square has a relative deviation of sqrt(2/1,040), and
+    # six of them are a false alarm once in 5e8 runs; noise that is 30% too small or too large is caught.
+    module, noisy = network(), []
+    exact = silenced(training_of(module, steps=40))
+    training = training_of(module, steps=40)
+    for _ in range(40):
+        for each in (exact, training):
+            each.draw()
+        without = torch.cat([each.reshape(-1).clone() for each in exact.gradient()])
+        noisy.append(torch.cat([each.reshape(-1) for each in training.gradient()]) - without)
+    drawn = torch.stack(noisy).double()
+    expected = training.plan.noise_multiplier * (1 + ROUNDING) / 20
+    assert training.deviation == pytest.approx(expected)
+    ratio = float(drawn.square().mean()) / expected**2
+    assert abs(ratio - 1) < 6 * math.sqrt(2 / drawn.numel())
+    assert 6 * math.sqrt(2 / drawn.numel()) < 0.3
+
+
+def test_an_empty_batch_still_gives_noise():
+    training = training_of(batch_size=1, steps=40)
+    empty = [step for step in range(1, 41) if not chosen_rows(training, step).any()]
+    assert empty
+    for _ in range(empty[0]):
+        training.draw()
+        gradient = training.gradient()
+    assert all(bool((each != 0).all()) for each in gradient)
+
+
+def test_batches_are_cut_without_changing_their_sum():
+    whole, cut = (silenced(training_of(batch_size=50)) for _ in range(2))
+    cut._gradients.rows_at_once = 3
+    one, other = released_sum(whole), released_sum(cut)
+    np.testing.assert_allclose(one.to_float(), other.to_float(), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["sgd", "adam"])
+def test_with_hardly_any_noise_methods_follow_their_optimiser_on_the_same_batches(method):
+    module, plain = network(), network()
+    fit(
+        module,
+        table(),
+        cross_entropy,
+        epsilon=1e9,
+        delta=DELTA,
+        method=method,
+        learning_rate=0.1,
+        clip_norm=10.0,
+        steps=6,
+        batch_size=20,
+        random_state=0,
+    )
+    optimiser = (torch.optim.SGD if method == "sgd" else torch.optim.Adam)(plain.parameters(), lr=0.1)
+    inputs, targets = table()
+    for step in range(1, 7):
+        chosen = torch.from_numpy(draw_rows(Randomness(0).stream("batch", step), N, Sampling("zero-out", N, 20 / N)))
+        optimiser.zero_grad()
+        (cross_entropy(plain(inputs[chosen]), targets[chosen]).sum() / 20).backward()
+        optimiser.step()
+    found, wanted, start = (
+        nn.utils.parameters_to_vector(m.parameters()).detach() for m in (module, plain, network())
+    )
+    assert float((found - wanted).norm()) < 0.005 * float((wanted - start).norm())
+
+
+def test_auto_takes_steps_that_accumulate_the_noise_of_its_rule():
+    module = network()
+    length = float(flat(module).norm())
+    result = fit(module, table(), cross_entropy, epsilon=0.5, delta=DELTA, steps=30, random_state=0)
+    training = training_of(epsilon=0.5, steps=30, batch_size=None, clip_norm=None)
+    shape = [(1 + math.cos(math.pi * t / 30)) / 2 for t in range(30)]
+    walked = training.deviation * math.sqrt(sum(each**2 for each in shape))
+    assert 0.12 / walked < length
+    for record in result.history:
+        rate = 0.12 / walked * shape[record.step] / (1 - 0.9 ** (record.step + 1))
+        assert record.step_size == pytest.approx(rate)
+    rich = fit(network(), table(), cross_entropy, epsilon=1e6, delta=DELTA, steps=30, random_state=0)
+    assert rich.history[0].step_size == pytest.approx(length / 0.1)
+
+
+def test_defaults_are_rules_of_the_number_of_rows():
+    training = training_of(steps=None, batch_size=None)
+    size = math.ceil(math.sqrt(6 * N))
+    assert training.plan.sampling.rate == size / N
+    assert training.steps == math.ceil(3 * N / size)
+    assert training_of(steps=None, epochs=10).steps == 30
+
+
+def test_a_run_is_repeated_by_its_seed_and_by_nothing_else():
+    def weights(seed):
+        module = network()
+        fit(module, table(), cross_entropy, epsilon=2.0, delta=DELTA, steps=2, random_state=seed)
+        return flat(module)
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+    assert not torch.equal(weights(None), weights(None))
+
+
+def test_rows_are_read_from_any_data_set_alike():
+    inputs, targets = table()
+    given = [(inputs, targets), (inputs.numpy(), targets.numpy()), TensorDataset(inputs, targets)]
+    given.append(Watched((inputs, targets), []))
+    sums = [released_sum(silenced(training_of(data=each))).values for each in given]
+    assert all(np.array_equal(sums[0], each) for each in sums[1:])
+
+
+def test_several_inputs_come_before_the_target():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 2)
+
+        def forward(self, one, other):
+            return self.layer(torch.cat([one, other], 1))
+
+    inputs, targets = table()
+    training_of(Two(), (inputs, 2 * inputs, targets)).draw()
+
+
+class Remembering(nn.Module):
+    """Centres rows by a mean that it keeps in a buffer, and keeps its last rows as well."""
+
+    def __init__(self, assigns):
+        super().__init__()
+        self.layer, self.assigns = nn.Linear(3, 2), assigns
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x):
+        centred = x - self.mean
+        moved = self.mean + x.detach().mean(0)
+        if self.assigns:
+            self.mean = moved
+        else:
+            self.mean.copy_(moved)
+        self.kept = x
+        return self.layer(centred)
+
+
+@pytest.mark.parametrize("assigns", [False, True])
+@pytest.mark.parametrize("rows_at_once", [1, 3, 100])
+def test_a_module_cannot_remember_rows(assigns, rows_at_once):
+    module = nn.Sequential(Remembering(assigns), nn.Dropout(0.0))
+    training = silenced(training_of(module, batch_size=50))
+    training._gradients.rows_at_once = rows_at_once
+    found = released_sum(training).to_float()
+    plain = nn.Sequential(nn.Linear(3, 2))
+    plain[0].load_state_dict(module[0].layer.state_dict())
+    np.testing.assert_allclose(found, released_sum(silenced(training_of(plain, batch_size=50))).to_float(), atol=1e-5)
+    assert torch.equal(module[0].mean, torch.zeros(3))
+    assert not hasattr(module[0], "kept")
+    assert module.training
+    assert module[1].training
+
+
+def test_a_module_that_cannot_be_copied_is_refused():
+    module = network()
+    module.kept = module(torch.zeros(1, 3))
+    with pytest.raises(InvalidParameter, match="copied"):
+        training_of(module)
+
+
+def test_frozen_parameters_are_not_moved():
+    module = network()
+    module[0].requires_grad_(False)
+    before = module[0].weight.detach().clone()
+    fit(module, table(), cross_entropy, epsilon=2.0, delta=DELTA, steps=3, random_state=0)
+    assert torch.equal(module[0].weight, before)
+    assert module[0].weight.grad is None
+
+
+def test_a_warning_about_rows_is_never_heard():
+    def loss(outputs, targets):
+        warnings.warn(f"the largest output is {outputs.max():g}", UserWarning, stacklevel=1)
+        return cross_entropy(outputs, targets)
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found = released_sum(silenced(training_of(loss=loss)))
+    assert heard == []
+    assert np.array_equal(found.values, released_sum(silenced(training_of())).values)
+
+
+# Searches -----------------------------------------------------------------------------------------------------
+
+
+def test_a_search_finds_the_first_step_that_lowers_the_clipped_loss_by_its_demand():
+    module = network()
+    training = silenced(training_of(module, delta=1e-5, search_steps=4, clip_loss=2.0))
+    training.draw()
+    gradient = training.gradient()
+    before = [each.detach().clone() for each in module.parameters()]
+    training.first_step(gradient, [8.0, 2.0, 0.5], [0.0, 0.01, 0.0])
+    queries = training._noise.asked[-1][0]
+    assert all(torch.equal(one, other) for one, other in zip(before, module.parameters(), strict=True))
+    inputs, targets = table()
+    chosen = torch.from_numpy(draw_rows(Randomness(0).stream("search batch", 1), N, training.plan.sampling))
+
+    def loss():
+        with torch.no_grad():
+            return float(cross_entropy(module(inputs[chosen]), targets[chosen]).clamp(0, 2).double().sum())
+
+    here, expected = loss(), []
+    for size, demand in ((8.0, 0.0), (2.0, 0.01), (0.5, 0.0)):
+        with torch.no_grad():
+            for each, start, along in zip(module.parameters(), before, gradient, strict=True):
+                each.copy_(start - size * along)
+        expected.append(here - loss() - 20 * demand)
+    np.testing.assert_allclose(queries.to_float(), expected, atol=1e-5)
+    assert queries.sensitivity.zero_out == 2.0 * (1 + ROUNDING)
+    assert queries.sensitivity.replace_one == 4.0 * (1 + ROUNDING)
+
+
+def test_no_row_moves_a_query_by_more_than_its_clipped_loss():
+    inputs, targets = table()
+    direction = [torch.ones_like(each) for each in network().parameters()]
+
+    def queries(data):
+        training = silenced(training_of(data=data, delta=1e-5, search_steps=2, clip_loss=0.5, batch_size=60))
+        training.draw()
+        training.first_step(direction, [5.0, -5.0], [0.0, 0.0])
+        return training._noise.asked[-1][0].to_float()
+
+    whole, largest = queries((inputs, targets)), 0.0
+    for row in range(8):
+        broken = targets.clone()
+        broken[row] = 17
+        moved = float(np.abs(whole - queries((inputs, broken))).max())
+        assert moved <= 0.5 * (1 + ROUNDING)
+        largest = max(largest, moved)
+    assert largest > 0.2
+
+
+def test_searches_are_charged_and_answer_once_for_each_step():
+    training = training_of(delta=1e-5, search_steps=3, steps=5)
+    gradients, searches = training.plan.schedule.parts
+    assert searches.parts == (training.plan.search,)
+    assert gradients.parts == (training.plan.gradient,)
+    training.draw()
+    direction = training.gradient()
+    training.first_step(direction, [1.0], [0.0])
+    with pytest.raises(BudgetExhausted):
+        training.first_step(direction, [1.0], [0.0])
+    for wrong in ([[1.0] * 4, [0.0] * 4], [[1.0], []], [[math.nan], [0.0]], [[], []]):
+        training.draw()
+        with pytest.raises(InvalidParameter):
+            training.first_step(direction, *wrong)
+    unplanned = training_of()
+    unplanned.draw()
+    with pytest.raises(InvalidParameter, match="search_steps"):
+        unplanned.first_step(direction, [1.0], [0.0])
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_a_tenth_of_a_step_pays_for_its_search(noise):
+    training = training_of(delta=1e-5, search_steps=8, search_noise=noise, batch_size=60)
+    share = training.plan.search.zcdp() / (training.plan.search.zcdp() + training.plan.gradient.zcdp())
+    assert 0.01 < share < 0.2
+
+
+def test_blsgd_takes_the_shortest_step_when_its_search_fails(monkeypatch):
+    monkeypatch.setattr(PrivateTraining, "first_step", lambda *_: None)
+    result = fit(network(), table(), cross_entropy, epsilon=2.0, delta=1e-5, method="blsgd", steps=2, random_state=0)
+    assert [each.step_size for each in result.history] == [pytest.approx(10 * 0.8**19)] * 2
+
+
+# Refusals -----------------------------------------------------------------------------------------------------
+
+
+class Unsized(Dataset):
+    def __getitem__(self, row):
+        return torch.zeros(3), 0
+
+
+class Streamed(IterableDataset):
+    def __iter__(self):
+        return iter([(torch.zeros(3), 0)])
+
+
+def batch_normalised():
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 2))
+
+
+def frozen():
+    return network().requires_grad_(False)
+
+
+def with_cell(value):
+    inputs, targets = table()
+    inputs[5, 1] = value
+    return inputs, targets
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "remedy"),
+    [
+        ({"module": batch_normalised()}, RowDependence, "GroupNorm"),
+        (
+            {"module": nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, track_running_stats=False).eval())},
+            RowDependence,
+            "GroupNorm",
+        ),
+        (
+            {"module": nn.Sequential(nn.Unflatten(1, (3, 1)), nn.InstanceNorm1d(3, track_running_stats=True))},
+            RowDependence,
+            "track_running_stats=False",
+        ),
+        ({"module": nn.Sequential(nn.Embedding(4, 2, max_norm=1.0))}, RowDependence, "max_norm=None"),
+        ({"module": nn.Sequential(nn.Embedding(4, 2, scale_grad_by_freq=True))}, RowDependence, "scale_grad_by_freq"),
+        ({"module": frozen()}, InvalidParameter, "requires_grad_"),
+        ({"module": network().half()}, InvalidParameter, "float32"),
+        ({"module": "network"}, InvalidParameter, "torch.nn.Module"),
+        ({"device": "cuda"}, InvalidParameter, "module.to"),
+        ({"loss": nn.CrossEntropyLoss()}, InvalidParameter, "reduction='none'"),
+        ({"loss": nn.MSELoss(reduction="none")}, InvalidParameter, "shapes of the data"),
+        ({"loss": lambda outputs, _: outputs}, InvalidParameter, "reduction='none'"),
+        ({"loss": lambda outputs, _: outputs.detach().sum(1)}, InvalidParameter, "trainable"),
+        ({"loss": lambda outputs, _: outputs.sum(1) - outputs.sum()}, RowDependence, "own output"),
+        ({"data": with_cell(math.nan)}, MissingValue, "fill"),
+        ({"data": with_cell(math.inf)}, InfiniteValue, "replace"),
+        ({"data": Unsized()}, InvalidParameter, "length"),
+        ({"data": Streamed()}, InvalidParameter, "IterableDataset"),
+        ({"data": 3}, InvalidParameter, "TensorDataset"),
+        ({"data": (torch.zeros(0, 3), torch.zeros(0).long())}, InvalidParameter, "no rows"),
+        ({"data": (torch.zeros(4, 3), torch.zeros(5).long())}, InvalidParameter, "same number"),
+        ({"data": (torch.zeros(4, 3),)}, InvalidParameter, "target"),
+        ({"data": (np.array([["a"]]), np.zeros(1))}, InvalidParameter, "encode"),
+        ({"epsilon": -1.0}, InvalidParameter, "epsilon"),
+        ({"epsilon": 1e-14, "delta": 1e-12}, InvalidParameter, "fewer steps"),
+        ({"delta": 1.0}, InvalidParameter, "delta"),
+        ({"steps": 0}, InvalidParameter, "steps"),
+        ({"epochs": 2}, InvalidParameter, "not both"),
+        ({"batch_size": N + 1}, InvalidParameter, "at most"),
+        ({"clip_norm": 0.0}, InvalidParameter, "clip_norm"),
+        ({"clip_loss": -1.0}, InvalidParameter, "clip_loss"),
+        ({"adjacency": "add"}, InvalidParameter, "zero-out"),
+        ({"noise": "none"}, InvalidParameter, "exact"),
+        ({"search_steps": 3, "search_noise": "none"}, InvalidParameter, "laplace"),
+        ({"ledger": "ledger.json"}, InvalidParameter, "Ledger.open"),
+        ({"ledger": Ledger(9.0, 1e-4, relation="replace-one")}, InvalidParameter, "adjacency"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_what_is_wrong_is_named_with_its_remedy_before_any_charge(wrong, error, remedy):
+    account = wrong.get("ledger", Ledger(9.0, 1e-4, currency="approximate"))
+    with pytest.raises(error, match=remedy):
+        training_of(**({"ledger": account} | wrong))
+    assert getattr(account, "entries", ()) == ()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "remedy"),
+    [
+        ({"method": "lbfgs"}, "'auto'"),
+        ({"method": "sgd", "clip_norm": 1.0}, "learning_rate"),
+        ({"method": "adam", "learning_rate": 0.1}, "clip_norm"),
+        ({"method": "sgd", "learning_rate": -1.0, "clip_norm": 1.0}, "learning_rate"),
+        ({"learning_rate": 0.1}, "no learning rate"),
+        ({"clip_norm": 0.1}, "clips by itself"),
+        ({"method": "blsgd", "learning_rate": 0.1}, "no learning rate"),
+    ],
+)
+def test_fit_names_settings_that_a_method_does_not_take(wrong, remedy):
+    with pytest.raises(InvalidParameter, match=remedy):
+        fit(network(), table(), cross_entropy, **({"epsilon": 1.0, "delta": DELTA, "steps": 2} | wrong))
+
+
+def test_batch_norm_on_public_statistics_is_trained_row_by_row():
+    module = batch_normalised()
+    module[1].eval()
+    training = training_of(module)
+    training.draw()
+    training.gradient()
+
+
+def test_a_failing_row_is_never_named():
+    def loss(outputs, targets):
+        if bool((targets > 1).any()):
+            raise ValueError(f"label {targets.max()} in row")
+        return cross_entropy(outputs, targets)
+
+    inputs, targets = table()
+    targets[7] = 9
+    training = training_of(data=(inputs, targets), loss=loss, batch_size=N)
+    training.draw()
+    assert all(bool(torch.isfinite(each).all()) for each in training.gradient())
+
+
+def test_the_python_of_the_page_runs(capsys):
+    page = (Path(__file__).parents[1] / "docs" / "networks.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    exec(block, {})
+    spent, noise, steps = map(float, capsys.readouterr().out.split())
+    assert 2.9 < spent <= 3.0
+    assert noise > 0.5
+    assert steps == math.ceil(9000 / math.ceil(math.sqrt(18000)))
