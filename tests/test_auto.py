@@ -329,7 +329,7 @@ def test_the_intercept_does_not_wait_for_steep_features() -> None:
     turned[:3, :3] = axes
     gradient = np.array([1.0, -2.0, 3.0, 5.0])
     for given, stiffness in ((None, np.array([0.5, 0.5, 0.5, 0])), (turned, np.array([1.0, 2.0, 3.0, 0]))):
-        geometry = _Geometry(None, 1.0, 3, np.ones(4), stiffness, given)
+        geometry = _Geometry(None, 1.0, 3, np.ones(4), stiffness, np.ones(4), given)
         step = geometry.newton(gradient, 10.0, 0.25)
         assert step[-1] == 20
         hessian = 10 * np.eye(4) + (turned if given is not None else np.eye(4)) * stiffness @ (

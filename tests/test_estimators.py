@@ -20,6 +20,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from dpdescent import (
     BoundedEncoder,
     BudgetExhausted,
+    DPAdditiveClassifier,
+    DPAdditiveRegressor,
     DPHuberRegressor,
     DPLinearRegression,
     DPLinearSVC,
@@ -33,7 +35,15 @@ from dpdescent import (
 from dpdescent.errors import ColumnTypeError, InfiniteValue, MissingValue, UnknownLabel
 from dpdescent.solvers import METHODS
 
-MODELS = [DPLogisticRegression, DPLinearSVC, DPLinearRegression, DPHuberRegressor, DPPoissonRegressor]
+MODELS = [
+    DPLogisticRegression,
+    DPLinearSVC,
+    DPLinearRegression,
+    DPHuberRegressor,
+    DPPoissonRegressor,
+    DPAdditiveClassifier,
+    DPAdditiveRegressor,
+]
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +85,8 @@ ADDED = {
     DPLinearRegression: {"target_bounds": (-1.0, 1.0)},
     DPHuberRegressor: {"target_bounds": (-1.0, 1.0), "threshold": None},
     DPPoissonRegressor: {"target_bounds": (0.0, 10.0)},
+    DPAdditiveClassifier: {"classes": None, "pieces": None, "knots": None},
+    DPAdditiveRegressor: {"target_bounds": (-1.0, 1.0), "pieces": None, "knots": None},
 }
 
 

@@ -16,7 +16,15 @@ from .curator import Curator, perturbed_minimiser, perturbed_saddle_point
 from .datasets import list_datasets, load_dataset
 from .encoding import BoundedEncoder
 from .errors import BudgetExhausted, DPDescentError, InvalidParameter, PrivacyWarning, UnsupportedLoss
-from .estimators import DPHuberRegressor, DPLinearRegression, DPLinearSVC, DPLogisticRegression, DPPoissonRegressor
+from .estimators import (
+    DPAdditiveClassifier,
+    DPAdditiveRegressor,
+    DPHuberRegressor,
+    DPLinearRegression,
+    DPLinearSVC,
+    DPLogisticRegression,
+    DPPoissonRegressor,
+)
 from .excess_risk import excess_risk_bound
 from .ledger import Ledger
 from .minimisers import Game, GeneralObjective, LinearGame
@@ -33,6 +41,8 @@ __all__ = [
     "BudgetExhausted",
     "Composed",
     "Curator",
+    "DPAdditiveClassifier",
+    "DPAdditiveRegressor",
     "DPDescentError",
     "DPHuberRegressor",
     "DPLinearRegression",

@@ -4,8 +4,19 @@ What is public is an argument and never read from the rows: bounds, classes, the
 rows n is public under both relations. What the caller let us assume is listed in ``privacy_["assumed_public"]``.
 """
 
+from .additive import DPAdditiveClassifier, DPAdditiveRegressor
 from .classifiers import DPLinearSVC, DPLogisticRegression
 from .counts import DPPoissonRegressor
 from .regression import DPHuberRegressor, DPLinearRegression
+from .terms import Term
 
-__all__ = ["DPHuberRegressor", "DPLinearRegression", "DPLinearSVC", "DPLogisticRegression", "DPPoissonRegressor"]
+__all__ = [
+    "DPAdditiveClassifier",
+    "DPAdditiveRegressor",
+    "DPHuberRegressor",
+    "DPLinearRegression",
+    "DPLinearSVC",
+    "DPLogisticRegression",
+    "DPPoissonRegressor",
+    "Term",
+]

@@ -31,6 +31,7 @@ from ..ledger import Ledger
 from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
+from .curves import Curves
 from .float_noise import make_noise
 from .measuring import measured_scaling, require_measurable
 from .payment import charges_noted, open_ledger, paid_by, spent_on
@@ -42,6 +43,8 @@ from .settings import known_method, make_settings
 __all__ = ["PrivateLinearModel"]
 
 Floats = NDArray[np.float64]
+
+_MANY = 0.35  # of the entries of an expanded table are not 0: products of dense rows take less time then
 
 
 @dataclass(eq=False, repr=False)
@@ -79,6 +82,16 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
         """Return the loss, the labels it understands and what had to be assumed public."""
 
+    def _expansion(
+        self, scaling: ColumnScaling, binary: NDArray[np.bool_] | None, rows: int, outputs: int
+    ) -> ColumnScaling | Curves:
+        """Return how rows are coded, from public or released quantities: scaled, unless a model overrides this."""
+        return scaling
+
+    def _deviations(self) -> Floats | None:
+        """Return the standard deviation of each coefficient due to the noise of privacy, None if nobody knows."""
+        return None if self._noise_factor is None else np.sqrt(np.sum(self._noise_factor**2, axis=1))
+
     def _require_no_weights(self, parameters: Mapping[str, Any]) -> None:
         for name in parameters:
             if name == "sample_weight":
@@ -111,33 +124,38 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         given = None if self.bounds is None else ColumnScaling.from_bounds(self.bounds, X.shape[1], names=names)
         loss, labels, assumed = self._loss_and_labels(y)
         method.require(loss)
-        grid = FeatureGrid(1.0, X.shape[1] + bool(self.fit_intercept))
         penalty = L2(require_finite("alpha", self.alpha))
-        facts = Facts(self.epsilon, self.delta, self.adjacency, X.shape[0], grid.dimension * loss.outputs)
-        own = open_ledger(self.method, method, settings, self.solver_options, facts, self.ledger)
-        if given is None:
-            self._require_measurable(method, own)
 
-        def problem_in(scaling: ColumnScaling) -> LinearProblem:
-            binary = _binary_columns(declared, scaling)
+        def problem_in(scaling: ColumnScaling, features: ColumnScaling | Curves) -> LinearProblem:
+            binary = (*_binary_columns(declared, scaling), *(False,) * (features.columns - scaling.columns))
+            grid = FeatureGrid(1.0, features.columns + bool(self.fit_intercept))
             return LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
 
         # What is wrong with the problem is said before anything is charged, whatever the bounds will be.
-        problem_in(given or ColumnScaling(np.zeros(X.shape[1]), np.ones(X.shape[1])))
+        scaling = given or ColumnScaling(np.zeros(X.shape[1]), np.ones(X.shape[1]))
+        problem = problem_in(scaling, self._expansion(scaling, declared, X.shape[0], loss.outputs))
+        facts = Facts(self.epsilon, self.delta, self.adjacency, X.shape[0], int(np.prod(problem.shape)))
+        own = open_ledger(self.method, method, settings, self.solver_options, facts, self.ledger)
+        if given is None:
+            self._require_measurable(method, own)
         with paid_by(self.ledger, own, f"{type(self).__name__}, method {self.method}"), charges_noted(own):
             scaling = given or _measured(X, declared, own, noise)
-            rows = _placed(X, scaling, grid, bool(self.fit_intercept))
-            source = ArraySource(compact(rows) if method.passes else rows, labels, grid)
+            features = self._expansion(scaling, declared, X.shape[0], loss.outputs)
+            problem = problem_in(scaling, features)
+            rows = _placed(X, features, problem.grid, bool(self.fit_intercept))
+            source = ArraySource(compact(rows) if method.passes else rows, labels, problem.grid)
             del rows
-            curator = Curator(
-                source, problem_in(scaling), own, X.shape[0], noise=noise, batch_rate=settings.batch_rate
-            )
+            curator = Curator(source, problem, own, X.shape[0], noise=noise, batch_rate=settings.batch_rate)
             with one_library_thread(), listening(self.progress) as listener:
                 result: SolverResult = method.solve(curator, settings, listener)
         weights = result.weights
         bias = weights[-1] if self.fit_intercept else np.zeros(weights.shape[1:])
-        self._scaling, self.bounds_ = scaling, (scaling.low, scaling.high)
-        self._coefficients, self._bias = scaling.original_units(weights[: X.shape[1]], np.asarray(bias))
+        self._features, self.bounds_ = features, (scaling.low, scaling.high)
+        self._coefficients, self._bias = features.original_units(weights[: features.columns], np.asarray(bias))
+        self._noise_factor: Floats | None = None
+        if result.noise_factor is not None:
+            factor = result.noise_factor
+            self._noise_factor, _ = features.original_units(factor[: features.columns], np.zeros(factor.shape[1]))
         self.n_iter_ = result.iterations
         self.privacy_ = own.statement() | {
             "method": self.method,
@@ -246,16 +264,19 @@ def _binary_columns(declared: NDArray[np.bool_] | None, scaling: ColumnScaling) 
     return tuple(False if both else None for both in ((scaling.low < 0) & (scaling.high > 0)).tolist())
 
 
-def _placed(X: Any, scaling: ColumnScaling, grid: FeatureGrid, constant: bool) -> Any:
-    """Return the scaled rows on the grid, with a constant column if there is an intercept.
+def _placed(X: Any, features: ColumnScaling | Curves, grid: FeatureGrid, constant: bool) -> Any:
+    """Return the coded rows on the grid, with a constant column if there is an intercept.
 
-    Dense rows go block by block, so that no second copy of the table is ever in memory.
+    Dense rows that are only scaled go block by block, so that no second copy of the table is ever in memory.
     """
-    if sparse.issparse(X):
-        scaled = scaling.apply(X)
+    scaling = features if isinstance(features, ColumnScaling) else features.scaling
+    if sparse.issparse(X) or features.columns > scaling.columns:
+        scaled = features.apply(X)
         if constant:
             scaled = sparse.hstack([scaled, np.ones((X.shape[0], 1))], format="csr")
-        return grid.place(scaled)
+        rows = grid.place(scaled)
+        many = not sparse.issparse(X) and rows.nnz > _MANY * math.prod(rows.shape)
+        return rows.toarray() if many else rows
     placed = np.empty((X.shape[0], grid.dimension))
 
     def place(rows: slice) -> None:

@@ -47,6 +47,8 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         coefficients, bias = self._coefficients, self._bias
         self.coef_ = coefficients.T if coefficients.ndim == 2 else coefficients[None, :]
         self.intercept_ = np.atleast_1d(bias)
+        deviations = self._deviations()
+        self.coef_noise_ = None if deviations is None else np.tile(deviations, (self.coef_.shape[0], 1))
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -91,7 +93,7 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         """Return linear scores: (n,) for two classes, (n, K) for more."""
         check_is_fitted(self)
         X = read_table(self, X, reset=False)
-        scores: Floats = self._scaling.product(X, self.coef_.T) + self.intercept_
+        scores: Floats = self._features.product(X, self.coef_.T) + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -151,6 +153,9 @@ class DPLogisticRegression(_LinearClassifier):
     intercept_ : ndarray of shape (1,) or (K,)
     bounds_ : (low, high)
         Bounds of every column, given or measured.
+    coef_noise_ : ndarray of the shape of ``coef_``, or None
+        About how far the noise of privacy moves each coefficient, one standard deviation; None where the method
+        does not say. It follows from what was released, and leaves out what another sample of rows would change.
     classes_ : ndarray
     n_features_in_ : int
     n_iter_ : int

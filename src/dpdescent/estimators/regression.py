@@ -57,7 +57,14 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         self._require_no_weights(parameters)
         self._fit(X, y)
         self._keep(self._coefficients, float(self._bias))
+        if self._noise_factor is not None:
+            self._noise_factor = self._coefficient_unit() * self._noise_factor
+        self.coef_noise_ = self._deviations()
         return self
+
+    def _coefficient_unit(self) -> float:
+        """Return what a coefficient of 1 means in the unit of ``coef_``."""
+        return 1.0
 
     @abstractmethod
     def _keep(self, coefficients: Floats, bias: float) -> None:
@@ -67,7 +74,7 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         """Return the linear score of every row."""
         check_is_fitted(self)
         X = read_table(self, X, reset=False)
-        return np.asarray(self._scaling.product(X, self.coef_) + self.intercept_)
+        return np.asarray(self._features.product(X, self.coef_) + self.intercept_)
 
 
 @dataclass(eq=False, repr=False)
@@ -94,6 +101,9 @@ class DPLinearRegression(BoundedRegressor):
         """Return the middle of the target's range, and what counts as 1."""
         low, high = self._target_ends()
         return (low + high) / 2, (high - low) / 2
+
+    def _coefficient_unit(self) -> float:
+        return self._target_scale()[1]
 
     def _keep(self, coefficients: Floats, bias: float) -> None:
         centre, unit = self._target_scale()

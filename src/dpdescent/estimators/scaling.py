@@ -54,6 +54,11 @@ class ColumnScaling:
         return cls(low, high)
 
     @property
+    def columns(self) -> int:
+        """The number of columns of a scaled row."""
+        return self.low.size
+
+    @property
     def shift(self) -> Floats:
         """The point that is mapped to zero: zero itself, or the end of the interval nearest to it."""
         nearest: Floats = np.clip(0.0, self.low, self.high)
@@ -76,6 +81,11 @@ class ColumnScaling:
             stored @ coefficients + nearest @ coefficients
         )  # cells that are not stored are the nearest to 0
         return total
+
+    def ends(self) -> tuple[Floats, Floats]:
+        """Return the bounds after scaling."""
+        low, high = ((end - self.shift) / self.scale for end in (self.low, self.high))
+        return low, high
 
     def apply(self, features: Any, out: Floats | None = None) -> Any:
         """Return the scaled features, dense or CSR as they came; ``out`` receives dense ones."""

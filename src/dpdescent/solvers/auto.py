@@ -37,6 +37,7 @@ from ..curator import Curator, Gradient, GradientAndCurvature, moment_bits, requ
 from ..errors import InvalidParameter
 from ..exact import one_library_thread
 from ..problems import Frame, LinearProblem, Whitening
+from .average_noise import AverageNoise
 from .few_rows import FEW_ROWS, few_rows, learns_from_few_rows
 from .geometry import ROWS_A_DIRECTION, SOME_ROWS, Columns, damping_to, measure_columns, whiten
 from .result import Facts, Progress, SolverResult, effective_rows
@@ -131,9 +132,9 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
 
     point = np.zeros((geometry.directions, *problem.shape[1:]))
     average, average_weight, lengths = np.zeros_like(point), 0.0, []
-    step, gain = np.zeros_like(point), 0.0
+    step, gain, radius = np.zeros_like(point), 0.0, 1.0
     before: Floats | None = None
-    radius = 1.0
+    noises = AverageNoise(geometry.squares, geometry.divisors, geometry.stiffness, geometry.axes)
     for t in range(1, iterations + 1):
         amount = curator.remaining / (iterations + 1 - t)
         gradient, measured = _measure(curator, geometry, point, clip, (1 - share) * amount, share * amount)
@@ -150,8 +151,10 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
         spread = noise * float(np.sqrt(np.mean(1 / geometry.divisors**2)))
         step = _trusted(newton, geometry.features, rate / curvature * spread, rate / mean_curvature * noise, radius)
         point = point - step
-        average, average_weight = average + t**2 * point, average_weight + t**2
         lengths.append(float(np.linalg.norm(step)))
+        average, average_weight = average + t**2 * point, average_weight + t**2
+        uncut = lengths[-1] / max(float(np.linalg.norm(newton)), 1e-300)
+        noises.step(rate * uncut, noise, curvature, mean_curvature, t**2)
         report(1 - curator.remaining / curator.budget)
 
     point = average / average_weight
@@ -159,7 +162,8 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     walk = 1.8 / iterations * (noise / curvature) ** 2 * (geometry.length**2 - 1)
     point[: geometry.features] /= max(1.0, walk)
     report(1.0)
-    return SolverResult(geometry.weights(point), iterations, tuple(lengths), geometry.remarks)
+    factor = noises.factor(geometry.frame, geometry.features, max(1.0, walk))
+    return SolverResult(geometry.weights(point), iterations, tuple(lengths), geometry.remarks, noise_factor=factor)
 
 
 def _measure(
@@ -233,6 +237,7 @@ class _Geometry:
     """Where a run takes place: all of it released or public.
 
     ``stiffness`` holds the penalty's curvatures along the columns of ``axes``, or along the coordinates themselves.
+    ``squares`` are mean squares of the features' coordinates.
     """
 
     frame: Frame | Whitening | None
@@ -240,6 +245,7 @@ class _Geometry:
     features: int
     divisors: Floats
     stiffness: Floats
+    squares: Floats
     axes: Floats | None = None
     remarks: tuple[str, ...] = ()
 
@@ -285,7 +291,8 @@ def _intercept_alone(problem: LinearProblem, rows_of_privacy: float) -> _Geometr
         f"only the intercept was learnt: noise leaves about {rows_of_privacy:.0f} rows, too few for "
         f"{problem.grid.dimension - 1} columns"
     )
-    return _Geometry(only, 1.0, 0, np.ones(1), np.zeros(1), remarks=(remark,) if problem.grid.dimension > 1 else ())
+    remarks = (remark,) if problem.grid.dimension > 1 else ()
+    return _Geometry(only, 1.0, 0, np.ones(1), np.zeros(1), np.empty(0), remarks=remarks)
 
 
 def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, clip: float) -> _Geometry | Columns:
@@ -319,10 +326,10 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
     length = math.sqrt(constant + float(squares.sum()))
     ones, stiffness = np.ones(frame.matrix.shape[1]), np.zeros(frame.matrix.shape[1])
     if not penalty.any():
-        return _Geometry(frame, length, squares.size, ones, stiffness, remarks=remarks)
+        return _Geometry(frame, length, squares.size, ones, stiffness, squares, remarks=remarks)
     with one_library_thread():  # the same digits for any number of threads
         stiffness, axes = np.linalg.eigh(frame.matrix.T @ (penalty[:, None] * frame.matrix))
-    return _Geometry(frame, length, squares.size, ones, np.maximum(stiffness, 0.0), axes, remarks)
+    return _Geometry(frame, length, squares.size, ones, np.maximum(stiffness, 0.0), squares, axes, remarks)
 
 
 def _column_by_column(columns: Columns, penalty: Floats, constant: int, rows_of_privacy: float) -> _Geometry:
@@ -333,7 +340,7 @@ def _column_by_column(columns: Columns, penalty: Floats, constant: int, rows_of_
     stiffness = penalty if columns.frame is None else penalty * 4.0**columns.frame.doublings
     remark = "columns were scaled one by one, without their covariance"
     length = math.sqrt(constant + float(squares.sum()))
-    return _Geometry(columns.frame, length, squares.size, divisors, stiffness, remarks=(remark,))
+    return _Geometry(columns.frame, length, squares.size, divisors, stiffness, squares, remarks=(remark,))
 
 
 def _signs(features: int) -> Floats:

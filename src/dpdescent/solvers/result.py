@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,10 +62,13 @@ class SolverResult:
     """The weights a solver arrived at.
 
     Every field is a function of released answers, so all of it may be published. ``remarks`` say what the method did
-    to the rows or to the loss, for the privacy statement.
+    to the rows or to the loss, for the privacy statement. ``noise_factor`` is a matrix F of shape (d, m), for methods
+    that offer it: the noise of privacy moves the weights of each output by about F times m independent standard
+    normals.
     """
 
     weights: NDArray[np.float64]
     iterations: int
     steps: tuple[float, ...] = ()
     remarks: tuple[str, ...] = ()
+    noise_factor: NDArray[np.float64] | None = field(default=None, kw_only=True)

@@ -1,0 +1,183 @@
+"""Private additive models: a curve for every number, a weight for every level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from ..errors import InvalidParameter, require_positive_integer
+from ..solvers import Facts, SolverResult
+from .base import PrivateLinearModel
+from .classifiers import DPLogisticRegression
+from .curves import Curves, scaled_knots
+from .regression import DPLinearRegression
+from .scaling import ColumnScaling
+from .terms import Term, draw_terms, read_terms, write_terms
+
+__all__ = ["AdditiveModel", "DPAdditiveClassifier", "DPAdditiveRegressor"]
+
+Floats = NDArray[np.float64]
+
+_ROWS_A_COLUMN = 45  # effective ones, n mu, for every column that curves add, times the outputs
+_LARGEST_PIECES = 1024  # that can be asked for
+
+
+@dataclass(eq=False, repr=False)
+class AdditiveModel(PrivateLinearModel):
+    """What additive models share: the expansion of numbers into curves, and the curves that were learnt.
+
+    Parameters
+    ----------
+    pieces : int, optional
+        Straight pieces of a curve from 0 to the farther bound, on each scale. By default the largest of 16, 8, 4, 2
+        and 1 for which there are 45 effective rows, n mu, per added column and output, or none.
+    knots : mapping, optional
+        Public knots of some columns, by name or position, in the unit of the column and between its bounds. An empty
+        list leaves a column straight.
+    """
+
+    _: KW_ONLY
+    pieces: int | None = None
+    knots: Mapping[Any, Any] | None = None
+
+    def _expansion(self, scaling: ColumnScaling, binary: NDArray[np.bool_] | None, rows: int, outputs: int) -> Curves:
+        if self.adversary is not None:
+            raise InvalidParameter(
+                "adversary moves rows of linear models, and curves bend what it does: leave it out, or use "
+                "DPLogisticRegression"
+            )
+        if self.knots is not None and self.bounds is None:
+            raise InvalidParameter("knots lie between bounds, and bounds=None measures them: give both or neither")
+        self._binary = (False,) * scaling.columns if binary is None else tuple(binary.tolist())
+        knots = scaled_knots(self.knots, scaling, getattr(self, "feature_names_in_", None), self._binary)
+        numbers = [column for column, kind in enumerate(self._binary) if not kind and column not in knots]
+        if self.pieces is None:
+            affordable = self._effective_rows(rows) / (_ROWS_A_COLUMN * outputs)
+            choices = (Curves.drawn(scaling, numbers, pieces, knots) for pieces in (16, 8, 4, 2, 1))
+            fitting = (each for each in choices if each.columns - scaling.columns <= affordable)
+            return next(fitting, Curves.drawn(scaling, numbers, 0, knots))
+        pieces = 0 if self.pieces == 0 else require_positive_integer("pieces", self.pieces)
+        if pieces > _LARGEST_PIECES:
+            raise InvalidParameter(f"pieces must be at most {_LARGEST_PIECES}, got {pieces}")
+        return Curves.drawn(scaling, numbers, pieces, knots)
+
+    def _fit(self, X: Any, y: Any) -> SolverResult:
+        result = super()._fit(X, y)
+        if self.knots is not None:
+            self.privacy_["assumed_public"].append("knots: where curves may bend")
+        return result
+
+    def _effective_rows(self, rows: int) -> float:
+        if self.delta == 0:
+            return rows * self.epsilon
+        return Facts(self.epsilon, self.delta, self.adjacency, rows, 1).effective_rows
+
+    @property
+    def terms_(self) -> tuple[Term, ...]:
+        """The parts of the model, the most important one first: a score is the intercept plus an effect of each."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(self.n_features_in_)])
+        weights = np.atleast_2d(self.coef_).T
+        assert isinstance(self._features, Curves), "the expansion of an additive model"
+        return read_terms(self._features, [str(name) for name in names], self._binary, weights, self._noise_factor)
+
+    def plot_terms(self) -> Any:
+        """Return a matplotlib figure with a panel per term and a band of two standard deviations of noise.
+
+        Raises
+        ------
+        MissingPackage
+            matplotlib is not installed: ``pip install 'dpdescent[plots]'``.
+        """
+        return draw_terms(self.terms_, self._outputs())
+
+    def terms_html(self, path: str | Path) -> None:
+        """Write one page that shows every term; it loads nothing from elsewhere.
+
+        Raises
+        ------
+        OutputNotWritable
+            The file cannot be written there.
+        """
+        write_terms(path, self.terms_, self._outputs(), type(self).__name__, self.privacy_)
+
+    def _outputs(self) -> tuple[str, ...]:
+        """Return what the effects of a term are effects on."""
+        classes = [str(each) for each in getattr(self, "classes_", ["the prediction"])]
+        return (f"log-odds of {classes[1]}",) if len(classes) == 2 else tuple(classes)
+
+
+@dataclass(eq=False, repr=False)
+class DPAdditiveClassifier(AdditiveModel, DPLogisticRegression):
+    """Private additive classification: logistic regression on a curve for every number.
+
+    The scores are an intercept plus a curve of each numeric column plus a weight of each 0/1 column, so that the
+    model can be read (`terms_`, `plot_terms`, `terms_html`). Numbers are expanded by public knots
+    (`dpdescent.estimators.curves`); with little budget there are fewer of them, down to none. Cells outside of the
+    bounds count as the bound that they exceed, in predictions too.
+
+    Parameters are those of `DPLogisticRegression`, without an adversary, and
+
+    pieces : int, optional
+        Straight pieces of a curve from 0 to the farther bound, on each scale; 0 leaves all columns straight. By
+        default the largest of 16, 8, 4, 2 and 1 for which there are 45 effective rows, n mu, per added column and
+        output, or none.
+    knots : mapping, optional
+        Public knots of some columns, by name or position, in the unit of the column and between its bounds. An empty
+        list leaves a column straight.
+
+    Attributes
+    ----------
+    terms_ : tuple of Term
+        The parts of the model, the most important one first, as plain arrays.
+    coef_ : ndarray of shape (1, m) or (K, m)
+        Weights of the m columns of expanded rows: scaled columns first, then those of the curves.
+    coef_noise_ : ndarray of the shape of ``coef_``, or None
+        About how far the noise of privacy moves each of them.
+
+    Others are those of `DPLogisticRegression`.
+
+    Notes
+    -----
+    **Privacy** That of `DPLogisticRegression`: knots are made from public quantities, the expansion of a row depends
+    on that row alone, and terms, their bands and their order are computed from what was released.
+
+    Give ``binary_features``: a 0/1 column that is not declared is taken for a number, which costs nothing but noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.uniform(-1, 1, (20000, 2))
+    >>> y = (np.abs(X[:, 0]) + generator.normal(0, 0.1, 20000) > 0.5).astype(int)
+    >>> model = DPAdditiveClassifier(1.0, bounds=(-1, 1), classes=(0, 1), random_state=0).fit(X, y)
+    >>> model.score(X, y) > 0.85
+    True
+    >>> model.terms_[0].column
+    'x0'
+    """
+
+
+@dataclass(eq=False, repr=False)
+class DPAdditiveRegressor(AdditiveModel, DPLinearRegression):
+    """Private additive regression: least squares on a curve for every number.
+
+    Parameters are those of `DPLinearRegression`, without an adversary, and ``pieces`` and ``knots`` of
+    `DPAdditiveClassifier`, where terms and expansion are described too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.uniform(0, 10, (20000, 2))
+    >>> y = np.sin(X[:, 0]) + generator.normal(0, 0.1, 20000)
+    >>> model = DPAdditiveRegressor(1.0, bounds=(0, 10), random_state=0).fit(X, y)
+    >>> model.score(X, np.sin(X[:, 0])) > 0.8
+    True
+    """
