@@ -13,10 +13,12 @@ from scipy import sparse
 from dpdescent import DPLinearRegression, DPLogisticRegression, InvalidParameter
 from dpdescent.accounting import Gaussian
 from dpdescent.curator import ArraySource, ColumnHistograms, Curator
+from dpdescent.curator.histograms import _block
 from dpdescent.estimators.bounds import (
     BINS,
     RUNGS,
     _edge,
+    bins,
     column_ends,
     measured_ends,
     rung_ends,
@@ -26,6 +28,7 @@ from dpdescent.estimators.bounds import (
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
 from dpdescent.problems import LinearProblem, Squared
+from dpdescent.relations import Relation
 
 DELTA = 1e-6
 
@@ -187,6 +190,83 @@ def test_a_shared_ledger_pays_for_the_bounds_too() -> None:
     labels = [entry.label for entry in shared.entries]
     assert labels[:2] == ["column histograms"] * 2
     assert len(labels) == sum(fitted.privacy_["asked"].values())
+
+
+LARGEST = float(np.finfo(np.float64).max)
+EXTREME = np.array([5e-324, -5e-324, 1e-310, 2.0**-301, 1e308, -1e308, LARGEST, -LARGEST, -0.0, 0.0, 1.0, -3.0])
+
+
+@pytest.mark.parametrize("bounds", [None, (-1.0, 1.0)])
+@pytest.mark.parametrize("stored", [np.asarray, sparse.csr_array])
+def test_no_cell_however_extreme_is_spoken_of(bounds, stored, recwarn) -> None:  # type: ignore[no-untyped-def]
+    """A warning that a sum has overflowed would tell something of the rows that nobody has paid for."""
+    with np.errstate(all="warn"):
+        for X in (
+            np.tile(EXTREME, (3000, 1)),
+            np.repeat(EXTREME, 100)[:, None],
+            np.full((3000, 2), LARGEST),
+            np.where(np.arange(3000)[:, None] % 2, LARGEST, -LARGEST),
+            np.zeros((3000, 2)),
+            EXTREME[None, :],
+        ):
+            y = np.arange(X.shape[0]) % 2
+            fitted = DPLogisticRegression(1.0, DELTA, bounds=bounds, classes=[0, 1], random_state=0).fit(stored(X), y)
+            low, high = fitted.bounds_
+            assert (np.isfinite(low) & np.isfinite(high) & (low < high)).all()
+            assert np.isfinite(fitted.coef_).all()
+    assert not [each for each in recwarn if issubclass(each.category, RuntimeWarning)]
+
+
+@given(st.lists(st.sampled_from([*EXTREME, 7.0, 2021.0]), min_size=2, max_size=8), st.data())
+@settings(max_examples=60, deadline=None)
+def test_the_levels_of_a_cell_do_not_depend_on_other_cells(cells: list[float], data) -> None:  # type: ignore[no-untyped-def]
+    column = np.array(cells)[:, None]
+    at = data.draw(st.integers(0, len(cells) - 1))
+    low, high = (
+        np.array([end]) for end in data.draw(st.sampled_from([(-1.0, 2.0**1001), (1990.0, 2022.0), (0.0, 1.0)]))
+    )
+    for levels_of in (rungs, lambda table: bins(table, low, high)):
+        levels, alone = levels_of(column), levels_of(column[at : at + 1])
+        assert levels[at] == alone[0]
+        np.testing.assert_array_equal(levels_of(sparse.csr_array(column)).toarray(), levels)
+        np.testing.assert_array_equal(levels, np.rint(levels))
+        assert np.abs(levels).max() <= 2**8
+
+
+@pytest.mark.parametrize("bounds", [None, (-4.0, 4.0)])
+def test_cells_that_are_stored_twice_or_in_disorder_are_read_like_any_other(bounds) -> None:  # type: ignore[no-untyped-def]
+    generator = np.random.default_rng(5)
+    rows, halves = 500, generator.normal(size=(500, 2))
+    columns = np.tile([2, 0, 2, 0], rows)  # each of two cells in two parts, the last column first
+    parts = np.column_stack([halves, halves]).ravel()
+    twice = sparse.csr_array((parts, columns, np.arange(0, 4 * rows + 1, 4)), shape=(rows, 3))
+    stored = twice.data.copy()
+    X, y = twice.toarray(), np.arange(rows) % 2
+    options = {"bounds": bounds, "classes": [0, 1], "random_state": 0}
+    sparse_fit, dense_fit = (DPLogisticRegression(1.0, DELTA, **options).fit(each, y) for each in (twice, X))
+    np.testing.assert_array_equal(sparse_fit.bounds_, dense_fit.bounds_)
+    np.testing.assert_array_equal(sparse_fit.coef_, dense_fit.coef_)
+    np.testing.assert_array_equal(twice.data, stored)  # the caller's table stays as it is
+
+
+@pytest.mark.parametrize(("relation", "change"), [("zero-out", 1), ("replace-one", 2)])
+@pytest.mark.parametrize("stored", [np.asarray, sparse.csr_array])
+def test_no_row_changes_the_histograms_by_more_than_their_sensitivity(relation, change, stored) -> None:  # type: ignore[no-untyped-def]
+    """Some rows attain it, so that a smaller one would be wrong and a larger one waste."""
+    generator, columns = np.random.default_rng(6), 4
+    table = generator.integers(-70, 71, (30, columns)) * 2.0**-9
+    worst = 0.0
+    for at in range(30):
+        if relation == "zero-out":
+            other = np.delete(table, at, axis=0)
+        else:
+            other = table.copy()
+            other[at] = generator.integers(-70, 71, columns) * 2.0**-9 * generator.integers(0, 2, columns)
+        counts = [_block(64, 2.0**9, stored(each), np.zeros(len(each))) for each in (table, other)]
+        worst = max(worst, float(np.linalg.norm(counts[0] - counts[1])))
+    allowed = ColumnHistograms.sensitivity(columns).under(Relation.parse(relation))
+    assert worst == pytest.approx(math.sqrt(change * columns), rel=1e-12)
+    assert worst <= allowed <= worst * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("method", ["expmech", "nonprivate"])

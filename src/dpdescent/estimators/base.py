@@ -139,11 +139,12 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         if given is None:
             self._require_measurable(method, own)
         with paid_by(self.ledger, own, f"{type(self).__name__}, method {self.method}"), charges_noted(own):
-            scaling = given or _measured(X, declared, own, noise)
-            features = self._expansion(scaling, declared, X.shape[0], loss.outputs)
-            problem = problem_in(scaling, features)
-            rows = _placed(X, features, problem.grid, bool(self.fit_intercept))
-            source = ArraySource(compact(rows) if method.passes else rows, labels, problem.grid)
+            with np.errstate(all="ignore"):  # a warning would speak of rows
+                scaling = given or _measured(X, declared, own, noise)
+                features = self._expansion(scaling, declared, X.shape[0], loss.outputs)
+                problem = problem_in(scaling, features)
+                rows = _placed(X, features, problem.grid, bool(self.fit_intercept))
+                source = ArraySource(compact(rows) if method.passes else rows, labels, problem.grid)
             del rows
             curator = Curator(source, problem, own, X.shape[0], noise=noise, batch_rate=settings.batch_rate)
             with one_library_thread(), listening(self.progress) as listener:
@@ -227,7 +228,9 @@ def _seed(random_state: Any) -> int | None:
 
 def _require_finite_cells(X: Any, names: Any) -> None:
     cells = X.data if sparse.issparse(X) else X
-    if np.isfinite(cells.sum(dtype=np.float64)) or np.isfinite(cells).all():
+    with np.errstate(all="ignore"):  # that the sum overflows is nobody's business
+        finite = np.isfinite(cells.sum(dtype=np.float64))
+    if finite or np.isfinite(cells).all():
         return
     columns = X.indices if sparse.issparse(X) else np.broadcast_to(np.arange(X.shape[1]), X.shape)
     bad = int(columns[~np.isfinite(cells)].min())

@@ -52,12 +52,22 @@ def read_table(model: Any, X: Any, *y: Any, **options: Any) -> Any:
     """
     refusal: InvalidParameter
     try:
-        return validate_data(model, X, *y, accept_sparse="csr", dtype=(np.float64, np.float32), **options)
+        read = validate_data(model, X, *y, accept_sparse="csr", dtype=(np.float64, np.float32), **options)
+        return (_with_cells_once(read[0]), *read[1:]) if isinstance(read, tuple) else _with_cells_once(read)
     except InvalidParameter:
         raise
     except (TypeError, ValueError, OverflowError) as problem:
         refusal = _without_cells(problem, X, *y)
     raise refusal  # outside the handler, so that the message with the cell is not its context
+
+
+def _with_cells_once(X: Any) -> Any:
+    """Return a table in which every cell is stored once, and in order; a caller's own table stays as it is."""
+    if not sparse.issparse(X) or X.has_canonical_format:
+        return X
+    summed = X.copy()
+    summed.sum_duplicates()
+    return summed
 
 
 def read_numbers(name: str, values: Any) -> Floats:
