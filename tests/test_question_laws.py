@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
 import inspect
 import math
+import os
 import pickle
+import threading
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -30,6 +34,7 @@ from dpdescent.curator import (
     Question,
 )
 from dpdescent.curator.batches import Sampling, draw_rows
+from dpdescent.curator.curator import _Drawn
 from dpdescent.curator.questions import Draw, Noised, Point, Sum
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError
 from dpdescent.estimators.float_noise import FloatNoise
@@ -545,6 +550,65 @@ def test_a_series_pays_for_its_own_gaussian_steps_alone() -> None:
     assert not all(np.array_equal(chosen[0], each) for each in chosen[1:]), "every step has rows of its own"
     with pytest.raises(BudgetExhausted):
         curator.answer(LabelSum(NOISE), series)
+
+
+def half_used(noise: LatticeNoise | None = None) -> tuple[Curator, Question[Any], Batch]:
+    """A curator with a ticket that has one answer left of the two that were charged."""
+    source = ArraySource(*table_of("logistic", 1), PROBLEMS["logistic"].grid)
+    ledger = Ledger(100.0, 1e-3, currency="gdp")
+    curator = Curator(source, PROBLEMS["logistic"], ledger, ROWS, noise=noise)
+    question = LabelSum(NOISE)
+    batch = Batch(curator.sampling(0.5), (NOISE, NOISE))
+    curator.answer(question, batch)
+    return curator, question, batch
+
+
+def test_a_copy_of_a_curator_gives_no_answer_a_second_time() -> None:
+    curator, question, batch = half_used()
+    copies = [copy.copy(curator), copy.deepcopy(curator), copy.deepcopy([curator])[0]]
+    curator.answer(question, batch)
+    for each in copies:
+        with pytest.raises(BudgetExhausted, match="all the answers"):
+            each.answer(question, batch)
+    assert len(curator.ledger.entries) == 1
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_gives_none_of_the_answers_that_its_parent_has_left() -> None:
+    curator, question, batch = half_used()
+    child = os.fork()
+    if child == 0:
+        try:
+            curator.answer(question, batch)
+        except BudgetExhausted:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    curator.answer(question, batch)
+
+
+def test_two_threads_do_not_both_get_the_last_answer_of_a_ticket(monkeypatch) -> None:
+    """Both threads are made to meet, if they can, while they look at what is left."""
+    curator, question, batch = half_used()
+    meeting, look, answers = threading.Barrier(2), _Drawn.left_after, []
+
+    def slow_look(drawn: _Drawn, costs: tuple[Cost, ...]) -> list[Cost]:
+        left = look(drawn, costs)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            meeting.wait(0.2)
+        return left
+
+    def ask() -> None:
+        with contextlib.suppress(BudgetExhausted):
+            answers.append(curator.answer(question, batch))
+
+    monkeypatch.setattr(_Drawn, "left_after", slow_look)
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 1
 
 
 # Registration --------------------------------------------------------------------------------------------------

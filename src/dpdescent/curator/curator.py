@@ -9,8 +9,10 @@ the least noise that this buys.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -85,6 +87,7 @@ class Curator:
         self._streams = 0
         self._kept: dict[str, tuple[Any, Floats]] = {}
         self._drawn: WeakKeyDictionary[Batch, _Drawn] = WeakKeyDictionary()
+        self._taking = threading.Lock()
         self.problem = problem
         self.ledger = ledger
         self._budget = ledger.remaining
@@ -92,6 +95,13 @@ class Curator:
         if not 0 < batch_rate <= 1:
             raise InvalidParameter(f"batch_rate must lie in (0, 1], got {batch_rate}")
         self._sampling = Sampling(ledger.relation, self.rows, batch_rate, amplified=False)
+
+    def __copy__(self) -> Curator:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Curator:
+        """Return the curator itself: a copy would give once more the answers that a batch has left."""
+        return self
 
     @property
     def _ledgers(self) -> tuple[Ledger, ...]:
@@ -184,13 +194,7 @@ class Curator:
         sampling = self._sampling if batch is None else batch.sampling
         plan = self._checked(question, sampling)
         ticket = Batch(sampling, plan.costs) if batch is None else batch
-        drawn = self._drawn.get(ticket) or _Drawn(list(ticket.parts))
-        left = drawn.left_after(plan.costs)
-        if ticket not in self._drawn:
-            label = ticket.label or question.label
-            spend_jointly(self._ledgers, ticket.cost, label, randomness=self._noise.description)
-            self._drawn[ticket] = drawn
-        drawn.left = left
+        drawn = self._paid(ticket, plan.costs, ticket.label or question.label)
         if drawn.fresh or ticket.composition is not None:
             drawn.chosen = (
                 draw_rows(self._stream("batch"), self._source.rows, sampling) if sampling.rate < 1 else None
@@ -201,6 +205,17 @@ class Curator:
                 return self._released_sum(plan, drawn.chosen)
             rows = Rows(self._source, self._per_row(Norms.within(None, self.problem.grid)), self._stream)
             return self._released_point(plan, rows) if isinstance(plan, Point) else plan.draw(rows)
+
+    def _paid(self, ticket: Batch, costs: tuple[Cost, ...], label: str) -> _Drawn:
+        """Charge for a ticket, unless that was done, and strike off it what is asked now. Nothing is read."""
+        with self._taking:  # two threads would both find the last of its answers
+            drawn = self._drawn.get(ticket) or _Drawn(list(ticket.parts))
+            left = drawn.left_after(costs)
+            if ticket not in self._drawn:
+                spend_jointly(self._ledgers, ticket.cost, label, randomness=self._noise.description)
+                self._drawn[ticket] = drawn
+            drawn.left = left
+        return drawn
 
     def _checked(self, question: Question[Answer], sampling: Sampling) -> Plan[Answer]:
         """Return the plan of a question, or raise what keeps it from being answered. Nothing is read or charged."""
@@ -289,9 +304,12 @@ class _Drawn:
     left: list[Cost]
     chosen: NDArray[np.bool_] | None = None
     fresh: bool = True
+    process: int = field(default_factory=os.getpid)
 
     def left_after(self, costs: tuple[Cost, ...]) -> list[Cost]:
         """Return what is left after these mechanisms; raise `BudgetExhausted` unless it was drawn for all of them."""
+        if self.process != os.getpid():  # a forked child would give the same answers once more
+            raise BudgetExhausted("this batch belongs to the process that has paid for it: draw another")
         left = list(self.left)
         for cost in costs:
             if cost not in left:
