@@ -33,6 +33,7 @@ from dpdescent.accounting import (
 from dpdescent.errors import (
     BudgetExhausted,
     InvalidParameter,
+    LedgerBusy,
     LedgerError,
     LedgerFormatError,
     UnknownRelation,
@@ -321,6 +322,21 @@ def test_a_forked_child_cannot_spend_from_memory() -> None:
             os._exit(7)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_a_signal_between_a_decision_and_its_charge_spends_nothing() -> None:
+    """A handler runs in the thread that it interrupts, which no lock keeps out."""
+    ledger = Ledger(1.0, 1e-6)
+    cost = ledger.currency.gaussian(0.6 * ledger.budget)
+    with ledger._accepting(cost, "", "") as charge:
+        with pytest.raises(LedgerBusy, match="signal handlers"):
+            ledger.spend(cost)
+        with pytest.raises(LedgerBusy, match="signal handlers"):
+            ledger.spend(cost)
+        charge()
+    assert len(ledger.entries) == 1
+    ledger.spend(ledger.currency.gaussian(0.3 * ledger.budget))  # it is free again
+    assert ledger.spent <= ledger.budget
 
 
 def test_threads_share_one_budget() -> None:

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpdescent.accounting import (
+    SAMPLER_SHARE,
     ApproximateDP,
     Cost,
     FilteredRun,
@@ -24,6 +25,7 @@ from dpdescent.accounting import (
     NormLaplace,
     PureDP,
     cost_from_dict,
+    round_up,
 )
 from dpdescent.errors import (
     BudgetExhausted,
@@ -250,6 +252,18 @@ def test_no_settlement_counts_more_than_was_reserved_or_settles_twice(place) -> 
     assert seen(account).spent == account.spent == pytest.approx(1 / 400 + 1 / 900, rel=1e-12)
 
 
+def test_no_settlement_fails_more_often_than_was_reserved(place) -> None:
+    """Its charges cost less than the run by far, and may fail where the run may not."""
+    account, rich = ledger_in("gdp", **place), Ledger(4.0, 1e-3, currency="gdp")
+    number = account._reserve(FilteredRun("gdp", 0.5, 1e-14), "run")
+    failing = rich.spend(ApproximateDP(1e-3, 2e-14))
+    with pytest.raises(LedgerError, match="more than was reserved"):
+        account._settle(number, (failing,))
+    assert seen(account).spent == 0.5
+    account._settle(number, (rich.spend(ApproximateDP(1e-3, 1e-14)),))
+    assert 0 < seen(account).spent < 1e-5
+
+
 class Interrupted(dict[int, Any]):
     """Lines of which the next cannot be written."""
 
@@ -317,6 +331,19 @@ def test_a_run_in_epsilons_and_deltas_reserves_its_delta() -> None:
             late.spend(PureDP(0.5))
     assert account.affords(ApproximateDP(0.1, 4e-7))
     assert not account.affords(ApproximateDP(0.1, 6e-7))
+
+
+@pytest.mark.parametrize("currency", CURRENCIES)
+@pytest.mark.parametrize("delta", [1e-6, 1e-12, 0.3])
+def test_the_parts_of_delta_are_no_more_than_delta(currency: str, delta: float) -> None:
+    """What the currency converts at, what mechanisms may fail with, and what the samplers lack."""
+    ledger = Ledger(4.0, delta, currency=currency)
+    failing, counted = ledger._failure_limit, Fraction(ledger._counted_delta)
+    assert failing > 0
+    assert counted + failing + SAMPLER_SHARE * Fraction(delta) <= Fraction(delta)
+    largest = max(0.0, -round_up(-failing))
+    assert not ledger.affords(ApproximateDP(1e-3, math.nextafter(largest, 1.0)))
+    assert ledger.affords(ApproximateDP(1e-3, largest))
 
 
 # The law -------------------------------------------------------------------------------------------------------

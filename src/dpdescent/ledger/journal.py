@@ -1,8 +1,8 @@
 """Where a ledger keeps its record, as the filter sees it: hold it, read what is new, append.
 
 A journal starts with a head that never changes and goes on with one plain mapping per record, under a number of its
-own. It knows nothing of
-budgets and prices. Any store that can be held by one process at a time and that appends durably can be a journal.
+own. It knows nothing of budgets and prices. Any store that can be held by one process at a time and that appends
+durably can be a journal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from ..errors import LedgerError
+from ..errors import LedgerBusy, LedgerError
 
 __all__ = ["READ_ONLY", "Append", "Journal", "Memory", "Replay"]
 
@@ -66,6 +66,7 @@ class Memory(Journal):
         self._refusal = refusal
         self._process = os.getpid()
         self._count = 0
+        self._held = False
 
     @property
     def process(self) -> int:
@@ -89,7 +90,13 @@ class Memory(Journal):
                 raise LedgerError(
                     "a ledger in memory belongs to the process that made it: keep it in a file (path=...) to share it"
                 )
-            yield self._append
+            if self._held:  # by this thread, which a signal has interrupted between a decision and its charge
+                raise LedgerBusy("this ledger is being charged at the moment: charge it outside of signal handlers")
+            try:
+                self._held = True
+                yield self._append
+            finally:
+                self._held = False
 
     def _append(self, _: dict[str, Any], take: Callable[[int], None]) -> None:
         self._count += 1

@@ -7,9 +7,18 @@ the mechanisms actually run, in the order in which they were run and each chosen
 add up to more than the budget (Rogers et al. 2016; Feldman & Zrnic 2021; Smith & Thakurta 2022). At every moment the
 mechanisms run so far are those of settled fits, which the ledger counts one by one, and those of open fits, each of
 which has run no more than was reserved for it. So their sum is at most what the ledger counts, and the ledger never
-counts more than its budget. Fits that overlap only interleave their mechanisms, each of which answers at once from
-noise of its own: the interleaved sequence is again an adaptive one. The sum s is a function of released answers, as
-every later decision may be. A fit that dies is never settled and stays charged with b.
+counts more than its budget. Fits that overlap only interleave their mechanisms. Nearly all of these answer at once,
+from noise of their own: the interleaved sequence is again an adaptive one. A batch that answers several questions is
+one mechanism that is asked more than once, and is charged in full before its first answer. Such mechanisms may be
+interleaved with others, because a filter for (epsilon, delta)-DP, f-DP or Renyi DP of a fixed order is also one for
+concurrent interactive mechanisms (Haney et al. 2023); GDP is f-DP, and zCDP is Renyi DP at every order. The sum s is
+a function of released answers, as every later decision may be. A fit that dies is never settled and stays charged
+with b.
+
+References
+----------
+Haney, S. et al. (2023). Concurrent composition for interactive differential privacy with adaptive privacy-loss
+parameters. arXiv:2309.05901.
 """
 
 from __future__ import annotations
