@@ -8,7 +8,9 @@ import math
 import os
 import pickle
 import threading
+from contextlib import suppress
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -324,18 +326,22 @@ def test_a_forked_child_cannot_spend_from_memory() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
-def test_a_signal_between_a_decision_and_its_charge_spends_nothing() -> None:
+@pytest.mark.parametrize("name", [None, "ledger"])
+def test_a_signal_between_a_decision_and_its_charge_spends_nothing(name: str | None, tmp_path: Path) -> None:
     """A handler runs in the thread that it interrupts, which no lock keeps out."""
-    ledger = Ledger(1.0, 1e-6)
+    ledger = Ledger(1.0, 1e-6, path=None if name is None else tmp_path / name)
     cost = ledger.currency.gaussian(0.6 * ledger.budget)
     with ledger._accepting(cost, "", "") as charge:
-        with pytest.raises(LedgerBusy, match="signal handlers"):
-            ledger.spend(cost)
-        with pytest.raises(LedgerBusy, match="signal handlers"):
-            ledger.spend(cost)
-        charge()
+        ledger.spend(cost)  # by the handler
+        with pytest.raises(LedgerBusy, match="signal handler"):
+            charge()
     assert len(ledger.entries) == 1
-    ledger.spend(ledger.currency.gaussian(0.3 * ledger.budget))  # it is free again
+    with pytest.raises(BudgetExhausted):
+        ledger.spend(cost)
+    with ledger._accepting(ledger.currency.gaussian(0.3 * ledger.budget), "", "") as charge:
+        ledger.affords(cost)
+        with suppress(LedgerBusy):  # looking at a file ends the transaction
+            charge()
     assert ledger.spent <= ledger.budget
 
 

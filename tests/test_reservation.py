@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -286,6 +289,56 @@ def test_an_interrupt_between_the_steps_of_a_record_never_counts_too_little() ->
     tally.settle(number, (cheap,))
     tally.settle(number, (cheap,))  # passed on again
     assert tally.spent == 2 * rich._tally.spent
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt at one of the lines that the modules of the ledger execute."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        inside = os.path.dirname(frame.f_code.co_filename) == os.path.dirname(failures.__file__)
+        return self.step if inside else None
+
+    def step(self, frame: FrameType, event: str, argument: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+        return self.step
+
+
+def pay_for_a_run(account: Ledger, run: list[Fraction]) -> None:
+    own = run_of(account)
+    with reserving(account, own):
+        for noise in (8.0, 9.0):
+            run.append(Fraction(own.spend(Gaussian(noise)).price))
+    run.append(Fraction(account.spend(Gaussian(30.0)).price))
+
+
+@pytest.mark.parametrize(("kept_in", "every"), [("memory", 2), ("file", 7)])
+def test_an_interrupt_at_any_line_counts_all_that_was_run_and_leaves_the_ledger_usable(
+    kept_in: str, every: int, tmp_path: Path
+) -> None:
+    """A charge counts as run as soon as it has returned, which is when rows may be touched."""
+    before = sys.gettrace()
+    for at in itertools.count(1, every):
+        place = {} if kept_in == "memory" else {"path": tmp_path / f"{at}.ledger"}
+        account, run, interrupt = ledger_in("gdp", **place), [], Interrupt(at)
+        sys.settrace(interrupt)
+        try:
+            pay_for_a_run(account, run)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        for _ in range(2):
+            for view in (account, seen(account)):
+                assert sum(run) <= exact(view.entries) <= Fraction(view.spent) <= Fraction(view.budget)
+            pay_for_a_run(account, run)
+        if interrupt.left > 0:
+            break
+    assert at > 300
 
 
 # Failures that no currency counts ------------------------------------------------------------------------------

@@ -109,8 +109,9 @@ class JournalFile(Journal):
     @contextmanager
     def hold(self, replay: Replay) -> Iterator[Append]:
         with explained(self.path), self._transaction("IMMEDIATE") as connection:
+            turn = self._turn
             self._catch_up(connection, replay)
-            yield partial(self._append, connection)
+            yield partial(self._append, connection, turn)
 
     @property
     def position(self) -> tuple[int, str]:
@@ -149,6 +150,9 @@ class JournalFile(Journal):
         with self._lock:
             connection = self._connected(create)
             try:
+                self._turn += 1
+                if connection.in_transaction:  # an interrupt has kept an earlier one from ending
+                    connection.execute("ROLLBACK")
                 connection.execute(f"BEGIN {kind}")
                 self._require_same_file()
                 yield connection
@@ -190,7 +194,10 @@ class JournalFile(Journal):
             replay(records)
             self._count, self._digest = self._count + len(records), digest
 
-    def _append(self, connection: sqlite3.Connection, record: dict[str, Any], take: Callable[[int], None]) -> None:
+    def _append(
+        self, connection: sqlite3.Connection, turn: int, record: dict[str, Any], take: Callable[[int], None]
+    ) -> None:
+        self._require_turn(turn)
         before = self._count, self._digest
         try:
             self._insert(connection, record)

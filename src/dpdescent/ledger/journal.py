@@ -12,6 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -33,7 +34,16 @@ class Journal(ABC):
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self._turn = 0
         _JOURNALS.add(self)
+
+    def _require_turn(self, turn: int) -> None:
+        """Raise unless this is still the turn in which the decision was taken.
+
+        A signal handler runs in the thread that it interrupts, which holds the lock already.
+        """
+        if turn != self._turn:
+            raise LedgerBusy("the ledger was used between a decision and its charge, by a signal handler: ask again")
 
     @abstractmethod
     def look(self, replay: Replay) -> None:
@@ -66,7 +76,6 @@ class Memory(Journal):
         self._refusal = refusal
         self._process = os.getpid()
         self._count = 0
-        self._held = False
 
     @property
     def process(self) -> int:
@@ -90,15 +99,11 @@ class Memory(Journal):
                 raise LedgerError(
                     "a ledger in memory belongs to the process that made it: keep it in a file (path=...) to share it"
                 )
-            if self._held:  # by this thread, which a signal has interrupted between a decision and its charge
-                raise LedgerBusy("this ledger is being charged at the moment: charge it outside of signal handlers")
-            try:
-                self._held = True
-                yield self._append
-            finally:
-                self._held = False
+            self._turn += 1
+            yield partial(self._append, self._turn)
 
-    def _append(self, _: dict[str, Any], take: Callable[[int], None]) -> None:
+    def _append(self, turn: int, _: dict[str, Any], take: Callable[[int], None]) -> None:
+        self._require_turn(turn)
         self._count += 1
         take(self._count)
 
