@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from dpdescent import BudgetExhausted, DPLinearRegression, DPLogisticRegression, InvalidParameter, Ledger
-from dpdescent.accounting import PureDP
+from dpdescent.accounting import Gaussian, PureDP
+from dpdescent.curator import LabelSum
 from dpdescent.errors import DPDescentError, LedgerBusy, LedgerError, LedgerNotWritable, UnsupportedCost
 from dpdescent.estimators import payment
 from dpdescent.ledger import failures
@@ -214,6 +215,29 @@ def test_a_fit_is_charged_in_the_file_before_its_solver_runs(tmp_path: Path, mon
     monkeypatch.setitem(METHODS, "auto", replace(auto, solver=solve))
     fitted("auto", account)
     assert [spent == budget > 0 for spent, budget in found] == [True]
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), None])
+@pytest.mark.parametrize("problem", [ZeroDivisionError, KeyboardInterrupt])
+@pytest.mark.parametrize("answers", [0, 1, 3])
+def test_a_solver_that_fails_after_some_answers_has_paid_for_them_and_for_no_more(
+    answers: int, problem: type[BaseException], bounds: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account, cost = account_in("gdp", path=tmp_path / "shared.ledger"), Gaussian(30.0)
+
+    def solve(curator: Any, *_: Any) -> Any:
+        for _ in range(answers):
+            curator.answer(LabelSum(cost))
+        raise problem
+
+    monkeypatch.setitem(METHODS, "auto", replace(METHODS["auto"], solver=solve))
+    with pytest.raises(problem):
+        fitted("auto", account, bounds=bounds)
+    (line,) = Ledger.open(tmp_path / "shared.ledger").history
+    measured = 2 if bounds is None else 0
+    assert line.state == "settled"
+    assert [entry.label for entry in line.charges[:measured]] == ["column histograms"] * measured
+    assert [entry.cost for entry in line.charges[measured:]] == [cost] * answers
 
 
 def test_no_row_is_touched_if_the_file_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import random
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from fractions import Fraction
 from pathlib import Path
 from types import FrameType
@@ -249,7 +250,7 @@ def test_no_settlement_counts_more_than_was_reserved_or_settles_twice(place) -> 
         with pytest.raises(ValueError, match="no open reservation"):
             account._settle(number, charges)
     account.spend(Gaussian(30.0))
-    for wrong in (number + 2, 999, None):
+    for wrong in (number + 2, 999, None, [number], str(number)):
         with pytest.raises(ValueError, match="no open reservation"):
             account._settle(wrong, ())
     assert seen(account).spent == account.spent == pytest.approx(1 / 400 + 1 / 900, rel=1e-12)
@@ -397,6 +398,55 @@ def test_the_parts_of_delta_are_no_more_than_delta(currency: str, delta: float) 
     largest = max(0.0, -round_up(-failing))
     assert not ledger.affords(ApproximateDP(1e-3, math.nextafter(largest, 1.0)))
     assert ledger.affords(ApproximateDP(1e-3, largest))
+
+
+def test_what_others_may_fail_with_is_seen_before_a_run_is_refused(tmp_path: Path) -> None:
+    """The run is given what is left of delta, so that it can start."""
+    account = Ledger(3.0, 1e-6, currency="approximate", path=tmp_path / "ledger")
+    stale, own = Ledger.open(account.path), Ledger(1.0, 6e-7, currency="approximate")
+    account.spend(ApproximateDP(0.1, 9e-7))
+    require_funds(stale, own)
+    with reserving(Ledger.open(account.path), own):
+        assert own._failure_limit < Fraction(1, 10**7)
+
+
+def test_runs_in_several_processes_never_spend_more_than_the_file_holds(tmp_path: Path) -> None:
+    """Each child chooses its next run by what is left, and leaves some of its runs by an error, half done."""
+    account = ledger_in("gdp", 2.0, path=tmp_path / "ledger")
+    children = []
+    for seed in range(4):
+        child = os.fork()
+        if child == 0:
+            done = False
+            try:
+                done = spend_in_runs(tmp_path, seed)
+            finally:
+                os._exit(0 if done else 1)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+    run = sum(
+        (Fraction(float(line)) for path in tmp_path.glob("run-*") for line in path.read_text().split()), Fraction(0)
+    )
+    account.affords(PureDP(1e-9))
+    assert {line.state for line in account.history} == {"settled"}
+    assert run == exact(account.entries) <= Fraction(account.budget)
+    assert account.spent > 0.9 * account.budget
+
+
+def spend_in_runs(folder: Path, seed: int) -> bool:
+    """Spend in runs until next to nothing is left, writing down the price of every mechanism that was run."""
+    generator, account = random.Random(seed), Ledger.open(folder / "ledger")
+    with (folder / f"run-{seed}").open("w") as written:
+        for _ in range(200):
+            if account.remaining < 0.05 * account.budget:
+                return True
+            own = run_of(account, max(0.02, account.left()["epsilon"] * generator.uniform(0.1, 1.0)))
+            with suppress(BudgetExhausted, ZeroDivisionError), reserving(account, own):
+                for _ in range(generator.randrange(4)):
+                    print(repr(own.spend(share_of(own, generator.uniform(0.1, 0.9))).price), file=written)
+                1 / generator.randrange(2)
+            account.affords(PureDP(1e-9))
+    return False
 
 
 # The law -------------------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 r"""Bounds that nobody knows: two paid histograms tell where the cells of each column lie.
 
-*First*, on a ladder of powers of two with both signs, which has a rung for every number that a float can be. *Then*,
+*First*, on a ladder of powers of two with both signs, which has a rung for every float of at least 2^-1056. *Then*,
 on 64 equal bins between the ends that were found, so that a column far from zero (a year, say) keeps its resolution.
 Each release counts every cell once: a row adds one count per column, so the L2 sensitivity is :math:`\sqrt c` for c
-columns, and :math:`\sqrt{2c}` where a row is replaced. All of them are charged before a row is read.
+columns, and :math:`\sqrt{2c}` where a row is replaced. Each is charged before anything is counted.
 
 A level holds cells for sure if it, or it and its neighbours, exceed five standard deviations of noise and half a
 percent of the rows. Beyond the outermost of them, counts that are added up from outside need only two. An end that is

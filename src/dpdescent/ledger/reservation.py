@@ -57,7 +57,6 @@ def reserving(account: Ledger, own: Ledger, label: str = "") -> Iterator[None]:
         raise InvalidParameter("a run is reserved for by a ledger in memory that was not used: open a new one")
     if own.relation is not account.relation or own.currency != account.currency:
         raise InvalidParameter("a run and the ledger that pays for it must keep one relation and one currency")
-    account._journal.look(account._replay)
     whole = _whole_run(account, own)
     try:
         number = account._reserve(whole, label)
@@ -80,6 +79,8 @@ def reserving(account: Ledger, own: Ledger, label: str = "") -> Iterator[None]:
 
 
 def _whole_run(account: Ledger, own: Ledger) -> FilteredRun:
+    """Return what is to be reserved, given what others have spent from a shared file."""
+    account._journal.look(account._replay)
     share = Fraction(1) if own.currency.name == "approximate" else Fraction(own.budget) / Fraction(account.budget)
     left = account._failure_limit - as_fraction(account._tally.failures)
     failure = max(Fraction(0), min(own._failure_limit, account._failure_limit * share, left))

@@ -63,7 +63,7 @@ class Tally:
 
     def settle(self, number: int, charges: tuple[Entry, ...]) -> None:
         """Let the charges of a run take the place of what was reserved for it in line ``number``."""
-        line = self.lines.get(number)
+        line = self.lines.get(number) if isinstance(number, int) else None
         if line is not None and line.settled == charges:
             return
         if line is None or line.state != "reserved":
