@@ -200,7 +200,7 @@ EXTREME = np.array([5e-324, -5e-324, 1e-310, 2.0**-301, 1e308, -1e308, LARGEST, 
 @pytest.mark.parametrize("stored", [np.asarray, sparse.csr_array])
 def test_no_cell_however_extreme_is_spoken_of(bounds, stored, recwarn) -> None:  # type: ignore[no-untyped-def]
     """A warning that a sum has overflowed would tell something of the rows that nobody has paid for."""
-    with np.errstate(all="warn"):
+    with np.errstate(over="warn", invalid="warn", divide="warn"):
         for X in (
             np.tile(EXTREME, (3000, 1)),
             np.repeat(EXTREME, 100)[:, None],
