@@ -1,6 +1,7 @@
 """A run that is stopped at any time and resumed takes no step twice, and is charged once."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch import nn  # noqa: E402
 from torch.utils.data import Dataset  # noqa: E402
 
-from dpdescent.errors import InvalidParameter, OutputNotWritable  # noqa: E402
+from dpdescent.errors import InvalidParameter, OutputNotWritable, RunInProgress  # noqa: E402
 from dpdescent.ledger import Ledger  # noqa: E402
 from dpdescent.torch import fit  # noqa: E402
 from dpdescent.torch.checkpoint import Checkpoint  # noqa: E402
@@ -66,6 +67,11 @@ def stopping_after(steps):
     return progress
 
 
+def charges(account):
+    """How often a run was charged, notes of steps aside."""
+    return sum(" from step " not in entry.label for entry in Ledger.open(account.path).entries)
+
+
 @pytest.fixture
 def account(tmp_path):
     return Ledger(2.5, 2e-5, currency="approximate", path=tmp_path / "ledger.json")
@@ -88,7 +94,7 @@ def test_a_stopped_run_goes_on_after_the_steps_it_has_begun(tmp_path, account, m
     assert taken == list(range(1, stopped_after + 1))
     _, result = train(path, Ledger.open(account.path), method=method, **tuned)
     assert taken == list(range(1, STEPS + 1))
-    assert len(Ledger.open(account.path).entries) == 1
+    assert charges(account) == 1
     # The answer of the last step before the stop was not on the disk yet: it is lost, and paid for.
     assert [each.step for each in result.history] == [s for s in range(STEPS) if s != stopped_after - 1]
 
@@ -104,10 +110,10 @@ def test_a_run_is_charged_once_if_it_is_stopped_right_after_the_charge(tmp_path,
     monkeypatch.setattr(Checkpoint, "write", stopped)
     with pytest.raises(Stopped):
         train(path, account)
-    assert len(account.entries) == 1
+    assert charges(account) == 1
     monkeypatch.undo()
     _, result = train(path, Ledger.open(account.path))
-    assert len(Ledger.open(account.path).entries) == 1
+    assert charges(account) == 1
     assert len(result.history) == STEPS
 
 
@@ -125,10 +131,41 @@ def test_a_step_is_on_the_disk_before_its_rows_are_read(tmp_path, account):
     def reading():
         if path.exists():
             seen.append(torch.load(path, weights_only=True)["begun"])
-            assert len(Ledger.open(account.path).entries) == 1
+            assert charges(account) == 1
 
     train(path, account, Rows(reading))
     assert sorted(set(seen)) == list(range(1, STEPS + 1))
+
+
+@pytest.mark.parametrize("copied_at", [1, 3])
+def test_a_copy_of_a_checkpoint_takes_no_step_that_another_has_begun(tmp_path, account, copied_at):
+    path, copy, read = tmp_path / "run.pt", tmp_path / "copy.pt", []
+
+    def progress(share):
+        if round(share * STEPS) == copied_at:
+            shutil.copy(path, copy)
+
+    train(path, account, progress=progress)
+    steps = [entry.label for entry in account.entries if " from step " in entry.label]
+    assert len(set(steps)) == len(steps) == STEPS
+    with pytest.raises(RunInProgress, match="copy"):
+        train(copy, Ledger.open(account.path), Rows(lambda: read.append(1)))
+    assert len(read) == 1  # the shape of a row, before anything else
+    assert account.spent < account.budget
+
+
+def test_a_run_stops_where_its_copy_has_gone_on(tmp_path, account):
+    path, copy = tmp_path / "run.pt", tmp_path / "copy.pt"
+
+    def progress(share):
+        if round(share * STEPS) == 2:
+            shutil.copy(path, copy)
+            train(copy, Ledger.open(account.path))
+
+    with pytest.raises(RunInProgress):
+        train(path, account, progress=progress)
+    steps = [int(entry.label.split()[-1]) for entry in Ledger.open(account.path).entries[1:]]
+    assert sorted(steps) == [0, 1, 2, 2, 3, 4, 5]  # the second 2 was refused before a row was read
 
 
 def test_a_finished_run_reads_nothing_and_gives_the_same_parameters(tmp_path, account):
@@ -208,4 +245,4 @@ def test_a_killed_process_is_resumed_by_another(tmp_path, account):
     assert steps[-1] == 200
     assert len(steps) >= 200 - 4  # at most one fiftieth of the steps is lost
     assert int(finished.stdout) >= 200 - 2 * 4
-    assert len(Ledger.open(account.path).entries) == 1
+    assert charges(account) == 1

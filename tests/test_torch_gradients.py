@@ -8,14 +8,9 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch import nn  # noqa: E402
 
-from dpdescent.torch.gradients import (  # noqa: E402
-    Batch,
-    LoopedGradients,
-    MappedGradients,
-    RecordedGradients,
-    choose_gradients,
-)
-from dpdescent.torch.layers import RULES, Formed, Outer, Positions  # noqa: E402
+from dpdescent.torch.choice import choose_gradients  # noqa: E402
+from dpdescent.torch.gradients import Batch, LoopedGradients, MappedGradients, RecordedGradients  # noqa: E402
+from dpdescent.torch.layers import RULES, Formed, Looked, Outer, Positions  # noqa: E402
 
 ROWS = 4
 FEW = settings(max_examples=12, deadline=None, derandomize=True)
@@ -257,16 +252,52 @@ def test_cancelling_positions_are_not_measured_too_short():
     assert float(formed.norm()) <= 1 + 2.0**-10
 
 
-def test_a_side_whose_squares_vanish_is_not_measured_as_nothing():
-    # The gradient is 1e-3 long in truth, and float32 finds squares of zero on the left.
-    left, right = torch.full((2, 10_000), 1e-23), torch.full((2, 10_000), 1e16)
+@pytest.mark.parametrize(("small", "large"), [(1e-23, 1e16), (1e-38, 1e38), (1e-44, 1e30), (1e19, 1e19)])
+def test_lengths_are_right_where_squares_of_float32_vanish_or_overflow(small, large):
+    left, right = torch.full((2, 100), small), torch.full((2, 100), large)
     left[1] = 0
-    measured = Outer(left, right).squared_norms()
-    assert torch.isinf(measured[0])
-    assert measured[1] == 0
-    shaped = Positions(left.reshape(2, 1, 100, 100), right.reshape(2, 1, 100, 100), (100, 100)).squared_norms()
-    assert torch.isinf(shaped[0])
-    assert shaped[1] == 0
+    expected = torch.outer(left[0].double(), right[0].double()).norm()
+    for way in (Outer(left, right), Positions(left.reshape(2, 1, 100, 1), right.reshape(2, 1, 100, 1), (100, 100))):
+        norms = way.squared_norms().sqrt()
+        torch.testing.assert_close(norms[0], expected, rtol=1e-8, atol=0)
+        assert norms[1] == 0
+
+
+def test_a_position_whose_squares_vanish_beside_another_is_not_measured_as_nothing():
+    # The long part is at positions whose output gradients have squares of zero in float32, beside a larger one.
+    left, right = torch.full((1, 1, 30, 20), 2e-23), torch.full((1, 1, 30, 20), 1e18)
+    left[..., 0], right[..., 0] = 1e-17, 0
+    exact = float((left.double() @ right.double().transpose(2, 3)).norm())
+    way = Positions(left, right, (30, 30))
+    measured = way.squared_norms().sqrt()
+    assert float(measured) >= exact * (1 - 1e-9) > 1e-3
+    assert float(way.weighted_sum(1 / measured).norm()) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("kind", ["outer", "positions", "formed", "looked"])
+def test_a_row_moves_a_long_sum_by_its_own_length_and_no_more(kind):
+    # In float32 a sum of 2^18 ones has steps of 2^-5, and which way it is rounded changes with every row.
+    rows = 2**18 if kind in ("outer", "formed") else 2**16
+    generator = torch.Generator().manual_seed(0)
+    left = torch.rand(rows, 1, generator=generator) * 0.01 + 0.99
+
+    def total(kept):
+        part = left[kept]
+        weights = 1 / part[:, 0].double()
+        ones = torch.ones_like(part)
+        way = {
+            "outer": lambda: Outer(part, ones),
+            "positions": lambda: Positions(part[:, None, :, None], ones[:, None, :, None], (1, 1)),
+            "formed": lambda: Formed(part),
+            "looked": lambda: Looked(part[:, :, None], torch.zeros(len(part), 1, dtype=torch.long), (1, 1)),
+        }[kind]()
+        return float(way.weighted_sum(weights).sum())
+
+    everyone = torch.ones(rows, dtype=torch.bool)
+    for row in (0, 7, rows // 2):
+        others = everyone.clone()
+        others[row] = False
+        assert abs(total(everyone) - total(others) - 1) < 2.0**-20
 
 
 def test_dropout_does_not_keep_a_module_from_being_recorded():

@@ -1,6 +1,7 @@
 """The curator of a module: what it charges and when, what it releases, and what it refuses."""
 
 import math
+import random
 import re
 import warnings
 from pathlib import Path
@@ -515,6 +516,91 @@ def test_no_row_moves_a_query_by_more_than_its_clipped_loss():
         assert moved <= 0.5 * (1 + ROUNDING)
         largest = max(largest, moved)
     assert largest > 0.2
+
+
+class Centred(nn.Module):
+    """A network that subtracts the mean of its batch, one row or many."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.first, self.last = first, nn.Linear(4, 2)
+
+    def forward(self, inputs):
+        hidden = self.first(inputs).flatten(1)
+        return self.last(hidden + torch.softmax(hidden @ hidden.T, 1) @ hidden)
+
+
+class Unmapped(Centred):
+    """The same, with a branch on numbers that torch.func does not take."""
+
+    def forward(self, inputs):
+        return super().forward(inputs) * (1.0 if float(inputs.detach().sum()) < math.inf else 0.0)
+
+
+@pytest.mark.parametrize("family", [Centred, Unmapped])
+@pytest.mark.parametrize("tokens", [False, True])
+def test_no_row_changes_what_another_adds_in_a_module_that_mixes_rows(family, tokens):
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randint(0, 5, (N, 1), generator=generator) if tokens else table()[0]
+    torch.manual_seed(0)
+    module = family(nn.Embedding(5, 4) if tokens else nn.Linear(3, 4))
+    direction = [torch.randn(each.shape, generator=generator) for each in module.parameters()]
+
+    def sums(rows):
+        data = inputs[rows], table()[1][rows]
+        training = silenced(
+            training_of(module, data, delta=1e-5, search_steps=2, clip_loss=0.5, batch_size=len(rows))
+        )
+        training.draw()
+        training.gradient()
+        training.first_step(direction, [1.0, -1.0], [0.0, 0.0])
+        return [asked[0].to_float() for asked in training._noise.asked[-2:]]
+
+    whole = sums(range(N))
+    for row in range(4):
+        gradient, falls = (
+            one - other for one, other in zip(whole, sums([i for i in range(N) if i != row]), strict=True)
+        )
+        assert np.linalg.norm(gradient) <= 1 + ROUNDING
+        assert np.abs(falls).max() <= 0.5 * (1 + ROUNDING)
+
+
+class Augmented(Watched):
+    """Rows that are augmented by all of the generators that people use."""
+
+    def __getitem__(self, row):
+        inputs, target = super().__getitem__(row)
+        self.noted[-1] = (random.random(), float(np.random.rand()), float(torch.rand(())))  # noqa: NPY002
+        return inputs, target
+
+
+def test_what_is_random_in_rows_and_layers_is_fresh_and_leaves_no_trace():
+    def states():
+        _, numbers, place, *_ = np.random.get_state()  # noqa: NPY002
+        return random.getstate(), numbers.tolist(), place, torch.get_rng_state().tolist()
+
+    def drawn(seed):
+        random.seed(1)
+        np.random.seed(1)  # noqa: NPY002
+        torch.manual_seed(1)
+        seen = []
+        module = nn.Sequential(network(), nn.Dropout(0.5))
+        training = training_of(module, Augmented(table(), seen), random_state=seed, noise="float")
+        before = states()
+        training.draw()
+        training.gradient()
+        assert states() == before
+        first = len(seen)
+        training.draw()
+        training.gradient()
+        assert 1 < first < len(seen)
+        assert not set(seen[:first]) & set(seen[first:])
+        return seen[1:]  # the first is read for its shape, by the generators of the caller
+
+    secret, again = set(drawn(None)), set(drawn(None))
+    for generator in range(3):
+        assert not {each[generator] for each in secret} & {each[generator] for each in again}
+    assert drawn(3) == drawn(3) != drawn(4)
 
 
 def test_searches_are_charged_and_answer_once_for_each_step():

@@ -153,7 +153,7 @@ class OutputNotWritable(DPDescentError, OSError):
 
 
 class RunInProgress(DPDescentError, RuntimeError):
-    """Another process is working on the same comparison."""
+    """Another process works, or has worked, on the same comparison or the same steps of a training."""
 
 
 class WorkerLost(DPDescentError, RuntimeError):

@@ -3,7 +3,8 @@
 A checkpoint holds the parameters after some step and the number of steps that may have begun since. It is on the disk
 before the rows of those steps are read. Whoever resumes goes on after them: their answers are lost, and their charge
 stands, so that no step is ever taken twice. The charge itself carries the name of the run, by which an account tells
-that it has paid already.
+that it has paid already. The account also notes which steps have begun, so that a copy of a checkpoint does not take
+them once more; without an account nobody can tell, and each copy that is resumed is a run with a budget of its own.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from typing import Any
 
 import torch
 
-from ..errors import InvalidParameter, OutputNotWritable
+from ..accounting import PureDP
+from ..errors import InvalidParameter, OutputNotWritable, RunInProgress
 from .methods import Method, StepRecord
 from .training import PrivateTraining
 
 __all__ = ["Checkpoint"]
 
 _FORMAT, _VERSION = "dpdescent-training", 1
+_NOTE = PureDP(2.0**-1000)  # a charge has a price
 
 
 class Checkpoint:
@@ -67,6 +70,20 @@ class Checkpoint:
             self.write(0, history)
         self._training.pay(f"training {self._run}")
         return history
+
+    def start(self, step: int, count: int, history: list[StepRecord]) -> None:
+        """Note that ``count`` steps from ``step`` on begin, on the disk and in the account, before rows are read."""
+        self.write(min(step + count, self._training.steps), history)
+        account, label = self._training.account, f"training {self._run} from step {step}"
+        if account is None:
+            return
+        # An account takes down one note after the other, so that of two equal ones only one is the first.
+        account.spend(_NOTE, label)
+        if sum(entry.label == label for entry in account.entries) > 1:
+            raise RunInProgress(
+                "these steps of the run have begun already, from this checkpoint or a copy of it, and are paid for "
+                "once: give another name to start anew"
+            )
 
     def write(self, begun: int, history: list[StepRecord]) -> None:
         """Put the present state on the disk, and with it how many steps may have begun before the next one."""

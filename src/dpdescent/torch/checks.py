@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from ..errors import InvalidParameter, RowDependence
 from .gradients import Batch, Loss, trained_parameters
 
-__all__ = ["private_copy", "reading", "require_losses", "require_trainable"]
+__all__ = ["private_copy", "reading", "require_losses", "require_trainable", "secret_randomness", "usable_probe"]
 
 
 def require_trainable(module: nn.Module, device: str | torch.device | None) -> torch.device:
@@ -77,6 +78,19 @@ def _require_separate_rows(name: str, layer: nn.Module) -> None:
             )
 
 
+def usable_probe(module: nn.Module, loss: Loss, probes: Sequence[Batch]) -> Batch:
+    """Return the first of several public batches that a module and a loss take, or the last."""
+    for probe in probes[:-1]:
+        try:
+            with torch.no_grad():
+                finite = torch.isfinite(loss(module(*probe.inputs), probe.targets)).all()
+        except Exception:
+            continue
+        if bool(finite):
+            return probe
+    return probes[-1]
+
+
 def require_losses(module: nn.Module, loss: Loss, probe: Batch) -> None:
     """Raise `InvalidParameter` unless the loss gives one number for each of some public rows, each by itself."""
     rows = len(probe)
@@ -114,6 +128,26 @@ def reading() -> Iterator[None]:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
+
+
+@contextmanager
+def secret_randomness(seed: int) -> Iterator[None]:
+    """Give random layers and random augmentations numbers of their own, and leave all generators as they were.
+
+    A row's place in a batch decides which of these numbers are its own, so that a row that is removed shifts those of
+    the rows after it. The noise covers that only if nobody knows them: a seed that the caller has published would
+    not do. How many were drawn tells how many rows a batch had, so nothing of it is left behind either.
+    """
+    python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng():
+            random.seed(seed)
+            np.random.seed([seed % 2**32, seed >> 32])  # noqa: NPY002
+            torch.manual_seed(seed)
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numbers)  # noqa: NPY002
 
 
 def private_copy(module: nn.Module) -> nn.Module:

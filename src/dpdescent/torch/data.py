@@ -72,14 +72,30 @@ class DatasetRows:
         *inputs, targets = (each.to(self._device) for each in found)
         return Batch(tuple(inputs), targets)
 
-    def probe(self) -> Batch:
-        """Return public rows of the same shapes: random numbers for real inputs, and zeros for all else."""
+    def probes(self) -> tuple[Batch, Batch]:
+        """Return public rows of the same shapes, to be tried in this order.
+
+        The first differ from each other in all that they hold, so that a module that mixes rows shows it: random real
+        numbers, and whole numbers of 0 and 1. Where a module or a loss does not take those, the second hold random
+        real inputs and zeros for all else.
+        """
+        return self._probe(different=True), self._probe(different=False)
+
+    def _probe(self, different: bool) -> Batch:
         generator = torch.Generator().manual_seed(0)
         rows: list[Tensor] = []
         for position, (shape, dtype) in enumerate(self._shapes):
-            random = dtype.is_floating_point and position + 1 < len(self._shapes)
-            values = torch.randn((_PROBE_ROWS, *shape), generator=generator) if random else None
-            rows.append(torch.zeros((_PROBE_ROWS, *shape), dtype=dtype) if values is None else values.to(dtype))
+            whole = (_PROBE_ROWS, *shape)
+            if dtype.is_floating_point and position + 1 < len(self._shapes):
+                values = torch.randn(whole, generator=generator)
+            elif not different:
+                values = torch.zeros(whole)
+            elif dtype.is_floating_point:
+                values = torch.rand(whole, generator=generator)
+            else:
+                values = torch.randint(0, 2, whole, generator=generator)
+                values[1] = 1 - values[0]
+            rows.append(values.to(dtype))
         *inputs, targets = (each.to(self._device) for each in rows)
         return Batch(tuple(inputs), targets)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +17,6 @@ from ..solvers import Progress
 from .checkpoint import Checkpoint
 from .gradients import Loss
 from .methods import MOST_STEPS, Auto, LineSearch, Method, Optimiser, StepRecord
-from .plan import seed_of
 from .training import PrivateTraining
 
 __all__ = ["TrainingResult", "fit"]
@@ -150,7 +147,7 @@ def fit(
         noise=noise,
         device=device,
     )
-    with _seeded(seed_of(random_state)), listening(progress) as listener, charges_noted(training.ledger):
+    with listening(progress) as listener, charges_noted(training.ledger):
         history = _run(training, _make_method(method, training, learning_rate), method, checkpoint, listener)
     return TrainingResult(module, training.statement() | {"method": method}, tuple(history))
 
@@ -168,7 +165,7 @@ def _run(
     for step in range(first, training.steps):
         if saved is not None and (step - first) % every == 0:
             # On the disk before the rows are read: a run that is resumed will not take these steps again.
-            saved.write(min(step + every, training.steps), history)
+            saved.start(step, every, history)
         history.append(rule.advance(step))
         if progress is not None:
             progress((step + 1) / training.steps)
@@ -194,14 +191,3 @@ def _make_method(method: str, training: PrivateTraining, learning_rate: float | 
     if method == "auto":
         return Auto(training)
     return LineSearch(training) if learning_rate is None else Optimiser(training, method, learning_rate)
-
-
-@contextmanager
-def _seeded(seed: int | None) -> Iterator[None]:
-    """Repeat what is random in the module as well, dropout for instance, and leave torch's generator as it was."""
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng():
-        torch.manual_seed(seed % 2**63)
-        yield

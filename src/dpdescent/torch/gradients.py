@@ -10,8 +10,7 @@ Three ways lead there, and the first that is right is taken:
 ``LoopedGradients``
     One backward pass for each row, for modules that `torch.func` cannot map.
 
-Which of them is right is tried on a few public rows of the shapes of the data, against one row at a time: a matter of
-the module and of shapes, never of the data.
+`dpdescent.torch.choice` tells which of them is right.
 """
 
 from __future__ import annotations
@@ -25,23 +24,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import InvalidParameter
-from .layers import RULES, ParameterGradients, held_numbers
+from .layers import RULES, Formed, ParameterGradients, held_numbers
 
 __all__ = [
     "Batch",
+    "LoopedGradients",
     "Loss",
+    "MappedGradients",
     "ModuleGradients",
+    "RecordedGradients",
     "RowGradients",
-    "choose_gradients",
     "trained_parameters",
     "unchanged_buffers",
 ]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-_HELD_NUMBERS = 2**24  # while a part of a batch is worked on: 64 MB of float32
-_TOLERANCE = 1e-3
-_PROBE_ROWS = 3
 
 
 @dataclass(frozen=True)
@@ -65,11 +62,11 @@ class RowGradients(ABC):
 
     @abstractmethod
     def norms(self) -> Tensor:
-        """Return the Euclidean length of every row's gradient."""
+        """Return the Euclidean length of every row's gradient, in float64."""
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> list[Tensor]:
-        """Return the sum of weight times gradient, in the shapes of the parameters."""
+        """Return the sum of weight times gradient in float64, in the shapes of the parameters."""
 
 
 class ModuleGradients(ABC):
@@ -91,8 +88,12 @@ class ModuleGradients(ABC):
     def of(self, batch: Batch) -> RowGradients:
         """Return the gradients of the rows of a batch."""
 
+    @abstractmethod
     def losses(self, batch: Batch) -> Tensor:
-        """Return the loss of every row; buffers are as before afterwards, so that no row changes what comes next."""
+        """Return the loss of every row, which no other row of the batch changes."""
+
+    def losses_together(self, batch: Batch) -> Tensor:
+        """Return the losses of one pass over all rows, after which buffers are as before."""
         with unchanged_buffers(self.module):
             return self.loss(self.module(*batch.inputs), batch.targets)
 
@@ -155,7 +156,7 @@ class RecordedGradients(ModuleGradients):
     def of(self, batch: Batch) -> RowGradients:
         calls: list[_Call] = []
         with _recording(self._layers, calls):
-            losses = self.losses(batch)
+            losses = self.losses_together(batch)
         returned = torch.autograd.grad(losses.sum(), [call.edge for call in calls], allow_unused=True)
         parts: list[tuple[Tensor, ParameterGradients]] = []
         for call, gradient in zip(calls, returned, strict=True):
@@ -165,12 +166,15 @@ class RecordedGradients(ModuleGradients):
                 parts += RULES[type(call.layer)](call.layer, call.entered, gradient)
         return _RecordedRows(losses.detach(), list(self.parameters.values()), parts)
 
+    def losses(self, batch: Batch) -> Tensor:
+        return self.losses_together(batch)
+
     def numbers_per_row(self, batch: Batch) -> int:
         """Return how many numbers a row needs, as the shapes of public rows tell."""
         calls: list[_Call] = []
         outputs: list[Tensor] = []
         with _recording(self._layers, calls, outputs), torch.no_grad():
-            self.losses(batch)
+            self.losses_together(batch)
         return sum(held_numbers(call.layer, call.entered, out) for call, out in zip(calls, outputs, strict=True))
 
 
@@ -204,7 +208,7 @@ class _RecordedRows(RowGradients):
         for parameter, part in self._parts:
             key, squared = id(parameter), part.squared_norms()
             lengths[key] = (lengths[key].sqrt() + squared.sqrt()).square() if key in lengths else squared
-        total = torch.zeros_like(self.losses)
+        total = torch.zeros_like(self.losses, dtype=torch.float64)
         for squared in lengths.values():
             total = total + squared
         return total.sqrt()
@@ -214,7 +218,11 @@ class _RecordedRows(RowGradients):
         for parameter, part in self._parts:
             added = part.weighted_sum(weights)
             sums[id(parameter)] = sums[id(parameter)] + added if id(parameter) in sums else added
-        return [sums[id(each)] if id(each) in sums else torch.zeros_like(each) for each in self._parameters]
+        return [sums[id(each)] if id(each) in sums else _zeros(each) for each in self._parameters]
+
+
+def _zeros(parameter: Tensor) -> Tensor:
+    return torch.zeros_like(parameter, dtype=torch.float64)
 
 
 # Every row's gradient is formed -------------------------------------------------------------------------------
@@ -222,26 +230,32 @@ class _RecordedRows(RowGradients):
 
 class _FormedRows(RowGradients):
     def __init__(self, losses: Tensor, gradients: list[Tensor]) -> None:
-        self.losses, self._gradients = losses.detach(), [each.detach() for each in gradients]
+        self.losses, self._gradients = losses.detach(), [Formed(each.detach()) for each in gradients]
 
     def norms(self) -> Tensor:
-        return torch.stack([each.flatten(1).square().sum(1) for each in self._gradients]).sum(0).sqrt()
+        return torch.stack([each.squared_norms() for each in self._gradients]).sum(0).sqrt()
 
     def weighted_sum(self, weights: Tensor) -> list[Tensor]:
-        return [(weights @ each.flatten(1)).reshape(each.shape[1:]) for each in self._gradients]
+        return [each.weighted_sum(weights) for each in self._gradients]
 
 
 class MappedGradients(ModuleGradients):
     """`torch.func.vmap` over rows, each of which is a batch by itself."""
 
     def of(self, batch: Batch) -> RowGradients:
+        gradients, losses = self._mapped(torch.func.grad_and_value(self._loss_of_row), batch)
+        return _FormedRows(losses, [gradients[name] for name in self.parameters])
+
+    def losses(self, batch: Batch) -> Tensor:
+        losses: Tensor = self._mapped(self._loss_of_row, batch)
+        return losses
+
+    def _mapped(self, function: Callable[..., Any], batch: Batch) -> Any:
         current = {name: each.detach() for name, each in self.parameters.items()}
         # As many targets as rows, and as many dimensions as the module expects: every row is a batch of one.
         inputs = tuple(each.unsqueeze(1) for each in batch.inputs)
-        gradients, losses = torch.func.vmap(
-            torch.func.grad_and_value(self._loss_of_row), in_dims=(None, 0, 0), randomness="different"
-        )(current, inputs, batch.targets.unsqueeze(1))
-        return _FormedRows(losses, [gradients[name] for name in self.parameters])
+        mapped = torch.func.vmap(function, in_dims=(None, 0, 0), randomness="different")
+        return mapped(current, inputs, batch.targets.unsqueeze(1))
 
     def _loss_of_row(self, current: dict[str, Tensor], inputs: tuple[Tensor, ...], target: Tensor) -> Tensor:
         with unchanged_buffers(self.module):
@@ -255,7 +269,7 @@ class LoopedGradients(ModuleGradients):
         parameters = list(self.parameters.values())
         losses, gradients = [], []
         for row in range(len(batch)):
-            loss = self.losses(batch[row : row + 1]).sum()
+            loss = self._loss_of_row(batch, row)
             found = torch.autograd.grad(loss, parameters, allow_unused=True)
             losses.append(loss.detach())
             gradients.append(
@@ -263,88 +277,8 @@ class LoopedGradients(ModuleGradients):
             )
         return _FormedRows(torch.stack(losses), [torch.stack(each) for each in zip(*gradients, strict=True)])
 
+    def losses(self, batch: Batch) -> Tensor:
+        return torch.stack([self._loss_of_row(batch, row) for row in range(len(batch))])
 
-# Which way is right -------------------------------------------------------------------------------------------
-
-
-def choose_gradients(module: nn.Module, loss: Loss, probe: Batch) -> ModuleGradients:
-    """Return the quickest way that gives the gradients of single rows on public rows.
-
-    Parameters
-    ----------
-    module : nn.Module
-        Left as it was, its mode and its buffers included.
-    loss : callable
-    probe : Batch
-        At least three public rows of the shapes of the data.
-
-    Notes
-    -----
-    **Privacy** The choice rests on the module, the loss and the shapes of rows. Rows that a module mixes are told
-    apart in the second way, where each is a batch by itself.
-    """
-    numbers = sum(each.numel() for each in trained_parameters(module).values())
-    try:
-        LoopedGradients(module, loss).of(probe)
-    except Exception as problem:
-        raise InvalidParameter(
-            f"the gradient of a single row cannot be computed on public rows ({problem}): check that the module "
-            "takes a batch of one row"
-        ) from None
-    recorded = RecordedGradients(module, loss)
-    with _repeatable(module, loss, probe):
-        if recorded.has_rules() and _agrees(recorded, probe):
-            recorded.rows_at_once = max(1, _HELD_NUMBERS // max(1, recorded.numbers_per_row(probe)))
-            return recorded
-        mapped = MappedGradients(module, loss)
-        mapped.rows_at_once = max(1, _HELD_NUMBERS // max(1, numbers))
-        if _agrees(mapped, probe):
-            return mapped
-    looped = LoopedGradients(module, loss)
-    looped.rows_at_once = mapped.rows_at_once
-    return looped
-
-
-def _agrees(way: ModuleGradients, probe: Batch) -> bool:
-    """Return whether lengths and a weighted sum are those of one row at a time."""
-    rows = probe[:_PROBE_ROWS]
-    single = LoopedGradients(way.module, way.loss).of(rows)
-    weights = torch.arange(1, len(rows) + 1).to(single.losses)
-    try:
-        found = way.of(rows)
-        norms, sums = found.norms(), found.weighted_sum(weights)
-    except Exception:  # whatever it is, it is the module's nature and not the data's
-        return False
-    scale = float(single.norms().max())
-    return bool(
-        torch.allclose(found.losses, single.losses, rtol=_TOLERANCE, atol=_TOLERANCE)
-        and torch.allclose(norms, single.norms(), rtol=_TOLERANCE, atol=_TOLERANCE * scale)
-        and all(
-            torch.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE * scale)
-            for one, other in zip(sums, single.weighted_sum(weights), strict=True)
-        )
-    )
-
-
-@contextmanager
-def _repeatable(module: nn.Module, loss: Loss, probe: Batch) -> Iterator[None]:
-    """Switch off random layers, so that two passes over the same rows can be compared.
-
-    Only what is known to be random is switched off, so that rows are told apart as in training. If that is not
-    enough, the whole module is.
-    """
-    everything = list(module.modules())
-    modes = [each.training for each in everything]
-    random = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase)
-    try:
-        for each in everything:
-            each.training = each.training and not isinstance(each, random)
-        rows = LoopedGradients(module, loss)
-        with torch.no_grad():
-            first, second = (rows.losses(probe) for _ in range(2))
-        if not torch.equal(first, second):
-            module.eval()
-        yield
-    finally:
-        for each, mode in zip(everything, modes, strict=True):
-            each.training = mode
+    def _loss_of_row(self, batch: Batch, row: int) -> Tensor:
+        return self.losses_together(batch[row : row + 1]).sum()

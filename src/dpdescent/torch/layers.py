@@ -8,11 +8,11 @@ With one position the norm is the product of two lengths. With several it comes 
 itself where that is the smaller. Sums over rows with weights are one matrix product, so no row's gradient of a large
 layer is ever formed.
 
-**Rounding.** A norm that comes from Gram matrices is a sum of terms of either sign. If they cancel, rounding could
-make a long gradient look short, and its row would be clipped too little. So 2^-20 of the square of
-:math:`\sum_t |a_t||b_t|`, which no term exceeds, is added to the squared norm: more than the rounding of float32.
-Where squares would vanish, because all of a or all of b is below 2^-60 and yet not zero, the other may be so large
-that the gradient is long: its norm is taken to be infinite, and its row adds nothing.
+**Rounding.** Lengths and sums are computed in float64 from the numbers that the module has computed, so that what a
+row adds is as long as its weight says to within 2^-30, whatever its numbers: products of two float32 numbers are
+exact in float64, and neither vanish nor overflow. A norm that comes from Gram matrices is a sum of terms of either
+sign, which may cancel, and a long gradient would look short. So 2^-30 of the square of
+:math:`\sum_t |a_t||b_t|`, which no term exceeds, is added to the squared norm.
 
 References
 ----------
@@ -28,13 +28,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from math import prod
 
-from torch import Tensor, nn
+from torch import Tensor, float64, linalg, nn
 from torch.nn import functional
 
 __all__ = ["RULES", "ParameterGradients", "Rule", "held_numbers"]
 
-_CANCELLATION = 2.0**-20
-_SMALLEST = 2.0**-60
+_CANCELLATION = 2.0**-30
 
 
 class ParameterGradients(ABC):
@@ -42,11 +41,11 @@ class ParameterGradients(ABC):
 
     @abstractmethod
     def squared_norms(self) -> Tensor:
-        """Return their squared lengths, never too short by more than the rounding of a few float32 operations."""
+        """Return their squared lengths in float64, too short by no more than its rounding."""
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return the sum over rows of weight times gradient, in the shape of the parameter."""
+        """Return the sum over rows of weight times gradient in float64, in the shape of the parameter."""
 
 
 class Formed(ParameterGradients):
@@ -56,10 +55,10 @@ class Formed(ParameterGradients):
         self._gradients = gradients
 
     def squared_norms(self) -> Tensor:
-        return self._gradients.flatten(1).square().sum(1)
+        return _lengths(self._gradients.flatten(1), 1).square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        flat = weights @ self._gradients.flatten(1)
+        flat = weights.double() @ self._gradients.flatten(1).double()
         return flat.reshape(self._gradients.shape[1:])
 
 
@@ -70,11 +69,10 @@ class Outer(ParameterGradients):
         self._left, self._right = left, right
 
     def squared_norms(self) -> Tensor:
-        squared = self._left.square().sum(1) * self._right.square().sum(1)
-        return _unless_vanishing(squared, self._left, self._right)
+        return (_lengths(self._left, 1) * _lengths(self._right, 1)).square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        return (self._left * weights[:, None]).T @ self._right
+        return (self._left.double() * weights.double()[:, None]).T @ self._right.double()
 
 
 class Positions(ParameterGradients):
@@ -84,15 +82,15 @@ class Positions(ParameterGradients):
         self._left, self._right, self._shape = left, right, shape
 
     def squared_norms(self) -> Tensor:
-        grams = [side.transpose(2, 3) @ side for side in (self._left, self._right)]
-        bound = (self._left.square().sum(2).sqrt() * self._right.square().sum(2).sqrt()).sum(2)
+        sides = (self._left.double(), self._right.double())
+        grams = [side.transpose(2, 3) @ side for side in sides]
+        bound = (_lengths(sides[0], 2) * _lengths(sides[1], 2)).sum(2)
         exact = (grams[0] * grams[1]).sum((1, 2, 3))
-        squared = exact.clamp_min(0) + _CANCELLATION * bound.square().sum(1)
-        return _unless_vanishing(squared, self._left, self._right)
+        return exact.clamp_min(0) + _CANCELLATION * bound.square().sum(1)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        left = (self._left * weights[:, None, None, None]).permute(1, 2, 0, 3).flatten(2)
-        right = self._right.permute(1, 0, 3, 2).flatten(1, 2)
+        left = (self._left.double() * weights.double()[:, None, None, None]).permute(1, 2, 0, 3).flatten(2)
+        right = self._right.permute(1, 0, 3, 2).flatten(1, 2).double()
         return (left @ right).reshape(self._shape)
 
 
@@ -104,22 +102,21 @@ class Looked(ParameterGradients):
 
     def squared_norms(self) -> Tensor:
         same = self._tokens[:, :, None] == self._tokens[:, None, :]
-        products = self._left @ self._left.transpose(1, 2)
-        bound = self._left.square().sum(2).sqrt().sum(1)
+        left = self._left.double()
+        products = left @ left.transpose(1, 2)
+        bound = _lengths(left, 2).sum(1)
         return (products * same).sum((1, 2)).clamp_min(0) + _CANCELLATION * bound.square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        total = self._left.new_zeros(self._shape)
-        weighted = (self._left * weights[:, None, None]).flatten(0, 1)
+        weighted = (self._left.double() * weights.double()[:, None, None]).flatten(0, 1)
+        total = weighted.new_zeros(self._shape)
         return total.index_add_(0, self._tokens.flatten(), weighted)
 
 
-def _unless_vanishing(squared: Tensor, *sides: Tensor) -> Tensor:
-    """Return squared norms, infinite for rows of which a side is so small that its squares vanish."""
-    for side in sides:
-        largest = side.flatten(1).abs().amax(1)
-        squared = squared.masked_fill((largest > 0) & (largest < _SMALLEST), float("inf"))
-    return squared
+def _lengths(vectors: Tensor, dimension: int) -> Tensor:
+    """Return Euclidean lengths in float64, where no square of a float32 number vanishes or overflows."""
+    lengths: Tensor = linalg.vector_norm(vectors, dim=dimension, dtype=float64)
+    return lengths
 
 
 def _summed_positions(left: Tensor, right: Tensor, shape: tuple[int, ...]) -> ParameterGradients:

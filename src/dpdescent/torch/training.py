@@ -9,10 +9,11 @@ with the gradient g_i of a row's loss, the public number of rows n and the sampl
 of automatic clipping (Bu et al. 2022), where C = 1. All steps are one `FixedSchedule`, charged before the first row
 is read.
 
-**Arithmetic.** Gradients are computed in the precision of the module, so that a sum of clipped gradients is off by
-rounding. Noise is made for a sensitivity that is 2^-10 above C. A float32 sum of n clipped gradients errs by about
-2^-24 sqrt(n) C at most in practice, far below that; it is not a theorem as it is for linear models, and the statement
-says so. The sum is then rounded to a lattice, and the noise on it is exact (`dpdescent.noise`).
+**Arithmetic.** Gradients are computed in the precision of the module, and their lengths and sums in float64, so that
+what a row adds is C long at most but for 2^-30. Its gradient may differ in the last digits with the rows beside it,
+by the order in which products are summed. Noise is made for a sensitivity 2^-10 above C, which is more than replays
+show, and not a theorem as it is for linear models: the statement says so. The sum is then rounded to a lattice, and
+the noise on it is exact (`dpdescent.noise`).
 
 References
 ----------
@@ -39,9 +40,10 @@ from ..estimators.payment import spent_on
 from ..exact import LatticeSum
 from ..ledger import Ledger, spend_jointly
 from ..relations import Sensitivity
-from .checks import private_copy, reading, require_losses, require_trainable
+from .checks import private_copy, reading, require_losses, require_trainable, secret_randomness, usable_probe
+from .choice import choose_gradients
 from .data import DatasetRows
-from .gradients import Batch, Loss, choose_gradients, unchanged_buffers
+from .gradients import Batch, Loss, unchanged_buffers
 from .plan import ROUNDING, Clipping, Plan, make_plan, seed_of
 from .search import loss_falls
 
@@ -136,7 +138,7 @@ class PrivateTraining:
             )
         self._seed, self._mode = seed_of(random_state), noise
         self._noise = make_noise(noise, self._seed)
-        self._account = ledger
+        self.account = ledger
         found = require_trainable(module, device)
         self._rows = DatasetRows(dataset, found)
         self.plan: Plan = make_plan(
@@ -153,8 +155,9 @@ class PrivateTraining:
             account=ledger,
         )
         self.module = module
-        reader, probe = private_copy(module), self._rows.probe()
+        reader = private_copy(module)
         with reading(), unchanged_buffers(reader):
+            probe = usable_probe(reader, loss, self._rows.probes())
             require_losses(reader, loss, probe)
             self._gradients = choose_gradients(reader, loss, probe)
         self._parameters = list(self._gradients.parameters.values())
@@ -197,8 +200,8 @@ class PrivateTraining:
             "sampling_rate": plan.sampling.rate,
             "noise_multiplier": plan.noise_multiplier,
             "clip_norm": plan.clipping.bound,
-            "arithmetic": "gradients and their sums are in the precision of the module, and clipped to within its "
-            "rounding, for which noise is 2^-10 larger; the noise on the sum is "
+            "arithmetic": "gradients are in the precision of the module, whose rounding may differ with the rows "
+            "beside a row, for which noise is 2^-10 larger; lengths and sums are in float64; the noise on the sum is "
             + ("exact" if self._mode == "exact" else "in floating point"),
             "assumed_public": [
                 f"the number of rows: {self._rows.count}",
@@ -229,9 +232,9 @@ class PrivateTraining:
         if self._paid:
             return
         ledgers = self._ledgers
-        if label != "training" and self._account is not None:
-            self._account.affords(self.plan.schedule)  # reads what others have written
-            if any(entry.label == label for entry in self._account.entries):
+        if label != "training" and self.account is not None:
+            self.account.affords(self.plan.schedule)  # reads what others have written
+            if any(entry.label == label for entry in self.account.entries):
                 ledgers = (self.ledger,)
         spend_jointly(ledgers, self.plan.schedule, label, randomness=self._noise.description)
         self._paid = True
@@ -242,7 +245,7 @@ class PrivateTraining:
         Once for each `draw`.
         """
         self._take("gradient")
-        start = [torch.zeros_like(each) for each in self._parameters]
+        start = [torch.zeros_like(each, dtype=torch.float64) for each in self._parameters]
         total = self._sum_over_batch("batch", self._clipped_sum, start)
         flat = torch.cat([each.reshape(-1) for each in total]).to("cpu", torch.float64).nan_to_num_(0.0, 0.0, 0.0)
         values = np.rint(flat.numpy() / self.plan.unit).astype(np.int64)
@@ -297,7 +300,7 @@ class PrivateTraining:
 
     @property
     def _ledgers(self) -> tuple[Ledger, ...]:
-        return (self.ledger,) if self._account is None else (self.ledger, self._account)
+        return (self.ledger,) if self.account is None else (self.ledger, self.account)
 
     def _take(self, part: str) -> None:
         if not self._paid or part not in self._pending:
@@ -309,7 +312,8 @@ class PrivateTraining:
         stream = self._noise.randomness.stream(name, self._drawn)
         chosen = draw_rows(stream, self._rows.count, self.plan.sampling)
         rows = np.arange(self._rows.count) if chosen is None else np.flatnonzero(chosen)
-        with reading():
+        seed = self._noise.randomness.stream(f"layers of a {name}", self._drawn).integer(63)
+        with reading(), secret_randomness(seed):
             for first in range(0, rows.size, self._gradients.rows_at_once):
                 self._add(add, rows[first : first + self._gradients.rows_at_once], total)
         return total
