@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 from asking import RowBatches
 from dpdescent.accounting import RDP, AboveThreshold, FixedSizeSampled, Gaussian, PoissonSampled
 from dpdescent.curator import Curator
-from dpdescent.curator.mechanisms import _normalised
+from dpdescent.curator.mechanisms import normalised_queries
 from dpdescent.exact import FeatureGrid
 from dpdescent.problems import Squared
 from dpdescent.relations import Relation
@@ -74,7 +74,7 @@ def test_one_row_of_a_real_table_reaches_the_published_worst_case(noise: str) ->
         asked = turning_row(present, "zero-out")
         answers = [ask(asked, cost) for _ in range(3000)]
         law = np.exp(threshold_law(np.array(queries), noise, 2.0, 4.0))
-        normalised = _normalised(asked._noise.queries, cost, Relation.ZERO_OUT)
+        normalised = normalised_queries(asked._noise.queries, cost, Relation.ZERO_OUT)
         np.testing.assert_array_equal(normalised, np.array(queries) * 2.0**cost.lattice_bits)
         found = np.array([-1 if first is None else first for first in answers])
         assert chi_square(found, law) > ALARM
@@ -91,7 +91,7 @@ def test_replacing_a_row_moves_queries_by_one_noise_unit_and_no_more() -> None:
     for present in (True, False):
         asked = turning_row(present, "replace-one")
         ask(asked, cost)
-        queries.append(_normalised(asked._noise.queries, cost, Relation.REPLACE_ONE))
+        queries.append(normalised_queries(asked._noise.queries, cost, Relation.REPLACE_ONE))
     assert (queries[0] - queries[1]).tolist() == [0, 0, 0, 0, 2**cost.lattice_bits]
 
 
