@@ -88,7 +88,7 @@ def test_exp_neg_of_a_huge_exponent_is_zero() -> None:
 
 
 def test_gaussian_cell_table_has_its_known_head_and_length() -> None:
-    table = lattice_module._gaussian_table()
+    table = lattice_module.gaussian_table()
     assert table.leading[:3].tolist() == [897519610827870491, 1793287964434682380, 2683823022238448168]
     assert len(table.cumulative) == table.leading.size == 311
     assert table.cumulative[-1] == 2**256
@@ -186,7 +186,7 @@ class FixedBits:
         return self._refinement if self._refinement == 0 else 2**bits - 1
 
 
-@pytest.mark.parametrize("table", [lattice_module._gaussian_table(), lattice_module._laplace_table()])
+@pytest.mark.parametrize("table", [lattice_module.gaussian_table(), lattice_module._laplace_table()])
 def test_a_word_on_a_threshold_is_settled_by_further_bits(table: lattice_module._CellTable) -> None:
     for k in (0, 1, 50, 100):
         word = np.array([table.leading[k]], np.uint64)
@@ -200,7 +200,7 @@ def test_a_word_on_a_threshold_is_settled_by_further_bits(table: lattice_module.
         assert beside.refined == 0
 
 
-@pytest.mark.parametrize("table", [lattice_module._gaussian_table(), lattice_module._laplace_table()])
+@pytest.mark.parametrize("table", [lattice_module.gaussian_table(), lattice_module._laplace_table()])
 def test_the_largest_word_stays_inside_the_table(table: lattice_module._CellTable) -> None:
     for refinement in (0, 1):
         cell = table.draw(FixedBits([], refinement), np.array([2**64 - 1], np.uint64), False)[0]
@@ -208,14 +208,14 @@ def test_the_largest_word_stays_inside_the_table(table: lattice_module._CellTabl
 
 
 def test_a_coin_close_to_its_probability_is_settled_by_further_bits() -> None:
-    family, scale = lattice_module._Gaussian(), 2**36
+    family, scale = lattice_module.GaussianCells(), 2**36
     cells, offsets = np.array([3]), np.array([2**31 + 12345])
     digits = exp_neg(*family.exact_exponent(3, 2**31 + 12345, scale)) >> (256 - 53)
     for shift, low, high in ((-1, True, True), (0, True, False), (1, False, False)):
         word = np.array([(digits + shift) << 11], np.uint64)
         for refinement, expected in ((0, low), (1, high)):
             bits = FixedBits([], refinement)
-            accepted = lattice_module._accept(bits, word, family, cells, offsets, scale, False)
+            accepted = lattice_module.accept_proposals(bits, word, family, cells, offsets, scale, False)
             assert accepted.tolist() == [expected]
             assert bits.refined == 1
 

@@ -52,7 +52,7 @@ def test_many_draws_take_a_word_each_and_few_draws_three():
 
 
 def test_sixteen_bits_choose_a_cell_only_where_no_boundary_is_inside():
-    cumulative = lattice_module._gaussian_table().cumulative
+    cumulative = lattice_module.gaussian_table().cumulative
     first = packed._first_digits()
     decided = np.flatnonzero(first >= 0)
     for prefix in decided.tolist():
@@ -64,7 +64,7 @@ def test_sixteen_bits_choose_a_cell_only_where_no_boundary_is_inside():
 
 @pytest.mark.parametrize(("word", "end"), [(0, 0), (2**64 - 1, 1)])
 def test_a_cell_in_doubt_is_settled_by_further_bits(word, end):
-    cumulative = lattice_module._gaussian_table().cumulative
+    cumulative = lattice_module.gaussian_table().cumulative
     doubtful = np.flatnonzero(packed._first_digits() < 0)
     cells = packed._cells(Fixed(word), doubtful.astype(np.uint64) << np.uint64(48))
     for prefix, cell in zip(doubtful.tolist(), cells.tolist(), strict=True):
@@ -77,7 +77,7 @@ def test_a_cell_in_doubt_is_settled_by_further_bits(word, end):
 def test_acceptance_is_that_of_exact_arithmetic(width):
     # A third of the coins is chosen right at its probability, where 15 bits never decide.
     generator = np.random.default_rng(0)
-    scale, family, count = 16 * width, lattice_module._Gaussian(), 600
+    scale, family, count = 16 * width, lattice_module.GaussianCells(), 600
     cells = generator.integers(0, 80, count).astype(np.int16)
     offsets = generator.integers(0, width, count).astype(np.uint32)
     exact = [

@@ -27,7 +27,7 @@ from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Entry
 from dpdescent.minimisers import EmpiricalRisk, GeneralObjective, LinearGame, loss_range
 from dpdescent.noise import ladder, lattice_scale
-from dpdescent.noise.lattice import _gaussian_table, _laplace_table
+from dpdescent.noise.lattice import _laplace_table, gaussian_table
 from dpdescent.problems import L2, Labels, LinearProblem, Logistic, Loss, Whitening
 from dpdescent.relations import Norm, Relation, Sensitivity
 from every_question import PROBLEMS, ROWS, examples
@@ -136,7 +136,7 @@ def test_noise_on_a_descent_covers_the_rounding_of_both_neighbours(penalty: floa
 def test_no_draw_of_the_linear_term_is_longer_than_is_certified_for(weights: int, relation: Relation) -> None:
     """The last cell of the samplers' tables in every coordinate, at the largest scale: certain, not likely."""
     risk = EmpiricalRisk(Logistic(), 1.5)
-    gaussian_cells, laplace_cells = (len(table().cumulative) / 16 for table in (_gaussian_table, _laplace_table))
+    gaussian_cells, laplace_cells = (len(table().cumulative) / 16 for table in (gaussian_table, _laplace_table))
     for strength in (1e-6, 0.1, 1.0, 1e4):
         gaussian = ObjectivePerturbation(1 / strength, 1.0, 0.1, 1, str(relation), 1e-15)
         linear = _LinearNoise.of((weights,), risk, gaussian)

@@ -26,7 +26,7 @@ from dpdescent.accounting import (
 from dpdescent.errors import DeltaTooSmall, InvalidParameter
 from dpdescent.ledger import Ledger
 from dpdescent.noise import FARTHEST_DRAW, SAMPLER_ERROR, ladder
-from dpdescent.noise.lattice import PRECISION, _gaussian_table, _laplace_table
+from dpdescent.noise.lattice import PRECISION, _laplace_table, gaussian_table
 
 CURRENCIES = ["zcdp", "gdp", "rdp", "pure", "approximate", ZCDP(), GDP(), RDP(50.0), Pure(), Approximate()]
 
@@ -109,7 +109,7 @@ def test_a_delta_that_is_no_probability_is_refused_as_before(bad) -> None:
 
 @pytest.mark.parametrize(
     ("table", "exponent"),
-    [(_gaussian_table, lambda k: Fraction(k * k, 512)), (_laplace_table, lambda k: Fraction(k, 16))],
+    [(gaussian_table, lambda k: Fraction(k * k, 512)), (_laplace_table, lambda k: Fraction(k, 16))],
     ids=["gaussian", "laplace"],
 )
 def test_the_error_of_the_samplers_covers_that_of_their_tables(table, exponent) -> None:
@@ -128,7 +128,7 @@ def test_the_error_of_the_samplers_covers_that_of_their_tables(table, exponent) 
 
 def test_no_draw_lies_beyond_the_bound_that_objective_perturbation_rests_on() -> None:
     """The last cell ends before it; the largest scale of a ladder is what its bound on the linear term assumes."""
-    assert len(_gaussian_table().cumulative) / 16 < 0.98 * FARTHEST_DRAW
+    assert len(gaussian_table().cumulative) / 16 < 0.98 * FARTHEST_DRAW
     assert len(_laplace_table().cumulative) / 16 < 189
     for dimension in (2, 3, 10, 124, 1000, 10**5):
         scale = 2**30

@@ -14,12 +14,11 @@ from scipy import sparse
 from ..accounting import Gaussian
 from ..errors import InvalidParameter, require_positive_integer
 from ..relations import Norm, Sensitivity
+from .moments import COUNT
 from .questions import Noised, Public, Question, Sum
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-_COUNT_UNIT = 2.0**-20  # counts are whole numbers; a finer lattice makes room for little noise
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,7 @@ class ColumnHistograms(Question[Floats]):
         if not 0 <= self.bits <= grid.exponent:
             raise InvalidParameter(f"levels are multiples of the grid: bits must lie in [0, {grid.exponent}]")
         columns, width = grid.dimension, 2 * levels + 1
-        in_units = partial(np.multiply, int(1 / _COUNT_UNIT))
-        noised = Noised(self.noise, _COUNT_UNIT, self.sensitivity(columns), public.rate, in_units)
+        noised = Noised(self.noise, 1 / COUNT, self.sensitivity(columns), public.rate)
         block = partial(_block, levels, 2.0**self.bits)
         return Sum(block, (noised,), lambda counts: counts.reshape(columns, width))
 
@@ -63,18 +61,13 @@ class ColumnHistograms(Question[Floats]):
 
 def _block(levels: int, scale: float, rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
     columns, width = rows.shape[1], 2 * levels + 1
-    if not sparse.issparse(rows):
-        return np.bincount(
-            (_levels(rows, levels, scale) + np.arange(columns) * width).ravel(), minlength=columns * width
-        ).astype(np.int64)
-    counts = np.bincount(
-        _levels(rows.data, levels, scale) + rows.indices.astype(np.int64) * width, minlength=columns * width
-    )
-    table = counts.reshape(columns, width).astype(np.int64)
-    table[:, levels] += rows.shape[0] - np.bincount(
-        rows.indices, minlength=columns
-    )  # cells that are not stored are 0
-    return table.reshape(-1)
+    stored = sparse.issparse(rows)
+    cells, column = (rows.data, rows.indices.astype(np.int64)) if stored else (rows, np.arange(columns))
+    places = _levels(cells, levels, scale) + column * width
+    counts = np.bincount(places.ravel(), minlength=columns * width).reshape(columns, width)
+    if stored:  # the other cells are 0
+        counts[:, levels] += rows.shape[0] - np.bincount(rows.indices, minlength=columns)
+    return counts.astype(np.int64).reshape(-1) * COUNT
 
 
 def _levels(cells: Any, levels: int, scale: float) -> Integers:

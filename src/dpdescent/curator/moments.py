@@ -19,7 +19,7 @@ from .per_row import Caps, Norms
 from .questions import Noised, Public, Question, Sum
 from .sources import Floats, Integers
 
-_COUNT = 2**20  # lattice steps in a count of one row: they make room for little noise
+COUNT = 2**20  # lattice steps in a count of one row: they make room for little noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ class LabelCounts(Question[Floats]):
             raise InvalidParameter("a regression has no classes to count: ask for LabelSum")
         binary = labels.kind is LabelKind.SIGNS
         swap = 1.0 if binary else math.sqrt(2) * (1 + 2.0**-50)
-        noised = Noised(self.noise, 1 / _COUNT, Sensitivity(Norm.L2, 1.0, swap), public.rate)
+        noised = Noised(self.noise, 1 / COUNT, Sensitivity(Norm.L2, 1.0, swap), public.rate)
 
         def both(counts: Floats) -> Floats:
             return np.array([public.rows - counts[0], counts[0]]) if binary else counts
@@ -193,13 +193,13 @@ def _moments_block(
 
 
 def _positive_block(rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
-    return np.array([np.count_nonzero(labels > 0)], dtype=np.int64) * _COUNT
+    return np.array([np.count_nonzero(labels > 0)], dtype=np.int64) * COUNT
 
 
 def _counts_block(classes: int, rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
     # A total function: labels outside the classes count as the nearest one.
     index = np.clip(np.nan_to_num(labels), 0, classes - 1).astype(np.intp)
-    return np.bincount(index, minlength=classes).astype(np.int64) * _COUNT
+    return np.bincount(index, minlength=classes).astype(np.int64) * COUNT
 
 
 def _labels_block(bounded: SignedSum, allowed: Labels, rows: Any, labels: Floats) -> Integers:  # noqa: ARG001

@@ -38,8 +38,8 @@ _EXPONENTS = np.array(
 RUNGS = _EXPONENTS.size
 _RARE = 0.005  # share of the rows beyond an end
 _SURE, _LIKELY = 5.0, 2.0  # standard deviations: for a level anywhere, and for one next to those that are sure
-_WINDOWS = (1, 2, 4)  # neighbouring levels are also looked at together
-_TAIL = 6  # levels beyond the sure ones that are looked at again
+_WINDOWS = (1, 2, 4)  # widths of neighbouring levels that are tested together
+_TAIL = 6  # levels beyond the sure ones that are tested once more
 _WORTHWHILE = 4  # a column is made narrower by at least this factor, or left alone
 _HIDDEN = 0.01  # share of the rows that noise may hide
 

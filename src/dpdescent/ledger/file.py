@@ -93,7 +93,9 @@ class JournalFile(Journal):
         """Return the head of an existing file, and the journal with nothing but the head read."""
         journal = cls(path)
         if not journal.path.exists() and journal.path.parent.is_dir():
-            raise LedgerError(f"there is no ledger at {path}: Ledger(..., path=...) starts one")
+            raise LedgerError(
+                f"there is no ledger at {path}: create one by `dpdescent ledger create`, or by Ledger(..., path=...)"
+            )
         heads: list[Any] = []
         with explained(journal.path), journal._transaction("DEFERRED") as connection:
             journal._read(connection, lambda records: heads.extend(head for _, head in records), 1)

@@ -173,10 +173,10 @@ class _Family(ABC):
         """One exponent as numerator and denominator."""
 
 
-class _Gaussian(_Family):
+class GaussianCells(_Family):
     @property
     def table(self) -> _CellTable:
-        return _gaussian_table()
+        return gaussian_table()
 
     def exponent(self, cells: NDArray[np.int64], offsets: NDArray[np.int64], scale: int) -> NDArray[np.float64]:
         # U (2kW + U) / (2 s^2) = (U/s) (k/8 + U/s) / 2: four roundings, and no product above 2**53.
@@ -214,7 +214,7 @@ _TAIL_BITS = 48  # cells whose weight is below 2**(48 - 320) = 2**-272 are left 
 
 
 @cache
-def _gaussian_table() -> _CellTable:
+def gaussian_table() -> _CellTable:
     weights: list[int] = []
     while (weight := exp_neg(len(weights) ** 2, 2 * CELLS_PER_SCALE**2, _TABLE_BITS)) >> _TAIL_BITS:
         weights.append(weight)
@@ -234,7 +234,7 @@ def _laplace_table() -> _CellTable:
     return _CellTable.from_weights(weights)
 
 
-def _accept(
+def accept_proposals(
     bits: Bits,
     words: NDArray[np.uint64],
     family: _Family,
@@ -274,7 +274,7 @@ def _draw(bits: Bits, family: _Family, scale: int, size: int, force_exact: bool)
         values = cells * width
         values += offsets
         signs = 1 - 2 * (coin_words & np.uint64(1)).astype(np.int64)
-        keep = _accept(bits, coin_words, family, cells, offsets, scale, force_exact)
+        keep = accept_proposals(bits, coin_words, family, cells, offsets, scale, force_exact)
         keep &= offset_words <= last_fair
         keep &= (values != 0) | (signs > 0)
         kept = (values * signs)[keep][: size - filled]
@@ -320,7 +320,7 @@ def discrete_gaussian(bits: Bits, scale: int, size: int, *, force_exact: bool = 
     checked, count = require_scale(scale), require_size(size)
     if count >= MANY and checked // CELLS_PER_SCALE <= LARGEST_WIDTH and not force_exact:
         return packed_gaussian(bits, checked, count)
-    return _draw(bits, _Gaussian(), checked, count, force_exact)
+    return _draw(bits, GaussianCells(), checked, count, force_exact)
 
 
 def discrete_laplace(bits: Bits, scale: int, size: int, *, force_exact: bool = False) -> NDArray[np.int64]:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .bits import Bits
-from .lattice import _accept, _Gaussian, _gaussian_table
+from .lattice import GaussianCells, accept_proposals, gaussian_table
 from .scales import CELLS_PER_SCALE
 
 __all__ = ["LARGEST_WIDTH", "MANY", "packed_gaussian"]
@@ -78,7 +78,7 @@ def _cells(bits: Bits, words: NDArray[np.uint64]) -> NDArray[np.int16]:
     cells: NDArray[np.int16] = np.take(_first_digits(), prefixes)
     doubtful = np.flatnonzero(cells == _IN_DOUBT)
     continued = (prefixes[doubtful] << np.uint64(48)) | (bits.words(doubtful.size) >> np.uint64(16))
-    cells[doubtful] = _gaussian_table().draw(bits, continued, force_exact=False)
+    cells[doubtful] = gaussian_table().draw(bits, continued, force_exact=False)
     return cells
 
 
@@ -104,7 +104,7 @@ def _accepted(
     leading = digits[doubtful].astype(np.uint64) << np.uint64(64 - _COIN_BITS)
     continued = leading | (bits.words(doubtful.size) >> np.uint64(_COIN_BITS))
     cell, offset = (each[doubtful].astype(np.int64) for each in (cells, offsets))
-    accepted[doubtful] = _accept(bits, continued, _Gaussian(), cell, offset, scale, force_exact=False)
+    accepted[doubtful] = accept_proposals(bits, continued, GaussianCells(), cell, offset, scale, force_exact=False)
     return accepted
 
 
@@ -113,6 +113,6 @@ def _first_digits() -> NDArray[np.int16]:
     """Return the cell of every interval [p, p + 1) 2^-16, or a mark where it holds a boundary."""
     first = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
     last = first | np.uint64(2**48 - 1)
-    leading = _gaussian_table().leading
+    leading = gaussian_table().leading
     lower, upper = np.searchsorted(leading, first, side="left"), np.searchsorted(leading, last, side="right")
     return np.where(lower == upper, lower, _IN_DOUBT).astype(np.int16)
