@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 BINS = 64
 _LEAST_SHARE, _LARGEST_SHARE = 0.02, 0.1  # of the budget, for each of the two histograms
-_DISTINCT = 40.0  # standard deviations of noise in the rows: with as many, a column on eight rungs is seen
+_DISTINCT = 40.0  # rows over the standard deviation of a count: then cells on eight rungs all exceed five of them
 _FINE, _COARSE = (-32, 64), 32  # powers of two one by one in this range, and every 32nd beyond it
 _EXPONENTS = np.array(
     [*range(-1056, _FINE[0], _COARSE), *range(*_FINE), *range(_FINE[1], 1024, _COARSE)], dtype=np.float64
