@@ -11,10 +11,10 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from contextvars import copy_context
-from functools import cache
+from contextvars import Context, copy_context
+from functools import cache, partial
+from queue import SimpleQueue
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
@@ -43,16 +43,18 @@ def on_threads(function: Callable[[Any], Any], blocks: Sequence[Any]) -> list[An
             results[place] = function(block)
 
     helpers = min(len(blocks), _processors()) - 1
+    outcomes: SimpleQueue[BaseException | None] = SimpleQueue()
     with one_library_thread():
         # The caller works too. One that slept at once would leave its processor to the thread that it has woken,
         # and both threads on one processor. numpy's error handling goes with the caller's context.
-        others = [_pool(helpers, os.getpid()).submit(copy_context().run, work) for _ in range(helpers)]
+        for _ in range(helpers):
+            _tasks(helpers, os.getpid()).put(partial(_report, copy_context(), work, outcomes))
         try:
             work()
         finally:
-            wait(others)
-        for other in others:
-            other.result()
+            failures = [failure for failure in (outcomes.get() for _ in range(helpers)) if failure is not None]
+        for failure in failures:
+            raise failure
     return results
 
 
@@ -77,9 +79,30 @@ def one_library_thread() -> Iterator[None]:
 
 
 @cache
-def _pool(workers: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001
-    """Return the threads of this process, which are kept: a child of it begins without them."""
-    return ThreadPoolExecutor(workers)
+def _tasks(threads: int, process: int) -> SimpleQueue[Callable[[], None]]:  # noqa: ARG001
+    """Return the queue of the threads of this process, which are kept: a child of it begins without them.
+
+    They are daemons. The executor of the standard library joins its threads when Python ends, and waits for ever for
+    one that was being started when the keyboard interrupted it.
+    """
+    tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    for _ in range(threads):
+        threading.Thread(target=_serve, args=(tasks,), daemon=True).start()
+    return tasks
+
+
+def _serve(tasks: SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        tasks.get()()
+
+
+def _report(context: Context, work: Callable[[], None], outcomes: SimpleQueue[BaseException | None]) -> None:
+    try:
+        context.run(work)
+    except BaseException as failure:
+        outcomes.put(failure)
+    else:
+        outcomes.put(None)
 
 
 @cache
