@@ -94,7 +94,7 @@ def test_search_matches_its_exact_law(cost: AboveThreshold, relation: str) -> No
     asked = ask(rows, labels, relation=relation, penalty=0.01)
     batches = RowBatches(asked, 1.0)
     counts = np.zeros(6)
-    for _ in range(2500):
+    for _ in range(1200):
         first = batches.draw(cost).first_step(WEIGHTS, DIRECTION, STEPS, demands, slope=0.7, ceiling=1.1)
         counts[5 if first is None else first] += 1
     queries = expected_queries(rows, labels, demands, 0.7, 1.1, 40, 0.01) / (1 if relation == "zero-out" else 2)
@@ -263,7 +263,7 @@ def test_a_search_on_a_batch_has_the_law_of_the_mixture() -> None:
     rows, labels = table(8, 4)
     rate, cost, counts = 0.5, AboveThreshold(5, 2.0, 1.0), np.zeros(6)
     asked = ask(rows, labels, rows=4)
-    for _ in range(2500):
+    for _ in range(1200):
         first = RowBatches(asked, rate).draw(cost).first_step(WEIGHTS, DIRECTION, STEPS, 0.1 * STEPS, slope=0.3)
         counts[5 if first is None else first] += 1
     law = np.zeros(6)

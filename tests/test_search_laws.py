@@ -72,7 +72,7 @@ def test_one_row_of_a_real_table_reaches_the_published_worst_case(noise: str) ->
     laws = []
     for present, queries in ((True, [-1.0, -1, -1, -1, 1]), (False, [0.0] * 5)):
         asked = turning_row(present, "zero-out")
-        answers = [ask(asked, cost) for _ in range(3000)]
+        answers = [ask(asked, cost) for _ in range(1300)]
         law = np.exp(threshold_law(np.array(queries), noise, 2.0, 4.0))
         normalised = normalised_queries(asked._noise.queries, cost, Relation.ZERO_OUT)
         np.testing.assert_array_equal(normalised, np.array(queries) * 2.0**cost.lattice_bits)
