@@ -60,7 +60,7 @@ def recorded(*arguments: Any, **options: Any) -> LatticeSum:
 @pytest.mark.parametrize("grid", GRIDS)
 def test_no_row_moves_the_hessian_by_more_than_is_declared(loss: Loss, grid: str) -> None:
     generator = np.random.default_rng(len(grid))
-    for _ in range(60):
+    for _ in range(20):
         features, labels = table(generator, grid=GRIDS[grid])
         others, other_labels = table(generator, grid=GRIDS[grid])
         weights = generator.normal(0, 10.0 ** generator.uniform(-2, 1), D)

@@ -200,10 +200,10 @@ def test_report_noisy_max_matches_its_exact_two_point_law(make) -> None:
     assert law["exponential"] == pytest.approx(0.79156899, abs=1e-8)
     for kind, first in law.items():
         cost = ReportNoisyMax(1 / 0.8, kind)  # type: ignore[arg-type]
-        drawn = [noise.least(scores, cost, ZERO_OUT) for _ in range(20_000)]
+        drawn = [noise.least(scores, cost, ZERO_OUT) for _ in range(8_000)]
         counts = np.bincount(drawn, minlength=2)
         assert chi_square(counts, np.array([first, 1 - first])) > ALARM
-        assert chi_square(counts, np.array([first - 0.03, 1.03 - first])) < ALARM
+        assert chi_square(counts, np.array([first - 0.05, 1.05 - first])) < ALARM
 
 
 def test_a_seed_repeats_every_release_and_streams_differ() -> None:

@@ -66,12 +66,12 @@ def test_poisson_error_falls_as_epsilon_grows(relation: str) -> None:
     y = np.minimum(y, 12)
     other = PoissonRegressor(alpha=0, tol=1e-8, max_iter=1000).fit(X, y)
     errors = []
-    for epsilon in (0.1, 1.0, 10.0, 1e3):
-        each = [poisson(epsilon=epsilon, adjacency=relation, random_state=seed).fit(X, y).coef_ for seed in range(5)]
+    for epsilon in (0.1, 1.0, 1e3):
+        each = [poisson(epsilon=epsilon, adjacency=relation, random_state=seed).fit(X, y).coef_ for seed in range(4)]
         errors.append(np.sqrt(np.mean((np.array(each) - other.coef_) ** 2)))
-    assert errors[0] > errors[1] > errors[2] > errors[3]
+    assert errors[0] > errors[1] > errors[2]
     assert errors[1] < 0.1
-    assert errors[3] < 0.005
+    assert errors[2] < 0.005
 
 
 @pytest.mark.parametrize("method", ["auto", "agd", "blgd", "sgd", "objpert", "nonprivate"])
@@ -93,13 +93,13 @@ def test_huber_error_falls_as_epsilon_grows_and_wild_targets_hardly_matter(relat
     other = HuberRegressor(epsilon=1.35, alpha=0, tol=1e-8, max_iter=1000).fit(X, y)
     threshold, truth = 1.35 * other.scale_, np.array([3.0, -2.0, 1.0, 0.0])
     errors = []
-    for epsilon in (0.1, 1.0, 10.0, 1e3):
+    for epsilon in (0.1, 1.0, 1e3):
         options = {"epsilon": epsilon, "adjacency": relation, "threshold": threshold}
-        each = [huber(**options, random_state=seed).fit(X, y).coef_ for seed in range(5)]
+        each = [huber(**options, random_state=seed).fit(X, y).coef_ for seed in range(4)]
         errors.append(np.sqrt(np.mean((np.array(each) - other.coef_) ** 2)))
-    assert errors[0] > errors[1] > errors[2] > errors[3]
+    assert errors[0] > errors[1] > errors[2]
     assert errors[1] < 0.15
-    assert errors[3] < 0.01
+    assert errors[2] < 0.01
     least_squares = LinearRegression().fit(X, y)
     assert np.abs(other.coef_ - truth).max() < np.abs(least_squares.coef_ - truth).max()
     assert np.abs(huber(epsilon=10.0, threshold=threshold).fit(X, y).coef_ - truth).max() < 0.2
