@@ -159,7 +159,7 @@ def neighbours(table: Table, relation: str, loss: str, generator: np.random.Gene
     """Return pairs that differ in the last row: removed, or replaced; at random, and at the corners of the bounds."""
     extremes = LOSSES[loss][1].extremes
     pairs = []
-    for corner in (False, True, True):
+    for corner in (False, True):
         first, second = (
             generator.choice([-1.0, 1.0], table.columns) if corner else generator.uniform(-1, 1, table.columns)
             for _ in range(2)
