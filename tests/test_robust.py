@@ -484,6 +484,59 @@ def test_the_rules_give_a_model_and_spend_the_budget(options: dict[str, Any]) ->
         assert model.privacy_["spent_epsilon"] <= 2.0
 
 
+def test_a_tilt_that_vanishes_gives_the_model_of_the_mean_loss() -> None:
+    """The same seed draws the same noise, which a ball that grows as 1/tau would have made longer without bound."""
+    X, y = table(3000)
+
+    def fitted(tilt: float) -> np.ndarray:
+        model = DPLogisticRegression(
+            2.0, 1e-6, method="outpert", bounds=(-1.0, 1.0), classes=(-1, 1), random_state=0, tilt=tilt
+        ).fit(X[:, :3], y)
+        return np.append(model.coef_[0], model.intercept_)
+
+    mean = fitted(0.0)
+    distances = [float(np.linalg.norm(fitted(tilt) - mean)) for tilt in (1e-6, 1e-4, 1e-2)]
+    assert distances == sorted(distances)
+    assert distances[0] < 1e-3
+    assert distances[2] < 0.1 * np.linalg.norm(mean)
+
+
+def test_an_adversary_over_a_ball_has_the_regularisation_of_the_paper() -> None:
+    X, y = table(3000)
+    added = []
+    for adversary in (None, Adversary(1e-6)):
+        model = DPLogisticRegression(
+            2.0,
+            1e-6,
+            method="outpert",
+            bounds=(-1.0, 1.0),
+            classes=(-1, 1),
+            random_state=0,
+            adversary=adversary,
+            solver_options={"radius": 3.0, "row_bound": 1.0},
+        ).fit(X[:, :3], y)
+        (remark,) = [each for each in model.privacy_["remarks"] if "was added" in each]
+        added.append(float(remark.split("/")[0]))
+    assert added[0] == pytest.approx(added[1], rel=1e-4)
+
+
+def test_norm_laplace_noise_that_leaves_budget_unused_says_so() -> None:
+    X, y = table(300)
+    for epsilon, said in ((8.0, False), (40.0, True)):
+        for options in ({}, {"tilt": 0.1}):
+            model = DPLogisticRegression(
+                epsilon,
+                1e-6,
+                method="outpert",
+                bounds=(-1.0, 1.0),
+                classes=(-1, 1),
+                random_state=0,
+                solver_options={"pure": True},
+                **options,
+            ).fit(X[:, :3], y)
+            assert any("was not spent" in each for each in model.privacy_["remarks"]) is said
+
+
 def test_the_excess_risk_is_reported_on_request_and_paid() -> None:
     X, y = table(3000)
     model = partial(

@@ -418,7 +418,10 @@ def test_auto_survives_tables_and_budgets_at_the_edge(epsilon: float, intercept:
         if intercept:
             features[:, -1] = 1.0
         grid, loss = FeatureGrid(1.0, dimension), (Logistic(), Hinge(), Squared(), Huber(0.3), Multinomial(3))[seed]
-        options: dict[str, Any] = {"relation": ("zero-out", "replace-one")[seed % 2], "currency": ("gdp", "zcdp")[seed // 2 % 2]}
+        options: dict[str, Any] = {
+            "relation": ("zero-out", "replace-one")[seed % 2],
+            "currency": ("gdp", "zcdp")[seed // 2 % 2],
+        }
         options["noise"] = FloatNoise(seed) if kind == "constant" else LatticeNoise(Randomness(seed))
         placed, ones = grid.place(features), np.ones(present)
         asked = curator(placed, ones, grid, loss, epsilon=epsilon, intercept=intercept, rows=rows, **options)

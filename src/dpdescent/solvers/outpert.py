@@ -121,7 +121,7 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
     _require_sense(curator, settings, loss, least)
     curator.require_affordable(output_noise(curator, settings))
     length = typical_row_norm(curator, _SHARE_LENGTH) if settings.row_bound is None else settings.row_bound
-    cost = output_noise(curator, settings)
+    cost, left = output_noise(curator, settings), curator.remaining
     deviation = noise_deviation(cost, facts.parameters)
     richness = facts.rows / (deviation * facts.parameters * facts.change)
     bound = settings.row_bound or max(0.5, 0.1 * math.pow(richness, 0.4)) * length
@@ -155,6 +155,7 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
             if settings.radius
             else ()
         ),
+        *unused_budget(cost, left),
         "the minimiser is certified, rounding errors included, and the noise covers the tolerance",
     )
     return SolverResult(weights, 1, remarks=remarks)
@@ -168,6 +169,16 @@ def output_noise(curator: Curator, settings: OutPertSettings) -> Gaussian | Norm
     if settings.sigma == "paper":
         return Gaussian(loose_noise_multiplier(facts.epsilon, facts.delta))
     return curator.ledger.currency.gaussian(left)
+
+
+def unused_budget(cost: Gaussian | NormLaplace | Laplace, left: float) -> tuple[str, ...]:
+    """Return a remark if the noise leaves a part of the budget unused."""
+    if not isinstance(cost, NormLaplace) or cost.epsilon >= left:
+        return ()
+    return (
+        f"norm-Laplace noise was used at epsilon {cost.epsilon:g}, the largest that it was checked for; the rest of "
+        "the budget was not spent",
+    )
 
 
 def noise_deviation(cost: Gaussian | NormLaplace | Laplace, parameters: int) -> float:

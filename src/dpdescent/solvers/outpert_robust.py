@@ -5,14 +5,17 @@ adversary moves every row within a ball or a box before its loss is taken. Witho
 
 **A tilt is expensive.** One row may have a share C/(C + n - 1) of all weights, C = exp(tau (A - a)), where [a, A]
 holds the losses at every point considered. That is a matter of how long the weights may be, so a tilted objective
-is minimised over a ball B(0, R). Rules: C = e k^0.3, k = n/(s p) with the noise s in units of the sensitivity and p
-weights, so that R = log C/(tau (B + rho)); the strong convexity is what keeps the noise in a weight near R/10; and
-B is the typical length of a row. A longer ball, or a weaker strong convexity, fits better and is noisier.
+is minimised over a ball B(0, R). Rules, with k = n/(s p), the noise s in units of the sensitivity, p weights and V(R)
+the change that one row can make in the gradient: the noise in a weight is d = min(R/20, r/length), with the r of
+`outpert`; the strong convexity is what buys it, Lambda = s V(R)/d; and R is a third of the longest that a minimiser
+can be with that Lambda, because a longer ball fits better and is noisier. A ball in which no row has more than 1.05
+times its share is taken as it is, so that the model for tau -> 0 is that of the mean loss. The thirds and twentieths
+were chosen on Adult.
 
-**An adversary costs next to nothing**: L = lipschitz (B + rho) instead of lipschitz B. Rules: B = max(0.5, 0.1 k^0.4)
-typical row lengths, and the strong convexity is what lets the noise move a typical row's score by about
-min(0.6, 1.5 k^-0.2). With ``risk_share`` that share of the budget reports how far the released model is from the
-best one in the adversarial loss.
+**An adversary costs next to nothing**: L = lipschitz (B + rho) instead of lipschitz B. Rules: the strong convexity is
+what lets the noise move a typical row's score by about min(0.6, 1.5 k^-0.2); over a given ball it is what the paper
+prescribes there. With ``risk_share`` that share of the budget reports how far the released model is from the best one
+in the adversarial loss. With a tilt or an adversary, B = max(0.5, 0.1 k^0.4) typical row lengths.
 
 **Privacy** See `dpdescent.minimisers.robust` for the sensitivity under both relations,
 `dpdescent.curator.NoisyMinimiser` for the release and `dpdescent.curator.ExcessAdversarialRisk` for the
@@ -27,22 +30,26 @@ population loss bounds, runtimes and applications to private adversarial trainin
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..accounting import Gaussian, Laplace, NormLaplace
 from ..curator import Curator, ExcessAdversarialRisk, NoisyMinimiser
 from ..errors import InvalidParameter, require_nonnegative
+from ..excess_risk import regularisation
 from ..minimisers import RobustRisk, require_minimiser, require_robust, smooth_loss
-from .outpert import OutPertSettings, noise_deviation, outpert, output_noise
+from .outpert import OutPertSettings, noise_deviation, outpert, output_noise, unused_budget
 from .result import Facts, Progress, SolverResult
 from .series import typical_row_norm
 
 __all__ = ["RobustOutPertSettings", "outpert_robust"]
 
 _SHARE_LENGTH = 0.01
-_NOISE_SHARE = 0.1
+_NOISE_SHARE = 0.05
+_BALL_SHARE = 1 / 3
+_HARMLESS_TILT = 0.05  # the exponent of the largest weight: below it a tilt changes next to nothing
 _LARGEST_TILT = 1e6
 
 
@@ -89,19 +96,35 @@ def outpert_robust(
     curator.require_affordable(output_noise(curator, settings))
     length = typical_row_norm(curator, _SHARE_LENGTH) if settings.row_bound is None else settings.row_bound
     reserved = settings.risk_share * curator.budget
-    cost = _reduced(curator, settings, reserved)
+    cost, left = _reduced(curator, settings, reserved), curator.remaining - reserved
     noise, moved = noise_deviation(cost, facts.parameters), facts.change
     richness = facts.rows / (moved * noise * facts.parameters)
-    row_bound = settings.row_bound or (1.0 if problem.tilt else max(0.5, 0.1 * math.pow(richness, 0.4))) * length
+    row_bound = settings.row_bound or max(0.5, 0.1 * math.pow(richness, 0.4)) * length
     risk = RobustRisk(loss, min(row_bound, problem.longest_row), facts.rows, problem.tilt, support)
     wanted, radius = settings.strong_convexity, settings.radius or math.inf
     if problem.tilt:
+        spread = min(0.8, 1.6 * math.pow(richness, -0.3)) / length
+
+        def buys(radius: float) -> float:
+            """Return the strong convexity that buys the noise of a ball."""
+            tilted = replace(risk, radius=radius)
+            changed = tilted.variation(facts.rows, curator.relation)
+            return noise * changed / min(_NOISE_SHARE * radius, spread)
+
         if settings.radius is None:
-            spread = max(1 + 0.3 * math.log(richness), 0.5) / (problem.tilt * loss.lipschitz * risk.reach)
-            radius = spread if wanted is None else risk.farthest(facts.rows, max(wanted, least))
-        risk = RobustRisk(loss, risk.row_bound, facts.rows, problem.tilt, support, radius)
-        if wanted is None:
-            wanted = noise * risk.variation(facts.rows, curator.relation) / (_NOISE_SHARE * radius)
+            radius = risk.farthest(facts.rows, max(wanted, least)) if wanted else _affordable_ball(risk, buys)
+        risk = replace(risk, radius=radius)
+        wanted = wanted or buys(radius)
+    elif wanted is None and settings.radius is not None:
+        wanted = facts.rows * regularisation(
+            lipschitz=risk.clip,
+            radius=settings.radius,
+            dimension=facts.parameters,
+            epsilon=facts.epsilon,
+            delta=facts.delta if isinstance(cost, Gaussian) else 0.0,
+            rows=facts.rows,
+            smoothness=loss.smoothness * risk.reach**2,  # of the loss without the kink of the adversary's norm at 0
+        )
     elif wanted is None:
         wanted = moved * noise * risk.clip * length / min(0.6, 1.5 * math.pow(richness, -0.2))
     added = max(wanted - least, 0.0)
@@ -116,17 +139,29 @@ def outpert_robust(
             else ()
         ),
         *(("every row was moved by the adversary before its loss was taken",) if support else ()),
+        *unused_budget(cost, left),
         "the minimiser is certified, rounding errors included, and the noise covers the tolerance",
     ]
     if reserved:
         currency = curator.ledger.currency
-        left = reserved * (1 - 2.0**-40)  # sums of costs are rounded up
-        paid = Laplace(left) if currency.name == "pure" else currency.gaussian(left)
+        share = reserved * (1 - 2.0**-40)  # sums of costs are rounded up
+        paid = Laplace(share) if currency.name == "pure" else currency.gaussian(share)
         excess, deviation = curator.answer(ExcessAdversarialRisk(risk, added, weights, paid))
         remarks.append(f"excess adversarial risk: {excess:.4g}, with noise of standard deviation {deviation:.2g}")
     if progress is not None:
         progress(1.0)
     return SolverResult(weights, 1, remarks=tuple(remarks))
+
+
+def _affordable_ball(risk: RobustRisk, buys: Callable[[float], float]) -> float:
+    """Return the radius that is a third of the longest minimiser with the strong convexity that it needs itself."""
+    low, high = 2.0**-200, 2.0**200
+    while high > 1.001 * low:
+        middle = math.sqrt(low * high)
+        longest = risk.farthest(risk.places, buys(middle))
+        low, high = (middle, high) if middle < _BALL_SHARE * longest else (low, middle)
+    harmless = _HARMLESS_TILT / (risk.tilt * risk.loss.lipschitz * risk.reach)
+    return max(low, min(longest, harmless))
 
 
 def _reduced(curator: Curator, settings: RobustOutPertSettings, reserved: float) -> Gaussian | NormLaplace | Laplace:
