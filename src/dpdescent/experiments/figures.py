@@ -7,19 +7,22 @@ from .cells import Task
 from .claims import Claim, gap_to_nonprivate, leads_above, spread, standing, steadiness
 from .figure import FOUR, LADDER, SGD, STAND_IN, Figure, Parameter, Scale
 from .methods import nearest
+from .networks import NETWORK_FIGURE, NetworkFigure
 from .search_figures import SEARCH_FIGURES
 from .stationary import StationaryTable
 from .stationary_tables import STATIONARY_TABLES
 from .trace import Trace
 
-__all__ = ["FIGURES", "Figure", "Parameter", "Scale", "figure_named"]
+__all__ = ["FIGURES", "AnyFigure", "Figure", "Parameter", "Scale", "figure_named"]
 
 
 _RIVALS = ("sgd", "sgd-adv", "objpert", "outpert-gd", "outpert-rsgd", "privgene", "majority", "nonprivate")
 _PAPER = "Lee & Kifer (2018), arXiv:1808.09501"
 _OPEN = "The paper tunes its L2 penalty without privacy and does not state it; here there is none."
 
-_ALL: tuple[Figure | Trace | StationaryTable, ...] = (
+AnyFigure = Figure | Trace | StationaryTable | NetworkFigure
+
+_ALL: tuple[AnyFigure, ...] = (
     Trace(
         name="000/table1",
         title="Table 1 of Lee & Kifer (2018): a gradient far below its noise is still a direction of descent",
@@ -139,12 +142,13 @@ _ALL: tuple[Figure | Trace | StationaryTable, ...] = (
     ),
     *STATIONARY_TABLES,
     *SEARCH_FIGURES,
+    NETWORK_FIGURE,
 )
 
 FIGURES = {figure.name: figure for figure in _ALL}
 
 
-def figure_named(name: str) -> Figure | Trace | StationaryTable:
+def figure_named(name: str) -> AnyFigure:
     """Return the figure of that name."""
     if name not in FIGURES:
         raise InvalidParameter(f"there is no figure {name!r}{nearest(name, FIGURES)}")

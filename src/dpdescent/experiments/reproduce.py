@@ -9,7 +9,9 @@ from pathlib import Path
 
 from .cells import Row, Task, load_task
 from .claims import Claim
-from .figures import Figure
+from .figures import AnyFigure, Figure
+from .network_pages import write_networks
+from .networks import Course, NetworkFigure, NetworkRuns, measure_networks
 from .outputs import require_writable, write_whole
 from .plots import draw, draw_trace, epsilon_panels, parameter_panels, require_matplotlib
 from .report import Finding, Matrix, Picture, Report, matrices, privacy_statements, render, settings_of
@@ -32,7 +34,7 @@ class Written:
 
 
 def reproduce(
-    figure: Figure | Trace | StationaryTable,
+    figure: AnyFigure,
     output: Path,
     *,
     full: bool = False,
@@ -45,7 +47,7 @@ def reproduce(
 
     Parameters
     ----------
-    figure : Figure, Trace or StationaryTable
+    figure : Figure, Trace, StationaryTable or NetworkFigure
     output : Path
     full : bool
         The repetitions of the paper instead of a few minutes' worth.
@@ -71,11 +73,18 @@ def reproduce(
             findings = write_table(figure, measured, page, json_file, _table_extent(figure, full, datasets))
             outcomes.remove()
         return Written(page, (), findings)
+    if isinstance(figure, NetworkFigure):
+        courses = NetworkRuns(figure, full, datasets)
+        with Journal(page, courses.fingerprint, Course) as journal:
+            measured_courses = measure_networks(courses, journal, listener)
+            drawn, findings = write_networks(courses, measured_courses, stem, page, json_file)
+            journal.remove()
+        return Written(page, drawn, findings)
     if isinstance(figure, Trace):
         return _reproduce_trace(figure, stem, page, datasets, json_file)
     study = figure.study(figure.full if full else figure.quick, datasets)
-    with Journal(page, study.fingerprint, Row) as journal:
-        record = run(study, jobs=jobs, journal=journal, listener=listener)
+    with Journal(page, study.fingerprint, Row) as rows:
+        record = run(study, jobs=jobs, journal=rows, listener=listener)
         groups = grouped(record.rows)
         names = {parameter.setting: parameter.shown for parameter in figure.parameters}
         panels = parameter_panels(groups, names, figure.measures) if names else epsilon_panels(groups)
@@ -92,7 +101,7 @@ def reproduce(
         write_whole(page, render(report))
         if json_file is not None:
             write_whole(json_file, record.to_json())
-        journal.remove()
+        rows.remove()
     return Written(page, pictures, report.findings)
 
 

@@ -1,0 +1,133 @@
+"""The picture and the page of a figure of networks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from .methods import look_of
+from .networks import Course, NetworkRuns
+from .outputs import write_whole
+from .plots import Line, Panel, draw
+from .report import Finding, Matrix, Picture, Report, render
+from .study import versions
+
+__all__ = ["write_networks"]
+
+
+def write_networks(
+    runs: NetworkRuns, courses: list[Course], stem: Path, page: Path, json_file: Path | None
+) -> tuple[tuple[Path, Path], tuple[Finding, ...]]:
+    """Write picture, page and rows; return the pictures and what was found of the paper's claims."""
+    figure = runs.figure
+    pictures = draw(_panels(courses), stem)
+    findings = tuple(_findings(courses))
+    stand_in = f" Run on {runs.datasets[0]} instead of the paper's data." if runs.datasets else ""
+    left_out = ", ".join(network.title for network in figure.networks[figure.quick_networks :])
+    extent = (
+        f"Full run: {runs.steps:,} steps.{stand_in}"
+        if runs.full
+        else f"Quick run: {runs.steps} steps{f', without {left_out}' if left_out else ''}.{stand_in}"
+    )
+    report = Report(
+        figure.title,
+        f"{figure.caption} {extent}",
+        (Picture(pictures[1], "accuracy, objective, epsilon and step size of each method against iterations"),),
+        findings,
+        tuple(_matrix(courses, name) for name in dict.fromkeys(course.network for course in courses)),
+        (
+            (
+                "private methods",
+                f"Each run is ({figure.epsilon:g}, {figure.delta:g})-differentially private for one row under "
+                "zero-out, in the arithmetic of real numbers. Randomness: seeded (not for release).",
+            ),
+            ("accuracies, objectives", "Not private: they are shown here because the data are public."),
+        ),
+        (
+            ("batches", f"a share of {figure.batch_share:g} of the rows, each row by itself"),
+            ("gradients clipped to", f"{figure.clip_norm:g}; auto divides each by its own length"),
+            ("learning rates", "DP-SGD as tuned in the paper, DP-Adam 0.001; auto and DP-BLSGD have none"),
+            ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
+        ),
+    )
+    write_whole(page, render(report))
+    if json_file is not None:
+        content = {"figure": figure.name, "versions": versions(), "rows": [asdict(each) for each in courses]}
+        write_whole(json_file, json.dumps(content, indent=1) + "\n")
+    return pictures, findings
+
+
+def _panels(courses: list[Course]) -> list[Panel]:
+    panels = []
+    for name in dict.fromkeys(course.network for course in courses):
+        own = [course for course in courses if course.network == name]
+        ticks = tuple(float(step) for step in own[0].steps[1::2])
+        for field, label in (
+            ("accuracy", "test accuracy"),
+            ("objective", "objective (training part)"),
+            ("epsilon", "epsilon so far"),
+            ("step_size", "step size"),
+        ):
+            shown = [course for course in own if getattr(course, field)]
+            if field == "step_size":
+                shown = [course for course in own if course.method in ("auto", "blsgd")]
+            lines = tuple(
+                Line(
+                    look_of(course.method),
+                    tuple(map(float, course.steps)),
+                    tuple(getattr(course, field)),
+                    (0.0,) * len(course.steps),
+                )
+                for course in shown
+            )
+            panels.append(Panel(name, "iteration", label, ticks, False, lines))
+    return panels
+
+
+def _matrix(courses: list[Course], network: str) -> Matrix:
+    own = [course for course in courses if course.network == network]
+    return Matrix(
+        network,
+        ("method", "accuracy", "objective", "epsilon", "first step size", "last step size", "seconds"),
+        tuple(
+            (
+                course.method,
+                f"{course.accuracy[-1]:.4f}",
+                f"{course.objective[-1]:.4f}",
+                f"{course.epsilon[-1]:.3g}" if course.epsilon else "not private",
+                f"{course.step_size[0]:.3g}",
+                f"{course.step_size[-1]:.3g}",
+                f"{course.seconds:.0f}",
+            )
+            for course in own
+        ),
+    )
+
+
+def _findings(courses: list[Course]) -> list[Finding]:
+    found: dict[str, list[str]] = {"early": [], "end": [], "step": []}
+    for name in dict.fromkeys(course.network for course in courses):
+        own = {course.method: course for course in courses if course.network == name}
+        search, rivals = own["blsgd"], [own[method] for method in ("sgd", "adam")]
+        early = max(0, len(search.steps) // 4 - 1)
+        found["early"].append(
+            f"{name}: {search.accuracy[early]:.3f} against "
+            f"{max(each.accuracy[early] for each in rivals):.3f} after {search.steps[early]} steps"
+        )
+        found["end"].append(
+            f"{name}: accuracy {search.accuracy[-1]:.3f} against {max(each.accuracy[-1] for each in rivals):.3f}, "
+            f"objective {search.objective[-1]:.3f} against {min(each.objective[-1] for each in rivals):.3f}"
+        )
+        found["step"].append(f"{name}: {search.step_size[0]:.3g} to {search.step_size[-1]:.3g}")
+    return [
+        Finding(
+            "DP-BLSGD reaches a high accuracy in fewer iterations than DP-SGD and DP-Adam.",
+            "; ".join(found["early"]) + " (the better of DP-SGD and DP-Adam).",
+        ),
+        Finding(
+            "It ends at a similar accuracy with perceptrons, and at a lower objective with convolutions.",
+            "; ".join(found["end"]) + ".",
+        ),
+        Finding("The step size that it selects falls during training.", "; ".join(found["step"]) + "."),
+    ]
