@@ -165,9 +165,9 @@ NETWORK_FIGURE = NetworkFigure(
         "Accuracy, objective, epsilon and step size against iterations, after section 5.7 of Chen & Lee (2020), "
         "arXiv:2008.07978: batches of a two-hundredth of the rows, gradients and losses clipped to 3, a tenth of "
         "each step's budget for the search. The paper does not state its budgets; here every run as a whole has the "
-        "same epsilon and delta, charged by the distribution of its privacy loss. It penalises weights by 0.001/2 times "
-        "their squared norm, and there is no penalty here. Kernels, which the paper leaves open, are 5 wide, and 3 "
-        "wide on colour images. The first step size of DP-BLSGD is 10."
+        "same epsilon and delta, charged by the distribution of its privacy loss. It penalises weights by 0.001/2 "
+        "times their squared norm, and there is no penalty here. Kernels, which the paper leaves open, are 5 wide, "
+        "and 3 wide on colour images. The first step size of DP-BLSGD is 10."
     ),
     networks=(
         Network("MNIST, MLP", "mnist", "mlp", (1000,)),
