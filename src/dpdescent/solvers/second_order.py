@@ -47,6 +47,10 @@ __all__ = ["Descent", "SecondOrderResult", "minimum_rows", "second_order"]
 
 Floats = NDArray[np.float64]
 
+# Shares of the longest gradient of a row. Promised tolerances above the first exclude next to no point, the start
+# included; the second is then aimed at instead, without a promise.
+_VACUOUS, _USEFUL = 1 / 10, 1 / 50
+
 
 @dataclass(frozen=True)
 class SecondOrderResult(SolverResult):
@@ -154,14 +158,18 @@ class Descent:
             steps = self.plan(tolerances, self._objective)
             return tolerances.minimum_rows(self._levels(tolerances, amount, steps))
 
-        asked = settings.gradient_tolerance or tightest(rows, curator.rows, bounds.gradient)
+        asked = settings.gradient_tolerance
+        if asked is None:
+            asked = tightest(rows, curator.rows, bounds.gradient)
+            if asked > _VACUOUS * bounds.gradient:
+                asked = _USEFUL * bounds.gradient
         self._tolerances = self._with_tolerance(asked)
         needed = rows(asked)
         if needed > curator.rows:
             warnings.warn(
                 f"a second-order point with the tolerances {self._tolerances.gradient:.3g} and "
                 f"{self._tolerances.curvature:.3g} is guaranteed for {needed} rows or more, there are "
-                f"{curator.rows}: the run may end elsewhere; raise the tolerances or epsilon",
+                f"{curator.rows}: the run may end elsewhere; collect more rows, or raise the tolerances or epsilon",
                 GuaranteeWarning,
                 stacklevel=4,
             )

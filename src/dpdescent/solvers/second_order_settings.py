@@ -36,7 +36,9 @@ class OPTSettings(Constants, Settings):
     Parameters
     ----------
     gradient_tolerance : float, optional
-        e_g. By default the least for which the guarantee holds with the rows there are.
+        e_g. By default the least for which the guarantee holds with the rows there are. If that is above a tenth of
+        the longest gradient of a row, nearly every point would do, the start included. Then it is a fiftieth of that
+        length, and a `GuaranteeWarning` says for how many rows it would be guaranteed.
     curvature_tolerance : float, optional
         e_H. By default sqrt(M e_g).
     search : bool
