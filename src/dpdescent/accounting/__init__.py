@@ -26,6 +26,7 @@ from .costs import (
     PureDP,
     ReportNoisyMax,
     cost_from_dict,
+    kinds_of,
 )
 from .currencies import (
     GDP,
@@ -88,6 +89,7 @@ __all__ = [
     "gaussian_tail_constant",
     "gdp_to_delta",
     "gdp_to_epsilon",
+    "kinds_of",
     "loose_noise_multiplier",
     "rdp_to_delta",
     "rdp_to_epsilon",
