@@ -189,7 +189,7 @@ def test_charges_beyond_the_budget_are_refused_even_if_all_numbers_agree() -> No
     with pytest.raises(StatementError, match="may fail with more than its delta"):
         PrivacyStatement.from_dict(failing.to_dict())
     sampled = replace(
-        statement(), relation="replace-one", charges=(Charge("g", PoissonSampled((Gaussian(40.0),), 0.1)),)
+        statement(), relation="replace-one", charges=(Charge("g", PoissonSampled(0.1, (Gaussian(40.0),))),)
     )
     sampled = replace(sampled, currency=Ledger(1.0, 1e-6, currency="rdp").currency)
     with pytest.raises(StatementError, match="does not hold under replace-one"):

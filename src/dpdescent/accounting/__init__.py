@@ -50,6 +50,7 @@ from .runs import FilteredRun
 from .sampling import FixedSizeSampled, PoissonSampled
 from .schedules import FixedSchedule, strongest_schedule
 from .threshold import AboveThreshold
+from .tradeoff import TradeOff
 
 __all__ = [
     "GDP",
@@ -77,6 +78,7 @@ __all__ = [
     "PureDP",
     "PureObjectivePerturbation",
     "ReportNoisyMax",
+    "TradeOff",
     "best_order",
     "calibrate",
     "cost_from_dict",

@@ -9,15 +9,21 @@ from .agreement import with_nulls
 from .charges import ALL_ROWS, Charge, charges_of
 from .document import PrivacyStatement
 from .files import FileKind
+from .meaning import Coefficient
+from .page import page_of
+from .text import text_of
 from .validation import load_schema, objection
 
 __all__ = [
     "ALL_ROWS",
     "Charge",
+    "Coefficient",
     "FileKind",
     "PrivacyStatement",
     "charges_of",
     "load_schema",
     "objection",
+    "page_of",
+    "text_of",
     "with_nulls",
 ]
