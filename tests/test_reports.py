@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,6 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from browser import measured, needs_browser
 from dpdescent import load_dataset
 from dpdescent.cli import app
 from dpdescent.experiments import Record, Row, Study, Task, curves_of
@@ -38,9 +37,6 @@ from dpdescent.experiments.tables import grouped
 from dpdescent.experiments.trace import Trace, follow
 from dpdescent.solvers import METHODS
 
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
 TINY = Scale((0.5, 2.0), 1, 1, rows=1200)
 
 
@@ -117,29 +113,16 @@ def test_the_page_holds_picture_table_claims_statement_and_settings_and_loads_no
     assert len(page.tags["caption"]) == 3
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
+@needs_browser
 def test_a_browser_shows_the_page_without_an_error(written: Written, tmp_path: Path) -> None:
-    """A copy of the page gets a script that measures it, as a reader's eye would."""
-    probe = (
-        "<script>window.onerror = m => document.title = 'error ' + m;"
-        "window.onload = () => { const image = document.querySelector('img');"
-        "const box = document.querySelector('#results ~ .tables table').getBoundingClientRect();"
-        "document.title = ['seen', image.complete && image.naturalWidth > 500, box.width > 200 && box.height > 50,"
-        "document.body.innerText.includes('differentially private for one row'),"
-        "document.documentElement.scrollWidth <= window.innerWidth].join(' '); };</script></head>"
-    )
-    copy = tmp_path / "page.html"
-    copy.write_text(written.page.read_text().replace("</head>", probe))
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-    options += ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}"]
-    result = subprocess.run(
-        [str(CHROMIUM), *options, "--virtual-time-budget=5000", "--dump-dom", copy.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert "<title>seen true true true true</title>" in result.stdout
+    table = "document.querySelector('#results ~ .tables table').getBoundingClientRect()"
+    facts = [
+        "document.querySelector('img').complete && document.querySelector('img').naturalWidth > 500",
+        f"{table}.width > 200 && {table}.height > 50",
+        "document.body.innerText.includes('differentially private for one row')",
+        "document.documentElement.scrollWidth <= window.innerWidth",
+    ]
+    assert measured(written.page.read_text(), facts, tmp_path) == ["true"] * 4
 
 
 def test_reproduce_without_a_figure_lists_them() -> None:

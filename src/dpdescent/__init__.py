@@ -31,6 +31,7 @@ from .minimisers import Game, GeneralObjective, LinearGame
 from .problems import Adversary
 from .relations import Relation, Sensitivity
 from .schema import Schema, draft_schema
+from .statement import PrivacyStatement
 
 __version__ = "0.1.0"
 
@@ -60,6 +61,7 @@ __all__ = [
     "LinearGame",
     "NormLaplace",
     "PoissonSampled",
+    "PrivacyStatement",
     "PrivacyWarning",
     "PureDP",
     "Relation",

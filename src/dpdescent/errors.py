@@ -31,6 +31,7 @@ __all__ = [
     "RunInProgress",
     "ScaleOutOfRange",
     "SchemaError",
+    "StatementError",
     "UnexpectedColumn",
     "UnknownDataset",
     "UnknownLabel",
@@ -146,6 +147,10 @@ class InfiniteValue(ColumnError):
 
 class ModelFormatError(DPDescentError, ValueError):
     """A model file is missing, damaged or of another version."""
+
+
+class StatementError(DPDescentError, ValueError):
+    """A privacy statement is missing, damaged, of another version, or contradicts itself."""
 
 
 class OutputNotWritable(DPDescentError, OSError):

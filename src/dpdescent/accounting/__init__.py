@@ -26,6 +26,7 @@ from .costs import (
     PureDP,
     ReportNoisyMax,
     cost_from_dict,
+    kinds_of,
 )
 from .currencies import (
     GDP,
@@ -49,6 +50,7 @@ from .runs import FilteredRun
 from .sampling import FixedSizeSampled, PoissonSampled
 from .schedules import FixedSchedule, strongest_schedule
 from .threshold import AboveThreshold
+from .tradeoff import TradeOff
 
 __all__ = [
     "GDP",
@@ -76,6 +78,7 @@ __all__ = [
     "PureDP",
     "PureObjectivePerturbation",
     "ReportNoisyMax",
+    "TradeOff",
     "best_order",
     "calibrate",
     "cost_from_dict",
@@ -88,6 +91,7 @@ __all__ = [
     "gaussian_tail_constant",
     "gdp_to_delta",
     "gdp_to_epsilon",
+    "kinds_of",
     "loose_noise_multiplier",
     "rdp_to_delta",
     "rdp_to_epsilon",

@@ -48,6 +48,7 @@ __all__ = [
     "PureDP",
     "ReportNoisyMax",
     "cost_from_dict",
+    "kinds_of",
 ]
 
 # The exact lattice sampler of Laplace noise is never run on a coarser lattice than this scale.
@@ -291,6 +292,13 @@ class Composed(Cost):
     @property
     def delta(self) -> float:
         return sum_up([part.delta for part in self.parts])
+
+
+def kinds_of(cost: Cost) -> list[str]:
+    """Return the kind of a cost, or of each of its parts if they were only charged together."""
+    if isinstance(cost, Composed):
+        return [kind for part in cost.parts for kind in kinds_of(part)]
+    return [cost.kind]
 
 
 def sum_up(values: Sequence[float]) -> float:

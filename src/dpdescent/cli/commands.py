@@ -17,6 +17,7 @@ from ..datasets.formats import read_packed
 from ..errors import DatasetNotAvailable, ModelFormatError
 from ..experiments.commands import compare_command, reproduce_command
 from ..schema import Schema, draft_schema
+from .explain import explain_command
 from .fit import fit_command
 from .ledger import ledger_app
 from .models import SavedModel
@@ -107,6 +108,7 @@ def schema(
 
 
 app.command("fit")(fit_command)
+app.command("explain")(explain_command)
 app.add_typer(ledger_app, name="ledger")
 app.command("compare")(compare_command)
 app.command("reproduce")(reproduce_command)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,14 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from ..encoding import scale_columns
-from ..errors import ColumnTypeError, MissingValue, ModelFormatError
+from ..errors import ColumnTypeError, MissingValue, ModelFormatError, StatementError
 from ..experiments.outputs import write_whole
 from ..schema import Schema
+from ..statement import FileKind, PrivacyStatement, load_schema, objection, with_nulls
 
 __all__ = ["SavedModel"]
 
-FORMAT = "dpdescent-model"
-VERSION = 1
+FILE = FileKind("dpdescent-model", 2, "model", ModelFormatError)
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,8 @@ class SavedModel:
     bounds : [low, high], optional
         The public bounds, one number per column, by which the columns of an NPZ file are clipped and mapped to
         [0, 1].
+    coefficient_noise : list of lists, optional
+        About how far the noise of privacy moves each coefficient, one standard deviation; None where nobody knows.
     """
 
     estimator: str
@@ -53,6 +54,7 @@ class SavedModel:
     privacy: dict[str, Any]
     schema: dict[str, Any] | None = None
     bounds: list[list[float]] | None = None
+    coefficient_noise: list[list[float]] | None = None
 
     @classmethod
     def from_estimator(
@@ -63,7 +65,7 @@ class SavedModel:
         bounds: list[list[float]] | None = None,
     ) -> SavedModel:
         """Return the plain data of a fitted estimator."""
-        classes = getattr(model, "classes_", None)
+        classes, noise = getattr(model, "classes_", None), getattr(model, "coef_noise_", None)
         return cls(
             type(model).__name__,
             np.atleast_2d(model.coef_).tolist(),
@@ -73,31 +75,46 @@ class SavedModel:
             model.privacy_,
             None if schema is None else schema.to_dict(),
             bounds,
+            None if noise is None else np.atleast_2d(noise).tolist(),
         )
 
     def save(self, path: Path) -> None:
         """Write the model to a file, whole or not at all."""
-        data = {"format": FORMAT, "version": VERSION} | asdict(self)
-        write_whole(path, json.dumps(data, indent=1) + "\n")
+        content = asdict(self) | {"privacy": with_nulls(self.privacy)}
+        write_whole(path, FILE.sealed(content))
 
     @classmethod
     def load(cls, path: Path) -> SavedModel:
-        """Read a model from a file."""
+        """Read a model from a file, or raise `ModelFormatError` if it is damaged, or was edited."""
+        data = FILE.read(path)
+        wrong = objection(data, load_schema(__package__, "model.schema.json"))
+        if wrong is not None:
+            raise ModelFormatError(f"{path} is damaged: {wrong}")
         try:
-            data = json.loads(path.read_text())
-        except FileNotFoundError:
-            raise ModelFormatError(f"there is no model at {path}: `dpdescent fit` writes one") from None
-        except ValueError:
-            raise ModelFormatError(f"{path} is not a dpdescent model") from None
-        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
-            raise ModelFormatError(f"{path} is not a dpdescent model")
-        version = data.pop("version", None)
-        if version != VERSION:
-            raise ModelFormatError(f"{path} is a model of version {version!r}, this one reads {VERSION}: fit anew")
-        try:
-            return cls(**data)
-        except TypeError as problem:
+            privacy = PrivacyStatement.from_dict(data["privacy"]).to_dict()
+        except StatementError as problem:
             raise ModelFormatError(f"{path} is damaged: {problem}") from None
+        model = cls(**data | {"privacy": privacy})
+        misfit = model._misfit()
+        if misfit is not None:
+            raise ModelFormatError(f"{path} is damaged: {misfit}")
+        return model
+
+    def _misfit(self) -> str | None:
+        """Return which parts do not belong together, or None."""
+        columns, scores = len(self.features), len(self.coefficients)
+        expected = 1 if self.classes is None or len(self.classes) == 2 else len(self.classes)
+        if (self.classes is None) != (self.estimator == "DPLinearRegression"):
+            return "classifiers have classes, and regressions have none"
+        if scores != expected or len(self.intercepts) != expected:
+            return f"there must be {expected} lists of coefficients and as many intercepts"
+        if self.classes is not None and len(set(map(repr, self.classes))) < len(self.classes):
+            return "a class is listed twice"
+        tables = {"coefficients": (self.coefficients, scores), "coefficient_noise": (self.coefficient_noise, scores)}
+        for name, (table, rows) in (tables | {"bounds": (self.bounds, 2)}).items():
+            if table is not None and [len(each) for each in table] != [columns] * rows:
+                return f"the lists of {name!r} must have a number for each of the {columns} features"
+        return None
 
     def scaled(self, X: Any) -> NDArray[np.float64]:
         """Return the columns of an NPZ file in the units in which the model was fitted."""

@@ -99,6 +99,11 @@ class LatticeNoise:
         """Where the bits come from, for the privacy statement."""
         return self.randomness.description
 
+    @property
+    def arithmetic(self) -> str:
+        """How sums and noise are computed, for the privacy statement."""
+        return "exact: sums over rows and the noise on them are whole numbers on a lattice"
+
     def _bits(self, mechanism: str) -> Bits:
         release = self._releases[mechanism]
         self._releases[mechanism] += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABCMeta, abstractmethod
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -31,10 +30,11 @@ from ..ledger import Ledger
 from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
+from ..statement import PrivacyStatement
 from .curves import Curves
 from .float_noise import make_noise
 from .measuring import measured_scaling, require_measurable
-from .payment import charges_noted, open_ledger, paid_by, spent_on
+from .payment import charges_noted, open_ledger, paid_by
 from .progress import listening
 from .reading import compact, read_table
 from .scaling import ColumnScaling
@@ -158,21 +158,25 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             factor = result.noise_factor
             self._noise_factor, _ = features.original_units(factor[: features.columns], np.zeros(factor.shape[1]))
         self.n_iter_ = result.iterations
-        self.privacy_ = own.statement() | {
+        said: dict[str, Any] = {
+            "model": type(self).__name__,
             "method": self.method,
-            "randomness": noise.description,
-            "spent_on": spent_on(own),
-            "asked": dict(Counter(entry.label for entry in own.entries)),
-            "assumed_public": [
+            "released": (
+                f"coefficients: {math.prod(self._coefficients.shape)} numbers, and the intercept",
+                *(["bounds of the columns"] if given is None else []),
+                *(["what the noise of privacy does to each coefficient"] if result.noise_factor is not None else []),
+                "the number of iterations",
+            ),
+            "assumed_public": (
                 f"the number of rows: {X.shape[0]}",
                 *(["bounds: cells outside are clipped"] if given is not None else []),
                 *(["binary_features: which columns are 0 or 1"] if self.binary_features is not None else []),
                 *assumed,
-            ],
-            "remarks": [*([] if given is not None else [_MEASURED]), *result.remarks],
+            ),
+            "remarks": (*([] if given is not None else [_MEASURED]), *result.remarks),
         }
-        if not method.private:
-            self.privacy_ |= _NOT_PRIVATE
+        stated = _stated(own, noise, self.ledger, said) if method.private else _not_private(own, said)
+        self.privacy_ = stated.to_dict()
         return result
 
 
@@ -185,18 +189,23 @@ def _measured(X: Any, declared: NDArray[np.bool_] | None, own: Ledger, noise: La
 
 _MEASURED = "bounds were measured: cells outside of them are clipped"
 
-# What a statement says instead of the guarantee where there is none.
-_NOT_PRIVATE = {
-    "private": False,
-    "epsilon": math.inf,
-    "delta": 1.0,
-    "currency": None,
-    "budget": math.inf,
-    "spent": math.inf,
-    "spent_epsilon": math.inf,
-    "sampler_error": None,
-    "randomness": "none: the rows are answered without noise",
-}
+
+def _stated(own: Ledger, noise: LatticeNoise, account: Ledger | None, said: Mapping[str, Any]) -> PrivacyStatement:
+    """Return the statement of a fit that its own ledger has paid for."""
+    paid = None if account is None else account.identity
+    return PrivacyStatement.of_ledger(
+        own, randomness=noise.description, arithmetic=noise.arithmetic, account=paid, **said
+    )
+
+
+def _not_private(own: Ledger, said: Mapping[str, Any]) -> PrivacyStatement:
+    """Return what a statement says where there is no guarantee."""
+    return PrivacyStatement.without_privacy(
+        relation=str(own.relation),
+        randomness="none: the rows are answered without noise",
+        arithmetic="floating point",
+        **said,
+    )
 
 
 def _require_guarantee(epsilon: float, delta: float, adjacency: str) -> None:

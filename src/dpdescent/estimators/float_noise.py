@@ -45,6 +45,10 @@ class FloatNoise(LatticeNoise):
     def description(self) -> str:
         return f"floating point, {super().description}"
 
+    @property
+    def arithmetic(self) -> str:
+        return "sums over rows are exact, the noise is in floating point: the guarantee is that of real numbers only"
+
     def gaussian(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
         sigma = deviation_of(total, cost, relation)
         return total.to_float() + self._generator.normal(0.0, sigma, total.values.shape)

@@ -17,7 +17,7 @@ from ..errors import InvalidParameter
 from ..ledger import Ledger, require_funds, reserving
 from ..solvers import Facts, Method, Settings
 
-__all__ = ["charges_noted", "open_ledger", "paid_by", "share_charged", "spent_on"]
+__all__ = ["charges_noted", "open_ledger", "paid_by", "share_charged"]
 
 
 def open_ledger(
@@ -104,11 +104,3 @@ def charges_noted(ledger: Ledger) -> Iterator[None]:
 def share_charged(spent: float, budget: float) -> str:
     """Return a sentence on how much of a fit's budget was charged."""
     return f"{math.ceil(1000 * spent / budget) / 10:g}% of the privacy budget of this fit had been charged"
-
-
-def spent_on(ledger: Ledger) -> dict[str, float]:
-    """Return the share of the budget that went to each kind of question."""
-    spent: dict[str, float] = {}
-    for entry in ledger.entries:
-        spent[entry.label] = spent.get(entry.label, 0.0) + entry.price / ledger.budget
-    return spent

@@ -12,12 +12,11 @@ from typing import Any
 from ..accounting import (
     RUN_DRAWS,
     SAMPLER_SHARE,
-    Composed,
-    Cost,
     Currency,
     PureDP,
     calibrate,
     currency_from_dict,
+    kinds_of,
     sampler_delta,
 )
 from ..accounting.events import to_dp_event
@@ -128,7 +127,7 @@ class Ledger(Filter):
                 "delta": sampled,
                 "within_delta": sampled <= Fraction(self._delta) * SAMPLER_SHARE,
             },
-            "mechanisms": dict(sorted(Counter(kind for e in self.entries for kind in _kinds(e.cost)).items())),
+            "mechanisms": dict(sorted(Counter(kind for e in self.entries for kind in kinds_of(e.cost)).items())),
         } | ({"randomness": randomness} if randomness else {})
 
     def to_dp_event(self) -> Any:
@@ -238,10 +237,3 @@ class Ledger(Filter):
             f"Ledger(epsilon={self._epsilon:g}, delta={self._delta:g}, currency={self._currency.name!r}, "
             f"relation={str(self._relation)!r}, spent={self.spent / self._budget:.1%})"
         )
-
-
-def _kinds(cost: Cost) -> list[str]:
-    """Return the kind of a cost, or of each of its parts if they were only charged together."""
-    if isinstance(cost, Composed):
-        return [kind for part in cost.parts for kind in _kinds(part)]
-    return [cost.kind]

@@ -97,6 +97,11 @@ class Filter:
         return -rounded_up(-left) if left > 0 else 0.0
 
     @property
+    def failure_limit(self) -> Fraction:
+        """What all mechanisms together may fail with, beyond what the currency counts."""
+        return self._failure_limit
+
+    @property
     def entries(self) -> tuple[Entry, ...]:
         """Every charge, in order; a fit that is not over yet is one charge of all that it may spend."""
         return self._tally.entries
@@ -197,10 +202,14 @@ class Filter:
 
     def spent_epsilon(self) -> float:
         """Return the epsilon that what was spent amounts to at this ledger's delta. A description of the run."""
-        if not self._tally.spent:
+        return self.epsilon_of(self.spent)
+
+    def epsilon_of(self, total: float) -> float:
+        """Return the epsilon that a total in units of the currency amounts to at this ledger's delta."""
+        if total == 0:
             return 0.0
-        spent = self._currency.epsilon(self.spent, self._counted_delta or 0.5)
-        return min(self._epsilon, spent) if self._tally.spent <= self._limit else spent
+        epsilon = self._currency.epsilon(total, self._counted_delta or 0.5)
+        return min(self._epsilon, epsilon) if total <= self._budget else epsilon
 
     def _replay(self, records: list[tuple[int, Any]]) -> None:
         """Take over what others have recorded: all of it, or nothing if a record is damaged.

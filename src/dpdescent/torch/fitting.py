@@ -149,7 +149,7 @@ def fit(
     )
     with listening(progress) as listener, charges_noted(training.ledger):
         history = _run(training, _make_method(method, training, learning_rate), method, checkpoint, listener)
-    return TrainingResult(module, training.statement() | {"method": method}, tuple(history))
+    return TrainingResult(module, training.stated(method).to_dict(), tuple(history))
 
 
 def _run(

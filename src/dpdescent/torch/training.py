@@ -24,7 +24,6 @@ easier and stronger. arXiv:2206.07136.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,16 +35,17 @@ from torch import Tensor, nn
 from ..curator.batches import draw_rows
 from ..errors import BudgetExhausted, InvalidParameter
 from ..estimators.float_noise import make_noise
-from ..estimators.payment import spent_on
 from ..exact import LatticeSum
 from ..ledger import Ledger, spend_jointly
 from ..relations import Sensitivity
+from ..statement import PrivacyStatement
 from .checks import private_copy, reading, require_losses, require_trainable, secret_randomness, usable_probe
 from .choice import choose_gradients
 from .data import DatasetRows
 from .gradients import Batch, Loss, unchanged_buffers
 from .plan import ROUNDING, Clipping, Plan, make_plan, seed_of
 from .search import loss_falls
+from .statement import training_statement
 
 __all__ = ["PrivateTraining"]
 
@@ -191,25 +191,21 @@ class PrivateTraining:
 
     def statement(self) -> dict[str, Any]:
         """Return the privacy statement as plain data."""
-        plan = self.plan
-        return self.ledger.statement() | {
-            "randomness": self._noise.description,
-            "spent_on": spent_on(self.ledger),
-            "asked": dict(Counter(entry.label for entry in self.ledger.entries)),
-            "steps": plan.steps,
-            "sampling_rate": plan.sampling.rate,
-            "noise_multiplier": plan.noise_multiplier,
-            "clip_norm": plan.clipping.bound,
-            "arithmetic": "gradients are in the precision of the module, whose rounding may differ with the rows "
-            "beside a row, for which noise is 2^-10 larger; lengths and sums are in float64; the noise on the sum is "
-            + ("exact" if self._mode == "exact" else "in floating point"),
-            "assumed_public": [
-                f"the number of rows: {self._rows.count}",
-                "the shape and the type of a row",
-                "the module, its initial parameters and its buffers",
-            ],
-            "remarks": [f"gradients of rows by {type(self._gradients).__name__}"],
-        }
+        return self.stated("own loop").to_dict()
+
+    def stated(self, method: str) -> PrivacyStatement:
+        """Return the privacy statement of this training by a method."""
+        return training_statement(
+            self.module,
+            method,
+            self.plan,
+            self.ledger,
+            self.account,
+            parameters=sum(each.numel() for each in self._parameters),
+            gradients=type(self._gradients).__name__,
+            randomness=self._noise.description,
+            noise=self._mode,
+        )
 
     # The door to the rows ------------------------------------------------------------------------------------
 

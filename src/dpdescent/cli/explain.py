@@ -1,0 +1,64 @@
+"""The command ``dpdescent explain``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..experiments.outputs import require_writable, write_whole
+from ..statement import Coefficient, PrivacyStatement, page_of, text_of
+from .models import FILE, SavedModel
+from .options import JsonFile
+from .output import say, write_json
+
+__all__ = ["explain_command"]
+
+
+def explain_command(
+    model: Annotated[Path, typer.Argument(help="A model written by `dpdescent fit`, or a saved privacy statement.")],
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write one page that loads nothing.")] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Say what was released, what epsilon means, where the budget went and what is not covered. Costs no privacy."""
+    for path in (html, json_file):
+        if path is not None:
+            require_writable(path)
+    statement, coefficients = _read(model)
+    for line in text_of(statement, coefficients):
+        say(line)
+    if html is not None:
+        write_whole(html, page_of(statement, coefficients))
+        say(f"\npage written to {html}")
+    write_json(json_file, statement.to_dict())
+
+
+def _read(path: Path) -> tuple[PrivacyStatement, list[Coefficient]]:
+    """Return the statement in a file, and coefficients with their noise if it holds a model that knows it."""
+    if not _is_model(path):
+        return PrivacyStatement.load(path), []
+    saved = SavedModel.load(path)
+    return PrivacyStatement.from_dict(saved.privacy), coefficients_of(saved)
+
+
+def _is_model(path: Path) -> bool:
+    """Return whether a file says that it is a model; whatever is wrong with it is found by who reads it."""
+    try:
+        return bool(json.loads(path.read_bytes()).get("format") == FILE.format)
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return True
+
+
+def coefficients_of(saved: SavedModel) -> list[Coefficient]:
+    """Return the coefficients of a model with what noise does to them, none where nobody knows."""
+    found = []
+    for number, (row, noises) in enumerate(zip(saved.coefficients, saved.coefficient_noise or [], strict=False)):
+        several = len(saved.coefficients) > 1 and saved.classes is not None
+        suffix = f", class {saved.classes[number]}" if several and saved.classes is not None else ""
+        found += [
+            Coefficient(f"{name}{suffix}", value, noise)
+            for name, value, noise in zip(saved.features, row, noises, strict=True)
+        ]
+    return found

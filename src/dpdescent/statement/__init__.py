@@ -1,0 +1,29 @@
+"""The privacy statement of a model: a typed, versioned document, and what it means to a person.
+
+``document`` holds the statement, whose format is `privacy-statement.schema.json`; ``files`` reads and writes what
+must not have been changed, and ``validation`` checks plain data by a schema. ``meaning`` computes what a guarantee is
+worth to an attacker; ``text`` and ``page`` show it.
+"""
+
+from .agreement import with_nulls
+from .charges import ALL_ROWS, Charge, charges_of
+from .document import PrivacyStatement
+from .files import FileKind
+from .meaning import Coefficient
+from .page import page_of
+from .text import text_of
+from .validation import load_schema, objection
+
+__all__ = [
+    "ALL_ROWS",
+    "Charge",
+    "Coefficient",
+    "FileKind",
+    "PrivacyStatement",
+    "charges_of",
+    "load_schema",
+    "objection",
+    "page_of",
+    "text_of",
+    "with_nulls",
+]

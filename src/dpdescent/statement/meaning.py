@@ -1,0 +1,150 @@
+"""What a statement means to a person: the best that an attacker can do, and what is outside the guarantee.
+
+All of it follows from the statement, so that nothing here touches a row or costs privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..accounting import GDP, ZCDP, Currency, Pure, TradeOff
+from .document import PrivacyStatement
+
+__all__ = [
+    "FALSE_ALARMS",
+    "PRIORS",
+    "Coefficient",
+    "headline",
+    "largest_first",
+    "mechanism_in_words",
+    "not_covered",
+    "of_several_rows",
+    "percent",
+    "relation_in_words",
+    "trade_off",
+    "verdict",
+    "warnings_of",
+]
+
+PRIORS = (0.01, 0.1, 0.5, 0.9)
+FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1)
+GROUPS = (1, 2, 5, 10)
+
+_SEEN, _HIDDEN = 3.0, 2.0  # standard deviations of noise
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """One coefficient, and one standard deviation of what the noise of privacy does to it."""
+
+    name: str
+    value: float
+    noise: float
+
+
+def trade_off(statement: PrivacyStatement) -> TradeOff:
+    """Return the trade-off of a statement's whole budget; what was spent is no guarantee."""
+    assert statement.currency is not None, "there is a guarantee"
+    return TradeOff(statement.epsilon, statement.delta, statement.currency, statement.budget)
+
+
+def headline(statement: PrivacyStatement) -> str:
+    """Return the guarantee in one sentence."""
+    if not statement.private:
+        return "This model is NOT private: the rows were used without noise."
+    return (
+        f"({statement.epsilon:g}, {statement.delta:g})-differentially private for {statement.unit}, "
+        f"under {statement.relation}."
+    )
+
+
+def relation_in_words(statement: PrivacyStatement) -> str:
+    """Return what neighbouring tables are."""
+    if statement.relation == "zero-out":
+        return f"Two tables are compared that differ in {statement.unit}, which is in one and not in the other."
+    return f"Two tables are compared that differ in {statement.unit}, which one of them has in place of another."
+
+
+def warnings_of(statement: PrivacyStatement) -> list[str]:
+    """Return what speaks against publishing."""
+    found = []
+    if not statement.private:
+        found.append("Do not publish: nothing is guaranteed.")
+    if "seeded" in statement.randomness:
+        found.append("Do not publish: the noise comes from a seed, and who knows the seed can take it away.")
+    if "floating point" in statement.randomness:
+        found.append("The noise is in floating point, whose last digits may tell more than the guarantee allows.")
+    read = [each for each in statement.assumed_public if "read from" in each]
+    found += [f"Not paid for: {each}." for each in read]
+    sampled = statement.sampler_error
+    if sampled is not None and not sampled["within_delta"]:
+        found.append(f"The samplers' own error adds up to {sampled['delta']:.3g} to delta.")
+    if statement.delta > 1e-3 and statement.private:
+        found.append(f"Delta is large: with {statement.delta:g} nothing may be protected; take it well below 1/n.")
+    return found
+
+
+def of_several_rows(statement: PrivacyStatement) -> list[tuple[int, float]]:
+    """Return, for people with several rows, how many and the epsilon that protects them all, at the same delta.
+
+    **Privacy** k rows are k steps from neighbour to neighbour: mu becomes k mu, rho becomes k^2 rho, and a pure
+    epsilon k epsilon. In the other currencies there is no such rule at one delta, and nothing is returned.
+    """
+    currency: Currency | None = statement.currency
+    if not isinstance(currency, GDP | ZCDP | Pure):
+        return []
+    power = 1 if isinstance(currency, Pure) else 2
+    delta = statement.delta * (1 - 2.0**-10) or 0.5  # what else may fail does so k times as often
+    found = [(rows, currency.epsilon(rows**power * statement.budget, delta)) for rows in GROUPS[1:]]
+    return [(1, statement.epsilon), *found]
+
+
+def not_covered(statement: PrivacyStatement) -> list[str]:
+    """Return what the guarantee does not speak of."""
+    several = "" if statement.unit != "one row" else ": somebody with several rows has less"
+    return [
+        "What the rows have in common. A model that finds smoking harmful says so of people who are not in it, too.",
+        f"More than {statement.unit}{several}.",
+        "Other releases from the same rows: their costs add up. A shared ledger keeps count.",
+        "What the caller did before and after: cleaning, choosing columns, trying settings, scoring on these rows.",
+        "What was said to be public, if it was read from the rows.",
+        "Errors about malformed input, how long the run took, and the memory of the machine.",
+    ]
+
+
+def largest_first(coefficients: Sequence[Coefficient]) -> list[Coefficient]:
+    """Return coefficients by how far they stand out from the noise."""
+    return sorted(coefficients, key=lambda each: -_distance(each))
+
+
+def verdict(coefficient: Coefficient) -> str:
+    """Return whether the sign of a coefficient can be told from noise."""
+    distance = _distance(coefficient)
+    if distance >= _SEEN:
+        return "real"
+    return "probably real" if distance >= _HIDDEN else "may be noise"
+
+
+def _distance(coefficient: Coefficient) -> float:
+    return abs(coefficient.value) / coefficient.noise if coefficient.noise > 0 else math.inf
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage, rounded up to a tenth, so that it never flatters."""
+    return f"{math.ceil(1000 * min(share, 1.0) - 1e-6) / 10:.1f}%"
+
+
+def mechanism_in_words(mechanism: Any) -> str:
+    """Return the kind of a mechanism with its parameters."""
+    data = mechanism.to_dict()
+    named = ", ".join(
+        f"{name.replace('_', ' ')} {value:.4g}"
+        for name, value in data.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    )
+    parts = [mechanism_in_words(part) for part in getattr(mechanism, "parts", ())]
+    inside = "; ".join([*([named] if named else []), *parts])
+    return f"{data['kind']} ({inside})" if inside else str(data["kind"])

@@ -1,0 +1,115 @@
+"""A statement as lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .document import PrivacyStatement
+from .meaning import (
+    FALSE_ALARMS,
+    PRIORS,
+    Coefficient,
+    headline,
+    largest_first,
+    mechanism_in_words,
+    not_covered,
+    of_several_rows,
+    percent,
+    relation_in_words,
+    trade_off,
+    verdict,
+    warnings_of,
+)
+
+__all__ = ["text_of"]
+
+_WIDTH = 30  # of a bar
+_SHOWN = 15  # coefficients
+
+
+def text_of(statement: PrivacyStatement, coefficients: Sequence[Coefficient] = ()) -> list[str]:
+    """Return what a person should know, line by line."""
+    lines = [headline(statement), *(f"! {each}" for each in warnings_of(statement))]
+    lines += _section("What was released", [f"{statement.model}, method {statement.method}", *statement.released])
+    if statement.private:
+        lines += ["", "What epsilon means here", f"  {relation_in_words(statement)}", *_tests(statement)]
+        lines += ["", *_beliefs(statement), *_groups(statement), *_charges(statement)]
+    if coefficients:
+        lines += _coefficients(coefficients)
+    lines += _section("Assumed public", statement.assumed_public)
+    lines += _section("Not covered", not_covered(statement) if statement.private else [])
+    lines += _section("Remarks", [*statement.remarks, *_origin(statement)])
+    return lines
+
+
+def _section(title: str, sentences: Sequence[str]) -> list[str]:
+    return ["", title, *(f"  {each}" for each in sentences)] if sentences else []
+
+
+def _tests(statement: PrivacyStatement) -> list[str]:
+    curve = trade_off(statement)
+    lines = ["  Nobody who sees the release can tell them apart better than this:"]
+    for alarms in FALSE_ALARMS:
+        found = percent(1 - float(curve.false_negatives(alarms)))
+        lines.append(
+            f"    with {alarms:5.1%} false alarms at most {found:>6} are found (blind guessing: {alarms:.1%})"
+        )
+    return lines
+
+
+def _beliefs(statement: PrivacyStatement) -> list[str]:
+    curve = trade_off(statement)
+    unit = statement.unit
+    lines = [
+        f"  What somebody can reach who believes beforehand that {unit} is in the table, at most:",
+        "    belief   right guesses without the release / with it   belief after an alarm, false 1 in 20 times",
+    ]
+    for prior in PRIORS:
+        before, after = percent(max(prior, 1 - prior)), percent(curve.right_guesses(prior))
+        lines.append(f"    {prior:6.0%}   {before:>31} / {after:<7}   {percent(curve.belief_after(prior, 0.05)):>12}")
+    return lines
+
+
+def _groups(statement: PrivacyStatement) -> list[str]:
+    groups = of_several_rows(statement)
+    if not groups or statement.unit != "one row":
+        return []
+    parts = ", ".join(f"{rows} rows {epsilon:.3g}" for rows, epsilon in groups[1:])
+    return ["", f"  Somebody with several rows has a larger epsilon, at the same delta: {parts}."]
+
+
+def _charges(statement: PrivacyStatement) -> list[str]:
+    spent, currency = statement.spent / statement.budget, statement.currency
+    assert currency is not None
+    lines = ["", f"Where the budget went ({spent:.1%} of it, in {currency.name})"]
+    for label, share in sorted(statement.spent_on.items(), key=lambda item: -item[1]):
+        bar = "█" * max(1, round(_WIDTH * min(share, 1.0)))
+        lines.append(f"  {share:6.1%}  {bar:<{_WIDTH}}  {statement.asked[label]} x {label}")
+    kinds = ", ".join(f"{count} x {kind}" for kind, count in statement.mechanisms.items())
+    lines.append(f"  The data was touched {sum(statement.mechanisms.values())} times: {kinds}.")
+    if len(statement.charges) <= _SHOWN:
+        lines += [
+            f"    {each.count} x {each.label}: {mechanism_in_words(each.mechanism)}" for each in statement.charges
+        ]
+    return lines
+
+
+def _coefficients(coefficients: Sequence[Coefficient]) -> list[str]:
+    ordered = largest_first(coefficients)
+    lines = ["", "Is this sign real, or noise of privacy? (one standard deviation of that noise alone)"]
+    width = max(len(each.name) for each in ordered[:_SHOWN])
+    for each in ordered[:_SHOWN]:
+        lines.append(f"  {each.name:<{width}}  {each.value:+10.4g} ± {each.noise:<9.3g}  {verdict(each)}")
+    if len(ordered) > _SHOWN:
+        lost = sum(verdict(each) == "may be noise" for each in ordered)
+        lines.append(f"  and {len(ordered) - _SHOWN} more; of all {len(ordered)}, {lost} may be noise")
+    return lines
+
+
+def _origin(statement: PrivacyStatement) -> list[str]:
+    lines = [f"randomness: {statement.randomness}", f"arithmetic: {statement.arithmetic}"]
+    if statement.account is not None:
+        lines.append(f"the ledger {statement.account} has paid as well")
+    if statement.fingerprint is not None:
+        lines.append(f"fingerprint of the data, given by the caller: {statement.fingerprint}")
+    return [*lines, f"written by dpdescent {statement.library_version}"]

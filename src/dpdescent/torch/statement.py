@@ -1,0 +1,50 @@
+"""The privacy statement of a training."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from ..ledger import Ledger
+from ..statement import PrivacyStatement
+from .plan import Plan
+
+__all__ = ["training_statement"]
+
+_ARITHMETIC = (
+    "gradients are in the precision of the module, whose rounding may differ with the rows beside a row, for which "
+    "noise is 2^-10 larger; lengths and sums are in float64; the noise on the sum is "
+)
+
+
+def training_statement(
+    module: nn.Module,
+    method: str,
+    plan: Plan,
+    ledger: Ledger,
+    account: Ledger | None,
+    *,
+    parameters: int,
+    gradients: str,
+    randomness: str,
+    noise: str,
+) -> PrivacyStatement:
+    """Return the statement of a training by its plan, and by the ledger that has paid for it."""
+    return PrivacyStatement.of_ledger(
+        ledger,
+        model=type(module).__name__,
+        method=method,
+        randomness=randomness,
+        arithmetic=_ARITHMETIC + ("exact" if noise == "exact" else "in floating point"),
+        released=(f"parameters of the module: {parameters} numbers", "step sizes and lengths of noisy gradients"),
+        assumed_public=(
+            f"the number of rows: {plan.sampling.rows}",
+            "the shape and the type of a row",
+            "the module, its initial parameters and its buffers",
+        ),
+        remarks=(f"gradients of rows by {gradients}",),
+        account=None if account is None else account.identity,
+        steps=plan.steps,
+        sampling_rate=plan.sampling.rate,
+        noise_multiplier=plan.noise_multiplier,
+        clip_norm=plan.clipping.bound,
+    )
