@@ -6,7 +6,7 @@ import math
 from abc import ABCMeta, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -82,11 +82,22 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
         """Return the loss, the labels it understands and what had to be assumed public."""
 
+    def _reweighted(self, loss: Loss, curator: Curator) -> Loss:
+        """Return the loss after weights of its rows were bought, if the model asks for them."""
+        return loss
+
+    def _heaviest(self) -> float:
+        """Return the largest weight of a row, by which the loss and the penalty are divided."""
+        return 1.0
+
     def _expansion(
         self, scaling: ColumnScaling, binary: NDArray[np.bool_] | None, rows: int, outputs: int
     ) -> ColumnScaling | Curves:
         """Return how rows are coded, from public or released quantities: scaled, unless a model overrides this."""
         return scaling
+
+    def _penalty(self) -> L2:
+        return L2(self.alpha / self._heaviest())
 
     def _deviations(self) -> Floats | None:
         """Return the standard deviation of each coefficient due to the noise of privacy, None if nobody knows."""
@@ -107,6 +118,9 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             raise InvalidParameter(f"method {self.method!r} has no budget to measure bounds with: give bounds")
         require_measurable(own)
 
+    def _require_weighable(self, method: Method, own: Ledger) -> None:
+        """Refuse weights of rows that the budget of the fit cannot pay for."""
+
     def _fit(self, X: Any, y: Any) -> SolverResult:
         method, settings = known_method(self.method), make_settings(self.method, self.solver_options)
         _require_guarantee(self.epsilon, self.delta, self.adjacency)
@@ -124,11 +138,11 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         given = None if self.bounds is None else ColumnScaling.from_bounds(self.bounds, X.shape[1], names=names)
         loss, labels, assumed = self._loss_and_labels(y)
         method.require(loss)
-        penalty = L2(require_finite("alpha", self.alpha))
+        require_finite("alpha", self.alpha)
 
         def problem_in(scaling: ColumnScaling, features: ColumnScaling | Curves) -> LinearProblem:
             binary = (*_binary_columns(declared, scaling), *(False,) * (features.columns - scaling.columns))
-            grid = FeatureGrid(1.0, features.columns + bool(self.fit_intercept))
+            grid, penalty = FeatureGrid(1.0, features.columns + bool(self.fit_intercept)), self._penalty()
             return LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
 
         # What is wrong with the problem is said before anything is charged, whatever the bounds will be.
@@ -138,6 +152,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         own = open_ledger(self.method, method, settings, self.solver_options, facts, self.ledger)
         if given is None:
             self._require_measurable(method, own)
+        self._require_weighable(method, own)
         with paid_by(self.ledger, own, f"{type(self).__name__}, method {self.method}"), charges_noted(own):
             with np.errstate(all="ignore"):  # a warning would speak of rows
                 scaling = given or _measured(X, declared, own, noise)
@@ -146,6 +161,8 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
                 rows = _placed(X, features, problem.grid, bool(self.fit_intercept))
                 source = ArraySource(compact(rows) if method.passes else rows, labels, problem.grid)
             del rows
+            weighted = self._reweighted(loss, Curator(source, problem, own, X.shape[0], noise=noise))
+            problem = replace(problem, loss=weighted, penalty=self._penalty())
             curator = Curator(source, problem, own, X.shape[0], noise=noise, batch_rate=settings.batch_rate)
             with one_library_thread(), listening(self.progress) as listener:
                 result: SolverResult = method.solve(curator, settings, listener)
