@@ -24,7 +24,7 @@ from ..ledger import Ledger
 from ..problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Weighted
 from ..solvers import Method
 from .base import PrivateLinearModel
-from .reading import class_positions, read_table
+from .reading import class_positions
 from .settings import known_method
 from .weights import balanced_weights, require_countable, weights_of_classes
 
@@ -41,16 +41,18 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     classes: Any = None
     class_weight: Any = None
 
-    def fit(self, X: Any, y: Any, **parameters: Any) -> _LinearClassifier:
+    def fit(self, X: Any, y: Any, *, unit: Any = None, **parameters: Any) -> _LinearClassifier:
         """Train on the rows of ``X`` with labels ``y``; the only call that touches the data.
 
         Parameters
         ----------
         X : array_like, DataFrame or CSR of shape (n, d)
         y : array_like of shape (n,)
+        unit : array_like of shape (n,), optional
+            Whose row each is, where the unit of privacy is all rows of one person.
         """
         self._require_no_weights(parameters)
-        self._fit(X, y)
+        self._fit(X, y, unit)
         coefficients, bias = self._coefficients, self._bias
         self.coef_ = coefficients.T if coefficients.ndim == 2 else coefficients[None, :]
         self.intercept_ = np.atleast_1d(bias)
@@ -122,7 +124,7 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     def decision_function(self, X: Any) -> Floats:
         """Return linear scores: (n,) for two classes, (n, K) for more."""
         check_is_fitted(self)
-        X = read_table(self, X, reset=False)
+        X = self._read(X)
         scores: Floats = self._features.product(X, self.coef_.T) + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
@@ -179,6 +181,11 @@ class DPLogisticRegression(_LinearClassifier):
     adversary : Adversary, optional
         Minimise the loss of rows that somebody moves as far as this allows. Two classes; needs method "outpert".
     fit_intercept : bool
+    unit : str, optional
+        The name of a column that says whose row it is: then the unit of privacy is all rows of one person. The column
+        is no feature. An array beside the table is passed to ``fit(X, y, unit=...)``.
+    rows_per_unit : int
+        At most so many rows of a unit are used, the first in the order of the table; noise grows with it.
     classes : array_like, optional
         The public classes. Without it they are read from y, with a warning.
     class_weight : mapping or "balanced", optional
@@ -216,8 +223,10 @@ class DPLogisticRegression(_LinearClassifier):
 
     Notes
     -----
-    **Privacy** The fitted model is (epsilon, delta)-DP for one row under ``adjacency``: every touch of the data
-    is accepted by a filter before it happens. Errors about malformed input are outside the guarantee.
+    **Privacy** The fitted model is (epsilon, delta)-DP for one row, or one unit, under ``adjacency``: every touch of
+    the data is accepted by a filter before it happens. Errors about malformed input are outside the guarantee. With
+    units, sensitivities are those of ``rows_per_unit`` rows, batches are drawn by unit, and the number of units is
+    public like that of the rows (`dpdescent.curator.units` has the proof).
 
     Examples
     --------

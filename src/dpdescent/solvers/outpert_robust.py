@@ -101,7 +101,8 @@ def outpert_robust(
             radius = spread if wanted is None else risk.farthest(facts.rows, max(wanted, least))
         risk = RobustRisk(loss, risk.row_bound, facts.rows, problem.tilt, support, radius)
         if wanted is None:
-            wanted = noise * risk.variation(facts.rows, curator.relation) / (_NOISE_SHARE * radius)
+            change = facts.rows_per_unit * risk.variation(facts.rows, curator.relation)
+            wanted = noise * change / (_NOISE_SHARE * radius)
     elif wanted is None:
         wanted = moved * noise * risk.clip * length / min(0.6, 1.5 * math.pow(richness, -0.2))
     added = max(wanted - least, 0.0)
