@@ -6,7 +6,9 @@ Neighbours differ in one unit with all of its rows: it is removed, or replaced b
 from __future__ import annotations
 
 import dataclasses
+import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,15 +17,18 @@ import pytest
 import sklearn
 from scipy import sparse
 from sklearn.model_selection import cross_val_score
+from typer.testing import CliRunner
 
 from dpdescent import DPAdditiveClassifier, DPLinearRegression, DPLogisticRegression, Ledger
 from dpdescent.accounting import ExponentialMechanism, Gaussian
+from dpdescent.cli.commands import app
 from dpdescent.curator import QUESTIONS, Batch, Curator, Gradient, LabelCounts, Question, Units, law_for_units
 from dpdescent.curator import ball as ball_module
 from dpdescent.curator.questions import Draw, Point, Sum
-from dpdescent.errors import DPDescentError, InvalidParameter, MissingColumn, MissingValue
+from dpdescent.errors import DPDescentError, InvalidParameter, MissingColumn, MissingValue, SchemaError
 from dpdescent.exact import LatticeSum
 from dpdescent.relations import Norm, Relation, Sensitivity
+from dpdescent.schema import Schema
 from dpdescent.solvers import METHODS, Facts
 from every_question import (
     NOISE,
@@ -511,3 +516,101 @@ def test_units_that_do_not_fit_the_rows_are_refused(visits) -> None:
             bad(owners=np.array([0, 0, 0, 1]), count=2, rows_per_unit=2)
     with pytest.raises(InvalidParameter, match=r"Units\.kept"):
         Units(np.array([0, 3]), 2, 2)
+
+
+# Schema files and the command line -----------------------------------------------------------------------------
+
+SCHEMA = {
+    "columns": {
+        "age": {"type": "numeric", "low": 0, "high": 1},
+        "dose": {"type": "numeric", "low": 0, "high": 1},
+    },
+    "label": {"column": "ill", "classes": [0, 1]},
+    "unit": {"column": "person", "rows": 2},
+}
+
+
+@pytest.fixture
+def files(visits, tmp_path: Path) -> Path:
+    frame, y = visits
+    frame.assign(ill=y).to_csv(tmp_path / "visits.csv", index=False)
+    frame.assign(ill=y).to_parquet(tmp_path / "visits.parquet")
+    frame[["age", "dose"]].to_csv(tmp_path / "new.csv", index=False)
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    plain = {name: part for name, part in SCHEMA.items() if name != "unit"}
+    (tmp_path / "plain.json").write_text(json.dumps(plain | {"columns": SCHEMA["columns"] | {"person": IGNORED}}))
+    return tmp_path
+
+
+IGNORED = {"type": "ignore"}
+
+
+def command(*words: Any) -> Any:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.mark.parametrize("table", ["visits.csv", "visits.parquet"])
+@pytest.mark.parametrize("how", ["schema", "options"])
+def test_units_come_from_a_schema_or_the_command_line(files: Path, visits, table: str, how: str) -> None:
+    frame, y = visits
+    options = ["--schema", files / "schema.json"]
+    if how == "options":
+        options = ["--schema", files / "plain.json", "--unit", "person", "--rows-per-unit", 2]
+    ran = command("fit", files / table, *options, "--epsilon", 3, "--seed", 0, "--output", files / "m.json")
+    assert ran.exit_code == 0, ran.output
+    assert "differential privacy for one person" in ran.output
+    saved = json.loads((files / "m.json").read_text())
+    assert saved["privacy"]["rows_per_unit"] == 2
+    assert saved["schema"]["unit"] == SCHEMA["unit"]
+    direct = model(unit="person", binary_features=[]).fit(frame, y)
+    np.testing.assert_array_equal(saved["coefficients"], direct.coef_)
+    predicted = command("predict", files / "m.json", files / "new.csv")  # a file for prediction needs no units
+    assert len(predicted.output.splitlines()) == len(y) + 1
+
+
+def test_a_ledger_file_is_opened_for_people(files: Path) -> None:
+    created = command("ledger", "create", files / "people.ledger", "--epsilon", 9, "--unit", "one person")
+    assert "differential privacy for one person" in created.output
+    words = ["fit", files / "visits.csv", "--ledger", files / "people.ledger", "--output", files / "m.json"]
+    assert command(*words, "--schema", files / "schema.json").exit_code == 0
+    refused = command(*words, "--schema", files / "plain.json")
+    assert isinstance(refused.exception, InvalidParameter)
+    assert "unit='one row'" in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    ("unit", "message"),
+    [
+        ({"column": "age", "rows": 2}, "'age' is a feature"),
+        ({"column": "ill", "rows": 2}, "the label"),
+        ({"column": "person", "rows": 0}, "unit.rows"),
+        ({"column": "person", "rows": True}, "unit.rows"),
+        ({"column": "", "rows": 1}, "unit.column"),
+        ({"column": "person"}, "'rows' is missing"),
+        ({"column": "person", "rows": 1, "most": 2}, "'most' is not known"),
+        ("person", "unit"),
+    ],
+)
+def test_a_schema_with_an_impossible_unit_is_refused(unit: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        Schema.from_dict(SCHEMA | {"unit": unit})
+    assert Schema.from_dict(SCHEMA).to_dict() == SCHEMA
+
+
+def test_bad_units_in_files_are_refused_before_the_charge(files: Path, visits) -> None:
+    frame, y = visits
+    ledger = files / "people.ledger"
+    command("ledger", "create", ledger, "--epsilon", 9, "--unit", "one person")
+    missing(frame).assign(ill=y).to_csv(files / "missing.csv", index=False)
+    frame.drop(columns="person").assign(ill=y).to_csv(files / "nobody.csv", index=False)
+    common = ["--ledger", ledger, "--output", files / "m.json"]
+    for words, error in (
+        (["missing.csv", "--schema", files / "schema.json"], MissingValue),
+        (["nobody.csv", "--schema", files / "schema.json"], MissingColumn),
+        (["visits.csv", "--schema", files / "plain.json", "--rows-per-unit", 3], InvalidParameter),
+    ):
+        ran = command("fit", files / words[0], *words[1:], *common)
+        assert isinstance(ran.exception, error), ran.output
+        assert not Ledger.open(ledger).entries
+    ran = command("fit", "synthetic", "--unit", "person", "--output", files / "m.json")
+    assert isinstance(ran.exception, InvalidParameter)
