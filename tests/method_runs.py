@@ -19,7 +19,7 @@ from scipy import sparse
 
 from dpdescent import Ledger
 from dpdescent.accounting import Cost
-from dpdescent.curator import Curator
+from dpdescent.curator import Curator, Units
 from dpdescent.curator.mechanisms import LatticeNoise
 from dpdescent.errors import BudgetExhausted, DPDescentError
 from dpdescent.estimators.payment import open_ledger
@@ -245,12 +245,14 @@ def run(
     block_rows: int = 2**14,
     storage: Callable[[Any], Any] = np.asarray,
     currency: str | None = None,
+    units: Units | None = None,
 ) -> Run | DPDescentError:
     """Run a method as an estimator does; return the run, or what is refused before there is a ledger.
 
     ``account`` opens a second ledger with so many times the epsilon. The ledger of the fit is opened as the
     estimators do, who refuse an account that cannot pay; with ``own_account=False`` it is opened in any case, and
-    with a ``currency`` it is opened in that one, whatever the method chooses. Only errors of the package are caught.
+    with a ``currency`` it is opened in that one, whatever the method chooses. ``units`` says whose rows belong
+    together. Only errors of the package are caught.
     """
     table = table or make_table(loss)
     rows, delta = rows or table.rows, case.delta if delta is None else delta
@@ -258,8 +260,11 @@ def run(
     try:
         method, settings = METHODS[case.method], METHODS[case.method].settings(**case.options)
         problem = LinearProblem(LOSSES[loss][0], grid, L2(case.penalty), table.intercept, case.tilt, case.adversary)
-        facts = Facts(epsilon, delta, relation, rows, math.prod(problem.shape))
-        own = open_ledger(case.method, method, settings, case.options, facts, None)
+        several = 1 if units is None else units.rows_per_unit
+        protected = "one row" if units is None else "one person"
+        facts = Facts(epsilon, delta, relation, rows, math.prod(problem.shape), several)
+        method.require_units(several)
+        own = open_ledger(case.method, method, settings, case.options, facts, None, protected)
         if currency is not None:
             own = Ledger(epsilon, delta, currency=currency, relation=relation)
         shared = None
@@ -275,9 +280,8 @@ def run(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            curator = Curator(
-                source, problem, own, rows, noise=ran.noise, batch_rate=settings.batch_rate, account=shared
-            )
+            options = {"batch_rate": settings.batch_rate, "account": shared, "units": units}
+            curator = Curator(source, problem, own, rows, noise=ran.noise, **options)
             ran.result = method.solve(curator, settings, ran.shares.append)
         except DPDescentError as refusal:
             ran.refusal = refusal

@@ -83,6 +83,9 @@ def test_svm_and_replace_one_fit_from_the_command_line(table: Path) -> None:
     data = load_dataset("synthetic")
     assert np.mean(saved.predict(data.X) == data.y) > 0.75
     assert saved.probabilities(data.X) is None
+    predictions = pd.read_csv(pd.io.common.StringIO(run("predict", table / "s.json", "synthetic")))
+    assert list(predictions.columns) == ["prediction", "score"]
+    np.testing.assert_array_equal(predictions["prediction"] == data.classes[1], predictions["score"] > 0)
 
 
 def test_schema_drafts_are_refused_until_they_are_filled_in(table: Path) -> None:

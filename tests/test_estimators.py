@@ -73,6 +73,8 @@ COMMON = {
     "tilt": 0.0,
     "adversary": None,
     "fit_intercept": True,
+    "unit": None,
+    "rows_per_unit": 1,
     "random_state": None,
     "ledger": None,
     "progress": False,
@@ -80,12 +82,12 @@ COMMON = {
     "solver_options": None,
 }
 ADDED = {
-    DPLogisticRegression: {"classes": None},
-    DPLinearSVC: {"classes": None, "loss": "huberised-hinge"},
+    DPLogisticRegression: {"classes": None, "class_weight": None},
+    DPLinearSVC: {"classes": None, "class_weight": None, "loss": "huberised-hinge"},
     DPLinearRegression: {"target_bounds": (-1.0, 1.0)},
     DPHuberRegressor: {"target_bounds": (-1.0, 1.0), "threshold": None},
     DPPoissonRegressor: {"target_bounds": (0.0, 10.0)},
-    DPAdditiveClassifier: {"classes": None, "pieces": None, "knots": None},
+    DPAdditiveClassifier: {"classes": None, "class_weight": None, "pieces": None, "knots": None},
     DPAdditiveRegressor: {"target_bounds": (-1.0, 1.0), "pieces": None, "knots": None},
 }
 

@@ -92,7 +92,7 @@ def test_labels_say_what_they_are() -> None:
     assert Labels.classes(3).every.tolist() == [0.0, 1.0, 2.0]
     assert Labels.numbers(0, 7).every is None
     kinds = {name: loss.labels.kind.value for name, loss in LOSSES.items()}
-    signs = {"hinge", "huberised-hinge", "logistic", "sigmoid"}
+    signs = {"hinge", "huberised-hinge", "logistic", "sigmoid", "weighted"}
     assert kinds == {name: "signs" if name in signs else kind for name, kind in kinds.items()}
     assert (kinds["squared"], kinds["huber"], kinds["multinomial"]) == ("numbers", "numbers", "classes")
 
@@ -293,6 +293,7 @@ REFUSED: dict[str, set[str]] = {
     "poisson": STATIONARY,
     "sigmoid": SMOOTH_MINIMISERS | {"outpert"},
     "squared": STATIONARY,
+    "weighted": set(),
 }
 
 

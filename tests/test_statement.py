@@ -102,7 +102,8 @@ def test_statements_agree_with_another_validator() -> None:
 
 
 def test_the_schema_names_every_property_and_allows_no_other() -> None:
-    whole = statement(account="a", fingerprint="f", steps=3, sampling_rate=0.5, noise_multiplier=1.0, clip_norm=2.0)
+    options = {"account": "a", "fingerprint": "f", "rows_per_unit": 2, "steps": 3}
+    whole = statement(**options, sampling_rate=0.5, noise_multiplier=1.0, clip_norm=2.0)
     assert set(whole.to_dict()) == set(SCHEMA["properties"])
     assert set(statement().to_dict()) == set(SCHEMA["required"])
     for name in SCHEMA["required"]:

@@ -1,6 +1,6 @@
 """What one row may change: the neighbouring relation and the sensitivity that belongs to it.
 
-The unit of privacy is one row. Two relations are offered:
+The unit of privacy is one row, or all rows of one person (`dpdescent.curator.units`). Two relations are offered:
 
 ``zero-out``
     The row is added or removed; a removed row adds nothing to any sum and the number of rows n is public.
@@ -79,6 +79,13 @@ class Sensitivity:
     def under(self, relation: Relation) -> float:
         """Return the bound that holds for ``relation``."""
         return self.zero_out if Relation.parse(relation) is Relation.ZERO_OUT else self.replace_one
+
+    def times(self, rows: int) -> Sensitivity:
+        """Return the bound for so many rows that change together, by the triangle inequality; rounded up."""
+        if rows == 1:
+            return self
+        room = 1 + 2.0**-50
+        return Sensitivity(self.norm, rows * self.zero_out * room, rows * self.replace_one * room)
 
     @classmethod
     def of_clipped_sum(cls, clip: float) -> Sensitivity:

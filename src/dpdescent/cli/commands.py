@@ -66,6 +66,9 @@ def predict(
     if probabilities is not None and saved.classes is not None:
         for k, name in enumerate(saved.classes):
             frame[f"probability_{name}"] = probabilities[:, k]
+    decisions = saved.decisions(X)
+    if decisions is not None:
+        frame["score"] = decisions
     if output is not None:
         frame.to_csv(output, index=False)
         say(f"{len(frame)} predictions written to {output}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from ..estimators.payment import share_charged
 from ..experiments.outputs import require_writable
 from ..ledger import Ledger
 from ..problems import Adversary
+from ..schema import Schema, Unit
 from .models import SavedModel
 from .options import Delta, Epsilon, JsonFile, Seed, read_bounds, read_classes, read_settings
 from .output import complain, print_privacy, say, write_json
@@ -52,6 +54,10 @@ def fit_command(
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; may be repeated."),
     ] = None,
     adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
+    unit: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Whose row it is: protect all rows of one person.")
+    ] = None,
+    rows_per_unit: Annotated[int, typer.Option(help="Rows of a unit that are used, at most.")] = 1,
     alpha: Annotated[float, typer.Option(help="Weight of the L2 penalty.")] = 0.0,
     tilt: Annotated[float, typer.Option(help="Weigh rows with large losses more; needs --method outpert.")] = 0.0,
     adversary: Annotated[
@@ -74,6 +80,8 @@ def fit_command(
     for path in [output, *([json_file] if json_file is not None else [])]:
         require_writable(path)
     public = _public_knowledge(data, schema, bounds, classes, target_bounds, regression=model == "regression")
+    if unit is not None or rows_per_unit != 1:
+        public["schema"] = _with_unit(public, unit, rows_per_unit)
     with _interrupts_explained() as charged:
         table = load_dataset(data, **public)
         options |= {"bounds": table.bounds, "binary_features": table.binary_features}
@@ -81,7 +89,9 @@ def fit_command(
             options["target_bounds"] = _target_bounds(table, target_bounds)
         else:
             options["classes"] = table.classes
-        fitted = MODELS[model](epsilon, delta, **options).fit(table.X, table.y)
+        if table.schema is not None and table.schema.unit is not None:
+            options["rows_per_unit"] = table.schema.unit.rows
+        fitted = MODELS[model](epsilon, delta, **options).fit(table.X, table.y, unit=table.unit)
         charged.append(share_charged(fitted.privacy_["spent"], fitted.privacy_["budget"]))
         names, column_bounds = list(table.feature_names), _column_bounds(table, public)
         SavedModel.from_estimator(fitted, names, table.schema, column_bounds).save(output)
@@ -140,6 +150,13 @@ def _public_knowledge(
     if (classes if regression else target_bounds) is not None:
         raise InvalidParameter("--classes is for logistic and svm, and --target-bounds for regression: keep one")
     return public | ({"classes": ()} if regression else {})
+
+
+def _with_unit(public: dict[str, Any], unit: str | None, rows: int) -> Schema:
+    """Return the schema of a table with the unit of the command line in it."""
+    if "schema" not in public or unit is None:
+        raise InvalidParameter("--unit COLUMN names a column of a table, which has a --schema: give all that belong")
+    return replace(Schema.load(public["schema"]), unit=Unit(unit, rows))
 
 
 def _column_bounds(table: Dataset, public: dict[str, Any]) -> list[list[float]] | None:

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import LedgerFormatError
-from ..ledger import Ledger, import_lines
+from ..ledger import ONE_ROW, Ledger, import_lines
 from .options import Delta, Epsilon, JsonFile
 from .output import print_privacy, say, write_json
 
@@ -45,10 +45,11 @@ def create(
     delta: Delta = 1e-6,
     currency: Annotated[str, typer.Option(help="gdp, zcdp, rdp, pure or approximate.")] = "gdp",
     adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
+    unit: Annotated[str, typer.Option(help="What is protected, for instance 'one person'.")] = ONE_ROW,
     json_file: JsonFile = None,
 ) -> None:
     """Start a new ledger."""
-    _show(Ledger(epsilon, delta, currency=currency, relation=adjacency, path=path), json_file)
+    _show(Ledger(epsilon, delta, currency=currency, relation=adjacency, path=path, unit=unit), json_file)
 
 
 @ledger_app.command()

@@ -150,6 +150,10 @@ class SavedModel:
         predicted: NDArray[Any] = np.array(self.classes)[index]
         return predicted
 
+    def decisions(self, X: Any) -> NDArray[np.float64] | None:
+        """Return the decision score of a support vector machine, positive for its second class; None for others."""
+        return self.scores(X)[:, 0] if self.estimator == "DPLinearSVC" else None
+
     def probabilities(self, X: Any) -> NDArray[np.float64] | None:
         """Return the class probabilities of a logistic model; None for the others."""
         if self.estimator != "DPLogisticRegression":

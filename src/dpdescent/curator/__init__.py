@@ -4,7 +4,7 @@
 hold neither rows nor noise, and an answer that was not charged for cannot be written.
 """
 
-from .ball import BallPoint
+from .ball import BallPoint, law_for_units
 from .batches import Batch, Sampling, batch_cost
 from .curator import Curator
 from .derivatives import (
@@ -28,6 +28,7 @@ from .reports import ExcessAdversarialRisk
 from .search import FirstStep
 from .selection import BestCandidates, BestStep
 from .sources import ArraySource, Source, cached_blocks
+from .units import Units
 
 __all__ = [
     "QUESTIONS",
@@ -60,10 +61,12 @@ __all__ = [
     "SecondMoments",
     "Source",
     "Sum",
+    "Units",
     "batch_cost",
     "cached_blocks",
     "finest_clipped_sum",
     "hessian_sum",
+    "law_for_units",
     "moment_bits",
     "perturbed_minimiser",
     "perturbed_saddle_point",

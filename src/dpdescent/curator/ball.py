@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,10 +44,18 @@ class BallPoint(Question[Floats]):
         require_moderate("the largest curvature", float(np.max(quadratic)))
         centre = grid.place_weights(public.weights("centre", asked.centre))
         ball = replace(asked, centre=centre, quadratic=quadratic)
-        ball.require_practical(self.cost, public.relation)
+        law = law_for_units(self.cost, public.rows_per_unit)
+        ball.require_practical(law, public.relation)
 
         def draw(table: Rows) -> Floats:
             bits = table.bits("point of a ball")
-            return sample_point(table.source, table.squared_norms, grid, ball, self.cost, public.relation, bits)
+            return sample_point(table.source, table.squared_norms, grid, ball, law, public.relation, bits)
 
-        return Draw(self.cost, draw)
+        return Draw(self.cost, draw, public.rows_per_unit)
+
+
+def law_for_units(cost: ExponentialMechanism, rows_per_unit: int) -> ExponentialMechanism:
+    """Return the law to draw from: of k rows that change together, each may use a k-th part of the range."""
+    if rows_per_unit == 1:
+        return cost
+    return ExponentialMechanism(math.nextafter(cost.epsilon / rows_per_unit, 0.0))

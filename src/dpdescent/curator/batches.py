@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from ..accounting import (
 from ..errors import InvalidParameter
 from ..noise import Bits
 from ..relations import Relation
+from .sources import Floats, Integers
 
 AnyCost = TypeVar("AnyCost", bound=Cost)
 
@@ -51,6 +52,8 @@ class Sampling:
     amplified : bool
         Whether the randomness of the batch is claimed for privacy. Otherwise an answer costs what it would cost on
         all rows (the divergence is quasi-convex), and batches save time only.
+    units : int, optional
+        The public number of units, if each of them joins a batch with all of its rows (`dpdescent.curator.units`).
 
     Notes
     -----
@@ -63,23 +66,31 @@ class Sampling:
     rows: int
     rate: float = 1.0
     amplified: bool = True
+    units: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", Relation.parse(self.relation))
         if not 0 < self.rate <= 1:
             raise InvalidParameter(f"sampling_rate must lie in (0, 1], got {self.rate}")
         if self.fixed_size:
-            object.__setattr__(self, "rate", max(1, math.floor(self.rate * self.rows * (1 + 2.0**-50))) / self.rows)
+            places = self.places
+            object.__setattr__(self, "rate", max(1, math.floor(self.rate * places * (1 + 2.0**-50))) / places)
+
+    @property
+    def places(self) -> int:
+        """The number of rows, or of units, of which some are drawn."""
+        return self.rows if self.units is None else self.units
 
     @property
     def fixed_size(self) -> bool:
-        """Whether all batches have the same number of rows."""
+        """Whether all batches have the same number of rows, or of units."""
         return self.rate < 1 and self.amplified and self.relation is Relation.REPLACE_ONE
 
     @property
     def size(self) -> float:
         """The public number by which the sum of a batch is divided."""
-        return float(round(self.rate * self.rows)) if self.fixed_size else self.rate * self.rows
+        whole = self.fixed_size and self.units is None
+        return float(round(self.rate * self.rows)) if whole else self.rate * self.rows
 
     def cost(self, *parts: Cost) -> Cost:
         """Return what mechanisms cost that are asked on one batch."""
@@ -140,12 +151,12 @@ class Batch:
 
 
 def draw_rows(bits: Bits, present: int, sampling: Sampling) -> NDArray[np.bool_] | None:
-    """Return which of the rows that are present are in a fresh batch; None stands for all of them."""
+    """Return which of the rows, or units, that are present are in a fresh batch; None stands for all of them."""
     if sampling.rate == 1:
         return None
     if not sampling.fixed_size:
         return bernoulli(bits, present, sampling.rate)
-    size = int(sampling.size)
+    size = round(sampling.rate * sampling.places)
     while True:
         words = bits.words(present)
         chosen: NDArray[np.bool_] = words <= np.partition(words, size - 1)[size - 1]
@@ -165,3 +176,17 @@ def bernoulli(bits: Bits, size: int, rate: float) -> NDArray[np.bool_]:
     undecided = np.flatnonzero(leading == first)
     chosen[undecided] = (bits.words(undecided.size) >> np.uint64(8)) < np.uint64(rest)
     return chosen
+
+
+def of_batch(
+    block: Callable[..., Integers], rows: Any, labels: Floats, chosen: NDArray[np.bool_], *known: Floats
+) -> Integers:
+    """Return what the chosen rows of a block add up to."""
+    return block(rows[chosen], labels[chosen], *(part[chosen] for part in known))
+
+
+def picking(
+    block: Callable[..., Integers], rows: Any, labels: Floats, chosen: NDArray[np.bool_], *known: Floats
+) -> Integers:
+    """Return what a block adds up to that picks the rows of a batch by itself."""
+    return block(chosen, rows, labels, *known)

@@ -22,15 +22,16 @@ from numpy.typing import NDArray
 
 from ..accounting import Cost, Currency, Gaussian
 from ..errors import BudgetExhausted, InvalidParameter, require_positive_integer
-from ..ledger import Ledger, afford_jointly, require_affordable, require_distinct, spend_jointly
+from ..ledger import ONE_ROW, Ledger, afford_jointly, require_affordable, require_distinct, spend_jointly
 from ..noise import Bits
 from ..problems import LinearProblem
 from ..relations import Relation, Sensitivity
-from .batches import Batch, Sampling, draw_rows
+from .batches import Batch, Sampling, draw_rows, of_batch, picking
 from .mechanisms import LatticeNoise, require_drawable
 from .per_row import Norms, PerRow
 from .questions import Draw, Noised, Plan, Point, Public, Question, Rows, Sum
 from .sources import Floats, Integers, Source
+from .units import Units
 
 Answer = TypeVar("Answer")
 
@@ -54,6 +55,9 @@ class Curator:
     account : Ledger, optional
         A second ledger that is charged as well, for instance one shared by several fits. Both are charged or
         neither is; it must keep the relation of the first, because the noise is made for that one.
+    units : Units, optional
+        Which rows belong to the same unit of privacy; each row is one by default. Sensitivities are multiplied by the
+        rows of a unit, and batches are drawn by unit.
 
     Notes
     -----
@@ -71,6 +75,7 @@ class Curator:
         noise: LatticeNoise | None = None,
         batch_rate: float = 1.0,
         account: Ledger | None = None,
+        units: Units | None = None,
     ) -> None:
         if source.grid != problem.grid:
             raise InvalidParameter("the source and the problem speak of different grids")
@@ -81,7 +86,15 @@ class Curator:
                     f"account keeps {account.relation} and the ledger {ledger.relation}, whose noise it is: "
                     "open both with the same relation"
                 )
+        if units is not None and units.owners.shape != (source.rows,):
+            raise InvalidParameter("units must name the unit of every row of the source: one number per row")
+        if (ledger.unit == ONE_ROW) != (units is None):
+            raise InvalidParameter(
+                f"the ledger protects {ledger.unit}, and the rows are {'not ' if units is None else ''}grouped by "
+                "unit: open it with the unit of the rows"
+            )
         self._source = source
+        self._units = units
         self._noise = noise or LatticeNoise()
         self._account = account
         self._streams = 0
@@ -94,7 +107,7 @@ class Curator:
         self.rows = require_positive_integer("rows", rows)
         if not 0 < batch_rate <= 1:
             raise InvalidParameter(f"batch_rate must lie in (0, 1], got {batch_rate}")
-        self._sampling = Sampling(ledger.relation, self.rows, batch_rate, amplified=False)
+        self._sampling = Sampling(ledger.relation, self.rows, batch_rate, amplified=False, units=self._count)
 
     def __copy__(self) -> Curator:
         return self
@@ -106,6 +119,10 @@ class Curator:
     @property
     def _ledgers(self) -> tuple[Ledger, ...]:
         return (self.ledger,) if self._account is None else (self.ledger, self._account)
+
+    @property
+    def _count(self) -> int | None:
+        return None if self._units is None else self._units.count
 
     # Public numbers ------------------------------------------------------------------------------------------
 
@@ -130,6 +147,11 @@ class Curator:
         return self._budget
 
     @property
+    def rows_per_unit(self) -> int:
+        """How many rows of one unit may change together: 1 where the unit is a row."""
+        return 1 if self._units is None else self._units.rows_per_unit
+
+    @property
     def batch_rate(self) -> float:
         """Share of the rows that answer a question."""
         return self._sampling.rate
@@ -142,7 +164,7 @@ class Curator:
     def public(self, sampling: Sampling | None = None) -> Public:
         """Return what is public about the table, and about the batches that answer."""
         drawn = sampling or self._sampling
-        return Public(self.problem, self.relation, self.rows, drawn.rate, drawn.size)
+        return Public(self.problem, self.relation, self.rows, drawn.rate, drawn.size, self.rows_per_unit)
 
     def gaussian(self, amount: float) -> Gaussian:
         """Return the least Gaussian noise that ``amount`` pays for."""
@@ -150,7 +172,7 @@ class Curator:
 
     def sampling(self, rate: float) -> Sampling:
         """Return how amplified batches of that rate are drawn."""
-        sampling = Sampling(self.relation, self.rows, rate)
+        sampling = Sampling(self.relation, self.rows, rate, units=self._count)
         self._require_drawable_rows(sampling)
         return sampling
 
@@ -158,7 +180,8 @@ class Curator:
         self, clip: float, amount: float, of_sum: Callable[[float], Sensitivity] = Sensitivity.of_clipped_sum
     ) -> float:
         """Return the standard deviation of the noise that ``amount`` buys for a mean of rows clipped to ``clip``."""
-        return of_sum(clip).under(self.relation) * self.gaussian(amount).noise_multiplier / self.scale
+        moved = of_sum(clip).times(self.rows_per_unit).under(self.relation)
+        return moved * self.gaussian(amount).noise_multiplier / self.scale
 
     def amount_of_noise(self, noise_multiplier: float) -> float:
         """Return what Gaussian noise of that multiple of the sensitivity costs."""
@@ -196,15 +219,20 @@ class Curator:
         ticket = Batch(sampling, plan.costs) if batch is None else batch
         drawn = self._paid(ticket, plan.costs, ticket.label or question.label)
         if drawn.fresh or ticket.composition is not None:
-            drawn.chosen = (
-                draw_rows(self._stream("batch"), self._source.rows, sampling) if sampling.rate < 1 else None
-            )
+            drawn.chosen = self._drawn_rows(sampling) if sampling.rate < 1 else None
             drawn.fresh = False
         with np.errstate(all="ignore"):  # a warning would speak of rows; sums clip what overflows
             if isinstance(plan, Sum):
                 return self._released_sum(plan, drawn.chosen)
             rows = Rows(self._source, self._per_row(Norms.within(None, self.problem.grid)), self._stream)
             return self._released_point(plan, rows) if isinstance(plan, Point) else plan.draw(rows)
+
+    def _drawn_rows(self, sampling: Sampling) -> NDArray[np.bool_] | None:
+        """Draw the rows of a batch, or its units with all of their rows. Called after the charge."""
+        if self._units is None:
+            return draw_rows(self._stream("batch"), self._source.rows, sampling)
+        chosen = draw_rows(self._stream("batch"), self._units.count, sampling)
+        return None if chosen is None else self._units.of_rows(chosen)
 
     def _paid(self, ticket: Batch, costs: tuple[Cost, ...], label: str) -> _Drawn:
         """Charge for a ticket, unless that was done, and strike off it what is asked now. Nothing is read."""
@@ -219,13 +247,14 @@ class Curator:
 
     def _checked(self, question: Question[Answer], sampling: Sampling) -> Plan[Answer]:
         """Return the plan of a question, or raise what keeps it from being answered. Nothing is read or charged."""
-        if (sampling.relation, sampling.rows) != (self.relation, self.rows):
+        if (sampling.relation, sampling.rows, sampling.units) != (self.relation, self.rows, self._count):
             raise InvalidParameter("the batch was planned for another table: make it by the curator's sampling")
         self._require_drawable_rows(sampling)
         with np.errstate(all="ignore"):
             plan = question.plan(self.public(sampling))
         if not isinstance(plan, Sum | Point | Draw):
             raise InvalidParameter(f"the plan of {question.label!r} is neither a sum, a point nor a draw: return one")
+        plan = plan.for_units(self.rows_per_unit)
         if not isinstance(plan, Sum):
             if sampling.rate < 1 and sampling.amplified:
                 raise InvalidParameter("this question is about all rows, which no batch amplifies: ask without one")
@@ -239,7 +268,7 @@ class Curator:
 
     def _require_drawable_rows(self, sampling: Sampling) -> None:
         # The number of rows is the same for all neighbours under replace-one.
-        if sampling.fixed_size and self._source.rows != self.rows:
+        if sampling.fixed_size and self._units is None and self._source.rows != self.rows:
             raise InvalidParameter("batches of fixed size need the true number of rows: pass it to the curator")
 
     def _released_sum(self, plan: Sum[Answer], chosen: NDArray[np.bool_] | None) -> Answer:
@@ -247,7 +276,7 @@ class Curator:
         if chosen is None:
             values = self._source.map_sum(partial(plan.block, None) if plan.picks else plan.block, *known)
         else:
-            block = partial(_picking if plan.picks else _of_batch, plan.block)
+            block = partial(picking if plan.picks else of_batch, plan.block)
             values = self._source.map_sum(block, chosen, *known)
         answer = plan.finish(*(self._noised(part, values) for part in plan.parts))
         carried = plan.carry(answer) if plan.carry is not None else None
@@ -316,17 +345,3 @@ class _Drawn:
                 raise BudgetExhausted("this batch has given all the answers that it was drawn for: draw another")
             left.remove(cost)
         return left
-
-
-def _of_batch(
-    block: Callable[..., Integers], rows: Any, labels: Floats, chosen: NDArray[np.bool_], *known: Floats
-) -> Integers:
-    """Return what the chosen rows of a block add up to."""
-    return block(rows[chosen], labels[chosen], *(part[chosen] for part in known))
-
-
-def _picking(
-    block: Callable[..., Integers], rows: Any, labels: Floats, chosen: NDArray[np.bool_], *known: Floats
-) -> Integers:
-    """Return what a block adds up to that picks the rows of a batch by itself."""
-    return block(chosen, rows, labels, *known)

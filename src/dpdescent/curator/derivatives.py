@@ -190,7 +190,7 @@ class MeanLoss(Question[float]):
     def deviation(self, public: Public) -> float:
         """Return the standard deviation of the noise."""
         ceiling = BoundedSum(public.problem.largest_loss(public.weights("weights", self.weights))).ceiling
-        return ceiling * self.noise.noise_multiplier / public.size
+        return public.rows_per_unit * ceiling * self.noise.noise_multiplier / public.size
 
     def plan(self, public: Public) -> Sum[float]:
         problem = public.problem
@@ -203,7 +203,8 @@ class MeanLoss(Question[float]):
 
 def finest_clipped_sum(public: Public, clip: float, noise: Gaussian) -> ClippedSum:
     """Return the finest sum of clipped rows whose noise can still be drawn: great noise needs a coarser unit."""
-    deviation = noise.noise_multiplier * Sensitivity.of_clipped_sum(1.0).under(public.relation)
+    moved = Sensitivity.of_clipped_sum(1.0).times(public.rows_per_unit)
+    deviation = noise.noise_multiplier * moved.under(public.relation)
     bits = min(ClippedSum.total_bits, _SCALE_BITS - ceil_log2(deviation))
     if bits < 1:
         raise ScaleOutOfRange(f"noise of {deviation:.3g} clip norms cannot be drawn: spend more on the answer")
@@ -227,7 +228,7 @@ def finest_bits(deviation: float) -> int:
 def hessian_sum(public: Public, noise: Gaussian) -> SecondMomentSum:
     """Return the finest sum of Hessians whose noise can still be drawn, or raise what keeps it from being drawn."""
     problem = public.problem
-    deviation = noise.noise_multiplier * problem.hessian_sensitivity(public.relation)
+    deviation = noise.noise_multiplier * public.rows_per_unit * problem.hessian_sensitivity(public.relation)
     return problem.hessian_sum(finest_bits(deviation / problem.smoothness))
 
 

@@ -59,7 +59,8 @@ class NoisyDescent(Question[Floats]):
         if shrink < 1:
             growth = min(growth, (1 - shrink**steps) / (1 - shrink) * (1 + 2.0**-20))
         moved = descent.change / rows
-        lattice = PointLattice.of(problem.shape, step_size * growth * (moved + 2 * error), farthest, self.noise)
+        apart = step_size * growth * (moved + 2 * error)
+        lattice = PointLattice.of(problem.shape, apart, farthest, self.noise, public.rows_per_unit)
 
         def find(table: Rows, _: Floats | None) -> Integers:
             exact = descent.objective(table, rows * descent.penalty)

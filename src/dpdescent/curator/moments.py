@@ -128,7 +128,8 @@ class LabelCounts(Question[Floats]):
     """The number of rows in each class, 2 or K of them.
 
     **Privacy** A row adds 1 to one count: L2 sensitivity 1, and sqrt(2) when it is replaced. With two classes one
-    count is measured and the other is what is left of the public n: sensitivity 1 under both relations.
+    count is measured and the other is what is left of the public n: sensitivity 1 under both relations. (Where units
+    have several rows, n is a bound and not the number of rows that are kept, so both are counted.)
     """
 
     noise: Gaussian
@@ -138,14 +139,16 @@ class LabelCounts(Question[Floats]):
         labels = public.problem.loss.labels
         if labels.kind is LabelKind.NUMBERS:
             raise InvalidParameter("a regression has no classes to count: ask for LabelSum")
-        binary = labels.kind is LabelKind.SIGNS
+        signs = labels.kind is LabelKind.SIGNS
+        binary = signs and public.rows_per_unit == 1
         swap = 1.0 if binary else math.sqrt(2) * (1 + 2.0**-50)
         noised = Noised(self.noise, 1 / COUNT, Sensitivity(Norm.L2, 1.0, swap), public.rate)
 
         def both(counts: Floats) -> Floats:
             return np.array([public.rows - counts[0], counts[0]]) if binary else counts
 
-        return Sum(_positive_block if binary else partial(_counts_block, labels.number_of_classes), (noised,), both)
+        counted = partial(_counts_block, labels.number_of_classes, signs)
+        return Sum(_positive_block if binary else counted, (noised,), both)
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,8 @@ class LabelSum(Question[float]):
 
 def moment_bits(public: Public, noise: Gaussian) -> int:
     """Return the bits of the finest sum of second moments whose noise can still be drawn."""
-    return finest_bits(noise.noise_multiplier * Sensitivity.of_positive_semidefinite_sum(1.0).under(public.relation))
+    moved = Sensitivity.of_positive_semidefinite_sum(1.0).times(public.rows_per_unit)
+    return finest_bits(noise.noise_multiplier * moved.under(public.relation))
 
 
 def _norm_block(bounded: BoundedSum, constant: float, rows: Any, labels: Floats, squared: Floats) -> Integers:  # noqa: ARG001
@@ -196,8 +200,9 @@ def _positive_block(rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
     return np.array([np.count_nonzero(labels > 0)], dtype=np.int64) * COUNT
 
 
-def _counts_block(classes: int, rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
+def _counts_block(classes: int, signs: bool, rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
     # A total function: labels outside the classes count as the nearest one.
+    labels = (labels > 0).astype(np.float64) if signs else labels
     index = np.clip(np.nan_to_num(labels), 0, classes - 1).astype(np.intp)
     return np.bincount(index, minlength=classes).astype(np.int64) * COUNT
 

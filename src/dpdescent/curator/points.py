@@ -121,7 +121,9 @@ class NoisyMinimiser(Question[Floats]):
         else:
             distance = max(2.0**-44 * risk.gradient_bound(rows) / mu, reachable)
             sensitivity = 2 * (distance + _COUPLING * math.sqrt(math.prod(problem.shape)) * linear.unit / mu)
-        lattice = PointLattice.of(problem.shape, sensitivity, farthest + distance, noise_on_point(cost))
+        lattice = PointLattice.of(
+            problem.shape, sensitivity, farthest + distance, noise_on_point(cost), public.rows_per_unit
+        )
 
         def find(table: Rows, random: Floats | None) -> Integers:
             term = np.zeros(problem.shape) if random is None else random
@@ -202,8 +204,13 @@ class PointLattice:
     limit: float
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], sensitivity: float, largest: float, noise: Cost) -> PointLattice:
-        """Return the lattice for a point that one row can move by ``sensitivity`` in the Euclidean norm."""
+    def of(
+        cls, shape: tuple[int, ...], sensitivity: float, largest: float, noise: Cost, rows_per_unit: int = 1
+    ) -> PointLattice:
+        """Return the lattice for a point that one row can move by ``sensitivity`` in the Euclidean norm.
+
+        It has room for the noise of ``rows_per_unit`` rows that change together.
+        """
         root = math.sqrt(math.prod(shape))
         norm, finest = Norm.L2, 0.0
         if isinstance(noise, NormLaplace):
@@ -214,7 +221,7 @@ class PointLattice:
         else:
             assert isinstance(noise, Gaussian)
             scale = noise.noise_multiplier
-        size = max(largest * 2.0**-_RANGE_BITS, sensitivity * scale * 2.0**-_NOISE_BITS)
+        size = max(largest * 2.0**-_RANGE_BITS, rows_per_unit * sensitivity * scale * 2.0**-_NOISE_BITS)
         unit = 2.0 ** ceil_log2(size)
         rounding = root * unit if norm is Norm.L2 else root**2 * unit
         change = max((sensitivity + rounding) * (1 + 2.0**-40), finest * unit)

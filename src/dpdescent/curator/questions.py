@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, final
 
 import numpy as np
@@ -60,6 +60,9 @@ class Public:
         Share of the rows in the batch that answers.
     size : float
         The public number by which a sum is divided: n, or the expected size of a batch.
+    rows_per_unit : int
+        k, how many rows of one unit may change together. A plan is made for one row, and the curator raises its
+        sensitivities; a lattice must have room for that.
     """
 
     problem: LinearProblem
@@ -67,6 +70,7 @@ class Public:
     rows: int
     rate: float
     size: float
+    rows_per_unit: int = 1
 
     def weights(self, name: str, values: Any) -> Floats:
         """Return ``values`` as finite weights of the problem's shape, or raise `InvalidParameter`."""
@@ -137,6 +141,10 @@ class Noised:
     def __post_init__(self) -> None:
         LatticeSum(np.zeros(0, dtype=np.int64), self.unit, self.sensitivity)  # refuses what is no lattice
 
+    def for_units(self, rows_per_unit: int) -> Noised:
+        """Return it with the sensitivity of so many rows that change together."""
+        return replace(self, sensitivity=self.sensitivity.times(rows_per_unit))
+
     def of(self, values: Integers) -> LatticeSum:
         """Return what is released, from the sum."""
         return LatticeSum(values if self.part is None else self.part(values), self.unit, self.sensitivity)
@@ -189,6 +197,10 @@ class Sum(Generic[Answer]):
     def costs(self) -> tuple[Cost, ...]:
         """The mechanisms that are charged together."""
         return tuple(part.cost for part in self.parts)
+
+    def for_units(self, rows_per_unit: int) -> Sum[Answer]:
+        """Return the plan for so many rows that change together (`dpdescent.curator.units`)."""
+        return replace(self, parts=tuple(part.for_units(rows_per_unit) for part in self.parts))
 
 
 @final
@@ -258,20 +270,42 @@ class Point(Generic[Answer]):
         """All noise that is drawn."""
         return (self.noised,) if self.linear is None else (self.linear, self.noised)
 
+    def for_units(self, rows_per_unit: int) -> Point[Answer]:
+        """Return the plan for so many rows that change together (`dpdescent.curator.units`)."""
+        if rows_per_unit > 1 and self.cost != self.noised.cost:
+            raise InvalidParameter(
+                f"a {self.cost.kind!r} cost is proved for one row and not for {rows_per_unit} rows of a unit: use "
+                "rows_per_unit=1, or another method"
+            )
+        return replace(self, noised=self.noised.for_units(rows_per_unit))
+
 
 @final
 @dataclass(frozen=True)
 class Draw(Generic[Answer]):
-    """A point that is drawn by the exponential mechanism; ``draw`` maps the rows to it."""
+    """A point that is drawn by the exponential mechanism; ``draw`` maps the rows to it.
+
+    The law is made for ``rows_per_unit`` rows that change together.
+    """
 
     cost: ExponentialMechanism
     draw: Callable[[Rows], Answer]
+    rows_per_unit: int = 1
     parts: tuple[Noised, ...] = ()
 
     @property
     def costs(self) -> tuple[Cost, ...]:
         """What is charged."""
         return (self.cost,)
+
+    def for_units(self, rows_per_unit: int) -> Draw[Answer]:
+        """Return the plan itself, or raise `InvalidParameter` unless it is made for units of so many rows."""
+        if rows_per_unit != self.rows_per_unit:
+            raise InvalidParameter(
+                f"the law of this point is made for {self.rows_per_unit} rows of a unit and not for {rows_per_unit}: "
+                "use rows_per_unit=1, or another method"
+            )
+        return self
 
 
 Plan = Sum[Answer] | Point[Answer] | Draw[Answer]

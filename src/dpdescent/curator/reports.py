@@ -61,7 +61,7 @@ class ExcessAdversarialRisk(Question[tuple[float, float]]):
         unit = 2.0 ** (ceil_log2((high - low) * noise) - _BITS)
         moved = high - low + 2 * error + unit
         whole = Sensitivity(Norm.L2 if gaussian else Norm.L1, moved, moved + high - low)
-        scale = whole.under(public.relation) * (1 + 2.0**-40)
+        scale = whole.times(public.rows_per_unit).under(public.relation) * (1 + 2.0**-40)
         lattice = PointLattice(Noised(cost, unit, whole, float(rows)), limit=2.0**60 * unit)
         deviation = scale * (noise if gaussian else math.sqrt(2) * noise)
 

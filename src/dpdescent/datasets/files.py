@@ -89,6 +89,7 @@ def load_file(
         notes="Encoded with the bounds and levels of the schema.",
         table=table,
         schema=declared,
+        unit=None if declared.unit is None else table[declared.unit.column],
     )
 
 
@@ -104,7 +105,8 @@ def read_table(path: Path, schema: Schema, *, label: bool = True) -> pd.DataFram
     label : bool
         Whether to read the label column, which a file for prediction lacks.
     """
-    wanted = [*schema.features, *([schema.label.column] if label else [])]
+    owner = [schema.unit.column] if label and schema.unit is not None else []
+    wanted = [*schema.features, *([schema.label.column] if label else []), *owner]
     if path.suffix in (".parquet", ".pq"):
         import pyarrow as arrow
         import pyarrow.parquet as parquet
@@ -126,7 +128,7 @@ def read_table(path: Path, schema: Schema, *, label: bool = True) -> pd.DataFram
         # All columns are parsed, because pandas checks the number of cells in a row only then.
         table = pd.read_csv(
             path,
-            dtype=dict.fromkeys([*text, *(name for name in held if name not in wanted)], "str"),
+            dtype=dict.fromkeys([*text, *owner, *(name for name in held if name not in wanted)], "str"),
             # A text level may well read "NA"; only numbers have blanks.
             keep_default_na=False,
             na_values={name: _BLANKS for name in wanted if name not in text},

@@ -47,6 +47,8 @@ class Dataset:
     binary_features : ndarray of bool, optional
         Which columns of ``X`` are coded as 0 or 1, to be passed on to the estimator; None where the coding does not
         say.
+    unit : Series, optional
+        Whose row each is, to be passed on to ``fit``, where the schema declares a unit.
 
     Notes
     -----
@@ -66,9 +68,10 @@ class Dataset:
     split: NDArray[np.str_] | None = None
     schema: Schema | None = None
     binary_features: NDArray[np.bool_] | None = None
+    unit: pd.Series | None = None
 
     def __post_init__(self) -> None:
-        parts = {"y": self.y, "table": self.table, "split": self.split}
+        parts = {"y": self.y, "table": self.table, "split": self.split, "unit": self.unit}
         wrong = [name for name, part in parts.items() if part is not None and len(part) != len(self.X)]
         if wrong:
             raise DatasetFormatError(f"data set {self.name!r}: {' and '.join(wrong)} and X differ in length")

@@ -67,16 +67,16 @@ class AdditiveModel(PrivateLinearModel):
             raise InvalidParameter(f"pieces must be at most {_LARGEST_PIECES}, got {pieces}")
         return Curves.drawn(scaling, numbers, pieces, knots)
 
-    def _fit(self, X: Any, y: Any) -> SolverResult:
-        result = super()._fit(X, y)
+    def _fit(self, X: Any, y: Any, unit: Any = None) -> SolverResult:
+        result = super()._fit(X, y, unit)
         if self.knots is not None:
             self.privacy_["assumed_public"].append("knots: where curves may bend")
         return result
 
     def _effective_rows(self, rows: int) -> float:
         if self.delta == 0:
-            return rows * self.epsilon
-        return Facts(self.epsilon, self.delta, self.adjacency, rows, 1).effective_rows
+            return rows * self.epsilon / self.rows_per_unit
+        return Facts(self.epsilon, self.delta, self.adjacency, rows, 1, self.rows_per_unit).effective_rows
 
     @property
     def terms_(self) -> tuple[Term, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_random_state
 
-from ..curator import ArraySource, Curator, LatticeNoise, cached_blocks
+from ..curator import ArraySource, Curator, LatticeNoise, Units, cached_blocks
 from ..errors import (
     InfiniteValue,
     InvalidParameter,
@@ -24,6 +24,7 @@ from ..errors import (
     require_nonnegative,
     require_open_unit,
     require_positive,
+    require_positive_integer,
 )
 from ..exact import FeatureGrid, on_threads, one_library_thread
 from ..ledger import Ledger
@@ -33,6 +34,7 @@ from ..solvers import METHODS, Facts, Method, Progress, SolverResult
 from ..statement import PrivacyStatement
 from .curves import Curves
 from .float_noise import make_noise
+from .grouping import split_units, without_column
 from .measuring import measured_scaling, require_measurable
 from .payment import charges_noted, open_ledger, paid_by
 from .progress import listening
@@ -66,6 +68,8 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
     tilt: float = 0.0
     adversary: Adversary | None = None
     fit_intercept: bool = True
+    unit: str | None = None
+    rows_per_unit: int = 1
     random_state: Any = None
     ledger: Ledger | None = None
     progress: bool | Progress = False
@@ -82,11 +86,22 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
         """Return the loss, the labels it understands and what had to be assumed public."""
 
+    def _reweighted(self, loss: Loss, curator: Curator) -> Loss:
+        """Return the loss after weights of its rows were bought, if the model asks for them."""
+        return loss
+
+    def _heaviest(self) -> float:
+        """Return the largest weight of a row, by which the loss and the penalty are divided."""
+        return 1.0
+
     def _expansion(
         self, scaling: ColumnScaling, binary: NDArray[np.bool_] | None, rows: int, outputs: int
     ) -> ColumnScaling | Curves:
         """Return how rows are coded, from public or released quantities: scaled, unless a model overrides this."""
         return scaling
+
+    def _penalty(self) -> L2:
+        return L2(self.alpha / self._heaviest())
 
     def _deviations(self) -> Floats | None:
         """Return the standard deviation of each coefficient due to the noise of privacy, None if nobody knows."""
@@ -107,7 +122,14 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             raise InvalidParameter(f"method {self.method!r} has no budget to measure bounds with: give bounds")
         require_measurable(own)
 
-    def _fit(self, X: Any, y: Any) -> SolverResult:
+    def _require_weighable(self, method: Method, own: Ledger) -> None:
+        """Refuse weights of rows that the budget of the fit cannot pay for."""
+
+    def _read(self, X: Any) -> Any:
+        """Return a table to predict as an array of numbers."""
+        return read_table(self, without_column(X, self.unit), reset=False)
+
+    def _fit(self, X: Any, y: Any, unit: Any = None) -> SolverResult:
         method, settings = known_method(self.method), make_settings(self.method, self.solver_options)
         _require_guarantee(self.epsilon, self.delta, self.adjacency)
         _require_robust(self.method, method, self.tilt, self.adversary)
@@ -117,36 +139,49 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             )
         seed = _seed(self.random_state)
         noise = make_noise(self.noise, seed)
+        X, identifiers, protected = split_units(X, self.unit, unit)
+        method.require_units(require_positive_integer("rows_per_unit", self.rows_per_unit))
+        if identifiers is None and self.rows_per_unit != 1:
+            raise InvalidParameter("rows_per_unit is about units of several rows: say by unit= whose rows they are")
         X, y = read_table(self, X, y, ensure_all_finite=False, y_numeric=isinstance(self, RegressorMixin))
         names = getattr(self, "feature_names_in_", None)
         _require_finite_cells(X, names)
+        table, units = X.shape[0], None
+        if identifiers is not None:
+            kept, units = Units.kept(identifiers, self.rows_per_unit, table)
+            X, y = X[kept], y[kept]
+        rows = table if units is None else units.public_rows(table)
         declared = _declared_binary(self.binary_features, X.shape[1], names)
         given = None if self.bounds is None else ColumnScaling.from_bounds(self.bounds, X.shape[1], names=names)
         loss, labels, assumed = self._loss_and_labels(y)
         method.require(loss)
-        penalty = L2(require_finite("alpha", self.alpha))
+        require_finite("alpha", self.alpha)
 
         def problem_in(scaling: ColumnScaling, features: ColumnScaling | Curves) -> LinearProblem:
             binary = (*_binary_columns(declared, scaling), *(False,) * (features.columns - scaling.columns))
-            grid = FeatureGrid(1.0, features.columns + bool(self.fit_intercept))
+            grid, penalty = FeatureGrid(1.0, features.columns + bool(self.fit_intercept)), self._penalty()
             return LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
 
         # What is wrong with the problem is said before anything is charged, whatever the bounds will be.
         scaling = given or ColumnScaling(np.zeros(X.shape[1]), np.ones(X.shape[1]))
-        problem = problem_in(scaling, self._expansion(scaling, declared, X.shape[0], loss.outputs))
-        facts = Facts(self.epsilon, self.delta, self.adjacency, X.shape[0], int(np.prod(problem.shape)))
-        own = open_ledger(self.method, method, settings, self.solver_options, facts, self.ledger)
+        problem = problem_in(scaling, self._expansion(scaling, declared, rows, loss.outputs))
+        size = int(np.prod(problem.shape))
+        facts = Facts(self.epsilon, self.delta, self.adjacency, rows, size, self.rows_per_unit)
+        own = open_ledger(self.method, method, settings, self.solver_options, facts, self.ledger, protected)
         if given is None:
             self._require_measurable(method, own)
+        self._require_weighable(method, own)
         with paid_by(self.ledger, own, f"{type(self).__name__}, method {self.method}"), charges_noted(own):
             with np.errstate(all="ignore"):  # a warning would speak of rows
-                scaling = given or _measured(X, declared, own, noise)
-                features = self._expansion(scaling, declared, X.shape[0], loss.outputs)
+                scaling = given or _measured(X, declared, own, noise, rows, units)
+                features = self._expansion(scaling, declared, rows, loss.outputs)
                 problem = problem_in(scaling, features)
-                rows = _placed(X, features, problem.grid, bool(self.fit_intercept))
-                source = ArraySource(compact(rows) if method.passes else rows, labels, problem.grid)
-            del rows
-            curator = Curator(source, problem, own, X.shape[0], noise=noise, batch_rate=settings.batch_rate)
+                placed = _placed(X, features, problem.grid, bool(self.fit_intercept))
+                source = ArraySource(compact(placed) if method.passes else placed, labels, problem.grid)
+            del placed
+            weighted = self._reweighted(loss, Curator(source, problem, own, rows, noise=noise, units=units))
+            problem = replace(problem, loss=weighted, penalty=self._penalty())
+            curator = Curator(source, problem, own, rows, noise=noise, batch_rate=settings.batch_rate, units=units)
             with one_library_thread(), listening(self.progress) as listener:
                 result: SolverResult = method.solve(curator, settings, listener)
         weights = result.weights
@@ -168,23 +203,34 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
                 "the number of iterations",
             ),
             "assumed_public": (
-                f"the number of rows: {X.shape[0]}",
+                f"the number of rows: {table}",
+                *([] if units is None else [f"the number of units: {units.count}"]),
                 *(["bounds: cells outside are clipped"] if given is not None else []),
                 *(["binary_features: which columns are 0 or 1"] if self.binary_features is not None else []),
                 *assumed,
             ),
             "remarks": (*([] if given is not None else [_MEASURED]), *result.remarks),
         }
+        if units is not None:
+            said["rows_per_unit"] = units.rows_per_unit
+            said["remarks"] = (f"at most {units.rows_per_unit} rows of {protected} were used", *said["remarks"])
         stated = _stated(own, noise, self.ledger, said) if method.private else _not_private(own, said)
         self.privacy_ = stated.to_dict()
         return result
 
 
-def _measured(X: Any, declared: NDArray[np.bool_] | None, own: Ledger, noise: LatticeNoise) -> ColumnScaling:
+def _measured(
+    X: Any,
+    declared: NDArray[np.bool_] | None,
+    own: Ledger,
+    noise: LatticeNoise,
+    rows: int,
+    units: Units | None,
+) -> ColumnScaling:
     """Return a scaling by bounds that are measured, and paid for by the budget of the fit."""
     with one_library_thread():
         binary = np.zeros(X.shape[1], dtype=np.bool_) if declared is None else declared
-        return measured_scaling(X, binary, own, noise)
+        return measured_scaling(X, binary, own, noise, rows, units)
 
 
 _MEASURED = "bounds were measured: cells outside of them are clipped"
@@ -202,6 +248,7 @@ def _not_private(own: Ledger, said: Mapping[str, Any]) -> PrivacyStatement:
     """Return what a statement says where there is no guarantee."""
     return PrivacyStatement.without_privacy(
         relation=str(own.relation),
+        unit=own.unit,
         randomness="none: the rows are answered without noise",
         arithmetic="floating point",
         **said,

@@ -14,13 +14,19 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from ..curator import Curator
 from ..errors import (
     InvalidParameter,
     PrivacyWarning,
+    require_open_unit,
 )
-from ..problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial
+from ..ledger import Ledger
+from ..problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Weighted
+from ..solvers import Method
 from .base import PrivateLinearModel
-from .reading import class_positions, read_table
+from .reading import class_positions
+from .settings import known_method
+from .weights import balanced_weights, require_countable, weights_of_classes
 
 __all__ = ["DPLinearSVC", "DPLogisticRegression"]
 
@@ -33,17 +39,20 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
 
     _: KW_ONLY
     classes: Any = None
+    class_weight: Any = None
 
-    def fit(self, X: Any, y: Any, **parameters: Any) -> _LinearClassifier:
+    def fit(self, X: Any, y: Any, *, unit: Any = None, **parameters: Any) -> _LinearClassifier:
         """Train on the rows of ``X`` with labels ``y``; the only call that touches the data.
 
         Parameters
         ----------
         X : array_like, DataFrame or CSR of shape (n, d)
         y : array_like of shape (n,)
+        unit : array_like of shape (n,), optional
+            Whose row each is, where the unit of privacy is all rows of one person.
         """
         self._require_no_weights(parameters)
-        self._fit(X, y)
+        self._fit(X, y, unit)
         coefficients, bias = self._coefficients, self._bias
         self.coef_ = coefficients.T if coefficients.ndim == 2 else coefficients[None, :]
         self.intercept_ = np.atleast_1d(bias)
@@ -78,10 +87,33 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             raise InvalidParameter(
                 "there is only one class: a classifier needs two or more; pass classes=(...) if the rest is missing"
             )
+        self.class_weight_: dict[Any, float] | None = None
+        weights = None if self.class_weight is None else weights_of_classes(self.class_weight, self.classes_)
+        if weights is not None:
+            assumed.append("class_weight: the weight of each class")
         index = class_positions(self.classes_, labels)
         if self.classes_.size == 2:
-            return self._binary_loss(), np.where(index > 0, 1.0, -1.0), assumed
-        return self._multiclass_loss(self.classes_.size), index.astype(np.float64), assumed
+            loss, coded = self._binary_loss(), np.where(index > 0, 1.0, -1.0)
+        else:
+            loss, coded = self._multiclass_loss(self.classes_.size), index.astype(np.float64)
+        return loss if weights is None else self._weighted(loss, weights), coded, assumed
+
+    def _weighted(self, loss: Loss, weights: Floats) -> Loss:
+        """Keep the weights of the classes; return the loss with weights of at most 1, for which its bounds hold."""
+        self.class_weight_ = dict(zip(self.classes_.tolist(), weights.tolist(), strict=True))
+        return Weighted(loss, tuple((weights / weights.max()).tolist()))
+
+    def _require_weighable(self, method: Method, own: Ledger) -> None:
+        if self.class_weight == "balanced" and method.private:
+            require_countable(own)
+
+    def _reweighted(self, loss: Loss, curator: Curator) -> Loss:
+        if self.class_weight is None or self.class_weight_ is not None:
+            return loss
+        return self._weighted(loss, balanced_weights(curator, known_method(self.method).private))
+
+    def _heaviest(self) -> float:
+        return 1.0 if self.class_weight_ is None else max(self.class_weight_.values())
 
     @abstractmethod
     def _binary_loss(self) -> Loss: ...
@@ -92,7 +124,7 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     def decision_function(self, X: Any) -> Floats:
         """Return linear scores: (n,) for two classes, (n, K) for more."""
         check_is_fitted(self)
-        X = read_table(self, X, reset=False)
+        X = self._read(X)
         scores: Floats = self._features.product(X, self.coef_.T) + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
@@ -101,6 +133,22 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         scores = self.decision_function(X)
         index = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         predicted: NDArray[Any] = self.classes_[index]
+        return predicted
+
+    def predict_at_rate(self, X: Any, rate: float) -> NDArray[Any]:
+        """Return the second of two classes for the share ``rate`` of the rows of ``X`` with the largest scores.
+
+        A rare class is seldom the likelier one for any row, so that `predict` may never name it. The rows are those
+        that are predicted, and the share is public: how common the class is, or how many rows can be acted upon. Rows
+        that score the same as the last of them are left out. Costs no privacy: only released coefficients are used.
+        """
+        require_open_unit("rate", rate)
+        scores = self.decision_function(X)
+        if scores.ndim > 1:
+            raise InvalidParameter("predict_at_rate chooses between two classes: use predict for more")
+        wanted = round(rate * scores.size)
+        above = scores > np.sort(scores)[-wanted - 1] if wanted < scores.size else np.ones(scores.size, np.bool_)
+        predicted: NDArray[Any] = self.classes_[above.astype(np.intp)]
         return predicted
 
 
@@ -133,8 +181,17 @@ class DPLogisticRegression(_LinearClassifier):
     adversary : Adversary, optional
         Minimise the loss of rows that somebody moves as far as this allows. Two classes; needs method "outpert".
     fit_intercept : bool
+    unit : str, optional
+        The name of a column that says whose row it is: then the unit of privacy is all rows of one person. The column
+        is no feature. An array beside the table is passed to ``fit(X, y, unit=...)``.
+    rows_per_unit : int
+        At most so many rows of a unit are used, the first in the order of the table; noise grows with it.
     classes : array_like, optional
         The public classes. Without it they are read from y, with a warning.
+    class_weight : mapping or "balanced", optional
+        How much the loss of a row counts, by its class: public weights, 1 for classes that are left out. "balanced"
+        buys the label counts, for 1% of the budget or up to 10% where there are few rows, and weighs each class by
+        the inverse of its count. A row's gradient is weighted before it is clipped, so the guarantee is the same.
     random_state : int, RandomState or None
         None takes the operating system's generator: the only choice for a release.
     ledger : Ledger, optional
@@ -157,6 +214,8 @@ class DPLogisticRegression(_LinearClassifier):
         About how far the noise of privacy moves each coefficient, one standard deviation; None where the method
         does not say. It follows from what was released, and leaves out what another sample of rows would change.
     classes_ : ndarray
+    class_weight_ : dict or None
+        The weight of every class, given or bought.
     n_features_in_ : int
     n_iter_ : int
     privacy_ : dict
@@ -164,8 +223,10 @@ class DPLogisticRegression(_LinearClassifier):
 
     Notes
     -----
-    **Privacy** The fitted model is (epsilon, delta)-DP for one row under ``adjacency``: every touch of the data
-    is accepted by a filter before it happens. Errors about malformed input are outside the guarantee.
+    **Privacy** The fitted model is (epsilon, delta)-DP for one row, or one unit, under ``adjacency``: every touch of
+    the data is accepted by a filter before it happens. Errors about malformed input are outside the guarantee. With
+    units, sensitivities are those of ``rows_per_unit`` rows, batches are drawn by unit, and the number of units is
+    public like that of the rows (`dpdescent.curator.units` has the proof).
 
     Examples
     --------

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..curator import ArraySource, ColumnHistograms, Curator, LatticeNoise
+from ..curator import ArraySource, ColumnHistograms, Curator, LatticeNoise, Units
 from ..errors import InvalidParameter
 from ..exact import FeatureGrid
 from ..ledger import Ledger
@@ -32,8 +32,12 @@ def require_measurable(ledger: Ledger) -> None:
         )
 
 
-def measured_scaling(X: Any, binary: NDArray[np.bool_], ledger: Ledger, noise: LatticeNoise) -> ColumnScaling:
+def measured_scaling(
+    X: Any, binary: NDArray[np.bool_], ledger: Ledger, noise: LatticeNoise, rows: int, units: Units | None = None
+) -> ColumnScaling:
     """Buy the ends of all columns that are not declared to be 0 or 1, and return the scaling by them.
+
+    ``rows`` is the public number of rows, and ``units`` says which of them belong together.
 
     **Privacy** Both histograms are answers of a curator about levels of the cells: each level is a function of its
     cell and of public or released numbers.
@@ -42,18 +46,19 @@ def measured_scaling(X: Any, binary: NDArray[np.bool_], ledger: Ledger, noise: L
     numeric = np.flatnonzero(~binary)
     if numeric.size == 0:
         return ColumnScaling(low, high)
-    rows, grid = int(X.shape[0]), FeatureGrid(1.0, numeric.size)
+    grid = FeatureGrid(1.0, numeric.size)
     problem = LinearProblem(Squared(), grid, intercept=False)
-    labels = np.zeros(rows)
+    labels = np.zeros(X.shape[0])
     budget = ledger.budget
 
     def ask(levels: Any, largest: int) -> tuple[Floats, float]:
         placed = levels * 2.0**-_BITS
-        curator = Curator(ArraySource(placed, labels, grid), problem, ledger, rows, noise=noise)
+        curator = Curator(ArraySource(placed, labels, grid), problem, ledger, rows, noise=noise, units=units)
         effective = 1 / curator.deviation(1.0, budget)
         gaussian = curator.gaussian(share_of_bounds(effective, numeric.size) * budget)
         question = ColumnHistograms(largest, _BITS, gaussian)
-        deviation = gaussian.noise_multiplier * question.sensitivity(numeric.size).under(ledger.relation)
+        moved = question.sensitivity(numeric.size).times(curator.rows_per_unit)
+        deviation = gaussian.noise_multiplier * moved.under(ledger.relation)
         return curator.answer(question), deviation
 
     cells = X[:, numeric] if not isinstance(X, np.ndarray) or numeric.size < X.shape[1] else X

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..accounting import currency_named
 from ..errors import InvalidParameter
-from ..ledger import Ledger, require_funds, reserving
+from ..ledger import ONE_ROW, Ledger, require_funds, reserving
 from ..solvers import Facts, Method, Settings
 
 __all__ = ["charges_noted", "open_ledger", "paid_by", "share_charged"]
@@ -27,6 +27,7 @@ def open_ledger(
     options: Mapping[str, Any] | None,
     facts: Facts,
     account: Ledger | None,
+    unit: str = ONE_ROW,
 ) -> Ledger:
     """Return the ledger of one fit, or raise before anything is charged if an account cannot pay for the whole of it.
 
@@ -38,6 +39,8 @@ def open_ledger(
         What is public before the run.
     account : Ledger, optional
         The ledger that pays as well. Without it the method chooses the currency.
+    unit : str
+        What is protected, in words.
 
     Raises
     ------
@@ -50,12 +53,17 @@ def open_ledger(
     """
     if account is None:
         chosen = currency_named(settings.choose_currency(facts), facts.epsilon, facts.delta)
-        return Ledger(facts.epsilon, facts.delta, currency=chosen, relation=facts.relation)
+        return Ledger(facts.epsilon, facts.delta, currency=chosen, relation=facts.relation, unit=unit)
     if not method.private:
         raise InvalidParameter(f"method {name!r} is not private, so no ledger can pay for it: leave ledger out")
     _require_agreement(name, settings, options, facts, account)
+    if account.unit != unit:
+        raise InvalidParameter(
+            f"the ledger protects {account.unit} and this fit {unit}: open a ledger with unit={unit!r}, since what "
+            "is spent on one says nothing about the other"
+        )
     try:
-        own = Ledger(facts.epsilon, facts.delta, currency=account.currency, relation=facts.relation)
+        own = Ledger(facts.epsilon, facts.delta, currency=account.currency, relation=facts.relation, unit=unit)
     except InvalidParameter:
         if account.currency.name != "rdp":
             raise

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..errors import InvalidParameter, MissingValue, require_positive
 from ..problems import Huber, Loss, Squared
 from .base import PrivateLinearModel
-from .reading import read_numbers, read_table
+from .reading import read_numbers
 from .scaling import ColumnScaling
 
 __all__ = ["BoundedRegressor", "DPHuberRegressor", "DPLinearRegression"]
@@ -52,10 +52,13 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
             raise MissingValue("y has NaN or infinite cells: drop those rows or fill them in")
         return np.clip(values, *self._target_ends())
 
-    def fit(self, X: Any, y: ArrayLike, **parameters: Any) -> Self:
-        """Train on the rows of ``X`` with targets ``y``; the only call that touches the data."""
+    def fit(self, X: Any, y: ArrayLike, *, unit: Any = None, **parameters: Any) -> Self:
+        """Train on the rows of ``X`` with targets ``y``; the only call that touches the data.
+
+        ``unit`` says whose row each is, where the unit of privacy is all rows of one person.
+        """
         self._require_no_weights(parameters)
-        self._fit(X, y)
+        self._fit(X, y, unit)
         self._keep(self._coefficients, float(self._bias))
         if self._noise_factor is not None:
             self._noise_factor = self._coefficient_unit() * self._noise_factor
@@ -73,7 +76,7 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
     def _scores(self, X: Any) -> Floats:
         """Return the linear score of every row."""
         check_is_fitted(self)
-        X = read_table(self, X, reset=False)
+        X = self._read(X)
         return np.asarray(self._features.product(X, self.coef_) + self.intercept_)
 
 

@@ -16,11 +16,13 @@ needs of the place where the record is kept, and ``file`` is such a place. ``boo
 
 from .book import Ledger
 from .entries import Entry, Line
+from .filter import ONE_ROW
 from .imports import import_lines
 from .joint import afford_jointly, require_affordable, require_distinct, spend_jointly
 from .reservation import require_funds, reserving
 
 __all__ = [
+    "ONE_ROW",
     "Entry",
     "Ledger",
     "Line",

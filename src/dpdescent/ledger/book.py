@@ -24,7 +24,7 @@ from ..errors import DPDescentError, InvalidParameter, LedgerFormatError
 from ..noise import SAMPLER_ERROR
 from .entries import parse_json
 from .file import JournalFile
-from .filter import Filter
+from .filter import ONE_ROW, Filter
 from .journal import READ_ONLY, Memory
 
 __all__ = ["Ledger"]
@@ -45,15 +45,18 @@ class Ledger(Filter):
     currency : {"zcdp", "gdp", "rdp", "pure", "approximate"} or Currency, default "zcdp"
         The one scalar that is added up, chosen before the run.
     relation : {"zero-out", "replace-one"}, default "zero-out"
-        What one row may change; the unit of privacy is one row.
+        What one row may change.
     order : float, optional
         The one Renyi order of ``currency="rdp"``; by default a rule of (epsilon, delta).
     path : path-like, optional
         A new file that holds the ledger from now on, on a local disk. Use `Ledger.open` for one that exists.
+    unit : str, default "one row"
+        What is protected, in words. A fit whose rows are grouped by a column "person" protects "one person" with all
+        rows, and can only be paid for by a ledger of that unit.
 
     Notes
     -----
-    **Privacy** A run whose every touch of the data was accepted by one ledger is (epsilon, delta)-DP for one row
+    **Privacy** A run whose every touch of the data was accepted by one ledger is (epsilon, delta)-DP for one unit
     under the stated relation, however the requests were chosen, provided each depends on the data only
     through released answers. What was spent is a by-product of those answers: it describes the run, the
     guarantee is the budget.
@@ -78,8 +81,9 @@ class Ledger(Filter):
         relation: str = "zero-out",
         order: float | None = None,
         path: str | os.PathLike[str] | None = None,
+        unit: str = ONE_ROW,
     ) -> None:
-        super().__init__(epsilon, delta, currency=currency, relation=relation, order=order)
+        super().__init__(epsilon, delta, currency=currency, relation=relation, order=order, unit=unit)
         if path is not None:
             self._journal = JournalFile.create(Path(path), self._header())
 
@@ -115,7 +119,7 @@ class Ledger(Filter):
         return {
             "epsilon": self._epsilon,
             "delta": self._delta,
-            "unit": "one row",
+            "unit": self._unit,
             "relation": str(self._relation),
             "currency": self._currency.to_dict(),
             "budget": self._budget,
@@ -146,7 +150,7 @@ class Ledger(Filter):
             "delta": self._delta,
             "currency": self._currency.to_dict(),
             "relation": str(self._relation),
-            "unit": "one row",
+            "unit": self._unit,
         }
 
     def to_json(self) -> str:
@@ -176,7 +180,8 @@ class Ledger(Filter):
             )
         try:
             currency = currency_from_dict(data["currency"])
-            ledger = cls(data["epsilon"], data["delta"], currency=currency, relation=data["relation"])
+            unit = data.get("unit", ONE_ROW)
+            ledger = cls(data["epsilon"], data["delta"], currency=currency, relation=data["relation"], unit=unit)
         except (KeyError, TypeError, InvalidParameter) as problem:
             raise LedgerFormatError(f"the head of {where} is damaged: {problem}") from None
         identity = data.get("id", ledger._identity if data["version"] == 1 else None)

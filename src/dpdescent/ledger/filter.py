@@ -28,7 +28,10 @@ from .entries import Entry, Line
 from .journal import Journal, Memory
 from .tally import Tally
 
-__all__ = ["Filter"]
+__all__ = ["ONE_ROW", "Filter"]
+
+#: The unit of privacy, unless rows are grouped by the person whom they are about.
+ONE_ROW = "one row"
 
 
 class Filter:
@@ -42,7 +45,11 @@ class Filter:
         currency: str | Currency = "zcdp",
         relation: str = "zero-out",
         order: float | None = None,
+        unit: str = ONE_ROW,
     ) -> None:
+        if not isinstance(unit, str) or not unit:
+            raise InvalidParameter(f"unit says in words what is protected, such as 'one row', got {unit!r}")
+        self._unit = unit
         self._epsilon = require_positive("epsilon", epsilon)
         if require_finite("delta", delta) == 0 and (currency == "pure" or getattr(currency, "name", "") == "pure"):
             self._delta = 0.0
@@ -79,6 +86,11 @@ class Filter:
     def relation(self) -> Relation:
         """What one row may change."""
         return self._relation
+
+    @property
+    def unit(self) -> str:
+        """What is protected, in words: one row, or all rows of one person."""
+        return self._unit
 
     @property
     def budget(self) -> float:

@@ -100,6 +100,12 @@ def _accepting(
             f"the ledgers keep {' and '.join(sorted(relations))}, and noise is made for one relation: "
             "open all of them with the same relation"
         )
+    protected = sorted({ledger.unit for ledger in ledgers})
+    if len(protected) > 1:
+        raise InvalidParameter(
+            f"the ledgers protect {' and '.join(protected)}, and noise is made for one of them: open all of them "
+            "with the same unit"
+        )
     with ExitStack() as held:
         ordered = sorted(ledgers, key=lambda ledger: ledger.identity)
         yield [held.enter_context(ledger._accepting(cost, label, randomness)) for ledger in ordered]

@@ -55,8 +55,8 @@ def reserving(account: Ledger, own: Ledger, label: str = "") -> Iterator[None]:
     require_distinct((account, own))
     if own.entries or not isinstance(own._journal, Memory):
         raise InvalidParameter("a run is reserved for by a ledger in memory that was not used: open a new one")
-    if own.relation is not account.relation or own.currency != account.currency:
-        raise InvalidParameter("a run and the ledger that pays for it must keep one relation and one currency")
+    if (own.relation, own.currency, own.unit) != (account.relation, account.currency, account.unit):
+        raise InvalidParameter("a run and the ledger that pays for it must keep one relation, currency and unit")
     whole = _whole_run(account, own)
     try:
         number = account._reserve(whole, label)

@@ -11,6 +11,7 @@ from .needs import Need, require_needs
 from .penalties import L2, NonConvex, Penalty
 from .poisson import Poisson
 from .scores import StepLosses, StepwiseChanges
+from .weighted import Weighted
 from .whitening import Whitening
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Squared",
     "StepLosses",
     "StepwiseChanges",
+    "Weighted",
     "Whitening",
     "require_needs",
 ]
@@ -51,4 +53,5 @@ LOSSES: dict[str, Loss] = {
     "poisson": Poisson(),
     "sigmoid": Sigmoid(),
     "squared": Squared(),
+    "weighted": Weighted(Logistic(), (0.25, 1.0)),
 }

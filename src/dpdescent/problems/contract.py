@@ -108,6 +108,11 @@ class Loss(ABC):
         return self.labels.understood(labels)
 
     @property
+    def class_weights(self) -> Floats:
+        """The public weight of every class, 1 for a loss without weights; empty where labels are numbers."""
+        return np.ones(self.labels.number_of_classes)
+
+    @property
     def corners(self) -> int:
         """A row's residuals lie in the convex hull of 0 and so many points, each at most ``lipschitz`` long.
 

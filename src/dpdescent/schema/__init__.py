@@ -2,6 +2,7 @@
 
 from .declaration import FILL_IN, CategoricalColumn, IgnoredColumn, Label, NumericColumn, Schema
 from .draft import SchemaDraft, draft_schema
+from .unit import Unit
 
 __all__ = [
     "FILL_IN",
@@ -11,5 +12,6 @@ __all__ = [
     "NumericColumn",
     "Schema",
     "SchemaDraft",
+    "Unit",
     "draft_schema",
 ]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..encoding import BoundedEncoder, level_codes, numeric_values
 from ..errors import MissingColumn, MissingValue, SchemaError, UnknownLevel
+from .unit import Unit
 
 __all__ = ["FILL_IN", "CategoricalColumn", "IgnoredColumn", "Label", "NumericColumn", "Schema"]
 
@@ -88,6 +89,8 @@ class Schema:
         The label column.
     rows : int, optional
         The public number of rows. A file with another number is refused, for instance one that was cut off in a copy.
+    unit : Unit, optional
+        The column that says whose row it is, where the unit of privacy is all rows of one person.
 
     Notes
     -----
@@ -100,7 +103,8 @@ class Schema:
                      "job": {"type": "categorical", "levels": ["clerk", "nurse"]},
                      "id":  {"type": "ignore"}},
          "label": {"column": "income", "classes": ["<=50K", ">50K"]},
-         "rows": 48842}
+         "rows": 48842,
+         "unit": {"column": "id", "rows": 3}}
 
     Examples
     --------
@@ -114,6 +118,7 @@ class Schema:
     columns: tuple[Column, ...]
     label: Label
     rows: int | None = None
+    unit: Unit | None = None
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
@@ -126,6 +131,8 @@ class Schema:
             )
         if not self.features:
             raise SchemaError("columns: at least one column must be numeric or categorical")
+        if self.unit is not None and self.unit.column in (*self.features, self.label.column):
+            raise SchemaError(f"unit.column: {self.unit.column!r} is a feature or the label: declare it as ignored")
         whole = isinstance(self.rows, int) and not isinstance(self.rows, bool)
         if self.rows is not None and not (whole and self.rows >= 1):
             raise SchemaError("rows: must be a whole number of at least 1, or be left out if it is not public")
@@ -150,6 +157,8 @@ class Schema:
     ) -> BoundedEncoder:
         """Return the encoder this schema describes; it skips the label and the ignored columns."""
         ignored = [column.name for column in self.columns if isinstance(column, IgnoredColumn)]
+        if self.unit is not None and self.unit.column not in ignored:
+            ignored.append(self.unit.column)
         return BoundedEncoder(
             bounds={column.name: (column.low, column.high) for column in self.numeric},
             levels={column.name: column.levels for column in self.categorical},
@@ -203,7 +212,11 @@ class Schema:
         else:
             label |= {"low": self.label.low, "high": self.label.high}
         document: dict[str, Any] = {"columns": described, "label": label}
-        return document if self.rows is None else document | {"rows": self.rows}
+        if self.rows is not None:
+            document["rows"] = self.rows
+        if self.unit is not None:
+            document["unit"] = {"column": self.unit.column, "rows": self.unit.rows}
+        return document
 
     def dump(self, path: str | Path) -> None:
         """Write the schema as a JSON file."""
@@ -233,7 +246,7 @@ class Schema:
                 f'(type is "numeric", "categorical" or "ignore"); do not look the values up in the private '
                 f"table"
             )
-        _require_keys("the schema", document, required=("columns", "label"), optional=("rows",))
+        _require_keys("the schema", document, required=("columns", "label"), optional=("rows", "unit"))
         columns = document["columns"]
         if not isinstance(columns, Mapping):
             raise SchemaError("columns: must be an object that maps each column name to its description")
@@ -241,6 +254,7 @@ class Schema:
             columns=tuple(_column(name, description) for name, description in columns.items()),
             label=_label(document["label"]),
             rows=document.get("rows"),
+            unit=_unit(document["unit"]) if "unit" in document else None,
         )
 
 
@@ -279,6 +293,11 @@ def _label(description: Any) -> Label:
         raise SchemaError("label.column: must be a column name")
     classes = _levels("label.classes", description["classes"]) if "classes" in description else None
     return Label(description["column"], classes, description.get("low"), description.get("high"))
+
+
+def _unit(description: Any) -> Unit:
+    _require_keys("unit", description, required=("column", "rows"))
+    return Unit(description["column"], description["rows"])
 
 
 def _levels(place: str, values: object) -> tuple[Level, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..curator import Curator
+from ..errors import InvalidParameter
 from ..problems import Loss, Need, require_needs
 from .adam import AdamSettings, adam
 from .agd import AGDSettings, agd
@@ -111,6 +112,8 @@ class Method:
         Whether it is meant for any table and convex loss: what a comparison of all methods compares.
     passes : bool
         Whether it goes through the rows again and again for exact sums, so that it pays to store them well.
+    units : bool
+        Whether its guarantee is proved for units of several rows (`dpdescent.curator.units`).
     needs : frozenset of Need
         What it needs from a loss.
     name : str
@@ -123,6 +126,7 @@ class Method:
     robust: bool = False
     general: bool = True
     passes: bool = False
+    units: bool = True
     needs: frozenset[Need] = frozenset()
     name: str = ""
 
@@ -130,11 +134,20 @@ class Method:
         """Run the solver, or raise `UnsupportedCost` before anything is charged if no such ledger can pay for it."""
         if self.private:
             settings.payment.require(self.name, curator.currency)
+            self.require_units(curator.rows_per_unit)
         return self.solver(curator, settings, progress)
 
     def require(self, loss: Loss) -> None:
         """Raise `UnsupportedLoss` unless the loss offers what this method needs; nothing is computed or charged."""
         require_needs(self.name, self.needs, loss)
+
+    def require_units(self, rows_per_unit: int) -> None:
+        """Raise `InvalidParameter` unless the method can protect units of so many rows; nothing is charged."""
+        if rows_per_unit > 1 and not self.units:
+            raise InvalidParameter(
+                f"method {self.name!r} is proved for single rows and not for {rows_per_unit} rows of a unit: use "
+                "rows_per_unit=1, or method 'auto'"
+            )
 
 
 _CERTIFIED = frozenset({Need.CONVEX, Need.BOUNDED_VERSION, Need.CERTIFICATE})
@@ -163,13 +176,13 @@ _REGISTERED = {
     "expmech": Method(expmech, ExpMechSettings, general=False, needs=_MINIMISER | {Need.ONE_MARGIN}),
     "majority": Method(majority, MajoritySettings, needs=frozenset({Need.CONSTANT})),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
-    "objpert": Method(objpert, ObjPertSettings, needs=_MINIMISER | {Need.CORNERS}),
+    "objpert": Method(objpert, ObjPertSettings, units=False, needs=_MINIMISER | {Need.CORNERS}),
     "opt": _to_second_order(second_order, OPTSettings),
     "opt-b": _to_second_order(second_order, OPTBSettings),
     "opt-ls": _to_second_order(second_order, OPTLSSettings),
     "outpert": Method(outpert_robust, RobustOutPertSettings, robust=True, needs=_CERTIFIED),
     "outpert-gd": Method(outpert_gd, OutPertGDSettings, needs=_MINIMISER),
-    "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings, needs=_MINIMISER),
+    "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings, units=False, needs=_MINIMISER),
     "privgene": Method(privgene, PrivGeneSettings),
     "sgd": Method(sgd, SGDSettings, passes=True),
     "sgd-adv": Method(sgd_adv, SGDAdvSettings),

@@ -166,7 +166,7 @@ class Plan:
         mean = average.mean
         along = mean if self.frame is None else self.frame.weights(mean)
         squared = float(np.vdot(mean, mean))
-        unit = _deviation(self.gradients, self.budget.clip_gradient, Gaussian(1.0))
+        unit = _deviation(self.curator, self.gradients, self.budget.clip_gradient, Gaussian(1.0))
         noise = mean.size * average.squares * (unit / average.weight) ** 2
         if self.settings.paper:
             return along, Slope(squared, self.row_length * math.sqrt(squared))
@@ -213,7 +213,7 @@ def make_plan(curator: Curator, settings: Settings) -> Plan:
     clip = settings.clip_gradient or max(0.5, 0.25 * richness**0.2) * row_length
     # Eight times the step that is always safe, unless noise alone would then carry a score beyond 2.
     safe = 8 / (min(curator.problem.loss.smoothness, 1.0) * row_length**2)
-    walk = _deviation(gradients, clip, gradient) * math.sqrt(planned) * row_length
+    walk = _deviation(curator, gradients, clip, gradient) * math.sqrt(planned) * row_length
     first = settings.first_step or 2 * min(safe, 2 / walk)
     budget = Budget(gradient, search, clip, settings.clip_loss or math.inf)
     memory = Average(curator.problem.shape)
@@ -229,9 +229,10 @@ def _attempt(
     return Composed((gradients.cost(look), searches.cost(search)))
 
 
-def _deviation(sampling: Sampling, clip: float, noise: Gaussian) -> float:
+def _deviation(curator: Curator, sampling: Sampling, clip: float, noise: Gaussian) -> float:
     """Return the standard deviation of each coordinate of a gradient."""
-    return Sensitivity.of_clipped_sum(clip).under(sampling.relation) * noise.noise_multiplier / sampling.size
+    moved = Sensitivity.of_clipped_sum(clip).times(curator.rows_per_unit).under(sampling.relation)
+    return moved * noise.noise_multiplier / sampling.size
 
 
 def _frame(curator: Curator) -> tuple[Frame | None, float]:

@@ -30,7 +30,7 @@ import numpy as np
 from scipy.special import gammainccinv
 
 from ..accounting import ExponentialMechanism, NormLaplace
-from ..curator import BallPoint, Curator, NoisyMinimiser
+from ..curator import BallPoint, Curator, NoisyMinimiser, law_for_units
 from ..errors import InvalidParameter
 from ..exact.grids import require_moderate
 from ..minimisers import Ball, EmpiricalRisk, smooth_loss
@@ -93,9 +93,11 @@ def expmech(curator: Curator, settings: ExpMechSettings, progress: Progress | No
         weights = curator.answer(BallPoint(whole, ExponentialMechanism(epsilon)))
     else:
         first, second = NormLaplace(min(epsilon / 2, 16.0)), ExponentialMechanism(epsilon / 2)
-        spread = risk.variation(rows, curator.relation) / mu * (1 + 2.0**-6) / first.epsilon
+        moved = curator.rows_per_unit * risk.variation(rows, curator.relation) / mu
+        spread = moved * (1 + 2.0**-6) / first.epsilon
         radius = spread * float(gammainccinv(problem.grid.dimension, _OUTSIDE))
-        Ball(risk, rows, quadratic, np.ones(problem.shape), radius).require_practical(second, curator.relation)
+        law = law_for_units(second, curator.rows_per_unit)
+        Ball(risk, rows, quadratic, np.ones(problem.shape), radius).require_practical(law, curator.relation)
         near = curator.answer(NoisyMinimiser(risk, mu, first, tolerance=2.0**-10))
         weights = curator.answer(BallPoint(Ball(risk, rows, quadratic, near, radius), second))
     if progress is not None:

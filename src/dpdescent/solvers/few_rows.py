@@ -177,7 +177,9 @@ def _counted_intercept(curator: Curator, amount: float) -> tuple[_Estimate, floa
     error = curator.deviation(1.0, amount)
     rates = np.maximum(counts / curator.rows, max(error, 1 / curator.rows))
     rates = rates / rates.sum()
-    curvature = float(np.mean(rates * (1 - rates)))
+    weighted = rates * loss.class_weights
+    shares = weighted / weighted.sum()
+    curvature = float(weighted.sum() * np.mean(shares * (1 - shares)))
     return _Estimate(loss.best_constant(rates * curator.rows), (error / curvature) ** 2), curvature
 
 

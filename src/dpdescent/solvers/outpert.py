@@ -135,11 +135,11 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
             dimension=facts.parameters,
             epsilon=facts.epsilon,
             delta=facts.delta if isinstance(cost, Gaussian) else 0.0,
-            rows=facts.rows,
+            rows=max(1, facts.rows // facts.rows_per_unit),
             smoothness=risk.smoothness(1),
         )
     else:
-        moved = risk.variation(facts.rows, curator.relation)
+        moved = facts.rows_per_unit * risk.variation(facts.rows, curator.relation)
         wanted = deviation * moved * length / min(0.8, 1.6 * math.pow(richness, -0.3))
     added = max(wanted - least, 0.0)
     radius = settings.radius or math.inf

@@ -108,7 +108,7 @@ def outpert_robust(
         def buys(radius: float) -> float:
             """Return the strong convexity that buys the noise of a ball."""
             tilted = replace(risk, radius=radius)
-            changed = tilted.variation(facts.rows, curator.relation)
+            changed = facts.rows_per_unit * tilted.variation(facts.rows, curator.relation)
             return noise * changed / min(_NOISE_SHARE * radius, spread)
 
         if settings.radius is None:

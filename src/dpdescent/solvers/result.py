@@ -27,11 +27,12 @@ class Facts:
     relation: str
     rows: int
     parameters: int
+    rows_per_unit: int = 1
 
     @property
     def change(self) -> float:
-        """By how many clip norms one row moves a sum of clipped rows."""
-        return Sensitivity.of_clipped_sum(1.0).under(Relation.parse(self.relation))
+        """By how many clip norms one row, or all rows of a unit, move a sum of clipped rows."""
+        return Sensitivity.of_clipped_sum(1.0).times(self.rows_per_unit).under(Relation.parse(self.relation))
 
     @property
     def effective_rows(self) -> float:
@@ -48,7 +49,12 @@ class Facts:
         """Return the public facts of a curator."""
         ledger = curator.ledger
         return cls(
-            ledger.epsilon, ledger.delta, str(ledger.relation), curator.rows, int(np.prod(curator.problem.shape))
+            ledger.epsilon,
+            ledger.delta,
+            str(ledger.relation),
+            curator.rows,
+            int(np.prod(curator.problem.shape)),
+            curator.rows_per_unit,
         )
 
 

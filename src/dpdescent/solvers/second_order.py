@@ -124,7 +124,7 @@ class Descent:
 
     def __init__(self, curator: Curator, settings: OPTSettings, progress: Progress | None) -> None:
         self._curator, self._settings, self._progress = curator, settings, progress
-        self._bounds = Bounds.of(curator.problem, curator.relation)
+        self._bounds = Bounds.of(curator.problem, curator.relation, curator.rows_per_unit)
         self._sampling = curator.sampling(settings.sampling_rate)
         self._generator = curator.public_generator()
         self._origin = settings.start_scale * self._generator.normal(size=curator.problem.shape)

@@ -67,7 +67,8 @@ class GradientSeries:
     @property
     def deviation(self) -> float:
         """Standard deviation of the noise in each coordinate of a gradient."""
-        moved = Sensitivity.of_clipped_sum(self._clip).under(self._curator.relation)
+        row = Sensitivity.of_clipped_sum(self._clip)
+        moved = row.times(self._curator.rows_per_unit).under(self._curator.relation)
         return moved * self.noise.noise_multiplier / self._sampling.size
 
     def at(self, weights: Floats) -> Floats:

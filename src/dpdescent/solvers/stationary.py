@@ -83,8 +83,8 @@ class Bounds:
     hessian_change: float
 
     @classmethod
-    def of(cls, problem: LinearProblem, relation: Relation) -> Bounds:
-        """Return the bounds of a problem, from those of its rows, loss and penalty."""
+    def of(cls, problem: LinearProblem, relation: Relation, rows_per_unit: int = 1) -> Bounds:
+        """Return the bounds of a problem, from those of its rows, loss and penalty, and of the rows of a unit."""
         loss, penalty = problem.loss, problem.penalty
         if loss.outputs > 1 or not math.isfinite(loss.lipschitz * loss.curvature_lipschitz):
             raise UnsupportedCost(
@@ -97,8 +97,8 @@ class Bounds:
             problem.hessian_lipschitz + penalty.curvature_lipschitz,
             problem.gradient_bound,
             problem.smoothness,
-            problem.gradient_sensitivity(relation),
-            problem.hessian_sensitivity(relation),
+            rows_per_unit * problem.gradient_sensitivity(relation),
+            rows_per_unit * problem.hessian_sensitivity(relation),
         )
 
 

@@ -41,7 +41,7 @@ _SUMS = {
 }
 _TEXTS = ("library_version", "model", "method", "unit", "randomness", "arithmetic")
 _SENTENCES = ("released", "assumed_public", "remarks")
-_OPTIONAL = ("account", "fingerprint", "steps", "sampling_rate", "noise_multiplier", "clip_norm")
+_OPTIONAL = ("account", "fingerprint", "rows_per_unit", "steps", "sampling_rate", "noise_multiplier", "clip_norm")
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,8 @@ class PrivacyStatement:
         Identity of a ledger that has paid as well.
     fingerprint : str, optional
         Whatever the caller wants to recognise the data by; see `with_fingerprint`.
+    rows_per_unit : int, optional
+        How many rows of a unit were used at most, where a unit may have several.
     steps, sampling_rate, noise_multiplier, clip_norm : optional
         The plan of a training of a network.
     library_version : str
@@ -113,6 +115,7 @@ class PrivacyStatement:
     remarks: tuple[str, ...] = ()
     account: str | None = None
     fingerprint: str | None = None
+    rows_per_unit: int | None = None
     steps: int | None = None
     sampling_rate: float | None = None
     noise_multiplier: float | None = None
@@ -122,8 +125,8 @@ class PrivacyStatement:
     @classmethod
     def of_ledger(cls, ledger: Ledger, **facts: Any) -> PrivacyStatement:
         """Return the statement of a run that one ledger has paid for."""
-        charges = charges_of(ledger.entries)
-        return cls(ledger.epsilon, ledger.delta, str(ledger.relation), ledger.currency, charges, **facts)
+        charges, relation = charges_of(ledger.entries), str(ledger.relation)
+        return cls(ledger.epsilon, ledger.delta, relation, ledger.currency, charges, unit=ledger.unit, **facts)
 
     @classmethod
     def without_privacy(cls, **facts: Any) -> PrivacyStatement:

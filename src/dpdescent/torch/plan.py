@@ -23,7 +23,7 @@ from ..curator import Sampling
 from ..curator.mechanisms import require_drawable
 from ..errors import InvalidParameter, require_open_unit, require_positive, require_positive_integer
 from ..exact.grids import ceil_log2
-from ..ledger import Ledger
+from ..ledger import ONE_ROW, Ledger
 from ..relations import Relation, Sensitivity
 
 __all__ = ["ROUNDING", "Clipping", "Plan", "batch_size_for", "make_plan", "seed_of"]
@@ -174,6 +174,10 @@ def make_plan(
         raise InvalidParameter(
             f"the ledger keeps the relation {account.relation} and this training {relation}: pass "
             f"adjacency={str(account.relation)!r}, or open the ledger with {relation}"
+        )
+    if account is not None and account.unit != ONE_ROW:
+        raise InvalidParameter(
+            f"the ledger protects {account.unit}, and a training protects {ONE_ROW}: open another ledger for it"
         )
     sampling = Sampling(relation, rows, size / rows)
     currency = currency_named("approximate" if account is None else account.currency, epsilon, delta)

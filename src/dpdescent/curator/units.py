@@ -1,0 +1,102 @@
+r"""People with several rows: the unit of privacy is all rows of one person, of whom at most k rows are kept.
+
+**Neighbours.** A table is a set of units, and each unit has at most k rows after those beyond its first k were
+dropped, which is a function of that unit's rows alone. Under zero-out a unit is added or removed with all its rows;
+under replace-one it is replaced by another with at most k rows, maybe fewer or more than it had. Public are the
+number of units U and the number n by which sums are divided, min(rows, k U); how many rows a unit has, and how many
+were dropped, is not.
+
+**A sum, or any point that is computed from the rows.** Let f be a function of the table that moves by at most s, in
+some norm or seminorm, whenever one row is added, removed or (under replace-one) replaced. Neighbouring units with a
+and b rows are joined by max(a, b) <= k such steps: replace rows one by one, and then add or remove those that one
+of them has more. A removal moves f by no more than a replacement does. So a unit moves f by at most k s. That holds
+for exact sums in the norms L1, L2 and MAX, for the spread of scores, and for certified minimisers, whose tolerance
+is part of s: the declared sensitivity is multiplied by k, and every mechanism whose noise is made for a sensitivity
+(Gaussian, Laplace, norm-Laplace, the exponential mechanism and noisy maximum over scores, AboveThreshold) costs
+what it did.
+
+**A point that is drawn** by the exponential mechanism with a law of bounded range epsilon/k for one row has a
+logarithm that changes within a range of epsilon for k of them, since ranges add up along the same path.
+
+**Batches** are drawn by unit: a unit is in or out with all of its rows. Given a batch, a unit that joins it moves
+sums by at most k s. So what is known about amplification holds as it stands, with units in the place of rows:
+Poisson sampling of units under zero-out, fixed-size subsets of the U units under replace-one. (Rows drawn one by
+one would not do: of k rows about k times as many units are hit, and by a random number of rows.)
+
+**What has no such proof here** is refused for k > 1. *Objective perturbation* pays for one change of rank one of
+the Hessian and one shift of the random term together; k rows change the determinant k times, along a path on which
+the minimiser moves. *Permuted passes* charge for the law of the one batch of a pass that a row sits in; k rows sit
+in several. With k = 1 a unit is a row, and all theorems hold for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..errors import InvalidParameter, MissingValue, require_positive_integer
+
+__all__ = ["Units"]
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Which unit each row belongs to.
+
+    Parameters
+    ----------
+    owners : ndarray of int, shape (rows of the source,)
+        The number of each row's unit, from 0 to ``count`` - 1. Unreleased data.
+    count : int
+        U, the public number of units.
+    rows_per_unit : int
+        k; no unit has more rows.
+    """
+
+    owners: NDArray[np.intp]
+    count: int
+    rows_per_unit: int
+
+    def __post_init__(self) -> None:
+        require_positive_integer("the number of units", self.count)
+        require_positive_integer("rows_per_unit", self.rows_per_unit)
+        held = np.bincount(self.owners, minlength=self.count) if self.owners.size else np.zeros(self.count)
+        if held.size > self.count or held.max() > self.rows_per_unit:
+            raise InvalidParameter("a unit has more rows than rows_per_unit, or is none of the units: use Units.kept")
+
+    @classmethod
+    def kept(cls, identifiers: Any, rows_per_unit: int, rows: int) -> tuple[NDArray[np.bool_], Units]:
+        """Return which of ``rows`` rows are kept, the first of each unit in the order of the table, and their units.
+
+        Raises
+        ------
+        InvalidParameter
+            The identifiers are not one per row, or k is not between 1 and the number of rows.
+        MissingValue
+            An identifier is missing.
+        """
+        if isinstance(identifiers, pd.DataFrame) or np.ndim(identifiers) != 1 or len(identifiers) != rows:
+            raise InvalidParameter(f"unit must be one identifier per row, {rows} of them in one dimension")
+        limit = require_positive_integer("rows_per_unit", rows_per_unit)
+        if limit > rows:
+            raise InvalidParameter(
+                f"rows_per_unit is {limit}, and the table has {rows} rows: lower it to what a unit typically has, "
+                "since noise grows with it"
+            )
+        codes, known = pd.factorize(pd.Series(identifiers).reset_index(drop=True))
+        if (codes < 0).any():
+            raise MissingValue("unit has a missing cell: drop those rows, or give each an identifier of its own")
+        mask = pd.Series(codes).groupby(codes).cumcount().to_numpy() < limit
+        return mask, cls(codes[mask], len(known), limit)
+
+    def public_rows(self, rows: int) -> int:
+        """Return a public number that is at least that of the rows which are kept, of ``rows`` public ones."""
+        return min(rows, self.rows_per_unit * self.count)
+
+    def of_rows(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which rows belong to the chosen units."""
+        return chosen[self.owners]
