@@ -17,6 +17,7 @@ from ..datasets.formats import read_packed
 from ..errors import DatasetNotAvailable, ModelFormatError
 from ..experiments.commands import compare_command, reproduce_command
 from ..schema import Schema, draft_schema
+from .audit import audit_command
 from .fit import fit_command
 from .ledger import ledger_app
 from .models import SavedModel
@@ -106,6 +107,7 @@ def schema(
         say(f"  {place}")
 
 
+app.command("audit")(audit_command)
 app.command("fit")(fit_command)
 app.add_typer(ledger_app, name="ledger")
 app.command("compare")(compare_command)
