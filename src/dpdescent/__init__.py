@@ -1,5 +1,6 @@
 """Private training with no learning rate to tune."""
 
+from . import audit
 from .accounting import (
     AboveThreshold,
     Composed,
@@ -70,6 +71,7 @@ __all__ = [
     "Sensitivity",
     "UnsupportedLoss",
     "__version__",
+    "audit",
     "draft_schema",
     "excess_risk_bound",
     "list_datasets",

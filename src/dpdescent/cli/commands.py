@@ -17,6 +17,7 @@ from ..datasets.formats import read_packed
 from ..errors import DatasetNotAvailable, ModelFormatError
 from ..experiments.commands import compare_command, reproduce_command
 from ..schema import Schema, draft_schema
+from .audit import audit_command
 from .explain import explain_command
 from .fit import fit_command
 from .ledger import ledger_app
@@ -110,6 +111,7 @@ def schema(
         say(f"  {place}")
 
 
+app.command("audit")(audit_command)
 app.command("fit")(fit_command)
 app.command("explain")(explain_command)
 app.add_typer(ledger_app, name="ledger")

@@ -159,15 +159,7 @@ class LatticeNoise:
 
     def least(self, scores: LatticeSum, cost: ExponentialMechanism | ReportNoisyMax, relation: Relation) -> int:
         """Return the index of a score that is probably among the least."""
-        spread = Fraction(sensitivity_in(scores, Norm.RANGE, relation)) / Fraction(scores.unit)
-        bits = self._bits(cost.kind)
-        if isinstance(cost, ExponentialMechanism):
-            return int(select(bits, scores.values, Fraction(cost.epsilon) / spread))
-        scale = laplace_scale(float(spread) / cost.epsilon * (1 + 2.0**-50), 1.0)
-        draw = _one_sided if cost.noise == "exponential" else discrete_laplace
-        noise = draw(bits, scale, scores.values.size)
-        inside = np.clip(scores.values, -(2**61), 2**61)  # int64 holds the difference, and none is widened
-        return int(np.argmin(inside - noise))
+        return int(least_scores(self._bits(cost.kind), scores, cost, relation, runs=1)[0])
 
     def first_above(self, queries: LatticeSum, cost: AboveThreshold, relation: Relation) -> int | None:
         """Return the index of the first query that is probably not negative, or None.
@@ -177,6 +169,21 @@ class LatticeNoise:
         bits = self._bits("above-threshold")
         first = first_above_threshold(bits, normalised_queries(queries, cost, relation), cost, runs=1)[0]
         return None if first < 0 else int(first)
+
+
+def least_scores(
+    bits: Bits, scores: LatticeSum, cost: ExponentialMechanism | ReportNoisyMax, relation: Relation, runs: int
+) -> Integers:
+    """Choose ``runs`` times, independently, the index of a score that is probably among the least."""
+    spread = Fraction(sensitivity_in(scores, Norm.RANGE, relation)) / Fraction(scores.unit)
+    if isinstance(cost, ExponentialMechanism):
+        return select(bits, scores.values, Fraction(cost.epsilon) / spread, runs)
+    scale = laplace_scale(float(spread) / cost.epsilon * (1 + 2.0**-50), 1.0)
+    draw = _one_sided if cost.noise == "exponential" else discrete_laplace
+    noise = draw(bits, scale, runs * scores.values.size).reshape(runs, -1)
+    inside = np.clip(scores.values.reshape(-1), -(2**61), 2**61)  # int64 holds the difference, and none is widened
+    least: Integers = np.argmin(inside - noise, axis=1).astype(np.int64)
+    return least
 
 
 def first_above_threshold(bits: Bits, normalised: Integers, cost: AboveThreshold, runs: int) -> Integers:

@@ -18,14 +18,15 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
 
 from ..errors import InvalidParameter, OutputNotWritable, RunInProgress, WorkerLost, require_positive_integer
-from .cells import Cell, Row, load_task, measure
+from .cells import Row, load_task, measure
 from .study import Record, Study
 
-__all__ = ["Journal", "run", "threads_pinned"]
+__all__ = ["Journal", "in_processes", "processors", "run", "threads_pinned"]
 
 #: Called with the cells that are done and the cells there are.
 Listener = Callable[[int, int], None]
 AnyRow = TypeVar("AnyRow")
+AnyTask = TypeVar("AnyTask")
 
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -59,10 +60,10 @@ def run(
     cells = study.cells()
     done = dict(journal.rows) if journal else {}
     waiting = [cell for cell in cells if cell.key not in done]
-    jobs = min(require_positive_integer("jobs", jobs or _processors()), max(1, len(waiting)))
+    jobs = min(require_positive_integer("jobs", jobs or processors()), max(1, len(waiting)))
     if listener:
         listener(len(cells) - len(waiting), len(cells))
-    for cell, row in _measured(waiting, jobs):
+    for cell, row in in_processes(measure, waiting, jobs):
         done[cell.key] = row
         if journal:
             journal.add(cell.key, row)
@@ -71,13 +72,19 @@ def run(
     return Record(study, study.rows(done[cell.key] for cell in cells))
 
 
-def _processors() -> int:
+def processors() -> int:
     """Return the processors this process may use, where the system tells, else those there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _measured(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, Row]]:
-    if not cells:
+def in_processes(
+    work: Callable[[AnyTask], AnyRow], tasks: list[AnyTask], jobs: int
+) -> Iterator[tuple[AnyTask, AnyRow]]:
+    """Yield every task with what ``work`` makes of it, as they are finished, by ``jobs`` worker processes.
+
+    Each worker has one thread for linear algebra, and ends with this process however that ends.
+    """
+    if not tasks:
         return
     # Fresh interpreters: only there do the thread variables come before numpy.
     context = multiprocessing.get_context("spawn")
@@ -85,14 +92,14 @@ def _measured(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, Row]]:
     executor = ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent)
     try:
         with threads_pinned(), _interrupts_ignored():
-            futures = {executor.submit(measure, cell): cell for cell in cells}
+            futures = {executor.submit(work, task): task for task in tasks}
         for future in as_completed(futures):
             yield futures.pop(future), future.result()
         executor.shutdown()
     except BrokenProcessPool:
         raise WorkerLost(
             f"one of {jobs} worker processes was killed, most often for want of memory: try fewer --jobs; with an "
-            "output file the cells that are done are kept, and the same command goes on from there"
+            "output file what is done is kept, and the same command goes on from there"
         ) from None
     except BaseException:
         executor.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,125 @@
+"""What a run released, and how much more likely a neighbouring table makes it.
+
+A guarantee is about everything that was released, not about the last weights alone. Noise that keeps its answers
+records a run; noise that returns them runs the same solver again on either table, where it asks the same questions,
+and adds up how much more likely the neighbour makes every answer. The sum is a function of the answers and of public
+numbers: the best test of two Gaussian sums there is, and a valid one whatever the mechanism.
+
+The attacker of a guarantee sees neither batches nor permutations. A replay therefore draws batches that always hold
+the row in question, and never those of the run.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import laplace
+
+from ..accounting import AboveThreshold, Cost, ExponentialMechanism, Gaussian, Laplace, NormLaplace, ReportNoisyMax
+from ..curator.mechanisms import LatticeNoise, deviation_of
+from ..exact import LatticeSum
+from ..noise import Bits, Randomness
+from ..relations import Relation
+
+__all__ = ["Recording", "Replaying", "log_ratios"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Released:
+    """What went into a mechanism, and what came out."""
+
+    total: LatticeSum
+    cost: Cost
+    relation: Relation
+    answer: Any
+
+
+class Recording(LatticeNoise):
+    """Noise that keeps every answer."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(Randomness(seed))
+        self.released: list[Released] = []
+
+    def release(self, total: LatticeSum, cost: Cost, relation: Relation, *, symmetric: bool = False) -> Any:
+        """Return what the mechanism makes of a sum, and keep it."""
+        answer = super().release(total, cost, relation, symmetric=symmetric)
+        self.released.append(Released(total, cost, relation, answer))
+        return answer
+
+
+class Replaying(LatticeNoise):
+    """Noise that gives the answers of another run, and keeps the sums of this one."""
+
+    def __init__(self, recorded: Recording) -> None:
+        super().__init__(_KnownBatches(recorded.randomness.seed))
+        self._left = list(recorded.released)
+        self.released: list[Released] = []
+
+    def release(self, total: LatticeSum, cost: Cost, relation: Relation, *, symmetric: bool = False) -> Any:
+        """Return the next answer of the other run."""
+        answer = self._left.pop(0).answer
+        self.released.append(Released(total, cost, relation, answer))
+        return answer.copy() if isinstance(answer, np.ndarray) else answer
+
+
+class _KnownBatches(Randomness):
+    """The public choices of a run, batches that hold the first rows, and other choices than those of the run."""
+
+    def stream(self, mechanism: str, release: int) -> Bits:
+        if mechanism == "public":
+            return super().stream(mechanism, release)
+        return _Counting() if mechanism == "batch" else Randomness(0).stream(mechanism, release)
+
+
+class _Counting:
+    """The words 0, 1, 2 and so on: the least of them belong to the first rows, which are thus in every batch."""
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        return np.arange(count, dtype=np.uint64)
+
+    def integer(self, bits: int) -> int:
+        return 0
+
+
+def log_ratios(first: list[Released], second: list[Released]) -> Floats:
+    """Return of each answer the logarithm of how much more likely the second table makes it than the first."""
+    return np.array([_log_ratio(a.total, b) for a, b in zip(first, second, strict=True)])
+
+
+def _log_ratio(total: LatticeSum, released: Released) -> float:
+    cost, relation, answer = released.cost, released.relation, released.answer
+    first, second = total.to_float(), released.total.to_float()
+    change = total.sensitivity.under(relation)
+    if isinstance(cost, Gaussian):
+        scale = deviation_of(total, cost, relation)
+        return float(np.sum((answer - first) ** 2 - (answer - second) ** 2)) / (2 * scale**2)
+    if isinstance(cost, Laplace):
+        return float(np.sum(np.abs(answer - first) - np.abs(answer - second))) * cost.epsilon / change
+    if isinstance(cost, NormLaplace):
+        return float(np.linalg.norm(answer - first) - np.linalg.norm(answer - second)) * cost.epsilon / change
+    if isinstance(cost, ExponentialMechanism | ReportNoisyMax):
+        logs = [_log_softmax(-cost.epsilon / change * scores.ravel()) for scores in (first, second)]
+        return float(logs[1][answer] - logs[0][answer])
+    if isinstance(cost, AboveThreshold):
+        scale = change * math.hypot(cost.query_scale, cost.threshold_scale)
+        return _search_log(second / scale, answer) - _search_log(first / scale, answer)
+    return 0.0
+
+
+def _log_softmax(values: Floats) -> Floats:
+    shifted = values - values.max()
+    return np.asarray(shifted - np.log(np.exp(shifted).sum()))
+
+
+def _search_log(levels: Floats, answer: int | None) -> float:
+    """Return about the log probability of a search, as if every query had a threshold of its own."""
+    stop = levels.size if answer is None else answer
+    log = float(np.sum(laplace.logcdf(-levels[:stop])))
+    return log if answer is None else log + float(laplace.logcdf(levels[stop]))

@@ -1,0 +1,148 @@
+"""Run a subject many times on two neighbouring tables: in this process or in several, and with a journal or without.
+
+The runs are cut into chunks. A chunk is drawn from randomness of its own, so the outcomes are independent however
+many processes draw them, and a run that was killed goes on with the chunks that its journal does not hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from .scores import Outcomes, as_outcomes
+
+__all__ = ["Listener", "Subject", "collect"]
+
+#: Called with the runs that are done and the runs there are.
+Listener = Callable[[int, int], None]
+
+
+class Subject(Protocol):
+    """What is audited: something random that can be run on either of two neighbouring tables."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Text that tells its settings from any other."""
+        ...
+
+    @property
+    def chunk(self) -> int:
+        """How many runs are worth a task of their own."""
+        ...
+
+    def draw(self, neighbour: bool, seed: int | None, runs: int) -> list[list[float] | str]:
+        """Return the outcomes of independent runs; None stands for the operating system's randomness."""
+        ...
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some of the runs on one of the tables."""
+
+    subject: Subject
+    neighbour: bool
+    number: int
+    runs: int
+    seed: int | None
+
+    @property
+    def key(self) -> str:
+        """Its name in a journal."""
+        return f"{int(self.neighbour)}-{self.number}"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The outcomes of a chunk, as plain data."""
+
+    outcomes: list[list[float] | str]
+
+
+def collect(
+    subject: Subject,
+    runs: int,
+    *,
+    seed: int | None = None,
+    jobs: int = 1,
+    journal: Path | None = None,
+    listener: Listener | None = None,
+) -> tuple[Outcomes, Outcomes]:
+    """Return the outcomes of ``runs`` runs on each table.
+
+    Parameters
+    ----------
+    subject : Subject
+    runs : int
+    seed : int, optional
+        Repeats the outcomes.
+    jobs : int
+        Processes that draw; 1 draws in this one.
+    journal : Path, optional
+        The output beside which finished chunks are kept, so that a killed run can go on.
+    listener : callable, optional
+        Called after each chunk.
+    """
+    chunks = list(_chunks(subject, runs, seed))
+    done: dict[str, Drawn] = {}
+    kept = None
+    if journal is not None:
+        from ..experiments.runner import Journal  # it needs locks that only some systems have
+
+        text = f"{subject.fingerprint} {runs} {seed}"
+        kept = Journal(journal, hashlib.sha256(text.encode()).hexdigest()[:16], Drawn)
+        done = dict(kept.rows)
+    waiting = [chunk for chunk in chunks if chunk.key not in done]
+    finished = 2 * runs - sum(chunk.runs for chunk in waiting)
+    try:
+        for chunk, drawn in _worked(waiting, jobs):
+            done[chunk.key] = drawn
+            if kept is not None:
+                kept.add(chunk.key, drawn)
+            finished += chunk.runs
+            if listener is not None:
+                listener(finished, 2 * runs)
+        if kept is not None:
+            kept.remove()
+    finally:
+        if kept is not None:
+            kept.close()
+    first, second = (
+        [outcome for chunk in chunks if chunk.neighbour is side for outcome in done[chunk.key].outcomes]
+        for side in (False, True)
+    )
+    return as_outcomes(first, second)
+
+
+def _chunks(subject: Subject, runs: int, seed: int | None) -> Iterator[Chunk]:
+    for number, start in enumerate(range(0, runs, subject.chunk)):
+        for neighbour in (False, True):
+            own = None if seed is None else _derived(seed, int(neighbour), number)
+            yield Chunk(subject, neighbour, number, min(subject.chunk, runs - start), own)
+
+
+def _derived(seed: int, *key: int) -> int:
+    """Return a seed of 128 bits that belongs to one key alone."""
+    words: Any = np.random.SeedSequence(seed, spawn_key=key).generate_state(2, np.uint64)
+    return int(words[0]) << 64 | int(words[1])
+
+
+def derived_seed(seed: int | None, number: int) -> int | None:
+    """Return the seed of one run of a chunk; None stays None."""
+    return None if seed is None else _derived(seed, number)
+
+
+def _worked(chunks: list[Chunk], jobs: int) -> Iterator[tuple[Chunk, Drawn]]:
+    if jobs == 1 or len(chunks) < 2:
+        return ((chunk, _drawn(chunk)) for chunk in chunks)
+    from ..experiments.runner import in_processes
+
+    return in_processes(_drawn, chunks, min(jobs, len(chunks)))
+
+
+def _drawn(chunk: Chunk) -> Drawn:
+    return Drawn(chunk.subject.draw(chunk.neighbour, chunk.seed, chunk.runs))

@@ -1,0 +1,81 @@
+"""The command ``dpdescent audit``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..audit import ATTACKS, MECHANISMS, audit_named, draw_report
+from ..experiments.outputs import require_writable, write_whole
+from ..experiments.plots import require_matplotlib
+from ..experiments.runner import processors
+from .options import Delta, Epsilon, JsonFile, Seed, read_settings
+from .output import say
+
+__all__ = ["audit_command"]
+
+
+def audit_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(MECHANISMS)}, or a method.")],
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-6,
+    runs: Annotated[int | None, typer.Option(help="Runs on each of two neighbouring tables.")] = None,
+    adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
+    attack: Annotated[str, typer.Option(help=f"What is seen of a method: {', '.join(ATTACKS)}.")] = "transcript",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Probability that the bound is not too large.")] = 0.95,
+    jobs: Annotated[int | None, typer.Option(help="Worker processes; default: all processors for a method.")] = None,
+    seed: Seed = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the error rates of the best test.")] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Bound the epsilon of a mechanism or method from below, by runs on the worst tables that are known.
+
+    Exit code 1 means that the claim was refuted. With a JSON file a killed audit of a method goes on where it was.
+    """
+    for path in (json_file, plot):
+        if path is not None:
+            require_writable(path)
+    if plot is not None:
+        require_matplotlib()
+    workers = jobs if jobs is not None else 1 if name in MECHANISMS else processors()
+    columns = TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("left:"), TimeRemainingColumn()
+    bar = Progress(*columns, console=Console(file=sys.stderr), transient=True)
+    task = bar.add_task(name, total=None, visible=False)
+    with bar:
+        report = audit_named(
+            name,
+            epsilon=epsilon,
+            delta=delta,
+            runs=runs,
+            relation=adjacency,
+            attack=attack,
+            options=read_settings(settings or []),
+            confidence=confidence,
+            seed=seed,
+            jobs=workers,
+            journal=json_file,
+            listener=lambda done, total: bar.update(task, completed=done, total=total, visible=True),
+        )
+    shown = "mu-GDP, that is " if report.claim == "gdp" else ""
+    say(f"{name} claims {shown}epsilon {epsilon:g} at delta {delta:g} ({report.relation}, seen: {report.attack})")
+    say(
+        f"it is at least {report.lower_bound:.4g} with confidence {confidence:.0%}, which is "
+        f"{report.lower_bound / epsilon:.0%} of the claim: {report.runs:,} runs in {report.seconds:.1f} s; "
+        f"{report.test}"
+    )
+    if json_file is not None:
+        write_whole(json_file, report.to_json())
+        say(f"written: {json_file}")
+    if plot is not None:
+        say(f"written: {draw_report(report, plot)}")
+    if report.refuted:
+        say("the claim is refuted")
+        raise typer.Exit(1)
