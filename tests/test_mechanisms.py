@@ -161,10 +161,10 @@ def test_queries_of_a_search_are_divided_by_their_sensitivity(make) -> None:
     exact = above_threshold_law(np.array([-1.0, 0.5]), cost)
     noise: LatticeNoise = make()
     queries = lattice([-3 * 2**30, 3 * 2**29], Sensitivity.of_signed_sum(3.0), 2.0**-30)
-    answers = [noise.first_above(queries, cost, ZERO_OUT) for _ in range(10_000)]
+    answers = [noise.first_above(queries, cost, ZERO_OUT) for _ in range(5_000)]
     counts = np.array([answers.count(0), answers.count(1), answers.count(None)])
     assert chi_square(counts, exact) > ALARM
-    halved = [noise.first_above(queries, cost, REPLACE_ONE) for _ in range(10_000)]
+    halved = [noise.first_above(queries, cost, REPLACE_ONE) for _ in range(5_000)]
     counts = np.array([halved.count(0), halved.count(1), halved.count(None)])
     assert chi_square(counts, above_threshold_law(np.array([-0.5, 0.25]), cost)) > ALARM
     assert chi_square(counts, exact) < ALARM

@@ -133,7 +133,7 @@ def test_no_neighbouring_tables_exceed_the_charge(relation: str, loss: Loss) -> 
         AboveThreshold(5, 1.5, 0.6, "gaussian"),
         AboveThreshold(5, 1.5, 0, "gaussian"),
     ]
-    for trial in range(60):
+    for trial in range(25):
         rows, labels = table(trial, 5)
         direction = generator.normal(size=D) * 10.0 ** generator.uniform(-2, 2)
         options = {"slope": 10.0 ** generator.uniform(-2, 1), "ceiling": 10.0 ** generator.uniform(-2, 1)}
