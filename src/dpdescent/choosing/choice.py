@@ -14,7 +14,7 @@ from ..curator import LatticeNoise
 from ..errors import BudgetExhausted, InvalidParameter
 from ..estimators.base import PrivateLinearModel
 from ..estimators.payment import charges_noted, paid_by
-from ..ledger import Ledger, require_affordable, require_funds, spend_jointly
+from ..ledger import ONE_ROW, Ledger, require_affordable, require_funds, spend_jointly
 from ..noise import Randomness
 from ..relations import Relation
 from ..statement import Charge, PrivacyStatement, charges_of
@@ -129,6 +129,8 @@ def select(
 def _require_account(ledger: Ledger, relation: Relation) -> None:
     if not isinstance(ledger, Ledger):
         raise InvalidParameter(f"ledger must be a Ledger, got a {type(ledger).__name__}: Ledger.open(path) opens one")
+    if ledger.unit != ONE_ROW:
+        raise InvalidParameter(f"the ledger protects {ledger.unit} and a selection {ONE_ROW}: open another ledger")
     if ledger.relation is not relation:
         raise InvalidParameter(
             f"the ledger keeps the relation {ledger.relation} and this selection {relation}: pass adjacency="
@@ -159,6 +161,11 @@ class _Task:
             if each.random_state is not None or each.ledger is not None:
                 raise InvalidParameter(
                     "random_state and ledger of a candidate would be shared by all of its fits: pass them to select"
+                )
+            if each.unit is not None or each.rows_per_unit != 1:
+                raise InvalidParameter(
+                    "select holds rows out, and rows of one unit would be in both parts: leave unit out, or fit one "
+                    "candidate"
                 )
         require_one_task(self.candidates)
         self.epsilon, self.delta, self.relation = epsilon, delta, Relation.parse(adjacency)

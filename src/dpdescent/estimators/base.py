@@ -6,7 +6,7 @@ import math
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -41,7 +41,7 @@ from .progress import listening
 from .reading import compact, read_table
 from .scaling import ColumnScaling
 from .settings import known_method, make_settings
-from .trials import note_copy, remarks_on_trials
+from .trials import note_change, note_copy, remarks_on_trials
 
 __all__ = ["PrivateLinearModel"]
 
@@ -87,6 +87,12 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         copy = super().__sklearn_clone__()
         note_copy(self, copy)
         return copy
+
+    def set_params(self, **params: Any) -> Self:
+        """Change settings, those of copies as well, which is how a search tries them."""
+        super().set_params(**params)
+        note_change(self, params)
+        return self
 
     @abstractmethod
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:

@@ -11,40 +11,47 @@ statement says how many there may have been.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from ..errors import TrialsWarning
 from ..ledger import Ledger
 
-__all__ = ["note_copy", "remarks_on_trials"]
+__all__ = ["note_change", "note_copy", "remarks_on_trials"]
 
-_NO_SETTINGS = ("random_state", "progress", "ledger")
+_NO_SETTINGS = frozenset({"random_state", "progress", "ledger"})
 _MANY = 100
 
 
 @dataclass
 class _Family:
-    """An estimator and its copies: the settings of the first, and how many copies there are."""
+    """An estimator and its copies: how many there are, and whether anybody was told what they cost."""
 
-    settings: str
     copies: int = 0
     warned: bool = False
 
 
 _FAMILIES: WeakKeyDictionary[Any, _Family] = WeakKeyDictionary()
+_CHANGED: WeakSet[Any] = WeakSet()
 
 
 def note_copy(original: Any, copy: Any) -> None:
-    """Remember that an estimator was copied, before anybody changes the copy."""
-    family = _FAMILIES.setdefault(original, _Family(_settings(original)))
+    """Remember that an estimator was copied, as ``clone`` does."""
+    family = _FAMILIES.setdefault(original, _Family())
     family.copies += 1
     _FAMILIES[copy] = family
 
 
+def note_change(estimator: Any, names: Iterable[str]) -> None:
+    """Remember that somebody changed settings of an estimator, as ``set_params`` does."""
+    if not _NO_SETTINGS.issuperset(names):
+        _CHANGED.add(estimator)
+
+
 def remarks_on_trials(estimator: Any, own: Ledger, stacklevel: int) -> tuple[str, ...]:
-    """Return what a statement says of a copy whose settings were changed; the first of a family warns as well.
+    """Return what a statement says of one of several copies that were changed; the first of a family warns as well.
 
     Parameters
     ----------
@@ -53,10 +60,10 @@ def remarks_on_trials(estimator: Any, own: Ledger, stacklevel: int) -> tuple[str
     own : Ledger
         The ledger of this one fit.
     stacklevel : int
-        Where the warning points, as for `warnings.warn` from here.
+        Where the warning points, as for `warnings.warn` from the caller.
     """
     family = _FAMILIES.get(estimator)
-    if family is None or _settings(estimator) == family.settings:
+    if family is None or family.copies < 2 or estimator not in _CHANGED:
         return ()
     if not family.warned:
         family.warned = True
@@ -81,8 +88,3 @@ def _together(own: Ledger, fits: int) -> str:
     uncounted = float(own.currency.uncounted)
     delta = fits * own.delta if basic else own.delta * (1 + (fits - 1) * uncounted)
     return f"({own.epsilon_of(fits * own.budget):.3g}, {delta:.3g})-differentially private"
-
-
-def _settings(estimator: Any) -> str:
-    settings = estimator.get_params(deep=False)
-    return repr(sorted((name, repr(value)) for name, value in settings.items() if name not in _NO_SETTINGS))

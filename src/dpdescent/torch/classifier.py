@@ -6,7 +6,7 @@ import copy
 import os
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch import nn
 
 from ..errors import InvalidParameter, PrivacyWarning
 from ..estimators.reading import class_positions, read_table
-from ..estimators.trials import note_copy, remarks_on_trials
+from ..estimators.trials import note_change, note_copy, remarks_on_trials
 from ..ledger import Ledger
 from ..solvers import Progress
 from .fitting import fit
@@ -95,6 +95,12 @@ progress, checkpoint
         copy = super().__sklearn_clone__()
         note_copy(self, copy)
         return copy
+
+    def set_params(self, **params: Any) -> Self:
+        """Change settings, those of copies as well, which is how a search tries them."""
+        super().set_params(**params)
+        note_change(self, params)
+        return self
 
     def fit(self, X: Any, y: Any) -> DPModuleClassifier:
         """Train a copy of the module; the only call that touches the data.
