@@ -34,7 +34,7 @@ from dpdescent.cli.explain import coefficients_of
 from dpdescent.cli.models import SavedModel
 from dpdescent.errors import InvalidParameter, ModelFormatError, OutputNotWritable, StatementError
 from dpdescent.statement import Coefficient, page_of, text_of
-from dpdescent.statement.meaning import of_several_rows, percent, verdict
+from dpdescent.statement.meaning import of_several_rows, percent, trade_off, verdict
 
 DELTA = 1e-6
 SHARES = expit(np.linspace(-12, 12, 400))
@@ -151,6 +151,12 @@ def statement(currency: str = "gdp", *, delta: float = DELTA, **facts: Any) -> P
         ledger.spend(Gaussian(10.0), "gradient & <b>")
     given: dict[str, Any] = {"model": "m", "method": "auto", "randomness": "operating system generator"}
     return PrivacyStatement.of_ledger(ledger, **given | {"arithmetic": "exact", "released": ("numbers",)} | facts)
+
+
+def test_the_meaning_is_that_of_the_whole_budget_and_not_of_what_was_spent() -> None:
+    stated = statement()
+    assert stated.spent < 0.9 * stated.budget
+    assert trade_off(stated) == TradeOff(1.0, DELTA, GDP(), stated.budget)
 
 
 def test_percentages_never_flatter() -> None:

@@ -13,6 +13,7 @@ from .accounting import (
     PureDP,
     ReportNoisyMax,
 )
+from .choosing import Selection, select
 from .curator import Curator, perturbed_minimiser, perturbed_saddle_point
 from .datasets import list_datasets, load_dataset
 from .encoding import BoundedEncoder
@@ -68,6 +69,7 @@ __all__ = [
     "Relation",
     "ReportNoisyMax",
     "Schema",
+    "Selection",
     "Sensitivity",
     "UnsupportedLoss",
     "__version__",
@@ -78,4 +80,5 @@ __all__ = [
     "load_dataset",
     "perturbed_minimiser",
     "perturbed_saddle_point",
+    "select",
 ]

@@ -32,6 +32,7 @@ __all__ = [
     "ScaleOutOfRange",
     "SchemaError",
     "StatementError",
+    "TrialsWarning",
     "UnexpectedColumn",
     "UnknownDataset",
     "UnknownLabel",
@@ -175,6 +176,10 @@ class UnknownLabel(InvalidParameter):
 
 class PrivacyWarning(UserWarning):
     """Something that should have been given as public knowledge was read from the data."""
+
+
+class TrialsWarning(UserWarning):
+    """Several settings are tried on the same rows, and each fit is a release of its own."""
 
 
 class LedgerWarning(UserWarning):

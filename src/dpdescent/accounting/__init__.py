@@ -49,6 +49,7 @@ from .rounding import round_up
 from .runs import FilteredRun
 from .sampling import FixedSizeSampled, PoissonSampled
 from .schedules import FixedSchedule, strongest_schedule
+from .stopping import RandomStopping
 from .threshold import AboveThreshold
 from .tradeoff import TradeOff
 
@@ -77,6 +78,7 @@ __all__ = [
     "Pure",
     "PureDP",
     "PureObjectivePerturbation",
+    "RandomStopping",
     "ReportNoisyMax",
     "TradeOff",
     "best_order",

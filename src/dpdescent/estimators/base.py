@@ -6,7 +6,7 @@ import math
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -41,6 +41,7 @@ from .progress import listening
 from .reading import compact, read_table
 from .scaling import ColumnScaling
 from .settings import known_method, make_settings
+from .trials import note_change, note_copy, remarks_on_trials
 
 __all__ = ["PrivateLinearModel"]
 
@@ -81,6 +82,17 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         tags.input_tags.sparse = True
         tags.non_deterministic = self.random_state is None
         return tags
+
+    def __sklearn_clone__(self) -> Any:
+        copy = super().__sklearn_clone__()
+        note_copy(self, copy)
+        return copy
+
+    def set_params(self, **params: Any) -> Self:
+        """Change settings, those of copies as well, which is how a search tries them."""
+        super().set_params(**params)
+        note_change(self, params)
+        return self
 
     @abstractmethod
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
@@ -171,6 +183,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         if given is None:
             self._require_measurable(method, own)
         self._require_weighable(method, own)
+        tried = remarks_on_trials(self, own, stacklevel=4) if method.private else ()
         with paid_by(self.ledger, own, f"{type(self).__name__}, method {self.method}"), charges_noted(own):
             with np.errstate(all="ignore"):  # a warning would speak of rows
                 scaling = given or _measured(X, declared, own, noise, rows, units)
@@ -209,7 +222,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
                 *(["binary_features: which columns are 0 or 1"] if self.binary_features is not None else []),
                 *assumed,
             ),
-            "remarks": (*([] if given is not None else [_MEASURED]), *result.remarks),
+            "remarks": (*([] if given is not None else [_MEASURED]), *result.remarks, *tried),
         }
         if units is not None:
             said["rows_per_unit"] = units.rows_per_unit

@@ -126,10 +126,10 @@ def _budget(statement: PrivacyStatement) -> str:
         for each in statement.charges
     ]
     spent = statement.spent / statement.budget
-    touched = sum(statement.mechanisms.values())
+    kinds = ", ".join(f"{count} x {kind}" for kind, count in statement.mechanisms.items())
     return (
         f"<p>The accountant counts in {escape(currency.name)}; it {escape(str(statement.to_dict()['filter']))}. "
-        f"{spent:.1%} was spent. The rows were touched {touched} times, and each charge came first.</p>"
+        f"{spent:.1%} was spent. Mechanisms, each charged before a row was touched: {escape(kinds)}.</p>"
         f"<figure>{budget_picture(statement)}</figure><details><summary>Every charge</summary>"
         + _table(("asked", "mechanism, in units of the sensitivity", "times", "share", "rows"), rows, words=(1, 4))
         + "</details>"

@@ -86,7 +86,7 @@ def _charges(statement: PrivacyStatement) -> list[str]:
         bar = "█" * max(1, round(_WIDTH * min(share, 1.0)))
         lines.append(f"  {share:6.1%}  {bar:<{_WIDTH}}  {statement.asked[label]} x {label}")
     kinds = ", ".join(f"{count} x {kind}" for kind, count in statement.mechanisms.items())
-    lines.append(f"  The data was touched {sum(statement.mechanisms.values())} times: {kinds}.")
+    lines.append(f"  Mechanisms, each charged before a row was touched: {kinds}.")
     if len(statement.charges) <= _SHOWN:
         lines += [
             f"    {each.count} x {each.label}: {mechanism_in_words(each.mechanism)}" for each in statement.charges

@@ -6,7 +6,7 @@ import copy
 import os
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import nn
 
 from ..errors import InvalidParameter, PrivacyWarning
 from ..estimators.reading import class_positions, read_table
+from ..estimators.trials import note_change, note_copy, remarks_on_trials
 from ..ledger import Ledger
 from ..solvers import Progress
 from .fitting import fit
@@ -90,6 +91,17 @@ progress, checkpoint
     progress: bool | Progress = False
     checkpoint: str | os.PathLike[str] | None = None
 
+    def __sklearn_clone__(self) -> Any:
+        copy = super().__sklearn_clone__()
+        note_copy(self, copy)
+        return copy
+
+    def set_params(self, **params: Any) -> Self:
+        """Change settings, those of copies as well, which is how a search tries them."""
+        super().set_params(**params)
+        note_change(self, params)
+        return self
+
     def fit(self, X: Any, y: Any) -> DPModuleClassifier:
         """Train a copy of the module; the only call that touches the data.
 
@@ -114,6 +126,8 @@ progress, checkpoint
         self.classes_ = np.unique(labels if self.classes is None else np.asarray(self.classes))
         if self.classes_.size < 2:
             raise InvalidParameter("there is only one class: a classifier needs two or more; pass classes=(...)")
+        pair = Ledger(self.epsilon, self.delta, currency="approximate", relation=self.adjacency)
+        tried = remarks_on_trials(self, pair, stacklevel=2)
         module = copy.deepcopy(self.module)
         inputs, targets = (
             self._inputs(module, X),
@@ -140,7 +154,10 @@ progress, checkpoint
             checkpoint=self.checkpoint,
         )
         self.module_, self.history_ = module, result.history
-        self.privacy_ = result.privacy_ | {"assumed_public": result.privacy_["assumed_public"] + assumed}
+        self.privacy_ = result.privacy_ | {
+            "assumed_public": result.privacy_["assumed_public"] + assumed,
+            "remarks": [*result.privacy_["remarks"], *tried],
+        }
         return self
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:

@@ -1,0 +1,197 @@
+r"""The price of trying at random and keeping the best: random stopping.
+
+A run Q draws one of several candidates, trains it, and releases the model with a noisy score. *Random stopping* draws
+a number K that nobody learns, makes K independent runs, and releases the best of them alone (Liu & Talwar 2019;
+Papernot & Steinke 2022). Its price hardly grows with the number of runs, where publishing all of them would cost K
+times as much.
+
+**The law of K.** Toss a coin that shows tails with probability g until the second tail, count the heads, and begin
+anew if there are none: :math:`P(K = k) = (k + 1)(1 - g)^k g^2/(1 - g^2)`, :math:`E K = 2/(g(1 + g))`, with the
+generating function
+
+.. math:: f(x) = \frac{(1 - (1 - g)x)^{-2} - 1}{g^{-2} - 1}, \qquad
+    f'(x) = E K \left(\frac{g}{1 - (1 - g)x}\right)^3.
+
+**Theorem.** Let outputs be ordered by score, ties by independent random tags, and let Q and Q' be the laws of a run
+on neighbouring tables. If runs are mu-GDP, then for every order a > 1 the laws A and A' of the released output obey
+
+.. math:: D_a(A \| A') \le \frac{a\mu^2}{2} + \frac{1}{a - 1} \sup_{0 \le p \le 1}
+    \log\left[ f'(1 - p)^a\, f'(1 - p')^{1 - a} \right], \qquad p' = \Phi(\Phi^{-1}(p) + \mu).
+
+*Proof.* All K runs are at most y with probability f(Q(<= y)), so that A(y) = f(Q(<= y)) - f(Q(< y)), which is Q(y)
+times the mean of f'(x_t) over t in [0, 1], x_t = Q(< y) + t Q(y). With x'_t likewise, and because
+:math:`(u, v) \mapsto u^a v^{1 - a}` is jointly convex,
+
+.. math:: \sum_y A(y)^a A'(y)^{1 - a} \le \sum_y Q(y)^a Q'(y)^{1 - a} \int_0^1 f'(x_t)^a f'(x'_t)^{1 - a}\, dt.
+
+The integral is at most the supremum of what it integrates. Here 1 - x_t and 1 - x'_t are the probabilities p and p'
+of one randomised event under Q and Q', and a mu-GDP pair allows p' up to Phi(Phi^-1(p) + mu), in both directions; f'
+increases, so the largest p' is the worst. The sum that is left is exp((a - 1) D_a(Q || Q')), and D_a of a mu-GDP pair
+is at most that of two normal laws, because such a pair is a randomised function of them (Dong, Roth & Su 2022).
+Infinite sets of outputs follow by taking limits of partitions. QED
+
+Papernot & Steinke bound the supremum by a divergence at a second order. For GDP it can be computed, which at epsilon
+1 and for ten candidates gives a run half as much mu again. It is computed from above: on an interval of p the first
+factor is largest at its left and the second at its right end, and intervals are halved until that hardly matters.
+
+*Ties.* Keeping the first of equal scores gives the same law as random tags, because the runs are exchangeable.
+
+*Failures.* If a run differs from a mu-GDP one with probability r, the release does with at most E[K] r, which adds
+(1 + e^epsilon) E[K] r to delta.
+
+References
+----------
+Dong, J., Roth, A. & Su, W. (2022). Gaussian differential privacy. arXiv:1905.02383.
+Liu, J. & Talwar, K. (2019). Private selection from private candidates. arXiv:1811.07971.
+Papernot, N. & Steinke, T. (2022). Hyperparameter tuning with Renyi differential privacy. arXiv:2110.03620.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import ndtr
+
+from ..errors import (
+    InvalidParameter,
+    UnsupportedCost,
+    require_nonnegative,
+    require_open_unit,
+    require_order,
+    require_positive,
+)
+from .conversions import rdp_to_epsilon
+from .costs import Cost
+from .rounding import LOG_SUM, above, round_up
+
+__all__ = ["RandomStopping"]
+
+_ORDERS = tuple(1 + 2.0 ** (power / 4) for power in range(-10, 41))
+_COARSE = 4
+_FARTHEST = 40.0  # standard deviations: beyond, probabilities are 0 or 1
+_PRECISION = 1e-5  # of the supremum, per unit of a - 1: what it adds to epsilon at most
+
+
+@dataclass(frozen=True)
+class RandomStopping(Cost):
+    """The best of a random number of runs, of which nothing else is released.
+
+    Parameters
+    ----------
+    mu : float
+        Each run, its score included, is mu-GDP.
+    tails : float
+        The probability g of tails in the law of the number of runs.
+    failure : float
+        The delta at which the whole is priced as one (epsilon, delta)-DP mechanism. At 0 it has a price in the
+        currency rdp only.
+    run_failure : float
+        The probability with which a run may fail to be mu-GDP.
+
+    Notes
+    -----
+    **Privacy** See the module. The number of runs, the time that they took and all runs but the best must be kept
+    secret.
+    """
+
+    kind: ClassVar[str] = "random-stopping"
+    mu: float
+    tails: float
+    failure: float = 0.0
+    run_failure: float = 0.0
+
+    def __post_init__(self) -> None:
+        failure, run_failure = (require_nonnegative(name, getattr(self, name)) for name in ("failure", "run_failure"))
+        if failure >= 1 or run_failure >= 1:
+            raise InvalidParameter("failure and run_failure are probabilities below 1")
+        self._settle(
+            mu=require_positive("mu", self.mu),
+            tails=require_open_unit("tails", self.tails),
+            failure=failure,
+            run_failure=run_failure,
+        )
+
+    @property
+    def expected_runs(self) -> float:
+        """The mean of K."""
+        return 2 / (self.tails * (1 + self.tails))
+
+    def missed(self, candidates: int) -> float:
+        """Return the probability that a given one of so many candidates is never drawn: f(1 - 1/m)."""
+        odds = self.tails + (1 - self.tails) / candidates
+        return (odds**-2 - 1) / (self.tails**-2 - 1)
+
+    def rdp(self, order: float) -> float:
+        if self.failure:
+            raise UnsupportedCost("random stopping with a delta of its own is priced as one (epsilon, delta) only")
+        return _divergence(self.mu, self.tails, require_order(order))
+
+    def zcdp(self) -> float:
+        raise UnsupportedCost("random stopping is not zCDP: use a ledger in the currency 'approximate' or 'rdp'")
+
+    def mu_squared(self) -> float:
+        raise UnsupportedCost("random stopping is not GDP: use a ledger in the currency 'approximate' or 'rdp'")
+
+    def pure(self) -> float:
+        return _epsilon(self.mu, self.tails, self.failure) if self.failure else math.inf
+
+    @property
+    def delta(self) -> float:
+        if not self.run_failure:
+            return self.failure
+        if not self.failure:
+            raise UnsupportedCost("runs that may fail need random stopping with a delta of its own")
+        added = (1 + math.exp(min(self.pure(), 700.0))) * self.expected_runs * self.run_failure
+        return round_up(Fraction(self.failure) + Fraction(above(min(added, 1.0), LOG_SUM)))
+
+
+def _divergence(mu: float, tails: float, order: float) -> float:
+    """Return the bound of the theorem, rounded up."""
+    run = order * mu * mu / 2
+    chosen = math.log(2 / (tails * (1 + tails))) + 3 * math.log(tails) + _largest_gain(mu, tails, order)
+    size = abs(chosen) + 6 * order * abs(math.log(tails))
+    return above(run + max(0.0, chosen + LOG_SUM * size) / (order - 1), LOG_SUM)
+
+
+def _largest_gain(mu: float, tails: float, order: float) -> float:
+    """Return an upper bound on the supremum over p of -3 a log(g + (1 - g) p) + 3 (a - 1) log(g + (1 - g) p')."""
+    precision = _PRECISION * (order - 1)
+    ends = np.concatenate([[-np.inf], np.linspace(-_FARTHEST, _FARTHEST, 257), [np.inf]])
+    left, right = ends[:-1], ends[1:]
+    best = bound = -math.inf
+    while left.size:
+        falling = -3 * order * np.log(tails + (1 - tails) * ndtr(left))
+        rising = 3 * (order - 1) * np.log(tails + (1 - tails) * ndtr(right + mu))
+        best = max(best, float(np.max(falling + 3 * (order - 1) * np.log(tails + (1 - tails) * ndtr(left + mu)))))
+        highest = falling + rising
+        open_ones = (highest > best + precision) & (right - left > 1e-9) & np.isfinite(left) & np.isfinite(right)
+        bound = max(bound, float(np.max(highest[~open_ones], initial=-math.inf)))
+        left, right = left[open_ones], right[open_ones]
+        middles = (left + right) / 2
+        left, right = np.concatenate([left, middles]), np.concatenate([middles, right])
+    return bound
+
+
+@lru_cache(maxsize=1024)
+def _epsilon(mu: float, tails: float, failure: float) -> float:
+    """Return the least epsilon that the divergences give at a delta."""
+
+    def at(position: int) -> float:
+        order = _ORDERS[position]
+        return rdp_to_epsilon(_divergence(mu, tails, order), order, failure)
+
+    # Any order is valid. The best of every fourth one is found first, and then the best of those beside it.
+    found: dict[int, float] = {}
+    for position in range(0, len(_ORDERS), _COARSE):
+        found[position] = at(position)
+        if found[position] > min(found.values()):
+            break
+    centre = min(found, key=found.__getitem__)
+    beside = range(max(0, centre - _COARSE + 1), min(len(_ORDERS), centre + _COARSE))
+    best = min([*found.values(), *(at(position) for position in beside if position not in found)])
+    return max(best, 2.0**-1000)  # a price is positive
