@@ -290,6 +290,9 @@ def test_methods_that_cannot_pay_for_it_refuse_before_any_charge(asked: dict[str
     with pytest.raises(InvalidParameter, match="give target_bounds"):
         DPLinearRegression(1.0, DELTA, method="outpert", bounds=(0, 1), ledger=shared).fit(X, y)
     assert shared.spent == 0
+    paper = {"method": "outpert", "solver_options": {"sigma": "paper"}}  # whose noise is made for the whole budget
+    with pytest.raises(InvalidParameter, match="whole budget: give"):
+        DPLogisticRegression(1.0, DELTA, classes=[0, 1], **paper, **asked).fit(X, y)
 
 
 @pytest.mark.parametrize("stored", [np.asarray, sparse.csr_array])

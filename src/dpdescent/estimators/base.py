@@ -123,13 +123,10 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         return bool(self.alpha or self.adversary is not None or self.solver_options)
 
     def _tightens(self, own: Ledger, facts: Facts, columns: int) -> bool:
-        """Return whether given bounds are tightened, or raise what keeps them from it."""
-        if self.tighten not in (None, True, False):
-            raise InvalidParameter(f"tighten must be True, False or None, got a {type(self.tighten).__name__}")
-        if self.tighten:
-            require_measurable(own, "tighten=True with bounds")
-            return columns > 0
-        if self.tighten is not None or self._sets_units() or own.currency.name in ("pure", "approximate"):
+        """Return whether given bounds are tightened."""
+        if self.tighten is not None:
+            return self.tighten and columns > 0
+        if self._sets_units() or own.currency.name in ("pure", "approximate"):
             return False
         return tightening_pays(facts.effective_rows, columns)
 
@@ -139,10 +136,11 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         """Buy the bounds of labels that nobody gave; return the loss, the labels and what a statement says of it."""
         return None
 
-    def _require_payable(self, own: Ledger) -> None:
-        """Refuse to measure what the budget of the fit cannot pay for."""
-        if self.bounds is None:
-            require_measurable(own)
+    def _bought(self) -> list[str]:
+        """Return the parameters that nobody gave and that the budget of the fit has to pay for."""
+        if self.tighten not in (None, True, False):
+            raise InvalidParameter(f"tighten must be True, False or None, got a {type(self.tighten).__name__}")
+        return ["bounds"] if self.bounds is None else ["tighter bounds"] if self.tighten else []
 
     def _read(self, X: Any) -> Any:
         """Return a table to predict as an array of numbers."""
@@ -192,7 +190,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         if given is None and self.adversary is not None:
             raise InvalidParameter("an adversary moves rows in units of their bounds: give bounds")
         if method.private:
-            self._require_payable(own)
+            require_measurable(own, settings, self._bought())
             tighten = given is not None and self._tightens(own, facts, int(np.count_nonzero(~binary)))
         elif given is None:
             given = seen_scaling(X)

@@ -20,12 +20,11 @@ from ..errors import (
     PrivacyWarning,
     require_open_unit,
 )
-from ..ledger import Ledger
 from ..problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Weighted
 from .base import PrivateLinearModel
 from .reading import class_positions
 from .settings import known_method
-from .weights import balanced_weights, require_countable, weights_of_classes
+from .weights import balanced_weights, weights_of_classes
 
 __all__ = ["DPLinearSVC", "DPLogisticRegression"]
 
@@ -102,10 +101,9 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         self.class_weight_ = dict(zip(self.classes_.tolist(), weights.tolist(), strict=True))
         return Weighted(loss, tuple((weights / weights.max()).tolist()))
 
-    def _require_payable(self, own: Ledger) -> None:
-        super()._require_payable(own)
-        if self.class_weight is not None and self.class_weight_ is None:
-            require_countable(own)
+    def _bought(self) -> list[str]:
+        unknown = self.class_weight is not None and self.class_weight_ is None
+        return [*super()._bought(), *(["class_weight"] if unknown else [])]
 
     def _reweighted(self, loss: Loss, curator: Curator) -> Loss:
         if self.class_weight is None or self.class_weight_ is not None:

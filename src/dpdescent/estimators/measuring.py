@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..errors import InvalidParameter
 from ..exact import FeatureGrid, one_library_thread
 from ..ledger import Ledger
 from ..problems import LinearProblem, Squared
+from ..solvers import Settings
 from .bounds import measured_ends, share_of_bounds, tightened_ends
 from .scaling import ColumnScaling
 
@@ -27,13 +28,18 @@ Ask = Callable[[Any, int], tuple[Floats, float]]
 _BITS = 9  # levels are at most 2^8
 
 
-def require_measurable(ledger: Ledger, name: str = "bounds") -> None:
-    """Raise `InvalidParameter` where no Gaussian noise can be paid for."""
-    if ledger.currency.name in ("pure", "approximate"):
-        raise InvalidParameter(
-            f"{name}=None measures columns with Gaussian noise, which a ledger in {ledger.currency.name!r} cannot "
-            f"pay for: give {name}, or take another method"
-        )
+def require_measurable(ledger: Ledger, settings: Settings, bought: Iterable[str]) -> None:
+    """Raise `InvalidParameter` where what is to be ``bought`` before a run cannot be paid for."""
+    for name in bought:
+        if ledger.currency.name in ("pure", "approximate"):
+            raise InvalidParameter(
+                f"{name} would be measured with Gaussian noise, for which a ledger in {ledger.currency.name!r} "
+                f"cannot pay: give {name}, or take another method"
+            )
+        if settings.fixed_noise:
+            raise InvalidParameter(
+                f"{name} would be measured, and these settings fix the noise for the whole budget: give {name}"
+            )
 
 
 @dataclass(frozen=True)

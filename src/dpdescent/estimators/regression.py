@@ -12,11 +12,10 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import InvalidParameter, MissingValue, require_positive
-from ..ledger import Ledger
 from ..problems import Huber, Loss, Squared
 from ..solvers import SolverResult
 from .base import PrivateLinearModel
-from .measuring import Measurement, require_measurable, seen_scaling
+from .measuring import Measurement, seen_scaling
 from .reading import read_numbers
 from .scaling import ColumnScaling
 
@@ -59,10 +58,8 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         self.target_bounds_ = self._target_ends()
         return super()._fit(X, y, unit)
 
-    def _require_payable(self, own: Ledger) -> None:
-        super()._require_payable(own)
-        if self.target_bounds is None:
-            require_measurable(own, "target_bounds")
+    def _bought(self) -> list[str]:
+        return [*super()._bought(), *(["target_bounds"] if self.target_bounds is None else [])]
 
     def _measured_labels(
         self, y: Any, measurement: Measurement, private: bool
