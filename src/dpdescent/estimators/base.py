@@ -226,7 +226,9 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             "method": self.method,
             "released": (
                 f"coefficients: {math.prod(self._coefficients.shape)} numbers, and the intercept",
-                *(["bounds of the columns"] if given is None else []),
+                *(["bounds of the columns"] if self.bounds is None or tighten else []),
+                *(["bounds of the target"] if targets is not None else []),
+                *(["weights of the classes"] if weighted is not loss else []),
                 *(["what the noise of privacy does to each coefficient"] if result.noise_factor is not None else []),
                 "the number of iterations",
             ),
