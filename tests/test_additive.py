@@ -54,7 +54,8 @@ def table(rows: int = 4000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def classifier(epsilon: float = 1.0, **options: object) -> DPAdditiveClassifier:
-    given = {"bounds": BOUNDS, "binary_features": [3], "classes": (0, 1), "random_state": 0} | options
+    public = {"bounds": BOUNDS, "tighten": False, "binary_features": [3], "classes": (0, 1)}
+    given = public | {"random_state": 0} | options
     return DPAdditiveClassifier(epsilon, DELTA, **given)
 
 

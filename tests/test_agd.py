@@ -137,7 +137,7 @@ def test_paper_settings_are_the_published_ones() -> None:
 def test_paper_mode_learns() -> None:
     data = load_dataset("synthetic", n=8000)
     model = DPLogisticRegression(
-        1.6, 1e-6, method="agd", classes=(0, 1), random_state=0, solver_options={"paper": True}
+        1.6, 1e-6, bounds=(0, 1), method="agd", classes=(0, 1), random_state=0, solver_options={"paper": True}
     ).fit(data.X, data.y)
     assert model.score(data.X, data.y) > 0.78
     assert model.privacy_["currency"] == {"name": "zcdp"}
@@ -147,7 +147,13 @@ def test_a_batch_rate_reaches_the_curator_through_the_estimator() -> None:
     data = load_dataset("synthetic", n=8000)
     whole, half = (
         DPLogisticRegression(
-            2.0, 1e-6, method="agd", classes=(0, 1), random_state=0, solver_options={"batch_rate": rate}
+            2.0,
+            1e-6,
+            bounds=(0, 1),
+            method="agd",
+            classes=(0, 1),
+            random_state=0,
+            solver_options={"batch_rate": rate},
         ).fit(data.X, data.y)
         for rate in (1.0, 0.5)
     )

@@ -38,7 +38,8 @@ def table(rows: int, columns: int, seed: int = 0) -> tuple[np.ndarray, np.ndarra
 
 
 def model(epsilon: float = 1.0, **options: object) -> DPLogisticRegression:
-    return DPLogisticRegression(epsilon, DELTA, **{"classes": [0, 1], "random_state": 0} | options)
+    public = {"bounds": (0, 1), "tighten": False, "classes": [0, 1], "random_state": 0}
+    return DPLogisticRegression(epsilon, DELTA, **public | options)
 
 
 @pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Squared(), Hinge()], ids=str)
@@ -64,14 +65,16 @@ def test_several_classes_share_the_whitening() -> None:
     X = generator.uniform(0, 1, (4000, 4))
     scores = (X - 0.5) @ generator.normal(0, 4, (4, 3)) + generator.gumbel(size=(4000, 3))
     y = scores.argmax(1)
-    private = DPLogisticRegression(1e4, DELTA, classes=[0, 1, 2], random_state=0).fit(X, y)
-    plain = DPLogisticRegression(1.0, DELTA, classes=[0, 1, 2], method="nonprivate").fit(X, y)
+    private = DPLogisticRegression(1e4, DELTA, bounds=(0, 1), classes=[0, 1, 2], random_state=0).fit(X, y)
+    plain = DPLogisticRegression(1.0, DELTA, bounds=(0, 1), classes=[0, 1, 2], method="nonprivate").fit(X, y)
 
     def objective(fitted: DPLogisticRegression) -> float:
         return -float(np.log(fitted.predict_proba(X)[np.arange(4000), y]).mean())
 
     assert objective(private) <= 1.001 * objective(plain)
-    assert DPLogisticRegression(0.5, DELTA, classes=[0, 1, 2], random_state=0).fit(X, y).score(X, y) > 0.5
+    assert (
+        DPLogisticRegression(0.5, DELTA, bounds=(0, 1), classes=[0, 1, 2], random_state=0).fit(X, y).score(X, y) > 0.5
+    )
 
 
 @pytest.mark.parametrize("currency", ["gdp", "zcdp"])
@@ -193,9 +196,12 @@ def test_it_is_the_default_and_learns() -> None:
     assert fitted.privacy_["method"] == "auto"
     plain = model(method="nonprivate").fit(X, y)
     assert fitted.score(X, y) > plain.score(X, y) - 0.01
-    assert DPLinearSVC(0.5, DELTA, classes=[0, 1], random_state=0).fit(X, y).score(X, y) > plain.score(X, y) - 0.01
+    assert (
+        DPLinearSVC(0.5, DELTA, bounds=(0, 1), classes=[0, 1], random_state=0).fit(X, y).score(X, y)
+        > plain.score(X, y) - 0.01
+    )
     target = X @ np.linspace(-1, 1, 10)
-    regression = DPLinearRegression(1.0, DELTA, target_bounds=(-5, 5), random_state=0).fit(X, target)
+    regression = DPLinearRegression(1.0, DELTA, bounds=(0, 1), target_bounds=(-5, 5), random_state=0).fit(X, target)
     assert regression.score(X, target) > 0.95
 
 
@@ -255,9 +261,13 @@ def test_a_handful_of_rows_teaches_the_intercept_and_says_so() -> None:
     assert fitted.privacy_["spent_on"] == pytest.approx({"gradient": 1.0})
     # Features have no part in it: other ones give the same bits.
     np.testing.assert_array_equal(model(0.03).fit(X**2, y).intercept_, fitted.intercept_)
-    three = DPLogisticRegression(0.03, DELTA, classes=[0, 1, 2], random_state=0).fit(X, np.arange(1000) % 3)
+    three = DPLogisticRegression(0.03, DELTA, bounds=(0, 1), classes=[0, 1, 2], random_state=0).fit(
+        X, np.arange(1000) % 3
+    )
     assert (three.coef_ == 0).all()
-    line = DPLinearRegression(0.03, DELTA, target_bounds=(0.0, 1.0), random_state=0).fit(X, np.full(1000, 0.8))
+    line = DPLinearRegression(0.03, DELTA, bounds=(0, 1), target_bounds=(0.0, 1.0), random_state=0).fit(
+        X, np.full(1000, 0.8)
+    )
     assert (line.coef_ == 0).all()
     assert abs(line.intercept_ - 0.8) < 0.2  # where the loss is quadratic one step leads to the mean
 
@@ -407,7 +417,9 @@ def test_adult_at_epsilon_8_is_within_half_a_percent_of_the_optimum() -> None:
     X, sign = data.X, np.where(data.y == data.classes[1], 1, -1)
 
     def objective(method: str) -> float:
-        fitted = DPLogisticRegression(8.0, 1e-8, method=method, classes=data.classes, random_state=0).fit(X, data.y)
+        fitted = DPLogisticRegression(
+            8.0, 1e-8, bounds=(0, 1), method=method, classes=data.classes, random_state=0
+        ).fit(X, data.y)
         return float(np.logaddexp(0, -sign * fitted.decision_function(X)).mean())
 
     assert objective("auto") <= 1.005 * objective("nonprivate")
@@ -523,7 +535,9 @@ def test_declared_zeros_and_ones_help_where_noise_hides_them() -> None:
     def objective(binary: object) -> float:
         found = []
         for seed in range(8):
-            model = DPLogisticRegression(0.1, 1e-6, classes=[0, 1], binary_features=binary, random_state=seed)
+            model = DPLogisticRegression(
+                0.1, 1e-6, bounds=(0, 1), classes=[0, 1], binary_features=binary, random_state=seed
+            )
             scores = model.fit(X, y).decision_function(X)
             found.append(float(np.logaddexp(0, (1 - 2 * y) * scores).mean()))
         return float(np.mean(found))

@@ -109,7 +109,7 @@ def test_nonprivate_finds_the_optimum_and_charges_nothing(loss: Loss) -> None:
 
 def test_the_statement_of_nonprivate_cannot_be_mistaken_for_a_guarantee() -> None:
     data = load_dataset("synthetic", n=500)
-    model = DPLogisticRegression(1.0, 1e-6, method="nonprivate", classes=(0, 1)).fit(data.X, data.y)
+    model = DPLogisticRegression(1.0, 1e-6, bounds=(0, 1), method="nonprivate", classes=(0, 1)).fit(data.X, data.y)
     assert model.privacy_["private"] is False
     assert model.privacy_["epsilon"] == model.privacy_["spent_epsilon"] == math.inf
     assert "not private" in model.privacy_["remarks"][0]
@@ -120,7 +120,9 @@ def test_nonprivate_is_refused_where_a_ledger_keeps_accounts(tmp_path: Path) -> 
     data = load_dataset("synthetic", n=200)
     account = Ledger(5.0, 1e-5, currency="zcdp")
     with pytest.raises(InvalidParameter, match="leave ledger out"):
-        DPLogisticRegression(1.0, 1e-6, method="nonprivate", classes=(0, 1), ledger=account).fit(data.X, data.y)
+        DPLogisticRegression(1.0, 1e-6, bounds=(0, 1), method="nonprivate", classes=(0, 1), ledger=account).fit(
+            data.X, data.y
+        )
     for curator in (make_curator(1.0, account=account, currency="zcdp"), make_curator(1.0, path=tmp_path / "ledger")):
         with pytest.raises(InvalidParameter, match="promise of a ledger"):
             nonprivate(curator, NonPrivateSettings())
@@ -134,10 +136,14 @@ def test_nonprivate_is_refused_where_a_ledger_keeps_accounts(tmp_path: Path) -> 
 def test_baselines_work_through_the_estimators() -> None:
     data = load_dataset("synthetic", n=2000)
     rare = np.where(np.arange(2000) % 5 == 0, data.y, 0)
-    vote = DPLogisticRegression(1.0, 1e-6, method="majority", classes=(0, 1), random_state=0).fit(data.X, rare)
+    vote = DPLogisticRegression(1.0, 1e-6, bounds=(0, 1), method="majority", classes=(0, 1), random_state=0).fit(
+        data.X, rare
+    )
     assert (vote.predict(data.X) == 0).all()
     assert vote.privacy_["spent_epsilon"] <= 1.0
-    line = DPLinearRegression(1.0, 1e-6, method="nonprivate", target_bounds=(0, 1)).fit(data.X, data.X[:, 0])
+    line = DPLinearRegression(1.0, 1e-6, bounds=(0, 1), method="nonprivate", target_bounds=(0, 1)).fit(
+        data.X, data.X[:, 0]
+    )
     assert line.score(data.X, data.X[:, 0]) > 0.999
     assert not METHODS["nonprivate"].private
 
@@ -145,6 +151,8 @@ def test_baselines_work_through_the_estimators() -> None:
 @pytest.mark.parametrize("options", [{"tolerance": 0.0}, {"iterations": 0}, {"unknown": 1}])
 def test_bad_settings_are_refused_by_name(options: dict[str, float]) -> None:
     data = load_dataset("synthetic", n=50)
-    model = DPLogisticRegression(1.0, 1e-6, method="nonprivate", classes=(0, 1), solver_options=options)
+    model = DPLogisticRegression(
+        1.0, 1e-6, bounds=(0, 1), method="nonprivate", classes=(0, 1), solver_options=options
+    )
     with pytest.raises(InvalidParameter):
         model.fit(data.X, data.y)

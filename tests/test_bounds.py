@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpdescent import DPLinearRegression, DPLogisticRegression, InvalidParameter
+from dpdescent import (
+    DPAdditiveClassifier,
+    DPHuberRegressor,
+    DPLinearRegression,
+    DPLogisticRegression,
+    DPPoissonRegressor,
+    InvalidParameter,
+)
 from dpdescent.accounting import Gaussian
 from dpdescent.curator import ArraySource, ColumnHistograms, Curator
 from dpdescent.curator.histograms import _block
@@ -26,10 +34,13 @@ from dpdescent.estimators.bounds import (
     rungs,
     share_of_bounds,
 )
+from dpdescent.estimators.measuring import Measurement
+from dpdescent.estimators.scaling import ColumnScaling
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
-from dpdescent.problems import LinearProblem, Squared
+from dpdescent.problems import Adversary, LinearProblem, Squared
 from dpdescent.relations import Relation
+from method_runs import Recording, Replaying
 
 DELTA = 1e-6
 
@@ -270,13 +281,138 @@ def test_no_row_changes_the_histograms_by_more_than_their_sensitivity(relation, 
     assert worst <= allowed <= worst * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("method", ["expmech", "nonprivate"])
-def test_methods_that_cannot_pay_for_it_refuse_before_any_charge(method: str) -> None:
+@pytest.mark.parametrize("asked", [{}, {"bounds": (0, 1), "tighten": True}])
+def test_methods_that_cannot_pay_for_it_refuse_before_any_charge(asked: dict[str, Any]) -> None:
     X, y = raw_table(500)
-    shared = Ledger(2.0, DELTA, currency="gdp")
-    with pytest.raises(InvalidParameter, match="give bounds"):
-        DPLogisticRegression(1.0, DELTA, method=method, bounds=None, classes=[0, 1]).fit(X, y)
+    shared = Ledger(2.0, DELTA, currency="pure")
+    with pytest.raises(InvalidParameter, match=r"give .*bounds"):
+        DPLogisticRegression(1.0, DELTA, method="expmech", classes=[0, 1], ledger=shared, **asked).fit(X, y)
+    with pytest.raises(InvalidParameter, match="give target_bounds"):
+        DPLinearRegression(1.0, DELTA, method="outpert", bounds=(0, 1), ledger=shared).fit(X, y)
     assert shared.spent == 0
+    paper = {"method": "outpert", "solver_options": {"sigma": "paper"}}  # whose noise is made for the whole budget
+    with pytest.raises(InvalidParameter, match="whole budget: give"):
+        DPLogisticRegression(1.0, DELTA, classes=[0, 1], **paper, **asked).fit(X, y)
+
+
+@pytest.mark.parametrize("stored", [np.asarray, sparse.csr_array])
+def test_without_privacy_bounds_are_the_extremes(stored) -> None:  # type: ignore[no-untyped-def]
+    X, y = raw_table(500)
+    fitted = DPLogisticRegression(method="nonprivate", classes=[0, 1]).fit(stored(X), y)
+    np.testing.assert_array_equal(fitted.bounds_, (X.min(axis=0), X.max(axis=0)))
+    assert DPLinearRegression(method="nonprivate").fit(X, y + 0.5).target_bounds_ == (0.5, 1.5)
+
+
+# Given bounds --------------------------------------------------------------------------------------------------
+
+
+def test_generous_bounds_are_made_narrower_and_tight_ones_stay() -> None:
+    X, y = raw_table(20_000)
+    tight = ([-4e4, 1990], [4e4, 2020])
+    options: dict[str, Any] = {"classes": [0, 1], "random_state": 0}
+    known = DPLogisticRegression(1.0, DELTA, bounds=tight, **options).fit(X, y)
+    np.testing.assert_array_equal(known.bounds_, tight)
+    assert known.privacy_["spent_on"]["column histograms"] == pytest.approx(0.02)
+    assert any("bounds of 0 columns" in remark for remark in known.privacy_["remarks"])
+    for wide in ((-1e9, 1e9), ([-4e7, 0], [4e7, 1e6])):
+        found = DPLogisticRegression(1.0, DELTA, bounds=wide, **options).fit(X, y)
+        low, high = found.bounds_
+        assert (low >= wide[0]).all()
+        assert (high <= wide[1]).all()
+        inside = np.clip(X, low, high) == X
+        assert (inside.mean(axis=0) > 0.97).all()
+        assert (high - low < 8 * (X.max(axis=0) - X.min(axis=0))).all()
+        assert found.privacy_["spent_on"]["column histograms"] == pytest.approx(0.04)
+        assert "for 4.0% of the budget" in found.privacy_["remarks"][0]
+        assert found.score(X, y) > known.score(X, y) - 0.01
+        assert DPLogisticRegression(1.0, DELTA, bounds=wide, tighten=False, **options).fit(X, y).score(X, y) < (
+            known.score(X, y) - 0.05
+        )
+
+
+@pytest.mark.parametrize(
+    "fixed",
+    [
+        {"alpha": 0.1},
+        {"solver_options": {"clip": 1.0}},
+        {"tighten": False},
+        {"epsilon": 0.01},
+        {"binary_features": [0, 1]},
+        {"method": "outpert", "adversary": Adversary(0.1)},
+    ],
+)
+def test_bounds_stay_where_others_are_in_their_units_or_rows_are_few(fixed: dict[str, Any]) -> None:
+    X, y = raw_table(4000)
+    fitted = DPLogisticRegression(**{"bounds": (-1e9, 1e9), "classes": [0, 1], "random_state": 0} | fixed).fit(X, y)
+    np.testing.assert_array_equal(fitted.bounds_, ([-1e9] * 2, [1e9] * 2))
+    assert "column histograms" not in fitted.privacy_["spent_on"]
+
+
+def test_knots_and_adversaries_keep_their_bounds() -> None:
+    X, y = raw_table(4000)
+    knotted = DPAdditiveClassifier(1.0, bounds=(-1e9, 1e9), knots={0: [5e8]}, classes=[0, 1], random_state=0)
+    np.testing.assert_array_equal(knotted.fit(X, y).bounds_[1], [1e9, 1e9])
+    with pytest.raises(InvalidParameter, match="give bounds"):
+        DPLogisticRegression(method="outpert", adversary=Adversary(0.1), classes=[0, 1]).fit(X, y)
+    with pytest.raises(InvalidParameter, match="tighten must be"):
+        DPLogisticRegression(bounds=(0, 1), tighten="yes", classes=[0, 1]).fit(X, y)
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("bounds", [None, (-1e9, 1e9)])
+def test_one_row_moves_what_is_measured_within_its_sensitivity(bounds: Any, relation: str) -> None:
+    """The measurement is replayed on a neighbour with the same answers, and sums before noise are compared."""
+    X, y = raw_table(600)
+    X[-1] = (1e300, -1e-300)
+    other, labels = X[:-1], y[:-1]
+    if relation == "replace-one":
+        other, labels = np.vstack([other, [-1e30, 0.0]]), np.append(labels, 1 - y[-1])
+    scaling = None if bounds is None else ColumnScaling.from_bounds(bounds, 2)
+
+    def measure(noise: Recording, table: np.ndarray, target: np.ndarray) -> None:
+        ledger = Ledger(1.0, DELTA, currency="gdp", relation=relation)
+        measurement = Measurement(ledger, noise, 600)
+        measurement.of_columns(table, scaling, np.zeros(2, np.bool_), tighten=True)
+        measurement.scaling(target[:, None].astype(float), np.zeros(1, np.bool_))
+
+    recorded = Recording()
+    measure(recorded, X, y)
+    replayed = Replaying(recorded)
+    measure(replayed, other, labels)
+    assert len(replayed.shares) == 4
+    assert 0.5 < max(replayed.shares) <= 1
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_targets_are_learnt_without_bounds(scale: float) -> None:
+    X, _ = raw_table(8000)
+    target = scale * (X[:, 0] / 1e4 + (X[:, 1] - 2005) / 10 + 3)
+    options = {"bounds": ([-4e4, 1990], [4e4, 2020]), "random_state": 0}
+    for kind in (DPLinearRegression, DPHuberRegressor):
+        fitted = kind(2.0, DELTA, **options).fit(X, target)
+        low, high = fitted.target_bounds_
+        assert np.mean((target >= low) & (target <= high)) > 0.98
+        assert high - low < 4 * (target.max() - target.min())
+        assert fitted.score(X, target) > 0.7
+        assert any("target_bounds were measured" in remark for remark in fitted.privacy_["remarks"])
+        assert not any("target" in assumed for assumed in fitted.privacy_["assumed_public"])
+        assert fitted.predict(X).max() <= high
+    given = DPLinearRegression(2.0, DELTA, target_bounds=(0, 9), **options).fit(X, target)
+    assert given.target_bounds_ == (0.0, 9.0)
+    assert not any("target_bounds were" in remark for remark in given.privacy_["remarks"])
+
+
+def test_counts_and_thresholds_get_bounds_that_fit_them() -> None:
+    X, _ = raw_table(5000)
+    options: dict[str, Any] = {"bounds": ([-4e4, 1990], [4e4, 2020]), "random_state": 0}
+    counts = np.random.default_rng(0).poisson(3, 5000)
+    for intercept in (True, False):
+        fitted = DPPoissonRegressor(2.0, DELTA, fit_intercept=intercept, **options).fit(X, counts)
+        assert 0 <= fitted.target_bounds_[0] < 7 <= fitted.target_bounds_[1] <= 33
+    constant = DPPoissonRegressor(2.0, DELTA, fit_intercept=False, **options).fit(X, np.zeros(5000))
+    assert constant.target_bounds_ == (0.0, 1.0)
+    low, high = DPHuberRegressor(2.0, DELTA, threshold=1e-6, **options).fit(X, counts).target_bounds_
+    assert high - low == pytest.approx(2 * 1024 * 1e-6)
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])

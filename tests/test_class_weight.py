@@ -112,7 +112,7 @@ def test_balanced_weights_are_paid_for_and_find_the_rare_class(rare, kind) -> No
 
 def test_balanced_counts_are_charged_before_rows_are_read_and_refused_without_a_gaussian_price(rare) -> None:
     ledger = Ledger(1.0, 1e-6, currency="gdp")
-    with pytest.raises(InvalidParameter, match="give a mapping"):
+    with pytest.raises(InvalidParameter, match="give class_weight"):
         model(delta=0.0, method="outpert", class_weight="balanced").fit(*rare)
     model(epsilon=0.5, delta=1e-7, ledger=ledger, class_weight="balanced").fit(*rare)
     assert ledger.entries[0].label == "label counts"

@@ -282,7 +282,7 @@ def test_a_signal_from_the_keyboard_ends_a_fit_with_130() -> None:
 
 def test_what_an_interrupted_fit_had_charged_is_a_note_of_its_exception() -> None:
     data = load_dataset("synthetic", n=300)
-    model = DPLogisticRegression(classes=(0, 1), progress=interrupting(2), random_state=0)
+    model = DPLogisticRegression(bounds=(0, 1), classes=(0, 1), progress=interrupting(2), random_state=0)
     with pytest.raises(KeyboardInterrupt) as caught:
         model.fit(data.X, data.y)
     assert re.fullmatch(r"[\d.]+% of the privacy budget .* charged", *caught.value.__notes__)

@@ -52,7 +52,7 @@ def data():
 
 
 def logistic(**options) -> DPLogisticRegression:
-    return DPLogisticRegression(**({"classes": (0, 1), "random_state": 0} | options))
+    return DPLogisticRegression(**({"bounds": (0, 1), "classes": (0, 1), "random_state": 0} | options))
 
 
 @pytest.mark.filterwarnings("ignore::dpdescent.PrivacyWarning")
@@ -67,7 +67,8 @@ COMMON = {
     "delta": 1e-6,
     "method": "auto",
     "adjacency": "zero-out",
-    "bounds": (0.0, 1.0),
+    "bounds": None,
+    "tighten": None,
     "binary_features": None,
     "alpha": 0.0,
     "tilt": 0.0,
@@ -84,11 +85,11 @@ COMMON = {
 ADDED = {
     DPLogisticRegression: {"classes": None, "class_weight": None},
     DPLinearSVC: {"classes": None, "class_weight": None, "loss": "huberised-hinge"},
-    DPLinearRegression: {"target_bounds": (-1.0, 1.0)},
-    DPHuberRegressor: {"target_bounds": (-1.0, 1.0), "threshold": None},
-    DPPoissonRegressor: {"target_bounds": (0.0, 10.0)},
+    DPLinearRegression: {"target_bounds": None},
+    DPHuberRegressor: {"target_bounds": None, "threshold": None},
+    DPPoissonRegressor: {"target_bounds": None},
     DPAdditiveClassifier: {"classes": None, "class_weight": None, "pieces": None, "knots": None},
-    DPAdditiveRegressor: {"target_bounds": (-1.0, 1.0), "pieces": None, "knots": None},
+    DPAdditiveRegressor: {"target_bounds": None, "pieces": None, "knots": None},
 }
 
 

@@ -303,13 +303,21 @@ def test_a_run_without_a_small_ball_needs_no_delta() -> None:
 @pytest.mark.parametrize(
     ("model", "columns", "message"),
     [
-        (DPLogisticRegression(method="expmech"), 12, "proposals"),
-        (DPLogisticRegression(method="expmech", solver_options={"localise": True}), 12, "proposals"),
-        (DPLogisticRegression(method="expmech", solver_options={"strong_convexity": 0.0}), 2, "strong_convexity"),
-        (DPLogisticRegression(method="expmech", solver_options={"strong_convexity": 1e-12}), 2, "proposals"),
-        (DPLinearSVC(method="expmech", loss="hinge"), 2, "kink"),
-        (DPLogisticRegression(method="expmech", classes=(-1, 0, 1)), 2, "two classes"),
-        (DPLogisticRegression(method="expmech", tilt=1.0), 2, "neither tilt"),
+        (DPLogisticRegression(bounds=(0, 1), method="expmech"), 12, "proposals"),
+        (DPLogisticRegression(bounds=(0, 1), method="expmech", solver_options={"localise": True}), 12, "proposals"),
+        (
+            DPLogisticRegression(bounds=(0, 1), method="expmech", solver_options={"strong_convexity": 0.0}),
+            2,
+            "strong_convexity",
+        ),
+        (
+            DPLogisticRegression(bounds=(0, 1), method="expmech", solver_options={"strong_convexity": 1e-12}),
+            2,
+            "proposals",
+        ),
+        (DPLinearSVC(bounds=(0, 1), method="expmech", loss="hinge"), 2, "kink"),
+        (DPLogisticRegression(bounds=(0, 1), method="expmech", classes=(-1, 0, 1)), 2, "two classes"),
+        (DPLogisticRegression(bounds=(0, 1), method="expmech", tilt=1.0), 2, "neither tilt"),
     ],
 )
 def test_what_cannot_be_sampled_is_refused_before_anything_is_charged(model: Any, columns: int, message: str) -> None:

@@ -56,7 +56,7 @@ def test_rows_are_ranked_and_probabilities_are_no_worse_than_frequencies() -> No
         areas, losses = [], []
         for seed in range(10):
             X, y = strong_table(rows, seed)
-            fitted = DPLogisticRegression(0.1, DELTA, classes=[0, 1], random_state=seed).fit(X, y)
+            fitted = DPLogisticRegression(0.1, DELTA, bounds=(0, 1), classes=[0, 1], random_state=seed).fit(X, y)
             assert "effective rows" in fitted.privacy_["remarks"][0]
             probabilities = fitted.predict_proba(X_test)[:, 1]
             areas.append(roc_auc_score(y_test, probabilities))
@@ -95,7 +95,7 @@ def test_other_models_and_settings_keep_to_their_own_way() -> None:
     auto(curator, AutoSettings(whitening=True))
     assert "second moments" in {entry.label for entry in curator.ledger.entries}
     X, y = strong_table(3000, 0)
-    assert DPLinearSVC(0.1, DELTA, classes=[0, 1], random_state=0).fit(X, y).score(X, y) > 0.6
+    assert DPLinearSVC(0.1, DELTA, bounds=(0, 1), classes=[0, 1], random_state=0).fit(X, y).score(X, y) > 0.6
 
 
 def test_an_estimate_weighs_what_it_knows_by_its_variance() -> None:
@@ -115,6 +115,6 @@ def test_labels_without_features_that_explain_them_keep_their_frequencies() -> N
     for seed in range(8):
         generator = np.random.default_rng(seed)
         X, y = generator.uniform(0, 1, (2000, 150)), (generator.random(2000) < 0.75).astype(int)
-        fitted = DPLogisticRegression(0.2, DELTA, classes=[0, 1], random_state=seed).fit(X, y)
+        fitted = DPLogisticRegression(0.2, DELTA, bounds=(0, 1), classes=[0, 1], random_state=seed).fit(X, y)
         excess.append(np.logaddexp(0, (1 - 2 * y) * fitted.decision_function(X)).mean())
     assert np.mean(excess) < 1.05 * (0.75 * math.log(4 / 3) + 0.25 * math.log(4))

@@ -429,7 +429,9 @@ def test_a_weak_quadratic_is_raised_so_that_the_determinants_can_be_paid() -> No
 def test_the_method_works_through_the_estimator_and_repeats_with_its_seed() -> None:
     data = load_dataset("synthetic", n=4000)
     models = [
-        DPLogisticRegression(1.0, 1e-6, method="objpert", classes=(0, 1), random_state=seed).fit(data.X, data.y)
+        DPLogisticRegression(1.0, 1e-6, bounds=(0, 1), method="objpert", classes=(0, 1), random_state=seed).fit(
+            data.X, data.y
+        )
         for seed in (3, 3, 4)
     ]
     assert models[0].score(data.X, data.y) > 0.7
@@ -442,6 +444,6 @@ def test_the_method_works_through_the_estimator_and_repeats_with_its_seed() -> N
 @pytest.mark.parametrize("options", [{"row_bound": 0.0}, {"strong_convexity": -1.0}, {"steps": 3}])
 def test_bad_settings_are_refused_by_name(options: dict[str, float]) -> None:
     data = load_dataset("synthetic", n=50)
-    model = DPLogisticRegression(1.0, 1e-6, method="objpert", classes=(0, 1), solver_options=options)
+    model = DPLogisticRegression(1.0, 1e-6, bounds=(0, 1), method="objpert", classes=(0, 1), solver_options=options)
     with pytest.raises(InvalidParameter):
         model.fit(data.X, data.y)

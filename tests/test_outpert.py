@@ -348,20 +348,24 @@ def test_nothing_is_charged_for_what_is_refused() -> None:
 def test_bad_settings_are_refused_by_name(options: dict[str, Any]) -> None:
     data = load_dataset("synthetic", n=50)
     with pytest.raises(InvalidParameter, match=list(options)[-1]):
-        DPLogisticRegression(1.0, 1e-6, method="outpert", classes=(0, 1), solver_options=options).fit(data.X, data.y)
+        DPLogisticRegression(1.0, 1e-6, bounds=(0, 1), method="outpert", classes=(0, 1), solver_options=options).fit(
+            data.X, data.y
+        )
 
 
 def test_the_method_works_through_the_estimators_and_repeats_with_its_seed() -> None:
     data = load_dataset("synthetic", n=4000)
     models = [
-        DPLogisticRegression(2.0, 1e-6, method="outpert", classes=(0, 1), random_state=seed).fit(data.X, data.y)
+        DPLogisticRegression(2.0, 1e-6, bounds=(0, 1), method="outpert", classes=(0, 1), random_state=seed).fit(
+            data.X, data.y
+        )
         for seed in (3, 3, 4)
     ]
     assert models[0].score(data.X, data.y) > 0.7
     assert np.array_equal(models[0].coef_, models[1].coef_)
     assert not np.array_equal(models[0].coef_, models[2].coef_)
     assert "certified" in models[0].privacy_["remarks"][-1]
-    machine = DPLinearSVC(2.0, 0.0, loss="hinge", method="outpert", classes=(0, 1), random_state=0)
+    machine = DPLinearSVC(2.0, 0.0, bounds=(0, 1), loss="hinge", method="outpert", classes=(0, 1), random_state=0)
     machine.fit(data.X, data.y)
     assert machine.privacy_["delta"] == 0
     assert machine.privacy_["mechanisms"] == {"laplace": 2}

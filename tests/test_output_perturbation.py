@@ -251,7 +251,9 @@ def test_a_kink_is_refused_and_seeds_repeat(method: str) -> None:
     assert not curator.ledger.entries
     data = load_dataset("synthetic", n=1500)
     models = [
-        DPLogisticRegression(2.0, 1e-6, method=method, classes=(0, 1), random_state=s).fit(data.X, data.y)
+        DPLogisticRegression(2.0, 1e-6, bounds=(0, 1), method=method, classes=(0, 1), random_state=s).fit(
+            data.X, data.y
+        )
         for s in (1, 1, 2)
     ]
     assert np.array_equal(models[0].coef_, models[1].coef_)
@@ -264,4 +266,6 @@ def test_a_kink_is_refused_and_seeds_repeat(method: str) -> None:
 def test_bad_settings_are_refused_by_name(method: str, options: dict[str, float]) -> None:
     data = load_dataset("synthetic", n=50)
     with pytest.raises(InvalidParameter):
-        DPLogisticRegression(1.0, 1e-6, method=method, classes=(0, 1), solver_options=options).fit(data.X, data.y)
+        DPLogisticRegression(1.0, 1e-6, bounds=(0, 1), method=method, classes=(0, 1), solver_options=options).fit(
+            data.X, data.y
+        )

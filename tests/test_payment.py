@@ -57,7 +57,7 @@ def fitted(method: str, account: Ledger, **options: Any) -> DPLogisticRegression
     X = generator.random((150, 2))
     y = (generator.random(150) < 0.2 + 0.6 * X[:, 0]).astype(int)
     model = DPLogisticRegression(
-        1.0, 1e-6, method=method, classes=(0, 1), alpha=0.01, random_state=0, ledger=account
+        1.0, 1e-6, bounds=(0, 1), method=method, classes=(0, 1), alpha=0.01, random_state=0, ledger=account
     ).set_params(**options)
     return model.fit(X, y)
 
@@ -118,7 +118,9 @@ def test_settings_that_change_the_mechanism_change_who_can_pay(
 def test_regression_is_paid_for_by_an_account_of_another_currency(opened: list[Ledger]) -> None:
     account = account_in("zcdp")
     X = np.random.default_rng(0).random((200, 2))
-    DPLinearRegression(1.0, 1e-6, ledger=account, random_state=0).fit(X, X[:, 0])
+    DPLinearRegression(1.0, 1e-6, bounds=(0, 1), target_bounds=(-1, 1), ledger=account, random_state=0).fit(
+        X, X[:, 0]
+    )
     assert opened[0].entries == account.entries != ()
 
 
@@ -289,6 +291,7 @@ def test_the_noise_of_a_fit_is_made_for_the_relation_that_was_asked_for(account:
         model = DPLogisticRegression(
             1.0,
             1e-6,
+            bounds=(0, 1),
             method="outpert",
             adjacency=adjacency,
             classes=(0, 1),

@@ -79,7 +79,13 @@ def test_runs_repeat_with_their_seed() -> None:
     data = load_dataset("synthetic", n=800)
     first, again, other = (
         DPLogisticRegression(
-            1.0, 1e-6, method="privgene", classes=(0, 1), random_state=seed, solver_options={"generations": 5}
+            1.0,
+            1e-6,
+            bounds=(0, 1),
+            method="privgene",
+            classes=(0, 1),
+            random_state=seed,
+            solver_options={"generations": 5},
         )
         .fit(data.X, data.y)
         .coef_

@@ -142,7 +142,9 @@ def test_counts_outside_the_bounds_count_as_the_bounds() -> None:
 def test_no_target_is_predicted_outside_its_bounds() -> None:
     generator = np.random.default_rng(0)
     X = generator.uniform(0, 1, (2000, 2))
-    model = DPLinearRegression(1.0, 1e-6, target_bounds=(0.0, 60.0), random_state=0).fit(X, 60 * (X[:, 0] > 0.5))
+    model = DPLinearRegression(1.0, 1e-6, bounds=(0, 1), target_bounds=(0.0, 60.0), random_state=0).fit(
+        X, 60 * (X[:, 0] > 0.5)
+    )
     assert (X @ model.coef_ + model.intercept_).min() < 0
     assert model.predict(X).min() == 0.0
     assert model.predict(X).max() <= 60.0

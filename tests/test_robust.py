@@ -561,21 +561,35 @@ def test_the_excess_risk_is_reported_on_request_and_paid() -> None:
 
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [
-    (lambda: DPLogisticRegression(method="outpert", tilt=-1.0), "tilt"),
-    (lambda: DPLogisticRegression(method="outpert", tilt=math.nan), "tilt"),
-    (lambda: DPLogisticRegression(method="agd", tilt=1.0), "neither tilt nor adversary"),
-    (lambda: DPLogisticRegression(method="auto", adversary=Adversary(0.1)), "method='outpert'"),
-    (lambda: DPLogisticRegression(method="outpert", adversary=0.1), "Adversary"),
-    (lambda: DPLogisticRegression(method="outpert", adversary=Adversary((0.1, 0.2), "linf")), "3 radii"),
-    (lambda: DPLogisticRegression(method="outpert", classes=(-1, 0, 1), adversary=Adversary(0.1)), "two classes"),
-    (lambda: DPLinearSVC(method="outpert", loss="hinge", tilt=1.0), "kink"),
+    (lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", tilt=-1.0), "tilt"),
+    (lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", tilt=math.nan), "tilt"),
+    (lambda: DPLogisticRegression(bounds=(0, 1), method="agd", tilt=1.0), "neither tilt nor adversary"),
+    (lambda: DPLogisticRegression(bounds=(0, 1), method="auto", adversary=Adversary(0.1)), "method='outpert'"),
+    (lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", adversary=0.1), "Adversary"),
     (
-        lambda: DPLogisticRegression(method="outpert", tilt=1.0, solver_options={"strong_convexity": 0.0}),
+        lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", adversary=Adversary((0.1, 0.2), "linf")),
+        "3 radii",
+    ),
+    (
+        lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", classes=(-1, 0, 1), adversary=Adversary(0.1)),
+        "two classes",
+    ),
+    (lambda: DPLinearSVC(bounds=(0, 1), method="outpert", loss="hinge", tilt=1.0), "kink"),
+    (
+        lambda: DPLogisticRegression(
+            bounds=(0, 1), method="outpert", tilt=1.0, solver_options={"strong_convexity": 0.0}
+        ),
         "strong_conv",
     ),
-    (lambda: DPLogisticRegression(method="outpert", solver_options={"risk_share": 0.1}), "risk_share"),
-    (lambda: DPLogisticRegression(method="outpert", tilt=1.0, solver_options={"minimiser": "sgd"}), "single rows"),
-    (lambda: DPLinearRegression(method="outpert", target_bounds=(-1, 1), adversary=Adversary(0.1)), "falls"),
+    (lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", solver_options={"risk_share": 0.1}), "risk_share"),
+    (
+        lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", tilt=1.0, solver_options={"minimiser": "sgd"}),
+        "single rows",
+    ),
+    (
+        lambda: DPLinearRegression(bounds=(0, 1), method="outpert", target_bounds=(-1, 1), adversary=Adversary(0.1)),
+        "falls",
+    ),
 ]
 
 

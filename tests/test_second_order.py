@@ -617,7 +617,7 @@ def test_an_estimator_runs_every_variant(method: str) -> None:
     generator = np.random.default_rng(0)
     X = generator.uniform(0, 1, (3000, 3))
     y = (X[:, 0] > X[:, 1]).astype(int)
-    model = DPLogisticRegression(epsilon=50.0, method=method, classes=(0, 1), random_state=0)
+    model = DPLogisticRegression(bounds=(0, 1), epsilon=50.0, method=method, classes=(0, 1), random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GuaranteeWarning)
         model.fit(X, y)

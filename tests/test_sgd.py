@@ -120,6 +120,7 @@ def test_sampled_runs_are_calibrated_to_the_target(relation: str) -> None:
     model = DPLogisticRegression(
         1.0,
         1e-6,
+        bounds=(0, 1),
         method="sgd",
         adjacency=relation,
         classes=(0, 1),
@@ -189,7 +190,7 @@ def test_runs_repeat_with_their_seed() -> None:
     data = load_dataset("synthetic", n=800)
     for method in FAMILY:
         first, again, other = (
-            DPLogisticRegression(1.0, 1e-6, method=method, classes=(0, 1), random_state=seed)
+            DPLogisticRegression(1.0, 1e-6, bounds=(0, 1), method=method, classes=(0, 1), random_state=seed)
             .fit(data.X, data.y)
             .coef_
             for seed in (1, 1, 2)
@@ -215,7 +216,9 @@ def test_runs_repeat_with_their_seed() -> None:
 def test_bad_settings_are_refused_by_name(method: str, options: dict[str, float]) -> None:
     data = load_dataset("synthetic", n=50)
     account = Ledger(5.0, 1e-5, currency=currency_of(method))
-    model = DPLogisticRegression(1.0, 1e-6, method=method, classes=(0, 1), solver_options=options, ledger=account)
+    model = DPLogisticRegression(
+        1.0, 1e-6, bounds=(0, 1), method=method, classes=(0, 1), solver_options=options, ledger=account
+    )
     with pytest.raises(InvalidParameter):
         model.fit(data.X, data.y)
     assert not account.entries

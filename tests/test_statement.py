@@ -372,7 +372,7 @@ def test_a_model_comes_back_as_it_was_saved(saved: dict[str, Path], tmp_path: Pa
     assert (tmp_path / "again.json").read_bytes() == saved["model"].read_bytes()
     assert model.coefficient_noise is not None
     X = np.random.default_rng(0).random((200, 2))
-    bare = DPLinearRegression(1.0, method="nonprivate").fit(X, X[:, 0])
+    bare = DPLinearRegression(1.0, bounds=(0, 1), target_bounds=(-1, 1), method="nonprivate").fit(X, X[:, 0])
     SavedModel.from_estimator(bare, ["a", "b"]).save(tmp_path / "bare.json")
     assert "Infinity" not in (tmp_path / "bare.json").read_text()
     assert SavedModel.load(tmp_path / "bare.json").privacy == bare.privacy_

@@ -148,6 +148,13 @@ def test_an_account_of_pure_epsilons_cannot_pay_for_gaussian_noise():
     assert account.entries == ()
 
 
+def test_an_account_of_people_cannot_pay_for_single_rows():
+    account = Ledger(4.0, 1e-5, currency="gdp", unit="one person")
+    with pytest.raises(InvalidParameter, match="protects one person"):
+        training_of(ledger=account)
+    assert account.entries == ()
+
+
 def test_each_step_answers_once_and_no_more_steps_than_were_charged():
     training = training_of(steps=2)
     with pytest.raises(BudgetExhausted, match="draw"):

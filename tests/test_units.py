@@ -27,6 +27,7 @@ from dpdescent.curator import ball as ball_module
 from dpdescent.curator.questions import Draw, Point, Sum
 from dpdescent.errors import DPDescentError, InvalidParameter, MissingColumn, MissingValue, SchemaError
 from dpdescent.exact import LatticeSum
+from dpdescent.ledger import reserving
 from dpdescent.relations import Norm, Relation, Sensitivity
 from dpdescent.schema import Schema
 from dpdescent.solvers import METHODS, Facts
@@ -358,6 +359,13 @@ def test_a_ledger_remembers_its_unit(tmp_path) -> None:
     for bad in ("", 3):
         with pytest.raises(InvalidParameter, match="unit"):
             Ledger(1.0, 1e-6, unit=bad)
+
+
+def test_a_run_is_reserved_for_by_a_ledger_of_its_unit() -> None:
+    account, own = Ledger(2.0, 1e-6), Ledger(1.0, 1e-6, unit="one person")
+    with pytest.raises(InvalidParameter, match="unit"), reserving(account, own, "a fit"):
+        pass
+    assert not account.entries
 
 
 # Estimators ----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from scipy.special import softmax
 
 from ..encoding import scale_columns
 from ..errors import ColumnTypeError, MissingValue, ModelFormatError, StatementError
+from ..estimators.scaling import ColumnScaling
 from ..experiments.outputs import write_whole
 from ..schema import Schema
 from ..statement import FileKind, PrivacyStatement, load_schema, objection, with_nulls
@@ -44,6 +45,8 @@ class SavedModel:
         [0, 1].
     coefficient_noise : list of lists, optional
         About how far the noise of privacy moves each coefficient, one standard deviation; None where nobody knows.
+    ends : [low, high], optional
+        The ends to which the coded columns are clipped, as they were in training: given, or measured.
     """
 
     estimator: str
@@ -55,6 +58,7 @@ class SavedModel:
     schema: dict[str, Any] | None = None
     bounds: list[list[float]] | None = None
     coefficient_noise: list[list[float]] | None = None
+    ends: list[list[float]] | None = None
 
     @classmethod
     def from_estimator(
@@ -76,6 +80,7 @@ class SavedModel:
             None if schema is None else schema.to_dict(),
             bounds,
             None if noise is None else np.atleast_2d(noise).tolist(),
+            [end.tolist() for end in model.bounds_],
         )
 
     def save(self, path: Path) -> None:
@@ -111,7 +116,7 @@ class SavedModel:
         if self.classes is not None and len(set(map(repr, self.classes))) < len(self.classes):
             return "a class is listed twice"
         tables = {"coefficients": (self.coefficients, scores), "coefficient_noise": (self.coefficient_noise, scores)}
-        for name, (table, rows) in (tables | {"bounds": (self.bounds, 2)}).items():
+        for name, (table, rows) in (tables | {"bounds": (self.bounds, 2), "ends": (self.ends, 2)}).items():
             if table is not None and [len(each) for each in table] != [columns] * rows:
                 return f"the lists of {name!r} must have a number for each of the {columns} features"
         return None
@@ -139,7 +144,11 @@ class SavedModel:
     def scores(self, X: Any) -> NDArray[np.float64]:
         """Return the linear scores, shape (n, number of scores)."""
         self._require_columns(X)
-        return np.asarray(X @ np.array(self.coefficients).T + np.array(self.intercepts))
+        coefficients = np.array(self.coefficients).T
+        if self.ends is None:
+            return np.asarray(X @ coefficients + np.array(self.intercepts))
+        scaling = ColumnScaling.from_bounds(self.ends, len(self.features))
+        return np.asarray(scaling.product(X, coefficients) + np.array(self.intercepts))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the predicted class or value of every row."""

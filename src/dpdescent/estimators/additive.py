@@ -73,6 +73,9 @@ class AdditiveModel(PrivateLinearModel):
             self.privacy_["assumed_public"].append("knots: where curves may bend")
         return result
 
+    def _sets_units(self) -> bool:
+        return self.knots is not None or super()._sets_units()
+
     def _effective_rows(self, rows: int) -> float:
         if self.delta == 0:
             return rows * self.epsilon / self.rows_per_unit

@@ -32,14 +32,15 @@ from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
 from ..statement import PrivacyStatement
+from .bounds import tightening_pays
 from .curves import Curves
 from .float_noise import make_noise
 from .grouping import split_units, without_column
-from .measuring import measured_scaling, require_measurable
+from .measuring import Measurement, require_measurable, seen_scaling
 from .payment import charges_noted, open_ledger, paid_by
 from .progress import listening
 from .reading import compact, read_table
-from .scaling import ColumnScaling
+from .scaling import ColumnScaling, binary_columns, declared_binary
 from .settings import known_method, make_settings
 from .trials import note_change, note_copy, remarks_on_trials
 
@@ -63,7 +64,8 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
     _: KW_ONLY
     method: str = "auto"
     adjacency: str = "zero-out"
-    bounds: Any = (0.0, 1.0)
+    bounds: Any = None
+    tighten: bool | None = None
     binary_features: Any = None
     alpha: float = 0.0
     tilt: float = 0.0
@@ -128,14 +130,29 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
                 )
             raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
 
-    def _require_measurable(self, method: Method, own: Ledger) -> None:
-        """Refuse to measure bounds where the budget of the fit cannot pay for them."""
-        if not method.private:
-            raise InvalidParameter(f"method {self.method!r} has no budget to measure bounds with: give bounds")
-        require_measurable(own)
+    def _sets_units(self) -> bool:
+        """Return whether some parameter is in units of the bounds, which must then stay as they are."""
+        return bool(self.alpha or self.adversary is not None or self.solver_options)
 
-    def _require_weighable(self, method: Method, own: Ledger) -> None:
-        """Refuse weights of rows that the budget of the fit cannot pay for."""
+    def _tightens(self, own: Ledger, facts: Facts, columns: int) -> bool:
+        """Return whether given bounds are tightened."""
+        if self.tighten is not None:
+            return self.tighten and columns > 0
+        if self._sets_units() or own.currency.name in ("pure", "approximate"):
+            return False
+        return tightening_pays(facts.effective_rows, columns)
+
+    def _measured_labels(
+        self, y: Any, measurement: Measurement, private: bool
+    ) -> tuple[Loss, Floats, list[str]] | None:
+        """Buy the bounds of labels that nobody gave; return the loss, the labels and what a statement says of it."""
+        return None
+
+    def _bought(self) -> list[str]:
+        """Return the parameters that nobody gave and that the budget of the fit has to pay for."""
+        if self.tighten not in (None, True, False):
+            raise InvalidParameter(f"tighten must be True, False or None, got a {type(self.tighten).__name__}")
+        return ["bounds"] if self.bounds is None else ["tighter bounds"] if self.tighten else []
 
     def _read(self, X: Any) -> Any:
         """Return a table to predict as an array of numbers."""
@@ -163,14 +180,14 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             kept, units = Units.kept(identifiers, self.rows_per_unit, table)
             X, y = X[kept], y[kept]
         rows = table if units is None else units.public_rows(table)
-        declared = _declared_binary(self.binary_features, X.shape[1], names)
+        declared = declared_binary(self.binary_features, X.shape[1], names)
         given = None if self.bounds is None else ColumnScaling.from_bounds(self.bounds, X.shape[1], names=names)
         loss, labels, assumed = self._loss_and_labels(y)
         method.require(loss)
         require_finite("alpha", self.alpha)
 
         def problem_in(scaling: ColumnScaling, features: ColumnScaling | Curves) -> LinearProblem:
-            binary = (*_binary_columns(declared, scaling), *(False,) * (features.columns - scaling.columns))
+            binary = (*binary_columns(declared, scaling), *(False,) * (features.columns - scaling.columns))
             grid, penalty = FeatureGrid(1.0, features.columns + bool(self.fit_intercept)), self._penalty()
             return LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
 
@@ -180,13 +197,24 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         size = int(np.prod(problem.shape))
         facts = Facts(self.epsilon, self.delta, self.adjacency, rows, size, self.rows_per_unit)
         own = open_ledger(self.method, method, settings, self.solver_options, facts, self.ledger, protected)
-        if given is None:
-            self._require_measurable(method, own)
-        self._require_weighable(method, own)
+        binary = np.zeros(X.shape[1], dtype=np.bool_) if declared is None else declared
+        tighten = False
+        if given is None and self.adversary is not None:
+            raise InvalidParameter("an adversary moves rows in units of their bounds: give bounds")
+        if method.private:
+            require_measurable(own, settings, self._bought())
+            tighten = given is not None and self._tightens(own, facts, int(np.count_nonzero(~binary)))
+        elif given is None:
+            given = seen_scaling(X)
         tried = remarks_on_trials(self, own, stacklevel=4) if method.private else ()
         with paid_by(self.ledger, own, f"{type(self).__name__}, method {self.method}"), charges_noted(own):
             with np.errstate(all="ignore"):  # a warning would speak of rows
-                scaling = given or _measured(X, declared, own, noise, rows, units)
+                measurement = Measurement(own, noise, rows, units)
+                scaling, measured = measurement.of_columns(X, given, binary, tighten)
+                targets = self._measured_labels(y, measurement, method.private)
+                if targets is not None:
+                    loss, labels = targets[:2]
+                    measured += targets[2]
                 features = self._expansion(scaling, declared, rows, loss.outputs)
                 problem = problem_in(scaling, features)
                 placed = _placed(X, features, problem.grid, bool(self.fit_intercept))
@@ -211,18 +239,20 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             "method": self.method,
             "released": (
                 f"coefficients: {math.prod(self._coefficients.shape)} numbers, and the intercept",
-                *(["bounds of the columns"] if given is None else []),
+                *(["bounds of the columns"] if self.bounds is None or tighten else []),
+                *(["bounds of the target"] if targets is not None else []),
+                *(["weights of the classes"] if weighted is not loss else []),
                 *(["what the noise of privacy does to each coefficient"] if result.noise_factor is not None else []),
                 "the number of iterations",
             ),
             "assumed_public": (
                 f"the number of rows: {table}",
                 *([] if units is None else [f"the number of units: {units.count}"]),
-                *(["bounds: cells outside are clipped"] if given is not None else []),
+                *(["bounds: cells outside are clipped"] if self.bounds is not None else []),
                 *(["binary_features: which columns are 0 or 1"] if self.binary_features is not None else []),
                 *assumed,
             ),
-            "remarks": (*([] if given is not None else [_MEASURED]), *result.remarks, *tried),
+            "remarks": (*measured, *result.remarks, *tried),
         }
         if units is not None:
             said["rows_per_unit"] = units.rows_per_unit
@@ -230,23 +260,6 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         stated = _stated(own, noise, self.ledger, said) if method.private else _not_private(own, said)
         self.privacy_ = stated.to_dict()
         return result
-
-
-def _measured(
-    X: Any,
-    declared: NDArray[np.bool_] | None,
-    own: Ledger,
-    noise: LatticeNoise,
-    rows: int,
-    units: Units | None,
-) -> ColumnScaling:
-    """Return a scaling by bounds that are measured, and paid for by the budget of the fit."""
-    with one_library_thread():
-        binary = np.zeros(X.shape[1], dtype=np.bool_) if declared is None else declared
-        return measured_scaling(X, binary, own, noise, rows, units)
-
-
-_MEASURED = "bounds were measured: cells outside of them are clipped"
 
 
 def _stated(own: Ledger, noise: LatticeNoise, account: Ledger | None, said: Mapping[str, Any]) -> PrivacyStatement:
@@ -307,33 +320,6 @@ def _require_finite_cells(X: Any, names: Any) -> None:
     if pd.isna(cells).any():
         raise MissingValue(f"Input X contains NaN, first in {named}: fill the cells in or drop the rows")
     raise InfiniteValue(f"Input X contains infinity (inf), first in {named}: replace the cells or drop the rows")
-
-
-def _declared_binary(declared: Any, columns: int, names: Any) -> NDArray[np.bool_] | None:
-    """Return which columns are declared to be 0 or 1, None where nobody said."""
-    if declared is None:
-        return None
-    given = np.asarray(declared)
-    mask = np.zeros(columns, dtype=np.bool_)
-    if given.ndim == 1 and given.dtype == np.bool_ and given.size == columns:
-        mask = given
-    elif given.ndim == 1 and given.dtype.kind in "iu" and ((given >= 0) & (given < columns)).all():
-        mask[given] = True
-    elif given.ndim == 1 and given.dtype.kind in "UO" and names is not None and np.isin(given, names).all():
-        mask = np.isin(names, given)
-    elif given.shape != (0,):
-        raise InvalidParameter(
-            f"binary_features must be a mask of {columns} columns, their positions, or their names if the table has "
-            f"names: {declared!r:.80}"
-        )
-    return mask
-
-
-def _binary_columns(declared: NDArray[np.bool_] | None, scaling: ColumnScaling) -> tuple[bool | None, ...]:
-    """Return of every column whether it is 0 or 1, None where nobody said; what has both signs is not."""
-    if declared is not None:
-        return tuple(declared.tolist())
-    return tuple(False if both else None for both in ((scaling.low < 0) & (scaling.high > 0)).tolist())
 
 
 def _placed(X: Any, features: ColumnScaling | Curves, grid: FeatureGrid, constant: bool) -> Any:

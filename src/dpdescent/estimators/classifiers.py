@@ -20,13 +20,11 @@ from ..errors import (
     PrivacyWarning,
     require_open_unit,
 )
-from ..ledger import Ledger
 from ..problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Weighted
-from ..solvers import Method
 from .base import PrivateLinearModel
 from .reading import class_positions
 from .settings import known_method
-from .weights import balanced_weights, require_countable, weights_of_classes
+from .weights import balanced_weights, weights_of_classes
 
 __all__ = ["DPLinearSVC", "DPLogisticRegression"]
 
@@ -103,9 +101,9 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         self.class_weight_ = dict(zip(self.classes_.tolist(), weights.tolist(), strict=True))
         return Weighted(loss, tuple((weights / weights.max()).tolist()))
 
-    def _require_weighable(self, method: Method, own: Ledger) -> None:
-        if self.class_weight == "balanced" and method.private:
-            require_countable(own)
+    def _bought(self) -> list[str]:
+        unknown = self.class_weight is not None and self.class_weight_ is None
+        return [*super()._bought(), *(["class_weight"] if unknown else [])]
 
     def _reweighted(self, loss: Loss, curator: Curator) -> Loss:
         if self.class_weight is None or self.class_weight_ is not None:
@@ -166,10 +164,15 @@ class DPLogisticRegression(_LinearClassifier):
         The solver; see ``dpdescent.solvers.METHODS``.
     adjacency : {"zero-out", "replace-one"}
         What one row may change: it is added or removed (n is public), or replaced.
-    bounds : (low, high) or None
+    bounds : (low, high), optional
         Public bounds of the features, numbers or one number per column. Cells outside are clipped, in prediction too.
         None measures them: two histograms of every column that is not declared to be 0 or 1, for 4% of the budget, or
-        more where there are few rows and many columns. Guessed bounds that are far too wide cost much more.
+        more where there are few rows and many columns.
+    tighten : bool, optional
+        Whether bounds that are given are measured too, and made narrower where a column needs less than a quarter of
+        them. By default where that costs 2% of the budget, or 4% if there is such a column: with at least 283 sqrt(c)
+        effective rows, n mu, for c columns that are not declared to be 0 or 1. Bounds stay as they are where other
+        parameters are in units of them: ``alpha``, ``adversary``, ``knots`` and ``solver_options``.
     binary_features : array_like, optional
         Public: which columns are 0 or 1, as a mask, positions or names (``binary_features_`` of `BoundedEncoder`, or
         of a data set). Then `auto` need not guess it, which helps most at small epsilon. It affects no guarantee.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,9 @@ class DPPoissonRegressor(BoundedRegressor):
     largest count its alpha. A mean above the largest count costs a row no more than its distance
     (`dpdescent.problems.poisson`). Parameters are those of `DPLogisticRegression` without ``classes``, and
 
-    target_bounds : (low, high)
+    target_bounds : (low, high), optional
         Public bounds of the counts, and with them of the mean; counts outside are clipped. An upper bound far above
-        most counts costs accuracy, since the noise is made for the largest count.
+        most counts costs accuracy, since the noise is made for the largest count. None measures them.
 
     Notes
     -----
@@ -50,9 +50,6 @@ class DPPoissonRegressor(BoundedRegressor):
     True
     """
 
-    _: KW_ONLY
-    target_bounds: tuple[float, float] = (0.0, 10.0)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
@@ -60,10 +57,16 @@ class DPPoissonRegressor(BoundedRegressor):
 
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
         _, high = self._target_ends()
-        return self._loss(), self._clipped_target(y) / high, ["target_bounds: counts outside are clipped"]
+        return self._loss(), self._clipped_target(y) / high, self._assumed("counts")
+
+    def _sensible_ends(self, low: float, high: float) -> tuple[float, float]:
+        low = max(low, 0.0)
+        return low, max(high, low + 1.0)
 
     def _target_ends(self) -> tuple[float, float]:
         low, high = super()._target_ends()
+        if self.target_bounds is None:
+            return max(low, 0.0), high
         if low < 0:
             raise InvalidParameter(f"target_bounds of counts must not be negative, got {low:g}: give (0, high)")
         return low, high

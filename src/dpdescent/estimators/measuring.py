@@ -3,65 +3,140 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from ..curator import ArraySource, ColumnHistograms, Curator, LatticeNoise, Units
 from ..errors import InvalidParameter
-from ..exact import FeatureGrid
+from ..exact import FeatureGrid, one_library_thread
 from ..ledger import Ledger
 from ..problems import LinearProblem, Squared
-from .bounds import measured_ends, share_of_bounds
+from ..solvers import Settings
+from .bounds import measured_ends, share_of_bounds, tightened_ends
 from .scaling import ColumnScaling
 
-__all__ = ["measured_scaling", "require_measurable"]
+__all__ = ["Measurement", "require_measurable", "seen_scaling"]
 
 Floats = NDArray[np.float64]
+Ask = Callable[[Any, int], tuple[Floats, float]]
 
 _BITS = 9  # levels are at most 2^8
 
 
-def require_measurable(ledger: Ledger) -> None:
-    """Raise `InvalidParameter` where no Gaussian noise can be paid for."""
-    if ledger.currency.name in ("pure", "approximate"):
-        raise InvalidParameter(
-            f"bounds=None measures columns with Gaussian noise, which a ledger in {ledger.currency.name!r} cannot "
-            "pay for: give bounds, or take another method"
-        )
+def require_measurable(ledger: Ledger, settings: Settings, bought: Iterable[str]) -> None:
+    """Raise `InvalidParameter` where what is to be ``bought`` before a run cannot be paid for."""
+    for name in bought:
+        if ledger.currency.name in ("pure", "approximate"):
+            raise InvalidParameter(
+                f"{name} would be measured with Gaussian noise, for which a ledger in {ledger.currency.name!r} "
+                f"cannot pay: give {name}, or take another method"
+            )
+        if settings.fixed_noise:
+            raise InvalidParameter(
+                f"{name} would be measured, and these settings fix the noise for the whole budget: give {name}"
+            )
 
 
-def measured_scaling(
-    X: Any, binary: NDArray[np.bool_], ledger: Ledger, noise: LatticeNoise, rows: int, units: Units | None = None
-) -> ColumnScaling:
-    """Buy the ends of all columns that are not declared to be 0 or 1, and return the scaling by them.
+@dataclass(frozen=True)
+class Measurement:
+    """Who pays for bounds, and whose rows they are those of.
 
-    ``rows`` is the public number of rows, and ``units`` says which of them belong together.
+    Parameters
+    ----------
+    ledger : Ledger
+    noise : LatticeNoise
+    rows : int
+        The public number of rows.
+    units : Units, optional
+        Which rows belong together.
 
+    Notes
+    -----
     **Privacy** Both histograms are answers of a curator about levels of the cells: each level is a function of its
     cell and of public or released numbers.
     """
-    low, high = np.zeros(X.shape[1]), np.ones(X.shape[1])
-    numeric = np.flatnonzero(~binary)
-    if numeric.size == 0:
+
+    ledger: Ledger
+    noise: LatticeNoise
+    rows: int
+    units: Units | None = None
+
+    def scaling(self, X: Any, binary: NDArray[np.bool_]) -> ColumnScaling:
+        """Buy the ends of all columns that are not declared to be 0 or 1, and return the scaling by them."""
+        low, high = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        numeric = np.flatnonzero(~binary)
+        if numeric.size:
+            cells = X[:, numeric] if not isinstance(X, np.ndarray) or numeric.size < X.shape[1] else X
+            low[numeric], high[numeric] = measured_ends(self._ask(numeric.size), cells, self.rows)
+        return _widened(low, high)
+
+    def tightened(self, X: Any, given: ColumnScaling, binary: NDArray[np.bool_]) -> ColumnScaling:
+        """Buy narrower ends within given bounds, where columns need much less than these."""
+        low, high = given.low.copy(), given.high.copy()
+        numeric = np.flatnonzero(~binary)
+        own = ColumnScaling(low[numeric], high[numeric])
+        cells = own.apply(X[:, numeric])
+        before = own.ends()
+        after = tightened_ends(self._ask(numeric.size), cells, self.rows, *before)
+        ends = (own.shift + own.scale * end for end in after)
+        inner_low, inner_high = (np.clip(end, own.low, own.high) for end in ends)
+        changed = ((after[0] != before[0]) | (after[1] != before[1])) & (inner_low < inner_high)
+        low[numeric] = np.where(changed, inner_low, own.low)
+        high[numeric] = np.where(changed, inner_high, own.high)
         return ColumnScaling(low, high)
-    grid = FeatureGrid(1.0, numeric.size)
-    problem = LinearProblem(Squared(), grid, intercept=False)
-    labels = np.zeros(X.shape[0])
-    budget = ledger.budget
 
-    def ask(levels: Any, largest: int) -> tuple[Floats, float]:
-        placed = levels * 2.0**-_BITS
-        curator = Curator(ArraySource(placed, labels, grid), problem, ledger, rows, noise=noise, units=units)
-        effective = 1 / curator.deviation(1.0, budget)
-        gaussian = curator.gaussian(share_of_bounds(effective, numeric.size) * budget)
-        question = ColumnHistograms(largest, _BITS, gaussian)
-        moved = question.sensitivity(numeric.size).times(curator.rows_per_unit)
-        deviation = gaussian.noise_multiplier * moved.under(ledger.relation)
-        return curator.answer(question), deviation
+    def _ask(self, columns: int) -> Ask:
+        grid = FeatureGrid(1.0, columns)
+        problem = LinearProblem(Squared(), grid, intercept=False)
+        budget = self.ledger.budget
 
-    cells = X[:, numeric] if not isinstance(X, np.ndarray) or numeric.size < X.shape[1] else X
-    low[numeric], high[numeric] = measured_ends(ask, cells, rows)
-    wide = high > low
-    return ColumnScaling(low, np.where(wide, high, low + np.maximum(np.abs(low) * math.ldexp(1.0, -20), 1.0)))
+        def ask(levels: Any, largest: int) -> tuple[Floats, float]:
+            source = ArraySource(levels * 2.0**-_BITS, np.zeros(levels.shape[0]), grid)
+            curator = Curator(source, problem, self.ledger, self.rows, noise=self.noise, units=self.units)
+            effective = 1 / curator.deviation(1.0, budget)
+            gaussian = curator.gaussian(share_of_bounds(effective, columns) * budget)
+            question = ColumnHistograms(largest, _BITS, gaussian)
+            moved = question.sensitivity(columns).times(curator.rows_per_unit)
+            with one_library_thread():
+                return curator.answer(question), gaussian.noise_multiplier * moved.under(self.ledger.relation)
+
+        return ask
+
+    def of_columns(
+        self, X: Any, given: ColumnScaling | None, binary: NDArray[np.bool_], tighten: bool
+    ) -> tuple[ColumnScaling, list[str]]:
+        """Return the scaling by given, tightened or measured bounds, and what a statement says of it."""
+        before = self.ledger.spent
+        if given is None:
+            scaling, said = self.scaling(X, binary), "bounds were measured by noisy histograms of the columns"
+        elif tighten:
+            scaling = self.tightened(X, given, binary)
+            narrower = np.count_nonzero((scaling.low != given.low) | (scaling.high != given.high))
+            said = f"bounds of {narrower} columns were made narrower by noisy histograms of the columns"
+        else:
+            return given, []
+        return scaling, self.told(said, before)
+
+    def told(self, said: str, before: float) -> list[str]:
+        """Return a remark on what was bought since so much had been spent, if anything was."""
+        share = (self.ledger.spent - before) / self.ledger.budget
+        return [f"{said}, for {share:.1%} of the budget: cells outside of them are clipped"] if share else []
+
+
+def seen_scaling(X: Any) -> ColumnScaling:
+    """Return the scaling by the least and the largest cell of every column. NOT PRIVATE."""
+    if sparse.issparse(X):
+        low, high = (np.asarray(end(axis=0).todense(), dtype=np.float64).ravel() for end in (X.min, X.max))
+    else:
+        low, high = X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
+    return _widened(low, high)
+
+
+def _widened(low: Floats, high: Floats) -> ColumnScaling:
+    """Return a scaling by these ends, or by wider ones where there is nothing between them."""
+    return ColumnScaling(low, np.where(high > low, high, low + np.maximum(np.abs(low) * math.ldexp(1.0, -20), 1.0)))

@@ -13,7 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..errors import InvalidParameter, MissingValue, require_positive
 from ..problems import Huber, Loss, Squared
+from ..solvers import SolverResult
 from .base import PrivateLinearModel
+from .measuring import Measurement, seen_scaling
 from .reading import read_numbers
 from .scaling import ColumnScaling
 
@@ -22,6 +24,7 @@ __all__ = ["BoundedRegressor", "DPHuberRegressor", "DPLinearRegression"]
 Floats = NDArray[np.float64]
 
 _LARGEST_LABEL = 2.0**10  # in thresholds
+_UNMEASURED = (-1.0, 1.0)  # stands for bounds of the target until they are measured
 
 
 @dataclass(eq=False, repr=False)
@@ -30,12 +33,13 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
 
     Parameters
     ----------
-    target_bounds : (low, high)
-        Public bounds of the target; values outside are clipped.
+    target_bounds : (low, high), optional
+        Public bounds of the target; values outside are clipped. None measures them with two histograms, for 4% of
+        the budget or more where there are few rows.
     """
 
     _: KW_ONLY
-    target_bounds: tuple[float, float] = (-1.0, 1.0)
+    target_bounds: tuple[float, float] | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -43,8 +47,38 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         return tags
 
     def _target_ends(self) -> tuple[float, float]:
+        """Return the bounds of the target: given, or measured, or some numbers as long as nothing was measured."""
+        if self.target_bounds is None:
+            return self.target_bounds_
         scaling = ColumnScaling.from_bounds(self.target_bounds, 1)
         return float(scaling.low[0]), float(scaling.high[0])
+
+    def _fit(self, X: Any, y: Any, unit: Any = None) -> SolverResult:
+        self.target_bounds_ = _UNMEASURED
+        self.target_bounds_ = self._target_ends()
+        return super()._fit(X, y, unit)
+
+    def _bought(self) -> list[str]:
+        return [*super()._bought(), *(["target_bounds"] if self.target_bounds is None else [])]
+
+    def _measured_labels(
+        self, y: Any, measurement: Measurement, private: bool
+    ) -> tuple[Loss, Floats, list[str]] | None:
+        if self.target_bounds is not None:
+            return None
+        before, column = measurement.ledger.spent, read_numbers("y", y)[:, None]
+        scaling = measurement.scaling(column, np.zeros(1, np.bool_)) if private else seen_scaling(column)
+        self.target_bounds_ = self._sensible_ends(float(scaling.low[0]), float(scaling.high[0]))
+        loss, labels, _ = self._loss_and_labels(y)
+        return loss, labels, measurement.told("target_bounds were measured by noisy histograms of y", before)
+
+    def _sensible_ends(self, low: float, high: float) -> tuple[float, float]:
+        """Return measured bounds of the target, made fit for the loss."""
+        return low, high
+
+    def _assumed(self, what: str) -> list[str]:
+        """Return what was assumed to be public about the target."""
+        return [] if self.target_bounds is None else [f"target_bounds: {what} outside are clipped"]
 
     def _clipped_target(self, y: Any) -> Floats:
         values = read_numbers("y", y)
@@ -85,17 +119,18 @@ class DPLinearRegression(BoundedRegressor):
     """Private linear regression with a bounded target.
 
     Minimises the mean squared error plus ``alpha``/2 |w|^2, in units in which the target spans [-1, 1]. Parameters
-    are those of `DPLogisticRegression` without ``classes``, and
+    are those of `DPLogisticRegression` without ``classes`` and ``class_weight``, and
 
-    target_bounds : (low, high)
-        Public bounds of the target; values outside are clipped.
+    target_bounds : (low, high), optional
+        Public bounds of the target; values outside are clipped. None measures them with two histograms, for 4% of
+        the budget or more where there are few rows; ``target_bounds_`` are then what was found.
     """
 
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
         centre, unit = self._target_scale()
         scaled = (self._clipped_target(y) - centre) / unit
         # On the grid of the features, so that residuals are exact functions of the row.
-        return self._loss(), np.rint(scaled * 2.0**20) * 2.0**-20, ["target_bounds: values outside are clipped"]
+        return self._loss(), np.rint(scaled * 2.0**20) * 2.0**-20, self._assumed("values")
 
     def _loss(self) -> Loss:
         return Squared()
@@ -159,12 +194,18 @@ class DPHuberRegressor(DPLinearRegression):
         if self.threshold is None:
             return (low + high) / 2, (high - low) / 10
         unit = require_positive("threshold", self.threshold)
-        if (high - low) / 2 > _LARGEST_LABEL * unit:
+        if self.target_bounds is not None and (high - low) / 2 > _LARGEST_LABEL * unit:
             raise InvalidParameter(
                 f"threshold {unit:g} is below 1/2048 of the width of target_bounds, {high - low:g}: raise it, or "
                 "give narrower bounds, which clip the target"
             )
         return (low + high) / 2, unit
+
+    def _sensible_ends(self, low: float, high: float) -> tuple[float, float]:
+        if self.threshold is None:
+            return low, high
+        centre, reach = (low + high) / 2, min((high - low) / 2, _LARGEST_LABEL * self.threshold)
+        return centre - reach, centre + reach
 
     def _loss(self) -> Loss:
         low, high = self._target_ends()

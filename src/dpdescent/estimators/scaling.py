@@ -17,7 +17,7 @@ from scipy import sparse
 
 from ..errors import InvalidParameter
 
-__all__ = ["ColumnScaling"]
+__all__ = ["ColumnScaling", "binary_columns", "declared_binary"]
 
 Floats = NDArray[np.float64]
 
@@ -114,3 +114,30 @@ class ColumnScaling:
 
 def _per_column(end: ArrayLike, columns: int) -> Floats:
     return np.broadcast_to(np.asarray(end, dtype=np.float64), (columns,)).copy()
+
+
+def declared_binary(declared: Any, columns: int, names: Any) -> NDArray[np.bool_] | None:
+    """Return which columns are declared to be 0 or 1, None where nobody said."""
+    if declared is None:
+        return None
+    given = np.asarray(declared)
+    mask = np.zeros(columns, dtype=np.bool_)
+    if given.ndim == 1 and given.dtype == np.bool_ and given.size == columns:
+        mask = given
+    elif given.ndim == 1 and given.dtype.kind in "iu" and ((given >= 0) & (given < columns)).all():
+        mask[given] = True
+    elif given.ndim == 1 and given.dtype.kind in "UO" and names is not None and np.isin(given, names).all():
+        mask = np.isin(names, given)
+    elif given.shape != (0,):
+        raise InvalidParameter(
+            f"binary_features must be a mask of {columns} columns, their positions, or their names if the table has "
+            f"names: {declared!r:.80}"
+        )
+    return mask
+
+
+def binary_columns(declared: NDArray[np.bool_] | None, scaling: ColumnScaling) -> tuple[bool | None, ...]:
+    """Return of every column whether it is 0 or 1, None where nobody said; what has both signs is not."""
+    if declared is not None:
+        return tuple(declared.tolist())
+    return tuple(False if both else None for both in ((scaling.low < 0) & (scaling.high > 0)).tolist())

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from ..curator import Curator, LabelCounts, sum_without_privacy
 from ..errors import InvalidParameter, require_positive
-from ..ledger import Ledger
 from ..problems import LabelKind, Labels
 
-__all__ = ["balanced_weights", "require_countable", "weights_of_classes"]
+__all__ = ["balanced_weights", "weights_of_classes"]
 
 Floats = NDArray[np.float64]
 
@@ -41,15 +40,6 @@ def weights_of_classes(given: Any, classes: NDArray[Any]) -> Floats | None:
         )
     weights = {label: require_positive(f"class_weight[{label!r}]", weight) for label, weight in given.items()}
     return np.array([weights.get(label, 1.0) for label in known])
-
-
-def require_countable(ledger: Ledger) -> None:
-    """Raise `InvalidParameter` where no Gaussian noise can be paid for."""
-    if ledger.currency.name in ("pure", "approximate"):
-        raise InvalidParameter(
-            f"class_weight='balanced' counts labels with Gaussian noise, which a ledger in {ledger.currency.name!r} "
-            "cannot pay for: give a mapping, or take another method"
-        )
 
 
 def balanced_weights(curator: Curator, private: bool) -> Floats:

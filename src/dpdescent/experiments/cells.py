@@ -195,6 +195,7 @@ def measure(cell: Cell) -> Row:
         method=curve.method,
         adjacency=cell.adjacency,
         bounds=data.bounds,
+        tighten=False,
         binary_features=data.binary_features,
         alpha=cell.alpha,
         classes=data.classes,

@@ -103,6 +103,10 @@ class OutPertSettings(Settings):
         return "pure" if self.pure or facts.delta == 0 else "gdp"
 
     @property
+    def fixed_noise(self) -> bool:
+        return self.sigma == "paper"
+
+    @property
     def payment(self) -> Payment:
         if self.pure:
             remedies = dict.fromkeys(GAUSSIAN_NOISE.currencies, "leave pure out")

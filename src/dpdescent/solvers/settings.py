@@ -60,6 +60,11 @@ class Settings(ABC):
         return 1.0
 
     @property
+    def fixed_noise(self) -> bool:
+        """Whether the noise follows from epsilon and delta alone, so that nothing may be spent before the run."""
+        return False
+
+    @property
     def payment(self) -> Payment:
         """Which ledgers can pay for a run."""
         return GAUSSIAN_NOISE
