@@ -9,7 +9,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .PHONY: demo test lint types unit bench clean
 
-demo: $(VENV)/ready
+demo: $(VENV)/demo
 	$(BIN)/dpdescent demo
 
 test: lint types unit
@@ -27,6 +27,12 @@ unit: $(VENV)/ready $(VENV)/torch
 
 bench: $(VENV)/ready $(VENV)/torch
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# What the demonstration needs: the base dependencies and matplotlib, none of the tools of developers.
+$(VENV)/demo: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) -e '.[plots]'
+	@touch $@
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -208,7 +208,7 @@ def test_regression_on_arrays_takes_target_bounds(arrays: Path) -> None:
         (("--bounds", "0,true", "--classes", "sick,well"), "two numbers"),
         (("--bounds", "low,high", "--classes", "sick,well"), "two numbers"),
         (("--bounds", "1,0", "--classes", "sick,well"), "low < high"),
-        (("--bounds", "0,1", "--classes", "sick"), "1 public classes"),
+        (("--bounds", "0,1", "--classes", "sick"), "two public classes or more"),
         (("--bounds", "0,1", "--target-bounds", "[0],[1]", "--model", "regression"), "real numbers"),
     ],
 )
@@ -334,7 +334,7 @@ def test_demo_prints_the_cost_and_draws_a_picture(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_and_a_foreign_model_are_named_errors(tmp_path: Path) -> None:
-    with pytest.raises(DatasetNotAvailable, match="no file"):
+    with pytest.raises(DatasetNotAvailable, match="is not there"):
         run("fit", tmp_path / "nowhere.csv", "--output", tmp_path / "m.json")
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(ModelFormatError, match="not a dpdescent model"):

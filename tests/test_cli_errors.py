@@ -153,11 +153,11 @@ PLACES: list[tuple[tuple[str, ...], str]] = [
     (FIT, "dpdescent.cli.fit.SavedModel.save"),
     (FIT, "dpdescent.cli.fit.print_privacy"),
     (FIT_ARRAYS, "dpdescent.datasets.files.read_packed"),
-    (PREDICT, "dpdescent.cli.commands.SavedModel.load"),
-    (("schema", "people.csv", "--label", "age"), "dpdescent.cli.commands.draft_schema"),
+    (PREDICT, "dpdescent.cli.models.SavedModel.load"),
+    (("schema", "people.csv", "--label", "age"), "dpdescent.cli.schema.draft_schema"),
     (("ledger", "budget.ledger"), "dpdescent.cli.ledger.Ledger.open"),
-    (("demo",), "dpdescent.cli.commands._demo_data"),
-    (("datasets",), "dpdescent.cli.commands.list_datasets"),
+    (("demo",), "dpdescent.cli.demo._demo_data"),
+    (("datasets",), "dpdescent.cli.listings.list_datasets"),
 ]
 
 

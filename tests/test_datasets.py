@@ -654,7 +654,7 @@ def test_table_file_with_schema_loads(suffix, tmp_path):
 def test_table_file_without_schema_or_column_is_refused(tmp_path):
     path = tmp_path / "private.csv"
     TABLE.drop(columns="age").to_csv(path, index=False)
-    with pytest.raises(InvalidParameter, match="draft_schema"):
+    with pytest.raises(InvalidParameter, match=r"dpdescent schema .* --label COLUMN"):
         load_dataset(str(path))
     with pytest.raises(MissingColumn, match="age"):
         load_dataset(path, schema=SCHEMA)

@@ -68,7 +68,10 @@ def test_no_count_of_clipped_cells_is_kept(table):
     before = set(vars(encoder))
     encoder.transform(table.assign(age=[1e9, np.nan], job=["secret", None]))
     assert set(vars(encoder)) == before
-    assert before == {*encoder.get_params(), "feature_names_in_", "n_features_in_", "binary_features_"}
+    assert before == {
+        *encoder.get_params(),
+        *("feature_names_in_", "n_features_in_", "binary_features_", "output_bounds_"),
+    }
 
 
 def test_mapping_of_columns_is_a_table(table):
@@ -120,7 +123,7 @@ def test_unknown_level_names_the_column_and_hides_the_cell(table):
     message = str(caught.value)
     assert "'job'" in message
     assert "3 public levels" in message
-    assert "unknown='zero'" in message
+    assert "unknown 'other'" in message
     assert SECRET not in message
     assert caught.value.__cause__ is None
     encoded = BoundedEncoder(BOUNDS, LEVELS, unknown="zero").fit_transform(private)
@@ -130,7 +133,7 @@ def test_unknown_level_names_the_column_and_hides_the_cell(table):
 @pytest.mark.parametrize("dtype", ["float64", "Float64", "float32"])
 def test_missing_number_is_an_error_or_the_midpoint(table, dtype):
     private = table.assign(age=pd.Series([None, 20], index=table.index, dtype=dtype))
-    with pytest.raises(MissingValue, match=r"column 'age' has a missing value.*missing='midpoint'"):
+    with pytest.raises(MissingValue, match=r"column 'age' has a missing value.*missing 'midpoint' or 'level'"):
         BoundedEncoder(BOUNDS, LEVELS).fit_transform(private)
     encoded = BoundedEncoder(BOUNDS, LEVELS, missing="midpoint").fit_transform(private)
     assert encoded[:, 0].tolist() == [0.5, 0.2]
@@ -170,7 +173,7 @@ def test_infinite_number_is_an_error(table, missing):
 )
 def test_column_without_numbers_is_refused_by_its_storage_type(table, column):
     private = table.assign(age=column.set_axis(table.index))
-    with pytest.raises(ColumnTypeError, match=r"'age'.*to_numeric") as caught:
+    with pytest.raises(ColumnTypeError, match=r"'age'.*not all cells are numbers") as caught:
         BoundedEncoder(BOUNDS, LEVELS).fit(private)
     assert SECRET not in str(caught.value)
     with pytest.raises(ColumnTypeError):

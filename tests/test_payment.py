@@ -139,7 +139,7 @@ def test_a_currency_that_contradicts_the_account_is_refused_by_name(
 @pytest.mark.parametrize(("kept", "asked"), [("zero-out", "replace-one"), ("replace-one", "zero-out")])
 def test_an_account_of_another_relation_is_refused_by_name(kept: str, asked: str, opened: list[Ledger]) -> None:
     account = account_in("gdp", relation=kept)
-    with pytest.raises(InvalidParameter, match=f"relation {kept} .* adjacency='{kept}'"):
+    with pytest.raises(InvalidParameter, match=f"relation {kept} .* adjacency '{kept}'"):
         fitted("auto", account, adjacency=asked)
     assert account.entries == ()
     assert opened == []

@@ -564,7 +564,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", tilt=-1.0), "tilt"),
     (lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", tilt=math.nan), "tilt"),
     (lambda: DPLogisticRegression(bounds=(0, 1), method="agd", tilt=1.0), "neither tilt nor adversary"),
-    (lambda: DPLogisticRegression(bounds=(0, 1), method="auto", adversary=Adversary(0.1)), "method='outpert'"),
+    (lambda: DPLogisticRegression(bounds=(0, 1), method="auto", adversary=Adversary(0.1)), "method 'outpert'"),
     (lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", adversary=0.1), "Adversary"),
     (
         lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", adversary=Adversary((0.1, 0.2), "linf")),

@@ -129,12 +129,12 @@ def test_number_and_mixed_classes_keep_their_types():
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (changed(columns__age__low=None), r"columns\.age: the key 'low' is missing"),
+        (changed(columns__age__low=None), r"columns\.age\.low: must be a finite number, it is missing"),
         (changed(columns__age__low="17"), r"columns\.age\.low: must be a finite number"),
         (changed(columns__age__high=True), r"columns\.age\.high: must be a finite number"),
         (changed(columns__age__high=17), r"columns\.age: low must be less than high"),
         (changed(columns__age__unit="years"), r"columns\.age: the key 'unit' is not known"),
-        (changed(columns__age__type="number"), r'columns\.age\.type: must be "numeric"'),
+        (changed(columns__age__type="number"), r"columns\.age\.type: must be one of .* did you mean 'numeric'"),
         (changed(columns__age=7), r"columns\.age\.type"),
         (changed(columns__job__levels=None), r"columns\.job: the key 'levels' is missing"),
         (changed(columns__job__levels=[]), r"columns\.job\.levels: must have at least 1 entry"),
@@ -234,7 +234,7 @@ def test_parquet_draft_uses_storage_types_and_no_statistics(tmp_path):
         "job": {"type": "categorical", "levels": FILL_IN},
         "kind": {"type": "categorical", "levels": FILL_IN},
         "member": {"type": "categorical", "levels": [False, True]},
-        "born": {"type": FILL_IN},
+        "born": {"type": "date", "low": FILL_IN, "high": FILL_IN},
         "__index_level_0__": {"type": "ignore"},
     }
     text = json.dumps(draft)
@@ -270,7 +270,7 @@ def test_bad_draft_requests_are_refused(tmp_path):
         draft_schema(tmp_path / "absent.csv")
     for name, content, message in (
         ("twice.csv", b"a,a\n", "distinct"),
-        ("empty.csv", b"", "distinct"),
+        ("empty.csv", b"", "is empty"),
         ("table.xlsx", b"", "neither"),
         ("broken.parquet", b"secret", "not a readable Parquet"),
     ):

@@ -1,84 +1,130 @@
-"""Private training with no learning rate to tune."""
+"""Private training with no learning rate to tune.
 
-from . import audit
-from .accounting import (
-    AboveThreshold,
-    Composed,
-    ExponentialMechanism,
-    FixedSizeSampled,
-    Gaussian,
-    Laplace,
-    NormLaplace,
-    PoissonSampled,
-    PureDP,
-    ReportNoisyMax,
-)
-from .choosing import Selection, select
-from .curator import Curator, perturbed_minimiser, perturbed_saddle_point
-from .datasets import list_datasets, load_dataset
-from .encoding import BoundedEncoder
-from .errors import BudgetExhausted, DPDescentError, InvalidParameter, PrivacyWarning, UnsupportedLoss
-from .estimators import (
-    DPAdditiveClassifier,
-    DPAdditiveRegressor,
-    DPHuberRegressor,
-    DPLinearRegression,
-    DPLinearSVC,
-    DPLogisticRegression,
-    DPPoissonRegressor,
-)
-from .excess_risk import excess_risk_bound
-from .ledger import Ledger
-from .minimisers import Game, GeneralObjective, LinearGame
-from .problems import Adversary
-from .relations import Relation, Sensitivity
-from .schema import Schema, draft_schema
-from .statement import PrivacyStatement
+A name is imported when it is first used, so that ``dpdescent --help`` need not wait for scientific libraries.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import audit as audit
+    from .accounting import AboveThreshold as AboveThreshold
+    from .accounting import Composed as Composed
+    from .accounting import ExponentialMechanism as ExponentialMechanism
+    from .accounting import FixedSizeSampled as FixedSizeSampled
+    from .accounting import Gaussian as Gaussian
+    from .accounting import Laplace as Laplace
+    from .accounting import NormLaplace as NormLaplace
+    from .accounting import PoissonSampled as PoissonSampled
+    from .accounting import PureDP as PureDP
+    from .accounting import ReportNoisyMax as ReportNoisyMax
+    from .choosing import Selection as Selection
+    from .choosing import select as select
+    from .curator import Curator as Curator
+    from .curator import perturbed_minimiser as perturbed_minimiser
+    from .curator import perturbed_saddle_point as perturbed_saddle_point
+    from .datasets import list_datasets as list_datasets
+    from .datasets import load_dataset as load_dataset
+    from .encoding import BoundedEncoder as BoundedEncoder
+    from .errors import BudgetExhausted as BudgetExhausted
+    from .errors import DPDescentError as DPDescentError
+    from .errors import InvalidParameter as InvalidParameter
+    from .errors import PrivacyWarning as PrivacyWarning
+    from .errors import UnsupportedLoss as UnsupportedLoss
+    from .estimators import DPAdditiveClassifier as DPAdditiveClassifier
+    from .estimators import DPAdditiveRegressor as DPAdditiveRegressor
+    from .estimators import DPHuberRegressor as DPHuberRegressor
+    from .estimators import DPLinearRegression as DPLinearRegression
+    from .estimators import DPLinearSVC as DPLinearSVC
+    from .estimators import DPLogisticRegression as DPLogisticRegression
+    from .estimators import DPPoissonRegressor as DPPoissonRegressor
+    from .excess_risk import excess_risk_bound as excess_risk_bound
+    from .ledger import Ledger as Ledger
+    from .minimisers import Game as Game
+    from .minimisers import GeneralObjective as GeneralObjective
+    from .minimisers import LinearGame as LinearGame
+    from .problems import Adversary as Adversary
+    from .relations import Relation as Relation
+    from .relations import Sensitivity as Sensitivity
+    from .schema import Schema as Schema
+    from .schema import draft_schema as draft_schema
+    from .statement import PrivacyStatement as PrivacyStatement
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AboveThreshold",
-    "Adversary",
-    "BoundedEncoder",
-    "BudgetExhausted",
-    "Composed",
-    "Curator",
-    "DPAdditiveClassifier",
-    "DPAdditiveRegressor",
-    "DPDescentError",
-    "DPHuberRegressor",
-    "DPLinearRegression",
-    "DPLinearSVC",
-    "DPLogisticRegression",
-    "DPPoissonRegressor",
-    "ExponentialMechanism",
-    "FixedSizeSampled",
-    "Game",
-    "Gaussian",
-    "GeneralObjective",
-    "InvalidParameter",
-    "Laplace",
-    "Ledger",
-    "LinearGame",
-    "NormLaplace",
-    "PoissonSampled",
-    "PrivacyStatement",
-    "PrivacyWarning",
-    "PureDP",
-    "Relation",
-    "ReportNoisyMax",
-    "Schema",
-    "Selection",
-    "Sensitivity",
-    "UnsupportedLoss",
-    "__version__",
-    "audit",
-    "draft_schema",
-    "excess_risk_bound",
-    "list_datasets",
-    "load_dataset",
-    "perturbed_minimiser",
-    "perturbed_saddle_point",
-    "select",
-]
+#: The public names of each module.
+_PUBLIC = {
+    "audit": (),
+    "accounting": (
+        "AboveThreshold",
+        "Composed",
+        "ExponentialMechanism",
+        "FixedSizeSampled",
+        "Gaussian",
+        "Laplace",
+        "NormLaplace",
+        "PoissonSampled",
+        "PureDP",
+        "ReportNoisyMax",
+    ),
+    "choosing": ("Selection", "select"),
+    "curator": (
+        "Curator",
+        "perturbed_minimiser",
+        "perturbed_saddle_point",
+    ),
+    "datasets": (
+        "list_datasets",
+        "load_dataset",
+    ),
+    "encoding": ("BoundedEncoder",),
+    "errors": (
+        "BudgetExhausted",
+        "DPDescentError",
+        "InvalidParameter",
+        "PrivacyWarning",
+        "UnsupportedLoss",
+    ),
+    "estimators": (
+        "DPAdditiveClassifier",
+        "DPAdditiveRegressor",
+        "DPHuberRegressor",
+        "DPLinearRegression",
+        "DPLinearSVC",
+        "DPLogisticRegression",
+        "DPPoissonRegressor",
+    ),
+    "excess_risk": ("excess_risk_bound",),
+    "ledger": ("Ledger",),
+    "minimisers": (
+        "Game",
+        "GeneralObjective",
+        "LinearGame",
+    ),
+    "problems": ("Adversary",),
+    "relations": (
+        "Relation",
+        "Sensitivity",
+    ),
+    "schema": (
+        "Schema",
+        "draft_schema",
+    ),
+    "statement": ("PrivacyStatement",),
+}
+_HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
+
+__all__ = ["__version__", "audit", *sorted(_HOMES)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return import_module(f".{name}", __name__)
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -191,7 +191,14 @@ class GuaranteeWarning(UserWarning):
 
 
 class SchemaError(InvalidParameter):
-    """A schema file is incomplete or contradicts itself; the message names the column and the key."""
+    """A schema file is incomplete or contradicts itself; each of ``problems`` names the column and the key."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+    def __reduce__(self) -> tuple[type[SchemaError], tuple[str, ...]]:
+        return type(self), self.problems
 
 
 def require_finite(name: str, value: float) -> float:

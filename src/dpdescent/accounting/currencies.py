@@ -249,7 +249,7 @@ def require_supported_delta(epsilon: float, delta: float) -> None:
     least = smallest_delta(epsilon)
     if 0 < require_nonnegative("delta", delta) < least:
         raise DeltaTooSmall(
-            f"delta={delta:g} is too small for epsilon={epsilon:g}: the distance of the samplers from their laws "
+            f"delta {delta:g} is too small for epsilon {epsilon:g}: the distance of the samplers from their laws "
             f"would count beside it; the smallest delta supported is {1.006 * least:.3g}, or 0 with currency 'pure'"
         )
 

@@ -36,7 +36,9 @@ def audit_command(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the error rates of the best test.")] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Bound the epsilon of a mechanism or method from below, by runs on the worst tables that are known.
+    """Bound the epsilon of a mechanism or method from below, by runs on bad tables.
+
+    The tables are the worst that are known.
 
     Exit code 1 means that the claim was refuted. With a JSON file a killed audit of a method goes on where it was.
     """

@@ -1,38 +1,73 @@
-"""The demonstration: one private model, what it cost, and how accuracy grows with epsilon."""
+"""The command ``dpdescent demo``: private models, what they cost, and how accuracy grows with epsilon."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
+import typer
 from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
-from ..datasets import Dataset
+from ..datasets import Dataset, load_dataset
+from ..errors import DatasetNotAvailable, InvalidParameter, require_open_unit, require_positive
 from ..estimators import DPLogisticRegression
+from ..experiments.outputs import require_writable
+from ..progress import occasional
+from .options import Delta, Epsilon, JsonFile, Seed
+from .output import downloading, say, screen, write_json
 
-__all__ = ["run_demo"]
+__all__ = ["demo_command", "run_demo"]
 
 LADDER = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 BLUE, GREY, DARK = "#1f5fa8", "#8a8f98", "#22262b"
 
 
-def run_demo(
-    data: Dataset, epsilon: float, delta: float, seed: int | None, picture: Path, out: Console
-) -> dict[str, Any]:
+def demo_command(
+    epsilon: Epsilon = 0.4,
+    delta: Delta = 1e-6,
+    dataset: Annotated[str | None, typer.Option(help="A data set; Adult if it is there, else synthetic.")] = None,
+    picture: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("out/demo.png"),
+    seed: Seed = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Train a private model on public data, and show what it cost."""
+    require_positive("epsilon", epsilon)
+    require_open_unit("delta", delta)
+    for path in (picture, json_file):
+        if path is not None:
+            require_writable(path)
+    if picture.suffix not in (".png", ".svg", ".pdf"):
+        raise InvalidParameter(f"--picture must end in .png, .svg or .pdf, got {str(picture)!r}")
+    data = _demo_data(dataset)
+    if len(data.classes) != 2:
+        raise InvalidParameter(f"the demonstration shows two classes, and {data.name!r} has {len(data.classes)}")
+    write_json(json_file, run_demo(data, epsilon, delta, seed, picture))
+
+
+def _demo_data(name: str | None) -> Dataset:
+    if name is not None:
+        with downloading() as progress:
+            return load_dataset(name, progress=progress)
+    try:
+        return load_dataset("adult", download=False)
+    except DatasetNotAvailable:
+        return load_dataset("synthetic")
+
+
+def run_demo(data: Dataset, epsilon: float, delta: float, seed: int | None, picture: Path) -> dict[str, Any]:
     """Train, print and draw; return the numbers as plain data."""
     split = train_test_split(data.X, data.y, test_size=0.2, random_state=0)
     X_train, X_test, y_train, y_test = split
     plain = LogisticRegression(C=np.inf, max_iter=500).fit(X_train, y_train).score(X_test, y_test)
     majority = float(max(np.mean(y_test == label) for label in data.classes))
-    out.print(f"[bold]{data.name}[/]: {X_train.shape[0]:,} rows to train on, {X_train.shape[1]} columns")
+    say(f"{data.name}: {X_train.shape[0]:,} rows to train on, {X_train.shape[1]} columns", style="bold")
     ladder = sorted({*LADDER, epsilon})
-    models = {}
-    for value in track(ladder, description="training", console=out, transient=True):
+    models, speak = {}, occasional()
+    for place, value in enumerate(ladder):
+        speak(f"training: {place} of {len(ladder)} models are done")
         model = DPLogisticRegression(
             value,
             delta,
@@ -52,23 +87,22 @@ def run_demo(
         table.add_row(f"{value:g}", f"{score:.4f}", style=style)
     table.add_row("no privacy", f"{plain:.4f}", style="dim")
     table.add_row("majority class", f"{majority:.4f}", style="dim")
-    out.print(table)
+    screen().print(table)
 
     privacy = models[epsilon].privacy_
-    out.print(
+    say(
         f"\nThe model at epsilon {epsilon:g} is ({epsilon:g}, {delta:g})-differentially private "
-        f"for {privacy['unit']} (relation {privacy['relation']}).",
-        soft_wrap=True,
+        f"for {privacy['unit']} (relation {privacy['relation']})."
     )
-    out.print(f"It spent {privacy['spent'] / privacy['budget']:.1%} of its budget:")
+    say(f"It spent {privacy['spent'] / privacy['budget']:.1%} of its budget:")
     for label, share in privacy["spent_on"].items():
-        out.print(f"  {share:6.1%}  {label}")
+        say(f"  {share:6.1%}  {label}")
     touches = ", ".join(f"{count} x {kind}" for kind, count in privacy["mechanisms"].items())
-    out.print(f"The data was touched {sum(privacy['mechanisms'].values())} times: {touches}.", soft_wrap=True)
+    say(f"The data was touched {sum(privacy['mechanisms'].values())} times: {touches}.")
     if _draw(picture, data.name, accuracy, plain, majority, privacy["spent_on"], epsilon, delta):
-        out.print(f"picture: {picture}")
+        say(f"picture: {picture}")
     else:
-        out.print("no picture: pip install 'dpdescent[plots]' to draw one")
+        say("no picture: pip install 'dpdescent[plots]' to draw one")
     return {
         "dataset": data.name,
         "epsilon": epsilon,
@@ -139,7 +173,6 @@ def _draw(
     right.set_title(f"Where epsilon = {epsilon:g} went", loc="left", fontsize=11, color=DARK)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
     return True

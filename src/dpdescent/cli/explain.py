@@ -22,7 +22,10 @@ def explain_command(
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write one page that loads nothing.")] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Say what was released, what epsilon means, where the budget went and what is not covered. Costs no privacy."""
+    """Say what a saved model or statement guarantees, in words.
+
+    What was released, what epsilon means, where the budget went and what is not covered. It costs no privacy.
+    """
     for path in (html, json_file):
         if path is not None:
             require_writable(path)

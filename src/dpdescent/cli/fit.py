@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from ..datasets import Dataset, load_dataset
-from ..datasets.files import is_data_path
 from ..errors import InvalidParameter
 from ..estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression
+from ..estimators.advice import advice
 from ..estimators.payment import share_charged
+from ..estimators.settings import known_method
 from ..experiments.outputs import require_writable
 from ..ledger import Ledger
 from ..problems import Adversary
 from ..schema import Schema, Unit
+from ..solvers import Facts
+from .knowledge import PublicKnowledge
 from .models import SavedModel
-from .options import Delta, Epsilon, JsonFile, Seed, read_bounds, read_classes, read_settings
-from .output import complain, print_privacy, say, write_json
+from .options import Delta, Epsilon, JsonFile, Missing, Seed, Unknown, read_settings
+from .output import complain, downloading, print_privacy, say, write_json
 
 __all__ = ["fit_command"]
 
@@ -32,14 +33,18 @@ MODELS = {"logistic": DPLogisticRegression, "svm": DPLinearSVC, "regression": DP
 
 
 def fit_command(
-    data: Annotated[str, typer.Argument(help="A data set name, or a CSV, Parquet or NPZ file.")],
+    data: Annotated[str, typer.Argument(help="A data set name, or a CSV, TSV, Parquet or NPZ file.")],
     output: Annotated[Path, typer.Option(help="Where to write the model.")],
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-6,
     schema: Annotated[Path | None, typer.Option(help="Public schema of the table (see `dpdescent schema`).")] = None,
     bounds: Annotated[
         str | None,
-        typer.Option(metavar="LOW,HIGH", help="Public bounds of X in an NPZ file; also [LOW,...],[HIGH,...]."),
+        typer.Option(
+            metavar="LOW,HIGH",
+            help="Public bounds of X in an NPZ file; also [LOW,...],[HIGH,...]. `measure` measures them privately, "
+            "for a table too.",
+        ),
     ] = None,
     classes: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Public classes of y in an NPZ file.")
@@ -47,8 +52,10 @@ def fit_command(
     target_bounds: Annotated[
         str | None, typer.Option(metavar="LOW,HIGH", help="Public bounds of y in an NPZ file, for regression.")
     ] = None,
+    missing: Missing = None,
+    unknown: Unknown = None,
     model: Annotated[str, typer.Option(help="logistic, svm or regression.")] = "logistic",
-    method: Annotated[str, typer.Option(help="The solver.")] = "auto",
+    method: Annotated[str, typer.Option(help="How to train; `dpdescent methods` lists all.")] = "auto",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; may be repeated."),
@@ -71,33 +78,67 @@ def fit_command(
     """Train a model on a table and save it with its privacy statement."""
     if model not in MODELS:
         raise InvalidParameter(f"unknown model {model!r}: choose one of {', '.join(MODELS)}")
+    private = known_method(method).private
+    public = PublicKnowledge(
+        data, schema, bounds, classes, target_bounds, missing, unknown, regression=model == "regression"
+    )
     options: dict[str, Any] = {"method": method, "adjacency": adjacency, "alpha": alpha, "random_state": seed}
-    options |= {"progress": sys.stderr.isatty(), "tilt": tilt, "solver_options": read_settings(settings or [])}
+    options |= {"progress": True, "tilt": tilt, "solver_options": read_settings(settings or [])}
     if adversary is not None:
         options["adversary"] = Adversary(adversary, adversary_norm)  # type: ignore[arg-type]
-    if ledger is not None:
-        options["ledger"] = Ledger.open(ledger, model=output)
+    # All that can fail is tried before a row is read, and long before anything is charged.
+    known = public.options()
+    if unit is not None or rows_per_unit != 1:
+        known["schema"] = _with_unit(known, unit, rows_per_unit)
     for path in [output, *([json_file] if json_file is not None else [])]:
         require_writable(path)
-    public = _public_knowledge(data, schema, bounds, classes, target_bounds, regression=model == "regression")
-    if unit is not None or rows_per_unit != 1:
-        public["schema"] = _with_unit(public, unit, rows_per_unit)
-    with _interrupts_explained() as charged:
-        table = load_dataset(data, **public)
+    if ledger is not None:
+        options["ledger"] = Ledger.open(ledger, model=output)
+    MODELS[model](epsilon, delta, **options).require_settings()
+    with _interrupts_explained() as charged, downloading() as progress:
+        table = load_dataset(data, progress=progress, **known)
         options |= {"bounds": table.bounds, "binary_features": table.binary_features}
         if model == "regression":
-            options["target_bounds"] = _target_bounds(table, target_bounds)
+            options["target_bounds"] = public.target(table)
+        elif not table.classes:
+            raise InvalidParameter(f"the data set {data!r} has no classes: choose --model regression")
         else:
             options["classes"] = table.classes
+        warned = _warned(epsilon, delta, adjacency, table) if private else []
         if table.schema is not None and table.schema.unit is not None:
             options["rows_per_unit"] = table.schema.unit.rows
         fitted = MODELS[model](epsilon, delta, **options).fit(table.X, table.y, unit=table.unit)
-        charged.append(share_charged(fitted.privacy_["spent"], fitted.privacy_["budget"]))
-        names, column_bounds = list(table.feature_names), _column_bounds(table, public)
+        if private:
+            charged.append(share_charged(fitted.privacy_["spent"], fitted.privacy_["budget"]))
+        names, column_bounds = list(table.feature_names), public.column_bounds(table)
         SavedModel.from_estimator(fitted, names, table.schema, column_bounds).save(output)
-    print_privacy(fitted.privacy_)
+    print_privacy(fitted.privacy_ | {"remarks": [each for each in fitted.privacy_["remarks"] if each not in warned]})
     say(f"model written to {output}")
     write_json(json_file, {"model": str(output), "privacy": fitted.privacy_})
+
+
+def _with_unit(known: dict[str, Any], unit: str | None, rows: int) -> Schema:
+    """Return the schema of a table with the unit of the command line in it."""
+    if "schema" not in known or unit is None:
+        raise InvalidParameter("--unit COLUMN names a column of a table, which has a --schema: give all that belong")
+    declared: Schema = known["schema"]
+    return replace(declared, unit=Unit(unit, rows))
+
+
+def _warned(epsilon: float, delta: float, adjacency: str, table: Dataset) -> list[str]:
+    """Warn of a guarantee that is weak or leaves nothing to learn, before it is paid for; return what was said."""
+    found = advice(_facts(epsilon, delta, adjacency, table))
+    for text in found:
+        complain("GuaranteeWarning", text, colour="yellow")
+    return found
+
+
+def _facts(epsilon: float, delta: float, adjacency: str, table: Dataset) -> Facts:
+    """Return what is public before the fit: the number of rows, or of units and the rows of each that are used."""
+    if table.unit is None or table.schema is None or table.schema.unit is None:
+        return Facts(epsilon, delta, adjacency, len(table.y), 1)
+    kept = table.schema.unit.rows
+    return Facts(epsilon, delta, adjacency, min(len(table.y), kept * int(table.unit.nunique())), 1, kept)
 
 
 @contextmanager
@@ -113,63 +154,3 @@ def _interrupts_explained() -> Iterator[list[str]]:
         notes = [*getattr(interrupt, "__notes__", []), *charged, "nothing was charged"]
         complain("interrupted", f"no model was written; {notes[0]}")
         raise typer.Exit(INTERRUPTED) from None
-
-
-def _public_knowledge(
-    data: str,
-    schema: Path | None,
-    bounds: str | None,
-    classes: str | None,
-    target_bounds: str | None,
-    regression: bool,
-) -> dict[str, Any]:
-    """Return what `load_dataset` needs to be told, or raise with the options that are missing."""
-    public: dict[str, Any] = {}
-    if schema is not None:
-        public["schema"] = schema
-    if bounds is not None:
-        public["bounds"] = read_bounds("--bounds", bounds)
-    if classes is not None:
-        public["classes"] = read_classes(classes)
-    if not data.endswith(".npz"):
-        if is_data_path(data) and Path(data).is_file() and not public:
-            raise InvalidParameter(
-                f"{data} needs --schema FILE, which says what is public about its columns: `dpdescent schema {data} "
-                "--label COLUMN` writes a draft to fill in"
-            )
-        if target_bounds is not None:
-            raise InvalidParameter(
-                "--target-bounds is for NPZ files: a table has label.low and label.high in its schema"
-            )
-        return public
-    label = "--target-bounds LOW,HIGH" if regression else "--classes A,B"
-    if bounds is None or (target_bounds if regression else classes) is None:
-        raise InvalidParameter(
-            f"{data} needs --bounds LOW,HIGH and {label}, both public: they are never read from the file"
-        )
-    if (classes if regression else target_bounds) is not None:
-        raise InvalidParameter("--classes is for logistic and svm, and --target-bounds for regression: keep one")
-    return public | ({"classes": ()} if regression else {})
-
-
-def _with_unit(public: dict[str, Any], unit: str | None, rows: int) -> Schema:
-    """Return the schema of a table with the unit of the command line in it."""
-    if "schema" not in public or unit is None:
-        raise InvalidParameter("--unit COLUMN names a column of a table, which has a --schema: give all that belong")
-    return replace(Schema.load(public["schema"]), unit=Unit(unit, rows))
-
-
-def _column_bounds(table: Dataset, public: dict[str, Any]) -> list[list[float]] | None:
-    """Return the bounds by which the columns of an NPZ file were scaled; others have a schema or a coding."""
-    if "bounds" not in public:
-        return None
-    return [np.broadcast_to(np.asarray(end, dtype=np.float64), table.X.shape[1]).tolist() for end in public["bounds"]]
-
-
-def _target_bounds(table: Dataset, given: str | None) -> tuple[float, float]:
-    if given is not None:
-        return read_bounds("--target-bounds", given, per_column=False)
-    label = None if table.schema is None else table.schema.label
-    if label is None or label.low is None or label.high is None:
-        raise InvalidParameter("regression needs public target bounds: give label.low and label.high in the schema")
-    return label.low, label.high

@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from ..errors import LedgerFormatError
+from ..experiments.outputs import require_writable, write_whole
 from ..ledger import ONE_ROW, Ledger, import_lines
+from .groups import CommandGroup
 from .options import Delta, Epsilon, JsonFile
-from .output import print_privacy, say, write_json
+from .output import print_privacy, say, write_json, write_text
 
 __all__ = ["ledger_app"]
 
@@ -27,7 +27,7 @@ NewFile = Annotated[Path, typer.Argument(metavar="NEW_FILE", help="Where the led
 _ROUNDING = 1 + 1e-9  # another machine may compute a price that differs in its last digits
 
 
-class _WithShortForms(TyperGroup):
+class _WithShortForms(CommandGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] != "--help":
             command = "create" if "--create" in args else "show"
@@ -35,7 +35,7 @@ class _WithShortForms(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-ledger_app = typer.Typer(cls=_WithShortForms, help="Keep a budget that several fits share.", no_args_is_help=True)
+ledger_app = typer.Typer(cls=_WithShortForms, help="Keep a budget that several fits share.", add_completion=False)
 
 
 @ledger_app.command()
@@ -48,7 +48,10 @@ def create(
     unit: Annotated[str, typer.Option(help="What is protected, for instance 'one person'.")] = ONE_ROW,
     json_file: JsonFile = None,
 ) -> None:
-    """Start a new ledger."""
+    """Start a new ledger; a missing folder is made."""
+    for file in (path, json_file):
+        if file is not None:
+            require_writable(file)
     _show(Ledger(epsilon, delta, currency=currency, relation=adjacency, path=path, unit=unit), json_file)
 
 
@@ -83,10 +86,10 @@ def export(
     """Write every charge of a ledger as JSON. The text is a copy that cannot spend."""
     text = Ledger.open(path).to_json()
     if output is not None:
-        output.write_text(text + "\n")
+        write_whole(output, text + "\n")
         say(f"written to {output}")
     elif json_file is None:
-        sys.stdout.write(text + "\n")
+        write_text(text + "\n")
     write_json(json_file, json.loads(text))
 
 
@@ -97,8 +100,8 @@ def verify(path: LedgerFile, json_file: JsonFile = None) -> None:
     account.verify()
     if account.spent > account.budget * _ROUNDING:
         raise LedgerFormatError(
-            f"{path} is whole, and by this release its charges cost {account.spent:.6g} {account.currency.name}, "
-            f"which is more than its budget of {account.budget:.6g}: nothing more can be charged to it"
+            f"{path} is whole, and by this release its charges amount to epsilon {account.spent_epsilon():.6g}, "
+            f"which is more than its budget of {account.epsilon:g}: nothing more can be charged to it"
         )
     say(f"{path} is whole: {len(account.entries)} charges, {account.spent / account.budget:.1%} of the budget")
     write_json(json_file, {"whole": True, "id": account.identity} | account.statement())
@@ -119,6 +122,5 @@ def import_command(
 def _show(account: Ledger, json_file: Path | None) -> None:
     print_privacy(account.statement())
     left = account.left()
-    others = ", ".join(f"{left[name]:.4g} {name}" for name in ("gdp", "zcdp", "pure") if name in left)
-    say(f"left: a fit of epsilon {left['epsilon']:.4g} at delta {account.delta:g}; as one mechanism {others}")
+    say(f"left: a fit of epsilon {left['epsilon']:.4g} at delta {account.delta:g}")
     write_json(json_file, account.statement() | {"id": account.identity, "left": left})

@@ -10,12 +10,32 @@ import typer
 
 from ..errors import InvalidParameter
 
-__all__ = ["Delta", "Epsilon", "JsonFile", "Seed", "read_bounds", "read_classes", "read_settings"]
+__all__ = [
+    "MEASURE",
+    "Delta",
+    "Epsilon",
+    "JsonFile",
+    "Missing",
+    "Seed",
+    "Unknown",
+    "read_bounds",
+    "read_classes",
+    "read_settings",
+]
+
+#: Said instead of bounds that nobody knows.
+MEASURE = "measure"
 
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
 Epsilon = Annotated[float, typer.Option(help="Privacy budget epsilon.")]
 Delta = Annotated[float, typer.Option(help="Privacy budget delta; take it well below 1/n.")]
 Seed = Annotated[int | None, typer.Option(help="Repeat a run. Never for a release.")]
+Missing = Annotated[
+    str | None, typer.Option(help="Missing cells of all columns: error, midpoint or level; default: the schema's.")
+]
+Unknown = Annotated[
+    str | None, typer.Option(help="Cells outside the levels: error, zero or other; default: the schema's.")
+]
 
 
 def read_bounds(option: str, text: str, *, per_column: bool = True) -> tuple[Any, Any]:
@@ -26,7 +46,8 @@ def read_bounds(option: str, text: str, *, per_column: bool = True) -> tuple[Any
         ends = [None]
     if not all(_is_number(end) or (per_column and _is_list_of_numbers(end)) for end in ends):
         lists = ", or two lists with one number per column such as [0,0],[1,5]" if per_column else ""
-        raise InvalidParameter(f"{option} must be two numbers such as 0,1{lists}, got {text!r}")
+        measure = f", or {MEASURE}" if per_column else ""
+        raise InvalidParameter(f"{option} must be two numbers such as 0,1{lists}{measure}, got {text!r}")
     return low, high
 
 

@@ -1,53 +1,98 @@
-"""What commands print and write: lines on the screen, privacy statements, JSON files."""
+"""What commands print and write: lines on the screen, privacy statements, JSON files.
+
+Text of ours or of a caller never passes through the markup of rich, which would swallow brackets.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from rich.console import Console
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
 
-__all__ = ["complain", "out", "print_privacy", "say", "write_json"]
-
-out = Console(highlight=False)
+__all__ = ["complain", "downloading", "print_privacy", "say", "screen", "write_json", "write_text"]
 
 
-def say(text: str) -> None:
+def screen(*, errors: bool = False) -> Console:
+    """Return the console of standard output, or of standard error."""
+    from rich.console import Console
+
+    return Console(stderr=errors, highlight=False, markup=False, emoji=False)
+
+
+def say(text: str, *, style: str = "") -> None:
     """Print a line of text as it is, however wide the screen."""
-    out.print(text, soft_wrap=True, markup=False)
+    screen().print(text, soft_wrap=True, style=style)
 
 
-def complain(title: str, text: str) -> None:
-    """Print one line on standard error, its title in red."""
-    Console(stderr=True, highlight=False).print(Text.assemble((title, "bold red"), ": ", text), soft_wrap=True)
+def complain(title: str, text: str, colour: str = "red") -> None:
+    """Print one line on standard error, its title in colour."""
+    from rich.text import Text
+
+    line = " ".join(text.split("\n"))
+    screen(errors=True).print(Text.assemble((title, f"bold {colour}"), ": ", line), soft_wrap=True)
 
 
 def print_privacy(privacy: dict[str, Any]) -> None:
-    """Print a privacy statement: the guarantee, how much of it is spent, and on what."""
-    say(
-        f"({privacy['epsilon']:g}, {privacy['delta']:g})-differential privacy for {privacy['unit']}, "
-        f"relation {privacy['relation']}; spent {privacy['spent'] / privacy['budget']:.1%} of the budget"
-    )
-    for kind, count in privacy["mechanisms"].items():
-        say(f"  {count:5d} x {kind}")
+    """Print a privacy statement: the guarantee, how much of it is spent and on what, and remarks."""
+    if privacy.get("private", True):
+        say(
+            f"({privacy['epsilon']:g}, {privacy['delta']:g})-differential privacy for {privacy['unit']}, "
+            f"relation {privacy['relation']}; spent {privacy['spent'] / privacy['budget']:.1%} of the budget"
+        )
+        for kind, count in privacy["mechanisms"].items():
+            say(f"  {count:5d} x {kind}")
+    else:
+        say("NOT PRIVATE: the rows were read without noise, so the model may disclose any of them.", style="bold red")
     sampled = privacy.get("sampler_error")
     if sampled and not sampled["within_delta"]:
         say(f"the samplers' own error adds at most {sampled['delta']:.3g} to delta")
     if "randomness" in privacy:
-        say(f"randomness: {privacy['randomness']}")
+        say(f"randomness: {_listed(privacy['randomness'])}")
+    for remark in privacy.get("remarks", ()):
+        say(f"remark: {remark}")
+
+
+def _listed(words: str | list[str]) -> str:
+    return words if isinstance(words, str) else ", ".join(words)
 
 
 def write_json(path: Path | None, data: dict[str, Any]) -> None:
     """Write plain data as JSON, if a file was asked for."""
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(data, indent=1, default=_plain) + "\n")
+    if path is None:
+        return
+    from ..experiments.outputs import write_whole
+
+    write_whole(path, json.dumps(data, indent=1, default=_plain) + "\n")
+
+
+def write_text(text: str) -> None:
+    """Write text for another program to standard output."""
+    sys.stdout.write(text)
+
+
+@contextmanager
+def downloading() -> Iterator[Callable[[str, int, int | None], None]]:
+    """Yield what a download reports to: a line on standard error now and then."""
+    from ..progress import occasional
+
+    speak = occasional()
+
+    def report(name: str, received: int, expected: int | None) -> None:
+        share = "" if not expected else f" of {expected / 1e6:.0f}"
+        speak(f"downloading {name}: {received / 1e6:.0f}{share} MB")
+
+    yield report
 
 
 def _plain(value: Any) -> Any:
+    import numpy as np
+
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not plain data")

@@ -1,8 +1,9 @@
-"""A data set from the caller's own CSV, Parquet or NPZ file."""
+"""A data set from the caller's own text, Parquet or NPZ file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ..encoding import scale_columns
+from ..delimited import TEXT_SUFFIXES, read_cells, read_header
+from ..encoding import date_values, scale_columns
 from ..errors import (
     ColumnTypeError,
     DatasetFormatError,
@@ -25,38 +27,40 @@ from .record import Dataset
 
 __all__ = ["is_data_path", "load_file", "read_table"]
 
-_TABLE_SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq")
-_BLANKS = ["", "NA", "NaN", "nan"]
+_PARQUET_SUFFIXES = (".parquet", ".pq")
+_BLANKS = ["", " ", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-"]  # of numbers and dates
 
 
 def is_data_path(name: str) -> bool:
     """Whether a data set name is a file name of a kind that can be loaded."""
-    return name.endswith((*_TABLE_SUFFIXES, ".npz"))
+    return name.endswith((*TEXT_SUFFIXES, *_PARQUET_SUFFIXES, ".npz"))
 
 
 def load_file(
     path: Path,
     *,
     schema: Schema | str | Path | None = None,
-    bounds: tuple[ArrayLike, ArrayLike] | None = None,
+    bounds: tuple[ArrayLike, ArrayLike] | str | None = None,
     classes: Sequence[Any] | None = None,
-    unknown: str = "error",
-    missing: str = "error",
+    unknown: str | None = None,
+    missing: str | None = None,
 ) -> Dataset:
     """Load a file together with what is publicly known about it.
 
     Parameters
     ----------
     path : Path
-        A ``.csv``, ``.csv.gz`` or ``.parquet`` table, or an ``.npz`` archive with arrays ``X`` and ``y``.
+        A ``.csv``, ``.tsv`` or ``.txt`` table, compressed by gzip or not, a ``.parquet`` table, or an ``.npz``
+        archive with arrays ``X`` and ``y``.
     schema : Schema or path
-        Public schema of a table.
-    bounds : (low, high)
-        Public bounds of ``X`` in an NPZ file: two numbers, or two arrays with one number per column.
+        Public schema of a table. Columns without bounds stay as they are, to be measured by an estimator.
+    bounds : (low, high) or "measure"
+        Public bounds of ``X`` in an NPZ file: two numbers, or two arrays with one number per column. "measure" leaves
+        ``X`` as it is, to be measured by an estimator.
     classes : sequence
         Public classes of ``y`` in an NPZ file; empty where ``y`` is a number to be predicted.
-    unknown, missing : str
-        See `dpdescent.encoding.BoundedEncoder`; for tables.
+    unknown, missing : str, optional
+        See `dpdescent.encoding.BoundedEncoder`; for tables, in place of what the schema says.
     """
     if path.suffix == ".npz":
         if schema is not None:
@@ -66,23 +70,26 @@ def load_file(
         raise InvalidParameter("a table takes a schema instead of bounds and classes")
     if schema is None:
         raise InvalidParameter(
-            f"{path.name!r} needs schema=, the public bounds and levels of its columns: write a draft with "
-            f"dpdescent.schema.draft_schema(path).dump(file), fill it in and pass it on"
+            f"{path.name!r} needs a schema, the public bounds and levels of its columns: `dpdescent schema {path} "
+            "--label COLUMN` writes a draft to fill in"
         )
     declared = schema if isinstance(schema, Schema) else Schema.load(schema)
+    declared = declared.choosing(missing=missing, unknown=unknown)
     table = read_table(path, declared)
+    if len(table) == 0:
+        raise DatasetFormatError(f"{path.name!r} has a header and no rows: there is nothing to learn from")
     if declared.rows is not None and len(table) != declared.rows:
         raise DatasetFormatError(
             f"{path.name!r} does not have the {declared.rows} rows that its schema declares: complete the file, or "
             "correct rows in the schema, or leave it out there"
         )
-    encoder = declared.encoder(unknown=unknown, missing=missing)
+    encoder = declared.encoder()
     return Dataset(
         name=path.name,
         X=encoder.fit_transform(table),
         y=declared.labels(table),
         feature_names=tuple(encoder.get_feature_names_out()),
-        bounds=(0.0, 1.0),
+        bounds=encoder.output_bounds_ if declared.to_measure else (0.0, 1.0),
         binary_features=encoder.binary_features_,
         classes=declared.label.classes or (),
         source=f"The file {path.name}.",
@@ -93,65 +100,93 @@ def load_file(
     )
 
 
-def read_table(path: Path, schema: Schema, *, label: bool = True) -> pd.DataFrame:
-    """Read the columns a schema uses, in the types it declares; errors show no cell.
+def read_table(path: Path, schema: Schema, *, label: bool = True, keep: Collection[str] = ()) -> pd.DataFrame:
+    """Read the columns a schema uses, in the types it declares, dates as days; errors show no cell.
 
     Parameters
     ----------
     path : Path
-        A CSV or Parquet file.
+        A text or Parquet file.
     schema : Schema
-        Says which columns to read.
+        Says which columns to read, and in which form.
     label : bool
         Whether to read the label column, which a file for prediction lacks.
+    keep : collection of str
+        Further columns, which are left as they are.
     """
     owner = [schema.unit.column] if label and schema.unit is not None else []
     wanted = [*schema.features, *([schema.label.column] if label else []), *owner]
-    if path.suffix in (".parquet", ".pq"):
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
+    wanted += [name for name in keep if name not in wanted]
+    if path.suffix in _PARQUET_SUFFIXES:
+        table = _read_parquet(path, wanted, keep)
+    else:
+        table = _read_text(path, schema, wanted, label, keep)
+    dates = {column.name: date_values(table[column.name], column.name, column.format) for column in schema.dates}
+    return table.assign(**dates) if dates else table
 
-        try:
-            held = parquet.read_schema(path).names
-            _require_columns(path, wanted, held)
-            return parquet.read_table(path, columns=wanted).to_pandas()
-        except (arrow.ArrowException, OSError):
-            raise DatasetFormatError(f"{path.name!r} is not a readable Parquet file") from None
-    classes = schema.label.classes
-    levels = {column.name: column.levels for column in schema.categorical}
-    if label and classes is not None:
-        levels[schema.label.column] = classes
-    text = [name for name, public in levels.items() if all(isinstance(level, str) for level in public)]
+
+def _read_parquet(path: Path, wanted: list[str], keep: Collection[str]) -> pd.DataFrame:
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
     try:
-        held = list(pd.read_csv(path, nrows=0).columns)
-        _require_columns(path, wanted, held)
-        # All columns are parsed, because pandas checks the number of cells in a row only then.
-        table = pd.read_csv(
-            path,
-            dtype=dict.fromkeys([*text, *owner, *(name for name in held if name not in wanted)], "str"),
-            # A text level may well read "NA"; only numbers have blanks.
-            keep_default_na=False,
-            na_values={name: _BLANKS for name in wanted if name not in text},
-            low_memory=False,
-        )
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError, EOFError, OSError):
-        raise DatasetFormatError(f"{path.name!r} is not a readable CSV file with a header line") from None
-    if not isinstance(table.index, pd.RangeIndex):
-        raise DatasetFormatError(f"{path.name!r} has rows with more cells than its header line has names")
-    return table[wanted]
+        held = parquet.read_schema(path).names
+        _require_columns(path, wanted, held, keep)
+        return parquet.read_table(path, columns=wanted).to_pandas()
+    except (arrow.ArrowException, OSError):
+        raise DatasetFormatError(
+            f"{path.name!r} is not a readable Parquet file: copy it again, or correct its suffix"
+        ) from None
 
 
-def _require_columns(path: Path, wanted: list[str], held: list[str]) -> None:
+def _read_text(path: Path, schema: Schema, wanted: list[str], label: bool, keep: Collection[str]) -> pd.DataFrame:
+    written = read_header(path, separator=schema.file.separator, encoding=schema.file.encoding, wanted=wanted)
+    _require_columns(path, wanted, list(written.names), keep, written.separator)
+    levels = {column.name: column.levels for column in schema.categorical}
+    if label and schema.label.classes is not None:
+        levels[schema.label.column] = schema.label.classes
+    # A text level may well read "NA" or be empty; only numbers and dates have many ways to be missing.
+    blanks: dict[str, list[str]] = {
+        name: [] if "" in public else [""]
+        for name, public in levels.items()
+        if all(isinstance(level, str) for level in public)
+    }
+    blanks |= {column.name: [""] for column in schema.hashed}
+    dates = {column.name: _BLANKS for column in schema.dates}
+    text = {*blanks, *dates, *(name for name in written.names if name not in schema.features)}
+    text -= {schema.label.column} - set(blanks)
+    numbers = {name: _BLANKS for name in wanted if name not in text}
+    # All columns are parsed, because only then is the number of cells in a row checked.
+    return read_cells(written, text=text, blanks=blanks | dates | numbers, decimal=schema.file.decimal)[wanted]
+
+
+def _require_columns(
+    path: Path, wanted: list[str], held: list[str], keep: Collection[str], separator: str = ""
+) -> None:
     absent = [name for name in wanted if name not in held]
-    if absent:
-        raise MissingColumn(f"{path.name!r} lacks the columns {absent} of the schema: correct the schema or the file")
+    if not absent:
+        return
+    if len(held) == 1 and len(wanted) > 1 and separator:
+        raise DatasetFormatError(
+            f"{path.name!r} has one column if its separator is {separator!r}: give the separator in the schema, such "
+            'as "file": {"separator": ";"}'
+        )
+    near = {name: get_close_matches(name, held, n=1, cutoff=0.6) for name in absent}
+    hints = [f"{found[0]!r} may be {name!r}" for name, found in near.items() if found]
+    source = "that are to be kept: correct their names" if set(absent) <= set(keep) else "of the schema: correct it"
+    raise MissingColumn(
+        f"{path.name!r} lacks the columns {absent} {source}, or the file"
+        + (f" ({', '.join(hints)})" if hints else "")
+    )
 
 
-def _load_arrays(path: Path, bounds: tuple[ArrayLike, ArrayLike] | None, classes: Sequence[Any] | None) -> Dataset:
+def _load_arrays(
+    path: Path, bounds: tuple[ArrayLike, ArrayLike] | str | None, classes: Sequence[Any] | None
+) -> Dataset:
     if bounds is None or classes is None:
         raise InvalidParameter(
-            f"{path.name!r} needs bounds=(low, high) and classes=[...], both public: they are never read "
-            f"from the file"
+            f"{path.name!r} needs bounds and classes, both public: they are never read from the file; bounds "
+            "'measure' lets a fit measure them"
         )
     X, y = read_packed(path, "X", "y")
     if X.ndim != 2 or y.ndim != 1:
@@ -160,12 +195,18 @@ def _load_arrays(path: Path, bounds: tuple[ArrayLike, ArrayLike] | None, classes
         raise ColumnTypeError(f"{path.name!r}: X must hold real numbers, and is stored as {X.dtype}")
     if not np.isfinite(X).all():
         raise MissingValue(f"{path.name!r}: X has a missing or infinite value: fill it with a public constant")
-    try:
-        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), X.shape[1]) for end in bounds)
-    except (TypeError, ValueError):
-        raise InvalidParameter(f"bounds must be two numbers or two arrays with {X.shape[1]} numbers each") from None
-    if not (np.isfinite(high - low).all() and (low < high).all()):
-        raise InvalidParameter("bounds must be finite with low < high in every column")
+    measured = isinstance(bounds, str) and bounds == "measure"
+    if not measured:
+        try:
+            low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), X.shape[1]) for end in bounds)
+        except (TypeError, ValueError):
+            raise InvalidParameter(
+                f"bounds must be two numbers, or two lists with {X.shape[1]} numbers each"
+            ) from None
+        if not (np.isfinite(high - low).all() and (low < high).all()):
+            raise InvalidParameter("bounds must be finite with low < high in every column")
+    if len(X) == 0 or X.shape[1] == 0:
+        raise DatasetFormatError(f"{path.name!r}: X has no rows or no columns: there is nothing to learn from")
     if len(classes) == 0:
         if y.dtype.kind not in "biuf":
             raise ColumnTypeError(f"{path.name!r}: y must hold real numbers, and is stored as {y.dtype}")
@@ -175,11 +216,11 @@ def _load_arrays(path: Path, bounds: tuple[ArrayLike, ArrayLike] | None, classes
         raise UnknownLevel(f"{path.name!r}: y has a value outside the {len(classes)} public classes")
     return Dataset(
         name=path.name,
-        X=scale_columns(X, low, high),
+        X=np.asarray(X, dtype=np.float64) if measured else scale_columns(X, low, high),
         y=y,
         feature_names=tuple(f"x{position}" for position in range(X.shape[1])),
-        bounds=(0.0, 1.0),
+        bounds=None if measured else (0.0, 1.0),
         classes=tuple(classes),
         source=f"The file {path.name}.",
-        notes="Scaled to [0, 1] by the bounds of the caller.",
+        notes="As it is." if measured else "Scaled to [0, 1] by the bounds of the caller.",
     )

@@ -30,8 +30,9 @@ class Dataset:
         Labels.
     feature_names : tuple of str
         One name per column of ``X`` (per pixel for images).
-    bounds : (low, high)
-        Public bounds of every feature, to be passed on to the estimator.
+    bounds : (low, high) or None
+        Public bounds of every feature, to be passed on to the estimator; None, or NaN for a column, where they are
+        to be measured.
     classes : tuple
         Public classes, to be passed on to the estimator; empty where the label is a number.
     source : str
@@ -60,7 +61,7 @@ class Dataset:
     X: NDArray[Any]
     y: NDArray[Any]
     feature_names: tuple[str, ...]
-    bounds: tuple[float, float]
+    bounds: Any
     classes: tuple[Any, ...]
     source: str
     notes: str = ""

@@ -122,10 +122,10 @@ def load_dataset(
     if not isinstance(name, Path) and not is_data_path(key):
         raise UnknownDataset(
             f"there is no data set {key!r}: choose one of {', '.join([*_ENTRIES, 'synthetic'])}, "
-            f"or give the path of a .csv, .csv.gz, .parquet or .npz file"
+            "or give the path of a .csv, .tsv, .txt, .parquet or .npz file"
         )
     if not is_data_path(key):
-        raise UnknownDataset(f"{key!r} is no .csv, .csv.gz, .parquet or .npz file")
+        raise UnknownDataset(f"{key!r} is no .csv, .tsv, .txt, .parquet or .npz file")
     if not Path(name).is_file():
         raise DatasetNotAvailable(f"there is no file {key!r}: correct the path")
     _check_options(key, load_file, options, skip=1)

@@ -32,6 +32,7 @@ from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
 from ..statement import PrivacyStatement
+from .advice import advice
 from .bounds import tightening_pays
 from .curves import Curves
 from .float_noise import make_noise
@@ -158,14 +159,20 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         """Return a table to predict as an array of numbers."""
         return read_table(self, without_column(X, self.unit), reset=False)
 
-    def _fit(self, X: Any, y: Any, unit: Any = None) -> SolverResult:
+    def require_settings(self) -> tuple[Method, Any]:
+        """Return the method and its settings, or raise for a parameter that no table could be fitted with."""
         method, settings = known_method(self.method), make_settings(self.method, self.solver_options)
         _require_guarantee(self.epsilon, self.delta, self.adjacency)
         _require_robust(self.method, method, self.tilt, self.adversary)
+        L2(require_finite("alpha", self.alpha))
         if self.ledger is not None and not isinstance(self.ledger, Ledger):
             raise InvalidParameter(
                 f"ledger must be a Ledger, got a {type(self.ledger).__name__}: Ledger.open(path) opens a file"
             )
+        return method, settings
+
+    def _fit(self, X: Any, y: Any, unit: Any = None) -> SolverResult:
+        method, settings = self.require_settings()
         seed = _seed(self.random_state)
         noise = make_noise(self.noise, seed)
         X, identifiers, protected = split_units(X, self.unit, unit)
@@ -181,10 +188,10 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             X, y = X[kept], y[kept]
         rows = table if units is None else units.public_rows(table)
         declared = declared_binary(self.binary_features, X.shape[1], names)
-        given = None if self.bounds is None else ColumnScaling.from_bounds(self.bounds, X.shape[1], names=names)
+        scaling, gaps = ColumnScaling.with_gaps(self.bounds, X.shape[1], names=names)
+        given = None if self.bounds is None else scaling
         loss, labels, assumed = self._loss_and_labels(y)
         method.require(loss)
-        require_finite("alpha", self.alpha)
 
         def problem_in(scaling: ColumnScaling, features: ColumnScaling | Curves) -> LinearProblem:
             binary = (*binary_columns(declared, scaling), *(False,) * (features.columns - scaling.columns))
@@ -192,25 +199,25 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             return LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
 
         # What is wrong with the problem is said before anything is charged, whatever the bounds will be.
-        scaling = given or ColumnScaling(np.zeros(X.shape[1]), np.ones(X.shape[1]))
         problem = problem_in(scaling, self._expansion(scaling, declared, rows, loss.outputs))
         size = int(np.prod(problem.shape))
         facts = Facts(self.epsilon, self.delta, self.adjacency, rows, size, self.rows_per_unit)
         own = open_ledger(self.method, method, settings, self.solver_options, facts, self.ledger, protected)
         binary = np.zeros(X.shape[1], dtype=np.bool_) if declared is None else declared
-        tighten = False
-        if given is None and self.adversary is not None:
+        tighten, gaps = False, gaps & ~binary
+        if (given is None or gaps.any()) and self.adversary is not None:
             raise InvalidParameter("an adversary moves rows in units of their bounds: give bounds")
         if method.private:
-            require_measurable(own, settings, self._bought())
-            tighten = given is not None and self._tightens(own, facts, int(np.count_nonzero(~binary)))
-        elif given is None:
-            given = seen_scaling(X)
+            require_measurable(own, settings, [*(["bounds"] if gaps.any() else []), *self._bought()])
+            if given is not None and not gaps.any():
+                tighten = self._tightens(own, facts, int(np.count_nonzero(~binary)))
+        elif given is None or gaps.any():
+            given, gaps = scaling.filled(seen_scaling(X), gaps | (given is None)), np.zeros_like(gaps)
         tried = remarks_on_trials(self, own, stacklevel=4) if method.private else ()
         with paid_by(self.ledger, own, f"{type(self).__name__}, method {self.method}"), charges_noted(own):
             with np.errstate(all="ignore"):  # a warning would speak of rows
                 measurement = Measurement(own, noise, rows, units)
-                scaling, measured = measurement.of_columns(X, given, binary, tighten)
+                scaling, measured = measurement.of_columns(X, given, gaps, binary, tighten)
                 targets = self._measured_labels(y, measurement, method.private)
                 if targets is not None:
                     loss, labels = targets[:2]
@@ -239,7 +246,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
             "method": self.method,
             "released": (
                 f"coefficients: {math.prod(self._coefficients.shape)} numbers, and the intercept",
-                *(["bounds of the columns"] if self.bounds is None or tighten else []),
+                *(["bounds of the columns"] if self.bounds is None or gaps.any() or tighten else []),
                 *(["bounds of the target"] if targets is not None else []),
                 *(["weights of the classes"] if weighted is not loss else []),
                 *(["what the noise of privacy does to each coefficient"] if result.noise_factor is not None else []),
@@ -252,7 +259,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
                 *(["binary_features: which columns are 0 or 1"] if self.binary_features is not None else []),
                 *assumed,
             ),
-            "remarks": (*measured, *result.remarks, *tried),
+            "remarks": (*(advice(facts) if method.private else ()), *measured, *result.remarks, *tried),
         }
         if units is not None:
             said["rows_per_unit"] = units.rows_per_unit
@@ -296,7 +303,7 @@ def _require_robust(name: str, method: Method, tilt: float, adversary: Adversary
     if (require_nonnegative("tilt", tilt) or adversary is not None) and not method.robust:
         can = ", ".join(repr(each) for each in sorted(METHODS) if METHODS[each].robust)
         raise InvalidParameter(
-            f"method {name!r} knows neither tilt nor adversary: use method={can}, or leave them out"
+            f"method {name!r} knows neither tilt nor adversary: choose the method {can}, or leave them out"
         )
 
 

@@ -166,8 +166,8 @@ class DPLogisticRegression(_LinearClassifier):
         What one row may change: it is added or removed (n is public), or replaced.
     bounds : (low, high), optional
         Public bounds of the features, numbers or one number per column. Cells outside are clipped, in prediction too.
-        None measures them: two histograms of every column that is not declared to be 0 or 1, for 4% of the budget, or
-        more where there are few rows and many columns.
+        None, or NaN for a column, measures them: two histograms of every such column that is not declared to be 0 or
+        1, for 4% of the budget, or more where there are few rows and many columns.
     tighten : bool, optional
         Whether bounds that are given are measured too, and made narrower where a column needs less than a quarter of
         them. By default where that costs 2% of the budget, or 4% if there is such a column: with at least 283 sqrt(c)

@@ -108,12 +108,18 @@ class Measurement:
         return ask
 
     def of_columns(
-        self, X: Any, given: ColumnScaling | None, binary: NDArray[np.bool_], tighten: bool
+        self, X: Any, given: ColumnScaling | None, gaps: NDArray[np.bool_], binary: NDArray[np.bool_], tighten: bool
     ) -> tuple[ColumnScaling, list[str]]:
-        """Return the scaling by given, tightened or measured bounds, and what a statement says of it."""
+        """Return the scaling by given, tightened or measured bounds, and what a statement says of it.
+
+        The columns of ``gaps`` have no bounds among those that are given.
+        """
         before = self.ledger.spent
         if given is None:
             scaling, said = self.scaling(X, binary), "bounds were measured by noisy histograms of the columns"
+        elif gaps.any():
+            scaling = given.filled(self.scaling(X, ~gaps), gaps)
+            said = f"bounds of {np.count_nonzero(gaps)} columns were measured by noisy histograms of them"
         elif tighten:
             scaling = self.tightened(X, given, binary)
             narrower = np.count_nonzero((scaling.low != given.low) | (scaling.high != given.high))

@@ -70,7 +70,7 @@ def open_ledger(
         least, order = account.currency.epsilon(0.0, facts.delta), account.currency.to_dict()["order"]
         raise InvalidParameter(
             f"the ledger keeps rdp at order {order:g}, which certifies no epsilon below "
-            f"{least:.4g} at delta={facts.delta:g}: raise epsilon, or open the ledger with currency 'gdp' or 'zcdp'"
+            f"{least:.4g} at delta {facts.delta:g}: raise epsilon, or open the ledger with currency 'gdp' or 'zcdp'"
         ) from None
     require_funds(account, own)
     return own
@@ -81,14 +81,14 @@ def _require_agreement(
 ) -> None:
     if str(account.relation) != facts.relation:
         raise InvalidParameter(
-            f"the ledger keeps the relation {account.relation} and this fit {facts.relation}: pass "
-            f"adjacency={str(account.relation)!r}, or open the ledger with {facts.relation}"
+            f"the ledger keeps the relation {account.relation} and this fit {facts.relation}: choose "
+            f"adjacency {str(account.relation)!r}, or open the ledger with {facts.relation}"
         )
     kept, asked = account.currency.name, (options or {}).get("currency")
     if asked is not None and asked != kept:
         raise InvalidParameter(
-            f"solver_options ask for the currency {asked!r} and the ledger keeps {kept!r}: leave currency out of "
-            f"solver_options, or open the ledger with currency {asked!r}"
+            f"the settings ask for the currency {asked!r} and the ledger keeps {kept!r}: leave currency out of "
+            f"them, or open the ledger with currency {asked!r}"
         )
     settings.payment.require(name, account.currency)
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..progress import occasional
 from ..solvers.result import Progress
 
 __all__ = ["budget_bar", "listening"]
@@ -23,7 +24,11 @@ def listening(progress: bool | Progress) -> Iterator[Progress | None]:
 
 @contextmanager
 def budget_bar() -> Iterator[Progress]:
-    """Yield a callback that draws a bar of the budget spent on standard error; the bar is gone at the end."""
+    """Yield a callback that shows the budget spent on standard error: a bar that is gone at the end, or lines."""
+    if not sys.stderr.isatty():
+        speak = occasional()
+        yield lambda share: speak(f"{min(share, 1.0):.0%} of the privacy budget is spent")
+        return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -53,6 +53,29 @@ class ColumnScaling:
                 raise InvalidParameter(f"bounds of {named} must {demand}: {low[column]}, {high[column]}")
         return cls(low, high)
 
+    @classmethod
+    def with_gaps(
+        cls, bounds: Any, columns: int, names: Sequence[str] | None = None
+    ) -> tuple[ColumnScaling, NDArray[np.bool_]]:
+        """Build from bounds that may be None or NaN for some columns; also return which columns lack them.
+
+        Such columns have the ends 0 and 1 until they are measured, and so have all if there are no bounds at all.
+        """
+        if bounds is None:
+            return cls(np.zeros(columns), np.ones(columns)), np.zeros(columns, dtype=np.bool_)
+        try:
+            low, high = (_per_column(end, columns) for end in bounds)
+            gaps = np.isnan(low) & np.isnan(high)
+        except (TypeError, ValueError):
+            gaps = np.zeros(columns, dtype=np.bool_)
+        if gaps.any():
+            bounds = np.where(gaps, 0.0, low), np.where(gaps, 1.0, high)
+        return cls.from_bounds(bounds, columns, names), gaps
+
+    def filled(self, measured: ColumnScaling, gaps: NDArray[np.bool_]) -> ColumnScaling:
+        """Return this scaling with that of another one for the columns of ``gaps``."""
+        return ColumnScaling(np.where(gaps, measured.low, self.low), np.where(gaps, measured.high, self.high))
+
     @property
     def columns(self) -> int:
         """The number of columns of a scaled row."""

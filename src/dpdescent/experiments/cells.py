@@ -22,6 +22,7 @@ from ..datasets import Dataset, load_dataset
 from ..errors import DPDescentError, InvalidParameter
 from ..estimators import DPLinearSVC, DPLogisticRegression
 from ..estimators.scaling import ColumnScaling
+from ..schema import Schema
 from ..solvers import METHODS, BLSGDSettings, Facts
 from ..solvers.backtracking import rates
 
@@ -44,11 +45,19 @@ class Task:
     loss : {"logistic", "svm"}
     rows : int, optional
         Take this many rows, the same ones in every cell.
+    schema : str, optional
+        The public schema of a file of the caller's own, as JSON text.
     """
 
     dataset: str
     loss: str = "logistic"
     rows: int | None = None
+    schema: str | None = None
+
+    @property
+    def public(self) -> bool:
+        """Whether the rows are public, as those of a named data set are."""
+        return self.schema is None
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,10 @@ class Cell:
     @property
     def key(self) -> str:
         """What tells this cell from every other: also the source of its noise."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:24]
+        settings = asdict(self)
+        if self.task.schema is None:  # so that the noise of published figures stays what it is
+            del settings["task"]["schema"]
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:24]
 
 
 @dataclass(frozen=True)
@@ -148,7 +160,8 @@ class Row:
 
 def load_task(task: Task, *, download: bool = False) -> Dataset:
     """Return the data of a task, with its rows taken."""
-    data = load_dataset(task.dataset, download=download)
+    schema: dict[str, Any] = {} if task.schema is None else {"schema": Schema.from_dict(json.loads(task.schema))}
+    data = load_dataset(task.dataset, download=download, **schema)
     if not data.classes:
         raise InvalidParameter(f"data set {task.dataset!r} has no classes: a comparison needs a classification task")
     if task.rows is None or task.rows >= len(data.y):
@@ -163,7 +176,7 @@ _loaded = lru_cache(maxsize=1)(load_task)
 
 def measure(cell: Cell) -> Row:
     """Fit and score one cell. A refusal by a named error becomes its row; anything else is a fault and is raised."""
-    data, task, curve = _loaded(Task(cell.task.dataset, rows=cell.task.rows)), cell.task, cell.curve
+    data, task, curve = _loaded(replace(cell.task, loss="logistic")), cell.task, cell.curve
     split = KFold(cell.folds, shuffle=True, random_state=cell.seed).split(data.X)
     train, test = next(pair for number, pair in enumerate(split) if number == cell.fold)
     options = dict(curve.options)
@@ -214,7 +227,7 @@ def measure(cell: Cell) -> Row:
         **known,
         accuracy=float(model.score(data.X[test], data.y[test])),
         auc=_auc(model.decision_function(data.X[test]), data.y[test], model.classes_),
-        objective=_finite(_objective(model, X, y, task.loss, data.bounds, cell.alpha)),
+        objective=_finite(_objective(model, X, y, task.loss, cell.alpha)),
         seconds=seconds,
         spent_epsilon=_finite(privacy["spent_epsilon"]) if private else None,
         iterations=int(model.n_iter_),
@@ -244,7 +257,7 @@ def _passes(
     }
 
 
-def _objective(model: Any, X: Any, y: Any, loss: str, bounds: Any, alpha: float) -> float:
+def _objective(model: Any, X: Any, y: Any, loss: str, alpha: float) -> float:
     """Return the mean loss plus penalty that the model reaches on the rows it was trained on."""
     scores = np.asarray(model.decision_function(X))
     index = np.searchsorted(model.classes_, y)
@@ -254,7 +267,7 @@ def _objective(model: Any, X: Any, y: Any, loss: str, bounds: Any, alpha: float)
         margins = np.where(index == 1, scores, -scores)
         mean = (np.logaddexp(0, -margins) if loss == "logistic" else np.maximum(0, 1 - margins)).mean()
     # The penalty is on the weights of the scaled columns.
-    weights = model.coef_ * ColumnScaling.from_bounds(bounds, X.shape[1]).scale
+    weights = model.coef_ * ColumnScaling(*model.bounds_).scale
     return float(mean + alpha / 2 * np.sum(weights**2))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from ..datasets.files import is_data_path
 from ..errors import InvalidParameter, require_positive_integer
+from ..progress import occasional
+from ..schema import Schema
 from .cells import Row, Task
 from .figures import FIGURES, figure_named
 from .methods import general_methods
@@ -21,7 +25,7 @@ from .plots import draw, epsilon_panels, require_matplotlib
 from .report import render
 from .reproduce import comparison_report, reproduce
 from .runner import Journal, Listener, run
-from .study import Record, Study, curves_of
+from .study import NOT_PRIVATE, Record, Study, curves_of
 from .tables import Group, grouped, terminal_tables
 from .trace import Trace
 
@@ -34,7 +38,11 @@ Jobs = Annotated[int | None, typer.Option(help="Worker processes, one thread eac
 
 
 def compare_command(
-    data: Annotated[str, typer.Option(help="Data sets, with commas between them.")],
+    data: Annotated[str, typer.Option(help="Data sets, with commas between them; or a file of your own.")],
+    schema: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Public schema of a file of your own. Its scores are marked NOT PRIVATE."),
+    ] = None,
     methods: Annotated[str, typer.Option(help="Methods, with commas between them, or all general ones.")] = "all",
     epsilon: Annotated[str, typer.Option(help="Values of epsilon, with commas between them.")] = "0.1,0.4,1.6",
     delta: Annotated[float, typer.Option(help="Privacy budget delta; take it well below 1/n.")] = 1e-8,
@@ -63,8 +71,11 @@ def compare_command(
     if rows is not None:
         require_positive_integer("rows", rows)
     names = general_methods() if methods == "all" else _split("methods", methods)
+    described = None if schema is None else json.dumps(Schema.load(schema).to_dict())
+    if described is not None and not all(is_data_path(name) for name in _split("data", data)):
+        raise InvalidParameter("--schema describes a file: give its path as --data, and no data set beside it")
     study = Study(
-        tuple(Task(name, loss, rows) for name in _split("data", data)),
+        tuple(Task(name, loss, rows, described) for name in _split("data", data)),
         curves_of(names, oracle=oracle),
         tuple(_numbers("epsilon", epsilon)),
         delta,
@@ -85,6 +96,8 @@ def compare_command(
             record = run(study, jobs=jobs, journal=journal, listener=listener)
         groups = grouped(record.rows)
         _print_groups(groups, out)
+        if not study.public:
+            out.print(NOT_PRIVATE, style="bold red", soft_wrap=True, markup=False)
         for path in _write(record, groups, json_file, parquet, plots, html):
             out.print(f"written: {path}", soft_wrap=True, markup=False)
         if journal is not None:
@@ -102,7 +115,10 @@ def reproduce_command(
     jobs: Jobs = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Rerun a figure of a paper: picture, table, privacy statements, and the paper's claims beside what was found."""
+    """Rerun a figure of a paper, with the paper's claims beside what was found.
+
+    A figure is a picture, a table, the privacy statement of every curve and a page that holds all of them.
+    """
     out = Console(highlight=False)
     if figure is None:
         for name, entry in FIGURES.items():
@@ -150,7 +166,8 @@ def _write(
             record,
             pictures[1],
             "A comparison of private classifiers",
-            "The same data, folds, budget and relation for every method; accuracy and AUC on the test part, the "
+            ("" if record.study.public else f"{NOT_PRIVATE} ")
+            + "The same data, folds, budget and relation for every method; accuracy and AUC on the test part, the "
             "objective on the training part.",
         )
         yield write_whole(html, render(report))
@@ -166,7 +183,8 @@ def _print_groups(groups: list[Group], out: Console) -> None:
 
 @contextmanager
 def _progress(title: str, *, kept: bool) -> Iterator[Listener]:
-    """Draw a bar with the time left; an interrupt says what is kept and ends the program."""
+    """Draw a bar with the time left, or write a line now and then; an interrupt says what is kept and ends it."""
+    speak = occasional()
     bar = Progress(
         TextColumn(title),
         BarColumn(),
@@ -176,18 +194,21 @@ def _progress(title: str, *, kept: bool) -> Iterator[Listener]:
         TimeRemainingColumn(),
         console=Console(file=sys.stderr),
         speed_estimate_period=600,
+        disable=not sys.stderr.isatty(),
     )
     task = bar.add_task(title, total=None, visible=False)
 
     def update(done: int, total: int) -> None:
         bar.update(task, completed=done, total=total, visible=True)
+        if not sys.stderr.isatty():
+            speak(f"{title}: {done} of {total} done")
 
     try:
         with bar:
             yield update
     except KeyboardInterrupt:
         text = "what is done is kept, and the same command goes on from there" if kept else "nothing is kept"
-        Console(stderr=True).print(f"interrupted: {text}", soft_wrap=True)
+        Console(stderr=True).print(f"interrupted: {text}", soft_wrap=True, markup=False, highlight=False)
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -19,6 +19,10 @@ def require_writable(path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
             pass
+    except (FileExistsError, NotADirectoryError):
+        raise OutputNotWritable(
+            f"cannot write {path}: a file is in the place of its folder; choose another"
+        ) from None
     except OSError as problem:
         raise OutputNotWritable(f"cannot write {path}: {problem.strerror}; choose another place") from None
     return path

@@ -35,9 +35,15 @@ from .cells import LOSSES, Cell, Curve, Row, Task
 from .methods import nearest, oracle_variants, variant
 from .outputs import write_whole
 
-__all__ = ["Record", "Study", "curves_of", "versions"]
+__all__ = ["NOT_PRIVATE", "Record", "Study", "curves_of", "versions"]
 
 FORMAT = "dpdescent-comparison"
+
+#: How every output marks a comparison on rows that are not public.
+NOT_PRIVATE = (
+    "NOT PRIVATE: these scores were computed on the rows of a file that is not public, and no budget has paid for "
+    "them. Do not publish them, and do not choose by them what is released."
+)
 _ARROW = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 
 
@@ -93,6 +99,11 @@ class Study:
         """What tells these settings, under this release, from any other."""
         text = json.dumps([dpdescent.__version__, asdict(self)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def public(self) -> bool:
+        """Whether all rows are public: scores on other rows are paid for by no budget."""
+        return all(task.public for task in self.tasks)
 
     def cells(self) -> list[Cell]:
         """Return what has to be measured, data set by data set; what has no budget, at one epsilon only."""
@@ -168,7 +179,8 @@ class Record:
         )
 
     def _head(self) -> dict[str, Any]:
-        return {"format": FORMAT, "version": 1, "settings": asdict(self.study), "versions": versions()}
+        head = {"format": FORMAT, "version": 1, "settings": asdict(self.study), "versions": versions()}
+        return head if self.study.public else head | {"private": False, "warning": NOT_PRIVATE}
 
     def write_parquet(self, path: Path) -> None:
         """Write the rows as Parquet; settings and versions are in the metadata of the file."""

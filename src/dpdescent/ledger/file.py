@@ -78,7 +78,9 @@ class JournalFile(Journal):
         journal = cls(path)
         with explained(journal.path), journal._transaction("IMMEDIATE", create=True) as connection:
             if _is_ledger(connection, journal.path):
-                raise LedgerError(f"{path} exists: Ledger.open continues it, another name starts anew")
+                raise LedgerError(
+                    f"there is a ledger at {path}: go on with it as it is, or choose another name for a new one"
+                )
             for statement in _TABLES:
                 connection.execute(statement)
             for record in (head, *records):
@@ -94,7 +96,7 @@ class JournalFile(Journal):
         journal = cls(path)
         if not journal.path.exists() and journal.path.parent.is_dir():
             raise LedgerError(
-                f"there is no ledger at {path}: create one by `dpdescent ledger create`, or by Ledger(..., path=...)"
+                f"there is no ledger at {path}: correct the path, or create one by `dpdescent ledger create {path}`"
             )
         heads: list[Any] = []
         with explained(journal.path), journal._transaction("DEFERRED") as connection:
@@ -240,7 +242,7 @@ class JournalFile(Journal):
     def _lost(self, what: str) -> LedgerError:
         return LedgerError(
             f"the ledger file {self.path} {what} while it was in use, and charges would be forgotten: "
-            "put the file back, or start over with Ledger.open if it is complete"
+            "put the file back, or open it again if it is complete"
         )
 
     def _damaged(self, what: str) -> LedgerFormatError:

@@ -90,6 +90,7 @@ def _whole_run(account: Ledger, own: Ledger) -> FilteredRun:
 
 def _refusal(account: Ledger, own: Ledger) -> BudgetExhausted:
     return BudgetExhausted(
-        f"the ledger has {account.remaining:.6g} {account.currency.name} left and this fit needs up to "
-        f"{own.budget:.6g}: lower epsilon, or open a ledger with a larger budget"
+        f"the ledger has enough left for a fit of epsilon {account.left()['epsilon']:.4g} at delta {account.delta:g}"
+        f", and this fit asks for epsilon {own.epsilon:g} at delta {own.delta:g}: lower epsilon, or open a ledger "
+        "with a larger budget"
     )

@@ -148,7 +148,7 @@ class Ball:
             raise InvalidParameter(
                 f"exact sampling of {self.centre.size} weights needs {needed:.2g} proposals, each of which is a pass "
                 f"over {self.rows} rows, and {_MOST_LOSSES:.2g} losses are the most: use fewer columns, a "
-                "larger strong_convexity, or method='outpert'"
+                "larger strong_convexity, or the method 'outpert'"
             )
         return int(needed)
 

@@ -1,11 +1,9 @@
-"""A JSON file that carries what is publicly known about a table."""
+"""What is publicly known about a table, as a value."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,68 +11,56 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..encoding import BoundedEncoder, level_codes, numeric_values
-from ..errors import MissingColumn, MissingValue, SchemaError, UnknownLevel
+from ..encoding import MISSING, UNKNOWN, BoundedEncoder, level_codes, numeric_values
+from ..errors import MissingColumn, MissingValue, UnknownLevel
+from .columns import (
+    CategoricalColumn,
+    Column,
+    DateColumn,
+    HashedColumn,
+    IgnoredColumn,
+    Label,
+    NumericColumn,
+    require_sound,
+)
 from .unit import Unit
 
-__all__ = ["FILL_IN", "CategoricalColumn", "IgnoredColumn", "Label", "NumericColumn", "Schema"]
-
-FILL_IN = "FILL IN"
-
-Level = str | int | float | bool
+__all__ = ["FileFormat", "Schema"]
 
 
 @dataclass(frozen=True)
-class NumericColumn:
-    """A numeric column whose cells are clipped to the public interval [low, high]."""
+class FileFormat:
+    """How a text file is written, where the reader cannot tell.
 
-    name: str
-    low: float
-    high: float
+    Parameters
+    ----------
+    separator : str, optional
+        What stands between cells. By default that of ``,``, ``;``, tab and ``|`` by which the first line has the
+        names of the columns.
+    encoding : str, optional
+        By default UTF-8, or UTF-16 where the file starts with its mark.
+    decimal : str
+        What stands before the decimals of a number: a point or a comma.
+    """
+
+    separator: str | None = None
+    encoding: str | None = None
+    decimal: str = "."
 
     def __post_init__(self) -> None:
-        _require_interval(f"columns.{self.name}", self.low, self.high)
+        require_sound(self.problems("file"))
 
-
-@dataclass(frozen=True)
-class CategoricalColumn:
-    """A categorical column with its public levels."""
-
-    name: str
-    levels: tuple[Level, ...]
-
-    def __post_init__(self) -> None:
-        _require_distinct(f"columns.{self.name}.levels", self.levels, fewest=1)
-
-
-@dataclass(frozen=True)
-class IgnoredColumn:
-    """A column that may be in the table and is never used."""
-
-    name: str
-
-
-Column = NumericColumn | CategoricalColumn | IgnoredColumn
-
-
-@dataclass(frozen=True)
-class Label:
-    """What is to be predicted: one of the public ``classes``, or a number in the public [low, high]."""
-
-    column: str
-    classes: tuple[Level, ...] | None = None
-    low: float | None = None
-    high: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.classes is not None:
-            if self.low is not None or self.high is not None:
-                raise SchemaError("label: give either classes or low and high, not both")
-            _require_distinct("label.classes", self.classes, fewest=2)
-        elif self.low is None or self.high is None:
-            raise SchemaError("label: give classes (to classify) or both low and high (to predict a number)")
-        else:
-            _require_interval("label", self.low, self.high)
+    def problems(self, place: str) -> Iterator[str]:
+        """Yield what is wrong with the declaration, each with its place in the file."""
+        if self.separator is not None and (not isinstance(self.separator, str) or len(self.separator) != 1):
+            yield f"{place}.separator: must be one character such as ; got {self.separator!r}"
+        if self.decimal not in (".", ","):
+            yield f"{place}.decimal: must be . or , got {self.decimal!r}"
+        if self.encoding is not None:
+            try:
+                "".encode(self.encoding)
+            except (LookupError, TypeError):
+                yield f"{place}.encoding: must be an encoding such as latin-1 or utf-8, got {self.encoding!r}"
 
 
 @dataclass(frozen=True)
@@ -83,7 +69,7 @@ class Schema:
 
     Parameters
     ----------
-    columns : tuple of NumericColumn, CategoricalColumn or IgnoredColumn
+    columns : tuple of NumericColumn, DateColumn, CategoricalColumn, HashedColumn or IgnoredColumn
         Every column of the table except the label, in any order.
     label : Label
         The label column.
@@ -91,6 +77,12 @@ class Schema:
         The public number of rows. A file with another number is refused, for instance one that was cut off in a copy.
     unit : Unit, optional
         The column that says whose row it is, where the unit of privacy is all rows of one person.
+    missing : {"error", "midpoint", "level"}
+        What is done with a missing cell of a column that does not say it itself; see `BoundedEncoder`.
+    unknown : {"error", "zero", "other"}
+        What is done with a cell outside the levels of a column that does not say it itself.
+    file : FileFormat
+        How a text file is written, where the reader cannot tell.
 
     Notes
     -----
@@ -100,7 +92,10 @@ class Schema:
     The file format is a JSON object::
 
         {"columns": {"age": {"type": "numeric", "low": 17, "high": 90},
-                     "job": {"type": "categorical", "levels": ["clerk", "nurse"]},
+                     "pay": {"type": "numeric"},
+                     "hired": {"type": "date", "low": "1980-01-01", "high": "2030-01-01"},
+                     "job": {"type": "categorical", "levels": ["clerk", "nurse"], "unknown": "other"},
+                     "town": {"type": "hashed", "buckets": 64, "missing": "level"},
                      "id":  {"type": "ignore"}},
          "label": {"column": "income", "classes": ["<=50K", ">50K"]},
          "rows": 48842,
@@ -119,23 +114,37 @@ class Schema:
     label: Label
     rows: int | None = None
     unit: Unit | None = None
+    missing: str = "error"
+    unknown: str = "error"
+    file: FileFormat = field(default_factory=FileFormat)
 
     def __post_init__(self) -> None:
+        require_sound(self.problems())
+
+    def problems(self) -> Iterator[str]:
+        """Yield what is wrong with the schema as a whole, each with its place in the file."""
         names = [column.name for column in self.columns]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise SchemaError(f"columns {twice} are declared twice: keep one declaration each")
+            yield f"columns {twice} are declared twice: keep one declaration each"
         if self.label.column in names:
-            raise SchemaError(
-                f"column {self.label.column!r} is the label and is also listed under columns: remove it there"
-            )
+            yield f"column {self.label.column!r} is the label and is also listed under columns: remove it there"
         if not self.features:
-            raise SchemaError("columns: at least one column must be numeric or categorical")
+            yield "columns: at least one column must have another type than ignore"
         if self.unit is not None and self.unit.column in (*self.features, self.label.column):
-            raise SchemaError(f"unit.column: {self.unit.column!r} is a feature or the label: declare it as ignored")
+            yield f"unit.column: {self.unit.column!r} is a feature or the label: declare it as ignored"
         whole = isinstance(self.rows, int) and not isinstance(self.rows, bool)
         if self.rows is not None and not (whole and self.rows >= 1):
-            raise SchemaError("rows: must be a whole number of at least 1, or be left out if it is not public")
+            yield "rows: must be a whole number of at least 1, or be left out if it is not public"
+        for key, known in (("missing", MISSING), ("unknown", UNKNOWN)):
+            if getattr(self, key) not in known:
+                yield f"{key}: must be one of {', '.join(known)}, got {getattr(self, key)!r}"
+        for column in self.numbers:
+            if column.bounds is None and (column.missing or self.missing) == "midpoint":
+                yield (
+                    f"columns.{column.name}: without low and high there is no midpoint to put in place of a missing "
+                    "cell: give both, or choose missing level or error for this column"
+                )
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -148,23 +157,72 @@ class Schema:
         return tuple(column for column in self.columns if isinstance(column, NumericColumn))
 
     @property
+    def dates(self) -> tuple[DateColumn, ...]:
+        """The columns of dates."""
+        return tuple(column for column in self.columns if isinstance(column, DateColumn))
+
+    @property
+    def numbers(self) -> tuple[NumericColumn | DateColumn, ...]:
+        """The columns that become one number: numeric ones and dates."""
+        return tuple(column for column in self.columns if isinstance(column, NumericColumn | DateColumn))
+
+    @property
     def categorical(self) -> tuple[CategoricalColumn, ...]:
         """The categorical columns."""
         return tuple(column for column in self.columns if isinstance(column, CategoricalColumn))
 
+    @property
+    def hashed(self) -> tuple[HashedColumn, ...]:
+        """The hashed columns."""
+        return tuple(column for column in self.columns if isinstance(column, HashedColumn))
+
+    @property
+    def to_measure(self) -> tuple[str, ...]:
+        """The columns whose bounds nobody knows, which a fit measures and pays for."""
+        return tuple(column.name for column in self.numbers if column.bounds is None)
+
+    def choosing(self, *, missing: str | None = None, unknown: str | None = None) -> Schema:
+        """Return the schema with another choice for missing and for unknown cells, in all columns."""
+        given = {"missing": missing, "unknown": unknown}
+        chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        columns: list[Column] = []
+        for column in self.columns:
+            silent: dict[str, Any] = {key: None for key in chosen if hasattr(column, key)}
+            columns.append(replace(column, **silent))
+        return replace(self, columns=tuple(columns), **chosen)
+
+    def without_bounds(self) -> Schema:
+        """Return the schema with no bounds of numbers and dates, so that a fit measures them."""
+        columns = tuple(
+            replace(column, low=None, high=None) if isinstance(column, NumericColumn | DateColumn) else column
+            for column in self.columns
+        )
+        return replace(self, columns=columns)
+
     def encoder(
-        self, *, unknown: str = "error", missing: str = "error", sparse_output: bool = False
+        self,
+        *,
+        unknown: str | None = None,
+        missing: str | None = None,
+        ignore: Sequence[str] = (),
+        sparse_output: bool = False,
     ) -> BoundedEncoder:
-        """Return the encoder this schema describes; it skips the label and the ignored columns."""
-        ignored = [column.name for column in self.columns if isinstance(column, IgnoredColumn)]
-        if self.unit is not None and self.unit.column not in ignored:
-            ignored.append(self.unit.column)
+        """Return the encoder this schema describes; it skips the label, ignored columns and those of ``ignore``."""
+        schema = self.choosing(missing=missing, unknown=unknown)
+        ignored = [column.name for column in schema.columns if isinstance(column, IgnoredColumn)]
+        skipped = [name for name in ignore if name not in schema.features]
+        if self.unit is not None:
+            skipped.append(self.unit.column)
         return BoundedEncoder(
-            bounds={column.name: (column.low, column.high) for column in self.numeric},
-            levels={column.name: column.levels for column in self.categorical},
-            ignore=(*ignored, self.label.column),
-            unknown=unknown,
-            missing=missing,
+            bounds={column.name: column.bounds for column in schema.numbers},
+            levels={column.name: column.levels for column in schema.categorical},
+            hashed={column.name: column.buckets for column in schema.hashed},
+            ignore=(*ignored, self.label.column, *skipped),
+            unknown={column.name: column.unknown or schema.unknown for column in schema.categorical},
+            missing={
+                column.name: column.missing or schema.missing
+                for column in (*schema.numbers, *schema.categorical, *schema.hashed)
+            },
             sparse_output=sparse_output,
         )
 
@@ -179,12 +237,12 @@ class Schema:
         name = self.label.column
         if name not in frame.columns:
             raise MissingColumn(f"the table lacks the label column {name!r}: add it or correct label.column")
+        if frame[name].isna().any():
+            raise MissingValue(f"label column {name!r} has a missing value: remove such rows beforehand")
         if self.label.classes is None:
             return np.clip(numeric_values(frame[name], name), self.label.low, self.label.high)
         codes = level_codes(frame[name], name, self.label.classes)
         if (codes < 0).any():
-            if frame[name].isna().any():
-                raise MissingValue(f"label column {name!r} has a missing value: remove such rows beforehand")
             raise UnknownLevel(
                 f"label column {name!r} has a value outside its {len(self.label.classes)} public classes: "
                 f"correct label.classes or the file"
@@ -197,150 +255,26 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object of the file format."""
-        described: dict[str, dict[str, Any]] = {}
-        for column in self.columns:
-            match column:
-                case NumericColumn(name, low, high):
-                    described[name] = {"type": "numeric", "low": low, "high": high}
-                case CategoricalColumn(name, levels):
-                    described[name] = {"type": "categorical", "levels": list(levels)}
-                case IgnoredColumn(name):
-                    described[name] = {"type": "ignore"}
-        label: dict[str, Any] = {"column": self.label.column}
-        if self.label.classes is not None:
-            label["classes"] = list(self.label.classes)
-        else:
-            label |= {"low": self.label.low, "high": self.label.high}
-        document: dict[str, Any] = {"columns": described, "label": label}
-        if self.rows is not None:
-            document["rows"] = self.rows
-        if self.unit is not None:
-            document["unit"] = {"column": self.unit.column, "rows": self.unit.rows}
-        return document
+        from .document import document_of
+
+        return document_of(self)
 
     def dump(self, path: str | Path) -> None:
         """Write the schema as a JSON file."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        from .document import as_text
+
+        Path(path).write_text(as_text(self.to_dict()) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Schema:
-        """Read a schema file; `SchemaError` names the column and the key that must be corrected."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise SchemaError(f"schema file {str(path)!r} cannot be read: {error}") from None
-        try:
-            document = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
-        except json.JSONDecodeError as error:
-            raise SchemaError(f"schema file {str(path)!r} is not valid JSON: {error}") from None
-        return cls.from_dict(document)
+        """Read a schema file; `SchemaError` lists every problem with the column and the key to be corrected."""
+        from .document import read_document
+
+        return cls.from_dict(read_document(path))
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Schema:
         """Build a schema from the JSON object of the file format."""
-        open_places = places_to_fill(document)
-        if open_places:
-            raise SchemaError(
-                f"the schema still has {FILL_IN!r} at: {', '.join(open_places)}. Replace each by public "
-                f"knowledge "
-                f'(type is "numeric", "categorical" or "ignore"); do not look the values up in the private '
-                f"table"
-            )
-        _require_keys("the schema", document, required=("columns", "label"), optional=("rows", "unit"))
-        columns = document["columns"]
-        if not isinstance(columns, Mapping):
-            raise SchemaError("columns: must be an object that maps each column name to its description")
-        return cls(
-            columns=tuple(_column(name, description) for name, description in columns.items()),
-            label=_label(document["label"]),
-            rows=document.get("rows"),
-            unit=_unit(document["unit"]) if "unit" in document else None,
-        )
+        from .document import schema_of
 
-
-def places_to_fill(document: object, prefix: str = "") -> list[str]:
-    """Return the dotted places of a JSON document that still hold the placeholder."""
-    if document == FILL_IN:
-        return [prefix]
-    if isinstance(document, Mapping):
-        pairs = [(f"{prefix}.{key}" if prefix else str(key), value) for key, value in document.items()]
-    elif isinstance(document, list):
-        pairs = [(f"{prefix}[{position}]", value) for position, value in enumerate(document)]
-    else:
-        return []
-    return [place for name, value in pairs for place in places_to_fill(value, name)]
-
-
-def _column(name: str, description: Any) -> Column:
-    place = f"columns.{name}"
-    match description:
-        case {"type": "numeric", **keys}:
-            _require_keys(place, keys, required=("low", "high"))
-            return NumericColumn(name, description["low"], description["high"])
-        case {"type": "categorical", **keys}:
-            _require_keys(place, keys, required=("levels",))
-            return CategoricalColumn(name, _levels(f"{place}.levels", keys["levels"]))
-        case {"type": "ignore", **keys}:
-            _require_keys(place, keys, required=())
-            return IgnoredColumn(name)
-        case _:
-            raise SchemaError(f'{place}.type: must be "numeric", "categorical" or "ignore"')
-
-
-def _label(description: Any) -> Label:
-    _require_keys("label", description, required=("column",), optional=("classes", "low", "high"))
-    if not isinstance(description["column"], str):
-        raise SchemaError("label.column: must be a column name")
-    classes = _levels("label.classes", description["classes"]) if "classes" in description else None
-    return Label(description["column"], classes, description.get("low"), description.get("high"))
-
-
-def _unit(description: Any) -> Unit:
-    _require_keys("unit", description, required=("column", "rows"))
-    return Unit(description["column"], description["rows"])
-
-
-def _levels(place: str, values: object) -> tuple[Level, ...]:
-    if not isinstance(values, list):
-        raise SchemaError(f"{place}: must be a list")
-    return tuple(values)
-
-
-def _require_keys(place: str, document: object, *, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
-    if not isinstance(document, Mapping):
-        raise SchemaError(f"{place}: must be a JSON object with the keys {', '.join(required)}")
-    absent = [key for key in required if key not in document]
-    if absent:
-        raise SchemaError(f"{place}: the key {absent[0]!r} is missing: add it")
-    extra = [key for key in document if key not in required + optional]
-    if extra:
-        raise SchemaError(f"{place}: the key {extra[0]!r} is not known here: remove it")
-
-
-def _require_interval(place: str, low: object, high: object) -> None:
-    for key, end in (("low", low), ("high", high)):
-        if not isinstance(end, int | float) or isinstance(end, bool) or not math.isfinite(end):
-            raise SchemaError(f"{place}.{key}: must be a finite number, got {end!r}")
-    if not low < high or not math.isfinite(float(high) - float(low)):  # type: ignore[operator,arg-type]
-        raise SchemaError(f"{place}: low must be less than high, and high - low finite, got {low} and {high}")
-
-
-def _require_distinct(place: str, values: tuple[Level, ...], fewest: int) -> None:
-    if any(not isinstance(value, str | int | float) or value != value for value in values):
-        raise SchemaError(f"{place}: each entry must be text, a number, true or false")
-    if len(values) < fewest:
-        raise SchemaError(f"{place}: must have at least {fewest} {'entry' if fewest == 1 else 'entries'}")
-    if len(set(values)) != len(values):
-        raise SchemaError(f"{place}: entries must all differ (1, 1.0 and true count as equal)")
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    if twice:
-        raise SchemaError(f"the key {twice[0]!r} occurs twice in one object: keep one")
-    return dict(pairs)
-
-
-def _refuse_constant(text: str) -> float:
-    raise SchemaError(f"{text} is not allowed in a schema: give a finite public number")
+        return schema_of(document)

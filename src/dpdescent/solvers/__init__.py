@@ -118,6 +118,8 @@ class Method:
         What it needs from a loss.
     name : str
         Under which it is registered in `METHODS`.
+    summary : str
+        What it is, in a line.
     """
 
     solver: Callable[[Curator, Any, Progress | None], SolverResult]
@@ -129,6 +131,7 @@ class Method:
     units: bool = True
     needs: frozenset[Need] = frozenset()
     name: str = ""
+    summary: str = ""
 
     def solve(self, curator: Curator, settings: Settings, progress: Progress | None = None) -> SolverResult:
         """Run the solver, or raise `UnsupportedCost` before anything is charged if no such ledger can pay for it."""
@@ -188,5 +191,32 @@ _REGISTERED = {
     "sgd-adv": Method(sgd_adv, SGDAdvSettings),
 }
 
+_SUMMARIES = {
+    "2opt": "to a second-order point in two phases, the first one optimistic about the step size",
+    "2opt-b": "as 2opt, on random batches",
+    "2opt-ls": "as 2opt, with a private line search",
+    "adam": "noisy gradients with Adam's steps, for comparison",
+    "agd": "DP-AGD: noisy gradients, the step picked privately among candidates (Lee & Kifer 2018)",
+    "auto": "the default: descent in privately whitened coordinates, every setting a rule of public numbers",
+    "blgd": "DP-BLGD: gradients of all rows with a private backtracking line search (Chen & Lee 2020)",
+    "blsgd": "DP-BLSGD: gradients of batches with a private backtracking line search (Chen & Lee 2020)",
+    "blsgd-ac": "as blsgd, with clip norms that shrink",
+    "dp-gd": "noisy gradient descent to a second-order point, for comparison",
+    "dp-tr": "a trust-region method to a second-order point, for comparison",
+    "expmech": "draws the model by the exponential mechanism, exactly; for few columns, pure privacy",
+    "majority": "predicts the most frequent class or the mean, for comparison",
+    "nonprivate": "NOT PRIVATE: the model without noise, for comparison",
+    "objpert": "objective perturbation: a random linear term, and a certified minimiser, for comparison",
+    "opt": "to a second-order point of a smooth loss, convex or not, by noisy gradients and Hessians",
+    "opt-b": "as opt, on random batches",
+    "opt-ls": "as opt, with a private line search",
+    "outpert": "output perturbation: a certified minimiser, released once with noise; knows tilt and adversary",
+    "outpert-gd": "output perturbation of gradient descent, for comparison",
+    "outpert-rsgd": "output perturbation of stochastic descent over permuted rows, for comparison",
+    "privgene": "a private genetic algorithm, for comparison",
+    "sgd": "DP-SGD: noisy gradients of batches with one step size, for comparison",
+    "sgd-adv": "stochastic descent by advanced composition, for comparison",
+}
+
 #: Every method by its name.
-METHODS = {name: replace(method, name=name) for name, method in _REGISTERED.items()}
+METHODS = {name: replace(method, name=name, summary=_SUMMARIES[name]) for name, method in _REGISTERED.items()}

@@ -81,7 +81,7 @@ def expmech(curator: Curator, settings: ExpMechSettings, progress: Progress | No
     problem, loss = curator.problem, smooth_loss(curator.problem.loss, "expmech")
     if loss.outputs > 1:
         raise InvalidParameter(
-            "method 'expmech' is for two classes or a number: use method='outpert' for more classes"
+            "method 'expmech' is for two classes or a number: choose method 'outpert' for more classes"
         )
     row_bound = min(settings.row_bound or problem.longest_row, problem.longest_row)
     mean = settings.strong_convexity or loss.smoothness * row_bound**2 / _CONDITION

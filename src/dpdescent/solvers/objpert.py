@@ -83,7 +83,7 @@ class ObjPertSettings(Settings):
     def payment(self) -> Payment:
         if self.pure:
             return Payment("objective perturbation with norm-Laplace noise", ("pure", "approximate"))
-        remedies = {"pure": "pass solver_options={'pure': True}"}
+        remedies = {"pure": "choose the setting pure of the method to be true"}
         return Payment("objective perturbation with a delta of its own", ("approximate",), remedies)
 
 

@@ -1,0 +1,5 @@
+"""``python -m dpdescent`` is the command ``dpdescent``."""
+
+from .cli import main
+
+main()

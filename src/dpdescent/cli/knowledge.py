@@ -1,0 +1,125 @@
+"""What is publicly known about a table, from the options of a command: a schema, or bounds and classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..datasets import Dataset
+from ..datasets.files import is_data_path
+from ..errors import DatasetNotAvailable, InvalidParameter
+from ..schema import Schema
+from .options import MEASURE, read_bounds, read_classes
+
+__all__ = ["PublicKnowledge"]
+
+
+@dataclass(frozen=True)
+class PublicKnowledge:
+    """The options by which a caller says what is public, checked against each other and against the kind of model.
+
+    Parameters
+    ----------
+    data : str
+        A data set name or a file.
+    schema : Path, optional
+        Of a table.
+    bounds, classes, target_bounds : str, optional
+        As they were typed: of an NPZ file; bounds may be ``measure`` for a table, too.
+    missing, unknown : str, optional
+        What is done with such cells, in place of what the schema says.
+    regression : bool
+        Whether a number is to be predicted.
+    """
+
+    data: str
+    schema: Path | None
+    bounds: str | None
+    classes: str | None
+    target_bounds: str | None
+    missing: str | None
+    unknown: str | None
+    regression: bool
+
+    def options(self) -> dict[str, Any]:
+        """Return what `load_dataset` is to be told; what does not fit is refused before a row is read."""
+        if is_data_path(self.data) and not Path(self.data).is_file():
+            problem = "is a folder" if Path(self.data).is_dir() else "is not there"
+            raise DatasetNotAvailable(f"the file {self.data!r} {problem}: correct the path")
+        if self.data.endswith(".npz"):
+            return self._of_arrays()
+        if not is_data_path(self.data):
+            given = {"--schema": self.schema, "--bounds": self.bounds, "--classes": self.classes}
+            given |= {"--target-bounds": self.target_bounds, "--missing": self.missing, "--unknown": self.unknown}
+            wrong = [option for option, value in given.items() if value is not None]
+            if wrong:
+                raise InvalidParameter(
+                    f"{wrong[0]} is for files: the data set {self.data!r} has its own; leave it out"
+                )
+            return {}
+        return {"schema": self._table_schema()}
+
+    def _table_schema(self) -> Schema:
+        if self.classes is not None or self.target_bounds is not None or self.bounds not in (None, MEASURE):
+            raise InvalidParameter(
+                "--bounds, --classes and --target-bounds are for NPZ files: a table has all of that in its schema"
+            )
+        if self.schema is None:
+            raise InvalidParameter(
+                f"{self.data} needs --schema FILE, which says what is public about its columns: `dpdescent schema "
+                f"{self.data} --label COLUMN` writes a draft to fill in"
+            )
+        declared = Schema.load(self.schema)
+        if self.regression and declared.label.classes is not None:
+            raise InvalidParameter(
+                "the schema has label.classes, and a regression predicts a number: give label.low and label.high "
+                "instead, or choose --model logistic or svm"
+            )
+        if not self.regression and declared.label.classes is None:
+            raise InvalidParameter(
+                "the schema has a number as its label, and this model predicts classes: choose --model regression, "
+                "or give label.classes instead of label.low and label.high"
+            )
+        if self.bounds == MEASURE:
+            declared = declared.without_bounds()
+        return declared.choosing(missing=self.missing, unknown=self.unknown)
+
+    def _of_arrays(self) -> dict[str, Any]:
+        if self.schema is not None or self.missing is not None or self.unknown is not None:
+            raise InvalidParameter(
+                "an NPZ file takes --bounds and --classes: --schema, --missing and --unknown are for tables"
+            )
+        label = "--target-bounds LOW,HIGH" if self.regression else "--classes A,B"
+        if self.bounds is None or (self.target_bounds if self.regression else self.classes) is None:
+            raise InvalidParameter(
+                f"{self.data} needs --bounds LOW,HIGH and {label}, both public: they are never read from the file; "
+                "--bounds measure measures them privately"
+            )
+        if (self.classes if self.regression else self.target_bounds) is not None:
+            raise InvalidParameter("--classes is for logistic and svm, and --target-bounds for regression: keep one")
+        bounds = MEASURE if self.bounds == MEASURE else read_bounds("--bounds", self.bounds)
+        classes = [] if self.regression else read_classes(str(self.classes))
+        if len(classes) == 1:
+            raise InvalidParameter("--classes must name two public classes or more, such as no,yes")
+        return {"bounds": bounds, "classes": classes}
+
+    def target(self, table: Dataset) -> tuple[float, float]:
+        """Return the public bounds of the number to be predicted."""
+        if self.target_bounds is not None:
+            return read_bounds("--target-bounds", self.target_bounds, per_column=False)
+        label = None if table.schema is None else table.schema.label
+        if label is None or label.low is None or label.high is None:
+            raise InvalidParameter(
+                "a regression needs public bounds of its target: give label.low and label.high in the schema"
+            )
+        return label.low, label.high
+
+    def column_bounds(self, table: Dataset) -> list[list[float]] | None:
+        """Return the bounds by which the columns of an NPZ file were scaled; others have a schema or a coding."""
+        if self.bounds is None or not self.data.endswith(".npz") or self.bounds == MEASURE:
+            return None
+        ends = read_bounds("--bounds", self.bounds)
+        return [np.broadcast_to(np.asarray(end, dtype=np.float64), table.X.shape[1]).tolist() for end in ends]

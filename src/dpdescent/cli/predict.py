@@ -1,0 +1,47 @@
+"""The command ``dpdescent predict``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import JsonFile, Missing, Unknown
+from .output import say, write_json, write_text
+
+__all__ = ["predict_command"]
+
+
+def predict_command(
+    model_file: Annotated[Path, typer.Argument(help="A model written by `dpdescent fit`.")],
+    data: Annotated[str, typer.Argument(help="A data set name, or a CSV, TSV, Parquet or NPZ file.")],
+    output: Annotated[Path | None, typer.Option(help="Write predictions to this CSV instead of the screen.")] = None,
+    keep: Annotated[
+        str,
+        typer.Option(metavar="A,B,...", help="Columns of the file to copy beside the predictions, such as an id."),
+    ] = "",
+    missing: Missing = None,
+    unknown: Unknown = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Predict with a saved model, at no cost in privacy.
+
+    The rows that trained the model are not read. Predictions about the rows of a file are as confidential as that
+    file.
+    """
+    from ..experiments.outputs import require_writable, write_whole
+    from .models import SavedModel
+    from .prediction import predicted
+
+    for path in (output, json_file):
+        if path is not None:
+            require_writable(path)
+    kept = [name.strip() for name in keep.split(",") if name.strip()]
+    frame = predicted(SavedModel.load(model_file), data, kept, missing=missing, unknown=unknown)
+    if output is not None:
+        write_whole(output, frame.to_csv(index=False))
+        say(f"{len(frame)} predictions written to {output}")
+    elif json_file is None:
+        write_text(frame.to_csv(index=False))
+    write_json(json_file, {"predictions": frame.to_dict(orient="list")})

@@ -1,0 +1,59 @@
+"""What a saved model predicts for the rows of a file or of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..datasets import load_dataset
+from ..datasets.files import is_data_path, read_table
+from ..datasets.formats import read_packed
+from ..errors import DatasetNotAvailable, InvalidParameter, ModelFormatError
+from ..schema import Schema
+from .models import SavedModel
+
+__all__ = ["predicted"]
+
+
+def predicted(
+    saved: SavedModel, data: str, keep: Sequence[str] = (), *, missing: str | None = None, unknown: str | None = None
+) -> pd.DataFrame:
+    """Return the columns to keep, the prediction for every row, and the probabilities where the model has them."""
+    X, kept = _features(saved, data, keep, missing, unknown)
+    frame = kept.assign(prediction=saved.predict(X))
+    probabilities = saved.probabilities(X)
+    if probabilities is not None and saved.classes is not None:
+        for position, name in enumerate(saved.classes):
+            frame[f"probability_{name}"] = probabilities[:, position]
+    decisions = saved.decisions(X)
+    if decisions is not None:
+        frame["score"] = decisions
+    return frame
+
+
+def _features(
+    saved: SavedModel, data: str, keep: Sequence[str], missing: str | None, unknown: str | None
+) -> tuple[Any, pd.DataFrame]:
+    """Return the features of a table in the units in which the model was fitted, and the columns to keep."""
+    if is_data_path(data) and not Path(data).is_file():
+        raise DatasetNotAvailable(f"there is no file {data!r}: correct the path")
+    if saved.schema is not None and is_data_path(data) and not data.endswith(".npz"):
+        declared = Schema.from_dict(saved.schema).choosing(missing=missing, unknown=unknown)
+        table = read_table(Path(data), declared, label=False, keep=keep)
+        encoder = declared.encoder(ignore=keep).fit(table)
+        return np.asarray(encoder.transform(table)), table[list(keep)].reset_index(drop=True)
+    if keep or missing is not None or unknown is not None:
+        raise InvalidParameter(
+            "--keep, --missing and --unknown are for tables that are read by a schema: leave them out"
+        )
+    if data.endswith(".npz"):
+        (X,) = read_packed(Path(data), "X")
+        return saved.scaled(X), pd.DataFrame(index=range(len(X)))
+    if saved.bounds is not None:
+        raise ModelFormatError(f"the model was fitted to an NPZ file: {data!r} is none; pass an NPZ file with an X")
+    X = load_dataset(data).X
+    return X, pd.DataFrame(index=range(len(X)))

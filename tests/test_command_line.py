@@ -1,0 +1,291 @@
+"""The command line is quick to help, says what matters before anything is paid, and shows signs of life."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+
+import dpdescent
+from dpdescent import DPLogisticRegression, Ledger, Schema, load_dataset
+from dpdescent.cli import main
+from dpdescent.cli.commands import COMMANDS
+from dpdescent.cli.models import SavedModel
+from dpdescent.cli.output import say
+from dpdescent.errors import PrivacyWarning
+from dpdescent.estimators.advice import advice
+from dpdescent.experiments import runner
+from dpdescent.experiments.cells import measure
+from dpdescent.schema import CategoricalColumn, Label, NumericColumn
+from dpdescent.solvers import METHODS, Facts
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that runs a command in an empty folder and returns its exit code and what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dpdescent", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return command
+
+
+def python(program: str, *arguments: str, **environment: str) -> str:
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin", **environment},
+    )
+    return ended.stdout
+
+
+def test_help_needs_no_scientific_library() -> None:
+    program = (
+        "import sys; from dpdescent.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as ended: code = ended.code\n"
+        "print(code, sorted({'numpy', 'pandas', 'scipy', 'sklearn', 'pyarrow'} & set(sys.modules)))"
+    )
+    shown = python(program, "--help").splitlines()
+    assert shown[-1] == "0 []"
+    assert all(any(str(command.name) in line for line in shown) for command in COMMANDS)
+
+
+def test_the_package_is_a_command_and_knows_its_version() -> None:
+    program = "import runpy, sys; sys.argv[0] = 'x'; runpy.run_module('dpdescent', run_name='__main__')"
+    assert python(program, "--version") == f"dpdescent {dpdescent.__version__}\n"
+
+
+def test_shells_complete_commands_and_options() -> None:
+    program = "from dpdescent.cli import main; main()"
+    shell = {"_DPDESCENT_COMPLETE": "complete_bash", "COMP_WORDS": "dpdescent pre", "COMP_CWORD": "1"}
+    assert python(program, **shell).split() == ["predict"]
+    shell |= {"COMP_WORDS": "dpdescent schema check --j", "COMP_CWORD": "3"}
+    assert python(program, **shell).split() == ["--json"]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_line_of_a_command_is_the_first_of_its_own_help(command: object) -> None:
+    module, _, name = command.place.partition(":")
+    target = getattr(importlib.import_module(f".{module}", "dpdescent.cli"), name)
+    described = target.info.help if isinstance(target, typer.Typer) else inspect.getdoc(target)
+    assert described.splitlines()[0] == command.help
+
+
+def test_every_public_name_is_there_and_known_to_type_checkers() -> None:
+    (block,) = [node for node in ast.parse(Path(dpdescent.__file__).read_text()).body if isinstance(node, ast.If)]
+    declared = {(node.module, alias.name) for node in block.body for alias in node.names if node.module}
+    assert declared == {(module, name) for module, names in dpdescent._PUBLIC.items() for name in names}
+    for module, name in declared:
+        assert getattr(dpdescent, name) is getattr(importlib.import_module(f"dpdescent.{module}"), name)
+    assert set(dpdescent.__all__) <= set(dir(dpdescent))
+    assert dpdescent.audit is importlib.import_module("dpdescent.audit")
+    with pytest.raises(AttributeError, match="no attribute 'Ledgre'"):
+        _ = dpdescent.Ledgre
+
+
+def test_every_method_has_a_line(run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("methods", "--json", "deep/er/methods.json")
+    assert code == 0
+    lines = dict(line.split(maxsplit=1) for line in out.splitlines() if line and not line.startswith("`"))
+    assert set(lines) == set(METHODS)
+    assert "NOT PRIVATE" in lines["nonprivate"]
+    assert len(json.loads((tmp_path / "deep/er/methods.json").read_text())["methods"]) == len(METHODS)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Return a table with an id, raw numbers, a missing cell and an unknown level, and a schema without bounds."""
+    generator = np.random.default_rng(0)
+    pay = np.exp(generator.normal(8, 0.5, 1500)).round(2)
+    left = np.where(np.log(pay) + generator.normal(0, 0.3, 1500) > 8, "yes", "no")
+    frame = pd.DataFrame({"id": [f"{n:05d}" for n in range(1500)], "pay": pay, "job": "clerk", "left": left})
+    frame.loc[3, "pay"] = np.nan
+    frame.loc[4, "job"] = "smith"
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    columns = (NumericColumn("pay", missing="level"), CategoricalColumn("job", ("clerk", "nurse"), unknown="other"))
+    Schema(columns, Label("left", ("no", "yes"))).dump(tmp_path / "s.json")
+    return tmp_path
+
+
+FIT = ("fit", "people.csv", "--schema", "s.json", "--output", "out/m.json")
+
+
+def test_a_schema_without_bounds_has_them_measured_and_the_statement_says_so(run: Run, table: Path) -> None:
+    run("ledger", "create", "new/budget.ledger", "--epsilon", 5)
+    code, out, err = run(*FIT, "--epsilon", 2, "--ledger", "new/budget.ledger", "--seed", 1)
+    assert (code, err) == (0, "")
+    assert "remark: bounds were measured privately for 1 columns" in out
+    saved = json.loads((table / "out/m.json").read_text())
+    assert saved["schema"]["columns"]["pay"]["low"] < 3000 < saved["schema"]["columns"]["pay"]["high"]
+    code, out, _ = run("predict", "out/m.json", "people.csv", "--keep", "id,left", "--output", "deep/p.csv")
+    predicted = pd.read_csv(table / "deep/p.csv", dtype={"id": str})
+    assert predicted["id"].tolist() == [f"{n:05d}" for n in range(1500)]
+    assert np.mean(predicted["prediction"] == predicted["left"]) > 0.8
+    assert "1500 predictions written" in out
+    assert run(*FIT, "--bounds", "measure")[0] == 0
+    assert Ledger.open("new/budget.ledger").spent > 0
+
+
+def test_a_saved_model_predicts_what_the_estimator_does_beyond_the_measured_bounds_too(table: Path) -> None:
+    data = load_dataset(table / "people.csv", schema=table / "s.json")
+    model = DPLogisticRegression(
+        2.0, bounds=data.bounds, classes=data.classes, binary_features=data.binary_features, random_state=0
+    ).fit(data.X, data.y)
+    saved = SavedModel.from_estimator(model, data)
+    X = data.X[:9].copy()
+    X[:3, 0] = [-1e6, 1e9, 0.0]
+    declared = Schema.from_dict(saved.schema)
+    (pay,) = declared.numeric
+    scaled = X.copy()
+    scaled[:, 0] = (np.clip(X[:, 0], pay.low, pay.high) - pay.low) / (pay.high - pay.low)
+    np.testing.assert_allclose(saved.probabilities(scaled), model.predict_proba(X), rtol=1e-9)
+    arrays = replace(data, schema=None, bounds=None)
+    raw = SavedModel.from_estimator(
+        DPLogisticRegression(2.0, bounds=None, classes=data.classes, random_state=0).fit(data.X, data.y), arrays
+    )
+    assert len(raw.bounds[0]) == data.X.shape[1]
+
+
+@pytest.mark.usefixtures("table")
+def test_a_model_without_privacy_says_so_in_words(run: Run) -> None:
+    np.savez("a.npz", X=np.random.default_rng(0).random((300, 2)), y=np.arange(300) % 2)
+    arrays = ("fit", "a.npz", "--classes", "0,1", "--output", "n.json", "--method", "nonprivate")
+    code, out, err = run(*arrays, "--bounds", "0,1")
+    assert (code, err) == (0, "")
+    assert "NOT PRIVATE: the rows were read without noise" in out
+    assert not re.search(r"differential privacy|nan|inf\b", out)
+    code, _, err = run(*arrays, "--bounds", "measure")
+    assert code == 1
+    assert "give bounds" in err
+
+
+def test_weak_guarantees_are_warned_of_before_they_are_paid_for(run: Run, table: Path) -> None:
+    code, out, err = run(*FIT, "--epsilon", 20, "--delta", 0.01)
+    assert code == 0
+    assert re.findall(r"^GuaranteeWarning: (\w+)", err, re.MULTILINE) == ["delta", "epsilon"]
+    assert "above 1/n" not in out, "said once"
+    assert "above 1/n" in str(json.loads((table / "out/m.json").read_text())["privacy"]["remarks"])
+    run("ledger", "create", "b.ledger", "--epsilon", 0.001)
+    code, _, err = run(*FIT, "--epsilon", 0.002, "--ledger", "b.ledger")
+    assert code == 1
+    first, second = err.splitlines()
+    assert re.match(r"GuaranteeWarning: epsilon 0.002 and n = 1500 rows amount to .* too few to learn", first)
+    assert second.startswith("BudgetExhausted: ")
+
+
+def test_advice_is_a_function_of_public_numbers() -> None:
+    assert advice(Facts(1.0, 1e-6, "zero-out", 10_000, 5)) == []
+    assert advice(Facts(10.0, 1e-4, "zero-out", 10_000, 5)) == []
+    (delta,) = advice(Facts(1.0, 1.01e-4, "replace-one", 10_000, 5))
+    assert "delta 0.000101 is above 1/n for n = 10000 rows" in delta
+    (epsilon,) = advice(Facts(10.5, 1e-6, "zero-out", 10_000, 5))
+    assert "epsilon 10.5 is above 10" in epsilon
+    (few,) = advice(Facts(1e-4, 1e-6, "zero-out", 10_000, 5))
+    assert "effective rows" in few
+    assert len(advice(Facts(1.0, 0.0, "replace-one", 19, 5))) == 1
+    assert advice(Facts(1.0, 0.0, "replace-one", 21, 5)) == []
+
+
+@pytest.mark.usefixtures("table")
+def test_a_redirected_fit_writes_a_line_now_and_then(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(*FIT)[2] == ""
+    monkeypatch.setattr("dpdescent.progress.PAUSE", 0.0)
+    lines = run(*FIT)[2].splitlines()
+    assert all(re.fullmatch(r"\d+% of the privacy budget is spent", line) for line in lines)
+    shares = [int(line.partition("%")[0]) for line in lines]
+    assert len(shares) > 5
+    assert shares == sorted(shares)
+
+
+def test_warnings_are_lines_of_ours_and_silence_of_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warn() -> list[object]:
+        warnings.warn("the cell is alice@secret", RuntimeWarning, stacklevel=1)
+        warnings.warn("classes were read from y", PrivacyWarning, stacklevel=1)
+        return []
+
+    monkeypatch.setattr("dpdescent.cli.listings.list_datasets", warn)
+    code, out, err = run("datasets")
+    assert (code, err) == (0, "PrivacyWarning: classes were read from y\n")
+    assert "alice" not in out
+
+
+def test_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("pip install 'dpdescent[plots]'", "[bold]x[/]", "\\[x] :smile:", f"{'wide ' * 60}end"):
+        say(text)
+        assert capsys.readouterr().out == f"{text}\n"
+
+
+def test_a_demonstration_without_matplotlib_names_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr("dpdescent.cli.demo.LADDER", (0.4,))
+    monkeypatch.setattr("dpdescent.cli.demo._demo_data", lambda _: load_dataset("synthetic", n=600))
+    code, out, err = run("demo")
+    assert (code, err) == (0, "")
+    assert "no picture: pip install 'dpdescent[plots]' to draw one\n" in out
+
+
+@pytest.mark.usefixtures("table")
+def test_schema_check_lists_all_problems_and_what_will_be_measured(run: Run) -> None:
+    code, out, _ = run("schema", "check", "s.json")
+    assert code == 0
+    assert "that a fit measures and pays for them: pay" in out
+    code, out, err = run("schema", "check", "s.json", "people.csv")
+    assert code == 0
+    assert "not declared, and so not used: id\n" in out
+    document = json.loads(Path("s.json").read_text())
+    document["columns"]["pay"] |= {"lo": 1}
+    document["rowz"] = 3
+    Path("s.json").write_text(json.dumps(document))
+    code, out, err = run("schema", "check", "s.json", "people.csv", "--json", "c.json")
+    assert (code, err) == (1, "SchemaError: s.json has 2 problems: see above\n")
+    assert len(out.splitlines()) == len(json.loads(Path("c.json").read_text())["problems"]) == 2
+    code, out, _ = run("schema", "format")
+    assert json.loads(out)["title"] == "Public schema of a table"
+
+
+@pytest.mark.usefixtures("table")
+def test_a_comparison_on_rows_of_ones_own_is_marked_not_private_everywhere(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_measured", lambda cells, _: ((cell, measure(cell)) for cell in cells))
+    code, out, _ = run(
+        *("compare", "--data", "people.csv", "--schema", "s.json", "--methods", "auto,majority", "--folds", 2),
+        *("--epsilon", 1, "--json", "c.json", "--html", "c.html", "--parquet", "c.parquet"),
+    )
+    assert code == 0
+    record = json.loads(Path("c.json").read_text())
+    assert record["private"] is False
+    for text in (
+        out,
+        record["warning"],
+        Path("c.html").read_text(),
+        Path("c.parquet").read_bytes().decode("latin-1"),
+    ):
+        assert "NOT PRIVATE" in text
+    accuracy = {row["method"]: row["accuracy"] for row in record["rows"]}
+    assert accuracy["auto"] > accuracy["majority"] + 0.1
+    code, out, _ = run(*("compare", "--data", "synthetic", "--methods", "majority", "--rows", 200, "--epsilon", 1))
+    assert "NOT PRIVATE" not in out
