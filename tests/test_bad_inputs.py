@@ -17,6 +17,8 @@ import pytest
 
 from dpdescent import Ledger
 from dpdescent.cli import main
+from dpdescent.cli.models import FILE
+from dpdescent.statement import PrivacyStatement, with_nulls
 
 SECRET = "alice@secret"
 SCHEMA: dict[str, Any] = {
@@ -32,16 +34,24 @@ SCHEMA: dict[str, Any] = {
 HEADER = "id,age,job,town,hired,left"
 ROW = f"{SECRET},44,nurse,{SECRET},2011-05-01,yes"
 MODEL: dict[str, Any] = {
-    "format": "dpdescent-model",
-    "version": 1,
     "estimator": "DPLogisticRegression",
     "coefficients": [[0.5] * 12],
     "intercepts": [0.0],
     "classes": ["no", "yes"],
     "features": ["age", "hired", "job=clerk", "job=nurse", *(f"town#{bucket}" for bucket in range(8))],
-    "privacy": {},
+    "privacy": with_nulls(
+        PrivacyStatement.without_privacy(
+            relation="zero-out",
+            unit="one row",
+            randomness="none",
+            arithmetic="floating point",
+            model="none",
+            method="nonprivate",
+        ).to_dict()
+    ),
     "schema": SCHEMA,
     "bounds": None,
+    "coefficient_noise": None,
 }
 
 
@@ -51,7 +61,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("template")
     (folder / "people.csv").write_text("\n".join([HEADER, *[ROW] * 60]) + "\n")
     (folder / "people.schema.json").write_text(json.dumps(SCHEMA))
-    (folder / "model.json").write_text(json.dumps(MODEL))
+    (folder / "model.json").write_text(FILE.sealed(MODEL))
     np.savez(folder / "people.npz", X=np.ones((20, 2)), y=np.arange(20) % 2)
     Ledger(1.0, 1e-6, currency="gdp", path=folder / "b.ledger").verify()
     (folder / "folder").mkdir()
@@ -97,7 +107,7 @@ def arrays(**held: Any) -> Callable[[], None]:
 
 
 def model(**changes: Any) -> Callable[[], None]:
-    return lambda: Path("model.json").write_text(json.dumps(MODEL | changes)) and None
+    return lambda: Path("model.json").write_text(FILE.sealed(MODEL | changes)) and None
 
 
 def nothing() -> None:
@@ -267,8 +277,8 @@ PATHS: list[Case] = [
     (("ledger", "create", "people.csv/b.ledger"), nothing, "OutputNotWritable"),
     (("ledger", "export", "b.ledger", "--output", "folder"), nothing, "OutputNotWritable"),
     (("predict", "no.json", "people.csv"), nothing, "ModelFormatError: there is no model"),
-    (("predict", "folder", "people.csv"), nothing, "ModelFormatError: .* is a folder"),
-    (("predict", "people.csv", "people.csv"), nothing, "ModelFormatError: .* not a dpdescent model"),
+    (("predict", "folder", "people.csv"), nothing, "ModelFormatError: .* Is a directory"),
+    (("predict", "people.csv", "people.csv"), nothing, "ModelFormatError: .* it is no model"),
     (PREDICT, model(coefficients=[[0.5] * 3]), "ModelFormatError: .* is damaged"),
     (PREDICT, model(intercepts=None), "ModelFormatError: .* is damaged"),
     (PREDICT, model(weights=[]), "ModelFormatError: .* is damaged"),
