@@ -52,6 +52,7 @@ MODEL: dict[str, Any] = {
     "schema": SCHEMA,
     "bounds": None,
     "coefficient_noise": None,
+    "ends": None,
 }
 
 

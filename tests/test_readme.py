@@ -16,7 +16,6 @@ from dpdescent import Ledger, Schema, load_dataset
 from dpdescent.cli import app
 from dpdescent.datasets import Dataset, registry
 from dpdescent.experiments import runner
-from dpdescent.experiments.cells import measure
 from dpdescent.experiments.figure import Figure, Scale
 from dpdescent.experiments.figures import FIGURES
 from dpdescent.experiments.stationary import StationaryTable
@@ -55,7 +54,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dataset:
     for name, entry in registry._ENTRIES.items():
         here = replace(data, name=name)
         monkeypatch.setitem(registry._ENTRIES, name, replace(entry, load=lambda _, here=here: here))
-    monkeypatch.setattr(runner, "_measured", lambda cells, _: ((cell, measure(cell)) for cell in cells))
+    monkeypatch.setattr(runner, "in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells))
     monkeypatch.setattr("dpdescent.experiments.commands.general_methods", lambda: ["auto", "majority"])
     for name, figure in FIGURES.items():
         if isinstance(figure, Figure):

@@ -50,7 +50,8 @@ def fit_command(
         str | None, typer.Option(metavar="A,B,...", help="Public classes of y in an NPZ file.")
     ] = None,
     target_bounds: Annotated[
-        str | None, typer.Option(metavar="LOW,HIGH", help="Public bounds of y in an NPZ file, for regression.")
+        str | None,
+        typer.Option(metavar="LOW,HIGH", help="Public bounds of y in an NPZ file, for regression, or `measure`."),
     ] = None,
     missing: Missing = None,
     unknown: Unknown = None,

@@ -106,8 +106,10 @@ class PublicKnowledge:
             raise InvalidParameter("--classes must name two public classes or more, such as no,yes")
         return {"bounds": bounds, "classes": classes}
 
-    def target(self, table: Dataset) -> tuple[float, float]:
-        """Return the public bounds of the number to be predicted."""
+    def target(self, table: Dataset) -> tuple[float, float] | None:
+        """Return the public bounds of the number to be predicted, None where they are to be measured."""
+        if self.target_bounds == MEASURE:
+            return None
         if self.target_bounds is not None:
             return read_bounds("--target-bounds", self.target_bounds, per_column=False)
         label = None if table.schema is None else table.schema.label

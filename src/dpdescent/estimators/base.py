@@ -217,7 +217,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         with paid_by(self.ledger, own, f"{type(self).__name__}, method {self.method}"), charges_noted(own):
             with np.errstate(all="ignore"):  # a warning would speak of rows
                 measurement = Measurement(own, noise, rows, units)
-                scaling, measured = measurement.of_columns(X, given, gaps, binary, tighten)
+                scaling, measured = measurement.of_columns(X, given, binary, tighten, gaps)
                 targets = self._measured_labels(y, measurement, method.private)
                 if targets is not None:
                     loss, labels = targets[:2]

@@ -108,7 +108,12 @@ class Measurement:
         return ask
 
     def of_columns(
-        self, X: Any, given: ColumnScaling | None, gaps: NDArray[np.bool_], binary: NDArray[np.bool_], tighten: bool
+        self,
+        X: Any,
+        given: ColumnScaling | None,
+        binary: NDArray[np.bool_],
+        tighten: bool,
+        gaps: NDArray[np.bool_] | None = None,
     ) -> tuple[ColumnScaling, list[str]]:
         """Return the scaling by given, tightened or measured bounds, and what a statement says of it.
 
@@ -117,7 +122,7 @@ class Measurement:
         before = self.ledger.spent
         if given is None:
             scaling, said = self.scaling(X, binary), "bounds were measured by noisy histograms of the columns"
-        elif gaps.any():
+        elif gaps is not None and gaps.any():
             scaling = given.filled(self.scaling(X, ~gaps), gaps)
             said = f"bounds of {np.count_nonzero(gaps)} columns were measured by noisy histograms of them"
         elif tighten:
