@@ -359,7 +359,7 @@ def test_knots_and_adversaries_keep_their_bounds() -> None:
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
-@pytest.mark.parametrize("bounds", [None, (-1e9, 1e9)])
+@pytest.mark.parametrize("bounds", [None, (-1e9, 1e9), ([-1e9, np.nan], [1e9, np.nan])])
 def test_one_row_moves_what_is_measured_within_its_sensitivity(bounds: Any, relation: str) -> None:
     """The measurement is replayed on a neighbour with the same answers, and sums before noise are compared."""
     X, y = raw_table(600)
@@ -367,12 +367,12 @@ def test_one_row_moves_what_is_measured_within_its_sensitivity(bounds: Any, rela
     other, labels = X[:-1], y[:-1]
     if relation == "replace-one":
         other, labels = np.vstack([other, [-1e30, 0.0]]), np.append(labels, 1 - y[-1])
-    scaling = None if bounds is None else ColumnScaling.from_bounds(bounds, 2)
+    scaling, gaps = (None, None) if bounds is None else ColumnScaling.with_gaps(bounds, 2)
 
     def measure(noise: Recording, table: np.ndarray, target: np.ndarray) -> None:
         ledger = Ledger(1.0, DELTA, currency="gdp", relation=relation)
         measurement = Measurement(ledger, noise, 600)
-        measurement.of_columns(table, scaling, np.zeros(2, np.bool_), tighten=True)
+        measurement.of_columns(table, scaling, np.zeros(2, np.bool_), tighten=True, gaps=gaps)
         measurement.scaling(target[:, None].astype(float), np.zeros(1, np.bool_))
 
     recorded = Recording()
