@@ -25,7 +25,8 @@ def rare() -> tuple[np.ndarray, np.ndarray]:
 
 
 def model(**options) -> DPLogisticRegression:
-    return DPLogisticRegression(**({"bounds": (0, 1), "classes": (0, 1), "random_state": 0} | options))
+    public = {"bounds": (0, 1), "tighten": False, "classes": (0, 1), "random_state": 0}
+    return DPLogisticRegression(**(public | options))
 
 
 @pytest.mark.parametrize("loss", [Weighted(Logistic(), RARE), Weighted(Multinomial(3), (0.5, 1.0, 0.25))], ids=str)
