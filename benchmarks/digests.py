@@ -81,7 +81,7 @@ def cases() -> list[tuple[str, Any, np.ndarray, np.ndarray]]:
 
 
 def digest(model: Any, X: Any, y: np.ndarray) -> str:
-    model.set_params(epsilon=2.0, delta=1e-5, bounds=(-1.0, 1.0), random_state=11)
+    model.set_params(epsilon=2.0, delta=1e-5, bounds=(-1.0, 1.0), tighten=False, random_state=11)
     try:
         model.fit(X, y)
     except DPDescentError as refusal:  # anything else is a fault, which two checkouts may share

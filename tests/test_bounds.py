@@ -29,6 +29,7 @@ from dpdescent.estimators.bounds import (
     _edge,
     bins,
     column_ends,
+    linear_ends,
     measured_ends,
     rung_ends,
     rungs,
@@ -303,11 +304,23 @@ def test_without_privacy_bounds_are_the_extremes(stored) -> None:  # type: ignor
     assert DPLinearRegression(method="nonprivate").fit(X, y + 0.5).target_bounds_ == (0.5, 1.5)
 
 
+def test_a_tail_that_is_thin_everywhere_is_not_cut_off() -> None:
+    """Most cells in one bin, and a tenth of them spread over all others, each of which noise could hide."""
+    rows, noise = 40_000, 60.0
+    counts = np.full(BINS, 0.1 * rows / BINS)
+    counts[0] += 0.9 * rows
+    ends = np.zeros(1), np.ones(1)
+    assert linear_ends(counts[None], noise, rows, *ends) == ends
+    counts[1:] = 0.0
+    low, high = linear_ends(counts[None], noise, rows, *ends)
+    assert (low, high) == (0.0, 1 / BINS)
+
+
 # Given bounds --------------------------------------------------------------------------------------------------
 
 
 def test_generous_bounds_are_made_narrower_and_tight_ones_stay() -> None:
-    X, y = raw_table(20_000)
+    X, y = raw_table(6000)
     tight = ([-4e4, 1990], [4e4, 2020])
     options: dict[str, Any] = {"classes": [0, 1], "random_state": 0}
     known = DPLogisticRegression(1.0, DELTA, bounds=tight, **options).fit(X, y)
@@ -321,13 +334,12 @@ def test_generous_bounds_are_made_narrower_and_tight_ones_stay() -> None:
         assert (high <= wide[1]).all()
         inside = np.clip(X, low, high) == X
         assert (inside.mean(axis=0) > 0.97).all()
-        assert (high - low < 8 * (X.max(axis=0) - X.min(axis=0))).all()
+        assert (high - low < 16 * (X.max(axis=0) - X.min(axis=0))).all()
         assert found.privacy_["spent_on"]["column histograms"] == pytest.approx(0.04)
         assert "for 4.0% of the budget" in found.privacy_["remarks"][0]
-        assert found.score(X, y) > known.score(X, y) - 0.01
-        assert DPLogisticRegression(1.0, DELTA, bounds=wide, tighten=False, **options).fit(X, y).score(X, y) < (
-            known.score(X, y) - 0.05
-        )
+        assert found.score(X, y) > known.score(X, y) - 0.02
+    trusting = DPLogisticRegression(1.0, DELTA, bounds=wide, tighten=False, **options).fit(X, y)
+    assert trusting.score(X, y) < known.score(X, y) - 0.05
 
 
 @pytest.mark.parametrize(

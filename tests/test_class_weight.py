@@ -25,7 +25,8 @@ def rare() -> tuple[np.ndarray, np.ndarray]:
 
 
 def model(**options) -> DPLogisticRegression:
-    return DPLogisticRegression(**({"bounds": (0, 1), "classes": (0, 1), "random_state": 0} | options))
+    public = {"bounds": (0, 1), "tighten": False, "classes": (0, 1), "random_state": 0}
+    return DPLogisticRegression(**(public | options))
 
 
 @pytest.mark.parametrize("loss", [Weighted(Logistic(), RARE), Weighted(Multinomial(3), (0.5, 1.0, 0.25))], ids=str)
@@ -44,6 +45,22 @@ def test_a_weighted_loss_is_the_loss_times_the_weight_of_the_label(loss: Weighte
     )
     typical = own * inner.typical_curvatures(inner.residuals(t, y), y)
     np.testing.assert_allclose(loss.typical_curvatures(loss.residuals(t, y), y), typical, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [Weighted(Logistic(), RARE), Weighted(Multinomial(3), (0.5, 0.75, 0.25))], ids=str)
+def test_no_row_has_a_larger_trace_of_curvature_than_objective_perturbation_pays_for(loss: Weighted) -> None:
+    y = np.repeat(loss.labels.every, 200)
+    t = np.random.default_rng(0).normal(0, 0.5, (y.size, loss.outputs))
+    t[::200] = 0.0  # where the curvature is largest
+    traces = np.zeros(y.size)
+    for output in range(loss.outputs):
+        along = np.zeros(t.shape)
+        along[:, output] = 1.0
+        shape = y.size if loss.outputs == 1 else t.shape
+        bent = loss.curvature_products(t.reshape(shape), y, along.reshape(shape))
+        traces += bent.reshape(t.shape)[:, output]
+    assert 0.999 * loss.curvature_trace < traces.max() <= loss.curvature_trace * (1 + 1e-12)
+    assert (loss.corners, loss.curvature_rank) == (loss.loss.corners, loss.loss.curvature_rank)
 
 
 @pytest.mark.parametrize("weights", [(1.0,), (1.0, 0.0), (1.0, 1.5), (-1.0, 1.0), (math.nan, 1.0)])

@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -278,8 +279,9 @@ def test_files_that_are_cut_off_or_changed_are_refused(kind: str, saved: dict[st
         changed = bytearray(whole)
         changed[place] ^= 1 << int(generator.integers(0, 7))
         path.write_bytes(bytes(changed))
-        if changed[place : place + 1].isspace() and whole[place : place + 1].isspace():
-            continue  # a tab for a blank: the same content
+        with suppress(ValueError):
+            if json.loads(changed) == json.loads(whole):
+                continue  # a tab for a blank, or 1E-5 for 1e-5: the same content
         with pytest.raises(error):
             read(path)
         refused += 1

@@ -176,14 +176,19 @@ def _edge(rung: int, outer: bool) -> float:
 def linear_ends(counts: Floats, noise: float, rows: int, low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """Return narrower ends of every column from its counts in `BINS` equal bins, shape (columns, BINS).
 
-    Noise may hide long tails in so many bins, so ends are moved only where the column gets much narrower.
+    Noise may hide long tails in so many bins, so ends are moved only where the column gets much narrower, and where
+    the bins that are cut off do not hold more than rare cells together, however few each of them holds.
     """
     width = (high - low) / BINS
     found = [column_ends(column, noise, rows) or (0, BINS - 1) for column in counts]
     room = 1 if _LIKELY * noise > _HIDDEN * rows else 0
     first, last = np.array(found, dtype=np.float64).T
     first, last = np.maximum(first - room, 0), np.minimum(last + 1 + room, BINS)
-    narrow = last - first <= BINS / _WORTHWHILE
+    places = np.arange(BINS)
+    outside = (places < first[:, None]) | (places >= last[:, None])
+    lost = np.where(outside, counts, 0.0).sum(axis=1)
+    rare = lost <= np.maximum(_HIDDEN * rows, _LIKELY * noise * np.sqrt(outside.sum(axis=1)))
+    narrow = rare & (last - first <= BINS / _WORTHWHILE)
     return np.where(narrow, low + first * width, low), np.where(narrow, low + last * width, high)
 
 
@@ -212,9 +217,8 @@ def tightened_ends(
     inner_low, inner_high = np.maximum(found_low, low), np.minimum(found_high, high)
     inside = inner_low < inner_high
     inner_low, inner_high = np.where(inside, inner_low, low), np.where(inside, inner_high, high)
-    if not _much_narrower(inner_low, inner_high, low, high).any():
-        return low, high
-    inner_low, inner_high = _refined(ask, cells, rows, inner_low, inner_high)
+    if _much_narrower(inner_low, inner_high, low, high).any():
+        inner_low, inner_high = _refined(ask, cells, rows, inner_low, inner_high)
     narrow = _much_narrower(inner_low, inner_high, low, high)
     return np.where(narrow, inner_low, low), np.where(narrow, inner_high, high)
 

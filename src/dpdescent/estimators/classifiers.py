@@ -170,7 +170,7 @@ class DPLogisticRegression(_LinearClassifier):
         1, for 4% of the budget, or more where there are few rows and many columns.
     tighten : bool, optional
         Whether bounds that are given are measured too, and made narrower where a column needs less than a quarter of
-        them. By default where that costs 2% of the budget, or 4% if there is such a column: with at least 283 sqrt(c)
+        them. By default where that costs 2% of the budget, or 4% if there is such a column: from 283 sqrt(c)
         effective rows, n mu, for c columns that are not declared to be 0 or 1. Bounds stay as they are where other
         parameters are in units of them: ``alpha``, ``adversary``, ``knots`` and ``solver_options``.
     binary_features : array_like, optional

@@ -34,8 +34,8 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
     Parameters
     ----------
     target_bounds : (low, high), optional
-        Public bounds of the target; values outside are clipped. None measures them with two histograms, for 4% of
-        the budget or more where there are few rows.
+        Public bounds of the target; values outside are clipped. None measures them with two histograms,
+        for 4% of the budget or more where there are few rows.
     """
 
     _: KW_ONLY
@@ -122,8 +122,8 @@ class DPLinearRegression(BoundedRegressor):
     are those of `DPLogisticRegression` without ``classes`` and ``class_weight``, and
 
     target_bounds : (low, high), optional
-        Public bounds of the target; values outside are clipped. None measures them with two histograms, for 4% of
-        the budget or more where there are few rows; ``target_bounds_`` are then what was found.
+        Public bounds of the target; values outside are clipped. None measures them with two histograms,
+        for 4% of the budget or more where there are few rows; ``target_bounds_`` is what was found.
     """
 
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
