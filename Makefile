@@ -2,12 +2,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+MUTANTS_VENV ?= .venv-mutants
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # The build for processors alone; the default one on Linux brings gigabytes of libraries for graphics cards.
 TORCH ?= $(if $(filter Darwin,$(shell uname)),torch,torch==2.13.0+cpu)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test lint types unit bench clean
+.PHONY: demo test lint types unit bench mutants clean
 
 demo: $(VENV)/demo
 	$(BIN)/dpdescent demo
@@ -32,6 +33,18 @@ bench: $(VENV)/ready $(VENV)/torch
 $(VENV)/demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) -e '.[plots]'
+	@touch $@
+
+# Hours: changes the accounting and the curator one operator at a time, and lists the changes that no test notices.
+# MUTANTS="dpdescent.curator.mechanisms.*" is a part of it. See docs/mutants.md.
+mutants: $(MUTANTS_VENV)/ready
+	OPENBLAS_NUM_THREADS=1 $(MUTANTS_VENV)/bin/mutmut run $(if $(MUTANTS),"$(MUTANTS)")
+	$(MUTANTS_VENV)/bin/mutmut results
+
+# An environment of its own: mutmut does not work with the newest pytest.
+$(MUTANTS_VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(MUTANTS_VENV)
+	$(MUTANTS_VENV)/bin/python -m pip install --quiet -e '.[dev]' 'mutmut>=3.8' 'pytest>=8.3,<9'
 	@touch $@
 
 $(VENV)/ready: pyproject.toml

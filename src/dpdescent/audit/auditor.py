@@ -268,7 +268,8 @@ def _audited(
         raise InvalidParameter(f"runs must be at least {FEWEST_RUNS}, got {runs}: fewer can refute nothing")
     jobs, started = require_positive_integer("jobs", jobs), time.perf_counter()
     first, second = collect(subject, int(runs), seed=seed, jobs=jobs, journal=journal, listener=listener)
-    decision = decide(first, second, claim, delta, error)
+    known = subject.known(first) if isinstance(subject, MethodRun) else None
+    decision = decide(first, second, claim, delta, error, known)
     test = decision.rules[claim]
     return Report(
         name,

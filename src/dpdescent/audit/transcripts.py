@@ -25,7 +25,7 @@ from ..exact import LatticeSum
 from ..noise import Bits, Randomness
 from ..relations import Relation
 
-__all__ = ["Recording", "Replaying", "log_ratios"]
+__all__ = ["Recording", "Replaying", "log_ratio"]
 
 Floats = NDArray[np.float64]
 
@@ -88,9 +88,9 @@ class _Counting:
         return 0
 
 
-def log_ratios(first: list[Released], second: list[Released]) -> Floats:
-    """Return of each answer the logarithm of how much more likely the second table makes it than the first."""
-    return np.array([_log_ratio(a.total, b) for a, b in zip(first, second, strict=True)])
+def log_ratio(first: list[Released], second: list[Released]) -> float:
+    """Return the logarithm of how much more likely the second table makes the answers than the first."""
+    return math.fsum(_log_ratio(a.total, b) for a, b in zip(first, second, strict=True))
 
 
 def _log_ratio(total: LatticeSum, released: Released) -> float:
