@@ -6,13 +6,13 @@ import math
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_random_state
 
 from ..curator import ArraySource, Curator, LatticeNoise, Units, cached_blocks
@@ -43,7 +43,7 @@ from .progress import listening
 from .reading import compact, read_table
 from .scaling import ColumnScaling, binary_columns, declared_binary
 from .settings import known_method, make_settings
-from .trials import note_change, note_copy, remarks_on_trials
+from .trials import CountedEstimator, remarks_on_trials
 
 __all__ = ["PrivateLinearModel"]
 
@@ -53,7 +53,7 @@ _MANY = 0.35  # of the entries of an expanded table are not 0: products of dense
 
 
 @dataclass(eq=False, repr=False)
-class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
+class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
     """What the three models share.
 
     The fields are the parameters. A subclass is a dataclass too and declares only what it adds, so the constructor
@@ -85,17 +85,6 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         tags.input_tags.sparse = True
         tags.non_deterministic = self.random_state is None
         return tags
-
-    def __sklearn_clone__(self) -> Any:
-        copy = super().__sklearn_clone__()
-        note_copy(self, copy)
-        return copy
-
-    def set_params(self, **params: Any) -> Self:
-        """Change settings, those of copies as well, which is how a search tries them."""
-        super().set_params(**params)
-        note_change(self, params)
-        return self
 
     @abstractmethod
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:

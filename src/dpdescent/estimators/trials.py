@@ -11,15 +11,16 @@ statement says how many there may have been.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from weakref import WeakKeyDictionary, WeakSet
+
+from sklearn.base import BaseEstimator
 
 from ..errors import TrialsWarning
 from ..ledger import Ledger
 
-__all__ = ["note_change", "note_copy", "remarks_on_trials"]
+__all__ = ["CountedEstimator", "remarks_on_trials"]
 
 _NO_SETTINGS = frozenset({"random_state", "progress", "ledger"})
 _MANY = 100
@@ -37,17 +38,22 @@ _FAMILIES: WeakKeyDictionary[Any, _Family] = WeakKeyDictionary()
 _CHANGED: WeakSet[Any] = WeakSet()
 
 
-def note_copy(original: Any, copy: Any) -> None:
-    """Remember that an estimator was copied, as ``clone`` does."""
-    family = _FAMILIES.setdefault(original, _Family())
-    family.copies += 1
-    _FAMILIES[copy] = family
+class CountedEstimator(BaseEstimator):  # type: ignore[misc]
+    """An estimator that knows how often it was copied, and whether a copy was changed."""
 
+    def __sklearn_clone__(self) -> Any:
+        copy = super().__sklearn_clone__()
+        family = _FAMILIES.setdefault(self, _Family())
+        family.copies += 1
+        _FAMILIES[copy] = family
+        return copy
 
-def note_change(estimator: Any, names: Iterable[str]) -> None:
-    """Remember that somebody changed settings of an estimator, as ``set_params`` does."""
-    if not _NO_SETTINGS.issuperset(names):
-        _CHANGED.add(estimator)
+    def set_params(self, **params: Any) -> Self:
+        """Change settings by name; a search for settings changes those of copies in this way."""
+        super().set_params(**params)
+        if not _NO_SETTINGS.issuperset(params):
+            _CHANGED.add(self)
+        return self
 
 
 def remarks_on_trials(estimator: Any, own: Ledger, stacklevel: int) -> tuple[str, ...]:

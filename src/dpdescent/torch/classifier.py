@@ -6,21 +6,21 @@ import copy
 import os
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from ..errors import InvalidParameter, PrivacyWarning
 from ..estimators.reading import class_positions, read_table
-from ..estimators.trials import note_change, note_copy, remarks_on_trials
+from ..estimators.trials import CountedEstimator, remarks_on_trials
 from ..ledger import Ledger
 from ..solvers import Progress
 from .fitting import fit
@@ -31,7 +31,7 @@ _ROWS_AT_ONCE = 4096
 
 
 @dataclass(eq=False, repr=False)
-class DPModuleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class DPModuleClassifier(ClassifierMixin, CountedEstimator):  # type: ignore[misc]
     """A private classifier that trains any module, as a scikit-learn estimator.
 
     Parameters
@@ -90,17 +90,6 @@ progress, checkpoint
     device: Any = None
     progress: bool | Progress = False
     checkpoint: str | os.PathLike[str] | None = None
-
-    def __sklearn_clone__(self) -> Any:
-        copy = super().__sklearn_clone__()
-        note_copy(self, copy)
-        return copy
-
-    def set_params(self, **params: Any) -> Self:
-        """Change settings, those of copies as well, which is how a search tries them."""
-        super().set_params(**params)
-        note_change(self, params)
-        return self
 
     def fit(self, X: Any, y: Any) -> DPModuleClassifier:
         """Train a copy of the module; the only call that touches the data.
