@@ -154,7 +154,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
         declared = _declared_binary(self.binary_features, X.shape[1], names)
         given = None if self.bounds is None else ColumnScaling.from_bounds(self.bounds, X.shape[1], names=names)
         loss, labels, assumed = self._loss_and_labels(y)
-        method.require(loss)
+        method.require(loss, tilted=self.tilt > 0, adversarial=self.adversary is not None)
         require_finite("alpha", self.alpha)
 
         def problem_in(scaling: ColumnScaling, features: ColumnScaling | Curves) -> LinearProblem:
