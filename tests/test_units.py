@@ -393,7 +393,7 @@ def test_units_are_a_column_or_an_array_and_the_statement_says_so(visits) -> Non
     assert (named.privacy_["unit"], other.privacy_["unit"]) == ("one person", "one unit")
     assert named.privacy_["rows_per_unit"] == 2
     assert "the number of units: 900" in named.privacy_["assumed_public"]
-    assert f"the number of rows: {len(y)}" in named.privacy_["assumed_public"]
+    assert "the number of rows in use, at most: 1800" in named.privacy_["assumed_public"]
     assert "at most 2 rows of one person were used" in named.privacy_["remarks"]
 
 
@@ -407,8 +407,11 @@ def test_rows_beyond_the_first_of_a_unit_leave_no_trace(visits, bounds) -> None:
     labels[beyond] = 1
     first = model(unit="person", bounds=bounds, class_weight="balanced").fit(frame, y)
     second = model(unit="person", bounds=bounds, class_weight="balanced").fit(changed, labels)
-    np.testing.assert_array_equal(first.coef_, second.coef_)
-    assert first.privacy_ == second.privacy_
+    fewer = (frame.groupby("person").cumcount() < 4).to_numpy()  # more than enough for two rows of each
+    third = model(unit="person", bounds=bounds, class_weight="balanced").fit(frame[fewer], y[fewer])
+    for other in (second, third):
+        np.testing.assert_array_equal(first.coef_, other.coef_)
+        assert first.privacy_ == other.privacy_
 
 
 def test_which_rows_are_kept_depends_on_the_unit_alone() -> None:
@@ -516,6 +519,45 @@ def test_units_that_do_not_fit_the_rows_are_refused(visits) -> None:
             bad(owners=np.array([0, 0, 0, 1]), count=2, rows_per_unit=2)
     with pytest.raises(InvalidParameter, match=r"Units\.kept"):
         Units(np.array([0, 3]), 2, 2)
+
+
+def test_one_person_is_one_unit_however_the_identifiers_are_stored() -> None:
+    stored = (
+        [7, 7, 8, 7],
+        [7.0, 7, 8, 7],
+        ["7", "7", "8", "7"],
+        pd.Categorical([7, 7, 8, 7]),
+        np.array(["7", "7", "8", "7"]),
+        pd.Series([0.0, -0.0, 8, 0.0]),
+        pd.Series([(7, 1), (7, 1), (8, 1), (7, 1)], index=[5, 5, 5, 5]),
+    )
+    for identifiers in stored:
+        kept, units = Units.kept(identifiers, 2, 4)
+        assert kept.tolist() == [True, True, True, False]
+        assert (units.owners.tolist(), units.count) == ([0, 0, 1], 2)
+
+
+@pytest.mark.parametrize(
+    ("identifiers", "message"),
+    [
+        ([7, "7", 8], "several kinds"),  # the same person twice, as a file that is read in parts has it
+        (pd.Categorical([7, "7", 8]), "several kinds"),
+        ([b"7", "7", "8"], "several kinds"),
+        (pd.Series([[7], [7], [8]]), "no identifiers"),
+        ([[7], [7, 8], [8]], "one identifier per row"),
+    ],
+)
+def test_identifiers_that_may_split_a_person_in_two_are_refused(identifiers: Any, message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message) as raised:
+        Units.kept(identifiers, 2, 3)
+    assert "7" not in str(raised.value)
+
+
+def test_a_column_named_row_makes_no_ledger_of_rows(visits) -> None:
+    frame, y = visits
+    named = model(unit="row", method="majority").fit(frame.rename(columns={"person": "row"}), y)
+    beside = model(method="majority").fit(frame[["age", "dose"]], y, unit=frame["person"].rename("row"))
+    assert named.privacy_["unit"] == beside.privacy_["unit"] == "one unit"
 
 
 # Schema files and the command line -----------------------------------------------------------------------------

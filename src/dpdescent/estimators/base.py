@@ -203,7 +203,7 @@ class PrivateLinearModel(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc
                 "the number of iterations",
             ),
             "assumed_public": (
-                f"the number of rows: {table}",
+                f"the number of rows{'' if units is None else ' in use, at most'}: {rows}",
                 *([] if units is None else [f"the number of units: {units.count}"]),
                 *(["bounds: cells outside are clipped"] if given is not None else []),
                 *(["binary_features: which columns are 0 or 1"] if self.binary_features is not None else []),
