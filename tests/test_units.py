@@ -22,10 +22,21 @@ from typer.testing import CliRunner
 from dpdescent import DPAdditiveClassifier, DPLinearRegression, DPLogisticRegression, Ledger
 from dpdescent.accounting import ExponentialMechanism, Gaussian
 from dpdescent.cli.commands import app
-from dpdescent.curator import QUESTIONS, Batch, Curator, Gradient, LabelCounts, Question, Units, law_for_units
+from dpdescent.curator import (
+    QUESTIONS,
+    Batch,
+    Curator,
+    Gradient,
+    LabelCounts,
+    LatticeNoise,
+    Question,
+    Units,
+    law_for_units,
+)
 from dpdescent.curator import ball as ball_module
 from dpdescent.curator.questions import Draw, Point, Sum
 from dpdescent.errors import DPDescentError, InvalidParameter, MissingColumn, MissingValue, SchemaError
+from dpdescent.estimators import base, measuring
 from dpdescent.exact import LatticeSum
 from dpdescent.relations import Norm, Relation, Sensitivity
 from dpdescent.schema import Schema
@@ -442,6 +453,43 @@ def test_noise_grows_with_the_rows_of_a_unit(visits) -> None:
     # Four times the noise on each of two counts, where a single count was measured: 2.8 times in the log-odds. A
     # false alarm is below 1e-4; noise that does not grow gives 0.7.
     assert 1.6 < spreads[1] / spreads[0] < 5.0
+
+
+def test_bounds_and_counts_that_a_model_buys_first_have_the_noise_of_units(visits, monkeypatch) -> None:
+    """Two histograms, the counts of balanced weights and those of the method: each is released for k rows."""
+    frame, y = visits
+    release, released = LatticeNoise.release, []
+
+    def noted(self: LatticeNoise, total: LatticeSum, *paid: Any, **options: Any) -> Any:
+        released.append(total.sensitivity.zero_out)
+        return release(self, total, *paid, **options)
+
+    monkeypatch.setattr(LatticeNoise, "release", noted)
+    bought = {"unit": "person", "method": "majority", "bounds": None, "class_weight": "balanced"}
+    for several in (1, 4):
+        model(**bought, rows_per_unit=several).fit(frame, y)
+    assert len(released) == 8
+    np.testing.assert_allclose(released[4:], 4 * np.array(released[:4]), rtol=1e-12)
+
+
+def test_sums_are_divided_by_a_number_that_does_not_depend_on_how_many_rows_are_kept(visits, monkeypatch) -> None:
+    frame, y = visits
+    divisors, kept = set(), set()
+
+    class Noted(Curator):
+        def __init__(self, source: Any, problem: Any, ledger: Ledger, rows: int, **options: Any) -> None:
+            divisors.add(rows)
+            kept.add(source.rows)
+            super().__init__(source, problem, ledger, rows, **options)
+
+    for module in (base, measuring):
+        monkeypatch.setattr(module, "Curator", Noted)
+    lonely = (frame.groupby("person").cumcount() == 0).to_numpy() | (frame["person"] != "p1").to_numpy()
+    for chosen in (lonely, np.ones(len(y), dtype=bool)):
+        model(unit="person", method="majority", bounds=None).fit(frame[chosen], y[chosen])
+    assert divisors == {2 * 900}
+    assert len(kept) == 2
+    assert max(kept) < 2 * 900
 
 
 def test_metadata_routing_cuts_units_with_the_rows(visits) -> None:
