@@ -9,7 +9,7 @@ import pytest
 
 from dpdescent import DPAdditiveClassifier, DPLinearSVC, DPLogisticRegression, Ledger
 from dpdescent.errors import InvalidParameter, UnsupportedLoss
-from dpdescent.problems import Hinge, Logistic, Multinomial, Squared, Weighted
+from dpdescent.problems import Adversary, Hinge, Logistic, Multinomial, Squared, Weighted
 from method_runs import LOSSES, PRIVATE, SIGNS, Recording, Replaying, assert_neighbours_see_the_same, make_table, run
 
 RARE = (0.2, 1.0)
@@ -133,6 +133,23 @@ def test_balanced_counts_are_charged_before_rows_are_read_and_refused_without_a_
         model(delta=0.0, method="outpert", class_weight="balanced").fit(*rare)
     model(epsilon=0.5, delta=1e-7, ledger=ledger, class_weight="balanced").fit(*rare)
     assert ledger.entries[0].label == "label counts"
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (DPLinearSVC, {"loss": "hinge"}),
+        (DPLinearSVC, {"loss": "hinge", "tilt": 1.0, "class_weight": None, "bounds": None}),
+        (DPLogisticRegression, {"adversary": Adversary(0.1)}),
+        (DPLogisticRegression, {"adversary": Adversary(0.1), "class_weight": {1: 2.0}, "bounds": None}),
+    ],
+)
+def test_what_goes_with_no_weights_is_refused_before_counts_or_bounds_are_bought(rare, kind, options) -> None:
+    ledger = Ledger(1.0, 1e-6, currency="gdp")
+    common = {"bounds": (0, 1), "classes": (0, 1), "class_weight": "balanced", "method": "outpert"}
+    with pytest.raises(UnsupportedLoss):
+        kind(0.5, 1e-7, ledger=ledger, **(common | options)).fit(*rare)
+    assert not ledger.entries
 
 
 def test_balanced_weights_without_privacy_are_exact(rare) -> None:

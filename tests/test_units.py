@@ -22,10 +22,21 @@ from typer.testing import CliRunner
 from dpdescent import DPAdditiveClassifier, DPLinearRegression, DPLogisticRegression, Ledger
 from dpdescent.accounting import ExponentialMechanism, Gaussian
 from dpdescent.cli.commands import app
-from dpdescent.curator import QUESTIONS, Batch, Curator, Gradient, LabelCounts, Question, Units, law_for_units
+from dpdescent.curator import (
+    QUESTIONS,
+    Batch,
+    Curator,
+    Gradient,
+    LabelCounts,
+    LatticeNoise,
+    Question,
+    Units,
+    law_for_units,
+)
 from dpdescent.curator import ball as ball_module
 from dpdescent.curator.questions import Draw, Point, Sum
 from dpdescent.errors import DPDescentError, InvalidParameter, MissingColumn, MissingValue, SchemaError
+from dpdescent.estimators import base, measuring
 from dpdescent.exact import LatticeSum
 from dpdescent.ledger import reserving
 from dpdescent.relations import Norm, Relation, Sensitivity
@@ -401,7 +412,7 @@ def test_units_are_a_column_or_an_array_and_the_statement_says_so(visits) -> Non
     assert (named.privacy_["unit"], other.privacy_["unit"]) == ("one person", "one unit")
     assert named.privacy_["rows_per_unit"] == 2
     assert "the number of units: 900" in named.privacy_["assumed_public"]
-    assert f"the number of rows: {len(y)}" in named.privacy_["assumed_public"]
+    assert "the number of rows in use, at most: 1800" in named.privacy_["assumed_public"]
     assert "at most 2 rows of one person were used" in named.privacy_["remarks"]
 
 
@@ -415,8 +426,11 @@ def test_rows_beyond_the_first_of_a_unit_leave_no_trace(visits, bounds) -> None:
     labels[beyond] = 1
     first = model(unit="person", bounds=bounds, class_weight="balanced").fit(frame, y)
     second = model(unit="person", bounds=bounds, class_weight="balanced").fit(changed, labels)
-    np.testing.assert_array_equal(first.coef_, second.coef_)
-    assert first.privacy_ == second.privacy_
+    fewer = (frame.groupby("person").cumcount() < 4).to_numpy()  # more than enough for two rows of each
+    third = model(unit="person", bounds=bounds, class_weight="balanced").fit(frame[fewer], y[fewer])
+    for other in (second, third):
+        np.testing.assert_array_equal(first.coef_, other.coef_)
+        assert first.privacy_ == other.privacy_
 
 
 def test_which_rows_are_kept_depends_on_the_unit_alone() -> None:
@@ -447,6 +461,43 @@ def test_noise_grows_with_the_rows_of_a_unit(visits) -> None:
     # Four times the noise on each of two counts, where a single count was measured: 2.8 times in the log-odds. A
     # false alarm is below 1e-4; noise that does not grow gives 0.7.
     assert 1.6 < spreads[1] / spreads[0] < 5.0
+
+
+def test_bounds_and_counts_that_a_model_buys_first_have_the_noise_of_units(visits, monkeypatch) -> None:
+    """Two histograms, the counts of balanced weights and those of the method: each is released for k rows."""
+    frame, y = visits
+    release, released = LatticeNoise.release, []
+
+    def noted(self: LatticeNoise, total: LatticeSum, *paid: Any, **options: Any) -> Any:
+        released.append(total.sensitivity.zero_out)
+        return release(self, total, *paid, **options)
+
+    monkeypatch.setattr(LatticeNoise, "release", noted)
+    bought = {"unit": "person", "method": "majority", "bounds": None, "class_weight": "balanced"}
+    for several in (1, 4):
+        model(**bought, rows_per_unit=several).fit(frame, y)
+    assert len(released) == 8
+    np.testing.assert_allclose(released[4:], 4 * np.array(released[:4]), rtol=1e-12)
+
+
+def test_sums_are_divided_by_a_number_that_does_not_depend_on_how_many_rows_are_kept(visits, monkeypatch) -> None:
+    frame, y = visits
+    divisors, kept = set(), set()
+
+    class Noted(Curator):
+        def __init__(self, source: Any, problem: Any, ledger: Ledger, rows: int, **options: Any) -> None:
+            divisors.add(rows)
+            kept.add(source.rows)
+            super().__init__(source, problem, ledger, rows, **options)
+
+    for module in (base, measuring):
+        monkeypatch.setattr(module, "Curator", Noted)
+    lonely = (frame.groupby("person").cumcount() == 0).to_numpy() | (frame["person"] != "p1").to_numpy()
+    for chosen in (lonely, np.ones(len(y), dtype=bool)):
+        model(unit="person", method="majority", bounds=None).fit(frame[chosen], y[chosen])
+    assert divisors == {2 * 900}
+    assert len(kept) == 2
+    assert max(kept) < 2 * 900
 
 
 def test_metadata_routing_cuts_units_with_the_rows(visits) -> None:
@@ -524,6 +575,45 @@ def test_units_that_do_not_fit_the_rows_are_refused(visits) -> None:
             bad(owners=np.array([0, 0, 0, 1]), count=2, rows_per_unit=2)
     with pytest.raises(InvalidParameter, match=r"Units\.kept"):
         Units(np.array([0, 3]), 2, 2)
+
+
+def test_one_person_is_one_unit_however_the_identifiers_are_stored() -> None:
+    stored = (
+        [7, 7, 8, 7],
+        [7.0, 7, 8, 7],
+        ["7", "7", "8", "7"],
+        pd.Categorical([7, 7, 8, 7]),
+        np.array(["7", "7", "8", "7"]),
+        pd.Series([0.0, -0.0, 8, 0.0]),
+        pd.Series([(7, 1), (7, 1), (8, 1), (7, 1)], index=[5, 5, 5, 5]),
+    )
+    for identifiers in stored:
+        kept, units = Units.kept(identifiers, 2, 4)
+        assert kept.tolist() == [True, True, True, False]
+        assert (units.owners.tolist(), units.count) == ([0, 0, 1], 2)
+
+
+@pytest.mark.parametrize(
+    ("identifiers", "message"),
+    [
+        ([7, "7", 8], "several kinds"),  # the same person twice, as a file that is read in parts has it
+        (pd.Categorical([7, "7", 8]), "several kinds"),
+        ([b"7", "7", "8"], "several kinds"),
+        (pd.Series([[7], [7], [8]]), "no identifiers"),
+        ([[7], [7, 8], [8]], "one identifier per row"),
+    ],
+)
+def test_identifiers_that_may_split_a_person_in_two_are_refused(identifiers: Any, message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message) as raised:
+        Units.kept(identifiers, 2, 3)
+    assert "7" not in str(raised.value)
+
+
+def test_a_column_named_row_makes_no_ledger_of_rows(visits) -> None:
+    frame, y = visits
+    named = model(unit="row", method="majority").fit(frame.rename(columns={"person": "row"}), y)
+    beside = model(method="majority").fit(frame[["age", "dose"]], y, unit=frame["person"].rename("row"))
+    assert named.privacy_["unit"] == beside.privacy_["unit"] == "one unit"
 
 
 # Schema files and the command line -----------------------------------------------------------------------------

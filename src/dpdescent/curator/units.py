@@ -32,6 +32,8 @@ in several. With k = 1 a unit is a row, and all theorems hold for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -75,11 +77,11 @@ class Units:
         Raises
         ------
         InvalidParameter
-            The identifiers are not one per row, or k is not between 1 and the number of rows.
+            The identifiers are not one per row or of several kinds, or k is not between 1 and the number of rows.
         MissingValue
             An identifier is missing.
         """
-        if isinstance(identifiers, pd.DataFrame) or np.ndim(identifiers) != 1 or len(identifiers) != rows:
+        if isinstance(identifiers, pd.DataFrame) or _length(identifiers) != rows:
             raise InvalidParameter(f"unit must be one identifier per row, {rows} of them in one dimension")
         limit = require_positive_integer("rows_per_unit", rows_per_unit)
         if limit > rows:
@@ -87,9 +89,17 @@ class Units:
                 f"rows_per_unit is {limit}, and the table has {rows} rows: lower it to what a unit typically has, "
                 "since noise grows with it"
             )
-        codes, known = pd.factorize(pd.Series(identifiers).reset_index(drop=True))
+        try:
+            codes, known = pd.factorize(pd.Series(identifiers).reset_index(drop=True))
+        except TypeError:
+            raise InvalidParameter("unit has cells that are no identifiers: give texts, numbers or dates") from None
         if (codes < 0).any():
             raise MissingValue("unit has a missing cell: drop those rows, or give each an identifier of its own")
+        if len(_kinds(np.asarray(known))) > 1:  # a file that is read in parts has texts and numbers for one person
+            raise InvalidParameter(
+                "unit mixes identifiers of several kinds, such as texts and numbers, of which two may stand for one "
+                "person: convert all of them to text"
+            )
         mask = pd.Series(codes).groupby(codes).cumcount().to_numpy() < limit
         return mask, cls(codes[mask], len(known), limit)
 
@@ -100,3 +110,19 @@ class Units:
     def of_rows(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which rows belong to the chosen units."""
         return chosen[self.owners]
+
+
+def _length(identifiers: Any) -> int | None:
+    """Return how many there are in one dimension; None if they have more dimensions or none."""
+    try:
+        return len(identifiers) if np.ndim(identifiers) == 1 else None
+    except ValueError:  # lists of different lengths
+        return None
+
+
+def _kinds(known: NDArray[Any]) -> set[type]:
+    """Return the kinds of identifiers: those of one kind are the same if they look the same."""
+    if known.dtype != np.object_:
+        return {known.dtype.type}
+    wide = (str, Number, datetime)
+    return {next((kind for kind in wide if isinstance(each, kind)), type(each)) for each in known}

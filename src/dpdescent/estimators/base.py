@@ -180,7 +180,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         scaling, gaps = ColumnScaling.with_gaps(self.bounds, X.shape[1], names=names)
         given = None if self.bounds is None else scaling
         loss, labels, assumed = self._loss_and_labels(y)
-        method.require(loss)
+        method.require(loss, tilted=self.tilt > 0, adversarial=self.adversary is not None)
 
         def problem_in(scaling: ColumnScaling, features: ColumnScaling | Curves) -> LinearProblem:
             binary = (*binary_columns(declared, scaling), *(False,) * (features.columns - scaling.columns))
@@ -242,7 +242,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
                 "the number of iterations",
             ),
             "assumed_public": (
-                f"the number of rows: {table}",
+                f"the number of rows{'' if units is None else ' in use, at most'}: {rows}",
                 *([] if units is None else [f"the number of units: {units.count}"]),
                 *(["bounds: cells outside are clipped"] if self.bounds is not None else []),
                 *(["binary_features: which columns are 0 or 1"] if self.binary_features is not None else []),

@@ -94,7 +94,10 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             loss, coded = self._binary_loss(), np.where(index > 0, 1.0, -1.0)
         else:
             loss, coded = self._multiclass_loss(self.classes_.size), index.astype(np.float64)
-        return loss if weights is None else self._weighted(loss, weights), coded, assumed
+        if self.class_weight is not None:
+            # What goes with no weights is refused before the counts are bought.
+            loss = Weighted(loss, (1.0,) * self.classes_.size) if weights is None else self._weighted(loss, weights)
+        return loss, coded, assumed
 
     def _weighted(self, loss: Loss, weights: Floats) -> Loss:
         """Keep the weights of the classes; return the loss with weights of at most 1, for which its bounds hold."""
@@ -108,7 +111,8 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     def _reweighted(self, loss: Loss, curator: Curator) -> Loss:
         if self.class_weight is None or self.class_weight_ is not None:
             return loss
-        return self._weighted(loss, balanced_weights(curator, known_method(self.method).private))
+        assert isinstance(loss, Weighted), "weights of one stand in for those to be bought"
+        return self._weighted(loss.loss, balanced_weights(curator, known_method(self.method).private))
 
     def _heaviest(self) -> float:
         return 1.0 if self.class_weight_ is None else max(self.class_weight_.values())

@@ -26,8 +26,7 @@ def split_units(X: Any, column: str | None, given: Any) -> tuple[Any, Any, str]:
     if column is None:
         if given is None:
             return X, None, ONE_ROW
-        name = getattr(given, "name", None)
-        return X, given, f"one {name}" if isinstance(name, str) and name else "one unit"
+        return X, given, _protected(getattr(given, "name", None))
     if given is not None:
         raise InvalidParameter("units are given twice, by unit= of the model and of fit: leave one out")
     if not isinstance(column, str) or not column:
@@ -38,10 +37,16 @@ def split_units(X: Any, column: str | None, given: Any) -> tuple[Any, Any, str]:
             f"unit names the column {column!r}, and the table has no such column, or several: pass a DataFrame with "
             "one, or fit(X, y, unit=...) with an array"
         )
-    return X.drop(columns=[column]), X[column], f"one {column}"
+    return X.drop(columns=[column]), X[column], _protected(column)
 
 
 def without_column(X: Any, column: str | None) -> Any:
     """Return a table to predict without its column of units, if it has one."""
     named = isinstance(X, pd.DataFrame) and column is not None and column in X.columns
     return X.drop(columns=[column]) if named else X
+
+
+def _protected(name: Any) -> str:
+    """Return what is protected, in words: never those of single rows, which a ledger keeps apart."""
+    words = f"one {name}" if isinstance(name, str) and name else ONE_ROW
+    return "one unit" if words == ONE_ROW else words

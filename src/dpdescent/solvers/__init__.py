@@ -8,6 +8,7 @@ from typing import Any
 
 from ..curator import Curator
 from ..errors import InvalidParameter
+from ..minimisers import require_robust, smooth_loss
 from ..problems import Loss, Need, require_needs
 from .adam import AdamSettings, adam
 from .agd import AGDSettings, agd
@@ -140,9 +141,11 @@ class Method:
             self.require_units(curator.rows_per_unit)
         return self.solver(curator, settings, progress)
 
-    def require(self, loss: Loss) -> None:
+    def require(self, loss: Loss, *, tilted: bool = False, adversarial: bool = False) -> None:
         """Raise `UnsupportedLoss` unless the loss offers what this method needs; nothing is computed or charged."""
         require_needs(self.name, self.needs, loss)
+        if tilted or adversarial:
+            require_robust(smooth_loss(loss, self.name), adversarial)
 
     def require_units(self, rows_per_unit: int) -> None:
         """Raise `InvalidParameter` unless the method can protect units of so many rows; nothing is charged."""
