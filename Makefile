@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 MUTANTS_VENV ?= .venv-mutants
+DOCS_VENV ?= .venv-docs
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # The build for processors alone; the default one on Linux brings gigabytes of libraries for graphics cards.
 TORCH ?= $(if $(filter Darwin,$(shell uname)),torch,torch==2.13.0+cpu)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test lint types unit bench mutants clean
+.PHONY: demo test lint types unit bench docs mutants clean
 
 demo: $(VENV)/demo
 	$(BIN)/dpdescent demo
@@ -35,6 +36,12 @@ $(VENV)/demo: pyproject.toml
 	$(INSTALL) -e '.[plots]'
 	@touch $@
 
+# The manual, in docs/_build/html; every warning is an error.
+docs: $(DOCS_VENV)/ready
+	rm -rf docs/_build docs/api docs/pictures
+	$(DOCS_VENV)/bin/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
 # Hours: changes the accounting and the curator one operator at a time, and lists the changes that no test notices.
 # MUTANTS="dpdescent.curator.mechanisms.*" is a part of it. See docs/mutants.md.
 mutants: $(MUTANTS_VENV)/ready
@@ -53,6 +60,11 @@ $(VENV)/ready: pyproject.toml
 	$(INSTALL) -e '.[dev]'
 	@touch $@
 
+$(DOCS_VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
 # Where torch cannot be had its tests are skipped and say so; nothing else needs it.
 $(VENV)/torch: $(VENV)/ready
 	@$(INSTALL) '$(TORCH)' 2>/dev/null \
@@ -61,4 +73,4 @@ $(VENV)/torch: $(VENV)/ready
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS_VENV) docs/_build docs/api docs/pictures .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,104 +1,96 @@
-"""The commands of the README do what it says: as they are written, in order, on small tables in an empty folder."""
+"""The README and the tutorial work for whoever installs the wheel: they are walked in an environment of its own.
+
+The environment holds the built wheel; the packages that dpdescent depends on are those of this environment. Where the
+wheel cannot be built, because hatchling is missing, the package that is tested here is walked instead.
+"""
 
 from __future__ import annotations
 
-import re
-import shlex
-from collections.abc import Iterator
-from dataclasses import replace
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from dpdescent import Ledger, Schema, load_dataset
-from dpdescent.cli import app
-from dpdescent.datasets import Dataset, registry
-from dpdescent.experiments import runner
-from dpdescent.experiments.figure import Figure, Scale
-from dpdescent.experiments.figures import FIGURES
-from dpdescent.experiments.stationary import StationaryTable
+import dpdescent
+from pages import ROOT, Page, command_lines, read_blocks, recipe, small
 
-ROOT = Path(__file__).parents[1]
-TINY = Scale(epsilons=(0.4,), folds_used=1, seeds=1, rows=200)
+__all__ = ["small"]
 
 
-def blocks(language: str) -> list[str]:
-    found = re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert found
-    return found
+@dataclass(frozen=True)
+class Installation:
+    """A Python with dpdescent, the folder in which that is installed, the command, and where else to look."""
+
+    python: Path
+    packages: Path
+    command: list[str]
+    path: str = ""
+
+    def run(self, words: list[str], folder: Path, **variables: str) -> str:
+        """Run a command without data sets, and without the packages of a checkout; return what it prints."""
+        own = {"DPDESCENT_DATA": "", "DPDESCENT_INSTALLED": str(self.packages), "PYTHONPATH": self.path}
+        environment = os.environ | own | variables
+        result = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
 
 
-def commands() -> Iterator[list[str]]:
-    """Yield the words of every command; ``make`` stands for the commands of its recipe."""
-    for line in "".join(blocks("sh")).replace("\\\n", " ").splitlines():
-        words = shlex.split(line, comments=True)
-        if words and words[0] == "make":
-            yield from recipe(*words[1:])
-        elif words:
-            yield words
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    folder = tmp_path_factory.mktemp("installation")
+    if find_spec("hatchling") is None or find_spec("pip") is None:
+        packages = Path(dpdescent.__file__).parents[1]
+        command = [sys.executable, "-c", "import dpdescent.cli; dpdescent.cli.main()"]
+        return Installation(Path(sys.executable), packages, command, str(packages))
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "venv", symlinks=True)
+    python = folder / "venv" / "bin" / "python"
+    install = ["install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", "--python", str(python), *install], check=True, capture_output=True)
+    (packages,) = folder.glob("venv/lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return Installation(python, packages, [str(python.with_name("dpdescent"))])
 
 
-def recipe(target: str) -> Iterator[list[str]]:
-    found = re.search(rf"^{target}:.*\n((?:\t.*\n)*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert found, f"there is no target {target}"
-    yield from (shlex.split(line.replace("$(BIN)/", "")) for line in found[1].splitlines())
+def test_readme_and_tutorial_run_from_the_installed_wheel(installation: Installation, tmp_path: Path) -> None:
+    options = ["-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
+    walks = [str(installation.python), "-m", "pytest", *options, str(ROOT / "tests" / "walks.py")]
+    assert "3 passed" in installation.run(walks, tmp_path)
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dataset:
-    """Put small tables in place of the public ones and of the reader's own, and shrink the figures."""
-    data = load_dataset("synthetic", n=1000)
-    monkeypatch.setattr(registry, "obtain", lambda *_, **__: None)
-    for name, entry in registry._ENTRIES.items():
-        here = replace(data, name=name)
-        monkeypatch.setitem(registry._ENTRIES, name, replace(entry, load=lambda _, here=here: here))
-    monkeypatch.setattr(runner, "in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells))
-    monkeypatch.setattr("dpdescent.experiments.commands.general_methods", lambda: ["auto", "majority"])
-    for name, figure in FIGURES.items():
-        if isinstance(figure, Figure):
-            monkeypatch.setitem(FIGURES, name, replace(figure, quick=TINY, methods=figure.methods[:2]))
-        elif isinstance(figure, StationaryTable):
-            fewer = {"methods": figure.methods[:2], "epsilons": figure.epsilons[:1], "quick_rows": 300}
-            monkeypatch.setitem(FIGURES, name, replace(figure, **fewer, quick_steps=2))
-    monkeypatch.chdir(tmp_path)
-    table = data.table.rename(columns={"high_income": "income"})
-    table.to_csv("people.csv", index=False)
-    table.drop(columns="income").head(7).to_csv("new_people.csv", index=False)
-    np.savez("table.npz", X=data.X, y=data.y)
-    return data
-
-
-def fill_in(data: Dataset) -> None:
-    """Do what the README leaves to the reader once a draft is there."""
-    assert isinstance(data.schema, Schema)
-    replace(data.schema, label=replace(data.schema.label, column="income")).dump("people.schema.json")
-
-
-def test_every_command_of_the_readme_runs_as_it_is_written(small: Dataset) -> None:
-    ran: list[str] = []
-    for words in commands():
-        assert words[0] == "dpdescent", f"nobody knows how to run {words}"
-        result = CliRunner().invoke(app, words[1:], catch_exceptions=False)
-        assert result.exit_code == 0, (words, result.output)
-        ran.append(words[1])
-        if words[1] == "schema":
-            fill_in(small)
-    assert set(ran) == {"demo", "schema", "fit", "predict", "ledger", "compare", "reproduce"}
-    written = {str(path) for path in Path().rglob("*")}
-    assert {"income.json", "table.json", "out.json", "out.html", "out/demo.png", "out/000-table1.html"} <= written
-    account = Ledger.open("budget.ledger")
-    assert 0 < account.spent < account.budget
+def test_the_installed_demo_runs_without_data_sets(installation: Installation, tmp_path: Path) -> None:
+    printed = installation.run(
+        [*installation.command, "demo"], tmp_path, XDG_CACHE_HOME=str(tmp_path), HOME=str(tmp_path)
+    )
+    assert "synthetic" in printed
+    assert "differentially private" in printed
+    if find_spec("matplotlib"):
+        assert (tmp_path / "out" / "demo.png").stat().st_size > 10_000
 
 
 def test_every_target_of_the_readme_is_in_the_makefile() -> None:
-    targets = re.findall(r"^make (\w+)", "".join(blocks("sh")), re.MULTILINE)
+    blocks = [block for block in read_blocks((ROOT / "README.md").read_text()) if block.language == "sh"]
+    targets = [words[1] for block in blocks for words in command_lines(block.code) if words[0] == "make"]
     assert targets == ["demo", "test"]
-    assert [list(recipe(target)) for target in targets] == [[["dpdescent", "demo"]], []]
+    assert recipe("demo") == [["dpdescent", "demo"]]
 
 
-def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    for block in blocks("python"):
-        exec(block, {})
-    assert float(capsys.readouterr().out.split()[0]) > 0.7
+@pytest.mark.usefixtures("small")
+def test_a_page_that_prints_something_else_fails(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text('```python\nprint("epsilon", 1.5)\n```\n\n```text\nepsilon 2.25\n```\n')
+    Page(page, write=False).run()
+    page.write_text('```python\nprint("epsilon", 1.5)\n```\n\n```text\ndelta 2.25\n```\n')
+    with pytest.raises(AssertionError, match="prints\nepsilon"):
+        Page(page, write=False).run()
+    page.write_text("```perl\n1\n```\n")
+    with pytest.raises(AssertionError, match="nobody knows"):
+        Page(page, write=False).run()

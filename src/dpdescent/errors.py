@@ -79,7 +79,7 @@ class UnsupportedLoss(InvalidParameter):
 
 
 class BudgetExhausted(DPDescentError, RuntimeError):
-    """The request does not fit into what is left of the budget; nothing was charged."""
+    """The query does not fit into what is left of the budget; nothing was charged."""
 
 
 class LedgerError(DPDescentError, RuntimeError):

@@ -5,7 +5,7 @@ F is convex and L-Lipschitz on B(0, R), which holds a minimiser; d weights. With
 .. math:: x = \frac{d}{\varepsilon n} \quad(\delta = 0), \qquad
           x = \frac{\sqrt d\,(c_\delta + \sqrt{c_\delta^2 + \varepsilon})}{\varepsilon n} \quad (0 < \delta < 1/2),
 
-where n = 1 for a function that is no mean over rows, the bounds on E F(released) - min F are
+where n = 1 for a function that is not a mean over rows, the bounds on E F(released) - min F are
 
 =====================================  ==================================================  ===========================
 F                                      empirical                                           population adds, replaces
@@ -25,7 +25,7 @@ the released point must be projected onto B(0, R).
 **Vacuous bounds.** Any fixed point of B(0, R) has an excess risk of at most L R, for nothing. A bound that is not
 below it says nothing, and the conditions of the theorems fail about there: that is so wherever x is not well below 1.
 For means over rows n epsilon must exceed d (or sqrt(d) times some 5 to 9); without the mean, epsilon itself must,
-which nobody calls private: bounds for general losses hold at every epsilon and say nothing at small ones.
+which is no privacy: bounds for general losses hold at every epsilon and say nothing at small ones.
 
 References
 ----------
@@ -86,7 +86,7 @@ def excess_risk_bound(
     smoothness: float = math.inf,
     population: bool = False,
 ) -> ExcessRiskBound:
-    """Return the paper's bound on the expected excess risk, the smallest of those that apply.
+    """Return the smallest of the bounds of Lowy & Razaviyayn (2021) on the expected excess risk that apply.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def excess_risk_bound(
     epsilon, delta : float
         The guarantee, 0 <= delta < 1/2.
     rows : int, optional
-        n, for a mean over rows; left out for a function that is none.
+        n, for a mean over rows; leave it out for a function that is not a mean.
     strong_convexity, smoothness : float
         mu (0: merely convex) and beta (infinite: not smooth).
     population : bool

@@ -23,7 +23,7 @@ __all__ = ["Norm", "Relation", "Sensitivity"]
 
 
 class Relation(StrEnum):
-    """Which tables count as neighbours."""
+    """Which tables are neighbours: a row is added or removed (zero-out), or replaced by another one (replace-one)."""
 
     ZERO_OUT = "zero-out"
     REPLACE_ONE = "replace-one"
@@ -53,7 +53,7 @@ class Norm(StrEnum):
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The largest change one row can cause, in one norm, under each relation.
+    """The largest change that one row can cause, in one norm, under each relation.
 
     Parameters
     ----------

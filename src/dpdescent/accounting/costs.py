@@ -132,9 +132,9 @@ def cost_from_dict(data: Mapping[str, Any]) -> Cost:
 
 @dataclass(frozen=True)
 class Gaussian(Cost):
-    """Gaussian noise of standard deviation ``noise_multiplier`` times the L2 sensitivity.
+    """The cost of Gaussian noise with standard deviation ``noise_multiplier`` times the L2 sensitivity.
 
-    **Privacy** rho = 1/(2 s^2), mu = 1/s, D_a = a/(2 s^2) (Bun & Steinke 2016; Dong, Roth & Su 2022). Discrete
+    **Privacy.** rho = 1/(2 s^2), mu = 1/s, D_a = a/(2 s^2) (Bun & Steinke 2016; Dong, Roth & Su 2022). Discrete
     noise on a lattice keeps all three when its variance is raised by four lattice units; see `dpdescent.noise`.
     """
 
@@ -156,9 +156,9 @@ class Gaussian(Cost):
 
 @dataclass(frozen=True)
 class PureDP(Cost):
-    """Any epsilon-DP mechanism, charged as randomised response, which is the worst of them.
+    """The cost of any epsilon-DP mechanism: that of randomised response, which is the worst case.
 
-    **Privacy** rho = epsilon tanh(epsilon/2); mu = -2 Phi^-1(1/(1 + e^epsilon)).
+    **Privacy.** rho = epsilon tanh(epsilon/2); mu = -2 Phi^-1(1/(1 + e^epsilon)).
     """
 
     kind: ClassVar[str] = "pure"
@@ -182,9 +182,9 @@ class PureDP(Cost):
 
 @dataclass(frozen=True)
 class Laplace(PureDP):
-    """Laplace noise of scale (L1 sensitivity)/epsilon on every coordinate.
+    """The cost of Laplace noise with scale (L1 sensitivity)/epsilon on every coordinate.
 
-    **Privacy** epsilon-DP. The Renyi curve is that of the noise itself, on a lattice no coarser than the
+    **Privacy.** epsilon-DP. The Renyi curve is that of the noise itself, on a lattice no coarser than the
     sampler's; it is the curve of a one-dimensional shift, which is also the worst way to spread the shift over
     coordinates: (a - 1) D_a is a log-sum-exp of affine functions of the shift, hence convex, and zero at zero.
     """
@@ -198,10 +198,10 @@ class Laplace(PureDP):
 
 @dataclass(frozen=True)
 class NormLaplace(PureDP):
-    """A vector with density proportional to exp(-|z|_2 epsilon/Delta), as a finite ladder of Gaussians.
+    """The cost of noise with density proportional to ``exp(-|z| epsilon/Delta)``, drawn as a mixture of Gaussians.
 
-    **Privacy** epsilon-DP but for an event of probability below 1e-27, far out in the tail, where the ladder
-    ends; that probability is charged as delta. The ladder was checked for epsilon up to 16.
+    **Privacy.** epsilon-DP, except for an event of probability below 1e-27 far in the tail, where the finite mixture
+    ends; that probability is charged as delta. The mixture was checked for epsilon up to 16.
     """
 
     kind: ClassVar[str] = "norm-laplace"
@@ -220,11 +220,12 @@ class NormLaplace(PureDP):
 
 @dataclass(frozen=True)
 class ReportNoisyMax(PureDP):
-    """The index of the largest score after independent noise of scale (range of the scores)/epsilon.
+    """The cost of releasing the index of the largest score after adding noise of scale (range of the scores)/epsilon.
 
-    **Privacy** epsilon-DP with two-sided Laplace or one-sided exponential noise, the range being C for clipped
-    losses under zero-out (all scores move one way) and 2C otherwise. Its concentrated cost is only known through
-    pure DP, four times that of the exponential mechanism at the same epsilon, which is the better choice.
+    **Privacy.** epsilon-DP with two-sided Laplace or one-sided exponential noise. The range is C for losses clipped
+    to [0, C] under zero-out, where all scores move in one direction, and 2C otherwise. Its zCDP cost is only known
+    through pure DP, and is four times that of the exponential mechanism at the same epsilon, which is the better
+    choice.
     """
 
     kind: ClassVar[str] = "report-noisy-max"
@@ -238,9 +239,11 @@ class ReportNoisyMax(PureDP):
 
 @dataclass(frozen=True)
 class ExponentialMechanism(Cost):
-    """Selection with probability proportional to exp(-epsilon score/range): report-noisy-max with Gumbel noise.
+    """The cost of a selection with probability proportional to exp(-epsilon score/range).
 
-    **Privacy** epsilon-bounded-range, hence epsilon-DP and epsilon^2/8-zCDP (Dong, Durfee & Rogers 2020;
+    This is report-noisy-max with Gumbel noise.
+
+    **Privacy.** epsilon-bounded-range, hence epsilon-DP and epsilon^2/8-zCDP (Dong, Durfee & Rogers 2020;
     Cesar & Rogers 2021); mu = -2 Phi^-1(1/(1 + e^(epsilon/2))).
     """
 
@@ -265,7 +268,7 @@ class ExponentialMechanism(Cost):
 
 @dataclass(frozen=True)
 class Composed(Cost):
-    """Several mechanisms whose settings are fixed together: costs add in every currency."""
+    """The cost of several mechanisms whose settings are fixed together: the costs add up in every currency."""
 
     kind: ClassVar[str] = "composed"
     parts: tuple[Cost, ...]

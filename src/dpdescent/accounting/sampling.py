@@ -176,9 +176,10 @@ class _Sampled(Cost):
 
 @dataclass(frozen=True)
 class PoissonSampled(_Sampled):
-    """All ``parts`` on one Poisson batch: every row joins it independently with probability ``rate``.
+    """The cost of all ``parts`` on one Poisson batch, which every row joins independently with probability ``rate``.
 
-    **Privacy** relation zero-out only. Divide sums by the public ``rate * n``, never by the size of the batch.
+    **Privacy.** For the relation zero-out only. Divide sums by the public ``rate * n``, never by the size of the
+    batch.
     """
 
     kind: ClassVar[str] = "poisson-sampled"
@@ -207,9 +208,9 @@ class PoissonSampled(_Sampled):
 
 @dataclass(frozen=True)
 class FixedSizeSampled(_Sampled):
-    """All ``parts`` on one batch of a fixed number of rows, ``rate`` times n, drawn without replacement.
+    """The cost of all ``parts`` on one batch of a fixed number of rows, ``rate`` times n, drawn without replacement.
 
-    **Privacy** relation replace-one only, with the sensitivity of the batch's own sum.
+    **Privacy.** For the relation replace-one only, with the sensitivity of the sum over the batch.
     """
 
     kind: ClassVar[str] = "fixed-size-sampled"

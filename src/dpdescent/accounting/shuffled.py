@@ -6,7 +6,7 @@ randomness and the same for neighbours, and the integral of p^a q^(1-a) is joint
 
 .. math:: D_a \le \frac{1}{a-1}\log E \exp\Big(\frac{a(a-1)}{2\sigma^2} h^2 (U_1 + \dots + U_k)^2\Big).
 
-The law of the sum is computed on a grid of 64 cells a pass, every U rounded up, plus 2^-12 k for rounding errors.
+The law of the sum is computed on a grid of 64 cells per pass, every U rounded up, plus 2^-12 k for rounding errors.
 
 References
 ----------

@@ -35,12 +35,12 @@ _SCALES = (2.0**-10, 2.0**40)
 
 @dataclass(frozen=True)
 class AboveThreshold(Cost):
-    """One search for the first of at most ``max_queries`` queries above a threshold.
+    """The cost of one search for the first of at most ``max_queries`` queries above a threshold.
 
     Parameters
     ----------
     max_queries : int
-        Queries tested at most; the answer is the index of the first yes, or none.
+        The largest number of queries that are tested. The answer is the index of the first one above, or none.
     query_scale, threshold_scale : float
         Noise scales (b for Laplace, standard deviation for Gaussian) in units of each query's own sensitivity.
         Dividing a query by its sensitivity changes nothing where the threshold is zero, so queries of different
@@ -49,13 +49,13 @@ class AboveThreshold(Cost):
 
     Notes
     -----
-    **Privacy** Renyi: the recursion. Pure DP (Laplace only): 1/b1 + 2/b2, or k/b2 (Lyu, Su & Li 2017). GDP: through
-    pure DP, or k/sigma^2 for Gaussian noise (all noisy queries released). zCDP: the least rho with D_a <= a rho at
-    *every* order, see `zcdp`.
+    **Privacy.** Renyi: the recursion of this module. Pure DP (Laplace only): 1/b1 + 2/b2, or k/b2 (Lyu, Su & Li
+    2017). GDP: through pure DP, or k/sigma^2 for Gaussian noise (all noisy queries released). zCDP: the least rho
+    with D_a <= a rho at *every* order, see `zcdp`.
 
-    A row may move some queries up and others down. There is no discount to 1/b1 + 1/b2 for queries that a row moves
-    all one way: it would hold under zero-out only, since a row that takes the place of another still moves them
-    both ways, and the change of a row's loss along a line turns its sign with the step size.
+    A row may raise some queries and lower others. There is no discount to 1/b1 + 1/b2 for queries that a row moves in
+    one direction only: it would hold under zero-out only, because a row that replaces another one moves them in both
+    directions, and the change of a row's loss along a line changes its sign with the step size.
     """
 
     kind: ClassVar[str] = "above-threshold"

@@ -4,7 +4,7 @@ It owns the source, the problem, the ledgers, the batches and the noise, and doe
 solver holds a curator and public numbers, and questions are values, so neither can leak.
 
 Amounts are in units of the ledger's currency: a solver says how much it wants to spend on an answer, and asks with
-the least noise that this buys.
+the least noise that this pays for.
 """
 
 from __future__ import annotations
@@ -37,21 +37,24 @@ Answer = TypeVar("Answer")
 
 
 class Curator:
-    """Answers questions about rows it never shows.
+    """Answers private queries about rows that it never shows.
 
     Parameters
     ----------
     source : Source
+        The rows.
     problem : LinearProblem
+        The loss and its public constants.
     ledger : Ledger
+        The budget that is charged for every answer.
     rows : int
-        The public number of rows n, by which sums are divided; never read from the data.
+        The public number of rows n, by which sums are divided; it is never read from the data.
     noise : LatticeNoise, optional
         Exact lattice noise from the operating system's generator by default. Batches, permutations and drawn points
         come from the same randomness.
     batch_rate : float
-        Each question is answered on a fresh Poisson batch with this rate, unless it brings a `Batch` of its own. No
-        amplification is claimed for it: the cost of an answer is that on all rows, so batches save time only.
+        Each query is answered on a fresh Poisson batch with this rate, unless it brings a `Batch` of its own. No
+        amplification is claimed for it: the cost of an answer is that on all rows, so these batches only save time.
     account : Ledger, optional
         A second ledger that is charged as well, for instance one shared by several fits. Both are charged or
         neither is; it must keep the relation of the first, because the noise is made for that one.
@@ -179,7 +182,7 @@ class Curator:
     def deviation(
         self, clip: float, amount: float, of_sum: Callable[[float], Sensitivity] = Sensitivity.of_clipped_sum
     ) -> float:
-        """Return the standard deviation of the noise that ``amount`` buys for a mean of rows clipped to ``clip``."""
+        """Return the standard deviation of the noise, for ``amount``, of a mean of rows clipped to ``clip``."""
         moved = of_sum(clip).times(self.rows_per_unit).under(self.relation)
         return moved * self.gaussian(amount).noise_multiplier / self.scale
 

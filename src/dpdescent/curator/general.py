@@ -45,17 +45,17 @@ def perturbed_minimiser(
     minimiser: str | None = None,
     noise: LatticeNoise | None = None,
 ) -> Floats:
-    """Return the minimiser of any strongly convex function of the rows, with noise, and projected onto B(0, R).
+    """Return the minimiser of any strongly convex function of the rows, with noise, projected onto the ball B(0, R).
 
     Parameters
     ----------
     objective : GeneralObjective
-        F with its constants, which must hold for every table: nothing here can check them.
+        F with its constants. They must hold for every table, which no program can check.
     ledger : Ledger
         Charged with ``cost`` before F is evaluated.
     cost : Gaussian, NormLaplace or Laplace
     tolerance : float, optional
-        tau in units of the sensitivity, 1/256, or 1/16 for an F with kinks, by default; it is raised to what the
+        tau in units of the sensitivity. By default 1/256, or 1/16 for an F with kinks; it is raised to what the
         errors of F allow to certify.
     radius : float
         R. The minimiser over B(0, R) is what is released.
@@ -95,7 +95,7 @@ def perturbed_saddle_point(
     Parameters
     ----------
     game : Game
-        H with its constants, which must hold for every table: nothing here can check them.
+        H with its constants. They must hold for every table, which no program can check.
     ledger : Ledger
         Charged with ``cost`` before H is evaluated.
     cost : Gaussian, NormLaplace or Laplace

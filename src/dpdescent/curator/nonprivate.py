@@ -15,7 +15,7 @@ from .sources import Floats
 def sum_without_privacy(curator: Curator, function: Callable[[Any, Floats], Floats]) -> Floats:
     """Return the sum of a function of blocks of rows and labels, as exact as floating point has it. NOT PRIVATE.
 
-    **Privacy** None. It is refused where somebody keeps accounts: for a curator with a second ledger, with a ledger
+    **Privacy** None. It is refused where a budget is kept: for a curator with a second ledger, with a ledger
     in a file, or with one that has paid for an answer already, since that ledger's promise would be broken.
     """
     ledger = curator.ledger

@@ -1,10 +1,10 @@
 r"""A minimiser with noise: objective perturbation and output perturbation.
 
-These answers, and those of `dpdescent.curator.descents`, release a point w which one row can move by at most Delta
-in the Euclidean norm, in real arithmetic. What is computed is w + e with an error e of at most a public tau, under
-both neighbours, and it is rounded to a lattice of step g before lattice noise is added: the sensitivity is
-Delta + 2 tau + sqrt(p) g for p numbers. Entries are cut at a size far beyond what the point can reach, which never
-widens a difference.
+These answers, and those of `dpdescent.curator.descents`, release a point w which one row can move by at most Delta in
+the Euclidean norm, in real arithmetic. What is computed is w + e with an error e of at most a public tau, under both
+neighbours, and it is rounded to a lattice of step g before lattice noise is added: the sensitivity is Delta + 2 tau +
+sqrt(p) g for p numbers. Entries are clipped at a size far beyond what the point can reach, which never widens a
+difference.
 
 The public number of rows n counts the places for rows, of which some may be empty: a table of more than n rows is
 refused, and neighbours have at most n each.
@@ -233,7 +233,7 @@ class PointLattice:
         return self.noised.unit
 
     def place(self, point: Floats) -> Integers:
-        """Return a point on the lattice, cut at a size far beyond what it can reach."""
+        """Return a point on the lattice, clipped at a size far beyond what it can reach."""
         inside = np.clip(np.nan_to_num(point), -self.limit, self.limit)
         return np.rint(inside / self.unit).astype(np.int64)
 

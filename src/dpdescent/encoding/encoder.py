@@ -33,7 +33,7 @@ UNKNOWN = ("error", "zero", "other")
 
 
 class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Scale numeric columns by public bounds, and code other columns by public levels or by a public hash.
+    """Scale numeric columns by public bounds, and encode other columns by public levels or by a public hash.
 
     A numeric cell ``x`` with bounds ``(low, high)`` becomes ``(clip(x, low, high) - low) / (high - low)``;
     a categorical cell becomes one 1 among as many columns as there are levels, and a hashed cell one 1 among as many
@@ -76,9 +76,9 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     **Privacy.** The output row depends on the input row and on the declaration alone, so one person's row
     moves one output row: sensitivities computed on the output hold for the table. ``fit`` reads column names
     and storage types, never a cell; fitting on an empty table gives the same transform. How many cells were
-    clipped, unknown or missing is not kept, because nobody paid for that number. Errors name the column and
-    never show a cell, but that an error happened does depend on the data: settle the declaration on public
-    knowledge and choose ``unknown="zero", missing="midpoint"`` where even that must not be seen.
+    clipped, unknown or missing is not kept, because no budget was charged for that number. Errors name the column
+    and never show a cell, but whether an error occurs depends on the data. Declare the columns from public
+    knowledge, and choose ``unknown="zero", missing="midpoint"`` where even that must stay hidden.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Private additive models: a curve for every number, a weight for every level."""
+"""Private additive models: a curve for every numeric column and a weight for every level."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["AdditiveModel", "DPAdditiveClassifier", "DPAdditiveRegressor"]
 
 Floats = NDArray[np.float64]
 
-_ROWS_A_COLUMN = 45  # effective ones, n mu, for every column that curves add, times the outputs
+_ROWS_PER_COLUMN = 45  # effective rows, n mu, per column that curves add and per output
 _LARGEST_PIECES = 1024  # that can be asked for
 
 
@@ -35,11 +35,11 @@ class AdditiveModel(PrivateLinearModel):
     Parameters
     ----------
     pieces : int, optional
-        Straight pieces of a curve from 0 to the farther bound, on each scale. By default the largest of 16, 8, 4, 2
-        and 1 for which there are 45 effective rows, n mu, per added column and output, or none.
+        Number of linear pieces of a curve from 0 to the farther bound, on each scale. By default the largest of 16,
+        8, 4, 2 and 1 for which there are 45 effective rows, n mu, per added column and output, or none.
     knots : mapping, optional
         Public knots of some columns, by name or position, in the unit of the column and between its bounds. An empty
-        list leaves a column straight.
+        list keeps a column linear.
     """
 
     _: KW_ONLY
@@ -58,7 +58,7 @@ class AdditiveModel(PrivateLinearModel):
         knots = scaled_knots(self.knots, scaling, getattr(self, "feature_names_in_", None), self._binary)
         numbers = [column for column, kind in enumerate(self._binary) if not kind and column not in knots]
         if self.pieces is None:
-            affordable = self._effective_rows(rows) / (_ROWS_A_COLUMN * outputs)
+            affordable = self._effective_rows(rows) / (_ROWS_PER_COLUMN * outputs)
             choices = (Curves.drawn(scaling, numbers, pieces, knots) for pieces in (16, 8, 4, 2, 1))
             fitting = (each for each in choices if each.columns - scaling.columns <= affordable)
             return next(fitting, Curves.drawn(scaling, numbers, 0, knots))
@@ -118,40 +118,42 @@ class AdditiveModel(PrivateLinearModel):
 
 @dataclass(eq=False, repr=False)
 class DPAdditiveClassifier(AdditiveModel, DPLogisticRegression):
-    """Private additive classification: logistic regression on a curve for every number.
+    """Private additive classification: logistic regression with a curve for every numeric column.
 
-    The scores are an intercept plus a curve of each numeric column plus a weight of each 0/1 column, so that the
-    model can be read (`terms_`, `plot_terms`, `terms_html`). Numbers are expanded by public knots
-    (`dpdescent.estimators.curves`); with little budget there are fewer of them, down to none. Cells outside of the
-    bounds count as the bound that they exceed, in predictions too.
+    A score is an intercept plus a curve of each numeric column plus a weight of each 0/1 column, so that the model
+    can be read (`terms_`, `plot_terms`, `terms_html`). Numbers are expanded at public knots
+    (`dpdescent.estimators.curves`); with little budget there are fewer knots, down to none. Cells outside the bounds
+    are clipped, in predictions too.
 
-    Parameters are those of `DPLogisticRegression`, without an adversary, and
-
+    Parameters
+    ----------
     pieces : int, optional
-        Straight pieces of a curve from 0 to the farther bound, on each scale; 0 leaves all columns straight. By
+        Number of linear pieces of a curve from 0 to the farther bound, on each scale; 0 keeps all columns linear. By
         default the largest of 16, 8, 4, 2 and 1 for which there are 45 effective rows, n mu, per added column and
         output, or none.
     knots : mapping, optional
         Public knots of some columns, by name or position, in the unit of the column and between its bounds. An empty
-        list leaves a column straight.
+        list keeps a column linear.
+    **parameters
+        All others are those of `DPLogisticRegression`, without ``adversary``.
 
     Attributes
     ----------
     terms_ : tuple of Term
-        The parts of the model, the most important one first, as plain arrays.
+        The parts of the model as plain arrays, the most important one first.
     coef_ : ndarray of shape (1, m) or (K, m)
-        Weights of the m columns of expanded rows: scaled columns first, then those of the curves.
+        Weights of the m columns of the expanded rows: the scaled columns first, then those of the curves.
     coef_noise_ : ndarray of the shape of ``coef_``, or None
-        About how far the noise of privacy moves each of them.
-
-    Others are those of `DPLogisticRegression`.
+        Approximate standard deviation of each weight due to the noise of privacy.
+    privacy_ : dict
+        The privacy statement. Further attributes are those of `DPLogisticRegression`.
 
     Notes
     -----
-    **Privacy** That of `DPLogisticRegression`: knots are made from public quantities, the expansion of a row depends
-    on that row alone, and terms, their bands and their order are computed from what was released.
+    **Privacy.** As for `DPLogisticRegression`: knots are made from public quantities, the expansion of a row depends
+    on that row alone, and terms, their bands and their order are computed from released quantities.
 
-    Give ``binary_features``: a 0/1 column that is not declared is taken for a number, which costs nothing but noise.
+    Pass ``binary_features``: a 0/1 column that is not declared is treated as a number, which adds noise.
 
     Examples
     --------
@@ -169,10 +171,18 @@ class DPAdditiveClassifier(AdditiveModel, DPLogisticRegression):
 
 @dataclass(eq=False, repr=False)
 class DPAdditiveRegressor(AdditiveModel, DPLinearRegression):
-    """Private additive regression: least squares on a curve for every number.
+    """Private additive regression: least squares with a curve for every numeric column.
 
-    Parameters are those of `DPLinearRegression`, without an adversary, and ``pieces`` and ``knots`` of
-    `DPAdditiveClassifier`, where terms and expansion are described too.
+    Parameters
+    ----------
+    pieces, knots
+        As for `DPAdditiveClassifier`, where the terms and the expansion are described too.
+    **parameters
+        All others are those of `DPLinearRegression`, without ``adversary``.
+
+    Notes
+    -----
+    **Privacy.** As for `DPAdditiveClassifier`.
 
     Examples
     --------

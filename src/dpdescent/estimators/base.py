@@ -54,7 +54,7 @@ _MANY = 0.35  # of the entries of an expanded table are not 0: products of dense
 
 @dataclass(eq=False, repr=False)
 class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
-    """What the three models share.
+    """What all private models share.
 
     The fields are the parameters. A subclass is a dataclass too and declares only what it adds, so the constructor
     has the explicit signature that scikit-learn reads, and stores every argument as it was given.
@@ -108,7 +108,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         return L2(self.alpha / self._heaviest())
 
     def _deviations(self) -> Floats | None:
-        """Return the standard deviation of each coefficient due to the noise of privacy, None if nobody knows."""
+        """Return the standard deviation of each coefficient due to the noise of privacy, None if unknown."""
         return None if self._noise_factor is None else np.sqrt(np.sum(self._noise_factor**2, axis=1))
 
     def _require_no_weights(self, parameters: Mapping[str, Any]) -> None:
@@ -306,7 +306,7 @@ def _seed(random_state: Any) -> int | None:
 
 def _require_finite_cells(X: Any, names: Any) -> None:
     cells = X.data if sparse.issparse(X) else X
-    with np.errstate(all="ignore"):  # that the sum overflows is nobody's business
+    with np.errstate(all="ignore"):  # a warning would show that the sum overflows
         finite = np.isfinite(cells.sum(dtype=np.float64))
     if finite or np.isfinite(cells).all():
         return

@@ -1,4 +1,4 @@
-r"""Bounds that nobody knows: two paid histograms tell where the cells of each column lie.
+r"""Private bounds: two histograms of each column, charged to the budget, tell where its cells lie.
 
 *First*, on a ladder of powers of two with both signs, which has a rung for every float of at least 2^-1056. *Then*,
 on 64 equal bins between the ends that were found, so that a column far from zero (a year, say) keeps its resolution.

@@ -33,21 +33,28 @@ Floats = NDArray[np.float64]
 
 @dataclass(eq=False, repr=False)
 class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
-    """Binary and multiclass decisions from linear scores."""
+    """What the linear classifiers share: decisions for two or more classes from linear scores."""
 
     _: KW_ONLY
     classes: Any = None
     class_weight: Any = None
 
     def fit(self, X: Any, y: Any, *, unit: Any = None, **parameters: Any) -> _LinearClassifier:
-        """Train on the rows of ``X`` with labels ``y``; the only call that touches the data.
+        """Train on the rows of ``X`` with labels ``y``. This is the only call that reads the private data.
 
         Parameters
         ----------
-        X : array_like, DataFrame or CSR of shape (n, d)
+        X : array_like, DataFrame or sparse matrix of shape (n, d)
+            The features.
         y : array_like of shape (n,)
+            The label of each row, one of ``classes``.
         unit : array_like of shape (n,), optional
-            Whose row each is, where the unit of privacy is all rows of one person.
+            To whom each row belongs, where the unit of privacy is all rows of one person.
+
+        Returns
+        -------
+        self : object
+            The fitted model.
         """
         self._require_no_weights(parameters)
         self._fit(X, y, unit)
@@ -124,14 +131,14 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     def _multiclass_loss(self, classes: int) -> Loss: ...
 
     def decision_function(self, X: Any) -> Floats:
-        """Return linear scores: (n,) for two classes, (n, K) for more."""
+        """Return the linear scores: an array of shape (n,) for two classes, and (n, K) for K classes."""
         check_is_fitted(self)
         X = self._read(X)
         scores: Floats = self._features.product(X, self.coef_.T) + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of every row."""
+        """Return the predicted class of every row."""
         scores = self.decision_function(X)
         index = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         predicted: NDArray[Any] = self.classes_[index]
@@ -155,83 +162,97 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
 
 
 class DPLogisticRegression(_LinearClassifier):
-    """Private logistic regression, binary and multinomial.
+    """Private logistic regression for two or more classes.
 
-    Minimises the mean log-loss plus ``alpha``/2 |w|^2 under (epsilon, delta)-differential privacy. There is no
-    learning rate and no number of iterations to choose.
+    Minimises the mean log-loss plus an L2 penalty, ``alpha/2 |w|^2``, under (epsilon, delta)-differential privacy.
+    There is no learning rate and no number of iterations to choose.
 
     Parameters
     ----------
     epsilon, delta : float
-        The guarantee. Take delta well below 1/n.
+        The privacy guarantee. Choose delta well below 1/n.
     method : str, default "auto"
-        The solver; see ``dpdescent.solvers.METHODS``.
+        The solver, one of the keys of ``dpdescent.solvers.METHODS``.
     adjacency : {"zero-out", "replace-one"}
-        What one row may change: it is added or removed (n is public), or replaced.
+        Which tables are neighbours: a row is added or removed (the number of rows is public), or a row is replaced
+        by another one.
     bounds : (low, high), optional
-        Public bounds of the features, numbers or one number per column. Cells outside are clipped, in prediction too.
-        None, or NaN for a column, measures them: two histograms of every such column that is not declared to be 0 or
-        1, for 4% of the budget, or more where there are few rows and many columns.
+        Public bounds of the features: two numbers, or two sequences with one number per column. Cells outside are
+        clipped, in prediction too. None, or NaN for a column, measures them privately, with two histograms of every
+        such column that is not declared to be 0 or 1, for 4% of the budget, or more where there are few rows and many
+        columns.
     tighten : bool, optional
         Whether bounds that are given are measured too, and made narrower where a column needs less than a quarter of
-        them. By default where that costs 2% of the budget, or 4% if there is such a column: from 283 sqrt(c)
-        effective rows, n mu, for c columns that are not declared to be 0 or 1. Bounds stay as they are where other
-        parameters are in units of them: ``alpha``, ``adversary``, ``knots`` and ``solver_options``.
+        them. By default this is done where it costs 2% of the budget, or 4% if there is such a column: from
+        283 sqrt(c) effective rows, n mu, for c columns that are not declared to be 0 or 1. Bounds stay as they are
+        where other parameters are in units of them: ``alpha``, ``adversary``, ``knots`` and ``solver_options``.
     binary_features : array_like, optional
-        Public: which columns are 0 or 1, as a mask, positions or names (``binary_features_`` of `BoundedEncoder`, or
-        of a data set). Then `auto` need not guess it, which helps most at small epsilon. It affects no guarantee.
+        Public knowledge of which columns are 0 or 1, as a mask, positions or names (``binary_features_`` of a
+        `BoundedEncoder` or of a data set). The method "auto" then need not guess it, which helps most at small
+        epsilon. It does not affect the guarantee.
     alpha : float
         Weight of the L2 penalty; the intercept is not penalised.
     tilt : float
-        Rows with large losses weigh more: 0 minimises the mean loss, a large tilt the largest one. Needs method
-        "outpert".
+        Give rows with large losses more weight: 0 minimises the mean loss, and a large tilt comes close to
+        minimising the largest one. Needs method "outpert".
     adversary : Adversary, optional
-        Minimise the loss of rows that somebody moves as far as this allows. Two classes; needs method "outpert".
+        Train against an adversary who may move every row as far as this allows. For two classes; needs method
+        "outpert".
     fit_intercept : bool
+        Whether to learn a constant term.
     unit : str, optional
-        The name of a column that says whose row it is: then the unit of privacy is all rows of one person. The column
-        is no feature. An array beside the table is passed to ``fit(X, y, unit=...)``.
+        The name of a column that says to whom a row belongs. The unit of privacy is then all rows of one person, and
+        the column is not a feature. An array beside the table is passed to ``fit(X, y, unit=...)`` instead.
     rows_per_unit : int
-        At most so many rows of a unit are used, the first in the order of the table; noise grows with it.
+        The largest number of rows of a unit that are used, the first ones in the order of the table. The noise grows
+        with it.
     classes : array_like, optional
-        The public classes. Without it they are read from y, with a warning.
+        The public classes. Without them they are read from y, which is not private, with a `PrivacyWarning`.
     class_weight : mapping or "balanced", optional
         How much the loss of a row counts, by its class: public weights, 1 for classes that are left out. "balanced"
-        buys the label counts, for 1% of the budget or up to 10% where there are few rows, and weighs each class by
-        the inverse of its count. A row's gradient is weighted before it is clipped, so the guarantee is the same.
+        measures the label counts privately, for 1% of the budget or up to 10% where there are few rows, and weighs
+        each class by the inverse of its count. The gradient of a row is weighted before it is clipped, so the
+        guarantee is the same.
     random_state : int, RandomState or None
-        None takes the operating system's generator: the only choice for a release.
+        None draws the noise from the operating system, which is the only choice for a model that is released. A seed
+        repeats a run, and the statement says so.
     ledger : Ledger, optional
-        An account with a larger budget, which pays for this fit too, in its own currency. It must keep the relation
-        ``adjacency``. A method that depends on a mechanism without a price in that currency is refused, and random
-        batches are amplified in the currency rdp only.
+        A shared budget that is charged for this fit as well, in its own currency. It must have the same relation as
+        ``adjacency``. A method that the ledger's currency cannot account for is refused before anything is charged,
+        and random batches are amplified in the currency "rdp" only.
     progress : bool or callable
-        Show a bar of the budget spent, or call with its share.
+        Show a bar of the share of the budget that is spent, or call a function with this share.
     noise : {"exact", "float"}
+        Discrete noise with exact guarantees, or floating-point noise for experiments; the statement records it.
     solver_options : mapping, optional
-        Settings of the solver.
+        Settings of the method, by name.
 
     Attributes
     ----------
     coef_ : ndarray of shape (1, d) or (K, d)
+        Coefficients, in the units of the features.
     intercept_ : ndarray of shape (1,) or (K,)
+        Constant terms.
     bounds_ : (low, high)
-        Bounds of every column, given or measured.
+        Bounds of every column, as given or as measured.
     coef_noise_ : ndarray of the shape of ``coef_``, or None
-        About how far the noise of privacy moves each coefficient, one standard deviation; None where the method
-        does not say. It follows from what was released, and leaves out what another sample of rows would change.
+        Approximate standard deviation of each coefficient due to the noise of privacy; None where the method does not
+        provide it. It follows from released quantities, and leaves out what another sample of rows would change.
     classes_ : ndarray
+        The classes, sorted.
     class_weight_ : dict or None
-        The weight of every class, given or bought.
+        The weight of every class, as given or as measured.
     n_features_in_ : int
+        Number of columns.
     n_iter_ : int
+        Number of iterations that were taken.
     privacy_ : dict
         The privacy statement, as plain data.
 
     Notes
     -----
-    **Privacy** The fitted model is (epsilon, delta)-DP for one row, or one unit, under ``adjacency``: every touch of
-    the data is accepted by a filter before it happens. Errors about malformed input are outside the guarantee. With
+    **Privacy.** The fitted model is (epsilon, delta)-DP for one row, or one unit, under ``adjacency``: every query is
+    charged to a privacy filter before it reads the data. Errors about malformed input are outside the guarantee. With
     units, sensitivities are those of ``rows_per_unit`` rows, batches are drawn by unit, and the number of units is
     public like that of the rows (`dpdescent.curator.units` has the proof).
 
@@ -267,10 +288,26 @@ class DPLogisticRegression(_LinearClassifier):
 class DPLinearSVC(_LinearClassifier):
     """Private linear support vector machine for two classes.
 
-    Minimises the mean hinge loss plus ``alpha``/2 |w|^2. Parameters are those of `DPLogisticRegression`, and
+    Minimises the mean hinge loss plus an L2 penalty, ``alpha/2 |w|^2``.
 
+    Parameters
+    ----------
     loss : {"huberised-hinge", "hinge"}
-        The huberised hinge (half-width 0.5) is smooth, which steps along a gradient need.
+        The huberised hinge, with half-width 0.5, is smooth, as gradient methods need it.
+    **parameters
+        All others are those of `DPLogisticRegression`.
+
+    Notes
+    -----
+    **Privacy.** As for `DPLogisticRegression`.
+
+    Examples
+    --------
+    >>> from dpdescent import DPLinearSVC, load_dataset
+    >>> data = load_dataset("synthetic", n=5000)
+    >>> model = DPLinearSVC(epsilon=1.0, delta=1e-6, bounds=data.bounds, classes=data.classes)
+    >>> model.fit(data.X, data.y).score(data.X, data.y) > 0.7
+    True
     """
 
     _: KW_ONLY

@@ -24,20 +24,25 @@ _LEAST_SCORE = -700.0  # whose exponential is not 0
 
 @dataclass(eq=False, repr=False)
 class DPPoissonRegressor(BoundedRegressor):
-    """Private Poisson regression: counts whose mean is exp(x . w + b).
+    """Private Poisson regression for counts whose mean is exp(x . w + b).
 
-    Minimises the mean of exp(x . w + b) - y (x . w + b), in units of the largest count, plus ``alpha``/2 |w|^2 of the
-    weights of features that are scaled by their bounds: scikit-learn's `PoissonRegressor` calls this alpha times the
-    largest count its alpha. A mean above the largest count costs a row no more than its distance
-    (`dpdescent.problems.poisson`). Parameters are those of `DPLogisticRegression` without ``classes``, and
+    Minimises the mean of ``exp(x . w + b) - y (x . w + b)``, in units of the largest count, plus an L2 penalty,
+    ``alpha/2 |w|^2``, on the weights of features that are scaled by their bounds. The alpha of scikit-learn's
+    ``PoissonRegressor`` is this alpha times the largest count. Where the predicted mean exceeds the largest count,
+    the loss grows only linearly (`dpdescent.problems.poisson`).
 
+    Parameters
+    ----------
     target_bounds : (low, high), optional
         Public bounds of the counts, and with them of the mean; counts outside are clipped. An upper bound far above
-        most counts costs accuracy, since the noise is made for the largest count. None measures them.
+        most counts costs accuracy, because the noise is made for the largest count. None measures them privately.
+    **parameters
+        All others are those of `DPLogisticRegression`, without ``classes`` and ``class_weight``.
 
     Notes
     -----
-    **Privacy** In units of the largest count, a row's gradient is at most as long as the row, whatever its count is.
+    **Privacy.** In units of the largest count, the gradient of a row is at most as long as the row, whatever its
+    count is.
 
     Examples
     --------

@@ -127,7 +127,7 @@ class Curves:
     def drawn(
         cls, scaling: ColumnScaling, numbers: Sequence[int], pieces: int, knots: Mapping[int, Floats]
     ) -> Curves:
-        """Return curves of so many pieces on every scale of some columns, and with given ``knots`` for others.
+        """Return curves with ``pieces`` pieces on every scale of some columns, and with given ``knots`` for others.
 
         One piece on the scale of a column itself is the straight line that is there already; 0 pieces are no curve on
         any scale.

@@ -1,4 +1,4 @@
-"""Private linear regression: by least squares, and by Huber's loss."""
+"""Private linear regression by least squares and by Huber's loss."""
 
 from __future__ import annotations
 
@@ -87,9 +87,21 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         return np.clip(values, *self._target_ends())
 
     def fit(self, X: Any, y: ArrayLike, *, unit: Any = None, **parameters: Any) -> Self:
-        """Train on the rows of ``X`` with targets ``y``; the only call that touches the data.
+        """Train on the rows of ``X`` with targets ``y``. This is the only call that reads the private data.
 
-        ``unit`` says whose row each is, where the unit of privacy is all rows of one person.
+        Parameters
+        ----------
+        X : array_like, DataFrame or sparse matrix of shape (n, d)
+            The features.
+        y : array_like of shape (n,)
+            The target of each row, clipped to ``target_bounds``.
+        unit : array_like of shape (n,), optional
+            To whom each row belongs, where the unit of privacy is all rows of one person.
+
+        Returns
+        -------
+        self : object
+            The fitted model.
         """
         self._require_no_weights(parameters)
         self._fit(X, y, unit)
@@ -118,12 +130,31 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
 class DPLinearRegression(BoundedRegressor):
     """Private linear regression with a bounded target.
 
-    Minimises the mean squared error plus ``alpha``/2 |w|^2, in units in which the target spans [-1, 1]. Parameters
-    are those of `DPLogisticRegression` without ``classes`` and ``class_weight``, and
+    Minimises the mean squared error plus an L2 penalty, ``alpha/2 |w|^2``, in units in which the target spans
+    [-1, 1].
 
+    Parameters
+    ----------
     target_bounds : (low, high), optional
-        Public bounds of the target; values outside are clipped. None measures them with two histograms,
-        for 4% of the budget or more where there are few rows; ``target_bounds_`` is what was found.
+        Public bounds of the target. Values outside are clipped, and predictions stay inside. None measures them
+        privately with two histograms, for 4% of the budget, or more where there are few rows; ``target_bounds_`` has
+        the result.
+    **parameters
+        All others are those of `DPLogisticRegression`, without ``classes`` and ``class_weight``.
+
+    Notes
+    -----
+    **Privacy.** As for `DPLogisticRegression`. The bounds of the target limit what one row can change.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.uniform(0, 1, (5000, 2))
+    >>> y = 3 * X[:, 0] - X[:, 1] + generator.normal(0, 0.1, 5000)
+    >>> model = DPLinearRegression(1.0, target_bounds=(-2, 4), random_state=0).fit(X, y)
+    >>> bool(np.abs(model.coef_ - [3, -1]).max() < 0.3)
+    True
     """
 
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
@@ -155,23 +186,28 @@ class DPLinearRegression(BoundedRegressor):
 
 @dataclass(eq=False, repr=False)
 class DPHuberRegressor(DPLinearRegression):
-    """Private linear regression that is robust to targets far off, by Huber's loss.
+    """Private linear regression that is robust to outliers in the target, by Huber's loss.
 
-    Minimises the mean of Huber's loss, which is (score - y)^2/2 up to the ``threshold`` and goes on as a line beyond
-    it, plus ``alpha``/2 |w|^2. Parameters are those of `DPLinearRegression`, and
+    Minimises the mean of Huber's loss, which is ``(score - y)^2/2`` up to the ``threshold`` and linear beyond it,
+    plus an L2 penalty, ``alpha/2 |w|^2``.
 
+    Parameters
+    ----------
     threshold : float, optional
-        The residual from which the loss is linear, in units of the target and public. By default a tenth of the width
+        The residual from which the loss is linear, public and in units of the target. By default a tenth of the width
         of ``target_bounds``; at least 1/2048 of it.
+    **parameters
+        All others are those of `DPLinearRegression`.
 
     Notes
     -----
-    scikit-learn's `HuberRegressor` estimates a scale sigma from the rows and cuts at ``epsilon`` sigma: a threshold
-    of that size, and an ``alpha`` of its alpha times sigma/n, give the same coefficients as the privacy parameter
-    epsilon grows.
+    scikit-learn's ``HuberRegressor`` estimates a scale sigma from the rows and is linear from ``epsilon`` sigma. A
+    threshold of that size, and an ``alpha`` of its alpha times sigma/n, give the same coefficients as the privacy
+    parameter epsilon grows.
 
-    **Privacy** A row's gradient is at most the threshold times the length of the row, however far its target is off.
-    So wild targets cost no more noise than others, and the bounds of the target hardly matter.
+    **Privacy.** The gradient of a row is at most the threshold times the length of the row, however far its target is
+    from the prediction. Outliers therefore need no more noise than other rows, and the bounds of the target hardly
+    matter.
 
     Examples
     --------

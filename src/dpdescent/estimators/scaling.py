@@ -140,7 +140,7 @@ def _per_column(end: ArrayLike, columns: int) -> Floats:
 
 
 def declared_binary(declared: Any, columns: int, names: Any) -> NDArray[np.bool_] | None:
-    """Return which columns are declared to be 0 or 1, None where nobody said."""
+    """Return which columns are declared to be 0 or 1, None where nothing was declared."""
     if declared is None:
         return None
     given = np.asarray(declared)
@@ -160,7 +160,7 @@ def declared_binary(declared: Any, columns: int, names: Any) -> NDArray[np.bool_
 
 
 def binary_columns(declared: NDArray[np.bool_] | None, scaling: ColumnScaling) -> tuple[bool | None, ...]:
-    """Return of every column whether it is 0 or 1, None where nobody said; what has both signs is not."""
+    """Return for every column whether it is 0 or 1, None where that is not known; a column with both signs is not."""
     if declared is not None:
         return tuple(declared.tolist())
     return tuple(False if both else None for both in ((scaling.low < 0) & (scaling.high > 0)).tolist())

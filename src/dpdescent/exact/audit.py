@@ -1,4 +1,4 @@
-"""Does a plug-in loss look at one row at a time? The check that a sum over rows is one."""
+"""A check that a plug-in loss depends on one row at a time, so that a sum over rows is one."""
 
 from __future__ import annotations
 

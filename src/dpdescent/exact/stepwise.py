@@ -1,4 +1,4 @@
-r"""Changes of a loss at many step sizes from one look at each row: what a private backtracking search compares.
+r"""Changes of a loss at many step sizes from one pass over the rows: what a private backtracking search compares.
 
 Row i stands at ``p`` and moves with slope ``v`` (see `dpdescent.exact.scores`), so that a step ``a`` changes its
 loss by ``l(p - a v) - l(p)``. Instead of computing that for every row and every step, the rows are counted once in

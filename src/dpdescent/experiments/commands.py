@@ -48,7 +48,7 @@ def compare_command(
     delta: Annotated[float, typer.Option(help="Privacy budget delta; take it well below 1/n.")] = 1e-8,
     folds: Annotated[int, typer.Option(help="Parts of the cross-validation.")] = 5,
     seeds: Annotated[int, typer.Option(help="Repetitions of the cross-validation.")] = 1,
-    rows: Annotated[int | None, typer.Option(help="Take so many rows of each data set; default: all.")] = None,
+    rows: Annotated[int | None, typer.Option(help="Take this number of rows of each data set; default: all.")] = None,
     loss: Annotated[str, typer.Option(help="logistic or svm.")] = "logistic",
     alpha: Annotated[float, typer.Option(help="Weight of the L2 penalty.")] = 0.0,
     adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",

@@ -73,10 +73,8 @@ def epsilon_panels(groups: Sequence[Group]) -> list[Panel]:
                 _line(look_of(method), field, [(g.epsilon, g) for g in chosen if g.method == method])
                 for method in methods
             ]
-            model = {"logistic": "logistic regression", "svm": "linear SVM"}[loss]
-            panels.append(
-                Panel(f"{dataset}, {model}", "epsilon", name, ticks, True, tuple(line for line in lines if line.x))
-            )
+            title = f"{dataset}, {loss}: {name}"
+            panels.append(Panel(title, "epsilon", name, ticks, True, tuple(line for line in lines if line.x)))
     return panels
 
 
@@ -105,7 +103,7 @@ def parameter_panels(groups: Sequence[Group], names: dict[str, str], measures: S
             ]
             panels.append(
                 Panel(
-                    f"({letter}) {shown}, {chosen[0].dataset}" if len(names) > 1 else chosen[0].dataset,
+                    f"{f'({letter}) ' if len(names) > 1 else ''}{chosen[0].dataset}: {name}",
                     shown,
                     name,
                     values,

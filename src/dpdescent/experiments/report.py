@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .cells import Row
 from .methods import ORACLE, look_of
-from .study import Record, versions
+from .study import Record, command_line, versions
 from .tables import MEASURES, Group, Measure
 
 __all__ = ["Finding", "Matrix", "Picture", "Report", "matrices", "privacy_statements", "render", "settings_of"]
@@ -94,7 +94,8 @@ def render(report: Report) -> str:
     parts.append(_section("The privacy of each curve", "privacy"))
     parts.append(_table(Matrix("", ("curve", "statement"), report.statements), "prose"))
     parts.append(_section("Settings", "settings"))
-    parts.append(_table(Matrix("", ("setting", "value"), report.settings), "prose"))
+    settings = (*report.settings, *command_line())
+    parts.append(_table(Matrix("", ("setting", "value"), settings), "prose"))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -121,7 +121,7 @@ def comparison_report(
     spread = "Tables show single fits, so there are no standard errors and no bands."
     if count > 1:
         spread = (
-            f"Tables show mean ± standard error over {count} fits, one a fold and repetition. The folds of a "
+            f"Tables show mean ± standard error over {count} fits, one per fold and repetition. The folds of a "
             "repetition share training rows, so the standard errors are a little too small. Bands are one standard "
             "deviation to either side."
         )

@@ -147,6 +147,8 @@ def measure_table(
     source = ArraySource(rows, labels, problem.grid)
     done = dict(journal.rows) if journal is not None else {}
     todo = list(runs)
+    if listener is not None:
+        listener(sum(json.dumps(run) in done for run in todo), len(todo))  # the first run may take minutes
     for run in todo:
         key = json.dumps(run)
         if key not in done:

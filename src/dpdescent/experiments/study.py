@@ -7,6 +7,8 @@ import io
 import json
 import os
 import platform
+import shlex
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -35,7 +37,7 @@ from .cells import LOSSES, Cell, Curve, Row, Task
 from .methods import nearest, oracle_variants, variant
 from .outputs import write_whole
 
-__all__ = ["NOT_PRIVATE", "Record", "Study", "curves_of", "versions"]
+__all__ = ["NOT_PRIVATE", "Record", "Study", "command_line", "curves_of", "versions"]
 
 FORMAT = "dpdescent-comparison"
 
@@ -163,6 +165,14 @@ def versions() -> dict[str, Any]:
         "platform": platform.platform(),
         "processors": os.cpu_count(),
     }
+
+
+def command_line() -> tuple[tuple[str, str], ...]:
+    """Return the command that is being run, with its name, or nothing where no command is."""
+    program = Path(sys.argv[0])
+    if program.name != "dpdescent" and program.parent.name != "dpdescent":
+        return ()
+    return (("command", shlex.join(["dpdescent", *sys.argv[1:]])),)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ VERSION = 2
 
 
 class Ledger(Filter):
-    """A privacy budget of (epsilon, delta), spent adaptively and never overspent.
+    """A privacy budget of (epsilon, delta) that is spent adaptively and never overspent.
 
     Parameters
     ----------
@@ -43,23 +43,23 @@ class Ledger(Filter):
     delta : float
         Between 0 and 1, well below 1/n. Zero only with ``currency="pure"``.
     currency : {"zcdp", "gdp", "rdp", "pure", "approximate"} or Currency, default "zcdp"
-        The one scalar that is added up, chosen before the run.
+        The number that is added up, chosen before the run.
     relation : {"zero-out", "replace-one"}, default "zero-out"
-        What one row may change.
+        Which tables are neighbours.
     order : float, optional
         The one Renyi order of ``currency="rdp"``; by default a rule of (epsilon, delta).
     path : path-like, optional
-        A new file that holds the ledger from now on, on a local disk. Use `Ledger.open` for one that exists.
+        A new file on a local disk that holds the ledger from now on. `Ledger.open` opens one that exists.
     unit : str, default "one row"
         What is protected, in words. A fit whose rows are grouped by a column "person" protects "one person" with all
         rows, and can only be paid for by a ledger of that unit.
 
     Notes
     -----
-    **Privacy** A run whose every touch of the data was accepted by one ledger is (epsilon, delta)-DP for one unit
-    under the stated relation, however the requests were chosen, provided each depends on the data only
-    through released answers. What was spent is a by-product of those answers: it describes the run, the
-    guarantee is the budget.
+    **Privacy.** If every query of a run was charged to one ledger, the run is (epsilon, delta)-DP for one unit under
+    the stated relation. The queries may be chosen adaptively, provided that each depends on the data only through
+    released answers. The guarantee is the budget; how much of it was spent follows from released answers and
+    describes the run.
 
     Examples
     --------
@@ -110,8 +110,9 @@ class Ledger(Filter):
 
         It lists the kinds of randomness under ``"randomness"`` if any charge says where its noise comes from. Under
         ``"sampler_error"`` it says how far a draw of noise is from its law in total variation, and what that adds to
-        delta over so many draws: it is within the stated delta, unless that is 0 or epsilon is huge. Above an epsilon
-        of about 100 the samplers, whose draws are bounded, do not keep the promise of the laws, and it says so.
+        delta over the given number of draws. It is within the stated delta, unless that is 0 or epsilon is huge.
+        Above an epsilon of about 100 the samplers, whose draws are bounded, do not keep the promise of the laws, and
+        it says so.
         """
         sampled = sampler_delta(self._epsilon)
         kinds = {entry.randomness for entry in self.entries}

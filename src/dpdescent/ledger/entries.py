@@ -18,8 +18,8 @@ __all__ = ["Entry", "Line", "parse_json"]
 class Entry:
     """One charge: what for, which mechanism, its price in the ledger's currency, and where its noise comes from.
 
-    The randomness, the date (UTC) and the model file are None where nobody said; a ledger in memory keeps no dates,
-    because they would tell how long the answers of a run took.
+    The randomness, the date (UTC) and the model file are None where they were not given; a ledger in memory keeps no
+    dates, because they would tell how long the answers of a run took.
     """
 
     label: str
@@ -30,7 +30,7 @@ class Entry:
     model: str | None = field(default=None, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain data. The price is there to be read by people: nobody trusts it."""
+        """Return the entry as plain data. The price is for readers; it is computed anew when the entry is read."""
         data = {"label": self.label, "cost": self.cost.to_dict(), "price": self.price}
         optional = {"randomness": self.randomness, "date": self.date, "model": self.model}
         return data | {name: value for name, value in optional.items() if value is not None}

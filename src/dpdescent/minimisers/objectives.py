@@ -54,28 +54,29 @@ class Objective(ABC):
         return 0.0
 
     def value_error(self, weights: Floats) -> float:
-        """Return more than the error of a value from `value_and_gradient`; infinite where nobody knows."""
+        """Return more than the error of a value from `value_and_gradient`; infinite where no bound is known."""
         return math.inf
 
 
 class GeneralObjective(Objective):
-    """A function F(w) of the weights and of rows that it keeps to itself, with the constants somebody vouches for.
+    """A function F(w) of the weights and of private rows, with public constants that the caller vouches for.
 
     Parameters
     ----------
     function : callable
-        Maps weights to F and a (sub)gradient. It must be defined and finite for all weights up to the radius at
-        which it is minimised.
+        Maps weights to F and a (sub)gradient. It must be finite for all weights in the ball over which F is
+        minimised.
     dimension : int
+        Number of weights.
     strong_convexity : float
-        mu, for every table.
+        mu, which must hold for every table.
     lipschitz : float
-        L: every table's F is L-Lipschitz (on the ball on which it is minimised). A regulariser that is the same for
-        all tables need not be counted.
+        L: F is L-Lipschitz for every table, on the ball over which it is minimised. A regulariser that is the same
+        for all tables need not be counted.
     smoothness : float
-        beta; infinite where F has kinks.
+        beta, the Lipschitz constant of the gradient; infinite where F has kinks.
     variation : float, optional
-        Lipschitz constant of F - F' for neighbours: 2L, if nothing better is known.
+        Lipschitz constant of F - F' for neighbouring tables; 2L if nothing better is known.
     errors : (float, float)
         Bounds on the errors of a computed value and of a computed gradient.
     """

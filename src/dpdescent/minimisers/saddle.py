@@ -47,17 +47,17 @@ Floats = NDArray[np.float64]
 
 
 class Game(ABC):
-    """H(w, v) and the set of moves. **Unreleased data**: so is everything it computes.
+    """A function H(w, v) of weights and moves, with the set of moves. All that it computes is unreleased data.
 
     Attributes
     ----------
     dimension : int
         Number of weights.
     strong_convexity, smoothness, coupling, move_smoothness : float
-        Public, for every table: mu and beta of H in w, the Lipschitz constant of its gradient in w as a function of
-        v, and that of its gradient in v as a function of v.
+        Public constants that hold for every table: mu and beta of H in w, the Lipschitz constant of its gradient in w
+        as a function of v, and that of its gradient in v as a function of v.
     diameter : float
-        Of the set of moves of all rows together.
+        Diameter of the set of moves of all rows together.
     error : float
         A bound on the rounding error of `gap`.
     """
@@ -103,16 +103,16 @@ class Game(ABC):
 
 
 class LinearGame(Game):
-    r"""The linear loss -y (x + v).w - c/2 |v|^2 of rows that may be moved by up to r, and mu/2 |w|^2.
+    r"""The game with loss ``-y (x + v).w - c/2 |v|^2 + mu/2 |w|^2`` for rows that may be moved by up to r.
 
-    The sum over rows, divided by the public number n of places for them, is H. It is linear in v for c = 0: its
-    saddle point has w = (|m| - r)_+ m/(|m| mu), m the mean of y x, if no place is empty. That is a classifier by
-    centroids, shrunk by what an adversary may do.
+    H is the sum over rows divided by the public number n of places for them. For c = 0 it is linear in v, and its
+    saddle point has ``w = max(|m| - r, 0) m/(|m| mu)``, with m the mean of y x, if no place is empty. This is a
+    classifier by centroids, shrunk by the power of the adversary.
 
     Parameters
     ----------
     features, labels : ndarray
-        Longer rows are scaled down to ``row_bound``, and what is no number counts as 0; labels -1 and 1.
+        Longer rows are scaled down to ``row_bound``, and cells that are not numbers count as 0. Labels are -1 and 1.
     places : int
         n, at least the number of rows.
     strong_convexity, radius : float

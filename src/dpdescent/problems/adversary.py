@@ -35,15 +35,15 @@ SOFTNESS = 2.0**-16
 
 @dataclass(frozen=True)
 class Adversary:
-    """A set S of moves: a Euclidean ball, a cube, or a box.
+    """How far an adversary may move a row: within a Euclidean ball, a cube, or a box.
 
     Parameters
     ----------
     radius : float or sequence of float
-        How far a row may be moved, in the units in which a model sees the features: the width max(|low|, |high|) of
-        a column's public bounds counts as 1. With norm "linf" it may be one number a column: a box.
+        How far a row may be moved, in units in which the larger absolute value of a column's public bounds is 1. With
+        norm "linf" it may be a sequence with one number per column, which makes a box.
     norm : {"l2", "linf"}
-        In which norm a move is measured. The constant column of an intercept is never moved.
+        The norm of a move. The constant column of an intercept is never moved.
     """
 
     radius: Any

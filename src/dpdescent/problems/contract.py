@@ -62,17 +62,17 @@ class Loss(ABC):
     @property
     @abstractmethod
     def lipschitz(self) -> float:
-        """The largest |l'|: with rows of norm at most R, a row's loss is (lipschitz * R)-Lipschitz in the weights."""
+        """The largest ``|l'|``: the loss of a row of norm at most R is (lipschitz * R)-Lipschitz in the weights."""
 
     @property
     @abstractmethod
     def smoothness(self) -> float:
-        """The largest |l''|; infinite for losses with a kink."""
+        """The largest ``|l''|``; infinite for losses with a kink."""
 
     @property
     @abstractmethod
     def curvature_lipschitz(self) -> float:
-        """The largest |l'''|; infinite for losses whose curvature jumps."""
+        """The largest ``|l'''|``; infinite for losses whose curvature jumps."""
 
     @property
     @abstractmethod
@@ -136,8 +136,8 @@ class Loss(ABC):
     def largest(self, reach: float) -> float:
         """Return a bound on the loss of a row whose margins are at most ``reach`` long, over all labels.
 
-        Here: the largest loss at 0, and what the slope can add. For numbers it is infinite, because nobody said at
-        which of them the loss is largest.
+        By default it is the largest loss at 0 plus what the slope can add. For numeric labels it is infinite, because
+        the loss does not declare for which of them it is largest.
         """
         every = self.labels.every
         if every is None:

@@ -63,7 +63,7 @@ class LinearProblem:
     adversary : Adversary, optional
         Who moves every row before its loss is taken.
     binary : tuple of bool or None
-        Public: of every feature whether it is 0 or 1, None where nobody said; empty if nothing is known.
+        Public: for every feature whether it is 0 or 1, None where that was not declared; empty if nothing is known.
     """
 
     loss: Loss

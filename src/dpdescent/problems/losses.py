@@ -199,7 +199,7 @@ class Squared(DifferenceLoss):
         return np.ones_like(residuals)
 
     def bounded(self) -> Loss:
-        """Return Huber's loss, cut at slope 1: half the width of the range of the labels."""
+        """Return Huber's loss with slope at most 1: half the width of the range of the labels."""
         return Huber(1.0)
 
     def best_constant(self, noisy: Floats) -> float:
@@ -208,7 +208,7 @@ class Squared(DifferenceLoss):
 
 @dataclass(frozen=True)
 class Huber(DifferenceLoss):
-    """The squared loss with its slope cut at h: (t - y)^2/2 within h of y, and h |t - y| - h^2/2 beyond (Huber 1964).
+    """The squared loss with slopes up to h: (t - y)^2/2 within h of y, and h |t - y| - h^2/2 beyond (Huber 1964).
 
     Most methods have rules for noise and steps that are made for slopes up to about 1. So a small threshold is better
     had by units in which it is 1, with labels that go farther than 1.
@@ -238,7 +238,7 @@ class Huber(DifferenceLoss):
 
     @property
     def lipschitz(self) -> float:
-        """The slope at which the loss is cut."""
+        """The largest slope."""
         return self.threshold
 
     @property

@@ -86,8 +86,8 @@ class Schema:
 
     Notes
     -----
-    **Privacy.** A schema is an assumption, not a measurement: whoever writes it vouches that each number in
-    it was known without looking at the table. Nothing here reads a cell except `labels` and the encoder.
+    **Privacy.** A schema is an assumption, not a measurement: whoever writes it vouches that every number in it was
+    known without looking at the table. Only `labels` and the encoder read cells.
 
     The file format is a JSON object::
 

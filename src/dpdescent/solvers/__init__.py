@@ -14,6 +14,7 @@ from .adam import AdamSettings, adam
 from .agd import AGDSettings, agd
 from .auto import AutoSettings, auto
 from .blsgd import BLGDSettings, BLSGDACSettings, BLSGDSettings, blsgd
+from .descriptions import DESCRIPTIONS, PAPERS, Description
 from .expmech import ExpMechSettings, expmech
 from .majority import MajoritySettings, majority
 from .noisy_gradient import NoisyGradientSettings, noisy_gradient
@@ -41,12 +42,14 @@ from .trust_region import TrustRegionSettings, trust_region
 
 __all__ = [
     "METHODS",
+    "PAPERS",
     "AGDSettings",
     "AdamSettings",
     "AutoSettings",
     "BLGDSettings",
     "BLSGDACSettings",
     "BLSGDSettings",
+    "Description",
     "ExpMechSettings",
     "Facts",
     "MajoritySettings",
@@ -119,8 +122,8 @@ class Method:
         What it needs from a loss.
     name : str
         Under which it is registered in `METHODS`.
-    summary : str
-        What it is, in a line.
+    description : Description, optional
+        The method in words, for lists of methods.
     """
 
     solver: Callable[[Curator, Any, Progress | None], SolverResult]
@@ -132,7 +135,12 @@ class Method:
     units: bool = True
     needs: frozenset[Need] = frozenset()
     name: str = ""
-    summary: str = ""
+    description: Description | None = None
+
+    @property
+    def summary(self) -> str:
+        """What it is, in a line."""
+        return "" if self.description is None else self.description.purpose.replace("`", "")
 
     def solve(self, curator: Curator, settings: Settings, progress: Progress | None = None) -> SolverResult:
         """Run the solver, or raise `UnsupportedCost` before anything is charged if no such ledger can pay for it."""
@@ -194,32 +202,5 @@ _REGISTERED = {
     "sgd-adv": Method(sgd_adv, SGDAdvSettings),
 }
 
-_SUMMARIES = {
-    "2opt": "to a second-order point in two phases, the first one optimistic about the step size",
-    "2opt-b": "as 2opt, on random batches",
-    "2opt-ls": "as 2opt, with a private line search",
-    "adam": "noisy gradients with Adam's steps, for comparison",
-    "agd": "DP-AGD: noisy gradients, the step picked privately among candidates (Lee & Kifer 2018)",
-    "auto": "the default: descent in privately whitened coordinates, every setting a rule of public numbers",
-    "blgd": "DP-BLGD: gradients of all rows with a private backtracking line search (Chen & Lee 2020)",
-    "blsgd": "DP-BLSGD: gradients of batches with a private backtracking line search (Chen & Lee 2020)",
-    "blsgd-ac": "as blsgd, with clip norms that shrink",
-    "dp-gd": "noisy gradient descent to a second-order point, for comparison",
-    "dp-tr": "a trust-region method to a second-order point, for comparison",
-    "expmech": "draws the model by the exponential mechanism, exactly; for few columns, pure privacy",
-    "majority": "predicts the most frequent class or the mean, for comparison",
-    "nonprivate": "NOT PRIVATE: the model without noise, for comparison",
-    "objpert": "objective perturbation: a random linear term, and a certified minimiser, for comparison",
-    "opt": "to a second-order point of a smooth loss, convex or not, by noisy gradients and Hessians",
-    "opt-b": "as opt, on random batches",
-    "opt-ls": "as opt, with a private line search",
-    "outpert": "output perturbation: a certified minimiser, released once with noise; knows tilt and adversary",
-    "outpert-gd": "output perturbation of gradient descent, for comparison",
-    "outpert-rsgd": "output perturbation of stochastic descent over permuted rows, for comparison",
-    "privgene": "a private genetic algorithm, for comparison",
-    "sgd": "DP-SGD: noisy gradients of batches with one step size, for comparison",
-    "sgd-adv": "stochastic descent by advanced composition, for comparison",
-}
-
 #: Every method by its name.
-METHODS = {name: replace(method, name=name, summary=_SUMMARIES[name]) for name, method in _REGISTERED.items()}
+METHODS = {name: replace(method, name=name, description=DESCRIPTIONS[name]) for name, method in _REGISTERED.items()}

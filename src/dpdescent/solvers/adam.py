@@ -3,9 +3,9 @@ r"""DP-Adam: Adam (Kingma & Ba 2015) on the noisy gradients of DP-SGD.
 .. math:: m_t = \beta_1 m_{t-1} + (1-\beta_1)\tilde g_t, \quad v_t = \beta_2 v_{t-1} + (1-\beta_2)\tilde g_t^2, \quad
           w_{t+1} = w_t - \eta\, \hat m_t / (\sqrt{\hat v_t} + \epsilon_0),
 
-with hats for the division by 1 - beta^t. Every coordinate moves by about eta a step whatever its scale, noise too, so
-the default eta = 1.5/(L sqrt T) lets pure noise move a typical row's score by about 1.5; the result is the average of
-the last half of the iterates. All other numbers are those of `dpdescent.solvers.schedule`.
+with hats for the division by 1 - beta^t. Every coordinate moves by about eta per step whatever its scale, noise too,
+so the default eta = 1.5/(L sqrt T) lets pure noise move a typical row's score by about 1.5; the result is the average
+of the last half of the iterates. All other numbers are those of `dpdescent.solvers.schedule`.
 
 **Privacy** That of `sgd`: all moments are post-processing of the same T noisy gradients.
 

@@ -6,7 +6,7 @@ measurements are averaged by their budgets (Lee & Kifer 2018).
 
 The default goes beyond the paper where a public rule or a small, paid release makes it robust at every epsilon:
 
-- *A frame.* A twentieth of the budget buys the mean row norm and two moments of every column. In the frame they
+- *A frame.* A twentieth of the budget measures the mean row norm and two moments of every column. In the frame they
   give, columns are centred and of comparable scale, and the clip norm is a multiple of the typical row length.
 - *Changes, not losses.* Candidates are scored by the change of each row's loss, clipped to a part of what the step
   can change, so that the noise of the selection shrinks with the steps.

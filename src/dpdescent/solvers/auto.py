@@ -1,22 +1,23 @@
 r"""Descent that tunes itself: whitened coordinates, a measured curvature, averaged iterates.
 
-Nothing is left to choose. With fewer than 300 effective rows, classes are learnt in the way of
-`dpdescent.solvers.few_rows`. Otherwise, with :math:`\mu` the Gaussian privacy of the whole budget, the run spends
+There is nothing to choose. With fewer than 300 effective rows, classifiers are trained by
+`dpdescent.solvers.few_rows`. Otherwise, with :math:`\mu` the Gaussian DP parameter of the whole budget, the run
+spends
 
 - 1% on the mean norm of the rows and 8% on two moments of every column: *scales and centres*;
-- 1% on the mean norm of the scaled rows and 12% on their second moments, from which directions of comparable length
-  are made: *whitening* (`dpdescent.solvers.geometry`). More than 2,000 columns are projected to 500 first, or only
-  scaled where privacy leaves rows enough for that. Where it leaves less than half a row for a column, they are learnt
-  from as few rows are;
+- 1% on the mean norm of the scaled rows and 12% on their second moments, which give directions of comparable length:
+  *whitening* (`dpdescent.solvers.geometry`). More than 2,000 columns are projected to 500 first, or only scaled where
+  there are enough effective rows. With less than half an effective row per column, a classifier is trained as with
+  few rows;
 - the rest on T gradients, 2% of the budget on the mean curvature at the same points.
 
 In the whitened coordinates rows have a predicted typical length R, so the clip norm c R means the same for every
-table: with :math:`k = n \mu / D`, what privacy leaves of the rows per parameter, c = max(0.5, 0.25 k^0.3). A step is
-:math:`\eta_t g / h`, h being the curvature and :math:`\eta_t = \max(1/t, 0.4)`, and is cut where it is longer than
-noise and a trust radius explain. The answer is the average of the iterates, weighted by t^2.
+table: with :math:`k = n \mu / D` effective rows per parameter, c = max(0.5, 0.25 k^0.3). A step is
+:math:`\eta_t g / h`, h being the curvature and :math:`\eta_t = \max(1/t, 0.4)`, and is shortened where it is longer
+than noise and a trust radius explain. The answer is the average of the iterates, weighted by t^2.
 
-**Privacy** Every release is a Gaussian mechanism, so the costs :math:`\mu_i^2` add up exactly (Dong, Roth & Su 2022).
-All that is derived from releases, the frame, the clip norm, the steps and the average, is post-processing.
+**Privacy.** Every release is a Gaussian mechanism, so the costs :math:`\mu_i^2` add up exactly (Dong, Roth & Su
+2022). All that is derived from releases, the frame, the clip norm, the steps and the average, is post-processing.
 
 References
 ----------
@@ -39,7 +40,7 @@ from ..exact import one_library_thread
 from ..problems import Frame, LinearProblem, Whitening
 from .average_noise import AverageNoise
 from .few_rows import FEW_ROWS, few_rows, learns_from_few_rows
-from .geometry import ROWS_A_DIRECTION, SOME_ROWS, Columns, damping_to, measure_columns, whiten
+from .geometry import ROWS_PER_DIRECTION, SOME_ROWS, Columns, damping_to, measure_columns, whiten
 from .result import Facts, Progress, SolverResult, effective_rows
 from .settings import Settings
 
@@ -50,7 +51,7 @@ Floats = NDArray[np.float64]
 _FEWEST_ROWS = 10  # effective ones; with fewer, class frequencies are all that can be learnt
 _LARGEST_WHITENED = 2000
 _PROJECTED = 500  # columns, where there are too many to whiten and too few rows to do without
-_ROWS_A_SQUARE = 10  # where columns are not whitened, for every unit of their length squared
+_ROWS_PER_SQUARE = 10  # where columns are not whitened, for every unit of their length squared
 _LARGEST_WORK = 5e8  # cells to go through for steps beyond the first 20
 _TRUST = 0.6
 _LONGEST_STEP = 2.0
@@ -74,7 +75,7 @@ class AutoSettings(Settings):
         c, the clip norm of gradients and second moments in units of the typical length of a row, from 1e-6 to 1e6.
         By default max(0.5, 0.25 k^0.3).
     whitening : bool, optional
-        Whether to buy second moments of all columns. By default with at most 2,000 of them; more than that may be
+        Whether to measure second moments of all columns. By default with at most 2,000 of them; more than that may be
         projected, fewer never are.
     batch_rate : float
         Every answer comes from a fresh Poisson batch of this rate; no amplification is claimed.
@@ -193,7 +194,7 @@ def _plan_for_a_constant(problem: LinearProblem, settings: AutoSettings, rows_of
     """
     margins = np.zeros((1, *problem.shape[1:]))
     pull = float(np.linalg.norm(problem.loss.residuals(margins, np.ones(1))))
-    steps, clip = (1, pull) if rows_of_privacy < ROWS_A_DIRECTION else (4, max(0.7, pull))
+    steps, clip = (1, pull) if rows_of_privacy < ROWS_PER_DIRECTION else (4, max(0.7, pull))
     return settings.iterations or steps, settings.clip or clip
 
 
@@ -303,7 +304,7 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
     whitening = features <= _LARGEST_WHITENED if settings.whitening is None else settings.whitening
     _try_out(curator, whitening)
     alone = bool(constant) and dimension <= Whitening.largest_dimension
-    if alone and (rows_of_privacy < ROWS_A_DIRECTION or features == 0):
+    if alone and (rows_of_privacy < ROWS_PER_DIRECTION or features == 0):
         return _intercept_alone(problem, rows_of_privacy)
     amounts = settings.share_norm * curator.budget, settings.share_columns * curator.budget
     whitening_amount = settings.share_whitening * curator.budget
@@ -314,7 +315,7 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
     remarks: tuple[str, ...] = ()
     if not whitening:
         by_column = _column_by_column(columns, penalty, constant, rows_of_privacy)
-        enough = rows_of_privacy >= _ROWS_A_SQUARE * by_column.length**2
+        enough = rows_of_privacy >= _ROWS_PER_SQUARE * by_column.length**2
         if enough or not alone or settings.whitening is not None:
             return by_column
         if 2 * rows_of_privacy < features and learns_from_few_rows(problem):
@@ -335,7 +336,7 @@ def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, 
 def _column_by_column(columns: Columns, penalty: Floats, constant: int, rows_of_privacy: float) -> _Geometry:
     """Return scaled columns as they are, in which steps are divided by their mean squares."""
     squares = np.minimum(columns.variances, 1.0)
-    damping = damping_to(rows_of_privacy / ROWS_A_DIRECTION, squares, float(squares.mean()))
+    damping = damping_to(rows_of_privacy / ROWS_PER_DIRECTION, squares, float(squares.mean()))
     divisors = np.append(squares + damping, np.ones(constant))
     stiffness = penalty if columns.frame is None else penalty * 4.0**columns.frame.doublings
     remark = "columns were scaled one by one, without their covariance"

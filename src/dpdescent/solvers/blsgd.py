@@ -6,8 +6,8 @@ If none does, the gradient is measured once more. The angle between the two meas
 far apart, the gradient gets more budget from then on; close together, the search does; both are averaged.
 
 - `blsgd`: batches. ``same_batch`` measures and searches on one batch, amplified together.
-- `blgd`: all rows, and the budget rule of DP-AGD: a failed search buys a little more gradient.
-- `blsgd-ac`: both clip norms shrink, once an iteration, when the gradient's budget grows.
+- `blgd`: all rows, and the budget rule of DP-AGD: after a failed search the gradient gets a little more budget.
+- `blsgd-ac`: both clip norms shrink, once per iteration, when the gradient's budget grows.
 
 The defaults go beyond the paper with public rules and a small, paid release: a frame in which columns are centred and
 of comparable scale, a memory of released gradients, demands from which the noise of the gradient is taken out, a

@@ -3,9 +3,9 @@ r"""The exponential mechanism over points of a ball (Bassily, Smith & Thakurta 2
 .. math:: P(w) \propto \exp\Big(-\frac{\epsilon}{\text{range}} \Big(\sum_i l(f_i x_i \cdot w, y_i)
           + \frac{n\mu}{2}|w|^2\Big)\Big), \qquad |w| \le R.
 
-With ``localise=True`` half of epsilon first buys a point near the minimiser, with norm-Laplace noise, and the other
-half a point of the small ball around it. The guarantee is pure: delta is needed by the noise of that first point
-only (1e-27), and a run without it is epsilon-DP.
+With ``localise=True`` half of epsilon first pays for a point near the minimiser, with norm-Laplace noise, and the
+other half a point of the small ball around it. The guarantee is pure: delta is needed by the noise of that first
+point only (1e-27), and a run without it is epsilon-DP.
 
 Rules: B is the longest row that the bounds allow; mu = s B^2/25 with the smoothness s of the loss; R is the public
 bound on the length of the minimiser, min(L/mu, sqrt(2 l(0)/mu)), or for a small ball the length that the noise

@@ -2,7 +2,7 @@ r"""Descent with few effective rows: a direction, and then how far to go along i
 
 With fewer than 300 effective rows, :math:`n\mu`, the noise of a whole weight vector is as long as the vector itself,
 while the noise of a few numbers is not. So the weights are found in two stages, after the label counts (at most 20%
-of the budget) and two moments of every column have been bought. (With fewer effective rows than columns and fewer
+of the budget) and two moments of every column have been measured. (With fewer effective rows than columns and fewer
 than 60, the columns stay as they are.)
 
 *Direction.* T noisy gradients in the frame of centred and scaled columns, all added up, beginning at the constant
@@ -91,7 +91,7 @@ def few_rows(
 ) -> SolverResult:
     """Minimise the objective of a problem with classes: find a direction, then calibrate it.
 
-    ``columns`` are the moments of the columns, where they have been bought already.
+    ``columns`` are the moments of the columns, where they have been measured already.
     """
     report = progress or (lambda _: None)
     rows, budget = effective_rows(curator), curator.budget
@@ -148,8 +148,8 @@ def _coordinates(
 ) -> tuple[Frame | None, float]:
     """Buy coordinates, and the typical length of a row in them without the constant.
 
-    With hardly any rows the columns stay as they are. Norms are then cut at the root of their bound, since what is
-    below it hardly matters, and the noise of a longer cut would.
+    With hardly any rows the columns stay as they are. Norms are then clipped at the square root of their bound,
+    because what is below it hardly matters, and the noise of a larger clip norm would.
     """
     norm_amount = settings.share_norm * curator.budget
     if columns is None and rows < min(_SCALING_ROWS, curator.problem.grid.dimension - 1):

@@ -15,13 +15,13 @@ from ..problems import Frame, Whitening
 from ..relations import Sensitivity
 from .result import effective_rows
 
-__all__ = ["ROWS_A_DIRECTION", "SOME_ROWS", "Columns", "damping_to", "mean_length", "measure_columns", "whiten"]
+__all__ = ["ROWS_PER_DIRECTION", "SOME_ROWS", "Columns", "damping_to", "mean_length", "measure_columns", "whiten"]
 
 Floats = NDArray[np.float64]
 
 _LEAST_SHARE = 0.05  # the mean norm is held above this share of its bound
 _LEAST_SCALE = 0.15  # no column is stretched beyond a seventh of its range
-ROWS_A_DIRECTION = 45  # of those that privacy leaves, n mu
+ROWS_PER_DIRECTION = 45  # effective rows, n mu
 SOME_ROWS = 200  # with fewer of them, less caution and fewer steps
 _ROWS_UNSEEN = 60  # the same for directions that are not seen
 _UNSEEN = 3.0  # a direction that is not seen may be several times as long as the mean one
@@ -106,10 +106,10 @@ def whiten(
 ) -> tuple[Whitening, Floats]:
     """Buy the second moments of the coordinates; return directions of comparable length, and their mean squares.
 
-    Rows are cut to ``clip`` times their mean norm L, which is bought first. Short cuts make every row count alike:
-    the trace of the sum then comes closest to its sensitivity, so the noise is least beside it, and rows that are
-    long for one odd entry do not stretch the picture of all others. What is cut off is made up for by scaling the
-    matrix to the trace L^2.
+    Rows are clipped to ``clip`` times their mean norm L, which is measured first. Small clip norms weigh rows
+    equally: the trace of the sum then comes closest to its sensitivity, so the noise is least beside it, and rows
+    that are long for one odd entry do not stretch the picture of all others. What is cut off is made up for by
+    scaling the matrix to the trace L^2.
 
     The noise of the released matrix has a known law, a semicircle of radius 2 r with r = sqrt(d/2) sigma, so its
     eigenvalues are shrunk as that law asks (`shrink`). A direction with eigenvalue x is divided by sqrt(x + damping):
@@ -144,8 +144,8 @@ def whiten(
     enough = damping_to(theirs / _ROWS_UNSEEN, unseen, length**2 / dimension)
     damped = lengths + max(min(edge, enough), _LEAST_DAMPING)
     squares, directions = lengths / damped, vectors / np.sqrt(damped)
-    # Where privacy leaves fewer than 45 rows a direction, all directions are shortened.
-    shortening = min(1.0, rows_of_privacy / (scarcity * ROWS_A_DIRECTION) / max(float(squares.sum()), 1e-300))
+    # With fewer than 45 effective rows per direction, all directions are shortened.
+    shortening = min(1.0, rows_of_privacy / (scarcity * ROWS_PER_DIRECTION) / max(float(squares.sum()), 1e-300))
     squares, directions = shortening * squares, math.sqrt(shortening) * directions
     if columns.frame is None:
         return Whitening(curator.problem.grid, directions), squares

@@ -1,4 +1,4 @@
-r"""DP-GD to a second-order point: T noisy gradient steps, then a look through all iterates (Wang, Chen & Xu 2019).
+r"""DP-GD to a second-order point: T noisy gradient steps, then a check of the iterates (Wang, Chen & Xu 2019).
 
 .. math:: w_{t+1} = w_t - \tilde g_t/G.
 

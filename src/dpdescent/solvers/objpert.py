@@ -8,11 +8,12 @@ so that the guarantee does not rest on an exact minimum (approximate minima pert
           + b \cdot w \;+\; \text{noise}.
 
 The theorem needs short rows and a smooth loss: rows longer than B are scaled down to B (f_i = min(1, B/|x_i|), which
-never changes the sign of a score), the hinge must be huberised, and the squared loss is cut to Huber's with slope 1.
+never changes the sign of a score), the hinge must be huberised, and the squared loss is replaced by Huber's with
+slope 1.
 
-Rules: B = max(1, 0.3 k^0.4) typical row lengths, where k = n mu/d and the typical length is bought for a fiftieth of
-epsilon; Lambda is the larger of lipschitz B^2/(2 mu), which keeps the noise in a typical row's score near 2, and of
-what keeps the price of the determinants below epsilon/10. Lambda applies to the intercept too.
+Rules: B = max(1, 0.3 k^0.4) typical row lengths, where k = n mu/d and the typical length is measured with a fiftieth
+of epsilon; Lambda is the larger of lipschitz B^2/(2 mu), which keeps the noise in a typical row's score near 2, and
+of what keeps the price of the determinants below epsilon/10. Lambda applies to the intercept too.
 
 **Privacy** One charge for the minimiser and its noise: see `dpdescent.accounting.approximate` for the theorem under
 both relations, and `dpdescent.curator.NoisyMinimiser` for why inexact minimisers and lattice noise are covered.

@@ -6,14 +6,14 @@ r"""Output perturbation (Lowy & Razaviyayn 2021): minimise to a certified tolera
 Gaussian noise for (epsilon, delta), whatever epsilon is; norm-Laplace noise with ``pure=True``, which is epsilon-DP
 but for a probability of 1e-27 that delta must cover; and Laplace noise on every weight where delta is 0. Rows longer
 than B are scaled down to B (f_i = min(1, B/|x_i|), which never changes the sign of a score), and the squared loss is
-cut to Huber's with slope 1. The hinge may keep its kink. The solver is a black box, chosen by ``minimiser``.
+replaced by Huber's with slope 1. The hinge may keep its kink. The solver is a black box, chosen by ``minimiser``.
 
 Rules. Without a radius R the minimiser is that over all weights. B = max(0.5, 0.1 k^0.4) typical row lengths L,
-bought for a hundredth of the budget, where k = n/(s p), s the noise in units of the sensitivity and p the number of
-weights; and the strong convexity is what lets the noise move a typical row's score by about r = min(0.8, 1.6 k^-0.3):
-Lambda = s C L/r. Where a row may be replaced C counts twice, here and in k. With a radius and no strong convexity the
-objective is taken for convex and minimised over B(0, R), with the regularisation that the paper prescribes; with both
-R must hold the minimiser of every table. Lambda applies to the intercept too.
+measured with a hundredth of the budget, where k = n/(s p), s the noise in units of the sensitivity and p the number
+of weights; and the strong convexity is what lets the noise move a typical row's score by about r = min(0.8, 1.6
+k^-0.3): Lambda = s C L/r. Where a row may be replaced C counts twice, here and in k. With a radius and no strong
+convexity the objective is taken for convex and minimised over B(0, R), with the regularisation that the paper
+prescribes; with both R must hold the minimiser of every table. Lambda applies to the intercept too.
 
 The paper's bound on the sensitivity has the regulariser in it, and Algorithm 6 a factor 2 too much in its exponent;
 here public terms cancel, and the noise is that of the exact Gaussian mechanism, or, with ``sigma="paper"``, of the
@@ -166,7 +166,7 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
 
 
 def output_noise(curator: Curator, settings: OutPertSettings) -> Gaussian | NormLaplace | Laplace:
-    """Return the noise that what is left of the budget buys."""
+    """Return the noise that the rest of the budget pays for."""
     left, facts = curator.remaining, Facts.of(curator)
     if curator.ledger.currency.name == "pure":
         return NormLaplace(min(left, _LARGEST_EPSILON)) if facts.delta > 0 else Laplace(left)

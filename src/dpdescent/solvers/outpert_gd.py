@@ -3,13 +3,13 @@ r"""Output perturbation of gradient descent (Zhang, Zheng, Mou & Wang 2017): T e
 .. math:: w_{t+1} = w_t - \eta \nabla F(w_t), \qquad \tilde w = w_T + N(0, \sigma^2 I).
 
 The analysis needs rows of bounded length and a smooth loss: rows longer than B are scaled down to B (which never
-changes the sign of a score), the hinge must be huberised, and the squared loss is cut to Huber's with slope 1.
+changes the sign of a score), the hinge must be huberised, and the squared loss is replaced by Huber's with slope 1.
 
 The paper's sigma comes from the classical Gaussian mechanism and is not private for epsilon above 1; here it is the
 exact one for the sensitivity, whatever epsilon is. The step size is 1/beta with beta = s B^2 + alpha, and since the
 sensitivity in the convex case is eta T C/n, the number of steps is what lets the noise move a typical row's score by
 about r = min(0.7, 0.5 k^-0.2), k = n mu/d: T = r n mu beta/(C L), at most 1000, where L is the typical length of a
-row, bought for a hundredth of the budget, and B = max(0.7, 0.3 k^0.4) L.
+row, measured with a hundredth of the budget, and B = max(0.7, 0.3 k^0.4) L.
 
 **Privacy** One Gaussian release; see `dpdescent.curator.NoisyDescent` for the sensitivity in the convex and the
 strongly convex case, under both relations, and for the rounding errors of the steps.
@@ -78,7 +78,7 @@ def outpert_gd(curator: Curator, settings: OutPertGDSettings, progress: Progress
 
 
 def plan(curator: Curator, loss: Loss, row_bound: float | None, share: float) -> tuple[float, float, float]:
-    """Return B, the step size 1/beta, and the time eta T that the noise allows; buys the length of a typical row."""
+    """Return B, the step size 1/beta, and the time eta T that the noise allows; measures the typical row length."""
     facts = Facts.of(curator)
     information = facts.effective_rows
     length = typical_row_norm(curator, share)

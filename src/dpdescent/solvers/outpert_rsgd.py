@@ -1,15 +1,16 @@
 r"""Output perturbation of permuted SGD with averaging (Wu et al. 2017; Chen, Lee & Kifer 2019).
 
-In each of k passes the rows are permuted and cut into batches of b; after a pass the point is replaced by the average
-of its iterates, and after the last one it is released with Gaussian noise:
+In each of k passes the rows are permuted and divided into batches of b; after a pass the point is replaced by the
+average of its iterates, and after the last one it is released with Gaussian noise:
 
 .. math:: w \leftarrow w - \frac{\eta}{b} \sum_{i \in \text{batch}} \nabla l_i(w), \qquad
           w \leftarrow \text{average over the pass}, \qquad \tilde w = w + N(0, \sigma^2 I).
 
-A row is met once a pass, at a place nobody knows, and an early place counts for more in the average: the shift it
-causes is random, about half of the largest one, and the Renyi divergence of the mixture is what is charged.
+A row is read once per pass, at a position that is secret, and an early position counts for more in the average. The
+shift that the row causes is therefore random, about half of the largest one, and the Renyi divergence of the mixture
+is charged.
 
-Rows longer than B are scaled down to B, the hinge must be huberised, the squared loss is cut to Huber's with slope 1.
+Rows longer than B are scaled down to B, the hinge must be huberised, the squared loss becomes Huber's with slope 1.
 Rules: B and the noise r in a score as in `outpert_gd`, ten passes, step size 1/beta, and batches of b = k n eta/S
 rows, S = 2 r n mu/(C L), which counts the shift as half of the largest one; at least n/1000.
 

@@ -1,16 +1,16 @@
 r"""PrivGene: a genetic algorithm whose selection is private (Zhang et al. 2013).
 
 Each generation holds m points. The exponential mechanism chooses two parents among them by their loss; the next
-generation are crossings of the parents, cut at a random place, each mutated by a random step in a random set of
+generation are crossings of the parents, split at a random position, each mutated by a random step in a random set of
 coordinates. Steps shrink from one generation to the next; the answer is a private choice from the last generation.
 
 The paper's enhanced exponential mechanism scales its noise to how much a row can change the *difference* of two
-scores, not a score. Here every row's loss is compared with that of the best point so far and the change is cut to
+scores, not a score. Here every row's loss is compared with that of the best point so far and the change is clipped to
 [-D, D], D = L times the largest distance of a candidate from it: the difference two candidates can make for a row of
-typical length L, bought for a hundredth of the budget. It shrinks with the steps.
+typical length L, measured with a hundredth of the budget. It shrinks with the steps.
 
-Rules: m = 100, generations between 10 and 60, sqrt(n mu/d) times ten; the first steps have the size 4/L a coordinate
-and each generation's are 0.95 times as long.
+Rules: m = 100, generations between 10 and 60, sqrt(n mu/d) times ten; the first steps have the size 4/L per
+coordinate and each generation's are 0.95 times as long.
 
 **Privacy** Exponential mechanisms in Gaussian DP, fixed in number; crossing and mutation use public randomness.
 

@@ -31,17 +31,17 @@ class Facts:
 
     @property
     def change(self) -> float:
-        """By how many clip norms one row, or all rows of a unit, move a sum of clipped rows."""
+        """How many clip norms one row, or all rows of a unit, can move a sum of clipped rows."""
         return Sensitivity.of_clipped_sum(1.0).times(self.rows_per_unit).under(Relation.parse(self.relation))
 
     @property
     def effective_rows(self) -> float:
-        """N mu, the rows that privacy leaves: a mean of rows of length 1 has noise of one part in so many."""
+        """The number of effective rows, n mu: a mean of rows of length 1 has noise of one part in n mu."""
         return self.rows * epsilon_to_gdp(self.epsilon, self.delta) / self.change
 
     @property
     def effective_rows_per_parameter(self) -> float:
-        """N mu/d."""
+        """The number of effective rows per parameter, n mu/d."""
         return self.effective_rows / self.parameters
 
     @classmethod
@@ -59,18 +59,18 @@ class Facts:
 
 
 def effective_rows(curator: Curator, parameters: float = 1.0) -> float:
-    """Return n mu, or n mu/d, as `Facts.effective_rows` does, by the noise of the curator's own currency."""
+    """Return the effective rows, n mu, or those per parameter, n mu/d, in the currency of the curator's ledger."""
     return 1 / (parameters * curator.deviation(1.0, curator.budget))
 
 
 @dataclass(frozen=True)
 class SolverResult:
-    """The weights a solver arrived at.
+    """The weights that a solver returns.
 
     Every field is a function of released answers, so all of it may be published. ``remarks`` say what the method did
-    to the rows or to the loss, for the privacy statement. ``noise_factor`` is a matrix F of shape (d, m), for methods
-    that offer it: the noise of privacy moves the weights of each output by about F times m independent standard
-    normals.
+    to the rows or to the loss, for the privacy statement. ``noise_factor`` is provided by some methods. It is a
+    matrix F of shape (d, m): the noise of privacy moves the weights of each output by about F times m independent
+    standard normal numbers.
     """
 
     weights: NDArray[np.float64]

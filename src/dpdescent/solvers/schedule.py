@@ -1,9 +1,9 @@
-r"""The plan of a descent by noisy gradients: how many, how noisy, how long the steps. All of it is public.
+r"""The plan of a descent by noisy gradients: their number, their noise and the step sizes. All of it is public.
 
-Let k = n mu/d be the number of effective rows per parameter; L the typical length of a row, bought for a hundredth
-of the budget; s the smoothness of the loss in its margin.
+Let k = n mu/d be the number of effective rows per parameter, L the typical length of a row, which is measured with a
+hundredth of the budget, and s the smoothness of the loss in its margin.
 
-- *Clip norm* C = L max(0.5, 0.3 k^0.4): hard where noise dominates, not at all where there is plenty.
+- *Clip norm* C = L max(0.5, 0.3 k^0.4): small where noise dominates, and large where there is little noise.
 - *Time* S, the sum of all step sizes. The noise of T gradients moves a typical row's score by about S C L/(n mu),
   however many they are, so S is what makes this 1.2.
 - *Steps* T = S s L^2/8 of size S/T, between 50 and 500: within the stability of momentum 0.9 at the curvature s L^2.
@@ -50,7 +50,7 @@ class DescentSettings(Settings):
         T, the number of gradients, fixed in advance.
     step_size : float, optional
     clip_gradient : float, optional
-        C, the norm to which each row's gradient is cut.
+        C, the norm to which the gradient of each row is clipped.
     sampling_rate : float, optional
         Share of the rows in each batch. Below 1 the batches amplify privacy and are accounted in RDP at one order,
         at 1 all rows are used and accounted in Gaussian DP.
@@ -105,7 +105,7 @@ def make_schedule(curator: Curator, settings: DescentSettings) -> Schedule:
 
 
 def clip_norm(richness: float, length: float) -> float:
-    """Return the clip norm for rows of a typical length, given what privacy leaves of them."""
+    """Return the clip norm for rows of a typical length, given the effective rows per parameter."""
     return max(0.5, 0.3 * math.pow(richness, 0.4)) * length
 
 

@@ -13,12 +13,12 @@ point is a second-order point, up to noise (`dpdescent.solvers.stationary` says 
 
 **Privacy** Every answer is charged to a scalar filter before rows are touched, the last check like all others. The
 number of steps follows from the objective at the start, which is known for free at zero, where all losses are alike;
-elsewhere it is bought, with noise that keeps its sign, and a public slack is added. Which step comes next, and when
+elsewhere it is measured, with noise that keeps its sign, and a public slack is added. Which step comes next, and when
 the run ends, are functions of released answers.
 
 References
 ----------
-Differentially private optimization for smooth non-convex ERM (2022).
+Gao, C. & Wright, S. J. (2023). Differentially private optimization for smooth nonconvex ERM. arXiv:2302.04972.
 Wright, S. & Recht, B. (2022). Optimization for data analysis, section 3.6. Cambridge University Press.
 """
 
@@ -76,7 +76,7 @@ def minimum_rows(
     delta: float,
     adjacency: str = "zero-out",
 ) -> int:
-    """Return for how many rows a run from zero is guaranteed to end at a second-order point, before it is paid for.
+    """Return the number of rows with which a run from zero is guaranteed to end at a second-order point.
 
     Parameters
     ----------

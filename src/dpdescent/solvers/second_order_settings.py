@@ -57,7 +57,7 @@ class OPTSettings(Constants, Settings):
     failure : float
         Probability with which the guarantee may fail.
     most_steps : int, optional
-        Give up after so many steps of a phase, however many are planned; the noise is that of the plan.
+        The largest number of steps of a phase, however many are planned; the noise is that of the plan.
     """
 
     gradient_tolerance: float | None = None

@@ -1,7 +1,7 @@
 r"""DP-SGD: a fixed number of noisy, clipped gradients (Abadi et al. 2016), calibrated to the budget beforehand.
 
-Each step measures the gradient of a batch, every row's gradient cut to the norm C, adds Gaussian noise and moves
-against a running mean of the answers; the result is the average of the last half of the iterates:
+Each step measures the gradient of a batch, the gradient of every row clipped to the norm C, adds Gaussian noise and
+moves against a running mean of the answers; the result is the average of the last half of the iterates:
 
 .. math:: v_t = 0.9 v_{t-1} + 0.1 \tilde g_t, \qquad w_{t+1} = w_t - \eta v_t.
 

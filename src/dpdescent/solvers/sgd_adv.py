@@ -4,7 +4,7 @@ Batches of about sqrt(n) rows, T of them, Gaussian noise, and steps that shrink:
 
 .. math:: w_{t+1} = w_t - \eta_t \tilde g_t, \qquad \eta_t = c/\sqrt t,
 
-and the result is the average of all iterates. The paper samples one row a step for n^2 steps; batches of sqrt(n)
+and the result is the average of all iterates. The paper samples one row per step for n^2 steps; batches of sqrt(n)
 are how it is usually compared. Its constants hold for epsilon up to 2 sqrt(log(1/delta)) and delta below 1/n^2
 only; here the statements behind them are used, which hold for every epsilon: the exact epsilon of a Gaussian at the
 delta of one step, amplification by sub-sampling, and advanced composition

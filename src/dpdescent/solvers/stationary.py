@@ -328,7 +328,7 @@ class Tolerances:
         return min(constants.gradient_noise * self.gradient, by_curvature)
 
     def _chance(self, steps: int) -> float:
-        """Return the probability of failure of one answer: two a check, one a step, and the loss at the start."""
+        """Return the probability of failure of one answer: two per check, one per step, and the loss at the start."""
         return self.failure / (3 * steps + 3)
 
 

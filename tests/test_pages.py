@@ -1,0 +1,71 @@
+"""Every block of code of the manual runs, and prints what the page shows."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import dpdescent
+from pages import ROOT, Page, read_blocks, small
+
+__all__ = ["small"]
+
+WALKED = {"tutorial.md"}  # by test_readme.py
+PAGES = sorted(
+    path for path in (ROOT / "docs").glob("*.md") if path.name not in WALKED and read_blocks(path.read_text())
+)
+NEEDS_TORCH = {"networks.md"}
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_every_block_of_a_page_runs_and_prints_what_the_page_shows(path: Path) -> None:
+    if path.name in NEEDS_TORCH and not find_spec("torch"):
+        pytest.skip("torch is not installed")
+    Page(path).run()
+
+
+def test_the_tables_of_methods_and_papers_are_those_of_the_registry() -> None:
+    sys.path.insert(0, str(ROOT / "docs"))
+    from methods_table import written
+
+    for name in ("methods.md", "papers.md"):
+        page = (ROOT / "docs" / name).read_text()
+        assert written(page) == page, f"docs/{name} is out of date: python docs/methods_table.py"
+
+
+def test_every_page_is_in_the_contents_of_the_manual() -> None:
+    pages = {path.stem: path.read_text() for path in (ROOT / "docs").glob("*.md")}
+    trees = re.findall(r"^```{toctree}$(.*?)^```$", "".join(pages.values()), re.MULTILINE | re.DOTALL)
+    listed = re.findall(r"^(?:.+ <)?([\w/-]+)>?$", "".join(trees), re.MULTILINE)
+    assert set(pages) - {"index"} == set(listed) - {"pictures/index"}
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    listed = set(re.findall(r"^   ([\w.]+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE))
+    assert set(dpdescent.__all__) - {"__version__"} <= {name.split(".")[0] for name in listed}
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", page.read_text()):
+            generated = target.startswith(("pictures/", "api/"))
+            assert generated or (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    for page in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]:
+        for named in re.findall(r"`(?:python )?([\w/]+/[\w]*\.?(?:py)?)[^`\n]*`", page.read_text()):
+            if named.endswith(".py"):
+                places = (ROOT / "src" / "dpdescent" / named, ROOT / named)
+                assert any(place.exists() for place in places), f"{page.name} names {named}"
+
+
+def test_the_citation_names_this_release() -> None:
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {dpdescent.__version__}\n" in citation
