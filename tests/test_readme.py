@@ -85,7 +85,7 @@ def test_every_command_of_the_readme_runs_as_it_is_written(small: Dataset) -> No
         ran.append(words[1])
         if words[1] == "schema":
             fill_in(small)
-    assert set(ran) == {"demo", "schema", "fit", "predict", "ledger", "compare", "reproduce"}
+    assert set(ran) == {"demo", "schema", "fit", "predict", "explain", "ledger", "compare", "reproduce"}
     written = {str(path) for path in Path().rglob("*")}
     assert {"income.json", "table.json", "out.json", "out.html", "out/demo.png", "out/000-table1.html"} <= written
     account = Ledger.open("budget.ledger")
