@@ -33,7 +33,7 @@ from dpdescent.cli import app
 from dpdescent.cli.explain import coefficients_of
 from dpdescent.cli.models import SavedModel
 from dpdescent.errors import InvalidParameter, ModelFormatError, OutputNotWritable, StatementError
-from dpdescent.statement import Coefficient, page_of, text_of
+from dpdescent.statement import Charge, Coefficient, page_of, text_of
 from dpdescent.statement.meaning import of_several_rows, percent, trade_off, verdict
 
 DELTA = 1e-6
@@ -188,6 +188,17 @@ def test_the_text_warns_of_what_speaks_against_publishing() -> None:
     assert "What epsilon means" not in page_of(bare)
     assert "Delta is large" in "\n".join(text_of(statement(delta=0.01)))
     assert "samplers' own error adds" in "\n".join(text_of(statement("pure", delta=0.0)))
+
+
+def test_parts_that_share_no_row_are_told_apart() -> None:
+    gaussian = Gaussian(20.0)
+    parts = (Charge("fit", gaussian, 2, "training part"), Charge("choice", gaussian, 1, "hold-out part"))
+    stated = replace(statement(), charges=parts)
+    for shown in (page_of(stated), "\n".join(text_of(stated))):
+        assert "fit (2 x, training part)" in shown
+        assert "choice (1 x, hold-out part)" in shown
+        assert "the dearest of them counts" in shown
+    assert "dearest" not in page_of(statement())
 
 
 def test_shares_and_counts_on_the_page_are_those_of_the_statement() -> None:

@@ -295,7 +295,7 @@ def test_every_run_has_its_own_noise_and_keeps_to_the_mu_that_was_priced(monkeyp
 
 
 def test_the_best_is_kept_by_the_law_of_random_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three candidates with fixed losses, 300 selections. Chi-squared; a false alarm has probability 1e-6."""
+    """Three candidates with fixed losses, 250 selections. Chi-squared; a false alarm has probability 1e-6."""
     plan = stopping_plan(2.0, DELTA, 3)
     sigma = 1 / plan.cost.mu
     losses = np.array([30.0, 30.0 + sigma, 30.0 + 2.5 * sigma])
@@ -318,7 +318,7 @@ def test_the_best_is_kept_by_the_law_of_random_stopping(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(choice._Task, "losses", fixed)
     monkeypatch.setattr(choice.PrivacyStatement, "from_dict", classmethod(lambda cls, _: cls(**FACTS)))
-    draws = 300
+    draws = 250
     counts = np.bincount(
         [
             select(candidates, X, y, epsilon=2.0, delta=DELTA, strategy="random-stopping", random_state=seed).index
@@ -356,16 +356,16 @@ FACTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_better_candidate_is_found_where_the_difference_is_plain(strategy: str) -> None:
-    X, y = table(3000)
-    candidates = ridges(50.0, 0.0, method="auto")
+    X, y = table(1500)
+    candidates = ridges(50.0, 0.001)
     found = select(candidates, X, y, epsilon=8.0, delta=DELTA, strategy=strategy, random_state=1)
     assert found.index == 1
-    assert found.model.alpha == 0.0
+    assert found.model.alpha == 0.001
     assert found.model.score(X, y) > 0.85
     assert candidates[1].epsilon == 1.0, "candidates stay as they were given"
     assert not hasattr(candidates[1], "coef_")
     if found.loss is not None:
-        assert found.loss == pytest.approx(1 - found.model.score(X, y), abs=0.05)
+        assert found.loss == pytest.approx(1 - found.model.score(X, y), abs=0.06)
 
 
 def test_frames_and_sparse_tables_and_regressors_can_be_selected_among() -> None:

@@ -119,6 +119,8 @@ class SavedModel:
         for name, (table, rows) in (tables | {"bounds": (self.bounds, 2), "ends": (self.ends, 2)}).items():
             if table is not None and [len(each) for each in table] != [columns] * rows:
                 return f"the lists of {name!r} must have a number for each of the {columns} features"
+        if self.bounds is not None and any(low >= high for low, high in zip(*self.bounds, strict=True)):
+            return "the low end of 'bounds' must be below the high end in every column"
         return None
 
     def scaled(self, X: Any) -> NDArray[np.float64]:

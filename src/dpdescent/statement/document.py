@@ -288,6 +288,8 @@ class PrivacyStatement:
             raise
         except DPDescentError as problem:
             raise StatementError(f"the privacy statement cannot be true: {problem}") from None
+        except (ArithmeticError, RuntimeError):  # no float holds them, or no search for them ends
+            raise StatementError("the privacy statement cannot be true: its numbers are out of range") from None
         wrong = next((name for name, value in again.items() if not agree(plain[name], value)), None)
         if wrong is not None:
             raise StatementError(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..accounting import GDP, ZCDP, Currency, Pure, TradeOff
+from .charges import ALL_ROWS
 from .document import PrivacyStatement
 
 __all__ = [
@@ -24,9 +25,11 @@ __all__ = [
     "of_several_rows",
     "percent",
     "relation_in_words",
+    "side_by_side",
     "trade_off",
     "verdict",
     "warnings_of",
+    "where_it_went",
 ]
 
 PRIORS = (0.01, 0.1, 0.5, 0.9)
@@ -100,6 +103,25 @@ def of_several_rows(statement: PrivacyStatement) -> list[tuple[int, float]]:
     delta = statement.delta * (1 - 2.0**-10) or 0.5  # what else may fail does so k times as often
     found = [(rows, currency.epsilon(rows**power * statement.budget, delta)) for rows in GROUPS[1:]]
     return [(1, statement.epsilon), *found]
+
+
+def where_it_went(statement: PrivacyStatement) -> list[tuple[str, float]]:
+    """Return what was asked, how often and of which rows, with its share of the budget, the largest first."""
+    shares: dict[tuple[str, str], tuple[float, int]] = {}
+    for charge in statement.charges:
+        share, count = shares.get((charge.label, charge.rows), (0.0, 0))
+        shares[charge.label, charge.rows] = share + statement.share(charge), count + charge.count
+    found = [
+        (f"{label} ({count} x{'' if rows == ALL_ROWS else f', {rows}'})", share)
+        for (label, rows), (share, count) in shares.items()
+    ]
+    return sorted(found, key=lambda each: -each[1])
+
+
+def side_by_side(statement: PrivacyStatement) -> str:
+    """Return why shares may add up to more than the whole, or nothing if they do not."""
+    parts = {charge.rows for charge in statement.charges} - {ALL_ROWS}
+    return "Parts share no row, so that the dearest of them counts and not their sum." if len(parts) > 1 else ""
 
 
 def not_covered(statement: PrivacyStatement) -> list[str]:

@@ -17,6 +17,7 @@ from .meaning import (
     of_several_rows,
     percent,
     relation_in_words,
+    side_by_side,
     trade_off,
     verdict,
     warnings_of,
@@ -129,7 +130,8 @@ def _budget(statement: PrivacyStatement) -> str:
     kinds = ", ".join(f"{count} x {kind}" for kind, count in statement.mechanisms.items())
     return (
         f"<p>The accountant counts in {escape(currency.name)}; it {escape(str(statement.to_dict()['filter']))}. "
-        f"{spent:.1%} was spent. Mechanisms, each charged before a row was touched: {escape(kinds)}.</p>"
+        f"{spent:.1%} was spent. {side_by_side(statement)} Mechanisms, each charged before a row was touched: "
+        f"{escape(kinds)}.</p>"
         f"<figure>{budget_picture(statement)}</figure><details><summary>Every charge</summary>"
         + _table(("asked", "mechanism, in units of the sensitivity", "times", "share", "rows"), rows, words=(1, 4))
         + "</details>"

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import expit
 
 from .document import PrivacyStatement
-from .meaning import Coefficient, trade_off, verdict
+from .meaning import Coefficient, trade_off, verdict, where_it_went
 
 __all__ = ["budget_picture", "coefficient_picture", "trade_off_picture"]
 
@@ -48,9 +48,8 @@ def trade_off_picture(statement: PrivacyStatement) -> str:
 
 def budget_picture(statement: PrivacyStatement) -> str:
     """Return a bar for each kind of question, and one for what is left."""
-    shares = sorted(statement.spent_on.items(), key=lambda item: -item[1])
     left_over = max(0.0, 1 - statement.spent / statement.budget)
-    bars = [(f"{label} ({statement.asked[label]} x)", share, BLUE) for label, share in shares]
+    bars = [(name, share, BLUE) for name, share in where_it_went(statement)]
     if left_over > 0.0005:
         bars.append(("not spent", left_over, GREY))
     return _bars(bars, "Share of the budget by kind of question")

@@ -16,9 +16,11 @@ from .meaning import (
     of_several_rows,
     percent,
     relation_in_words,
+    side_by_side,
     trade_off,
     verdict,
     warnings_of,
+    where_it_went,
 )
 
 __all__ = ["text_of"]
@@ -82,9 +84,10 @@ def _charges(statement: PrivacyStatement) -> list[str]:
     spent, currency = statement.spent / statement.budget, statement.currency
     assert currency is not None
     lines = ["", f"Where the budget went ({spent:.1%} of it, in {currency.name})"]
-    for label, share in sorted(statement.spent_on.items(), key=lambda item: -item[1]):
+    for name, share in where_it_went(statement):
         bar = "█" * max(1, round(_WIDTH * min(share, 1.0)))
-        lines.append(f"  {share:6.1%}  {bar:<{_WIDTH}}  {statement.asked[label]} x {label}")
+        lines.append(f"  {share:6.1%}  {bar:<{_WIDTH}}  {name}")
+    lines += [f"  {each}" for each in [side_by_side(statement)] if each]
     kinds = ", ".join(f"{count} x {kind}" for kind, count in statement.mechanisms.items())
     lines.append(f"  Mechanisms, each charged before a row was touched: {kinds}.")
     if len(statement.charges) <= _SHOWN:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -97,7 +98,9 @@ def _objection(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], w
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max  # neither NaN nor infinite, nor a whole number that no float holds
 
 
 def _same(value: Any, wanted: Any) -> bool:
