@@ -234,3 +234,31 @@ def test_a_draft_explains_itself_and_leaves_identifiers_out(tmp_path: Path) -> N
     document["columns"]["age"] = COLUMNS["age"] | {"note": "in years"}
     document["label"]["classes"] = ["no", "yes"]
     assert Schema.from_dict(document).features == ("paid", "idle", "width", "age")
+
+
+def test_no_row_decides_how_another_is_read(tmp_path: Path) -> None:
+    """A neighbour's cell must not change the type of a column: then one person would move all rows."""
+    document = {
+        "columns": {
+            "kind": {"type": "categorical", "levels": [0, 1, "many"], "unknown": "other", "missing": "level"},
+            "flag": {"type": "categorical", "levels": [False, True], "unknown": "zero", "missing": "level"},
+            "big": {"type": "numeric", "low": 0, "high": 2**62, "missing": "midpoint"},
+            "hired": {"type": "date", "low": "2000-01-01", "high": "2030-01-01", "missing": "level"},
+        },
+        "label": {"column": "left", "classes": [0, 1]},
+    }
+    schema = Schema.from_dict(document)
+    mine = "1,True,9007199254740993,2011-05-01T10:11:12,1"
+    others = [
+        *("many,x,0.5,2011-05-01T10:11:12.123456789,0", "0,0,,,1", "x,true,NA,2001-01-01,0"),
+        *(",,1e18,2011-05-01T00:00:00+02:00,1", "1.0,false,3,,0"),
+    ]
+    alone = None
+    for extra in [[], *([other] for other in others), others]:
+        (tmp_path / "a.csv").write_text("\n".join(["kind,flag,big,hired,left", mine, *extra]) + "\n")
+        data = load_dataset(tmp_path / "a.csv", schema=schema)
+        alone = data.X[0].tolist() if alone is None else alone
+        assert data.X[0].tolist() == alone, extra
+        assert data.y[0] == 1
+    row = dict(zip(data.feature_names, alone, strict=True))
+    assert row["kind=1"] == row["flag=True"] == 1

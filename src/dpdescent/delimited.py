@@ -19,7 +19,7 @@ from typing import IO
 
 import pandas as pd
 
-from .errors import DatasetFormatError
+from .errors import ColumnTypeError, DatasetFormatError
 
 __all__ = ["TEXT_SUFFIXES", "Delimited", "read_cells", "read_header"]
 
@@ -115,16 +115,16 @@ def read_header(
 
 
 def read_cells(
-    written: Delimited, *, text: Collection[str], blanks: Mapping[str, list[str]], decimal: str = "."
+    written: Delimited, *, numbers: Collection[str], blanks: Mapping[str, list[str]], decimal: str = "."
 ) -> pd.DataFrame:
-    """Read all cells of a text table.
+    """Read all cells of a text table, each by itself: what becomes of a cell depends on no other row.
 
     Parameters
     ----------
     written : Delimited
         How it is written.
-    text : collection of str
-        The columns that are text, even where all cells look like numbers.
+    numbers : collection of str
+        The columns of numbers; all others are text, even where all cells look like numbers.
     blanks : mapping from column to list
         What counts as a missing cell of each column.
     decimal : str
@@ -135,8 +135,11 @@ def read_cells(
     DatasetFormatError
         A line has too many or too few cells, a quote is not closed, or the text is not coded as it should be. The
         message names the cause and the line, and shows no cell.
+    ColumnTypeError
+        A cell in a column of numbers is not a number.
     """
     problem = ""
+    types = dict.fromkeys(written.names, "str") | dict.fromkeys(numbers, "float64")
     try:
         with written.open() as file:
             table = pd.read_csv(
@@ -144,7 +147,7 @@ def read_cells(
                 sep=written.separator,
                 encoding=written.encoding,
                 decimal=decimal,
-                dtype=dict.fromkeys(text, "str"),
+                dtype=types,
                 keep_default_na=False,
                 na_values=dict(blanks),
                 index_col=False if len(written.names) > 1 else None,
@@ -156,8 +159,12 @@ def read_cells(
         raise _not_text(written.path, written.encoding, _undecodable_line(written)) from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, pd.errors.ParserWarning, csv.Error) as error:
         problem = str(error)
+    except (ValueError, TypeError):  # whose message quotes a cell
+        table = None
     if problem:
         raise _ragged(written, problem)
+    if table is None:
+        raise ColumnTypeError(_not_numbers(written, numbers, blanks, decimal))
     if list(table.columns) != list(written.names) or _is_short(table):
         raise_ragged_line(written)
     return table
@@ -176,6 +183,20 @@ def raise_ragged_line(written: Delimited) -> None:
                     f"{written.separator!r}"
                 )
             before = reader.line_num
+
+
+def _not_numbers(written: Delimited, numbers: Collection[str], blanks: Mapping[str, list[str]], decimal: str) -> str:
+    """Return a message that names the first column of numbers that has a cell which is none."""
+    table = read_cells(written, numbers=(), blanks=blanks)
+    for name in numbers:
+        try:
+            table[name].dropna().str.replace(decimal, ".").astype("float64")
+        except ValueError:
+            break
+    return (
+        f"column {name!r} is declared numeric, and not all of its cells are numbers: correct them, or declare the "
+        "column as categorical, hashed or date, or the decimal comma of the file"
+    )
 
 
 def _is_short(table: pd.DataFrame) -> bool:

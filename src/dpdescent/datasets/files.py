@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from ..delimited import TEXT_SUFFIXES, read_cells, read_header
-from ..encoding import date_values, scale_columns
+from ..encoding import date_values, levels_of_text, scale_columns
 from ..errors import (
     ColumnTypeError,
     DatasetFormatError,
@@ -145,19 +145,16 @@ def _read_text(path: Path, schema: Schema, wanted: list[str], label: bool, keep:
     levels = {column.name: column.levels for column in schema.categorical}
     if label and schema.label.classes is not None:
         levels[schema.label.column] = schema.label.classes
+    numbers = [column.name for column in schema.numeric]
+    if label and schema.label.classes is None:
+        numbers.append(schema.label.column)
     # A text level may well read "NA" or be empty; only numbers and dates have many ways to be missing.
-    blanks: dict[str, list[str]] = {
-        name: [] if "" in public else [""]
-        for name, public in levels.items()
-        if all(isinstance(level, str) for level in public)
-    }
+    blanks: dict[str, list[str]] = {name: [] if "" in public else [""] for name, public in levels.items()}
     blanks |= {column.name: [""] for column in schema.hashed}
-    dates = {column.name: _BLANKS for column in schema.dates}
-    text = {*blanks, *dates, *(name for name in written.names if name not in schema.features)}
-    text -= {schema.label.column} - set(blanks)
-    numbers = {name: _BLANKS for name in wanted if name not in text}
+    blanks |= dict.fromkeys((*numbers, *(column.name for column in schema.dates)), _BLANKS)
     # All columns are parsed, because only then is the number of cells in a row checked.
-    return read_cells(written, text=text, blanks=blanks | dates | numbers, decimal=schema.file.decimal)[wanted]
+    table = read_cells(written, numbers=numbers, blanks=blanks, decimal=schema.file.decimal)[wanted]
+    return table.assign(**{name: levels_of_text(table[name], public) for name, public in levels.items()})
 
 
 def _require_columns(

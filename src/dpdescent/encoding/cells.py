@@ -21,6 +21,7 @@ __all__ = [
     "date_values",
     "day_numbers",
     "level_codes",
+    "levels_of_text",
     "numeric_values",
     "scale_columns",
 ]
@@ -98,7 +99,8 @@ def day_numbers(dates: Any) -> FloatMatrix:
     stamps = pd.Series(dates)
     if getattr(stamps.dt, "tz", None) is not None:
         stamps = stamps.dt.tz_convert("UTC").dt.tz_localize(None)
-    days: FloatMatrix = (stamps.to_numpy() - np.datetime64("1970-01-01")) / _DAY
+    # In one unit for all tables, so that a date is the same number whatever the precision of others.
+    days: FloatMatrix = (stamps.to_numpy().astype("datetime64[us]") - np.datetime64("1970-01-01", "us")) / _DAY
     return days
 
 
@@ -150,6 +152,36 @@ def level_codes(column: pd.Series, name: Hashable, levels: Sequence[Any]) -> NDA
         codes: NDArray[np.intp] = by_category[column.cat.codes.to_numpy()]
         return codes
     return np.asarray(index.get_indexer(pd.Index(column.to_numpy(dtype=object))), dtype=np.intp)
+
+
+def levels_of_text(column: pd.Series, levels: Sequence[Any]) -> pd.Series:
+    """Return a column of text with each cell that is a level in the type of the level: "1" as 1 where 1 is a level.
+
+    Each cell is read by itself, so that no cell decides how others are read.
+
+    Examples
+    --------
+    >>> levels_of_text(pd.Series(["1", "1.0", "true", "many"]), [1, "many"]).tolist()
+    [1, 1, 'true', 'many']
+    """
+    if all(isinstance(level, str) for level in levels):
+        return column
+    texts = {level for level in levels if isinstance(level, str)}
+    truths = {str(level).lower(): level for level in levels if isinstance(level, bool)}
+    numbers = {float(level): level for level in levels if not isinstance(level, str | bool)}
+
+    def read(text: Any) -> Any:
+        if not isinstance(text, str) or text in texts:
+            return text
+        if text.strip().lower() in truths:
+            return truths[text.strip().lower()]
+        try:
+            return numbers.get(float(text), text)
+        except ValueError:
+            return text
+
+    found = {text: read(text) for text in column.unique()}
+    return pd.Series([found[text] for text in column], index=column.index, dtype=object)
 
 
 def bucket_codes(column: pd.Series, name: Hashable, buckets: int) -> NDArray[np.intp]:
