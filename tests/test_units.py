@@ -570,6 +570,8 @@ def test_units_that_do_not_fit_the_rows_are_refused(visits) -> None:
             model().fit(X, y, unit=wrong)
     with pytest.raises(InvalidParameter, match="given twice"):
         model(unit="person").fit(frame, y, unit=frame["person"])
+    with pytest.raises(InvalidParameter, match="different indexes"):
+        model().fit(X, y, unit=frame["person"].sort_values())
     for bad in (Units, partial(dataclasses.replace, people(3))):
         with pytest.raises(InvalidParameter, match=r"Units\.kept"):
             bad(owners=np.array([0, 0, 0, 1]), count=2, rows_per_unit=2)
