@@ -223,6 +223,17 @@ def test_a_unit_joins_a_batch_with_all_of_its_rows_as_often_as_the_rate_says(rel
     assert (np.abs(joined.mean(axis=0) - rate) < 5.5 * np.sqrt(rate * (1 - rate) / 400)).all()
 
 
+@every_relation
+def test_a_batch_of_rows_or_of_other_units_is_refused_before_the_charge(relation: str) -> None:
+    """Its rate would be that of other places: half of twelve rows are six of five units."""
+    curator, noise = curator_of("logistic", table_of("logistic", 0), relation), Gaussian(100.0)
+    for planned in (None, COUNT + 1):
+        batch = Batch(dataclasses.replace(curator.sampling(0.5), units=planned), (noise,))
+        with pytest.raises(InvalidParameter, match="another table"):
+            curator.answer(LabelCounts(noise), batch)
+    assert not curator.ledger.entries
+
+
 def test_a_point_that_is_drawn_uses_a_part_of_the_range_for_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     laws = []
 
@@ -570,6 +581,8 @@ def test_units_that_do_not_fit_the_rows_are_refused(visits) -> None:
             model().fit(X, y, unit=wrong)
     with pytest.raises(InvalidParameter, match="given twice"):
         model(unit="person").fit(frame, y, unit=frame["person"])
+    with pytest.raises(InvalidParameter, match="different indexes"):
+        model().fit(X, y, unit=frame["person"].sort_values())
     for bad in (Units, partial(dataclasses.replace, people(3))):
         with pytest.raises(InvalidParameter, match=r"Units\.kept"):
             bad(owners=np.array([0, 0, 0, 1]), count=2, rows_per_unit=2)

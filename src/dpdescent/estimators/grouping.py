@@ -26,6 +26,7 @@ def split_units(X: Any, column: str | None, given: Any) -> tuple[Any, Any, str]:
     if column is None:
         if given is None:
             return X, None, ONE_ROW
+        _require_same_rows(X, given)
         return X, given, _protected(getattr(given, "name", None))
     if given is not None:
         raise InvalidParameter("units are given twice, by unit= of the model and of fit: leave one out")
@@ -44,6 +45,16 @@ def without_column(X: Any, column: str | None) -> Any:
     """Return a table to predict without its column of units, if it has one."""
     named = isinstance(X, pd.DataFrame) and column is not None and column in X.columns
     return X.drop(columns=[column]) if named else X
+
+
+def _require_same_rows(X: Any, given: Any) -> None:
+    """Refuse units in another order than the rows: with the rows of others a person would have too many."""
+    indexed = isinstance(X, pd.DataFrame) and isinstance(given, pd.Series) and len(X) == len(given)
+    if indexed and not X.index.equals(given.index):
+        raise InvalidParameter(
+            "unit and X have different indexes, so it is unclear whose row each is: bring both into one order, or "
+            "pass unit.to_numpy() if they are in one"
+        )
 
 
 def _protected(name: Any) -> str:
