@@ -28,7 +28,7 @@ from .record import Dataset
 __all__ = ["is_data_path", "load_file", "read_table"]
 
 _PARQUET_SUFFIXES = (".parquet", ".pq")
-_BLANKS = ["", " ", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-"]  # of numbers and dates
+_BLANKS = ["", " ", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-"]  # of numbers, dates and units
 
 
 def is_data_path(name: str) -> bool:
@@ -148,10 +148,11 @@ def _read_text(path: Path, schema: Schema, wanted: list[str], label: bool, keep:
     numbers = [column.name for column in schema.numeric]
     if label and schema.label.classes is None:
         numbers.append(schema.label.column)
-    # A text level may well read "NA" or be empty; only numbers and dates have many ways to be missing.
+    # A text level may well read "NA" or be empty; only numbers, units and dates have many ways to be missing.
     blanks: dict[str, list[str]] = {name: [] if "" in public else [""] for name, public in levels.items()}
     blanks |= {column.name: [""] for column in schema.hashed}
-    blanks |= dict.fromkeys((*numbers, *(column.name for column in schema.dates)), _BLANKS)
+    owner = [schema.unit.column] if label and schema.unit is not None else []
+    blanks |= dict.fromkeys((*numbers, *owner, *(column.name for column in schema.dates)), _BLANKS)
     # All columns are parsed, because only then is the number of cells in a row checked.
     table = read_cells(written, numbers=numbers, blanks=blanks, decimal=schema.file.decimal)[wanted]
     return table.assign(**{name: levels_of_text(table[name], public) for name, public in levels.items()})
