@@ -63,6 +63,24 @@ def test_no_row_has_a_larger_trace_of_curvature_than_objective_perturbation_pays
     assert (loss.corners, loss.curvature_rank) == (loss.loss.corners, loss.loss.curvature_rank)
 
 
+@pytest.mark.parametrize("weights", [RARE, (1.0, 0.2), (0.5, 0.25)], ids=str)
+def test_the_bounds_of_a_weighted_loss_hold_for_both_classes_and_are_attained(weights: tuple[float, float]) -> None:
+    """Sensitivities rest on them: those of tilted minimisers on the least and the largest loss."""
+    loss, reach = Weighted(Logistic(), weights), 3.0
+    t, y = np.tile(np.linspace(-reach, reach, 2001), 2), np.repeat([-1.0, 1.0], 2001)
+    values, residuals = loss.values(t, y), loss.residuals(100 * t, y)
+    curvatures = loss.curvatures(t, y)
+    bends = np.abs(np.diff(curvatures.reshape(2, -1), axis=1)) / (t[1] - t[0])
+    assert loss.least(reach) <= values.min() * (1 + 1e-12) <= 1.001 * loss.least(reach)
+    for found, bound in (
+        (values, loss.largest(reach)),
+        (np.abs(residuals), loss.lipschitz),
+        (curvatures, loss.smoothness),
+        (bends, loss.curvature_lipschitz),
+    ):
+        assert 0.99 * bound <= found.max() <= bound * (1 + 1e-12)
+
+
 @pytest.mark.parametrize("weights", [(1.0,), (1.0, 0.0), (1.0, 1.5), (-1.0, 1.0), (math.nan, 1.0)])
 def test_weights_above_one_or_of_other_classes_are_no_weighted_loss(weights: tuple[float, ...]) -> None:
     with pytest.raises(InvalidParameter):

@@ -713,10 +713,12 @@ def test_bad_units_in_files_are_refused_before_the_charge(files: Path, visits) -
     ledger = files / "people.ledger"
     command("ledger", "create", ledger, "--epsilon", 9, "--unit", "one person")
     missing(frame).assign(ill=y).to_csv(files / "missing.csv", index=False)
+    missing(frame).assign(ill=y).to_csv(files / "unknown.csv", index=False, na_rep="NA")
     frame.drop(columns="person").assign(ill=y).to_csv(files / "nobody.csv", index=False)
     common = ["--ledger", ledger, "--output", files / "m.json"]
     for words, error in (
         (["missing.csv", "--schema", files / "schema.json"], MissingValue),
+        (["unknown.csv", "--schema", files / "schema.json"], MissingValue),
         (["nobody.csv", "--schema", files / "schema.json"], MissingColumn),
         (["visits.csv", "--schema", files / "plain.json", "--rows-per-unit", 3], InvalidParameter),
     ):
