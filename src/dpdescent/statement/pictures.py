@@ -56,13 +56,13 @@ def budget_picture(statement: PrivacyStatement) -> str:
 
 
 def _bars(bars: Sequence[tuple[str, float, str]], label: str) -> str:
-    start, width, step = 230.0, 330.0, 28.0
+    start, width, step = 300.0, 300.0, 28.0
     largest = max((share for _, share, _ in bars), default=1.0)
     parts = []
     for number, (name, share, colour) in enumerate(bars):
         y = 6 + step * number
         length = max(1.0, width * share / largest)
-        shown = name if len(name) <= 34 else f"{name[:33]}…"
+        shown = name if len(name) <= 40 else f"{name[:39]}…"
         tip = f"<title>{escape(name)}</title>" if shown != name else ""
         parts.append(f'<text x="{start - 8}" y="{y + 13}" text-anchor="end">{escape(shown)}{tip}</text>')
         parts.append(f'<rect x="{start}" y="{y}" width="{length:.1f}" height="18" rx="2" fill="{colour}"/>')
@@ -72,7 +72,7 @@ def _bars(bars: Sequence[tuple[str, float, str]], label: str) -> str:
 
 def coefficient_picture(coefficients: Sequence[Coefficient]) -> str:
     """Return a line of two standard deviations of noise to both sides of every coefficient."""
-    start, width, step, top = 230.0, 330.0, 22.0, 8.0
+    start, width, step, top = 300.0, 300.0, 22.0, 8.0
     lowest = min(0.0, *(each.value - 2 * each.noise for each in coefficients))
     highest = max(0.0, *(each.value + 2 * each.noise for each in coefficients), lowest + 1e-300)
 
@@ -85,7 +85,7 @@ def coefficient_picture(coefficients: Sequence[Coefficient]) -> str:
         y = top + step * (number + 0.5)
         colour = GREY if verdict(each) == "may be noise" else BLUE
         ends = across(each.value - 2 * each.noise), across(each.value + 2 * each.noise)
-        shown = each.name if len(each.name) <= 34 else f"{each.name[:33]}…"
+        shown = each.name if len(each.name) <= 40 else f"{each.name[:39]}…"
         tip = escape(f"{each.name}: {each.value:.4g} ± {each.noise:.2g}, {verdict(each)}")
         parts.append(f'<text x="{start - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(shown)}</text>')
         parts.append(
