@@ -309,6 +309,9 @@ def test_a_browser_shows_the_pictures_and_the_curve_where_it_belongs(model: Path
         "return a.left >= b.left - 1 && a.right <= b.right + 1 && a.bottom <= b.bottom + 1; }))",
     ]
     assert measured((tmp_path / "p.html").read_text(), facts, tmp_path) == ["3", *["true"] * 5]
+    wide = (Charge("THE MEAN OF SCALED ROW NORMS", Gaussian(30.0), 64, "training part"),)
+    page = page_of(replace(statement(), charges=wide))
+    assert measured(page, facts[-1:], tmp_path) == ["true"]
 
 
 def test_every_currency_has_a_curve_and_a_page() -> None:

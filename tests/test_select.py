@@ -42,7 +42,7 @@ def table(rows: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ridges(*alphas: float, **options: Any) -> list[DPLogisticRegression]:
-    given = {"classes": (0, 1), "method": "outpert"} | options
+    given = {"classes": (0, 1), "bounds": (0, 1), "method": "outpert"} | options
     return [DPLogisticRegression(alpha=alpha, **given) for alpha in alphas]
 
 
@@ -204,10 +204,11 @@ def test_which_rows_are_held_out_does_not_depend_on_them() -> None:
 
 
 def fitted_models() -> list[Any]:
+    """Return two models that never agree."""
     X, y = table(seed=5)
-    return [each.set_params(random_state=0).fit(X, y) for each in ridges(0.01, 5.0, method="majority")] + [
-        each.set_params(random_state=0).fit(X, y) for each in ridges(0.01, epsilon=5.0)
-    ]
+    models = [each.set_params(random_state=0, epsilon=5.0).fit(X, y) for each in ridges(0.01, 0.01)]
+    models[1].coef_, models[1].intercept_ = -models[0].coef_, -models[0].intercept_
+    return models
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -378,7 +379,7 @@ def test_frames_and_sparse_tables_and_regressors_can_be_selected_among() -> None
     assert named.model.feature_names_in_.tolist() == ["a", "b"]
     thin = select(ridges(0.1, 1.0), sparse.csr_array(X), y.tolist(), **options)
     np.testing.assert_allclose(thin.model.coef_, plain.model.coef_)
-    regressors = [DPLinearRegression(alpha=alpha, target_bounds=(0, 4)) for alpha in (0.0, 50.0)]
+    regressors = [DPLinearRegression(alpha=alpha, bounds=(0, 1), target_bounds=(0, 4)) for alpha in (0.0, 50.0)]
     assert select(regressors, X, 4 * X[:, 0], **options | {"epsilon": 20.0}).index == 0
 
 

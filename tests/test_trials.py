@@ -27,7 +27,9 @@ def table(seed: int = 0, rows: int = 300) -> tuple[np.ndarray, np.ndarray]:
 
 
 def model(**options: Any) -> DPLogisticRegression:
-    return DPLogisticRegression(1.0, 1e-6, **{"classes": (0, 1), "random_state": 0, "method": "outpert"} | options)
+    return DPLogisticRegression(
+        1.0, 1e-6, **{"classes": (0, 1), "bounds": (0, 1), "random_state": 0, "method": "outpert"} | options
+    )
 
 
 def caught(search: Any, X: np.ndarray, y: np.ndarray) -> list[str]:
@@ -88,7 +90,7 @@ def test_copies_that_were_not_changed_are_left_alone() -> None:
 
 def test_pairs_of_epsilon_and_delta_are_added_up() -> None:
     X, y = table()
-    original = DPLinearRegression(1.0, 1e-6, method="sgd-adv", random_state=0, target_bounds=(0, 1))
+    original = DPLinearRegression(1.0, 1e-6, method="sgd-adv", bounds=(0, 1), random_state=0, target_bounds=(0, 1))
     changed = clone(original).set_params(alpha=0.2)
     clone(original)
     with pytest.warns(TrialsWarning, match=r"2 are \(2, 2e-06\)-differentially private"):

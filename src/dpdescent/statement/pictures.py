@@ -13,7 +13,9 @@ from .meaning import Coefficient, trade_off, verdict, where_it_went
 
 __all__ = ["budget_picture", "coefficient_picture", "trade_off_picture"]
 
-BLUE, ORANGE, GREY, PALE = "#20639b", "#b5532a", "#8a8f98", "#e3edf5"
+BLUE, GREY, PALE = "#20639b", "#8a8f98", "#e3edf5"
+
+_LETTERS = 42  # of a name
 
 
 def trade_off_picture(statement: PrivacyStatement) -> str:
@@ -56,15 +58,13 @@ def budget_picture(statement: PrivacyStatement) -> str:
 
 
 def _bars(bars: Sequence[tuple[str, float, str]], label: str) -> str:
-    start, width, step = 230.0, 330.0, 28.0
+    start, width, step = 300.0, 300.0, 28.0
     largest = max((share for _, share, _ in bars), default=1.0)
     parts = []
     for number, (name, share, colour) in enumerate(bars):
         y = 6 + step * number
         length = max(1.0, width * share / largest)
-        shown = name if len(name) <= 34 else f"{name[:33]}…"
-        tip = f"<title>{escape(name)}</title>" if shown != name else ""
-        parts.append(f'<text x="{start - 8}" y="{y + 13}" text-anchor="end">{escape(shown)}{tip}</text>')
+        parts.append(_label(name, start, y + 13))
         parts.append(f'<rect x="{start}" y="{y}" width="{length:.1f}" height="18" rx="2" fill="{colour}"/>')
         parts.append(f'<text x="{start + length + 6:.1f}" y="{y + 13}">{share:.1%}</text>')
     return _picture(start + width + 60, 12 + step * len(bars), label, parts)
@@ -72,7 +72,7 @@ def _bars(bars: Sequence[tuple[str, float, str]], label: str) -> str:
 
 def coefficient_picture(coefficients: Sequence[Coefficient]) -> str:
     """Return a line of two standard deviations of noise to both sides of every coefficient."""
-    start, width, step, top = 230.0, 330.0, 22.0, 8.0
+    start, width, step, top = 300.0, 300.0, 22.0, 8.0
     lowest = min(0.0, *(each.value - 2 * each.noise for each in coefficients))
     highest = max(0.0, *(each.value + 2 * each.noise for each in coefficients), lowest + 1e-300)
 
@@ -85,9 +85,8 @@ def coefficient_picture(coefficients: Sequence[Coefficient]) -> str:
         y = top + step * (number + 0.5)
         colour = GREY if verdict(each) == "may be noise" else BLUE
         ends = across(each.value - 2 * each.noise), across(each.value + 2 * each.noise)
-        shown = each.name if len(each.name) <= 34 else f"{each.name[:33]}…"
         tip = escape(f"{each.name}: {each.value:.4g} ± {each.noise:.2g}, {verdict(each)}")
-        parts.append(f'<text x="{start - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(shown)}</text>')
+        parts.append(_label(each.name, start, y + 4))
         parts.append(
             f'<line x1="{ends[0]:.1f}" x2="{ends[1]:.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="{colour}" '
             'stroke-width="5" stroke-linecap="round" opacity="0.35"/>'
@@ -99,6 +98,15 @@ def coefficient_picture(coefficients: Sequence[Coefficient]) -> str:
         parts.append(f'<text x="{across(value):.1f}" y="{bottom + 16}" text-anchor="middle">{value:.3g}</text>')
     parts.append(f'<text x="{zero:.1f}" y="{bottom + 16}" text-anchor="middle">0</text>')
     return _picture(start + width + 40, bottom + 24, "Coefficients and what noise does to them", parts)
+
+
+def _label(name: str, end: float, height: float) -> str:
+    """Return a name that ends left of a picture; long ones are cut, and wide ones are drawn narrower."""
+    shown, room = name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…", end - 16
+    wide = sum(11.0 if letter.isupper() or letter in "mw%@" else 7.2 for letter in shown) > room
+    narrow = f' textLength="{room:.0f}" lengthAdjust="spacingAndGlyphs"' if wide else ""
+    tip = f"<title>{escape(name)}</title>" if shown != name else ""
+    return f'<text x="{end - 8}" y="{height:.1f}" text-anchor="end"{narrow}>{escape(shown)}{tip}</text>'
 
 
 def _picture(width: float, height: float, label: str, parts: Sequence[str]) -> str:
