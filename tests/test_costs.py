@@ -319,6 +319,12 @@ def test_currencies_survive_json_and_bad_ones_are_named():
         Pure().price(Gaussian(1.0))
 
 
+def test_norm_laplace_noise_is_refused_right_above_the_epsilon_that_its_ladder_was_checked_for():
+    assert NormLaplace(16.0).pure() == 16.0
+    with pytest.raises(InvalidParameter, match="up to 16"):
+        NormLaplace(math.nextafter(16.0, math.inf))
+
+
 def test_many_orders_at_once_are_not_a_filter():
     epsilon, delta = 2.0, 1e-4
     bit = np.log([0.99, 0.01]), np.log([0.992, 0.008])

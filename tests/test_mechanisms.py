@@ -22,7 +22,14 @@ from dpdescent.accounting import (
     NormLaplace,
     ReportNoisyMax,
 )
-from dpdescent.curator.mechanisms import LatticeNoise, first_above_threshold
+from dpdescent.curator import mechanisms
+from dpdescent.curator.mechanisms import (
+    LatticeNoise,
+    deviation_of,
+    first_above_threshold,
+    least_scores,
+    upper_triangle,
+)
 from dpdescent.errors import InvalidParameter, ScaleOutOfRange, UnknownRelation
 from dpdescent.estimators.float_noise import FloatNoise
 from dpdescent.exact import LatticeSum
@@ -274,3 +281,38 @@ def test_an_empty_search_finds_nothing() -> None:
     nothing = lattice([], Sensitivity.of_signed_sum(1.0))
     assert LatticeNoise().first_above(nothing, AboveThreshold(3, 2.0, 1.0), ZERO_OUT) is None
     assert FloatNoise().first_above(nothing, AboveThreshold(3, 2.0, 1.0), ZERO_OUT) is None
+
+
+def test_scales_are_never_rounded_below_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products and quotients of random floats in exact arithmetic: about half of them are rounded down by a float."""
+    spreads: list[float] = []
+    scale_of = mechanisms.lattice_scale
+    monkeypatch.setattr(
+        mechanisms, "lattice_scale", lambda spread, unit: spreads.append(spread) or scale_of(spread, unit)
+    )
+    for multiplier, change in np.random.default_rng(0).uniform(1, 2, (100, 2)).tolist():
+        cost, square = Gaussian(2.0**20 * multiplier), Sensitivity(Norm.L2, change, 2 * change)
+        total = lattice(np.zeros((2, 2), dtype=np.int64), square, 1.0)
+        exact = Fraction(cost.noise_multiplier) * Fraction(change)
+        assert exact <= deviation_of(total, cost, ZERO_OUT) <= exact * (1 + Fraction(2, 2**49))
+        assert Fraction(change) / Fraction(multiplier) <= mechanisms._quotient_up(change, multiplier)
+        LatticeNoise(Randomness(0)).gaussian_symmetric(total, cost, ZERO_OUT)
+        assert exact <= spreads[-2]
+        assert exact**2 <= 2 * Fraction(spreads[-1]) ** 2
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 3), (3, 2), (2, 2, 2)])
+def test_a_symmetric_release_of_what_is_no_square_matrix_is_refused(shape: tuple[int, ...]) -> None:
+    total = lattice(np.zeros(shape, dtype=np.int64), Sensitivity.of_clipped_sum(1.0))
+    with pytest.raises(InvalidParameter, match="square"):
+        upper_triangle(total)
+
+
+@pytest.mark.parametrize("cost", [ExponentialMechanism(1.0), ReportNoisyMax(1.0), ReportNoisyMax(1.0, "exponential")])
+def test_choices_drawn_at_once_follow_the_law_of_single_ones(cost: ExponentialMechanism | ReportNoisyMax) -> None:
+    scores, runs = lattice([2**36, 0, 2**35], Sensitivity.of_scores(1.0)), 4000
+    noise, bits = LatticeNoise(Randomness(1)), Randomness(2).stream("once", 0)
+    single = np.bincount([noise.least(scores, cost, ZERO_OUT) for _ in range(runs)], minlength=3)
+    together = np.bincount(least_scores(bits, scores, cost, ZERO_OUT, runs), minlength=3)
+    assert stats.chi2_contingency([single, together]).pvalue > ALARM
+    assert stats.chi2_contingency([single, single[::-1]]).pvalue < ALARM
