@@ -151,7 +151,8 @@ def _read_text(path: Path, schema: Schema, wanted: list[str], label: bool, keep:
     # A text level may well read "NA" or be empty; only numbers and dates have many ways to be missing.
     blanks: dict[str, list[str]] = {name: [] if "" in public else [""] for name, public in levels.items()}
     blanks |= {column.name: [""] for column in schema.hashed}
-    blanks |= dict.fromkeys((*numbers, *(column.name for column in schema.dates)), _BLANKS)
+    owner = [] if schema.unit is None else [schema.unit.column]  # who is missing is refused
+    blanks |= dict.fromkeys((*numbers, *(column.name for column in schema.dates), *owner), _BLANKS)
     # All columns are parsed, because only then is the number of cells in a row checked.
     table = read_cells(written, numbers=numbers, blanks=blanks, decimal=schema.file.decimal)[wanted]
     return table.assign(**{name: levels_of_text(table[name], public) for name, public in levels.items()})
