@@ -56,6 +56,7 @@ def logistic(**options) -> DPLogisticRegression:
 
 
 @pytest.mark.filterwarnings("ignore::dpdescent.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore::dpdescent.errors.TrialsWarning")  # a check gives weights to copies
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning:sklearn")
 @parametrize_with_checks([model(epsilon=1.0, random_state=0) for model in MODELS])
 def test_scikit_learn_conventions_hold(estimator, check) -> None:
