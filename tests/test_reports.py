@@ -16,7 +16,6 @@ from browser import measured, needs_browser
 from dpdescent import load_dataset
 from dpdescent.cli import app
 from dpdescent.experiments import Record, Row, Study, Task, curves_of
-from dpdescent.experiments.cells import measure
 from dpdescent.experiments.claims import (
     duel,
     fewer_passes,
@@ -69,7 +68,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """The page of Figure 2 at a small scale, measured in this process."""
     patch = pytest.MonkeyPatch()
     patch.setattr(
-        "dpdescent.experiments.runner._measured", lambda cells, _: ((cell, measure(cell)) for cell in cells)
+        "dpdescent.experiments.runner.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
     )
     patch.setattr(Figure, "missing", ("an <unknown> method",))
     figure = FIGURES["000/figure2"]
@@ -151,7 +150,7 @@ def test_every_figure_declares_a_study_that_can_be_run_both_ways() -> None:
 
 def test_the_figures_of_the_line_search_have_the_papers_settings_and_methods() -> None:
     figures = {name: figure for name, figure in FIGURES.items() if name.startswith("003/")}
-    assert list(figures) == [f"003/figure{k}" for k in (1, 2, 3, 4)]
+    assert list(figures) == [f"003/figure{k}" for k in (1, 2, 3, 4, 5)]
     one, two, three, four = (figure for figure in figures.values() if isinstance(figure, Figure))
     assert [p.shown for p in one.parameters] == [
         *("alpha", "beta", "noise of the search", "q", "budgets after a failed search", "zeta")
@@ -169,7 +168,7 @@ def test_the_figures_of_the_line_search_have_the_papers_settings_and_methods() -
 
 def test_a_figure_of_words_and_counts_is_drawn_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "dpdescent.experiments.runner._measured", lambda cells, _: ((cell, measure(cell)) for cell in cells)
+        "dpdescent.experiments.runner.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
     )
     figure = FIGURES["003/figure2"]
     assert isinstance(figure, Figure)
