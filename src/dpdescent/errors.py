@@ -40,6 +40,7 @@ __all__ = [
     "UnknownRelation",
     "UnsupportedCost",
     "UnsupportedLoss",
+    "UnsupportedSource",
     "WorkerLost",
     "require_finite",
     "require_nonnegative",
@@ -76,6 +77,10 @@ class UnsupportedCost(DPDescentError, ValueError):
 
 class UnsupportedLoss(InvalidParameter):
     """A method needs something that a loss does not have; nothing was computed or charged."""
+
+
+class UnsupportedSource(InvalidParameter):
+    """A method needs all rows in one place, and they are read block by block; nothing was computed or charged."""
 
 
 class BudgetExhausted(DPDescentError, RuntimeError):
@@ -155,7 +160,7 @@ class StatementError(DPDescentError, ValueError):
 
 
 class OutputNotWritable(DPDescentError, OSError):
-    """A file cannot be written where it was asked for."""
+    """A file cannot be written where it was asked for, or the folder for temporary files is full."""
 
 
 class RunInProgress(DPDescentError, RuntimeError):

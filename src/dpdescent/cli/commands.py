@@ -37,7 +37,7 @@ COMMANDS = (
         "Bound the epsilon of a mechanism or method from below, by runs on bad tables.",
     ),
     DeferredCommand("methods", "listings:methods_command", "List the methods of training, a line each."),
-    DeferredCommand("datasets", "listings:datasets_command", "List the data sets, and where each is."),
+    DeferredCommand("datasets", "synthetic:datasets_app", "List the data sets, and where each is."),
 )
 
 

@@ -41,7 +41,7 @@ def main() -> None:
             warnings.showwarning = _show_warning
             code = app(prog_name="dpdescent", standalone_mode=False)
     except DPDescentError as problem:
-        complain(type(problem).__name__, str(problem))
+        complain(type(problem).__name__, "; ".join([str(problem), *getattr(problem, "__notes__", [])]))
         code = 1
     except _UsageError as problem:
         asked = problem.ctx.command_path if getattr(problem, "ctx", None) is not None else "dpdescent"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..datasets import Dataset, load_dataset
+from ..datasets import Dataset
 from ..errors import InvalidParameter
 from ..estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression
 from ..estimators.advice import advice
@@ -21,10 +21,12 @@ from ..ledger import Ledger
 from ..problems import Adversary
 from ..schema import Schema, Unit
 from ..solvers import Facts
+from ..sources import ParquetTable
 from .knowledge import PublicKnowledge
 from .models import SavedModel
 from .options import Delta, Epsilon, JsonFile, Missing, Seed, Unknown, read_settings
 from .output import complain, downloading, print_privacy, say, write_json
+from .tables import open_table
 
 __all__ = ["fit_command"]
 
@@ -73,6 +75,9 @@ def fit_command(
     ] = None,
     adversary_norm: Annotated[str, typer.Option(help="How moves are measured: l2 or linf.")] = "l2",
     ledger: Annotated[Path | None, typer.Option(help="A ledger file that pays as well.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler whose workers read the Parquet files.")
+    ] = None,
     seed: Seed = None,
     json_file: JsonFile = None,
 ) -> None:
@@ -97,7 +102,7 @@ def fit_command(
         options["ledger"] = Ledger.open(ledger, model=output)
     MODELS[model](epsilon, delta, **options).require_settings()
     with _interrupts_explained() as charged, downloading() as progress:
-        table = load_dataset(data, progress=progress, **known)
+        table = open_table(data, known, cluster, progress)
         options |= {"bounds": table.bounds, "binary_features": table.binary_features}
         if model == "regression":
             options["target_bounds"] = public.target(table)
@@ -126,7 +131,7 @@ def _with_unit(known: dict[str, Any], unit: str | None, rows: int) -> Schema:
     return replace(declared, unit=Unit(unit, rows))
 
 
-def _warned(epsilon: float, delta: float, adjacency: str, table: Dataset) -> list[str]:
+def _warned(epsilon: float, delta: float, adjacency: str, table: Dataset | ParquetTable) -> list[str]:
     """Warn of a guarantee that is weak or leaves nothing to learn, before it is paid for; return what was said."""
     found = advice(_facts(epsilon, delta, adjacency, table))
     for text in found:
@@ -134,12 +139,12 @@ def _warned(epsilon: float, delta: float, adjacency: str, table: Dataset) -> lis
     return found
 
 
-def _facts(epsilon: float, delta: float, adjacency: str, table: Dataset) -> Facts:
+def _facts(epsilon: float, delta: float, adjacency: str, table: Dataset | ParquetTable) -> Facts:
     """Return what is public before the fit: the number of rows, or of units and the rows of each that are used."""
     if table.unit is None or table.schema is None or table.schema.unit is None:
-        return Facts(epsilon, delta, adjacency, len(table.y), 1)
+        return Facts(epsilon, delta, adjacency, table.X.shape[0], 1)
     kept = table.schema.unit.rows
-    return Facts(epsilon, delta, adjacency, min(len(table.y), kept * int(table.unit.nunique())), 1, kept)
+    return Facts(epsilon, delta, adjacency, min(table.X.shape[0], kept * int(table.unit.nunique())), 1, kept)
 
 
 @contextmanager

@@ -12,7 +12,9 @@ from ..datasets import Dataset
 from ..datasets.files import is_data_path
 from ..errors import DatasetNotAvailable, InvalidParameter
 from ..schema import Schema
+from ..sources import ParquetTable, is_parquet_group
 from .options import MEASURE, read_bounds, read_classes
+from .tables import schema_in_folder
 
 __all__ = ["PublicKnowledge"]
 
@@ -46,6 +48,8 @@ class PublicKnowledge:
 
     def options(self) -> dict[str, Any]:
         """Return what `load_dataset` is to be told; what does not fit is refused before a row is read."""
+        if is_parquet_group(self.data):
+            return {"schema": self._table_schema()}
         if is_data_path(self.data) and not Path(self.data).is_file():
             problem = "is a folder" if Path(self.data).is_dir() else "is not there"
             raise DatasetNotAvailable(f"the file {self.data!r} {problem}: correct the path")
@@ -67,12 +71,13 @@ class PublicKnowledge:
             raise InvalidParameter(
                 "--bounds, --classes and --target-bounds are for NPZ files: a table has all of that in its schema"
             )
-        if self.schema is None:
+        schema = self.schema or schema_in_folder(self.data)
+        if schema is None:
             raise InvalidParameter(
                 f"{self.data} needs --schema FILE, which says what is public about its columns: `dpdescent schema "
                 f"{self.data} --label COLUMN` writes a draft to fill in"
             )
-        declared = Schema.load(self.schema)
+        declared = Schema.load(schema)
         if self.regression and declared.label.classes is not None:
             raise InvalidParameter(
                 "the schema has label.classes, and a regression predicts a number: give label.low and label.high "
@@ -106,7 +111,7 @@ class PublicKnowledge:
             raise InvalidParameter("--classes must name two public classes or more, such as no,yes")
         return {"bounds": bounds, "classes": classes}
 
-    def target(self, table: Dataset) -> tuple[float, float] | None:
+    def target(self, table: Dataset | ParquetTable) -> tuple[float, float] | None:
         """Return the public bounds of the number to be predicted, None where they are to be measured."""
         if self.target_bounds == MEASURE:
             return None
@@ -119,7 +124,7 @@ class PublicKnowledge:
             )
         return label.low, label.high
 
-    def column_bounds(self, table: Dataset) -> list[list[float]] | None:
+    def column_bounds(self, table: Dataset | ParquetTable) -> list[list[float]] | None:
         """Return the bounds by which the columns of an NPZ file were scaled; others have a schema or a coding."""
         if self.bounds is None or not self.data.endswith(".npz") or self.bounds == MEASURE:
             return None

@@ -134,7 +134,8 @@ class SavedModel:
         if self.bounds is None:
             return np.asarray(X, dtype=np.float64)
         self._require_columns(X)
-        return scale_columns(X, *self.bounds)
+        low, high = self.bounds
+        return scale_columns(X, low, high)
 
     def _require_columns(self, X: Any) -> None:
         if X.shape[1] != len(self.features):

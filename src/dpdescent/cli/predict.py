@@ -16,7 +16,9 @@ __all__ = ["predict_command"]
 def predict_command(
     model_file: Annotated[Path, typer.Argument(help="A model written by `dpdescent fit`.")],
     data: Annotated[str, typer.Argument(help="A data set name, or a CSV, TSV, Parquet or NPZ file.")],
-    output: Annotated[Path | None, typer.Option(help="Write predictions to this CSV instead of the screen.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write predictions to this CSV or Parquet file instead of the screen.")
+    ] = None,
     keep: Annotated[
         str,
         typer.Option(metavar="A,B,...", help="Columns of the file to copy beside the predictions, such as an id."),
@@ -31,16 +33,25 @@ def predict_command(
     file.
     """
     from ..experiments.outputs import require_writable, write_whole
+    from ..sources import is_parquet
     from .models import SavedModel
-    from .prediction import predicted
+    from .prediction import predicted, predicted_blocks
+    from .tables import write_predictions
 
     for path in (output, json_file):
         if path is not None:
             require_writable(path)
+    if output is not None and output.suffix == ".parquet" and is_parquet(data) and not keep and json_file is None:
+        blocks = predicted_blocks(SavedModel.load(model_file), data, missing=missing, unknown=unknown)
+        say(f"{write_predictions(blocks, output)} predictions written to {output}")
+        return
     kept = [name.strip() for name in keep.split(",") if name.strip()]
     frame = predicted(SavedModel.load(model_file), data, kept, missing=missing, unknown=unknown)
     if output is not None:
-        write_whole(output, frame.to_csv(index=False))
+        if output.suffix == ".parquet":
+            frame.to_parquet(output, index=False)
+        else:
+            write_whole(output, frame.to_csv(index=False))
         say(f"{len(frame)} predictions written to {output}")
     elif json_file is None:
         write_text(frame.to_csv(index=False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,32 @@ from ..datasets.files import is_data_path, read_table
 from ..datasets.formats import read_packed
 from ..errors import DatasetNotAvailable, InvalidParameter, ModelFormatError
 from ..schema import Schema
+from ..sources import is_parquet_group, open_parquet
 from .models import SavedModel
+from .tables import blocks_of
 
-__all__ = ["predicted"]
+__all__ = ["predicted", "predicted_blocks"]
 
 
 def predicted(
     saved: SavedModel, data: str, keep: Sequence[str] = (), *, missing: str | None = None, unknown: str | None = None
 ) -> pd.DataFrame:
     """Return the columns to keep, the prediction for every row, and the probabilities where the model has them."""
-    X, kept = _features(saved, data, keep, missing, unknown)
+    return _with_predictions(saved, *_features(saved, data, keep, missing, unknown))
+
+
+def predicted_blocks(
+    saved: SavedModel, data: str, *, missing: str | None = None, unknown: str | None = None
+) -> Iterator[pd.DataFrame]:
+    """Yield what `predicted` returns for Parquet files, a few rows at a time."""
+    if saved.schema is None:
+        raise ModelFormatError(f"the model was fitted without a schema, which {data!r} needs: pass an NPZ file")
+    declared = Schema.from_dict(saved.schema).choosing(missing=missing, unknown=unknown)
+    for X in blocks_of(open_parquet(data, declared, label=False)):
+        yield _with_predictions(saved, X, pd.DataFrame(index=range(len(X))))
+
+
+def _with_predictions(saved: SavedModel, X: Any, kept: pd.DataFrame) -> pd.DataFrame:
     frame = kept.assign(prediction=saved.predict(X))
     probabilities = saved.probabilities(X)
     if probabilities is not None and saved.classes is not None:
@@ -39,6 +55,10 @@ def _features(
     saved: SavedModel, data: str, keep: Sequence[str], missing: str | None, unknown: str | None
 ) -> tuple[Any, pd.DataFrame]:
     """Return the features of a table in the units in which the model was fitted, and the columns to keep."""
+    if is_parquet_group(data) and saved.schema is not None and not keep:
+        declared = Schema.from_dict(saved.schema).choosing(missing=missing, unknown=unknown)
+        X = np.concatenate(list(blocks_of(open_parquet(data, declared, label=False))))
+        return X, pd.DataFrame(index=range(len(X)))
     if is_data_path(data) and not Path(data).is_file():
         raise DatasetNotAvailable(f"there is no file {data!r}: correct the path")
     if saved.schema is not None and is_data_path(data) and not data.endswith(".npz"):

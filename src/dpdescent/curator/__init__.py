@@ -6,6 +6,7 @@ hold neither rows nor noise, and an answer that was not charged for cannot be wr
 
 from .ball import BallPoint, law_for_units
 from .batches import Batch, Sampling, batch_cost
+from .blocks import BlockSource, Engine, PartWork, PlacedBlocks, RowBlocks, Threads
 from .curator import Curator
 from .derivatives import (
     Gradient,
@@ -37,9 +38,11 @@ __all__ = [
     "Batch",
     "BestCandidates",
     "BestStep",
+    "BlockSource",
     "ColumnHistograms",
     "ColumnMoments",
     "Curator",
+    "Engine",
     "ExcessAdversarialRisk",
     "FirstStep",
     "Gradient",
@@ -53,14 +56,18 @@ __all__ = [
     "Noised",
     "NoisyDescent",
     "NoisyMinimiser",
+    "PartWork",
     "PermutedDescent",
+    "PlacedBlocks",
     "Point",
     "Public",
     "Question",
+    "RowBlocks",
     "Sampling",
     "SecondMoments",
     "Source",
     "Sum",
+    "Threads",
     "Units",
     "batch_cost",
     "cached_blocks",

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting import Cost, Currency, Gaussian
-from ..errors import BudgetExhausted, InvalidParameter, require_positive_integer
+from ..errors import BudgetExhausted, InvalidParameter, UnsupportedSource, require_positive_integer
 from ..ledger import ONE_ROW, Ledger, afford_jointly, require_affordable, require_distinct, spend_jointly
 from ..noise import Bits
 from ..problems import LinearProblem
@@ -101,7 +101,7 @@ class Curator:
         self._noise = noise or LatticeNoise()
         self._account = account
         self._streams = 0
-        self._kept: dict[str, tuple[Any, Floats]] = {}
+        self._kept: dict[str, tuple[Any, Any]] = {}
         self._drawn: WeakKeyDictionary[Batch, _Drawn] = WeakKeyDictionary()
         self._taking = threading.Lock()
         self.problem = problem
@@ -259,6 +259,10 @@ class Curator:
             raise InvalidParameter(f"the plan of {question.label!r} is neither a sum, a point nor a draw: return one")
         plan = plan.for_units(self.rows_per_unit)
         if not isinstance(plan, Sum):
+            if not self._source.in_one_place:
+                raise UnsupportedSource(
+                    f"{question.label!r} is no sum over rows, and needs them in one place: pass arrays in memory"
+                )
             if sampling.rate < 1 and sampling.amplified:
                 raise InvalidParameter("this question is about all rows, which no batch amplifies: ask without one")
             if self._source.rows > self.rows:
@@ -303,8 +307,8 @@ class Curator:
         self._streams += 1
         return bits
 
-    def _per_row(self, wanted: PerRow) -> Floats:
-        """Return numbers of all rows, kept from an earlier question or computed now."""
+    def _per_row(self, wanted: PerRow) -> Any:
+        """Return numbers of all rows, kept from an earlier question or computed now, as the source holds them."""
         kept = self._kept.get(wanted.kind)
         if kept is not None and kept[0] == wanted.key:
             return kept[1]
@@ -313,20 +317,19 @@ class Curator:
             self._keep(wanted, values)
         return values
 
-    def _keep(self, wanted: PerRow, values: Floats) -> None:
-        values.setflags(write=False)  # a block that wrote over them would change later answers
+    def _keep(self, wanted: PerRow, values: Any) -> None:
+        if isinstance(values, np.ndarray):
+            values.setflags(write=False)  # a block that wrote over them would change later answers
         self._kept[wanted.kind] = (wanted.key, values)
 
-    def _carry(self, wanted: PerRow, step: float, margins: Floats, along: Floats) -> None:
+    def _carry(self, wanted: PerRow, step: float, margins: Any, along: Any) -> None:
         """Keep the margins t - a u of the weights that a step leads to: a solver asks for them next.
 
         **Privacy** Each is an elementwise function of two exact margins of its row and of a released step, so it
         depends on the row and on public numbers alone. It differs from the margin of the new weights by the
         rounding of weights to their grid, about 2^-32 of their size.
         """
-        carried = step * along
-        np.subtract(margins, carried, out=carried)
-        self._keep(wanted, carried)
+        self._keep(wanted, self._source.map_rows(partial(_moved, step), margins, along))
 
 
 @dataclass(eq=False)
@@ -348,3 +351,8 @@ class _Drawn:
                 raise BudgetExhausted("this batch has given all the answers that it was drawn for: draw another")
             left.remove(cost)
         return left
+
+
+def _moved(step: float, rows: Any, labels: Floats, margins: Floats, along: Floats) -> Floats:  # noqa: ARG001
+    carried = step * along
+    return np.subtract(margins, carried, out=carried)

@@ -1,7 +1,8 @@
 """Sources: where the rows are. A source holds rows and offers one operation, a sum over blocks.
 
-`ArraySource` keeps the rows in memory or memory-mapped, dense or CSR, in float64 or float32. Totals are int64, so
-they are the same for every block size, thread count, layout and storage type.
+`ArraySource` keeps the rows in memory, dense or CSR, in float64 or float32; `dpdescent.curator.blocks` reads them
+again for each question. Totals are int64, so they are the same for every block size, thread count, layout, storage
+type and source.
 """
 
 from __future__ import annotations
@@ -24,16 +25,22 @@ _WORTH_A_THREAD = 2**22  # entries of a block: with fewer, waking a thread takes
 
 
 class Source(Protocol):
-    """Rows on a feature grid, and their labels, that can only be summed over."""
+    """Rows on a feature grid, and their labels, that can only be summed over.
+
+    Numbers that belong to single rows stay with the source: what `map_rows` returns is only ever handed back to it,
+    and is an array for a source of rows that are ``in_one_place``. A mask of all rows may be handed over as an array.
+    """
 
     grid: FeatureGrid
+    #: Whether all rows can be held at once, as questions need that are no sums.
+    in_one_place: bool
 
     @property
     def rows(self) -> int:
         """The number of rows, known without reading any."""
         ...
 
-    def map_sum(self, function: Callable[..., NDArray[AnyNumber]], *aligned: NDArray[Any]) -> NDArray[AnyNumber]:
+    def map_sum(self, function: Callable[..., NDArray[AnyNumber]], *aligned: Any) -> NDArray[AnyNumber]:
         """Return the sum over blocks of ``function(rows, labels, *aligned blocks)``.
 
         A sum of integers is exact and the same for every partition into blocks; one of floating-point numbers has
@@ -41,7 +48,7 @@ class Source(Protocol):
         """
         ...
 
-    def map_rows(self, function: Callable[..., Floats], *aligned: NDArray[Any]) -> Floats:
+    def map_rows(self, function: Callable[..., Floats], *aligned: Any) -> Any:
         """Return the results of ``function`` on all blocks, one after another; unreleased data."""
         ...
 
@@ -59,6 +66,8 @@ class ArraySource:
         Rows in a block, a matter of speed alone. By default as many as have about four million entries, and at most
         2^16: a smaller block is not worth a thread of its own.
     """
+
+    in_one_place = True
 
     def __init__(self, features: Any, labels: ArrayLike, grid: FeatureGrid, block_rows: int | None = None) -> None:
         self._features = features

@@ -9,17 +9,14 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_random_state
 
-from ..curator import ArraySource, Curator, LatticeNoise, Units, cached_blocks
+from ..curator import ArraySource, Curator, LatticeNoise, Source, Units, cached_blocks
 from ..errors import (
-    InfiniteValue,
     InvalidParameter,
-    MissingValue,
     require_finite,
     require_nonnegative,
     require_open_unit,
@@ -40,9 +37,10 @@ from .grouping import split_units, without_column
 from .measuring import Measurement, require_measurable, seen_scaling
 from .payment import charges_noted, open_ledger, paid_by
 from .progress import listening
-from .reading import compact, read_table
+from .reading import compact, read_table, require_finite_cells
 from .scaling import ColumnScaling, binary_columns, declared_binary
 from .settings import known_method, make_settings
+from .streaming import block_source, check_all_rows, no_labels, streamed_table
 from .trials import CountedEstimator, remarks_on_trials
 
 __all__ = ["PrivateLinearModel"]
@@ -168,9 +166,13 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         method.require_units(require_positive_integer("rows_per_unit", self.rows_per_unit))
         if identifiers is None and self.rows_per_unit != 1:
             raise InvalidParameter("rows_per_unit is about units of several rows: say by unit= whose rows they are")
-        X, y = read_table(self, X, y, ensure_all_finite=False, y_numeric=isinstance(self, RegressorMixin))
+        stream = streamed_table(self, X, y, method, identifiers)
+        if stream is None:
+            X, y = read_table(self, X, y, ensure_all_finite=False, y_numeric=isinstance(self, RegressorMixin))
+            require_finite_cells(X, getattr(self, "feature_names_in_", None))
+        else:
+            X, y = stream, no_labels(self)
         names = getattr(self, "feature_names_in_", None)
-        _require_finite_cells(X, names)
         table, units = X.shape[0], None
         if identifiers is not None:
             kept, units = Units.kept(identifiers, self.rows_per_unit, table)
@@ -188,7 +190,8 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
             return LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
 
         # What is wrong with the problem is said before anything is charged, whatever the bounds will be.
-        problem = problem_in(scaling, self._expansion(scaling, declared, rows, loss.outputs))
+        features = self._expansion(scaling, declared, rows, loss.outputs)
+        problem = problem_in(scaling, features)
         size = int(np.prod(problem.shape))
         facts = Facts(self.epsilon, self.delta, self.adjacency, rows, size, self.rows_per_unit)
         own = open_ledger(self.method, method, settings, self.solver_options, facts, self.ledger, protected)
@@ -202,6 +205,10 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
                 tighten = self._tightens(own, facts, int(np.count_nonzero(~binary)))
         elif given is None or gaps.any():
             given, gaps = scaling.filled(seen_scaling(X), gaps | (given is None)), np.zeros_like(gaps)
+        if stream is not None:
+            known = given is not None and not gaps.any() and not tighten
+            blocks = block_source(self, stream, features, problem.grid, keep_rows=known)
+            check_all_rows(blocks)
         tried = remarks_on_trials(self, own, stacklevel=4) if method.private else ()
         with paid_by(self.ledger, own, f"{type(self).__name__}, method {self.method}"), charges_noted(own):
             with np.errstate(all="ignore"):  # a warning would speak of rows
@@ -213,9 +220,13 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
                     measured += targets[2]
                 features = self._expansion(scaling, declared, rows, loss.outputs)
                 problem = problem_in(scaling, features)
-                placed = _placed(X, features, problem.grid, bool(self.fit_intercept))
-                source = ArraySource(compact(placed) if method.passes else placed, labels, problem.grid)
-            del placed
+                source: Source
+                if stream is not None:
+                    source = blocks if known else block_source(self, stream, features, problem.grid)
+                else:
+                    placed = _placed(X, features, problem.grid, bool(self.fit_intercept))
+                    source = ArraySource(compact(placed) if method.passes else placed, labels, problem.grid)
+                    del placed
             weighted = self._reweighted(loss, Curator(source, problem, own, rows, noise=noise, units=units))
             problem = replace(problem, loss=weighted, penalty=self._penalty())
             curator = Curator(source, problem, own, rows, noise=noise, batch_rate=settings.batch_rate, units=units)
@@ -302,20 +313,6 @@ def _seed(random_state: Any) -> int | None:
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def _require_finite_cells(X: Any, names: Any) -> None:
-    cells = X.data if sparse.issparse(X) else X
-    with np.errstate(all="ignore"):  # a warning would show that the sum overflows
-        finite = np.isfinite(cells.sum(dtype=np.float64))
-    if finite or np.isfinite(cells).all():
-        return
-    columns = X.indices if sparse.issparse(X) else np.broadcast_to(np.arange(X.shape[1]), X.shape)
-    bad = int(columns[~np.isfinite(cells)].min())
-    named = f"column {bad}" if names is None else f"column {names[bad]!r}"
-    if pd.isna(cells).any():
-        raise MissingValue(f"Input X contains NaN, first in {named}: fill the cells in or drop the rows")
-    raise InfiniteValue(f"Input X contains infinity (inf), first in {named}: replace the cells or drop the rows")
 
 
 def _placed(X: Any, features: ColumnScaling | Curves, grid: FeatureGrid, constant: bool) -> Any:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def tightening_pays(effective_rows: float, columns: int) -> bool:
 
 def rungs(cells: Any) -> Any:
     """Return the rung of every cell: the number of its power of two, signed, and 0 for zero. Sparse stays sparse."""
-    return _elementwise(cells, _rung)
+    return cells.mapped(rungs) if hasattr(cells, "mapped") else _elementwise(cells, _rung)
 
 
 def _rung(cells: Floats) -> Floats:
@@ -83,6 +84,8 @@ def _rung(cells: Floats) -> Floats:
 
 def bins(cells: Any, low: Floats, high: Floats) -> Any:
     """Return the number of each cell's bin between the ends of its column, counted from that of zero."""
+    if hasattr(cells, "mapped"):  # a table that is read block by block
+        return cells.mapped(partial(bins, low=low, high=high))
 
     def placed(values: Floats, columns: Any) -> Floats:
         inside = (np.clip(values, low[columns], high[columns]) - low[columns]) / (high[columns] - low[columns])

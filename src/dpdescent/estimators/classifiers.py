@@ -39,7 +39,7 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     classes: Any = None
     class_weight: Any = None
 
-    def fit(self, X: Any, y: Any, *, unit: Any = None, **parameters: Any) -> _LinearClassifier:
+    def fit(self, X: Any, y: Any = None, *, unit: Any = None, **parameters: Any) -> _LinearClassifier:
         """Train on the rows of ``X`` with labels ``y``. This is the only call that reads the private data.
 
         Parameters

@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..curator import ArraySource, ColumnHistograms, Curator, LatticeNoise, Units
+from ..curator import ArraySource, BlockSource, ColumnHistograms, Curator, LatticeNoise, Source, Threads, Units
 from ..errors import InvalidParameter
 from ..exact import FeatureGrid, one_library_thread
 from ..ledger import Ledger
 from ..problems import LinearProblem, Squared
 from ..solvers import Settings
+from ..sources import StreamedTable
 from .bounds import measured_ends, share_of_bounds, tightened_ends
 from .scaling import ColumnScaling
+from .streaming import StreamedCells
 
 __all__ = ["Measurement", "require_measurable", "seen_scaling"]
 
@@ -71,7 +74,7 @@ class Measurement:
         low, high = np.zeros(X.shape[1]), np.ones(X.shape[1])
         numeric = np.flatnonzero(~binary)
         if numeric.size:
-            cells = X[:, numeric] if not isinstance(X, np.ndarray) or numeric.size < X.shape[1] else X
+            cells = _columns(X, numeric)
             low[numeric], high[numeric] = measured_ends(self._ask(numeric.size), cells, self.rows)
         return _widened(low, high)
 
@@ -80,7 +83,8 @@ class Measurement:
         low, high = given.low.copy(), given.high.copy()
         numeric = np.flatnonzero(~binary)
         own = ColumnScaling(low[numeric], high[numeric])
-        cells = own.apply(X[:, numeric])
+        cells = _columns(X, numeric)
+        cells = cells.mapped(own.apply) if isinstance(cells, StreamedCells) else own.apply(cells)
         before = own.ends()
         after = tightened_ends(self._ask(numeric.size), cells, self.rows, *before)
         ends = (own.shift + own.scale * end for end in after)
@@ -96,7 +100,11 @@ class Measurement:
         budget = self.ledger.budget
 
         def ask(levels: Any, largest: int) -> tuple[Floats, float]:
-            source = ArraySource(levels * 2.0**-_BITS, np.zeros(levels.shape[0]), grid)
+            source: Source
+            if isinstance(levels, StreamedCells):
+                source = BlockSource(levels.mapped(_placed), grid, levels.table.engine or Threads(keep_rows=False))
+            else:
+                source = ArraySource(_placed(levels), np.zeros(levels.shape[0]), grid)
             curator = Curator(source, problem, self.ledger, self.rows, noise=self.noise, units=self.units)
             effective = 1 / curator.deviation(1.0, budget)
             gaussian = curator.gaussian(share_of_bounds(effective, columns) * budget)
@@ -141,6 +149,10 @@ class Measurement:
 
 def seen_scaling(X: Any) -> ColumnScaling:
     """Return the scaling by the least and the largest cell of every column. NOT PRIVATE."""
+    if isinstance(X, StreamedTable):
+        raise InvalidParameter(
+            "a table that is read block by block needs bounds for a method without privacy: give them"
+        )
     if sparse.issparse(X):
         low, high = (np.asarray(end(axis=0).todense(), dtype=np.float64).ravel() for end in (X.min, X.max))
     else:
@@ -151,3 +163,15 @@ def seen_scaling(X: Any) -> ColumnScaling:
 def _widened(low: Floats, high: Floats) -> ColumnScaling:
     """Return a scaling by these ends, or by wider ones where there is nothing between them."""
     return ColumnScaling(low, np.where(high > low, high, low + np.maximum(np.abs(low) * math.ldexp(1.0, -20), 1.0)))
+
+
+def _columns(X: Any, columns: NDArray[np.intp]) -> Any:
+    """Return some columns of a table."""
+    if isinstance(X, StreamedTable):
+        return StreamedCells(X, (partial(_columns, columns=columns),))
+    return X if isinstance(X, np.ndarray) and columns.size == X.shape[1] else X[:, columns]
+
+
+def _placed(levels: Any) -> Any:
+    """Return levels on their grid."""
+    return levels * 2.0**-_BITS

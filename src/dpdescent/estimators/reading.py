@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.validation import validate_data
 
-from ..errors import ColumnTypeError, InvalidParameter, UnknownLabel
+from ..errors import ColumnTypeError, InfiniteValue, InvalidParameter, MissingValue, UnknownLabel
 
-__all__ = ["class_positions", "compact", "read_numbers", "read_table"]
+__all__ = ["class_positions", "compact", "read_numbers", "read_table", "require_finite_cells"]
 
 Floats = NDArray[np.float64]
 
@@ -77,6 +77,21 @@ def read_numbers(name: str, values: Any) -> Floats:
     except (TypeError, ValueError, OverflowError):
         pass
     raise ColumnTypeError(_not_numbers(name))
+
+
+def require_finite_cells(X: Any, names: Any) -> None:
+    """Raise `MissingValue` or `InfiniteValue` with the name of the first column that has such a cell."""
+    cells = X.data if sparse.issparse(X) else X
+    with np.errstate(all="ignore"):  # a warning would show that the sum overflows
+        finite = np.isfinite(cells.sum(dtype=np.float64))
+    if finite or np.isfinite(cells).all():
+        return
+    columns = X.indices if sparse.issparse(X) else np.broadcast_to(np.arange(X.shape[1]), X.shape)
+    bad = int(columns[~np.isfinite(cells)].min())
+    named = f"column {bad}" if names is None else f"column {names[bad]!r}"
+    if pd.isna(cells).any():
+        raise MissingValue(f"Input X contains NaN, first in {named}: fill the cells in or drop the rows")
+    raise InfiniteValue(f"Input X contains infinity (inf), first in {named}: replace the cells or drop the rows")
 
 
 def class_positions(classes: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.intp]:

@@ -86,7 +86,7 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
             raise MissingValue("y has NaN or infinite cells: drop those rows or fill them in")
         return np.clip(values, *self._target_ends())
 
-    def fit(self, X: Any, y: ArrayLike, *, unit: Any = None, **parameters: Any) -> Self:
+    def fit(self, X: Any, y: ArrayLike | None = None, *, unit: Any = None, **parameters: Any) -> Self:
         """Train on the rows of ``X`` with targets ``y``. This is the only call that reads the private data.
 
         Parameters

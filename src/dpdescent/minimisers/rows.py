@@ -157,7 +157,8 @@ class RowObjective(Objective):
             labels = self._loss.understood(labels)
             return -labels * self._loss.residuals(scaled_by(rows @ weights, factors), labels)
 
-        return self._source.map_rows(part, self._factors)
+        found: Floats = self._source.map_rows(part, self._factors)
+        return found
 
     def duality_gap(
         self, weights: Floats, duals: Floats, strong_convexity: float, multiplier: float = 0.0, moved: float = 0.0

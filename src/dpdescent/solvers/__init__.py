@@ -116,6 +116,8 @@ class Method:
         Whether it is meant for any table and convex loss: what a comparison of all methods compares.
     passes : bool
         Whether it goes through the rows again and again for exact sums, so that it pays to store them well.
+    gathers : bool
+        Whether it needs all rows in one place, and not only sums over them.
     units : bool
         Whether its guarantee is proved for units of several rows (`dpdescent.curator.units`).
     needs : frozenset of Need
@@ -132,6 +134,7 @@ class Method:
     robust: bool = False
     general: bool = True
     passes: bool = False
+    gathers: bool = False
     units: bool = True
     needs: frozenset[Need] = frozenset()
     name: str = ""
@@ -187,16 +190,16 @@ _REGISTERED = {
     "blsgd-ac": Method(blsgd, BLSGDACSettings, passes=True),
     "dp-gd": _to_second_order(noisy_gradient, NoisyGradientSettings),
     "dp-tr": _to_second_order(trust_region, TrustRegionSettings, passes=False),
-    "expmech": Method(expmech, ExpMechSettings, general=False, needs=_MINIMISER | {Need.ONE_MARGIN}),
+    "expmech": Method(expmech, ExpMechSettings, general=False, gathers=True, needs=_MINIMISER | {Need.ONE_MARGIN}),
     "majority": Method(majority, MajoritySettings, needs=frozenset({Need.CONSTANT})),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
-    "objpert": Method(objpert, ObjPertSettings, units=False, needs=_MINIMISER | {Need.CORNERS}),
+    "objpert": Method(objpert, ObjPertSettings, gathers=True, units=False, needs=_MINIMISER | {Need.CORNERS}),
     "opt": _to_second_order(second_order, OPTSettings),
     "opt-b": _to_second_order(second_order, OPTBSettings),
     "opt-ls": _to_second_order(second_order, OPTLSSettings),
-    "outpert": Method(outpert_robust, RobustOutPertSettings, robust=True, needs=_CERTIFIED),
-    "outpert-gd": Method(outpert_gd, OutPertGDSettings, needs=_MINIMISER),
-    "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings, units=False, needs=_MINIMISER),
+    "outpert": Method(outpert_robust, RobustOutPertSettings, robust=True, gathers=True, needs=_CERTIFIED),
+    "outpert-gd": Method(outpert_gd, OutPertGDSettings, gathers=True, needs=_MINIMISER),
+    "outpert-rsgd": Method(outpert_rsgd, OutPertRSGDSettings, gathers=True, units=False, needs=_MINIMISER),
     "privgene": Method(privgene, PrivGeneSettings),
     "sgd": Method(sgd, SGDSettings, passes=True),
     "sgd-adv": Method(sgd_adv, SGDAdvSettings),

@@ -1,0 +1,95 @@
+"""Tables on the command line: in memory if they are small, and read block by block otherwise."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..datasets import Dataset, load_dataset
+from ..datasets.large import SCHEMA_NAME
+from ..errors import InvalidParameter, OutputNotWritable
+from ..sources import ParquetTable, StreamedTable, is_parquet, open_parquet
+
+__all__ = ["blocks_of", "open_table", "schema_in_folder", "write_predictions"]
+
+_IN_MEMORY = 2**25  # cells: a quarter of a gigabyte. The coefficients are the same to the last bit either way.
+
+
+def schema_in_folder(data: str) -> Path | None:
+    """Return the schema that a folder of tables has with it, if there is one."""
+    path = Path(data) / SCHEMA_NAME
+    return path if os.path.isdir(data) and path.is_file() else None
+
+
+def open_table(
+    data: str, known: dict[str, Any], cluster: str | None = None, progress: Any = None
+) -> Dataset | ParquetTable:
+    """Open a data set by name, or a file; Parquet may be a folder or a pattern, too.
+
+    Parameters
+    ----------
+    data : str
+    known : dict
+        What is publicly known about it.
+    cluster : str, optional
+        The address of a Dask scheduler whose workers read Parquet files, and add up their rows.
+    progress : callable, optional
+        Told about downloads.
+    """
+    schema = known.get("schema")
+    if schema is None or not is_parquet(data):
+        if cluster is not None:
+            raise InvalidParameter("--cluster is for Parquet files with a schema: leave it out")
+        return load_dataset(data, progress=progress, **known)
+    if schema.unit is not None and cluster is None and os.path.isfile(data):
+        return load_dataset(data, progress=progress, **known)  # units of several rows need them in memory
+    table = open_parquet(data, schema)
+    if cluster is not None:
+        from ..sources.dask import DaskEngine
+
+        table.engine = DaskEngine(cluster)
+        return table
+    if math.prod(table.shape) > _IN_MEMORY:
+        return table
+    X, y = table.gathered()
+    return Dataset(
+        name=data,
+        X=X,
+        y=y,
+        feature_names=table.feature_names,
+        bounds=table.bounds,
+        classes=tuple(table.classes),
+        source=f"The files {data}.",
+        schema=table.schema,
+        binary_features=table.binary_features,
+    )
+
+
+def write_predictions(frames: Iterator[Any], output: Path) -> int:
+    """Write frames of predictions to one Parquet file as they come, and return the number of rows."""
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    rows, writer = 0, None
+    try:
+        for frame in frames:
+            batch = arrow.Table.from_pandas(frame, preserve_index=False)
+            writer = writer or parquet.ParquetWriter(output, batch.schema)
+            writer.write_table(batch)
+            rows += len(frame)
+    except OSError:
+        raise OutputNotWritable(f"{str(output)!r} cannot be written: is there room on the disk?") from None
+    finally:
+        if writer is not None:
+            writer.close()
+    return rows
+
+
+def blocks_of(table: StreamedTable) -> Iterator[Any]:
+    """Yield the features of a table, a few rows at a time."""
+    for part in table.parts:
+        for features, _ in table.read(part):
+            yield features

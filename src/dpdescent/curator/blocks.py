@@ -1,0 +1,244 @@
+"""Rows that are read again for each question, block by block, so that they may outgrow the memory.
+
+Whoever reads them (`RowBlocks`) merely yields numbers. Here they are put on the grid, and a block function adds them
+up in int64, so a total is the same to the last bit as that of the same rows in memory, whatever the blocks, the
+order in which they arrive, and the engine that works on them.
+
+Numbers of single rows (norms, caps, margins) stay with the part of the rows that they belong to. They are computed in
+the pass that first needs them, so that one pass answers a question, and are kept from then on for as long as the
+curator keeps them. `Threads` keeps them in temporary files (`dpdescent.curator.spill`), eight bytes per row and
+number, and the rows themselves too, so that a table is decoded and coded once. What is in memory at a time is one
+block for each thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ..errors import DatasetFormatError, InvalidParameter
+from ..exact import FeatureGrid, on_threads
+from .sources import AnyNumber, Floats, cached_blocks
+from .spill import KeptNumbers, KeptRows
+
+__all__ = ["BlockSource", "Engine", "PartWork", "PlacedBlocks", "RowBlocks", "Threads"]
+
+
+class RowBlocks(Protocol):
+    """A table in parts that can be read again and again, in any order and by several threads or processes at once."""
+
+    @property
+    def parts(self) -> Sequence[Any]:
+        """What `read` needs to be told to find each part."""
+        ...
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """The number of rows of every part, known without reading any."""
+        ...
+
+    def read(self, part: Any) -> Iterator[tuple[Any, Floats]]:
+        """Yield the features and the labels of a part, a few rows at a time.
+
+        Features are CSR, or float64 that may be written over. The rows and their order are always the same.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class PlacedBlocks:
+    """Rows on the grid, and their labels, in blocks that stay in cache and are short enough for exact sums."""
+
+    blocks: RowBlocks
+    grid: FeatureGrid
+
+    def __call__(self, part: Any, length: int) -> Iterator[tuple[Any, Floats]]:
+        """Yield the blocks of a part, at least one, or raise if it does not have ``length`` rows."""
+        dimension, seen = self.grid.dimension, 0
+        if not length:
+            yield np.empty((0, dimension)), np.empty(0)
+        for features, labels in self.blocks.read(part):
+            seen += labels.shape[0]
+            if features.shape != (labels.shape[0], dimension) or seen > length:
+                break
+            for some in cached_blocks(labels.shape[0], dimension):
+                rows = features[some]
+                if sparse.issparse(rows):
+                    rows = self.grid.place(rows)
+                elif rows.dtype == np.float64 and rows.flags.writeable:
+                    self.grid.place_in(rows)
+                else:
+                    raise InvalidParameter("dense blocks must be float64 arrays that may be written over")
+                yield rows, np.asarray(labels[some], dtype=np.float64)
+        if seen != length:
+            raise DatasetFormatError("a part of the table is not what it was when it was opened: open it again")
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """A number of single rows to compute: the function, and which of the numbers before it are its arguments."""
+
+    function: Callable[..., Floats]
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PartWork:
+    """What one pass does with a part of the rows. It gives the same numbers in any thread or process.
+
+    Parameters
+    ----------
+    function : callable
+        What is summed over blocks.
+    arguments : tuple of int
+        Which numbers of single rows it takes: positions among those that are known and then those computed.
+    computed : tuple
+        Numbers of single rows to compute on the way.
+    """
+
+    function: Callable[..., NDArray[Any]]
+    arguments: tuple[int, ...]
+    computed: tuple[_Computed, ...]
+
+    def __call__(
+        self, blocks: Iterator[tuple[Any, Floats]], known: Sequence[NDArray[Any]]
+    ) -> tuple[NDArray[Any], list[Floats]]:
+        """Return the sum over the blocks of a part, and the numbers that were computed for its rows."""
+        totals: list[NDArray[Any]] = []
+        kept: list[list[Floats]] = [[] for _ in self.computed]
+        start = 0
+        with np.errstate(all="ignore"):  # a warning would speak of rows
+            for rows, labels in blocks:
+                stop = start + labels.shape[0]
+                values = [each[start:stop] for each in known]
+                for each, store in zip(self.computed, kept, strict=True):
+                    values.append(each.function(rows, labels, *(values[i] for i in each.arguments)))
+                    store.append(values[-1])
+                added = self.function(rows, labels, *(values[i] for i in self.arguments))
+                totals = [totals[0] + added] if totals else [added]
+                start = stop
+        return totals[0], [np.concatenate(each) for each in kept]
+
+
+class Engine(Protocol):
+    """Who works on the parts."""
+
+    def run(self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]) -> tuple[NDArray[Any], Sequence[Any]]:
+        """Return the sum over all parts, and where the engine holds what was computed for their rows.
+
+        ``known`` holds for each number of single rows what an earlier run has returned, or a list of one array per
+        part.
+        """
+        ...
+
+
+class Threads:
+    """Parts are worked on by the threads of this process, and what is kept of them is in temporary files.
+
+    Parameters
+    ----------
+    keep_rows : bool
+        Whether to keep the rows on their grid, too, if there is room for them.
+    """
+
+    def __init__(self, keep_rows: bool = True) -> None:
+        self._keep_rows = keep_rows
+        self._kept: tuple[PlacedBlocks, KeptRows] | None = None
+
+    def run(self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]) -> tuple[NDArray[Any], Sequence[Any]]:
+        parts, lengths = blocks.blocks.parts, blocks.blocks.lengths
+        read: Callable[[Any, int], Iterator[tuple[Any, Floats]]] = blocks
+        if self._keep_rows:
+            if self._kept is None or self._kept[0] is not blocks:
+                cells = sum(lengths) * blocks.grid.dimension
+                self._kept = blocks, KeptRows(blocks, cells, blocks.grid.exponent)
+            read = self._kept[1]
+        held = [KeptNumbers(len(parts)) for _ in work.computed]
+        totals: list[NDArray[Any]] = []
+        adding = threading.Lock()
+
+        def on(place: int) -> None:
+            added, computed = work(read(parts[place], lengths[place]), [each[place] for each in known])
+            for store, values in zip(held, computed, strict=True):
+                store[place] = values
+            with adding:  # integers, whose order does not matter
+                totals[:] = [totals[0] + added] if totals else [added]
+
+        on_threads(on, range(len(parts)))
+        return totals[0], held
+
+
+class _RowNumbers:
+    """Numbers of single rows: how to compute them and, once that is done, where the engine holds them."""
+
+    def __init__(self, function: Callable[..., Floats], needs: tuple[Any, ...]) -> None:
+        self.function = function
+        self.needs = needs
+        self.held: Any = None
+
+
+class BlockSource:
+    """Rows in parts that are read for each sum.
+
+    Parameters
+    ----------
+    blocks : RowBlocks
+    grid : FeatureGrid
+        Rows are put on it when they are read.
+    engine : Engine, optional
+        Who reads and adds up; the threads of this process by default.
+    """
+
+    in_one_place = False
+
+    def __init__(self, blocks: RowBlocks, grid: FeatureGrid, engine: Engine | None = None) -> None:
+        self.grid = grid
+        self._blocks = PlacedBlocks(blocks, grid)
+        self._engine = engine or Threads()
+        if not len(blocks.parts):
+            raise InvalidParameter("a table needs at least one part")
+        self._ends = np.cumsum(blocks.lengths)
+
+    @property
+    def rows(self) -> int:
+        return int(self._ends[-1])
+
+    def map_sum(self, function: Callable[..., NDArray[AnyNumber]], *aligned: Any) -> NDArray[AnyNumber]:
+        known: list[Any] = []
+        computed: list[_RowNumbers] = []
+        for each in aligned:
+            self._find(each, known, computed)
+        places = {id(each): place for place, each in enumerate([*known, *computed])}
+
+        def at(wanted: tuple[Any, ...]) -> tuple[int, ...]:
+            return tuple(places[id(each)] for each in wanted)
+
+        work = PartWork(function, at(aligned), tuple(_Computed(each.function, at(each.needs)) for each in computed))
+        total, held = self._engine.run(work, self._blocks, [self._by_part(each) for each in known])
+        for each, where in zip(computed, held, strict=True):
+            each.held, each.needs = where, ()  # what it was computed from is no longer needed
+        return total
+
+    def map_rows(self, function: Callable[..., Floats], *aligned: Any) -> Any:
+        """Return numbers of single rows that are computed when a sum first needs them."""
+        return _RowNumbers(function, aligned)
+
+    def _find(self, wanted: Any, known: list[Any], computed: list[_RowNumbers]) -> None:
+        """List what is known and what is to be computed, everything after what it needs."""
+        if any(wanted is each for each in (*known, *computed)):
+            return
+        if not isinstance(wanted, _RowNumbers) or wanted.held is not None:
+            known.append(wanted)
+            return
+        for each in wanted.needs:
+            self._find(each, known, computed)
+        computed.append(wanted)
+
+    def _by_part(self, known: Any) -> Any:
+        return known.held if isinstance(known, _RowNumbers) else np.split(known, self._ends[:-1])

@@ -1,0 +1,147 @@
+"""Temporary files for what is made of rows that outgrow the memory: the rows on their grid, and numbers of each.
+
+The files have no name, so nobody else can open them, and they are gone when the process ends, however it ends. They
+are read and written, not mapped, so that they count as memory of nobody. They lie in the folder for temporary files
+(``TMPDIR``).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ..errors import OutputNotWritable
+from .sources import Floats
+
+__all__ = ["KeptNumbers", "KeptRows", "SpillFile"]
+
+_LARGEST_SHARE = 0.5  # of the free room, for rows; they can be read again instead
+_LARGEST_EXPONENT = 100  # of a grid whose values float32 holds
+
+Place = tuple[int, tuple[int, ...], np.dtype[Any]]
+
+
+class SpillFile:
+    """Arrays in a file without a name, written and read by any thread."""
+
+    def __init__(self) -> None:
+        try:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        except OSError:
+            raise _no_room() from None
+        weakref.finalize(self, self._file.close)
+        self._end = 0
+        self._growing = threading.Lock()
+
+    def write(self, values: NDArray[Any]) -> Place:
+        """Write an array and return where it is, or raise `OutputNotWritable`."""
+        content = _bytes_of(np.ascontiguousarray(values))
+        with self._growing:
+            start, self._end = self._end, self._end + len(content)
+        place = start, values.shape, values.dtype
+        while content:
+            try:
+                count = os.pwrite(self._file.fileno(), content, start)
+            except OSError:
+                raise _no_room() from None
+            content, start = content[count:], start + count
+        return place
+
+    def read(self, place: Place) -> NDArray[Any]:
+        """Return an array that was written; it cannot be written over."""
+        start, shape, dtype = place
+        values: NDArray[Any] = np.empty(shape, dtype)
+        content = _bytes_of(values)
+        while content:
+            count = os.preadv(self._file.fileno(), [content], start)
+            if not count:
+                raise _no_room()
+            content, start = content[count:], start + count
+        values.setflags(write=False)
+        return values
+
+
+class KeptNumbers:
+    """Numbers of single rows, one array per part."""
+
+    def __init__(self, parts: int) -> None:
+        self._file = SpillFile()
+        self._places: list[Any] = [None] * parts
+
+    def __setitem__(self, part: int, values: Floats) -> None:
+        self._places[part] = self._file.write(values)
+
+    def __getitem__(self, part: int) -> Floats:
+        return self._file.read(self._places[part])
+
+
+class KeptRows:
+    """Blocks on their grid, kept when they are first read, if there is room: four bytes per cell that is stored.
+
+    Parameters
+    ----------
+    read : callable
+        Maps a part and its length to its blocks on the grid.
+    cells : int
+        How many cells there are.
+    exponent : int
+        That of the grid. Its values have 21 bits, and float32 holds them exactly unless they are very large or small.
+    """
+
+    def __init__(self, read: Callable[[Any, int], Iterator[tuple[Any, Floats]]], cells: int, exponent: int) -> None:
+        self._read = read
+        self._dtype = np.float32 if abs(exponent) <= _LARGEST_EXPONENT else np.float64
+        room = shutil.disk_usage(tempfile.gettempdir()).free
+        self._file = SpillFile() if 4 * cells <= _LARGEST_SHARE * room else None
+        self._blocks: dict[Any, list[Any]] = {}
+
+    def __call__(self, part: Any, length: int) -> Iterator[tuple[Any, Floats]]:
+        """Yield the blocks of a part."""
+        file, kept = self._file, self._blocks.get(part)
+        if file is not None and kept is not None:
+            for rows, labels in kept:
+                yield self._unpacked(file, *rows), file.read(labels)
+            return
+        fresh: list[Any] | None = None if file is None else []
+        for rows, labels in self._read(part, length):
+            if fresh is not None and file is not None:
+                try:
+                    fresh.append((self._packed(file, rows), file.write(labels)))
+                except OutputNotWritable:  # then they are read again
+                    fresh = self._file = None
+            yield rows, labels
+        if fresh is not None:
+            self._blocks[part] = fresh
+
+    def _packed(self, file: SpillFile, rows: Any) -> tuple[Any, ...]:
+        if not sparse.issparse(rows):
+            return (file.write(rows.T.astype(self._dtype)),)
+        arrays = rows.data.astype(self._dtype), rows.indices, rows.indptr
+        return (rows.shape, *(file.write(each) for each in arrays))
+
+    def _unpacked(self, file: SpillFile, first: Any, *others: Place) -> Any:
+        if not others:
+            return file.read(first).astype(np.float64).T
+        entries, indices, indptr = (file.read(each) for each in others)
+        return sparse.csr_array((entries.astype(np.float64), indices, indptr), shape=first)
+
+
+def _bytes_of(values: Any) -> memoryview:
+    """Return the memory of a contiguous array."""
+    return memoryview(values.reshape(-1).view(np.uint8))
+
+
+def _no_room() -> OutputNotWritable:
+    return OutputNotWritable(
+        f"numbers of single rows cannot be kept in {tempfile.gettempdir()!r}: make room for a few times eight bytes "
+        "per row, or name another folder in TMPDIR"
+    )

@@ -1,0 +1,160 @@
+"""Tables that an estimator reads block by block: coded as those in memory are, a block at a time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ..curator import BlockSource, Threads
+from ..errors import InvalidParameter, UnsupportedSource
+from ..exact import FeatureGrid, one_library_thread
+from ..solvers import METHODS, Method
+from ..sources import MappedArrays, StreamedTable, streamed
+from .curves import Curves
+from .reading import require_finite_cells
+from .scaling import ColumnScaling
+
+__all__ = ["StreamedCells", "block_source", "check_all_rows", "coded_block", "no_labels", "streamed_table"]
+
+Floats = NDArray[np.float64]
+
+
+def streamed_table(model: Any, X: Any, y: Any, method: Method, units: Any = None) -> StreamedTable | None:
+    """Return the table if it is to be read block by block, None for arrays in memory.
+
+    Arrays that are mapped from a file are read into memory after all for a method that needs them in one place; any
+    other table is refused for it.
+    """
+    table = streamed(X, y)
+    if table is None or (method.gathers and isinstance(table, MappedArrays) and table is not X):
+        return None
+    if method.gathers:
+        others = ", ".join(
+            repr(name) for name in sorted(METHODS) if METHODS[name].general and not METHODS[name].gathers
+        )
+        raise UnsupportedSource(
+            f"method {method.name!r} needs all rows in one place, and this table is read block by block: pass arrays "
+            f"in memory, or use one of {others}"
+        )
+    if units is not None:
+        raise UnsupportedSource(
+            "units of several rows need all rows in one place, and this table is read block by block: pass arrays in "
+            "memory, or leave unit out to protect single rows"
+        )
+    if table is X and y is not None:
+        raise InvalidParameter("this table has its own labels: call fit with the table alone")
+    if getattr(model, "classes", ()) is None:
+        raise InvalidParameter("a table that is read block by block needs classes=(...), which are public")
+    if getattr(model, "target_bounds", ()) is None:
+        raise InvalidParameter("a table that is read block by block needs target_bounds=(low, high): give them")
+    model.n_features_in_ = table.columns
+    if table.names is not None:
+        model.feature_names_in_ = np.array(table.names, dtype=object)
+    elif hasattr(model, "feature_names_in_"):
+        del model.feature_names_in_
+    return table
+
+
+def no_labels(model: Any) -> NDArray[Any]:
+    """Return labels of no rows, from which an estimator says what its loss is."""
+    return np.asarray(getattr(model, "classes", (0.0,)))[:0]
+
+
+def block_source(
+    model: Any, table: StreamedTable, features: ColumnScaling | Curves, grid: FeatureGrid, keep_rows: bool = True
+) -> BlockSource:
+    """Return the source of the rows of a table, coded for a model; ``keep_rows`` if they are read again and again."""
+    reader = copy.copy(model)
+    reader.ledger, reader.progress = None, False  # neither belongs to another process
+    blocks = CodedBlocks(table, features, grid.dimension > features.columns, _Labels(reader), table.names)
+    return BlockSource(blocks, grid, table.engine or Threads(keep_rows))
+
+
+def check_all_rows(source: BlockSource) -> None:
+    """Read a table once, before anything is charged, and raise what is wrong with its cells or labels."""
+    with one_library_thread():
+        source.map_sum(_nothing)
+
+
+def _nothing(rows: Any, labels: Floats) -> NDArray[np.int64]:  # noqa: ARG001
+    return np.zeros(1, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """Labels as the loss of a model understands them."""
+
+    model: Any
+
+    def __call__(self, labels: Any) -> Floats:
+        coded: Floats = self.model._loss_and_labels(labels)[1]
+        return coded
+
+
+@dataclass(frozen=True)
+class StreamedCells:
+    """The cells of a table after some functions of its blocks, without labels."""
+
+    table: StreamedTable
+    functions: tuple[Callable[[Any], Any], ...]
+
+    def mapped(self, function: Callable[[Any], Any]) -> StreamedCells:
+        """Return the cells after one more function."""
+        return StreamedCells(self.table, (*self.functions, function))
+
+    @property
+    def parts(self) -> Sequence[Any]:
+        return self.table.parts
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        return self.table.lengths
+
+    def read(self, part: Any) -> Iterator[tuple[Any, Floats]]:
+        for cells, _ in self.table.read(part):
+            for function in self.functions:
+                cells = function(cells)
+            yield cells, np.zeros(cells.shape[0])
+
+
+@dataclass(frozen=True)
+class CodedBlocks:
+    """The blocks of a table, scaled or expanded, with a constant column if there is an intercept."""
+
+    table: StreamedTable
+    features: ColumnScaling | Curves
+    constant: bool
+    label: Callable[[Any], Floats]
+    names: list[str] | None
+
+    @property
+    def parts(self) -> Sequence[Any]:
+        return self.table.parts
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        return self.table.lengths
+
+    def read(self, part: Any) -> Iterator[tuple[Any, Floats]]:
+        for X, y in self.table.read(part):
+            require_finite_cells(X, self.names)
+            yield coded_block(X, self.features, self.constant), self.label(y)
+
+
+def coded_block(X: Any, features: ColumnScaling | Curves, constant: bool) -> Any:
+    """Return coded rows, not yet on their grid."""
+    rows, columns = X.shape
+    if sparse.issparse(X) or features.columns > columns:
+        coded = sparse.csr_array(features.apply(X))
+        return sparse.hstack([coded, np.ones((rows, 1))], format="csr") if constant else coded
+    scaling = features if isinstance(features, ColumnScaling) else features.scaling
+    block = np.empty((rows, columns + constant), order="F" if X.flags.f_contiguous else "C")
+    scaling.apply(X, out=block[:, :columns])
+    block[:, columns:] = 1.0
+    return block

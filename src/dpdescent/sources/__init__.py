@@ -1,0 +1,22 @@
+"""Tables that are read block by block: Parquet files, memory-mapped arrays, and Dask collections.
+
+They merely yield rows. What is added up, and what is charged for it, is the curator's business
+(`dpdescent.curator.blocks`); an estimator's ``fit`` takes any of them in the place of arrays.
+"""
+
+from .arrays import MappedArrays
+from .dask import DaskEngine, DaskTable
+from .parquet import ParquetTable, is_parquet, is_parquet_group, open_parquet
+from .table import StreamedTable, streamed
+
+__all__ = [
+    "DaskEngine",
+    "DaskTable",
+    "MappedArrays",
+    "ParquetTable",
+    "StreamedTable",
+    "is_parquet",
+    "is_parquet_group",
+    "open_parquet",
+    "streamed",
+]

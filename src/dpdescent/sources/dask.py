@@ -1,0 +1,184 @@
+"""Dask: collections as tables, and workers that add up the rows of any table.
+
+Rows stay with the workers, and so do the numbers of single rows, as persisted tasks. A worker that is lost takes its
+part of them along, and the scheduler has them computed again from the rows by another; each is a function of its row
+and of public numbers, so nothing changes. Sums are int64 and added up in a tree. The noise, the ledger and all
+decisions stay in this process, which sees sums alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..curator import PartWork, PlacedBlocks
+from ..errors import ColumnTypeError, DPDescentError, InvalidParameter, MissingPackage, WorkerLost
+from ..exact import one_library_thread
+from .table import StreamedTable, block_rows
+
+__all__ = ["DaskEngine", "DaskTable", "is_dask"]
+
+_LOST = ("KilledWorker", "FutureCancelledError", "CancelledError", "CommClosedError")
+_TREE = 8  # sums that are added up by one task
+
+
+def is_dask(collection: Any) -> bool:
+    """Whether something is a Dask array, DataFrame or Series, without importing Dask for what is none."""
+    return type(collection).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(collection, "dask")
+
+
+def _dask() -> Any:
+    try:
+        import dask
+    except ImportError:
+        raise MissingPackage("Dask is not installed: pip install 'dpdescent[scale]'") from None
+    return dask
+
+
+class DaskEngine:
+    """Works on the parts of a table by Dask tasks.
+
+    Parameters
+    ----------
+    address : str, optional
+        That of a scheduler to connect to. Without it tasks go where Dask sends them: to the current client if there
+        is one, or to threads of this process.
+
+    Notes
+    -----
+    **Privacy** Tasks and their results are unreleased data: workers, the scheduler and its dashboard belong to those
+    who may see the rows.
+    """
+
+    def __init__(self, address: str | None = None) -> None:
+        self._client: Any = None
+        if address is not None:
+            _dask()
+            try:
+                from distributed import Client
+
+                self._client = Client(address, timeout=10, set_as_default=False)
+            except ImportError:
+                raise MissingPackage("distributed is not installed: pip install 'dpdescent[scale]'") from None
+            except (OSError, ValueError, TimeoutError):
+                raise InvalidParameter(f"no Dask scheduler answers at {address!r}: correct the address") from None
+
+    def close(self) -> None:
+        """End the connection to the scheduler at the address."""
+        if self._client is not None:
+            self._client.close()
+
+    def run(self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]) -> tuple[NDArray[Any], Sequence[Any]]:
+        dask = _dask()
+        asked = dask.delayed((work, blocks), pure=False, traverse=False)
+        results = [
+            dask.delayed(_on_part, pure=False)(asked, part, length, *(each[place] for each in known))
+            for place, (part, length) in enumerate(zip(blocks.blocks.parts, blocks.blocks.lengths, strict=True))
+        ]
+        held = [[result[1 + k] for result in results] for k in range(len(work.computed))]
+        sums = [result[0] for result in results]
+        while len(sums) > 1:
+            sums = [dask.delayed(_added, pure=False)(sums[i : i + _TREE]) for i in range(0, len(sums), _TREE)]
+        problem: DPDescentError | None = None
+        try:
+            total, *kept = self._persisted([sums[0], *(value for each in held for value in each)])
+        except DPDescentError as found:
+            problem = type(found)(*found.args)  # without the task that led to it
+        except Exception as found:
+            if type(found).__name__ not in (
+                "KilledWorker",
+                "FutureCancelledError",
+                "CancelledError",
+                "CommClosedError",
+            ):
+                raise
+            problem = WorkerLost("the workers of the cluster were lost: start them again")
+        if problem is not None:
+            raise problem
+        parts = len(results)
+        return total, [kept[k * parts : (k + 1) * parts] for k in range(len(work.computed))]
+
+    def _persisted(self, wanted: list[Any]) -> list[Any]:
+        """Return the first value, and what stands for the others where they are kept."""
+        if self._client is not None:
+            kept = self._client.persist(wanted)
+            return [self._client.compute(kept[0]).result(), *kept[1:]]
+        kept = _dask().persist(*wanted)
+        return [kept[0].compute(), *kept[1:]]
+
+
+def _on_part(asked: tuple[PartWork, PlacedBlocks], part: Any, length: int, *known: NDArray[Any]) -> tuple[Any, ...]:
+    work, blocks = asked
+    with one_library_thread():
+        total, computed = work(blocks(part, length), known)
+    return total, *computed
+
+
+def _added(sums: list[NDArray[Any]]) -> NDArray[Any]:
+    first, *others = sums
+    total: NDArray[Any] = sum(others, start=first)
+    return total
+
+
+class DaskTable(StreamedTable):
+    """A Dask array or DataFrame of features, and labels with the same partitions.
+
+    Parameters
+    ----------
+    X : dask array or DataFrame
+        All columns must be numbers. An array is cut into blocks of whole rows.
+    y : dask array or Series
+    engine : DaskEngine, optional
+
+    Notes
+    -----
+    The number of rows in every partition must be known. Where Dask does not know it, rows are counted, which reads
+    the table once. If the collection is not persisted, its tasks run again for every question.
+    """
+
+    def __init__(self, X: Any, y: Any, engine: DaskEngine | None = None) -> None:
+        if not is_dask(y):
+            raise InvalidParameter("the labels of a Dask collection must be one too, with the same partitions")
+        self.engine = engine or DaskEngine()
+        framed = hasattr(X, "columns")
+        if framed:
+            wrong = [name for name, dtype in X.dtypes.items() if getattr(dtype, "kind", "O") not in "biuf"]
+            if wrong:
+                raise ColumnTypeError(f"column {wrong[0]!r} is not stored as numbers: encode it with BoundedEncoder")
+            self.names = [str(name) for name in X.columns] if all(isinstance(c, str) for c in X.columns) else None
+            self.columns = len(X.columns)
+        elif X.ndim == 2 and X.dtype.kind in "biuf":
+            self.columns = int(X.shape[1])
+            X = X.rechunk({1: -1})
+        else:
+            raise ColumnTypeError("a Dask array of features must hold real numbers in two dimensions")
+        features, labels = ([*np.ravel(each.to_delayed())] for each in (X, y))
+        if len(features) != len(labels):
+            raise InvalidParameter("features and labels have different partitions: repartition or rechunk one")
+        lengths = [] if framed else list(X.chunks[0])
+        if not all(isinstance(length, int) for length in lengths) or framed:
+            lengths = self._lengths(features)
+        pairs = list(zip(features, labels, strict=True))
+        self.parts = [pair for pair, length in zip(pairs, lengths, strict=True) if length]
+        self.lengths = [length for length in lengths if length]
+        if not self.parts:
+            raise InvalidParameter("Found array with no rows: at least one is needed")
+
+    @staticmethod
+    def _lengths(features: list[Any]) -> list[int]:
+        dask = _dask()
+        return [int(length) for length in dask.compute(*(dask.delayed(len)(each) for each in features))]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"parts": (), "lengths": ()}  # workers get the rows of a part handed over
+
+    def read(self, part: Any) -> Iterator[tuple[Any, Any]]:
+        features, labels = (each.to_numpy() if hasattr(each, "to_numpy") else np.asarray(each) for each in part)
+        if features.shape[0] != labels.shape[0]:
+            raise InvalidParameter("features and labels have different numbers of rows in a partition")
+        step = block_rows(self.columns)
+        for first in range(0, features.shape[0], step):
+            yield features[first : first + step], labels[first : first + step]

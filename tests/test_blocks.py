@@ -1,0 +1,261 @@
+"""Rows that are read block by block give the answers of rows in memory to the last bit, and after a charge."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dpdescent.accounting import ExponentialMechanism, Gaussian
+from dpdescent.curator import (
+    QUESTIONS,
+    ArraySource,
+    BestStep,
+    BlockSource,
+    Curator,
+    Gradient,
+    LatticeNoise,
+    MeanRowNorm,
+    PartWork,
+    Sum,
+    Threads,
+)
+from dpdescent.errors import (
+    BudgetExhausted,
+    DatasetFormatError,
+    InvalidParameter,
+    OutputNotWritable,
+    UnsupportedSource,
+)
+from dpdescent.ledger import Ledger
+from dpdescent.noise import Randomness
+from every_question import PROBLEMS, examples, plan_of, table_of
+
+ROWS = 60
+CUTS = {"one part": (), "unequal parts": (1, 1, 8, 41), "single rows": tuple(range(1, ROWS))}
+
+
+class Parts:
+    """Rows of an array, cut into parts that are read a few rows at a time."""
+
+    def __init__(self, features: Any, labels: np.ndarray, cuts: tuple[int, ...] = (), block: int = 7) -> None:
+        self.features, self.labels, self.block = features, labels, block
+        ends = [0, *cuts, len(labels)]
+        self.parts = list(itertools.pairwise(ends))
+        self.lengths = [stop - start for start, stop in self.parts]
+        self.reads: list[Any] = []
+        self.ledger: Ledger | None = None
+
+    def read(self, part: Any) -> Iterator[tuple[Any, np.ndarray]]:
+        self.reads.append(0 if self.ledger is None else len(self.ledger.entries))
+        start, stop = part
+        for first in range(start, stop, self.block):
+            some = slice(first, min(first + self.block, stop))
+            yield self.features[some].copy(), self.labels[some]
+
+
+def curator(
+    source: Any, problem: Any, relation: str = "zero-out", rate: float = 1.0, epsilon: float = 1e6
+) -> Curator:
+    ledger = Ledger(epsilon, 1e-6, relation=relation, currency="gdp")
+    noise = LatticeNoise(Randomness(3))
+    return Curator(source, problem, ledger, ROWS, noise=noise, batch_rate=rate)
+
+
+@pytest.mark.parametrize("name", ["logistic", "short rows", "multinomial", "squared"])
+@pytest.mark.parametrize("kind", sorted(QUESTIONS))
+def test_every_sum_is_answered_as_in_memory_and_nothing_else_is_answered(kind: str, name: str) -> None:
+    problem, (rows, labels) = PROBLEMS[name], table_of(name, 1, ROWS)
+    placed = ArraySource(problem.grid.place(rows), labels, problem.grid)
+    for question in examples(kind, name, "zero-out"):
+        for rate in (1.0, 0.5):
+            memory = curator(placed, problem, rate=rate)
+            streamed = curator(BlockSource(Parts(rows, labels, (1, 1, 8, 41)), problem.grid), problem, rate=rate)
+            try:
+                plan = plan_of(memory, question)
+            except InvalidParameter:  # made for a table of another length
+                continue
+            if not isinstance(plan, Sum):
+                with pytest.raises(UnsupportedSource, match="in one place"):
+                    streamed.answer(question)
+                assert not streamed.ledger.entries
+                continue
+            for _ in range(2):  # twice, so that what was kept is used as well
+                np.testing.assert_equal(streamed.answer(question), memory.answer(question))
+
+
+@pytest.mark.parametrize("name", ["logistic", "multinomial"])
+@pytest.mark.parametrize("kind", sorted(QUESTIONS))
+def test_what_is_sent_to_the_rows_can_be_pickled(kind: str, name: str) -> None:
+    problem = PROBLEMS[name]
+    rows, labels = table_of(name, 1, ROWS)
+    for question in examples(kind, name, "zero-out"):
+        try:
+            plan = plan_of(curator(ArraySource(rows, labels, problem.grid), problem), question)
+        except InvalidParameter:
+            continue
+        if isinstance(plan, Sum) and not plan.per_row and not plan.picks:
+            work = pickle.loads(pickle.dumps(PartWork(plan.block, (), ())))
+            expected, _ = PartWork(plan.block, (), ())(iter([(rows, labels)]), [])
+            np.testing.assert_array_equal(work(iter([(rows, labels)]), [])[0], expected)
+
+
+def steps_of_a_descent(asked: Curator, steps: int = 4) -> list[Any]:
+    """Ask as a line search does: a gradient, the best step along it, and on from there by carried margins."""
+    weights, released = np.zeros(asked.problem.shape), []
+    sizes = np.array([0.0, 0.5, 2.0, 8.0])
+    for _ in range(steps):
+        gradient = asked.answer(Gradient(weights, 1.0, Gaussian(0.5), keep_margins=True))
+        chosen = asked.answer(BestStep(weights, gradient, sizes, ExponentialMechanism(4.0), ceiling=2.0))
+        weights = weights - sizes[chosen] * gradient
+        released += [gradient, chosen]
+    return released
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+@pytest.mark.parametrize("keep_rows", [True, False])
+def test_carried_margins_are_those_of_rows_in_memory(cuts: str, keep_rows: bool) -> None:
+    problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
+    blocks = Parts(rows, labels, CUTS[cuts])
+    streamed = curator(BlockSource(blocks, problem.grid, Threads(keep_rows)), problem)
+    memory = curator(ArraySource(rows, labels, problem.grid), problem)
+    np.testing.assert_equal(steps_of_a_descent(streamed), steps_of_a_descent(memory))
+    # Eight questions, and one pass over the rows for each, unless they are kept.
+    assert len(blocks.reads) == len(blocks.parts) * (1 if keep_rows else 8)
+
+
+def test_sparse_rows_are_kept_and_summed_as_dense_ones_are() -> None:
+    problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
+    answers = [
+        steps_of_a_descent(curator(BlockSource(Parts(stored, labels, (20,)), problem.grid), problem))
+        for stored in (rows, sparse.csr_array(rows))
+    ]
+    np.testing.assert_equal(*answers)
+
+
+def test_rows_that_are_not_on_the_grid_are_put_there() -> None:
+    problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
+    wild = rows + 2.0**-30
+    wild[0, 0], wild[1, 0], wild[2, 1] = np.nan, np.inf, -7.0
+    streamed = curator(BlockSource(Parts(wild, labels), problem.grid), problem)
+    memory = curator(ArraySource(problem.grid.place(wild), labels, problem.grid), problem)
+    question = Gradient(np.ones(3), 1.0, Gaussian(1.0))
+    np.testing.assert_array_equal(streamed.answer(question), memory.answer(question))
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_a_block_is_read_only_after_the_charge_and_never_for_a_refusal(rate: float) -> None:
+    problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
+    blocks = Parts(rows, labels, (20,))
+    asked = curator(BlockSource(blocks, problem.grid, Threads(keep_rows=False)), problem, rate=rate, epsilon=1.0)
+    blocks.ledger = asked.ledger
+    for count in (1, 2):
+        asked.answer(MeanRowNorm(asked.gaussian(0.3 * asked.budget)))
+        assert set(blocks.reads) == {count}
+        blocks.reads.clear()
+    with pytest.raises(BudgetExhausted):
+        asked.answer(MeanRowNorm(asked.gaussian(0.9 * asked.budget)))
+    assert not blocks.reads
+
+
+class Changing(Parts):
+    """A table of which one part is not what it was when it was opened."""
+
+    change: Any = None
+
+    def read(self, part: Any) -> Iterator[tuple[Any, np.ndarray]]:
+        for features, labels in super().read(part):
+            yield self.change(features, labels)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda features, labels: (features[:-1], labels[:-1]),
+        lambda features, labels: (np.vstack([features, features]), np.append(labels, labels)),
+        lambda features, labels: (features[:, 1:], labels),
+        lambda features, labels: (features, labels[:-1]),
+    ],
+    ids=["shorter", "longer", "narrower", "fewer labels"],
+)
+def test_a_table_that_changes_is_a_named_error_and_never_a_wrong_sum(change: Any) -> None:
+    problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
+    blocks = Changing(rows, labels, (20,))
+    blocks.change = change
+    asked = curator(BlockSource(blocks, problem.grid), problem)
+    with pytest.raises(DatasetFormatError, match="open it again") as problem_found:
+        asked.answer(MeanRowNorm(Gaussian(1.0)))
+    assert not any(character.isdigit() for character in str(problem_found.value))  # no block size is shown
+    assert len(asked.ledger.entries) == 1  # it was charged before the rows were read, and stays charged
+
+
+def test_dense_blocks_that_belong_to_somebody_else_are_refused() -> None:
+    problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
+
+    class Borrowed(Parts):
+        def read(self, part: Any) -> Iterator[tuple[Any, np.ndarray]]:
+            rows.setflags(write=False)
+            yield rows, labels
+
+    with pytest.raises(InvalidParameter, match="written over"):
+        BlockSource(Borrowed(rows, labels), problem.grid).map_sum(lambda *_: np.zeros(1, np.int64))
+
+
+def test_a_full_disk_is_a_named_error_for_numbers_and_none_for_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
+    blocks = Parts(rows, labels, (20,))
+
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    asked = curator(BlockSource(blocks, problem.grid), problem)
+    weights = np.ones(3)
+    loss = QUESTIONS["MeanLoss"](weights, Gaussian(1.0))  # needs no numbers of single rows
+    memory = curator(ArraySource(rows, labels, problem.grid), problem)
+    for _ in range(2):
+        assert asked.answer(loss) == memory.answer(loss)
+    assert len(blocks.reads) == 4  # read again, because they could not be kept
+    with pytest.raises(OutputNotWritable, match="TMPDIR"):
+        asked.answer(Gradient(weights, 1.0, Gaussian(1.0)))
+    assert len(asked.ledger.entries) == 3
+    monkeypatch.undo()
+    # Nothing half-written is used later.
+    other = Gradient(weights, 1.0, Gaussian(1.0))
+    fresh, kept = (curator(source, problem) for source in (ArraySource(rows, labels, problem.grid), asked._source))
+    np.testing.assert_array_equal(kept.answer(other), fresh.answer(other))
+
+
+def test_rows_are_not_kept_where_there_is_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
+    room = type("Usage", (), {"free": 4 * rows.size})
+    monkeypatch.setattr("dpdescent.curator.spill.shutil.disk_usage", lambda _: room)
+    blocks = Parts(rows, labels)
+    source = BlockSource(blocks, problem.grid)
+    for _ in range(3):
+        source.map_sum(lambda rows, _: np.array([len(rows)]))
+    assert len(blocks.reads) == 3
+
+
+def test_numbers_that_are_no_longer_needed_leave_no_file_behind() -> None:
+    problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
+    asked = curator(BlockSource(Parts(rows, labels), problem.grid), problem)
+
+    def files() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    steps_of_a_descent(asked, 2)
+    before = files()
+    steps_of_a_descent(asked, 6)
+    assert files() <= before + 1
+
+
+def test_an_empty_table_has_no_source() -> None:
+    with pytest.raises(InvalidParameter, match="at least one part"):
+        BlockSource(type("None", (), {"parts": [], "lengths": []})(), PROBLEMS["logistic"].grid)

@@ -1,0 +1,160 @@
+"""Dask collections and workers: the same coefficients, also when a worker is lost, and named errors."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpdescent import DPLogisticRegression, Ledger
+from dpdescent.accounting import ExponentialMechanism, Gaussian
+from dpdescent.curator import ArraySource, BestStep, BlockSource, Curator, Gradient, LatticeNoise
+from dpdescent.datasets.large import write_large_table
+from dpdescent.errors import ColumnTypeError, InvalidParameter, MissingValue, UnknownLabel, UnsupportedSource
+from dpdescent.noise import Randomness
+from dpdescent.problems import LinearProblem, Logistic
+from dpdescent.sources import DaskEngine, DaskTable, open_parquet
+from every_question import PROBLEMS
+from test_blocks import Parts
+
+dask = pytest.importorskip("dask")
+distributed = pytest.importorskip("distributed")
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+ROWS = 400
+OPTIONS: dict[str, Any] = {
+    "epsilon": 1.0,
+    "bounds": (0, 1),
+    "tighten": False,
+    "classes": (0, 1),
+    "random_state": 5,
+    "method": "sgd",
+    "solver_options": {"steps": 3, "sampling_rate": 0.5},
+}
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame(generator.random((ROWS, 3)), columns=["a", "b", "c"])
+    return frame.assign(label=(frame["a"] > frame["b"] + 0.1).astype(int))
+
+
+@pytest.fixture(scope="module")
+def expected(table: pd.DataFrame) -> Any:
+    return DPLogisticRegression(**OPTIONS).fit(table[["a", "b", "c"]], table["label"])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as started:
+        yield started
+
+
+def same(found: Any, expected: Any) -> None:
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
+    np.testing.assert_array_equal(found.intercept_, expected.intercept_)
+    assert found.privacy_ == expected.privacy_
+
+
+@pytest.mark.parametrize("chunks", [(400, 3), (150, 2), (1, 3)], ids=str)
+def test_arrays_of_any_chunks_learn_the_same_on_threads(
+    chunks: tuple[int, int], table: pd.DataFrame, expected: Any
+) -> None:
+    if chunks[0] == 1:
+        table = table.iloc[:20]
+        expected = DPLogisticRegression(**OPTIONS).fit(table[["a", "b", "c"]].to_numpy(), table["label"])
+    X = da.from_array(table[["a", "b", "c"]].to_numpy(), chunks=chunks)
+    y = da.from_array(table["label"].to_numpy(), chunks=chunks[:1])
+    with dask.config.set(scheduler="threads"):
+        same(DPLogisticRegression(**OPTIONS).fit(X, y), expected)
+
+
+def test_frames_learn_the_same_on_threads(table: pd.DataFrame, expected: Any) -> None:
+    stored = dd.from_pandas(table, npartitions=5)
+    kept = stored[stored["a"] >= 0]  # whose lengths nobody knows before they are counted
+    with dask.config.set(scheduler="threads"):
+        model = DPLogisticRegression(**OPTIONS).fit(kept[["a", "b", "c"]], kept["label"])
+    same(model, expected)
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+
+
+def test_what_is_wrong_is_named_before_a_charge(table: pd.DataFrame) -> None:
+    account = Ledger(10.0, 1e-3)
+    options = OPTIONS | {"ledger": account, "method": "agd", "solver_options": None}
+
+    def fit(frame: pd.DataFrame, **more: Any) -> None:
+        stored = dd.from_pandas(frame, npartitions=3)
+        DPLogisticRegression(**options | more).fit(stored[["a", "b", "c"]], stored["label"])
+
+    bad = table.copy()
+    bad.loc[ROWS - 1, "b"] = np.nan
+    with dask.config.set(scheduler="threads"):
+        with pytest.raises(MissingValue, match="'b'"):
+            fit(bad)
+        with pytest.raises(UnknownLabel, match="outside the 2 classes"):
+            fit(table.assign(label=[*table["label"][:-1], 9]))
+        with pytest.raises(ColumnTypeError, match="'c'"):
+            fit(table.assign(c="x"))
+        with pytest.raises(UnsupportedSource, match="'outpert' needs all rows in one place"):
+            fit(table, method="outpert")
+    with pytest.raises(InvalidParameter, match="same partitions"):
+        DaskTable(dd.from_pandas(table[["a"]], npartitions=2), table["label"])
+    with pytest.raises(InvalidParameter, match="correct the address"):
+        DaskEngine("tcp://127.0.0.1:1")
+    assert not account.entries
+
+
+def test_workers_learn_the_same_from_frames_and_from_files(
+    cluster: Any, table: pd.DataFrame, expected: Any, tmp_path: Path
+) -> None:
+    with distributed.Client(cluster):
+        stored = dd.from_pandas(table, npartitions=3)
+        same(DPLogisticRegression(**OPTIONS).fit(stored[["a", "b", "c"]], stored["label"]), expected)
+    files = open_parquet(tmp_path / "p", write_large_table(tmp_path / "p", 1500, columns=3))
+    here = DPLogisticRegression(**OPTIONS).fit(files)
+    files.engine = DaskEngine(cluster.scheduler_address)
+    same(DPLogisticRegression(**OPTIONS).fit(files), here)
+    files.engine.close()
+
+
+def test_a_worker_that_is_killed_between_questions_changes_nothing(cluster: Any) -> None:
+    """Margins that the lost worker held are computed again, along the whole chain that they were carried."""
+    problem = LinearProblem(Logistic(), PROBLEMS["logistic"].grid)
+    generator = np.random.default_rng(1)
+    rows = problem.grid.place(np.column_stack([generator.uniform(-1, 1, (90, 2)), np.ones(90)]))
+    labels = np.sign(rows[:, 0] + 0.1)
+    sizes = np.array([0.0, 0.5, 2.0, 8.0])
+
+    def asked(source: Any) -> Curator:
+        noise = LatticeNoise(Randomness(3))
+        return Curator(source, problem, Ledger(1e6, 1e-6, currency="gdp"), 90, noise=noise)
+
+    engine = DaskEngine(cluster.scheduler_address)
+    curators = [
+        asked(BlockSource(Parts(rows, labels, (30, 60)), problem.grid, engine)),
+        asked(ArraySource(rows, labels, problem.grid)),
+    ]
+    weights = np.zeros(3)
+    for step in range(3):
+        gradients = [each.answer(Gradient(weights, 1.0, Gaussian(0.5), keep_margins=True)) for each in curators]
+        np.testing.assert_array_equal(*gradients)
+        question = BestStep(weights, gradients[0], sizes, ExponentialMechanism(4.0), ceiling=2.0)
+        chosen = [each.answer(question) for each in curators]
+        assert chosen[0] == chosen[1]
+        weights = weights - sizes[chosen[0]] * gradients[0]
+        if step == 1:
+            os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
+    assert [len(each.ledger.entries) for each in curators] == [6, 6]
+    engine.close()

@@ -1,0 +1,326 @@
+"""Parquet files and mapped arrays: the coefficients of the same rows in memory, and errors that name no cell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as arrow
+import pytest
+from pyarrow import parquet
+from scipy import sparse
+from typer.testing import CliRunner
+
+from dpdescent import DPAdditiveClassifier, DPLinearRegression, DPLogisticRegression, Ledger, load_dataset
+from dpdescent.cli import app
+from dpdescent.cli.models import SavedModel
+from dpdescent.datasets.large import large_block, write_large_table
+from dpdescent.errors import (
+    ColumnTypeError,
+    DatasetFormatError,
+    DatasetNotAvailable,
+    InvalidParameter,
+    MissingColumn,
+    MissingValue,
+    UnknownLabel,
+    UnknownLevel,
+    UnsupportedSource,
+)
+from dpdescent.schema import Label, NumericColumn, Schema
+from dpdescent.solvers import METHODS
+from dpdescent.sources import MappedArrays, ParquetTable, open_parquet
+
+ROWS = 600
+OPTIONS: dict[str, Any] = {
+    "epsilon": 0.2,
+    "delta": 1e-6,
+    "bounds": (0, 1),
+    "classes": (0, 1),
+    "random_state": 7,
+}
+QUICK: dict[str, dict[str, Any]] = {
+    "privgene": {"candidates": 4, "generations": 2},
+    "agd": {"candidates": 3},
+    "sgd": {"sampling_rate": 0.5},
+}
+
+
+@pytest.fixture(scope="module")
+def people() -> Any:
+    return load_dataset("synthetic", n=ROWS)
+
+
+def write(folder: Path, table: pd.DataFrame, cuts: tuple[int, ...] = (), group: int = 100) -> Path:
+    folder.mkdir(exist_ok=True)
+    for number, (start, stop) in enumerate(zip((0, *cuts), (*cuts, len(table)), strict=True)):
+        table.iloc[start:stop].to_parquet(folder / f"part-{number}.parquet", row_group_size=group, index=False)
+    return folder
+
+
+@pytest.fixture
+def stored(people: Any, tmp_path: Path) -> Path:
+    return write(tmp_path / "people", people.table, (150, 151, 400), 64)
+
+
+def coefficients(*rows: Any, estimator: Any = DPLogisticRegression, **options: Any) -> Any:
+    model = estimator(**OPTIONS | options).fit(*rows)
+    return model.coef_, model.intercept_, model.privacy_
+
+
+@pytest.mark.filterwarnings("ignore::dpdescent.errors.GuaranteeWarning")
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_learns_the_same_or_refuses_before_a_charge(method: str, people: Any, stored: Path) -> None:
+    table, options = open_parquet(stored, people.schema), {"method": method, "solver_options": QUICK.get(method)}
+    if METHODS[method].gathers:
+        account = Ledger(10.0, 1e-3)
+        with pytest.raises(UnsupportedSource, match=f"'{method}' needs all rows in one place"):
+            coefficients(table, ledger=account, **options)
+        assert not account.entries
+    elif METHODS[method].private:
+        found, expected = coefficients(table, **options), coefficients(people.X, people.y, **options)
+        np.testing.assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (7, 7, 599)], ids=str)
+@pytest.mark.parametrize("group", [1000, 33])
+def test_partitions_and_row_groups_do_not_matter(
+    cuts: tuple[int, ...], group: int, people: Any, tmp_path: Path
+) -> None:
+    table = open_parquet(write(tmp_path / "p", people.table, cuts, group), people.schema)
+    assert table.shape == people.X.shape
+    np.testing.assert_equal(table.gathered(), (people.X, people.y))
+    options = {"method": "sgd", "solver_options": {"sampling_rate": 0.3, "steps": 3}}
+    np.testing.assert_equal(coefficients(table, **options), coefficients(people.X, people.y, **options))
+
+
+def test_folders_that_are_named_by_a_column_tell_it(people: Any, tmp_path: Path) -> None:
+    people.table.to_parquet(tmp_path / "p", partition_cols=["region", "high_income"], index=False)
+    table = open_parquet(tmp_path / "p", people.schema)
+    features, labels = table.gathered()
+    assert features.shape == people.X.shape
+    found, expected = (np.column_stack(each) for each in ((features, labels), (people.X, people.y)))
+    for each in (found, expected):
+        each[:] = each[np.lexsort(each.T)]
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "options"),
+    [
+        (DPAdditiveClassifier, {"pieces": 2}),
+        (DPLogisticRegression, {"fit_intercept": False}),
+        (DPLogisticRegression, {"bounds": None, "epsilon": 3.0}),
+    ],
+)
+def test_models_code_blocks_as_they_code_a_table(
+    estimator: Any, options: dict[str, Any], people: Any, stored: Path
+) -> None:
+    table = open_parquet(stored, people.schema)
+    found = coefficients(table, estimator=estimator, **options)
+    np.testing.assert_equal(found, coefficients(people.X, people.y, estimator=estimator, **options))
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int16])
+def test_mapped_arrays_are_read_block_by_block(kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    X, y = (9 * generator.random((ROWS, 5)) - 3).astype(kind), generator.integers(0, 2, ROWS)
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    mapped = [np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "Xy"]
+    seen = []
+    read = MappedArrays.read
+    monkeypatch.setattr(MappedArrays, "read", lambda self, part: seen.append(part) or read(self, part))
+    options = {"bounds": (-2.0, 5.0)}
+    np.testing.assert_equal(coefficients(*mapped, **options), coefficients(X, y, **options))
+    assert seen
+    np.testing.assert_equal(coefficients(MappedArrays(X, y, part_rows=71), **options), coefficients(X, y, **options))
+    # A method that needs them in one place reads them into memory, as it always did.
+    options |= {"method": "outpert", "alpha": 0.1}
+    np.testing.assert_equal(coefficients(*mapped, **options), coefficients(X, y, **options))
+
+
+def test_mapped_csr_is_read_block_by_block(tmp_path: Path) -> None:
+    X = sparse.random_array((ROWS, 30), density=0.1, format="csr", rng=np.random.default_rng(1))
+    y = np.arange(ROWS) % 2
+    parts = []
+    for name, array in (("data", X.data), ("indices", X.indices)):
+        np.save(tmp_path / f"{name}.npy", array)
+        parts.append(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
+    mapped = sparse.csr_array((*parts, X.indptr), shape=X.shape)
+    table = MappedArrays(mapped, y, part_rows=64)
+    np.testing.assert_equal(coefficients(table), coefficients(X, y))
+    np.testing.assert_equal(coefficients(mapped, y), coefficients(X, y))
+
+
+def test_regression_streams_too(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": generator.random(ROWS), "b": generator.random(ROWS)})
+    frame["y"] = 3 * frame["a"] - frame["b"]
+    schema = Schema((NumericColumn("a", 0, 1), NumericColumn("b", 0, 1)), Label("y", low=-1, high=2))
+    table = open_parquet(write(tmp_path / "p", frame, (100,)), schema)
+    made = [DPLinearRegression(1.0, target_bounds=(-1, 2), random_state=0) for _ in range(2)]
+    made[0].fit(table)
+    made[1].fit(frame[["a", "b"]].to_numpy(), frame["y"])
+    np.testing.assert_array_equal(made[0].coef_, made[1].coef_)
+
+
+# What is wrong -------------------------------------------------------------------------------------------------
+
+
+def spoil(stored: Path, column: str, value: Any) -> None:
+    """Spoil the last cell of a column in the last file."""
+    path = sorted(stored.glob("*.parquet"))[-1]
+    frame = pd.read_parquet(path)
+    frame[column] = frame[column].astype(object if isinstance(value, str) else float)
+    frame.loc[len(frame) - 1, column] = value
+    frame.to_parquet(path, index=False)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "error"),
+    [
+        ("high_income", 77, UnknownLevel),
+        ("high_income", np.nan, MissingValue),
+        ("age", np.nan, MissingValue),
+        ("workclass", "secretly", UnknownLevel),
+    ],
+)
+def test_a_bad_cell_in_the_last_partition_is_named_before_a_charge(
+    column: str, value: Any, error: type[Exception], people: Any, stored: Path
+) -> None:
+    spoil(stored, column, value)
+    account = Ledger(10.0, 1e-3)
+    with pytest.raises(error, match=column) as found:
+        coefficients(open_parquet(stored, people.schema), ledger=account)
+    assert "77" not in str(found.value)
+    assert "secretly" not in str(found.value)
+    assert not account.entries
+
+
+def test_a_class_that_the_model_does_not_know_is_named_before_a_charge(people: Any, stored: Path) -> None:
+    account = Ledger(10.0, 1e-3)
+    with pytest.raises(UnknownLabel, match="outside the 2 classes"):
+        coefficients(open_parquet(stored, people.schema), ledger=account, classes=(0, 2))
+    assert not account.entries
+
+
+def test_a_file_that_contradicts_the_schema_is_named_when_it_is_opened(people: Any, stored: Path) -> None:
+    last = sorted(stored.glob("*.parquet"))[-1]
+    whole = pd.read_parquet(last)
+    whole.drop(columns="age").to_parquet(last, index=False)
+    with pytest.raises(MissingColumn, match=r"part-3\.parquet.*age"):
+        open_parquet(stored, people.schema)
+    whole.assign(age="old").to_parquet(last, index=False)
+    with pytest.raises(ColumnTypeError, match=r"part-3\.parquet.*age"):
+        open_parquet(stored, people.schema)
+    whole.assign(high_income="no").to_parquet(last, index=False)
+    with pytest.raises(ColumnTypeError, match=r"part-3\.parquet.*high_income"):
+        open_parquet(stored, people.schema)
+
+
+def test_a_truncated_file_is_named_when_it_is_opened(people: Any, stored: Path) -> None:
+    last = sorted(stored.glob("*.parquet"))[-1]
+    last.write_bytes(last.read_bytes()[:-100])
+    with pytest.raises(DatasetFormatError, match=r"part-3\.parquet.*not a readable"):
+        open_parquet(stored, people.schema)
+
+
+def test_a_damaged_page_is_named_before_a_charge(people: Any, stored: Path) -> None:
+    last = sorted(stored.glob("*.parquet"))[-1]
+    content = bytearray(last.read_bytes())
+    content[4:2000] = b"\xff" * 1996
+    last.write_bytes(content)
+    account = Ledger(10.0, 1e-3)
+    with pytest.raises(DatasetFormatError, match=r"part-3\.parquet.*not a readable"):
+        coefficients(open_parquet(stored, people.schema), ledger=account)
+    assert not account.entries
+
+
+def test_a_file_that_changes_in_the_middle_of_a_fit_leaves_its_charges_and_says_so(
+    people: Any, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = type("Usage", (), {"free": 0})
+    monkeypatch.setattr("dpdescent.curator.spill.shutil.disk_usage", lambda _: room)  # rows are read again
+    last = sorted(stored.glob("*.parquet"))[-1]
+
+    def spoiled(share: float) -> None:
+        if share > 0.3:
+            last.write_bytes(last.read_bytes()[:-100])
+
+    account = Ledger(10.0, 1e-3, currency="gdp")
+    with pytest.raises(DatasetFormatError, match=r"part-3\.parquet.*has changed") as found:
+        coefficients(open_parquet(stored, people.schema), ledger=account, progress=spoiled)
+    assert any("% of the privacy budget of this fit had been charged" in note for note in found.value.__notes__)
+    assert account.spent > 0
+
+
+def test_what_is_missing_or_superfluous_is_said(people: Any, stored: Path, tmp_path: Path) -> None:
+    table = open_parquet(stored, people.schema)
+    with pytest.raises(InvalidParameter, match="classes="):
+        coefficients(table, classes=None)
+    with pytest.raises(InvalidParameter, match="its own labels"):
+        coefficients(table, people.y)
+    with pytest.raises(DatasetNotAvailable, match="nowhere"):
+        open_parquet(tmp_path / "nowhere", people.schema)
+    with pytest.raises(DatasetFormatError, match="601 rows that its schema declares"):
+        open_parquet(stored, Schema(people.schema.columns, people.schema.label, rows=601))
+    with pytest.raises(InvalidParameter, match="labels"):
+        MappedArrays(np.zeros((3, 2)), np.zeros(2))
+
+
+# Tables of any length, and the command line ---------------------------------------------------------------------
+
+
+def test_a_shorter_table_is_the_beginning_of_a_longer_one(tmp_path: Path) -> None:
+    tables = []
+    for rows in (70_000, 66_000):
+        schema = write_large_table(tmp_path / str(rows), rows, columns=3, seed=5)
+        assert Schema.load(tmp_path / str(rows) / "_schema.json") == schema
+        tables.append(open_parquet(tmp_path / str(rows), schema).gathered())
+    (longer, more), (shorter, fewer) = tables
+    assert longer.shape == (70_000, 3)
+    np.testing.assert_array_equal(longer[:66_000], shorter)
+    np.testing.assert_array_equal(more[:66_000], fewer)
+    np.testing.assert_array_equal(longer[: 2**16], large_block(0, 3, 5)[0])
+    stored = parquet.read_schema(tmp_path / "70000" / "part-00000.parquet")
+    assert {stored.field(name).type for name in schema.features} == {arrow.float32()}
+    with pytest.raises(InvalidParameter, match="not empty"):
+        write_large_table(tmp_path / "70000", 10)
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("limit", [2**25, 0], ids=["in memory", "block by block"])
+def test_fit_and_predict_take_a_folder_a_pattern_and_a_file(
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpdescent.cli.tables._IN_MEMORY", limit)
+    folder = tmp_path / "table"
+    run("datasets", "synthetic", "--rows", 2000, "--columns", 4, "--output", folder)
+    schema = folder / "_schema.json"
+    for number, data in enumerate([[folder], [folder / "*.parquet", "--schema", schema]]):
+        run("fit", *data, "--epsilon", 0.3, "--seed", 1, "--output", tmp_path / f"{number}.json")
+    first, second = (SavedModel.load(tmp_path / f"{number}.json") for number in range(2))
+    assert first == second
+    table = open_parquet(folder, Schema.load(schema))
+    assert isinstance(table, ParquetTable)
+    direct = DPLogisticRegression(
+        0.3, bounds=table.bounds, classes=(0, 1), binary_features=[False] * 4, random_state=1
+    ).fit(table)
+    np.testing.assert_array_equal(first.coefficients, direct.coef_)
+    for data in (folder, folder / "part-00000.parquet"):
+        run("predict", tmp_path / "0.json", data, "--output", tmp_path / "p.parquet")
+        predicted = pd.read_parquet(tmp_path / "p.parquet")
+        assert list(predicted) == ["prediction", "probability_0", "probability_1"]
+        np.testing.assert_array_equal(predicted["prediction"], direct.predict(table.gathered()[0]))
+
+
+def test_a_folder_without_a_schema_is_refused(stored: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameter, match="needs --schema"):
+        run("fit", stored, "--output", tmp_path / "m.json")
