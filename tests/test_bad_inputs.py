@@ -264,7 +264,7 @@ PATHS: list[Case] = [
     (
         (*FIT[:4], "--output", "people.csv/m.json", *FIT[6:]),
         nothing,
-        "OutputNotWritable: .* a file is in the place of its folder",
+        "OutputNotWritable: .* a file is where its folder should be",
     ),
     ((*FIT[:4], "--output", "/proc/m.json", *FIT[6:]), nothing, "OutputNotWritable"),
     ((*FIT, "--json", "folder"), nothing, "OutputNotWritable: .* it is a folder"),

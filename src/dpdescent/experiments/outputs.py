@@ -21,7 +21,7 @@ def require_writable(path: Path) -> Path:
             pass
     except (FileExistsError, NotADirectoryError):
         raise OutputNotWritable(
-            f"cannot write {path}: a file is in the place of its folder; choose another"
+            f"cannot write {path}: a file is where its folder should be; choose another place"
         ) from None
     except OSError as problem:
         raise OutputNotWritable(f"cannot write {path}: {problem.strerror}; choose another place") from None
