@@ -28,9 +28,9 @@ from ..problems import LinearProblem
 from ..relations import Relation, Sensitivity
 from .batches import Batch, Sampling, draw_rows, of_batch, picking
 from .mechanisms import LatticeNoise, require_drawable
-from .per_row import Norms, PerRow
+from .per_row import Norms, PerRow, moved_margins
 from .questions import Draw, Noised, Plan, Point, Public, Question, Rows, Sum
-from .sources import Floats, Integers, Source
+from .sources import Integers, Source
 from .units import Units
 
 Answer = TypeVar("Answer")
@@ -222,8 +222,7 @@ class Curator:
         ticket = Batch(sampling, plan.costs) if batch is None else batch
         drawn = self._paid(ticket, plan.costs, ticket.label or question.label)
         if drawn.fresh or ticket.composition is not None:
-            drawn.chosen = self._drawn_rows(sampling) if sampling.rate < 1 else None
-            drawn.fresh = False
+            drawn.chosen, drawn.fresh = self._drawn_rows(sampling) if sampling.rate < 1 else None, False
         with np.errstate(all="ignore"):  # a warning would speak of rows; sums clip what overflows
             if isinstance(plan, Sum):
                 return self._released_sum(plan, drawn.chosen)
@@ -260,9 +259,7 @@ class Curator:
         plan = plan.for_units(self.rows_per_unit)
         if not isinstance(plan, Sum):
             if not self._source.in_one_place:
-                raise UnsupportedSource(
-                    f"{question.label!r} is no sum over rows, and needs them in one place: pass arrays in memory"
-                )
+                raise UnsupportedSource(f"{question.label!r} needs all rows in one place: pass arrays in memory")
             if sampling.rate < 1 and sampling.amplified:
                 raise InvalidParameter("this question is about all rows, which no batch amplifies: ask without one")
             if self._source.rows > self.rows:
@@ -325,11 +322,10 @@ class Curator:
     def _carry(self, wanted: PerRow, step: float, margins: Any, along: Any) -> None:
         """Keep the margins t - a u of the weights that a step leads to: a solver asks for them next.
 
-        **Privacy** Each is an elementwise function of two exact margins of its row and of a released step, so it
-        depends on the row and on public numbers alone. It differs from the margin of the new weights by the
-        rounding of weights to their grid, about 2^-32 of their size.
+        **Privacy** A function of two exact margins of the row and of a released step. It differs from the margin of
+        the new weights by the rounding of weights to their grid, about 2^-32 of their size.
         """
-        self._keep(wanted, self._source.map_rows(partial(_moved, step), margins, along))
+        self._keep(wanted, self._source.map_rows(partial(moved_margins, step), margins, along))
 
 
 @dataclass(eq=False)
@@ -351,8 +347,3 @@ class _Drawn:
                 raise BudgetExhausted("this batch has given all the answers that it was drawn for: draw another")
             left.remove(cost)
         return left
-
-
-def _moved(step: float, rows: Any, labels: Floats, margins: Floats, along: Floats) -> Floats:  # noqa: ARG001
-    carried = step * along
-    return np.subtract(margins, carried, out=carried)

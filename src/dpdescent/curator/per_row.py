@@ -94,3 +94,9 @@ class Margins(PerRow):
 
     def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
         return self.grid.margins(rows, self.weights)
+
+
+def moved_margins(step: float, rows: Any, labels: Floats, margins: Floats, along: Floats) -> Floats:  # noqa: ARG001
+    """Return the margins t - a u after a step a, of rows whose margins are t at its start and u along it."""
+    moved = step * along
+    return np.subtract(margins, moved, out=moved)
