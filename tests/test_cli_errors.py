@@ -143,7 +143,7 @@ def fail(*_: object, **__: object) -> None:
 
 
 PLACES: list[tuple[tuple[str, ...], str]] = [
-    (FIT, "dpdescent.cli.fit.load_dataset"),
+    (FIT, "dpdescent.cli.tables.load_dataset"),
     (FIT, "dpdescent.datasets.files.read_table"),
     (FIT, "dpdescent.encoding.BoundedEncoder.transform"),
     (FIT, "dpdescent.schema.Schema.labels"),
@@ -199,7 +199,7 @@ def test_a_named_error_keeps_its_message_in_every_mode(shown: Shown, monkeypatch
     def refuse(*_: object, **__: object) -> None:
         raise InvalidParameter("the third column has no bounds: add them")
 
-    monkeypatch.setattr("dpdescent.cli.fit.load_dataset", refuse)
+    monkeypatch.setattr("dpdescent.cli.tables.load_dataset", refuse)
     for debug in ("0", "1"):
         monkeypatch.setenv("DPDESCENT_DEBUG", debug)
         assert shown(*FIT) == (1, "", "InvalidParameter: the third column has no bounds: add them\n")
@@ -240,7 +240,7 @@ def test_an_interrupted_fit_says_what_was_charged_and_that_no_model_was_written(
 @pytest.mark.parametrize(
     ("place", "charged"),
     [
-        ("dpdescent.cli.fit.load_dataset", "nothing was charged"),
+        ("dpdescent.cli.tables.load_dataset", "nothing was charged"),
         ("dpdescent.estimators.base._placed", "nothing was charged"),
         ("dpdescent.cli.models.write_whole", "100% of the privacy budget of this fit had been charged"),
     ],

@@ -668,6 +668,7 @@ def test_neither_representations_nor_errors_show_rows() -> None:
         "require_affordable",
         "require_answerable",
         "rows",
+        "rows_per_unit",
         "sampling",
         "scale",
     }
