@@ -32,6 +32,7 @@ from dpdescent.errors import DPDescentError, MissingValue, UnknownLabel, Unsuppo
 from dpdescent.exact import LatticeSum
 from dpdescent.relations import Norm, Relation, Sensitivity
 from dpdescent.sources import MappedArrays
+from dpdescent.statement.meaning import warnings_of
 
 DELTA = 1e-6
 STRATEGIES = ("compare-all", "random-stopping")
@@ -449,3 +450,17 @@ def test_a_selection_without_a_seed_differs_and_says_where_its_noise_comes_from(
     assert first.privacy_["randomness"] == "operating system generator"
     assert not np.array_equal(first.model.coef_, second.model.coef_)
     assert chosen("compare-all").privacy_["randomness"] == "seeded (not for release)"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_noise_in_floating_point_in_any_candidate_is_stated(strategy: str) -> None:
+    X, y = table()
+    options: dict[str, Any] = {"epsilon": 3.0, "delta": DELTA, "strategy": strategy}
+    for candidates in (ridges(0.1) + ridges(1.0, noise="float"), ridges(1.0, noise="float") + ridges(0.1)):
+        stated = PrivacyStatement.from_dict(select(candidates, X, y, **options).privacy_)
+        assert stated.randomness.startswith("floating point")
+        assert "real numbers only" in stated.arithmetic
+        assert any("floating point" in each for each in warnings_of(stated))
+    exact = PrivacyStatement.from_dict(select(ridges(0.1, 1.0), X, y, **options).privacy_)
+    assert exact.arithmetic.startswith("exact")
+    assert warnings_of(exact) == []

@@ -15,6 +15,7 @@ from ..accounting import GDP, Approximate, Currency
 from ..curator import LatticeNoise
 from ..errors import BudgetExhausted, InvalidParameter, UnsupportedSource
 from ..estimators.base import PrivateLinearModel
+from ..estimators.float_noise import make_noise
 from ..estimators.payment import charges_noted, paid_by
 from ..ledger import ONE_ROW, Ledger, require_affordable, require_funds, spend_jointly
 from ..noise import Randomness
@@ -226,6 +227,9 @@ class _Task:
         index, model = best
         inner = PrivacyStatement.from_dict(model.privacy_)
         train, scored = self.rows
+        # The choice depends on every candidate, so that noise in floating point in one of them counts for the whole.
+        floating = any(each.noise == "float" for each in self.candidates)
+        worst = make_noise("float" if floating else "exact", self.randomness.seed)
         stated = PrivacyStatement(
             own.epsilon,
             own.delta,
@@ -234,8 +238,8 @@ class _Task:
             charges,
             model=inner.model,
             method=f"{inner.method}, selected by {strategy}",
-            randomness=self.noise.description,
-            arithmetic=inner.arithmetic,
+            randomness=worst.description,
+            arithmetic=worst.arithmetic,
             released=(
                 *inner.released,
                 f"which of {len(self.candidates)} candidates was chosen",
