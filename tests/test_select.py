@@ -30,6 +30,7 @@ from dpdescent.choosing.plan import stopping_plan
 from dpdescent.curator import LatticeNoise
 from dpdescent.errors import DPDescentError, MissingValue, UnknownLabel, UnsupportedCost, UnsupportedSource
 from dpdescent.exact import LatticeSum
+from dpdescent.problems import Adversary
 from dpdescent.relations import Norm, Relation, Sensitivity
 from dpdescent.sources import MappedArrays
 from dpdescent.statement.meaning import warnings_of
@@ -124,6 +125,7 @@ def test_a_refusal_leaves_the_account_as_it_was() -> None:
         (InvalidParameter, (ridges(0.1, -1.0), X, y), 0.2),
         (UnsupportedCost, (ridges(0.1, 1.0, method="objpert"), X, y), 0.2),
         (InvalidParameter, (ridges(0.1, 1.0), X, y), 1e-9),
+        (InvalidParameter, (ridges(0.1, 1.0, bounds=None, adversary=Adversary(0.1)), X, y), 0.2),
     ]
     for account in (Ledger(9.0, 1e-3, currency="gdp"), Ledger(9.0, 1e-3, currency="approximate")):
         for error, given, holdout in broken:
