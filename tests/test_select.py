@@ -155,6 +155,7 @@ def test_a_refusal_leaves_the_account_as_it_was() -> None:
         (ridges(0.1, 1.0), {"delta": 0.0}, "delta"),
         (ridges(0.1, 1.0), {"adjacency": "other"}, "relation"),
         (ridges(0.1, 1.0), {"holdout": 1.0}, "leaves a part empty"),
+        (ridges(0.1, 1.0), {"holdout": float("nan")}, "holdout must be"),
         (ridges(0.1, 1.0), {"ledger": "file"}, "Ledger.open"),
         (
             ridges(0.1, 1.0),

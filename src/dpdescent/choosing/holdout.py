@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
-from ..errors import InvalidParameter
+from ..errors import InvalidParameter, require_finite
 from ..estimators.base import PrivateLinearModel
 from ..estimators.regression import BoundedRegressor
 from ..exact import LatticeSum
@@ -34,7 +34,7 @@ def require_one_task(candidates: Sequence[PrivateLinearModel]) -> None:
 
 def held_out(rows: int, share: float, generator: np.random.Generator) -> NDArray[np.bool_]:
     """Return which of the rows are held out, drawn by their positions alone."""
-    count = round(share * rows)
+    count = round(require_finite("holdout", share) * rows)
     if not 1 <= count < rows:
         raise InvalidParameter(f"holdout={share:g} of {rows} rows leaves a part empty: give a share such as 0.2")
     mask = np.zeros(rows, dtype=np.bool_)
