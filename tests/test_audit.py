@@ -268,6 +268,25 @@ def test_an_audit_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert report.lower_bounds == audit(NoisySum(0.5), *TABLES, epsilon=1.0, runs=1000, seed=5).lower_bounds
 
 
+def halved(outcome: float) -> float:
+    return outcome / 2
+
+
+def test_an_audit_that_was_stopped_does_not_go_on_with_runs_of_another_function_or_score(tmp_path: Path) -> None:
+    def run(allowed: int, scale: float, score: Any = None) -> None:
+        Interrupted.calls, Interrupted.allowed = 0, allowed
+        output = tmp_path / "audit.json"
+        audit(Interrupted(scale), *TABLES, epsilon=1.0, runs=400, score=score, seed=5, journal=output)
+
+    for scale, score in ((1.0, None), (0.5, halved), (0.5, lambda outcome: -outcome)):
+        with pytest.raises(KeyboardInterrupt):
+            run(450, 0.5)
+        run(10**9, scale, score)
+        assert Interrupted.calls == 800, "all runs are drawn anew"
+        run(10**9, 0.5)
+        assert Interrupted.calls == 400, "two chunks of 200 of the first were kept"
+
+
 @pytest.mark.parametrize(
     "change",
     [

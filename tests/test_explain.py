@@ -22,12 +22,14 @@ from dpdescent.accounting import (
     RDP,
     ZCDP,
     Approximate,
+    ApproximateDP,
     Gaussian,
     Laplace,
     Pure,
     TradeOff,
     gdp_to_delta,
     gdp_to_epsilon,
+    sampler_delta,
 )
 from dpdescent.cli import app
 from dpdescent.cli.explain import coefficients_of
@@ -140,6 +142,20 @@ def test_people_with_several_rows_have_the_guarantee_of_as_many_steps(currency: 
         assert gdp_to_delta(rows * mu, epsilon) <= DELTA
         assert gdp_to_delta(rows * mu, 0.8 * epsilon) > DELTA
     assert of_several_rows(statement("rdp")) == []
+
+
+@pytest.mark.parametrize("currency", ["gdp", "zcdp", "pure"])
+def test_no_epsilon_of_several_rows_is_stated_that_failures_or_samplers_would_break(currency: str) -> None:
+    cost = ApproximateDP(0.01, DELTA * 2.0**-22)
+    failing = Ledger(1.0, DELTA, currency=currency)
+    failing.spend(cost, "answer")
+    facts = {"model": "m", "method": "auto", "randomness": "operating system generator", "arithmetic": "exact"}
+    assert of_several_rows(PrivacyStatement.of_ledger(failing, **facts)) == []
+    large = PrivacyStatement.of_ledger(Ledger(15.0, DELTA, currency=currency), **facts)
+    groups = of_several_rows(large)
+    assert [rows for rows, _ in groups] == [1, 2, 5] if currency == "pure" else groups[0] == (1, 15.0)
+    assert len(groups) < 4, "ten rows have an epsilon beyond what the samplers can keep"
+    assert all(sampler_delta(epsilon) <= DELTA / 1024 for _, epsilon in groups)
 
 
 # Words and pages -----------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,9 +28,12 @@ from dpdescent.choosing import choice
 from dpdescent.choosing.holdout import UNIT, held_out, total_losses
 from dpdescent.choosing.plan import stopping_plan
 from dpdescent.curator import LatticeNoise
-from dpdescent.errors import DPDescentError, MissingValue, UnknownLabel, UnsupportedCost
+from dpdescent.errors import DPDescentError, MissingValue, UnknownLabel, UnsupportedCost, UnsupportedSource
 from dpdescent.exact import LatticeSum
+from dpdescent.problems import Adversary
 from dpdescent.relations import Norm, Relation, Sensitivity
+from dpdescent.sources import MappedArrays
+from dpdescent.statement.meaning import warnings_of
 
 DELTA = 1e-6
 STRATEGIES = ("compare-all", "random-stopping")
@@ -120,6 +125,7 @@ def test_a_refusal_leaves_the_account_as_it_was() -> None:
         (InvalidParameter, (ridges(0.1, -1.0), X, y), 0.2),
         (UnsupportedCost, (ridges(0.1, 1.0, method="objpert"), X, y), 0.2),
         (InvalidParameter, (ridges(0.1, 1.0), X, y), 1e-9),
+        (InvalidParameter, (ridges(0.1, 1.0, bounds=None, adversary=Adversary(0.1)), X, y), 0.2),
     ]
     for account in (Ledger(9.0, 1e-3, currency="gdp"), Ledger(9.0, 1e-3, currency="approximate")):
         for error, given, holdout in broken:
@@ -149,6 +155,7 @@ def test_a_refusal_leaves_the_account_as_it_was() -> None:
         (ridges(0.1, 1.0), {"delta": 0.0}, "delta"),
         (ridges(0.1, 1.0), {"adjacency": "other"}, "relation"),
         (ridges(0.1, 1.0), {"holdout": 1.0}, "leaves a part empty"),
+        (ridges(0.1, 1.0), {"holdout": float("nan")}, "holdout must be"),
         (ridges(0.1, 1.0), {"ledger": "file"}, "Ledger.open"),
         (
             ridges(0.1, 1.0),
@@ -232,6 +239,29 @@ def test_one_row_moves_the_losses_by_no_more_than_their_sensitivity_and_by_as_mu
     assert largest == single.sensitivity.under(Relation.parse(relation)) == 1.0
 
 
+def test_labels_in_a_column_count_every_row_once() -> None:
+    models, (X, y) = fitted_models(), table(60, seed=9)
+    whole = total_losses(models, X, y).values.tolist()
+    assert sum(whole) == 60 / UNIT, "the two models never agree"
+    for column in (y[:, None], pd.DataFrame({"label": y}), pd.Series(y)[::-1][::-1]):
+        assert total_losses(models, X, column).values.tolist() == whole
+    regressor = DPLinearRegression(bounds=(0, 1), target_bounds=(0, 4), random_state=0).fit(X, 4 * X[:, 0])
+    squares = [total_losses([regressor], X, labels).values.tolist() for labels in (X[:, 0], X[:, :1])]
+    assert squares[0] == squares[1]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_selection_is_the_same_for_labels_in_a_column(strategy: str) -> None:
+    X, y = table()
+    options: dict[str, Any] = {"epsilon": 2.0, "delta": DELTA, "strategy": strategy, "random_state": 0}
+    plain = select(ridges(0.1, 1.0), X, y, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn's own about the column
+        column = select(ridges(0.1, 1.0), X, y[:, None], **options)
+    assert (column.index, column.loss) == (plain.index, plain.loss)
+    np.testing.assert_array_equal(column.model.coef_, plain.model.coef_)
+
+
 def test_losses_are_errors_or_squares_in_units_of_the_target() -> None:
     X, y = table()
     (model,) = ridges(0.01)
@@ -293,6 +323,24 @@ def test_every_run_has_its_own_noise_and_keeps_to_the_mu_that_was_priced(monkeyp
     assert len({seed for _, seed in runs}) == len(runs)
     assert len(noises) >= len(runs)
     assert all(0.99 * mu_squared < cost.mu_squared() <= mu_squared for cost in noises[-len(runs) :])
+
+
+def test_nothing_shows_how_many_runs_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = table()
+    shown: list[float] = []
+    fitted = choice._Task.fitted
+
+    def warning(self: Any, *given: Any) -> Any:
+        warnings.warn("this fit is hard", RuntimeWarning, stacklevel=2)
+        return fitted(self, *given)
+
+    monkeypatch.setattr(choice._Task, "fitted", warning)
+    candidates = ridges(0.1, 1.0, progress=shown.append, method="auto")
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        select(candidates, X, y, epsilon=2.0, delta=DELTA, strategy="random-stopping", random_state=0)
+    assert shown == []
+    assert heard == []
 
 
 def test_the_best_is_kept_by_the_law_of_random_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,10 +425,27 @@ def test_frames_and_sparse_tables_and_regressors_can_be_selected_among() -> None
     named = select(ridges(0.1, 1.0), frame, pd.Series(y), **options)
     np.testing.assert_array_equal(plain.model.coef_, named.model.coef_)
     assert named.model.feature_names_in_.tolist() == ["a", "b"]
-    thin = select(ridges(0.1, 1.0), sparse.csr_array(X), y.tolist(), **options)
-    np.testing.assert_allclose(thin.model.coef_, plain.model.coef_)
+    for kind in (sparse.csr_array, sparse.coo_array):
+        thin = select(ridges(0.1, 1.0), kind(X), y.tolist(), **options)
+        np.testing.assert_allclose(thin.model.coef_, plain.model.coef_)
     regressors = [DPLinearRegression(alpha=alpha, bounds=(0, 1), target_bounds=(0, 4)) for alpha in (0.0, 50.0)]
     assert select(regressors, X, 4 * X[:, 0], **options | {"epsilon": 20.0}).index == 0
+
+
+def test_cells_of_a_mapped_table_are_checked_before_the_charge_and_streams_are_refused(tmp_path: Path) -> None:
+    X, y = table()
+    mapped = np.memmap(tmp_path / "rows", dtype=np.float64, mode="w+", shape=X.shape)
+    mapped[:] = X
+    options: dict[str, Any] = {"epsilon": 2.0, "delta": DELTA, "random_state": 0}
+    plain, same = (select(ridges(0.1, 1.0, method="auto"), each, y, **options) for each in (X, mapped))
+    np.testing.assert_array_equal(plain.model.coef_, same.model.coef_)
+    mapped[3, 1] = np.nan
+    account = Ledger(9.0, 1e-3, currency="approximate")
+    with pytest.raises(MissingValue):
+        select(ridges(0.1, 1.0, method="auto"), mapped, y, **options, ledger=account)
+    with pytest.raises(UnsupportedSource, match="pass arrays"):
+        select(ridges(0.1, 1.0, method="auto"), MappedArrays(X, y), None, **options, ledger=account)
+    assert account.history == ()
 
 
 def test_a_selection_without_a_seed_differs_and_says_where_its_noise_comes_from() -> None:
@@ -388,3 +453,17 @@ def test_a_selection_without_a_seed_differs_and_says_where_its_noise_comes_from(
     assert first.privacy_["randomness"] == "operating system generator"
     assert not np.array_equal(first.model.coef_, second.model.coef_)
     assert chosen("compare-all").privacy_["randomness"] == "seeded (not for release)"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_noise_in_floating_point_in_any_candidate_is_stated(strategy: str) -> None:
+    X, y = table()
+    options: dict[str, Any] = {"epsilon": 3.0, "delta": DELTA, "strategy": strategy}
+    for candidates in (ridges(0.1) + ridges(1.0, noise="float"), ridges(1.0, noise="float") + ridges(0.1)):
+        stated = PrivacyStatement.from_dict(select(candidates, X, y, **options).privacy_)
+        assert stated.randomness.startswith("floating point")
+        assert "real numbers only" in stated.arithmetic
+        assert any("floating point" in each for each in warnings_of(stated))
+    exact = PrivacyStatement.from_dict(select(ridges(0.1, 1.0), X, y, **options).privacy_)
+    assert exact.arithmetic.startswith("exact")
+    assert warnings_of(exact) == []

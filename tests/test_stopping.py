@@ -215,6 +215,13 @@ def test_whatever_gives_a_candidate_more_is_taken() -> None:
     assert choose_strategy("random-stopping", 1.0, 1e-6, 2, None) == "random-stopping"
 
 
+@pytest.mark.parametrize("epsilon", [1e-3, 50.0])
+def test_where_random_stopping_has_no_plan_all_are_compared(epsilon: float) -> None:
+    with pytest.raises(InvalidParameter):
+        stopping_plan(epsilon, 1e-10, 5)
+    assert choose_strategy("auto", epsilon, 1e-10, 5, None) == "compare-all"
+
+
 def test_random_stopping_has_a_price_where_it_has_one() -> None:
     cost = RandomStopping(0.1, 0.125, 1e-6, 1e-12)
     assert cost_from_dict(json.loads(json.dumps(cost.to_dict()))) == cost

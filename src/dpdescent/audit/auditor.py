@@ -51,9 +51,8 @@ class _Function:
 
     @property
     def fingerprint(self) -> str:
-        function = self.function
-        name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
-        return f"{name} {hashlib.sha256(pickle.dumps(self.tables)).hexdigest()}"
+        names = [_code_of(function) for function in (self.function, self.score) if function is not None]
+        return f"{' '.join(names)} {hashlib.sha256(pickle.dumps(self.tables)).hexdigest()}"
 
     @property
     def chunk(self) -> int:
@@ -68,6 +67,21 @@ class _Function:
             outcome = self.function(table, **own)
             outcomes.append(plain(outcome if self.score is None else self.score(outcome)))
         return outcomes
+
+
+def _code_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function with a digest of its code, or of its state: runs of another one do not count."""
+    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        plain_ones = [each for each in code.co_consts if isinstance(each, int | float | complex | str | bytes | None)]
+        content = repr((code.co_code, code.co_names, plain_ones)).encode()
+    else:
+        try:
+            content = pickle.dumps(function)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            content = b""
+    return f"{name} {hashlib.sha256(content).hexdigest()}"
 
 
 def _takes_seed(function: Callable[..., Any]) -> bool:

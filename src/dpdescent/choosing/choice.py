@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from ..accounting import GDP, Approximate, Currency
 from ..curator import LatticeNoise
-from ..errors import BudgetExhausted, InvalidParameter
+from ..errors import BudgetExhausted, InvalidParameter, UnsupportedSource
 from ..estimators.base import PrivateLinearModel
+from ..estimators.float_noise import make_noise
 from ..estimators.payment import charges_noted, paid_by
 from ..ledger import ONE_ROW, Ledger, require_affordable, require_funds, spend_jointly
 from ..noise import Randomness
 from ..relations import Relation
+from ..sources import streamed
 from ..statement import Charge, PrivacyStatement, charges_of
 from .holdout import held_out, require_one_task, total_losses
 from .plan import choose_strategy, draw_runs, epsilon_within, stopping_plan, uniform
@@ -77,7 +81,8 @@ def select(
     candidates : sequence of estimators
         Two or more private linear models, for instance one for each value of ``alpha`` or of ``method``. They are all
         classifiers with the same public ``classes``, or all regressors with the same ``target_bounds``. Their
-        ``epsilon``, ``delta`` and ``adjacency`` are not used, and they have neither ``random_state`` nor ``ledger``.
+        ``epsilon``, ``delta``, ``adjacency`` and ``progress`` are not used, and they have neither ``random_state``
+        nor ``ledger``.
     X, y : array_like
         The table.
     epsilon, delta : float
@@ -103,8 +108,8 @@ def select(
     -----
     **Privacy** (epsilon, delta)-DP for one row under ``adjacency``. `dpdescent.choosing.plan` says why both parts of
     the rows may spend the whole budget, and `dpdescent.accounting.stopping` what random stopping costs. With it, the
-    number of fits and all of them but the best stay secret; the time it took is outside the guarantee. What is wrong
-    with candidates or rows is said before anything is charged.
+    number of fits and all of them but the best stay secret, so that fits show no progress and warn of nothing; the
+    time it took is outside the guarantee. What is wrong with candidates or rows is said before anything is charged.
 
     Examples
     --------
@@ -169,7 +174,11 @@ class _Task:
                 )
         require_one_task(self.candidates)
         self.epsilon, self.delta, self.relation = epsilon, delta, Relation.parse(adjacency)
-        self._X, self._y, self._fits, self.account = X, y, 0, account
+        # A mapped array is read as one in memory, all of whose cells are checked before the charge.
+        self._X, self._y = np.asarray(X) if isinstance(X, np.memmap) else X, y
+        if streamed(self._X, y) is not None:
+            raise UnsupportedSource("select draws single rows, and this table is read block by block: pass arrays")
+        self._fits, self.account = 0, account
         self.randomness = Randomness(seed)
         self.noise = LatticeNoise(self.randomness)
 
@@ -190,21 +199,17 @@ class _Task:
         """Draw which rows are held out."""
         rows = int(self._X.shape[0]) if hasattr(self._X, "shape") else len(self._X)
         generator = np.random.default_rng(self.randomness.stream("hold-out rows", 0).integer(128))
-        self._mask = held_out(rows, share, generator)
-
-    @property
-    def rows(self) -> tuple[int, int]:
-        """How many rows train and how many score: public."""
-        return int(np.count_nonzero(~self._mask)), int(np.count_nonzero(self._mask))
+        mask = held_out(rows, share, generator)
+        self.rows = int(np.count_nonzero(~mask)), int(np.count_nonzero(mask))  # that train, and that score: public
+        self._train, self._scoring = ((_rows(self._X, part), _rows(self._y, part)) for part in (~mask, mask))
 
     def fitted(self, candidate: PrivateLinearModel, epsilon: float, delta: float, account: Ledger) -> Any:
         """Return a candidate fitted to the training part, which the account pays for."""
-        train = ~self._mask
-        return self._prepared(candidate, epsilon, delta, account).fit(_rows(self._X, train), _rows(self._y, train))
+        return self._prepared(candidate, epsilon, delta, account).fit(*self._train)
 
     def losses(self, models: Sequence[Any]) -> Any:
         """Return the total losses of models on the hold-out part: unreleased."""
-        return total_losses(models, _rows(self._X, self._mask), _rows(self._y, self._mask))
+        return total_losses(models, *self._scoring)
 
     def _prepared(self, candidate: PrivateLinearModel, epsilon: float, delta: float, account: Ledger) -> Any:
         seed = None
@@ -212,7 +217,8 @@ class _Task:
             seed = self.randomness.stream("fit", self._fits).integer(31)
             self._fits += 1
         settings = candidate.get_params(deep=False) | {"epsilon": epsilon, "delta": delta, "ledger": account}
-        return type(candidate)(**settings | {"adjacency": str(self.relation), "random_state": seed})
+        settings |= {"adjacency": str(self.relation), "random_state": seed, "progress": False}
+        return type(candidate)(**settings)
 
     def finished(
         self, best: tuple[int, Any], strategy: str, loss: float | None, own: Ledger, charges: tuple[Charge, ...]
@@ -221,6 +227,9 @@ class _Task:
         index, model = best
         inner = PrivacyStatement.from_dict(model.privacy_)
         train, scored = self.rows
+        # The choice depends on every candidate, so that noise in floating point in one of them counts for the whole.
+        floating = any(each.noise == "float" for each in self.candidates)
+        worst = make_noise("float" if floating else "exact", self.randomness.seed)
         stated = PrivacyStatement(
             own.epsilon,
             own.delta,
@@ -229,8 +238,8 @@ class _Task:
             charges,
             model=inner.model,
             method=f"{inner.method}, selected by {strategy}",
-            randomness=self.noise.description,
-            arithmetic=inner.arithmetic,
+            randomness=worst.description,
+            arithmetic=worst.arithmetic,
             released=(
                 *inner.released,
                 f"which of {len(self.candidates)} candidates was chosen",
@@ -279,7 +288,8 @@ def _stop_at_random(task: _Task) -> Selection:
     spend_jointly(ledgers, plan.cost, "selection by random stopping", randomness=task.noise.description)
     bits = task.randomness.stream("random stopping", 0)
     best: tuple[float, int, Any] | None = None
-    with charges_noted(own):
+    with charges_noted(own), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # whoever counts warnings would learn how many runs there were
         for _ in range(draw_runs(bits, plan.cost.tails)):
             index = uniform(bits, len(task.candidates))
             paying, judge = (task.opened(plan.run_epsilon, plan.run_delta, GDP()) for _ in range(2))
@@ -297,6 +307,8 @@ def _stop_at_random(task: _Task) -> Selection:
 
 def _rows(table: Any, mask: NDArray[np.bool_]) -> Any:
     """Return some rows of a table, in whatever container they are."""
+    if sparse.issparse(table):
+        table = table.tocsr()  # not all kinds of sparse tables can be indexed
     if hasattr(table, "iloc"):
         return table.iloc[np.flatnonzero(mask)]
     return (table if hasattr(table, "shape") else np.asarray(table))[np.flatnonzero(mask)]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
-from ..errors import InvalidParameter
+from ..errors import InvalidParameter, require_finite
 from ..estimators.base import PrivateLinearModel
 from ..estimators.regression import BoundedRegressor
 from ..exact import LatticeSum
@@ -34,7 +34,7 @@ def require_one_task(candidates: Sequence[PrivateLinearModel]) -> None:
 
 def held_out(rows: int, share: float, generator: np.random.Generator) -> NDArray[np.bool_]:
     """Return which of the rows are held out, drawn by their positions alone."""
-    count = round(share * rows)
+    count = round(require_finite("holdout", share) * rows)
     if not 1 <= count < rows:
         raise InvalidParameter(f"holdout={share:g} of {rows} rows leaves a part empty: give a share such as 0.2")
     mask = np.zeros(rows, dtype=np.bool_)
@@ -48,8 +48,10 @@ def total_losses(models: Sequence[PrivateLinearModel], X: Any, y: Any) -> Lattic
     A row counts as an error of 0 or 1 for a classifier, and for a regressor as the square of its error in units of
     the width of the target. Each row of a table of public shape is scored by itself.
 
-    **Privacy** A loss lies in [0, 1]. For several models the sensitivity is that of the spread of the sums: 1 if a
-    row is removed, because all of them fall, and 2 if it is replaced. For one model it is 1 either way.
+    **Privacy** A loss lies in [0, 1], and every row has one: labels in a column are read as a row of labels, because
+    comparing all predictions with all labels would count a row as often as there are rows. For several models the
+    sensitivity is that of the spread of the sums: 1 if a row is removed, because all of them fall, and 2 if it is
+    replaced. For one model it is 1 either way.
     """
     sums = [int(_losses(model, X, y).sum()) for model in models]
     several = len(models) > 1
@@ -60,12 +62,12 @@ def total_losses(models: Sequence[PrivateLinearModel], X: Any, y: Any) -> Lattic
 def _losses(model: PrivateLinearModel, X: Any, y: Any) -> NDArray[np.int64]:
     """Return the loss of every row in steps of the lattice."""
     with np.errstate(all="ignore"):  # a warning would speak of rows
-        predicted = model.predict(X)
+        predicted, labels = model.predict(X), np.ravel(y)
         if isinstance(model, BoundedRegressor):
             low, high = model._target_ends()
-            target = np.clip(np.asarray(y, dtype=np.float64), low, high)
+            target = np.clip(labels.astype(np.float64), low, high)
             errors = ((np.clip(predicted, low, high) - target) / (high - low)) ** 2
         else:
-            errors = (predicted != np.asarray(y)).astype(np.float64)
+            errors = (predicted != labels).astype(np.float64)
     steps: NDArray[np.int64] = np.rint(np.clip(np.nan_to_num(errors, nan=1.0), 0.0, 1.0) / UNIT).astype(np.int64)
     return steps

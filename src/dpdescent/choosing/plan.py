@@ -67,7 +67,10 @@ def choose_strategy(asked: str, epsilon: float, delta: float, candidates: int, a
     if len(possible) == 1:
         return possible[0]
     each = math.sqrt(Ledger(epsilon, delta, currency="gdp").budget / candidates)
-    stopping = (1 - _MISSED) * stopping_plan(epsilon, delta, candidates).cost.mu
+    try:
+        stopping = (1 - _MISSED) * stopping_plan(epsilon, delta, candidates).cost.mu
+    except InvalidParameter:  # random stopping has no plan for an epsilon so small or so large
+        return "compare-all"
     return "compare-all" if each >= stopping else "random-stopping"
 
 

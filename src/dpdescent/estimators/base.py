@@ -24,7 +24,7 @@ from ..errors import (
     require_positive_integer,
 )
 from ..exact import FeatureGrid, on_threads, one_library_thread
-from ..ledger import Ledger
+from ..ledger import Ledger, require_funds
 from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
 from ..solvers import METHODS, Facts, Method, Progress, SolverResult
@@ -205,6 +205,8 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
                 tighten = self._tightens(own, facts, int(np.count_nonzero(~binary)))
         elif given is None or gaps.any():
             given, gaps = scaling.filled(seen_scaling(X), gaps | (given is None)), np.zeros_like(gaps)
+        if self.ledger is not None:
+            require_funds(self.ledger, own)  # after all else that is wrong with the settings was said
         if stream is not None:
             known = given is not None and not gaps.any() and not tighten
             blocks = block_source(self, stream, features, problem.grid, keep_rows=known)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..accounting import currency_named
 from ..errors import InvalidParameter
-from ..ledger import ONE_ROW, Ledger, require_funds, reserving
+from ..ledger import ONE_ROW, Ledger, reserving
 from ..solvers import Facts, Method, Settings
 
 __all__ = ["charges_noted", "open_ledger", "paid_by", "share_charged"]
@@ -29,7 +29,7 @@ def open_ledger(
     account: Ledger | None,
     unit: str = ONE_ROW,
 ) -> Ledger:
-    """Return the ledger of one fit, or raise before anything is charged if an account cannot pay for the whole of it.
+    """Return the ledger of one fit, or raise if an account does not fit it; whether it suffices is asked later.
 
     Parameters
     ----------
@@ -46,8 +46,6 @@ def open_ledger(
     ------
     UnsupportedCost
         The method depends on a mechanism that has no price in the currency of the account.
-    BudgetExhausted
-        The account has less left than the fit may spend.
     InvalidParameter
         The account keeps another relation, or the caller asked for another currency.
     """
@@ -72,7 +70,6 @@ def open_ledger(
             f"the ledger keeps rdp at order {order:g}, which certifies no epsilon below "
             f"{least:.4g} at delta {facts.delta:g}: raise epsilon, or open the ledger with currency 'gdp' or 'zcdp'"
         ) from None
-    require_funds(account, own)
     return own
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..accounting import GDP, ZCDP, Currency, Pure, TradeOff
+from ..accounting import GDP, ZCDP, Currency, Pure, TradeOff, sampler_delta
 from .charges import ALL_ROWS
 from .document import PrivacyStatement
 
@@ -37,6 +37,7 @@ FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1)
 GROUPS = (1, 2, 5, 10)
 
 _SEEN, _HIDDEN = 3.0, 2.0  # standard deviations of noise
+_SAMPLED = 2.0**-10  # share of delta for the samplers' own error, where several rows are one step each
 
 
 @dataclass(frozen=True)
@@ -94,15 +95,21 @@ def of_several_rows(statement: PrivacyStatement) -> list[tuple[int, float]]:
     """Return, for people with several rows, how many and the epsilon that protects them all, at the same delta.
 
     **Privacy** k rows are k steps from neighbour to neighbour: mu becomes k mu, rho becomes k^2 rho, and a pure
-    epsilon k epsilon. In the other currencies there is no such rule at one delta, and nothing is returned.
+    epsilon k epsilon. The samplers' own error, which an epsilon multiplies by 1 + e^epsilon, must not count beside
+    delta; groups for which it would are left out. In the other currencies there is no such rule at one delta, nor is
+    there one for mechanisms that may fail, because a failure of one step is multiplied by those after it: nothing is
+    returned.
     """
     currency: Currency | None = statement.currency
-    if not isinstance(currency, GDP | ZCDP | Pure):
+    fails = any(charge.mechanism.delta for charge in statement.charges)
+    if fails or not isinstance(currency, GDP | ZCDP | Pure):
         return []
     power = 1 if isinstance(currency, Pure) else 2
-    delta = statement.delta * (1 - 2.0**-10) or 0.5  # what else may fail does so k times as often
-    found = [(rows, currency.epsilon(rows**power * statement.budget, delta)) for rows in GROUPS[1:]]
-    return [(1, statement.epsilon), *found]
+    counted = statement.delta * (1 - _SAMPLED) or 0.5
+    found = [(rows, currency.epsilon(rows**power * statement.budget, counted)) for rows in GROUPS[1:]]
+    room = statement.delta * _SAMPLED or 1.0  # a delta of 0 is that of the laws
+    held = [(rows, epsilon) for rows, epsilon in found if sampler_delta(epsilon) <= room]
+    return [(1, statement.epsilon), *held] if held else []
 
 
 def where_it_went(statement: PrivacyStatement) -> list[tuple[str, float]]:
