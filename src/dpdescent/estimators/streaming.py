@@ -28,11 +28,13 @@ Floats = NDArray[np.float64]
 def streamed_table(model: Any, X: Any, y: Any, method: Method, units: Any = None) -> StreamedTable | None:
     """Return the table if it is to be read block by block, None for arrays in memory.
 
-    Arrays that are mapped from a file are read into memory after all for a method that needs them in one place; any
-    other table is refused for it.
+    Arrays that are mapped from a file are read into memory after all where a fit needs all rows in one place, for its
+    method, for units, or because classes or bounds of the target were not given; any other table is refused then.
     """
     table = streamed(X, y)
-    if table is None or (method.gathers and isinstance(table, MappedArrays) and table is not X):
+    untold = getattr(model, "classes", ()) is None or getattr(model, "target_bounds", ()) is None
+    mapped = isinstance(table, MappedArrays) and table is not X
+    if table is None or (mapped and (method.gathers or untold or units is not None)):
         return None
     if method.gathers:
         others = ", ".join(

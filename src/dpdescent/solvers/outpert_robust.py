@@ -49,7 +49,8 @@ __all__ = ["RobustOutPertSettings", "outpert_robust"]
 _SHARE_LENGTH = 0.01
 _NOISE_SHARE = 0.05
 _BALL_SHARE = 1 / 3
-_HARMLESS_TILT = 0.05  # the exponent of the largest weight: below it a tilt changes next to nothing
+# Exponents of the largest weight of a row: below the first a tilt changes next to nothing; none exceeds the last.
+_HARMLESS_TILT, _LARGEST_TILT_EXPONENT = 0.05, 100.0
 _LARGEST_TILT = 1e6
 
 
@@ -155,13 +156,18 @@ def outpert_robust(
 
 def _affordable_ball(risk: RobustRisk, buys: Callable[[float], float]) -> float:
     """Return the radius that is a third of the longest minimiser with the strong convexity that it needs itself."""
-    low, high = 2.0**-200, 2.0**200
+
+    def longest(radius: float) -> float:
+        return risk.farthest(risk.places, buys(radius))
+
+    unit = 1 / (risk.tilt * risk.loss.lipschitz * risk.reach)
+    low, high = _HARMLESS_TILT * unit, _LARGEST_TILT_EXPONENT * unit
+    if low >= _BALL_SHARE * longest(low):
+        return min(low, longest(low))
     while high > 1.001 * low:
         middle = math.sqrt(low * high)
-        longest = risk.farthest(risk.places, buys(middle))
-        low, high = (middle, high) if middle < _BALL_SHARE * longest else (low, middle)
-    harmless = _HARMLESS_TILT / (risk.tilt * risk.loss.lipschitz * risk.reach)
-    return max(low, min(longest, harmless))
+        low, high = (middle, high) if middle < _BALL_SHARE * longest(middle) else (low, middle)
+    return low
 
 
 def _reduced(curator: Curator, settings: RobustOutPertSettings, reserved: float) -> Gaussian | NormLaplace | Laplace:

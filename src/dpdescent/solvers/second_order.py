@@ -50,6 +50,7 @@ Floats = NDArray[np.float64]
 # Shares of the longest gradient of a row. Promised tolerances above the first exclude next to no point, the start
 # included; the second is then aimed at instead, without a promise.
 _VACUOUS, _USEFUL = 1 / 10, 1 / 50
+_AIMED_STEPS = 200  # then: fewer steps have less noise each
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,12 @@ class Descent:
     def start(self) -> None:
         """Fix the tolerances, and warn if they are out of reach."""
         curator, settings, bounds = self._curator, self._settings, self._bounds
+        self._most_planned: float = math.inf
         self._require_drawable(self._with_tolerance(settings.gradient_tolerance or bounds.gradient))
+        if settings.gradient_tolerance is None:
+            self._most_planned = _AIMED_STEPS
+            self._require_drawable(self._with_tolerance(_USEFUL * bounds.gradient))
+            self._most_planned = math.inf
         self._objective = self._bought_objective()
         amount = min(curator.remaining, settings.guaranteed_share * self._budget)
 
@@ -162,7 +168,7 @@ class Descent:
         if asked is None:
             asked = tightest(rows, curator.rows, bounds.gradient)
             if asked > _VACUOUS * bounds.gradient:
-                asked = _USEFUL * bounds.gradient
+                asked, self._most_planned = _USEFUL * bounds.gradient, _AIMED_STEPS
         self._tolerances = self._with_tolerance(asked)
         needed = rows(asked)
         if needed > curator.rows:
@@ -182,7 +188,7 @@ class Descent:
             if objective > self._objective:  # noise led nowhere
                 self._weights = self._origin
             self._objective = min(objective, self._objective)
-        steps = self.plan(tolerances, self._objective)
+        steps = self._planned(tolerances, self._objective)
         amount = curator.remaining
         if optimistic:
             steps = math.ceil(math.sqrt(steps))
@@ -288,10 +294,14 @@ class Descent:
         """Return what is asked for, at the rate of the batches as they are drawn."""
         return replace(_tolerances(self._settings, self._bounds, gradient), rate=self._sampling.rate)
 
+    def _planned(self, tolerances: Tolerances, objective: float) -> int:
+        """Return how many steps are paid for: all that may be needed, or fewer where nothing is promised."""
+        return int(min(self.plan(tolerances, objective), self._most_planned))
+
     def _require_drawable(self, tolerances: Tolerances) -> None:
         """Raise, before anything is charged, what keeps the Hessians of the longest plan from being drawn."""
         settings = self._settings
-        steps = self.plan(tolerances, self._largest_objective())
+        steps = self._planned(tolerances, self._largest_objective())
         phases = [(settings.guaranteed_share, steps), (settings.optimistic_share, math.ceil(math.sqrt(steps)))]
         for share, most in phases if settings.optimistic_share > 0 else phases[:1]:
             hessian_sum(self._curator.public(), self._levels(tolerances, share * self._budget, most).hessian)
