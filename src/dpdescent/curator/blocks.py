@@ -13,9 +13,11 @@ block for each thread.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -65,8 +67,8 @@ class PlacedBlocks:
             yield np.empty((0, dimension)), np.empty(0)
         for features, labels in self.blocks.read(part):
             seen += labels.shape[0]
-            if features.shape != (labels.shape[0], dimension) or seen > length:
-                break
+            if features.shape != (*labels.shape, dimension) or seen > length:
+                raise _changed()
             for some in cached_blocks(labels.shape[0], dimension):
                 rows = features[some]
                 if sparse.issparse(rows):
@@ -77,7 +79,7 @@ class PlacedBlocks:
                     raise InvalidParameter("dense blocks must be float64 arrays that may be written over")
                 yield rows, np.asarray(labels[some], dtype=np.float64)
         if seen != length:
-            raise DatasetFormatError("a part of the table is not what it was when it was opened: open it again")
+            raise _changed()
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,35 @@ class Threads:
         return totals[0], held
 
 
+@dataclass(frozen=True)
+class _Seal:
+    """A number of every row that tells whether it is the same row again: its margin of mixed weights, and its label.
+
+    Margins are exact, so a row has the same number in every block, thread and process. One cell that changes always
+    changes it; rows that change places keep it by a chance of about 2^-30.
+    """
+
+    grid: FeatureGrid
+    weights: Floats
+
+    @classmethod
+    def on(cls, grid: FeatureGrid) -> _Seal:
+        mixed = np.random.default_rng(0).uniform(0.5, 1.0, grid.dimension)
+        return cls(grid, grid.place_weights(mixed))
+
+    def of(self, rows: Any, labels: Floats) -> Floats:
+        sealed: Floats = self.grid.margins(rows, self.weights) + math.sqrt(2.0) * labels
+        return sealed
+
+    def sum_of_same(
+        self, function: Callable[..., NDArray[Any]], rows: Any, labels: Floats, sealed: Floats, *known: NDArray[Any]
+    ) -> NDArray[Any]:
+        """Return what a block adds up to, or raise if its rows are not those that were sealed."""
+        if not np.array_equal(self.of(rows, labels), sealed):
+            raise _changed()
+        return function(rows, labels, *known)
+
+
 class _RowNumbers:
     """Numbers of single rows: how to compute them and, once that is done, where the engine holds them."""
 
@@ -204,12 +235,20 @@ class BlockSource:
         if not len(blocks.parts):
             raise InvalidParameter("a table needs at least one part")
         self._ends = np.cumsum(blocks.lengths)
+        self._seal = _Seal.on(grid)
+        self._sealed = _RowNumbers(self._seal.of, ())
 
     @property
     def rows(self) -> int:
         return int(self._ends[-1])
 
     def map_sum(self, function: Callable[..., NDArray[AnyNumber]], *aligned: Any) -> NDArray[AnyNumber]:
+        """Return the sum over blocks, of the same rows in the same places as in every other sum.
+
+        **Privacy** Clip factors are kept from the norms of a row, and a batch is a set of places. Other rows in these
+        places would enter a sum with more than the sensitivity that was charged, so they are refused.
+        """
+        function, aligned = partial(self._seal.sum_of_same, function), (self._sealed, *aligned)
         known: list[Any] = []
         computed: list[_RowNumbers] = []
         for each in aligned:
@@ -242,3 +281,9 @@ class BlockSource:
 
     def _by_part(self, known: Any) -> Any:
         return known.held if isinstance(known, _RowNumbers) else np.split(known, self._ends[:-1])
+
+
+def _changed() -> DatasetFormatError:
+    return DatasetFormatError(
+        "a part of the table is not what it was when it was opened: open it again, and persist a Dask collection"
+    )
