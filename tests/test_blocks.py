@@ -23,6 +23,7 @@ from dpdescent.curator import (
     LatticeNoise,
     MeanRowNorm,
     PartWork,
+    Seal,
     Sum,
     Threads,
 )
@@ -101,8 +102,8 @@ def test_what_is_sent_to_the_rows_can_be_pickled(kind: str, name: str) -> None:
         except InvalidParameter:
             continue
         if isinstance(plan, Sum) and not plan.per_row and not plan.picks:
-            work = pickle.loads(pickle.dumps(PartWork(plan.block, (), ())))
-            expected, _ = PartWork(plan.block, (), ())(iter([(rows, labels)]), [])
+            work = pickle.loads(pickle.dumps(PartWork(plan.block, (), (), Seal.on(problem.grid))))
+            expected, *_ = PartWork(plan.block, (), (), Seal.on(problem.grid))(iter([(rows, labels)]), [])
             np.testing.assert_array_equal(work(iter([(rows, labels)]), [])[0], expected)
 
 
@@ -245,27 +246,22 @@ def test_a_last_block_of_the_wrong_shape_is_never_left_out() -> None:
 def test_a_full_disk_is_a_named_error_for_numbers_and_none_for_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
     blocks = Parts(rows, labels, (20,))
-    memory = curator(ArraySource(rows, labels, problem.grid), problem)
-    weights = np.ones(3)
-    loss = QUESTIONS["MeanLoss"](weights, Gaussian(1.0))
 
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
 
-    def no_room(*_: Any) -> Any:
-        raise OutputNotWritable("there is no room for rows")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("dpdescent.curator.spill.KeptRows._packed", no_room)
-        asked = curator(BlockSource(blocks, problem.grid), problem)
-        for _ in range(2):
-            assert asked.answer(loss) == memory.answer(loss)
-        assert len(blocks.reads) == 4  # read again, because they could not be kept
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "pwrite", full)
-        with pytest.raises(OutputNotWritable, match="TMPDIR"):
-            asked.answer(Gradient(weights, 1.0, Gaussian(1.0)))
-        assert len(asked.ledger.entries) == 3
+    monkeypatch.setattr(os, "pwrite", full)
+    asked = curator(BlockSource(blocks, problem.grid), problem)
+    weights = np.ones(3)
+    loss = QUESTIONS["MeanLoss"](weights, Gaussian(1.0))  # needs no numbers of single rows
+    memory = curator(ArraySource(rows, labels, problem.grid), problem)
+    for _ in range(2):
+        assert asked.answer(loss) == memory.answer(loss)
+    assert len(blocks.reads) == 4  # read again, because they could not be kept
+    with pytest.raises(OutputNotWritable, match="TMPDIR"):
+        asked.answer(Gradient(weights, 1.0, Gaussian(1.0)))
+    assert len(asked.ledger.entries) == 3
+    monkeypatch.undo()
     # Nothing half-written is used later.
     other = Gradient(weights, 1.0, Gaussian(1.0))
     fresh, kept = (curator(source, problem) for source in (ArraySource(rows, labels, problem.grid), asked._source))

@@ -17,7 +17,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,7 +29,7 @@ from ..exact import FeatureGrid, on_threads
 from .sources import AnyNumber, Floats, cached_blocks
 from .spill import KeptNumbers, KeptRows
 
-__all__ = ["BlockSource", "Engine", "PartWork", "PlacedBlocks", "RowBlocks", "Threads"]
+__all__ = ["BlockSource", "Engine", "PartWork", "PlacedBlocks", "RowBlocks", "Seal", "Threads"]
 
 
 class RowBlocks(Protocol):
@@ -83,6 +83,29 @@ class PlacedBlocks:
 
 
 @dataclass(frozen=True)
+class Seal:
+    """Tells whether rows are the same rows again, in the same places.
+
+    A row is told by its margin of mixed weights, and its label. Margins are exact, so a seal is the same for every
+    block, thread and process. A cell that changes by a step of the grid changes the margin of its row, and two rows
+    share one by a chance of about 2^-30.
+    """
+
+    grid: FeatureGrid
+    weights: Floats
+
+    @classmethod
+    def on(cls, grid: FeatureGrid) -> Seal:
+        """Return the seal of rows on a grid."""
+        return cls(grid, grid.place_weights(np.random.default_rng(0).uniform(0.5, 1.0, grid.dimension)))
+
+    def of(self, rows: Any, labels: Floats) -> bytes:
+        """Return what tells these rows from others; unreleased data."""
+        told = self.grid.margins(rows, self.weights) + math.sqrt(2.0) * labels
+        return bytes(told.tobytes())
+
+
+@dataclass(frozen=True)
 class _Computed:
     """A number of single rows to compute: the function, and which of the numbers before it are its arguments."""
 
@@ -102,22 +125,26 @@ class PartWork:
         Which numbers of single rows it takes: positions among those that are known and then those computed.
     computed : tuple
         Numbers of single rows to compute on the way.
+    seal : Seal
     """
 
     function: Callable[..., NDArray[Any]]
     arguments: tuple[int, ...]
     computed: tuple[_Computed, ...]
+    seal: Seal
 
     def __call__(
         self, blocks: Iterator[tuple[Any, Floats]], known: Sequence[NDArray[Any]]
-    ) -> tuple[NDArray[Any], list[Floats]]:
-        """Return the sum over the blocks of a part, and the numbers that were computed for its rows."""
+    ) -> tuple[NDArray[Any], bytes, list[Floats]]:
+        """Return the sum over the blocks of a part, its seal, and the numbers that were computed for its rows."""
+        seal = blake2b(digest_size=16)
         totals: list[NDArray[Any]] = []
         kept: list[list[Floats]] = [[] for _ in self.computed]
         start = 0
         with np.errstate(all="ignore"):  # a warning would speak of rows
             for rows, labels in blocks:
                 stop = start + labels.shape[0]
+                seal.update(self.seal.of(rows, labels))
                 values = [each[start:stop] for each in known]
                 for each, store in zip(self.computed, kept, strict=True):
                     values.append(each.function(rows, labels, *(values[i] for i in each.arguments)))
@@ -125,14 +152,16 @@ class PartWork:
                 added = self.function(rows, labels, *(values[i] for i in self.arguments))
                 totals = [totals[0] + added] if totals else [added]
                 start = stop
-        return totals[0], [np.concatenate(each) for each in kept]
+        return totals[0], seal.digest(), [np.concatenate(each) for each in kept]
 
 
 class Engine(Protocol):
     """Who works on the parts."""
 
-    def run(self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]) -> tuple[NDArray[Any], Sequence[Any]]:
-        """Return the sum over all parts, and where the engine holds what was computed for their rows.
+    def run(
+        self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]
+    ) -> tuple[NDArray[Any], list[bytes], Sequence[Any]]:
+        """Return the sum over all parts, the seal of each, and where what was computed for their rows is held.
 
         ``known`` holds for each number of single rows what an earlier run has returned, or a list of one array per
         part.
@@ -153,7 +182,9 @@ class Threads:
         self._keep_rows = keep_rows
         self._kept: tuple[PlacedBlocks, KeptRows] | None = None
 
-    def run(self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]) -> tuple[NDArray[Any], Sequence[Any]]:
+    def run(
+        self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]
+    ) -> tuple[NDArray[Any], list[bytes], Sequence[Any]]:
         parts, lengths = blocks.blocks.parts, blocks.blocks.lengths
         read: Callable[[Any, int], Iterator[tuple[Any, Floats]]] = blocks
         if self._keep_rows:
@@ -165,44 +196,16 @@ class Threads:
         totals: list[NDArray[Any]] = []
         adding = threading.Lock()
 
-        def on(place: int) -> None:
-            added, computed = work(read(parts[place], lengths[place]), [each[place] for each in known])
+        def on(place: int) -> bytes:
+            added, seal, computed = work(read(parts[place], lengths[place]), [each[place] for each in known])
             for store, values in zip(held, computed, strict=True):
                 store[place] = values
             with adding:  # integers, whose order does not matter
                 totals[:] = [totals[0] + added] if totals else [added]
+            return seal
 
-        on_threads(on, range(len(parts)))
-        return totals[0], held
-
-
-@dataclass(frozen=True)
-class _Seal:
-    """A number of every row that tells whether it is the same row again: its margin of mixed weights, and its label.
-
-    Margins are exact, so a row has the same number in every block, thread and process. One cell that changes always
-    changes it; rows that change places keep it by a chance of about 2^-30.
-    """
-
-    grid: FeatureGrid
-    weights: Floats
-
-    @classmethod
-    def on(cls, grid: FeatureGrid) -> _Seal:
-        mixed = np.random.default_rng(0).uniform(0.5, 1.0, grid.dimension)
-        return cls(grid, grid.place_weights(mixed))
-
-    def of(self, rows: Any, labels: Floats) -> Floats:
-        sealed: Floats = self.grid.margins(rows, self.weights) + math.sqrt(2.0) * labels
-        return sealed
-
-    def sum_of_same(
-        self, function: Callable[..., NDArray[Any]], rows: Any, labels: Floats, sealed: Floats, *known: NDArray[Any]
-    ) -> NDArray[Any]:
-        """Return what a block adds up to, or raise if its rows are not those that were sealed."""
-        if not np.array_equal(self.of(rows, labels), sealed):
-            raise _changed()
-        return function(rows, labels, *known)
+        seals = on_threads(on, range(len(parts)))
+        return totals[0], seals, held
 
 
 class _RowNumbers:
@@ -235,8 +238,8 @@ class BlockSource:
         if not len(blocks.parts):
             raise InvalidParameter("a table needs at least one part")
         self._ends = np.cumsum(blocks.lengths)
-        self._seal = _Seal.on(grid)
-        self._sealed = _RowNumbers(self._seal.of, ())
+        self._seal = Seal.on(grid)
+        self._seals: list[bytes] | None = None
 
     @property
     def rows(self) -> int:
@@ -248,7 +251,6 @@ class BlockSource:
         **Privacy** Clip factors are kept from the norms of a row, and a batch is a set of places. Other rows in these
         places would enter a sum with more than the sensitivity that was charged, so they are refused.
         """
-        function, aligned = partial(self._seal.sum_of_same, function), (self._sealed, *aligned)
         known: list[Any] = []
         computed: list[_RowNumbers] = []
         for each in aligned:
@@ -258,8 +260,12 @@ class BlockSource:
         def at(wanted: tuple[Any, ...]) -> tuple[int, ...]:
             return tuple(places[id(each)] for each in wanted)
 
-        work = PartWork(function, at(aligned), tuple(_Computed(each.function, at(each.needs)) for each in computed))
-        total, held = self._engine.run(work, self._blocks, [self._by_part(each) for each in known])
+        wanted = tuple(_Computed(each.function, at(each.needs)) for each in computed)
+        work = PartWork(function, at(aligned), wanted, self._seal)
+        total, seals, held = self._engine.run(work, self._blocks, [self._by_part(each) for each in known])
+        if seals != (self._seals or seals):
+            raise _changed()
+        self._seals = seals
         for each, where in zip(computed, held, strict=True):
             each.held, each.needs = where, ()  # what it was computed from is no longer needed
         return total
