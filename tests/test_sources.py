@@ -106,6 +106,29 @@ def test_folders_that_are_named_by_a_column_tell_it(people: Any, tmp_path: Path)
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("pattern", ["**", "*", "**/*.parquet"])
+def test_a_file_that_a_pattern_finds_several_times_is_read_once(pattern: str, people: Any, tmp_path: Path) -> None:
+    """Its rows would be in every sum several times, and one of them could change it by several times its bound."""
+    write(tmp_path / "p", people.table.iloc[:200])
+    write(tmp_path / "p" / "q", people.table.iloc[200:500])
+    write(tmp_path / "p" / "q" / "r", people.table.iloc[500:])
+    table = open_parquet(str(tmp_path / "p" / pattern), people.schema)
+    assert table.shape[0] == ROWS
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_a_link_to_a_file_that_is_there_already_is_refused(link: Any, people: Any, stored: Path) -> None:
+    link(stored / "part-9.parquet", stored / "part-0.parquet")
+    with pytest.raises(DatasetFormatError, match=r"part-9\.parquet.*count twice"):
+        open_parquet(stored, people.schema)
+
+
+def test_a_column_of_a_file_is_never_overruled_by_the_name_of_a_folder(people: Any, tmp_path: Path) -> None:
+    (tmp_path / "high_income=0").mkdir()
+    table = open_parquet(write(tmp_path / "high_income=0" / "p", people.table), people.schema)
+    np.testing.assert_array_equal(table.gathered()[1], people.y)
+
+
 @pytest.mark.parametrize(
     ("estimator", "options"),
     [
