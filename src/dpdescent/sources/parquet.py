@@ -173,13 +173,16 @@ class ParquetTable(StreamedTable):
         constants = dict(part.constants)
         batches = self._batches(part, [name for name in self._wanted if name not in constants])
         while True:
+            frame = None
             try:
                 batch = next(batches, None)
-                frame = None if batch is None else batch.to_pandas(split_blocks=True)
+                if batch is None:
+                    return
+                frame = batch.to_pandas(split_blocks=True)
             except (arrow.ArrowException, OSError):
-                raise _unreadable(part.path) from None
+                pass
             if frame is None:
-                return
+                raise _unreadable(part.path)  # outside the handler, whose text may show a cell
             yield _with_dates(frame.assign(**constants), self.schema)
 
     def _batches(self, part: RowGroup, columns: list[str]) -> Iterator[Any]:
@@ -196,7 +199,7 @@ class ParquetTable(StreamedTable):
 
 
 def _require_distinct(files: list[str]) -> None:
-    """Refuse a file that is there under another name: its rows would count twice, and what one can change would too."""
+    """Refuse a file that is there under another name: what one of its rows can change would count twice."""
     seen: dict[tuple[int, int], str] = {}
     for file in files:
         status = os.stat(file)
