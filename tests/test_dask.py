@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpdescent import DPLogisticRegression, Ledger
+from dpdescent import DPLogisticRegression, Ledger, select
 from dpdescent.accounting import ExponentialMechanism, Gaussian
 from dpdescent.curator import ArraySource, BestStep, BlockSource, Curator, Gradient, LatticeNoise
 from dpdescent.datasets.large import write_large_table
@@ -26,7 +26,7 @@ from dpdescent.errors import (
 )
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
-from dpdescent.sources import DaskEngine, DaskTable, open_parquet
+from dpdescent.sources import DaskEngine, DaskTable, MappedArrays, open_parquet
 from every_question import PROBLEMS
 from test_blocks import Parts
 
@@ -234,3 +234,17 @@ def test_what_is_wrong_reaches_no_log_of_a_worker_with_the_rows(caplog: pytest.L
         BlockSource(longer, PROBLEMS["logistic"].grid, DaskEngine()).map_sum(lambda rows, _: np.array([len(rows)]))
     assert "0.734375" not in caplog.text
     assert "Compute Failed" not in caplog.text
+
+
+def test_select_refuses_tables_that_are_read_again_before_a_charge(table: pd.DataFrame) -> None:
+    """Rows in another order could be in the part that trains and in the part that chooses, each for the whole price."""
+    candidates = [DPLogisticRegression(bounds=(0, 1), classes=(0, 1), alpha=alpha) for alpha in (0.0, 1.0)]
+    numbers, labels = table[["a", "b", "c"]].to_numpy(), table["label"].to_numpy()
+    account = Ledger(10.0, 1e-3, currency="gdp")
+    for X, y in (
+        (da.from_array(numbers, chunks=(100, 3)), da.from_array(labels, chunks=100)),
+        (MappedArrays(numbers, labels), None),
+    ):
+        with pytest.raises(UnsupportedSource, match="pass arrays"):
+            select(candidates, X, y, epsilon=1.0, delta=1e-6, ledger=account)
+    assert not account.entries

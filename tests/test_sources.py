@@ -243,6 +243,13 @@ def test_a_file_that_contradicts_the_schema_is_named_when_it_is_opened(people: A
         open_parquet(stored, people.schema)
 
 
+def test_a_column_that_is_there_twice_is_named_when_the_file_is_opened(people: Any, stored: Path) -> None:
+    held = arrow.Table.from_pandas(people.table)
+    parquet.write_table(held.append_column("age", held["age"]), stored / "part-4.parquet")
+    with pytest.raises(DatasetFormatError, match=r"part-4\.parquet.*'age'.*more than once"):
+        open_parquet(stored, people.schema)
+
+
 def test_a_truncated_file_is_named_when_it_is_opened(people: Any, stored: Path) -> None:
     last = sorted(stored.glob("*.parquet"))[-1]
     last.write_bytes(last.read_bytes()[:-100])

@@ -239,6 +239,9 @@ def _require_columns(
         raise MissingColumn(
             f"{_name(file)!r} lacks the columns {absent} of the schema: correct the schema or the file"
         )
+    twice = [name for name in wanted if held.names.count(name) > 1]
+    if twice:
+        raise DatasetFormatError(f"{_name(file)!r} has the columns {twice} more than once: keep one of each")
     empty = arrow.schema([held.field(name) for name in wanted if name in held.names]).empty_table().to_pandas()
     for name in wanted:
         if name in constants:
