@@ -237,7 +237,7 @@ def test_what_is_wrong_reaches_no_log_of_a_worker_with_the_rows(caplog: pytest.L
 
 
 def test_select_refuses_tables_that_are_read_again_before_a_charge(table: pd.DataFrame) -> None:
-    """Rows in another order could be in the part that trains and in the part that chooses, each for the whole price."""
+    """A row in another place could be in the part that trains and in the part that chooses, and pays for one."""
     candidates = [DPLogisticRegression(bounds=(0, 1), classes=(0, 1), alpha=alpha) for alpha in (0.0, 1.0)]
     numbers, labels = table[["a", "b", "c"]].to_numpy(), table["label"].to_numpy()
     account = Ledger(10.0, 1e-3, currency="gdp")

@@ -134,9 +134,12 @@ class PartWork:
     seal: Seal
 
     def __call__(
-        self, blocks: Iterator[tuple[Any, Floats]], known: Sequence[NDArray[Any]]
+        self, blocks: Iterator[tuple[Any, Floats]], known: Sequence[NDArray[Any]], sealed: bytes | None = None
     ) -> tuple[NDArray[Any], bytes, list[Floats]]:
-        """Return the sum over the blocks of a part, its seal, and the numbers that were computed for its rows."""
+        """Return the sum over the blocks of a part, its seal, and the numbers that were computed for its rows.
+
+        ``sealed`` is the seal where it is known, because the rows have not left this process since.
+        """
         seal = blake2b(digest_size=16)
         totals: list[NDArray[Any]] = []
         kept: list[list[Floats]] = [[] for _ in self.computed]
@@ -144,7 +147,8 @@ class PartWork:
         with np.errstate(all="ignore"):  # a warning would speak of rows
             for rows, labels in blocks:
                 stop = start + labels.shape[0]
-                seal.update(self.seal.of(rows, labels))
+                if sealed is None:
+                    seal.update(self.seal.of(rows, labels))
                 values = [each[start:stop] for each in known]
                 for each, store in zip(self.computed, kept, strict=True):
                     values.append(each.function(rows, labels, *(values[i] for i in each.arguments)))
@@ -152,7 +156,7 @@ class PartWork:
                 added = self.function(rows, labels, *(values[i] for i in self.arguments))
                 totals = [totals[0] + added] if totals else [added]
                 start = stop
-        return totals[0], seal.digest(), [np.concatenate(each) for each in kept]
+        return totals[0], sealed or seal.digest(), [np.concatenate(each) for each in kept]
 
 
 class Engine(Protocol):
@@ -180,24 +184,31 @@ class Threads:
 
     def __init__(self, keep_rows: bool = True) -> None:
         self._keep_rows = keep_rows
-        self._kept: tuple[PlacedBlocks, KeptRows] | None = None
+        self._kept: tuple[PlacedBlocks, KeptRows, dict[int, bytes]] | None = None
 
     def run(
         self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]
     ) -> tuple[NDArray[Any], list[bytes], Sequence[Any]]:
         parts, lengths = blocks.blocks.parts, blocks.blocks.lengths
-        read: Callable[[Any, int], Iterator[tuple[Any, Floats]]] = blocks
-        if self._keep_rows:
-            if self._kept is None or self._kept[0] is not blocks:
-                cells = sum(lengths) * blocks.grid.dimension
-                self._kept = blocks, KeptRows(blocks, cells, blocks.grid.exponent)
-            read = self._kept[1]
+        if self._keep_rows and (self._kept is None or self._kept[0] is not blocks):
+            cells = sum(lengths) * blocks.grid.dimension
+            self._kept = blocks, KeptRows(blocks, cells, blocks.grid.exponent), {}
         held = [KeptNumbers(len(parts)) for _ in work.computed]
         totals: list[NDArray[Any]] = []
         adding = threading.Lock()
 
         def on(place: int) -> bytes:
-            added, seal, computed = work(read(parts[place], lengths[place]), [each[place] for each in known])
+            numbers = [each[place] for each in known]
+            if self._kept is None:
+                added, seal, computed = work(blocks(parts[place], lengths[place]), numbers)
+            else:
+                _, kept, seals = self._kept
+                again = kept.again(parts[place])
+                if again is None:
+                    added, seal, computed = work(kept(parts[place], lengths[place]), numbers)
+                else:
+                    added, seal, computed = work(again, numbers, seals.get(place))
+                seals[place] = seal
             for store, values in zip(held, computed, strict=True):
                 store[place] = values
             with adding:  # integers, whose order does not matter
