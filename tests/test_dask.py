@@ -64,7 +64,7 @@ def expected(table: pd.DataFrame) -> Any:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
     ) as started:
         yield started
 
@@ -227,7 +227,7 @@ def test_what_is_wrong_reaches_no_log_of_a_worker_with_the_rows(caplog: pytest.L
     longer = Parts(rows, labels)
     longer.lengths = [5]
     with (
-        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as started,
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as started,
         distributed.Client(started),
         pytest.raises(DatasetFormatError, match="not what it was"),
     ):
