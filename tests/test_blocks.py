@@ -23,6 +23,7 @@ from dpdescent.curator import (
     LatticeNoise,
     MeanRowNorm,
     PartWork,
+    Seal,
     Sum,
     Threads,
 )
@@ -101,8 +102,8 @@ def test_what_is_sent_to_the_rows_can_be_pickled(kind: str, name: str) -> None:
         except InvalidParameter:
             continue
         if isinstance(plan, Sum) and not plan.per_row and not plan.picks:
-            work = pickle.loads(pickle.dumps(PartWork(plan.block, (), ())))
-            expected, _ = PartWork(plan.block, (), ())(iter([(rows, labels)]), [])
+            work = pickle.loads(pickle.dumps(PartWork(plan.block, (), (), Seal.on(problem.grid))))
+            expected, *_ = PartWork(plan.block, (), (), Seal.on(problem.grid))(iter([(rows, labels)]), [])
             np.testing.assert_array_equal(work(iter([(rows, labels)]), [])[0], expected)
 
 
@@ -205,6 +206,41 @@ def test_dense_blocks_that_belong_to_somebody_else_are_refused() -> None:
 
     with pytest.raises(InvalidParameter, match="written over"):
         BlockSource(Borrowed(rows, labels), problem.grid).map_sum(lambda *_: np.zeros(1, np.int64))
+
+
+@pytest.mark.parametrize("place", [0, 19], ids=["first row", "last row"])
+@pytest.mark.parametrize("changed", ["cell", "label", "order"])
+def test_other_rows_in_the_places_of_those_that_were_read_before_are_refused(changed: str, place: int) -> None:
+    """Their clip factors would be those of other rows: a long row would enter a sum by the factor of a short one."""
+    problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
+    blocks = Parts(rows.copy(), labels.copy(), (20,))
+    asked = curator(BlockSource(blocks, problem.grid, Threads(keep_rows=False)), problem)
+    question = Gradient(np.ones(3), 1.0, Gaussian(1.0))
+    for _ in range(2):
+        asked.answer(question)
+    if changed == "cell":
+        blocks.features[place, 0] += 2.0**-problem.grid.exponent * (-1 if blocks.features[place, 0] > 0 else 1)
+    elif changed == "label":
+        blocks.labels[place] *= -1
+    else:
+        blocks.features[[place, 40]], blocks.labels[[place, 40]] = rows[[40, place]], labels[[40, place]]
+    with pytest.raises(DatasetFormatError, match="open it again") as found:
+        asked.answer(question)
+    assert not any(character.isdigit() for character in str(found.value))
+    assert len(asked.ledger.entries) == 3
+
+
+def test_a_last_block_of_the_wrong_shape_is_never_left_out() -> None:
+    problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
+
+    class Short(Parts):
+        def read(self, part: Any) -> Iterator[tuple[Any, np.ndarray]]:
+            yield rows[:30].copy(), labels[:30]
+            yield rows[31:].copy(), labels[30:]
+
+    source = BlockSource(Short(rows, labels), problem.grid)
+    with pytest.raises(DatasetFormatError, match="open it again"):
+        source.map_sum(lambda rows, _: np.array([len(rows)]))
 
 
 def test_a_full_disk_is_a_named_error_for_numbers_and_none_for_rows(monkeypatch: pytest.MonkeyPatch) -> None:

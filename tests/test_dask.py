@@ -12,14 +12,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpdescent import DPLogisticRegression, Ledger
+from dpdescent import DPLogisticRegression, Ledger, select
 from dpdescent.accounting import ExponentialMechanism, Gaussian
 from dpdescent.curator import ArraySource, BestStep, BlockSource, Curator, Gradient, LatticeNoise
 from dpdescent.datasets.large import write_large_table
-from dpdescent.errors import ColumnTypeError, InvalidParameter, MissingValue, UnknownLabel, UnsupportedSource
+from dpdescent.errors import (
+    ColumnTypeError,
+    DatasetFormatError,
+    InvalidParameter,
+    MissingValue,
+    UnknownLabel,
+    UnsupportedSource,
+)
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
-from dpdescent.sources import DaskEngine, DaskTable, open_parquet
+from dpdescent.sources import DaskEngine, DaskTable, MappedArrays, open_parquet
 from every_question import PROBLEMS
 from test_blocks import Parts
 
@@ -57,7 +64,7 @@ def expected(table: pd.DataFrame) -> Any:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
     ) as started:
         yield started
 
@@ -158,3 +165,86 @@ def test_a_worker_that_is_killed_between_questions_changes_nothing(cluster: Any)
             os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
     assert [len(each.ledger.entries) for each in curators] == [6, 6]
     engine.close()
+
+
+def test_tasks_that_give_other_rows_when_they_run_again_are_refused(table: pd.DataFrame) -> None:
+    """As a query of a database without an order may: clip factors and batches would be those of other rows."""
+    order = np.random.default_rng(0)
+
+    def shuffled(part: int) -> pd.DataFrame:
+        return table.iloc[part * 100 : part * 100 + 100].sample(frac=1, random_state=order)
+
+    stored = dd.from_map(shuffled, range(4), meta=table)
+    account = Ledger(10.0, 1e-3)
+    with dask.config.set(scheduler="sync"):
+        model = DPLogisticRegression(**OPTIONS | {"ledger": account})
+        with pytest.raises(DatasetFormatError, match="persist a Dask collection"):
+            model.fit(stored[["a", "b", "c"]], stored["label"])
+        kept = stored.persist()
+        model.fit(kept[["a", "b", "c"]], kept["label"])
+
+
+@pytest.mark.parametrize("lengths", ["known", "counted"])
+def test_errors_of_the_tasks_themselves_show_no_cell(lengths: str, table: pd.DataFrame) -> None:
+    account = Ledger(10.0, 1e-3)
+    options = OPTIONS | {"ledger": account, "method": "agd", "solver_options": None}
+
+    def spoiled(cells: Any) -> Any:
+        if cells.size:
+            float("a secret")
+        return cells
+
+    numbers, labels = (table[name].to_numpy() for name in (["a", "b", "c"], "label"))
+    X, y = (da.from_array(each, chunks=(100, *each.shape[1:])) for each in (numbers, labels))
+    X = X.map_blocks(spoiled, dtype=float, meta=np.empty((0, 0)))
+    if lengths == "counted":
+        X = X.to_dask_dataframe(columns=["a", "b", "c"])
+    with (
+        dask.config.set(scheduler="threads"),
+        pytest.raises(DatasetFormatError, match="failed with ValueError") as found,
+    ):
+        DPLogisticRegression(**options).fit(X, y)
+    assert "secret" not in str(found.value)
+    assert found.value.__context__ is None
+    assert not account.entries
+
+
+def test_labels_in_two_dimensions_and_missing_integers_are_named_before_a_charge(table: pd.DataFrame) -> None:
+    account = Ledger(10.0, 1e-3)
+    options = OPTIONS | {"ledger": account, "method": "agd", "solver_options": None}
+    X, y = (dd.from_pandas(table[names], npartitions=2) for names in (["a", "b", "c"], ["label"]))
+    with pytest.raises(InvalidParameter, match="one column"):
+        DPLogisticRegression(**options).fit(X, y)
+    marked = table.assign(b=pd.array([None, *[1] * (ROWS - 1)], dtype="Int64"))
+    stored = dd.from_pandas(marked, npartitions=2)
+    with dask.config.set(scheduler="threads"), pytest.raises(MissingValue, match="'b'"):
+        DPLogisticRegression(**options).fit(stored[["a", "b", "c"]], stored["label"])
+    assert not account.entries
+
+
+def test_what_is_wrong_reaches_no_log_of_a_worker_with_the_rows(caplog: pytest.LogCaptureFixture) -> None:
+    rows, labels = np.full((4, 3), 0.734375), np.ones(4)
+    longer = Parts(rows, labels)
+    longer.lengths = [5]
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as started,
+        distributed.Client(started),
+        pytest.raises(DatasetFormatError, match="not what it was"),
+    ):
+        BlockSource(longer, PROBLEMS["logistic"].grid, DaskEngine()).map_sum(lambda rows, _: np.array([len(rows)]))
+    assert "0.734375" not in caplog.text
+    assert "Compute Failed" not in caplog.text
+
+
+def test_select_refuses_tables_that_are_read_again_before_a_charge(table: pd.DataFrame) -> None:
+    """A row in another place could be in the part that trains and in the part that chooses, and pays for one."""
+    candidates = [DPLogisticRegression(bounds=(0, 1), classes=(0, 1), alpha=alpha) for alpha in (0.0, 1.0)]
+    numbers, labels = table[["a", "b", "c"]].to_numpy(), table["label"].to_numpy()
+    account = Ledger(10.0, 1e-3, currency="gdp")
+    for X, y in (
+        (da.from_array(numbers, chunks=(100, 3)), da.from_array(labels, chunks=100)),
+        (MappedArrays(numbers, labels), None),
+    ):
+        with pytest.raises(UnsupportedSource, match="pass arrays"):
+            select(candidates, X, y, epsilon=1.0, delta=1e-6, ledger=account)
+    assert not account.entries

@@ -106,6 +106,29 @@ def test_folders_that_are_named_by_a_column_tell_it(people: Any, tmp_path: Path)
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("pattern", ["**", "*", "**/*.parquet"])
+def test_a_file_that_a_pattern_finds_several_times_is_read_once(pattern: str, people: Any, tmp_path: Path) -> None:
+    """Its rows would be in every sum several times, and one of them could change it by several times its bound."""
+    write(tmp_path / "p", people.table.iloc[:200])
+    write(tmp_path / "p" / "q", people.table.iloc[200:500])
+    write(tmp_path / "p" / "q" / "r", people.table.iloc[500:])
+    table = open_parquet(str(tmp_path / "p" / pattern), people.schema)
+    assert table.shape[0] == ROWS
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_a_link_to_a_file_that_is_there_already_is_refused(link: Any, people: Any, stored: Path) -> None:
+    link(stored / "part-9.parquet", stored / "part-0.parquet")
+    with pytest.raises(DatasetFormatError, match=r"part-9\.parquet.*count twice"):
+        open_parquet(stored, people.schema)
+
+
+def test_a_column_of_a_file_is_never_overruled_by_the_name_of_a_folder(people: Any, tmp_path: Path) -> None:
+    (tmp_path / "high_income=0").mkdir()
+    table = open_parquet(write(tmp_path / "high_income=0" / "p", people.table), people.schema)
+    np.testing.assert_array_equal(table.gathered()[1], people.y)
+
+
 @pytest.mark.parametrize(
     ("estimator", "options"),
     [
@@ -220,6 +243,13 @@ def test_a_file_that_contradicts_the_schema_is_named_when_it_is_opened(people: A
         open_parquet(stored, people.schema)
 
 
+def test_a_column_that_is_there_twice_is_named_when_the_file_is_opened(people: Any, stored: Path) -> None:
+    held = arrow.Table.from_pandas(people.table)
+    parquet.write_table(held.append_column("age", held["age"]), stored / "part-4.parquet")
+    with pytest.raises(DatasetFormatError, match=r"part-4\.parquet.*'age'.*more than once"):
+        open_parquet(stored, people.schema)
+
+
 def test_a_truncated_file_is_named_when_it_is_opened(people: Any, stored: Path) -> None:
     last = sorted(stored.glob("*.parquet"))[-1]
     last.write_bytes(last.read_bytes()[:-100])
@@ -233,8 +263,9 @@ def test_a_damaged_page_is_named_before_a_charge(people: Any, stored: Path) -> N
     content[4:2000] = b"\xff" * 1996
     last.write_bytes(content)
     account = Ledger(10.0, 1e-3)
-    with pytest.raises(DatasetFormatError, match=r"part-3\.parquet.*not a readable"):
+    with pytest.raises(DatasetFormatError, match=r"part-3\.parquet.*not a readable") as found:
         coefficients(open_parquet(stored, people.schema), ledger=account)
+    assert found.value.__context__ is None  # the text of Arrow, which may show a cell
     assert not account.entries
 
 

@@ -6,7 +6,7 @@ hold neither rows nor noise, and an answer that was not charged for cannot be wr
 
 from .ball import BallPoint, law_for_units
 from .batches import Batch, Sampling, batch_cost
-from .blocks import BlockSource, Engine, PartWork, PlacedBlocks, RowBlocks, Threads
+from .blocks import BlockSource, Engine, PartWork, PlacedBlocks, RowBlocks, Seal, Threads
 from .curator import Curator
 from .derivatives import (
     Gradient,
@@ -64,6 +64,7 @@ __all__ = [
     "Question",
     "RowBlocks",
     "Sampling",
+    "Seal",
     "SecondMoments",
     "Source",
     "Sum",

@@ -13,9 +13,11 @@ block for each thread.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,7 +29,7 @@ from ..exact import FeatureGrid, on_threads
 from .sources import AnyNumber, Floats, cached_blocks
 from .spill import KeptNumbers, KeptRows
 
-__all__ = ["BlockSource", "Engine", "PartWork", "PlacedBlocks", "RowBlocks", "Threads"]
+__all__ = ["BlockSource", "Engine", "PartWork", "PlacedBlocks", "RowBlocks", "Seal", "Threads"]
 
 
 class RowBlocks(Protocol):
@@ -65,8 +67,8 @@ class PlacedBlocks:
             yield np.empty((0, dimension)), np.empty(0)
         for features, labels in self.blocks.read(part):
             seen += labels.shape[0]
-            if features.shape != (labels.shape[0], dimension) or seen > length:
-                break
+            if features.shape != (*labels.shape, dimension) or seen > length:
+                raise _changed()
             for some in cached_blocks(labels.shape[0], dimension):
                 rows = features[some]
                 if sparse.issparse(rows):
@@ -77,7 +79,30 @@ class PlacedBlocks:
                     raise InvalidParameter("dense blocks must be float64 arrays that may be written over")
                 yield rows, np.asarray(labels[some], dtype=np.float64)
         if seen != length:
-            raise DatasetFormatError("a part of the table is not what it was when it was opened: open it again")
+            raise _changed()
+
+
+@dataclass(frozen=True)
+class Seal:
+    """Tells whether rows are the same rows again, in the same places.
+
+    A row is told by its margin of mixed weights, and its label. Margins are exact, so a seal is the same for every
+    block, thread and process. A cell that changes by a step of the grid changes the margin of its row, and two rows
+    share one by a chance of about 2^-30.
+    """
+
+    grid: FeatureGrid
+    weights: Floats
+
+    @classmethod
+    def on(cls, grid: FeatureGrid) -> Seal:
+        """Return the seal of rows on a grid."""
+        return cls(grid, grid.place_weights(np.random.default_rng(0).uniform(0.5, 1.0, grid.dimension)))
+
+    def of(self, rows: Any, labels: Floats) -> bytes:
+        """Return what tells these rows from others; unreleased data."""
+        told = self.grid.margins(rows, self.weights) + math.sqrt(2.0) * labels
+        return bytes(told.tobytes())
 
 
 @dataclass(frozen=True)
@@ -100,22 +125,30 @@ class PartWork:
         Which numbers of single rows it takes: positions among those that are known and then those computed.
     computed : tuple
         Numbers of single rows to compute on the way.
+    seal : Seal
     """
 
     function: Callable[..., NDArray[Any]]
     arguments: tuple[int, ...]
     computed: tuple[_Computed, ...]
+    seal: Seal
 
     def __call__(
-        self, blocks: Iterator[tuple[Any, Floats]], known: Sequence[NDArray[Any]]
-    ) -> tuple[NDArray[Any], list[Floats]]:
-        """Return the sum over the blocks of a part, and the numbers that were computed for its rows."""
+        self, blocks: Iterator[tuple[Any, Floats]], known: Sequence[NDArray[Any]], sealed: bytes | None = None
+    ) -> tuple[NDArray[Any], bytes, list[Floats]]:
+        """Return the sum over the blocks of a part, its seal, and the numbers that were computed for its rows.
+
+        ``sealed`` is the seal where it is known, because the rows have not left this process since.
+        """
+        seal = blake2b(digest_size=16)
         totals: list[NDArray[Any]] = []
         kept: list[list[Floats]] = [[] for _ in self.computed]
         start = 0
         with np.errstate(all="ignore"):  # a warning would speak of rows
             for rows, labels in blocks:
                 stop = start + labels.shape[0]
+                if sealed is None:
+                    seal.update(self.seal.of(rows, labels))
                 values = [each[start:stop] for each in known]
                 for each, store in zip(self.computed, kept, strict=True):
                     values.append(each.function(rows, labels, *(values[i] for i in each.arguments)))
@@ -123,14 +156,16 @@ class PartWork:
                 added = self.function(rows, labels, *(values[i] for i in self.arguments))
                 totals = [totals[0] + added] if totals else [added]
                 start = stop
-        return totals[0], [np.concatenate(each) for each in kept]
+        return totals[0], sealed or seal.digest(), [np.concatenate(each) for each in kept]
 
 
 class Engine(Protocol):
     """Who works on the parts."""
 
-    def run(self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]) -> tuple[NDArray[Any], Sequence[Any]]:
-        """Return the sum over all parts, and where the engine holds what was computed for their rows.
+    def run(
+        self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]
+    ) -> tuple[NDArray[Any], list[bytes], Sequence[Any]]:
+        """Return the sum over all parts, the seal of each, and where what was computed for their rows is held.
 
         ``known`` holds for each number of single rows what an earlier run has returned, or a list of one array per
         part.
@@ -149,29 +184,39 @@ class Threads:
 
     def __init__(self, keep_rows: bool = True) -> None:
         self._keep_rows = keep_rows
-        self._kept: tuple[PlacedBlocks, KeptRows] | None = None
+        self._kept: tuple[PlacedBlocks, KeptRows, dict[int, bytes]] | None = None
 
-    def run(self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]) -> tuple[NDArray[Any], Sequence[Any]]:
+    def run(
+        self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]
+    ) -> tuple[NDArray[Any], list[bytes], Sequence[Any]]:
         parts, lengths = blocks.blocks.parts, blocks.blocks.lengths
-        read: Callable[[Any, int], Iterator[tuple[Any, Floats]]] = blocks
-        if self._keep_rows:
-            if self._kept is None or self._kept[0] is not blocks:
-                cells = sum(lengths) * blocks.grid.dimension
-                self._kept = blocks, KeptRows(blocks, cells, blocks.grid.exponent)
-            read = self._kept[1]
+        if self._keep_rows and (self._kept is None or self._kept[0] is not blocks):
+            cells = sum(lengths) * blocks.grid.dimension
+            self._kept = blocks, KeptRows(blocks, cells, blocks.grid.exponent), {}
         held = [KeptNumbers(len(parts)) for _ in work.computed]
         totals: list[NDArray[Any]] = []
         adding = threading.Lock()
 
-        def on(place: int) -> None:
-            added, computed = work(read(parts[place], lengths[place]), [each[place] for each in known])
+        def on(place: int) -> bytes:
+            numbers = [each[place] for each in known]
+            if self._kept is None:
+                added, seal, computed = work(blocks(parts[place], lengths[place]), numbers)
+            else:
+                _, kept, seals = self._kept
+                again = kept.again(parts[place])
+                if again is None:
+                    added, seal, computed = work(kept(parts[place], lengths[place]), numbers)
+                else:
+                    added, seal, computed = work(again, numbers, seals.get(place))
+                seals[place] = seal
             for store, values in zip(held, computed, strict=True):
                 store[place] = values
             with adding:  # integers, whose order does not matter
                 totals[:] = [totals[0] + added] if totals else [added]
+            return seal
 
-        on_threads(on, range(len(parts)))
-        return totals[0], held
+        seals = on_threads(on, range(len(parts)))
+        return totals[0], seals, held
 
 
 class _RowNumbers:
@@ -204,12 +249,19 @@ class BlockSource:
         if not len(blocks.parts):
             raise InvalidParameter("a table needs at least one part")
         self._ends = np.cumsum(blocks.lengths)
+        self._seal = Seal.on(grid)
+        self._seals: list[bytes] | None = None
 
     @property
     def rows(self) -> int:
         return int(self._ends[-1])
 
     def map_sum(self, function: Callable[..., NDArray[AnyNumber]], *aligned: Any) -> NDArray[AnyNumber]:
+        """Return the sum over blocks, of the same rows in the same places as in every other sum.
+
+        **Privacy** Clip factors are kept from the norms of a row, and a batch is a set of places. Other rows in these
+        places would enter a sum with more than the sensitivity that was charged, so they are refused.
+        """
         known: list[Any] = []
         computed: list[_RowNumbers] = []
         for each in aligned:
@@ -219,8 +271,12 @@ class BlockSource:
         def at(wanted: tuple[Any, ...]) -> tuple[int, ...]:
             return tuple(places[id(each)] for each in wanted)
 
-        work = PartWork(function, at(aligned), tuple(_Computed(each.function, at(each.needs)) for each in computed))
-        total, held = self._engine.run(work, self._blocks, [self._by_part(each) for each in known])
+        wanted = tuple(_Computed(each.function, at(each.needs)) for each in computed)
+        work = PartWork(function, at(aligned), wanted, self._seal)
+        total, seals, held = self._engine.run(work, self._blocks, [self._by_part(each) for each in known])
+        if seals != (self._seals or seals):
+            raise _changed()
+        self._seals = seals
         for each, where in zip(computed, held, strict=True):
             each.held, each.needs = where, ()  # what it was computed from is no longer needed
         return total
@@ -242,3 +298,9 @@ class BlockSource:
 
     def _by_part(self, known: Any) -> Any:
         return known.held if isinstance(known, _RowNumbers) else np.split(known, self._ends[:-1])
+
+
+def _changed() -> DatasetFormatError:
+    return DatasetFormatError(
+        "a part of the table is not what it was when it was opened: open it again, and persist a Dask collection"
+    )

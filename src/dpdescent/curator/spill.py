@@ -104,13 +104,16 @@ class KeptRows:
         self._file = SpillFile() if 4 * cells <= _LARGEST_SHARE * room else None
         self._blocks: dict[Any, list[Any]] = {}
 
-    def __call__(self, part: Any, length: int) -> Iterator[tuple[Any, Floats]]:
-        """Yield the blocks of a part."""
+    def again(self, part: Any) -> Iterator[tuple[Any, Floats]] | None:
+        """Return the blocks of a part if they are kept: the very same rows."""
         file, kept = self._file, self._blocks.get(part)
-        if file is not None and kept is not None:
-            for rows, labels in kept:
-                yield self._unpacked(file, *rows), file.read(labels)
-            return
+        if file is None or kept is None:
+            return None
+        return ((self._unpacked(file, *rows), file.read(labels)) for rows, labels in kept)
+
+    def __call__(self, part: Any, length: int) -> Iterator[tuple[Any, Floats]]:
+        """Yield the blocks of a part as they are read, and keep them."""
+        file = self._file
         fresh: list[Any] | None = None if file is None else []
         for rows, labels in self._read(part, length):
             if fresh is not None and file is not None:

@@ -8,14 +8,21 @@ decisions stay in this process, which sees sums alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..curator import PartWork, PlacedBlocks
-from ..errors import ColumnTypeError, DPDescentError, InvalidParameter, MissingPackage, WorkerLost
+from ..errors import (
+    ColumnTypeError,
+    DatasetFormatError,
+    DPDescentError,
+    InvalidParameter,
+    MissingPackage,
+    WorkerLost,
+)
 from ..exact import one_library_thread
 from .table import StreamedTable, block_rows
 
@@ -71,35 +78,25 @@ class DaskEngine:
         if self._client is not None:
             self._client.close()
 
-    def run(self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]) -> tuple[NDArray[Any], Sequence[Any]]:
+    def run(
+        self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]
+    ) -> tuple[NDArray[Any], list[bytes], Sequence[Any]]:
         dask = _dask()
         asked = dask.delayed((work, blocks), pure=False, traverse=False)
         results = [
             dask.delayed(_on_part, pure=False)(asked, part, length, *(each[place] for each in known))
             for place, (part, length) in enumerate(zip(blocks.blocks.parts, blocks.blocks.lengths, strict=True))
         ]
-        held = [[result[1 + k] for result in results] for k in range(len(work.computed))]
+        held = [[result[2 + k] for result in results] for k in range(len(work.computed))]
         sums = [result[0] for result in results]
         while len(sums) > 1:
             sums = [dask.delayed(_added, pure=False)(sums[i : i + _TREE]) for i in range(0, len(sums), _TREE)]
-        problem: DPDescentError | None = None
-        try:
-            total, *kept = self._persisted([sums[0], *(value for each in held for value in each)])
-        except DPDescentError as found:
-            problem = type(found)(*found.args)  # without the task that led to it
-        except Exception as found:
-            if type(found).__name__ not in (
-                "KilledWorker",
-                "FutureCancelledError",
-                "CancelledError",
-                "CommClosedError",
-            ):
-                raise
-            problem = WorkerLost("the workers of the cluster were lost: start them again")
-        if problem is not None:
-            raise problem
+        answer = dask.delayed(_answered, pure=False)(sums[0], [result[1] for result in results])
+        (total, seals), *kept = _without_cells(self._persisted, [answer, *(value for each in held for value in each)])
+        if isinstance(total, DPDescentError):
+            raise type(total)(*total.args)  # without the task that led to it
         parts = len(results)
-        return total, [kept[k * parts : (k + 1) * parts] for k in range(len(work.computed))]
+        return total, seals, [kept[k * parts : (k + 1) * parts] for k in range(len(work.computed))]
 
     def _persisted(self, wanted: list[Any]) -> list[Any]:
         """Return the first value, and what stands for the others where they are kept."""
@@ -111,16 +108,46 @@ class DaskEngine:
 
 
 def _on_part(asked: tuple[PartWork, PlacedBlocks], part: Any, length: int, *known: NDArray[Any]) -> tuple[Any, ...]:
+    """Return the sum over a part, its seal and the numbers of its rows, or in place of the sum what is wrong.
+
+    A worker writes the arguments of a task that raises, here rows, into its log.
+    """
     work, blocks = asked
-    with one_library_thread():
-        total, computed = work(blocks(part, length), known)
-    return total, *computed
+    try:
+        with one_library_thread():
+            total, seal, computed = work(blocks(part, length), known)
+    except DPDescentError as found:
+        return type(found)(*found.args), b"", *(None for _ in work.computed)
+    except Exception as found:
+        return _failed(found), b"", *(None for _ in work.computed)
+    return total, seal, *computed
 
 
-def _added(sums: list[NDArray[Any]]) -> NDArray[Any]:
-    first, *others = sums
-    total: NDArray[Any] = sum(others, start=first)
-    return total
+def _answered(total: Any, seals: list[bytes]) -> tuple[Any, list[bytes]]:
+    return total, seals
+
+
+def _added(sums: list[Any]) -> Any:
+    """Return the sum of sums, or the first that is none."""
+    wrong = [each for each in sums if isinstance(each, DPDescentError)]
+    return wrong[0] if wrong else sum(sums[1:], start=sums[0])
+
+
+def _without_cells(compute: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what tasks compute; the texts of errors of a collection's own tasks show cells, and are replaced."""
+    problem: DPDescentError
+    try:
+        return compute(*arguments)
+    except Exception as found:
+        lost = type(found).__name__ in _LOST
+        problem = WorkerLost("the workers of the cluster were lost: start them again") if lost else _failed(found)
+    raise problem  # outside the handler, so that the text with the cell is not its context
+
+
+def _failed(found: Exception) -> DatasetFormatError:
+    return DatasetFormatError(
+        f"tasks of the table failed with {type(found).__name__}: compute the collection by itself to see why"
+    )
 
 
 class DaskTable(StreamedTable):
@@ -156,6 +183,8 @@ class DaskTable(StreamedTable):
         else:
             raise ColumnTypeError("a Dask array of features must hold real numbers in two dimensions")
         features, labels = ([*np.ravel(each.to_delayed())] for each in (X, y))
+        if y.ndim != 1:
+            raise InvalidParameter("y should be a 1d array, or a Series: pass one column")
         if len(features) != len(labels):
             raise InvalidParameter("features and labels have different partitions: repartition or rechunk one")
         lengths = [] if framed else list(X.chunks[0])
@@ -170,13 +199,16 @@ class DaskTable(StreamedTable):
     @staticmethod
     def _lengths(features: list[Any]) -> list[int]:
         dask = _dask()
-        return [int(length) for length in dask.compute(*(dask.delayed(len)(each) for each in features))]
+        counts = [dask.delayed(len)(each) for each in features]
+        return [int(length) for length in _without_cells(dask.compute, *counts)]
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"parts": (), "lengths": ()}  # workers get the rows of a part handed over
 
     def read(self, part: Any) -> Iterator[tuple[Any, Any]]:
         features, labels = (each.to_numpy() if hasattr(each, "to_numpy") else np.asarray(each) for each in part)
+        if features.dtype.kind == "O":  # columns with a marker for missing cells
+            features = part[0].to_numpy(dtype=np.float64, na_value=np.nan)
         if features.shape[0] != labels.shape[0]:
             raise InvalidParameter("features and labels have different numbers of rows in a partition")
         step = block_rows(self.columns)

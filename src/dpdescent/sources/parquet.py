@@ -54,7 +54,10 @@ def is_parquet_group(name: str) -> bool:
 
 
 def parquet_files(name: str) -> list[str]:
-    """Return the Parquet files of a name, in order: the file itself, all below a folder, or all that match."""
+    """Return the Parquet files of a name, in order: the file itself, all below a folder, or all that match.
+
+    A pattern may match a folder and what is in it: each file is named once.
+    """
     found = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) and not os.path.exists(name) else [name]
     files: list[str] = []
     for each in found:
@@ -63,7 +66,7 @@ def parquet_files(name: str) -> list[str]:
             continue
         below = (path.relative_to(each) for suffix in SUFFIXES for path in Path(each).rglob(f"*{suffix}"))
         files += [os.path.join(each, path) for path in sorted(below) if not path.name.startswith(("_", "."))]
-    return [file for file in files if file.endswith(SUFFIXES)]
+    return list(dict.fromkeys(file for file in files if file.endswith(SUFFIXES)))
 
 
 def open_parquet(
@@ -87,7 +90,8 @@ def open_parquet(
     DatasetNotAvailable
         There is no such file.
     DatasetFormatError
-        A file is damaged, or the files do not have the number of rows that the schema declares.
+        A file is damaged or is there under two names, or the files do not have the number of rows that the schema
+        declares.
     MissingColumn, ColumnTypeError
         A file contradicts the schema. The message names the file.
     """
@@ -104,14 +108,15 @@ def open_parquet(
     wanted = [*schema.features, *([schema.label.column] if label else [])]
     parts: list[RowGroup] = []
     lengths: list[int] = []
+    _require_distinct(files)
     for file in files:
-        constants = _constants(file, schema)
         try:
             stamp = _stamp(file)
             footer = _footer(file, stamp)
             held = footer.schema.to_arrow_schema()
         except (arrow.ArrowException, OSError):
             raise _unreadable(file) from None
+        constants = {name: value for name, value in _constants(file, schema).items() if name not in held.names}
         _require_columns(file, wanted, held, constants, schema, encoder)
         kept = tuple((column, value) for column, value in constants.items() if column in wanted)
         for number in range(footer.num_row_groups):
@@ -168,13 +173,16 @@ class ParquetTable(StreamedTable):
         constants = dict(part.constants)
         batches = self._batches(part, [name for name in self._wanted if name not in constants])
         while True:
+            frame = None
             try:
                 batch = next(batches, None)
-                frame = None if batch is None else batch.to_pandas(split_blocks=True)
+                if batch is None:
+                    return
+                frame = batch.to_pandas(split_blocks=True)
             except (arrow.ArrowException, OSError):
-                raise _unreadable(part.path) from None
+                pass
             if frame is None:
-                return
+                raise _unreadable(part.path)  # outside the handler, whose text may show a cell
             yield _with_dates(frame.assign(**constants), self.schema)
 
     def _batches(self, part: RowGroup, columns: list[str]) -> Iterator[Any]:
@@ -190,8 +198,20 @@ class ParquetTable(StreamedTable):
             )
 
 
+def _require_distinct(files: list[str]) -> None:
+    """Refuse a file that is there under another name: what one of its rows can change would count twice."""
+    seen: dict[tuple[int, int], str] = {}
+    for file in files:
+        status = os.stat(file)
+        other = seen.setdefault((status.st_dev, status.st_ino), file)
+        if other != file:
+            raise DatasetFormatError(
+                f"{file!r} is the same file as {other!r}, whose rows would count twice: name it once"
+            )
+
+
 def _constants(file: str, schema: Schema) -> dict[str, Any]:
-    """Return the columns that the names of a file's folders tell, as ``column=value``."""
+    """Return what the names of a file's folders tell of columns that it lacks, as ``column=value``."""
     levels = {column.name: column.levels for column in schema.categorical}
     levels[schema.label.column] = schema.label.classes or ()
     told: dict[str, Any] = {}
@@ -219,6 +239,9 @@ def _require_columns(
         raise MissingColumn(
             f"{_name(file)!r} lacks the columns {absent} of the schema: correct the schema or the file"
         )
+    twice = [name for name in wanted if held.names.count(name) > 1]
+    if twice:
+        raise DatasetFormatError(f"{_name(file)!r} has the columns {twice} more than once: keep one of each")
     empty = arrow.schema([held.field(name) for name in wanted if name in held.names]).empty_table().to_pandas()
     for name in wanted:
         if name in constants:
