@@ -18,7 +18,7 @@ from plain_losses import PlainLogistic, PlainPoisson
 from rival_tables import curator_of, optimum
 
 EPSILON, DELTA, ROWS = 1e4, 1e-6, 3000
-LOSSES = [PlainPoisson(), PlainLogistic(), Poisson(), Poisson(0.05), Huber(0.5), Huber(1.0, 8.0)]
+LOSSES = [PlainPoisson(), PlainLogistic(), Poisson(), Huber(1.0, 8.0)]
 STATIONARY = {"opt", "opt-ls", "opt-b", "2opt", "2opt-ls", "2opt-b", "dp-gd", "dp-tr"}
 APART = STATIONARY | {"expmech", "majority"}  # second-order points, points drawn at random and constants: see below
 #: How much of the way from zero to the optimum may be left. A search on batches stops early, and so does a

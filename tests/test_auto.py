@@ -256,7 +256,7 @@ def test_a_handful_of_rows_teaches_the_intercept_and_says_so() -> None:
     """Privacy leaves about 7 of the rows, from which nothing but a count can be learnt."""
     X, y = table(1000, 20)[0], (np.arange(1000) % 10 > 0).astype(int)
     fitted = model(0.03).fit(X, y)
-    assert "only the intercept" in fitted.privacy_["remarks"][0]
+    assert any("only the intercept" in each for each in fitted.privacy_["remarks"])
     assert (fitted.coef_ == 0).all()
     assert fitted.privacy_["spent_on"] == pytest.approx({"gradient": 1.0})
     # Features have no part in it: other ones give the same bits.
@@ -305,7 +305,7 @@ def test_wide_tables_of_copies_are_learnt() -> None:
     for epsilon, remark, ceiling in cases:
         for seed in range(1 if remark == "projected" else 3):  # a projection takes time
             fitted = model(epsilon, random_state=seed).fit(X, y)
-            assert remark in fitted.privacy_["remarks"][0]
+            assert any(remark in each for each in fitted.privacy_["remarks"])
             assert np.logaddexp(0, (1 - 2 * y) * fitted.decision_function(X)).mean() < ceiling
 
 

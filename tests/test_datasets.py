@@ -205,14 +205,6 @@ def public_bank(folder):
     return {"bank+marketing.zip": zipped("bank.zip", zipped("bank-full.csv", text))}
 
 
-def public_mnist(folder):
-    with np.load(folder / "mnist.npz") as packed:
-        arrays = [packed[key] for key in ("X_train", "y_train", "X_test", "y_test")]
-    names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-    contents = (gzip.compress(idx(array), compresslevel=1) for array in arrays)
-    return {f"{name}-ubyte.gz": content for name, content in zip(names, contents, strict=True)}
-
-
 def public_kddcup99(folder):
     return {"kddcup.data_10_percent.gz": (folder / "kddcup99_10_percent.csv.gz").read_bytes()}
 
@@ -226,7 +218,7 @@ def zipped(member, content):
 
 @pytest.mark.usefixtures("bare")
 @needs_data
-@pytest.mark.parametrize("rebuild", [public_adult, public_adult_raw, public_bank, public_mnist, public_kddcup99])
+@pytest.mark.parametrize("rebuild", [public_adult, public_adult_raw, public_bank, public_kddcup99])
 def test_public_files_pass_their_checksums_and_give_the_same_data(rebuild, monkeypatch):
     name = rebuild.__name__.removeprefix("public_").replace("_", "-")
     files = rebuild(Path(DATA))

@@ -174,7 +174,7 @@ def test_two_runs_of_one_comparison_do_not_write_the_same_journal(tmp_path: Path
 
 def started(folder: Path) -> subprocess.Popen[str]:
     program = "from dpdescent.cli import main; main()"
-    options = ["--data", "synthetic", "--methods", "agd", "--epsilon", "1,2", "--folds", "4", "--jobs", "2"]
+    options = ["--data", "synthetic", "--methods", "agd", "--epsilon", "1,2", "--folds", "4", "--jobs", "1"]
     command = [sys.executable, "-c", program, "compare", *options, "--json", str(folder / "out.json")]
     return subprocess.Popen(
         command,

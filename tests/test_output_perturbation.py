@@ -19,7 +19,7 @@ from dpdescent.accounting.shuffled import ShuffledDescent, shift_law
 from dpdescent.curator import Curator, PermutedDescent
 from dpdescent.errors import ScaleOutOfRange
 from dpdescent.noise import Randomness
-from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Poisson, Squared
+from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Poisson
 from dpdescent.solvers import OutPertGDSettings, OutPertRSGDSettings, outpert_gd, outpert_rsgd
 from rival_tables import Recorder, curator_of, make_curator, optimum, recorded, replaced
 
@@ -200,7 +200,7 @@ def test_a_lattice_too_coarse_for_the_allowance_is_refused_before_anything_is_ch
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Squared(), Multinomial(3)], ids=str)
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)], ids=str)
 def test_epsilon_to_infinity_recovers_the_optimum(method: str, loss: Loss) -> None:
     solve, settings, currency = METHODS[method]
     curator = make_curator(1e4, loss, alpha=0.02, currency=currency)

@@ -16,7 +16,7 @@ from dpdescent.curator import LabelSum
 from dpdescent.errors import DPDescentError, LedgerBusy, LedgerError, LedgerNotWritable, UnsupportedCost
 from dpdescent.estimators import payment
 from dpdescent.ledger import failures
-from dpdescent.solvers import METHODS
+from dpdescent.solvers import METHODS, OPTSettings
 
 CURRENCIES = ("gdp", "zcdp", "rdp", "pure", "approximate")
 ALL, GAUSSIAN, EPSILONS = set(CURRENCIES), {"gdp", "zcdp", "rdp"}, {"pure", "approximate"}
@@ -28,6 +28,7 @@ PAID_IN = {
     "sgd-adv": {"approximate"},
     "outpert": GAUSSIAN | {"pure"},
 }
+QUICK = {"most_steps": 5}
 PRIVATE = sorted(name for name, method in METHODS.items() if method.private)
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpdescent.errors.GuaranteeWarning")
@@ -77,7 +78,8 @@ def test_an_account_pays_what_the_fit_pays_or_is_left_as_it_was(
 ) -> None:
     account = account_in(currency)
     if currency in PAID_IN.get(method, GAUSSIAN):
-        require_same_prices(account, opened, fitted(method, account))
+        options = {"solver_options": QUICK} if issubclass(METHODS[method].settings, OPTSettings) else {}
+        require_same_prices(account, opened, fitted(method, account, **options))
         return
     with pytest.raises(UnsupportedCost, match=f"method '{method}' uses .* currency '{currency}'.*: open the ledger"):
         fitted(method, account)

@@ -173,7 +173,7 @@ def test_a_run_of_another_currency_or_relation_is_refused() -> None:
     account = ledger_in("gdp")
     others = [Ledger(1.0, 1e-6, currency="zcdp"), Ledger(1.0, 1e-6, currency="gdp", relation="replace-one")]
     for own in others:
-        with pytest.raises(InvalidParameter, match="one relation and one currency"), reserving(account, own):
+        with pytest.raises(InvalidParameter, match="one relation, currency and unit"), reserving(account, own):
             pass
     used = run_of(account)
     used.spend(PureDP(0.01))

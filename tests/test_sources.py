@@ -29,7 +29,7 @@ from dpdescent.errors import (
     UnsupportedSource,
 )
 from dpdescent.schema import Label, NumericColumn, Schema
-from dpdescent.solvers import METHODS
+from dpdescent.solvers import METHODS, OPTSettings
 from dpdescent.sources import MappedArrays, ParquetTable, open_parquet
 
 ROWS = 600
@@ -44,6 +44,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "privgene": {"candidates": 4, "generations": 2},
     "agd": {"candidates": 3},
     "sgd": {"sampling_rate": 0.5},
+    **{name: {"most_steps": 5} for name, each in METHODS.items() if issubclass(each.settings, OPTSettings)},
 }
 
 

@@ -14,7 +14,7 @@ from .output import say
 
 __all__ = ["datasets_app"]
 
-datasets_app = typer.Typer(add_completion=False)
+datasets_app = typer.Typer(help="List the data sets, and where each is.", add_completion=False)
 
 
 @datasets_app.callback(invoke_without_command=True)

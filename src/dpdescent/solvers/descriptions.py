@@ -162,7 +162,7 @@ DESCRIPTIONS = {
         "one",
     ),
     "nonprivate": Description(
-        "the minimiser itself by L-BFGS, NOT private: the ceiling of every comparison",
+        "the minimiser itself by L-BFGS, NOT PRIVATE: the ceiling of every comparison",
         "as many as L-BFGS needs",
         ("Liu & Nocedal 1989",),
     ),
