@@ -24,6 +24,7 @@ from dpdescent.curator.mechanisms import LatticeNoise
 from dpdescent.errors import BudgetExhausted, DPDescentError
 from dpdescent.estimators.payment import open_ledger
 from dpdescent.exact import FeatureGrid, LatticeSum
+from dpdescent.ledger import require_funds
 from dpdescent.noise import Bits, Randomness
 from dpdescent.problems import (
     L2,
@@ -272,6 +273,7 @@ def run(
             shared = Ledger(account * epsilon, delta, currency=own.currency, relation=relation)
             if own_account:
                 own = open_ledger(case.method, method, settings, case.options, facts, shared)
+                require_funds(shared, own)
     except DPDescentError as refusal:
         return refusal
     source = Watched(storage(grid.place(table.features)), table.labels, grid, block_rows)
