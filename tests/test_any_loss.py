@@ -97,8 +97,9 @@ def test_tolerances_of_second_order_points_close_in_on_the_optimum_as_epsilon_gr
         asked, settings = curator(method, PlainLogistic(), epsilon=each)
         weights = METHODS[method].solve(asked, settings, None).weights
         left.append((optimum(asked)[1](weights) - best) / (start - best))
-    assert left[1] <= 0.05
-    assert left[1] < left[0]
+    assert left[1] <= 0.035
+    # Where nothing is promised at epsilon 1, `opt` and `2opt` aim at a tolerance that brings them near all the same.
+    assert left[1] <= (0.7 if method in ("opt", "2opt") else 0.2) * left[0]
 
 
 @pytest.mark.parametrize("loss", [Poisson(), Huber(0.5)], ids=str)

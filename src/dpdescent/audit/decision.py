@@ -1,8 +1,8 @@
 """Decide from outcomes of two neighbouring tables how much epsilon they refute.
 
 The outcomes are split. The first quarter teaches scores, the second chooses a score, a threshold and a kind of test,
-and the other half bounds what that one test achieves. The choice is thus made before the outcomes that count are
-looked at, and the bound holds with the stated confidence whatever was chosen. Where score and threshold are known
+and the other half bounds what that one test achieves. The choice is thus made without the outcomes that count,
+and the bound holds with the stated confidence whatever was chosen. Where score and threshold are known
 before any run, as those of a likelihood ratio are, all outcomes count.
 """
 
