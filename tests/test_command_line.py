@@ -135,7 +135,7 @@ def test_a_schema_without_bounds_has_them_measured_and_the_statement_says_so(run
     run("ledger", "create", "new/budget.ledger", "--epsilon", 5)
     code, out, err = run(*FIT, "--epsilon", 2, "--ledger", "new/budget.ledger", "--seed", 1)
     assert (code, err) == (0, "")
-    assert "remark: bounds of 1 columns were measured by noisy histograms of them, for " in out
+    assert "remark: bounds of 1 column were measured by noisy histograms, for " in out
     low, high = json.loads((table / "out/m.json").read_text())["ends"]
     assert 0 <= low[0] < 3000 < high[0] < 1e5
     code, out, _ = run("predict", "out/m.json", "people.csv", "--keep", "id,left", "--output", "deep/p.csv")

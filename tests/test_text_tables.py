@@ -177,7 +177,7 @@ def test_columns_without_bounds_stay_raw_until_a_fit_measures_them(tmp_path: Pat
     assert model.score(data.X, data.y) > 0.85
     histograms = [count for label, count in model.privacy_["asked"].items() if "histogram" in label]
     assert sum(histograms) == 2
-    assert any("bounds of 1 columns were measured" in remark for remark in model.privacy_["remarks"])
+    assert any("bounds of 1 column were measured" in remark for remark in model.privacy_["remarks"])
 
 
 def test_what_is_measured_does_not_pay_for_columns_whose_bounds_are_stated() -> None:

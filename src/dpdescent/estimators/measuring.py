@@ -132,11 +132,11 @@ class Measurement:
             scaling, said = self.scaling(X, binary), "bounds were measured by noisy histograms of the columns"
         elif gaps is not None and gaps.any():
             scaling = given.filled(self.scaling(X, ~gaps), gaps)
-            said = f"bounds of {np.count_nonzero(gaps)} columns were measured by noisy histograms of them"
+            said = f"bounds of {_number_of_columns(int(np.count_nonzero(gaps)))} were measured by noisy histograms"
         elif tighten:
             scaling = self.tightened(X, given, binary)
             narrower = np.count_nonzero((scaling.low != given.low) | (scaling.high != given.high))
-            said = f"bounds of {narrower} columns were made narrower by noisy histograms of the columns"
+            said = f"bounds of {_number_of_columns(int(narrower))} were made narrower by noisy histograms"
         else:
             return given, []
         return scaling, self.told(said, before)
@@ -175,3 +175,7 @@ def _columns(X: Any, columns: NDArray[np.intp]) -> Any:
 def _placed(levels: Any) -> Any:
     """Return levels on their grid."""
     return levels * 2.0**-_BITS
+
+
+def _number_of_columns(count: int) -> str:
+    return "1 column" if count == 1 else f"{count} columns"
