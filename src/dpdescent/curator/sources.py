@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 AnyNumber = TypeVar("AnyNumber", np.int64, np.float64)
 
-_WORTH_A_THREAD = 2**22  # entries of a block: with fewer, waking a thread takes about as long as it saves
+_WORTH_A_THREAD = 2**21  # entries of a block: with fewer, waking a thread takes about as long as it saves
 
 
 class Source(Protocol):

@@ -122,7 +122,7 @@ def obtain(name: str, origin: Origin, *, download: bool = True, progress: Progre
             if not path.is_file():
                 fetch(remote, folder, progress=progress)
     except (OSError, http.client.HTTPException) as error:
-        raise DatasetNotAvailable(_how_to_get(name, origin, str(error) or type(error).__name__)) from error
+        raise DatasetNotAvailable(_how_to_get(name, origin, str(error) or type(error).__name__)) from None
     return LocalFiles(False, tuple(paths))
 
 

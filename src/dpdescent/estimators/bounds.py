@@ -29,6 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from ..curator import cached_blocks
+
 __all__ = [
     "BINS",
     "RUNGS",
@@ -51,6 +53,8 @@ _FINE, _COARSE = (-32, 64), 32  # powers of two one by one in this range, and ev
 _EXPONENTS = np.array(
     [*range(-1056, _FINE[0], _COARSE), *range(*_FINE), *range(_FINE[1], 1024, _COARSE)], dtype=np.float64
 )
+_LEAST_EXPONENT = -1074  # as numpy.frexp counts: it is one more than that of the power of two below a number
+_RUNG_OF = np.searchsorted(_EXPONENTS, np.arange(_LEAST_EXPONENT, 1025) - 1.0, side="right").astype(np.float64)
 #: Largest rung: cells have rungs from minus this to this, and 0 is the rung of zero.
 RUNGS = _EXPONENTS.size
 _RARE = 0.005  # share of the rows beyond an end
@@ -77,8 +81,8 @@ def rungs(cells: Any) -> Any:
 
 
 def _rung(cells: Floats) -> Floats:
-    exponents = np.frexp(cells)[1] - 1.0
-    rung: Floats = np.sign(cells) * np.searchsorted(_EXPONENTS, exponents, side="right")
+    rung: Floats = np.copysign(np.take(_RUNG_OF, np.frexp(cells)[1] - _LEAST_EXPONENT, mode="clip"), cells)
+    rung[cells == 0] = 0.0
     return rung
 
 
@@ -88,15 +92,18 @@ def bins(cells: Any, low: Floats, high: Floats) -> Any:
         return cells.mapped(partial(bins, low=low, high=high))
 
     def placed(values: Floats, columns: Any) -> Floats:
-        inside = (np.clip(values, low[columns], high[columns]) - low[columns]) / (high[columns] - low[columns])
-        number: Floats = np.minimum(np.floor(inside * BINS), BINS - 1)
-        return number
+        number = np.clip(values, low[columns], high[columns])
+        number -= low[columns]
+        number /= high[columns] - low[columns]
+        number *= BINS
+        np.floor(number, out=number)
+        bounded: Floats = np.minimum(number, BINS - 1, out=number)
+        return bounded
 
     every = np.arange(low.size)
     zero = placed(np.zeros(low.size), every)
     if not sparse.issparse(cells):
-        numbered: Floats = placed(cells, every) - zero
-        return numbered
+        return _in_parts(lambda values: placed(values, every) - zero, cells)
     counted = sparse.csr_array(cells, dtype=np.float64, copy=True)
     counted.data = placed(counted.data, counted.indices) - zero[counted.indices]
     counted.eliminate_zeros()
@@ -105,10 +112,18 @@ def bins(cells: Any, low: Floats, high: Floats) -> Any:
 
 def _elementwise(cells: Any, function: Callable[[Floats], Floats]) -> Any:
     if not sparse.issparse(cells):
-        return function(np.asarray(cells, dtype=np.float64))
+        return _in_parts(function, cells)
     mapped = sparse.csr_array(cells, dtype=np.float64, copy=True)
     mapped.data = function(mapped.data)
     mapped.eliminate_zeros()
+    return mapped
+
+
+def _in_parts(function: Callable[[Floats], Floats], cells: Any) -> Floats:
+    """Return a function of each dense cell, computed on parts of the table that stay in cache."""
+    mapped = np.empty(cells.shape)
+    for rows in cached_blocks(cells.shape[0], math.prod(cells.shape[1:])):
+        mapped[rows] = function(np.asarray(cells[rows], dtype=np.float64))
     return mapped
 
 
