@@ -7,7 +7,9 @@ than 60, the columns stay as they are.)
 
 *Direction.* T noisy gradients in the frame of centred and scaled columns, all added up, beginning at the constant
 that fits the label counts. The step size is the one with which their noise alone gives the score of a typical row a
-standard deviation of 0.6 to 1.5. It need not suit the signal, which the second stage measures.
+standard deviation of 0.6 to 1.5. It need not suit the signal, whose length the second stage measures. Where the sum
+of the gradients so far is longer than its noise explains, steps are longer in that proportion: a clear signal lets
+the descent leave the first direction for better ones.
 
 *Calibration.* At most 20% of the budget is spent on two parameters alone, for all classes together: how far to go
 along the direction, in units of its noise, and the intercept. Each noisy slope updates an estimate with a variance,
@@ -110,13 +112,18 @@ def few_rows(
     amount = (curator.remaining - calibrating) / steps
     noise = curator.deviation(clip, amount)
     spread = min(max(rows / 200, 0.6), 1.5)
-    rate = min(spread / (noise * math.sqrt(steps) * features), _STABLE / features**2, _stable(problem, frame))
-    point = np.zeros(problem.shape)
+    stable = min(_STABLE / features**2, _stable(problem, frame))
+    slowest = min(spread / (noise * math.sqrt(steps) * features), stable)
+    point, walked = np.zeros(problem.shape), 0.0
+    total = np.zeros_like(point[:-1])
     lengths: list[float] = []
-    for _ in range(steps):
+    for step in range(steps):
         point[-1] = intercept.value
         weights = point if frame is None else frame.weights(point)
         gradient = curator.answer(Gradient(weights, clip, curator.gaussian(amount), frame))
+        total += gradient[:-1]
+        rate = min(slowest * max(1.0, _signal(total, (step + 1) * noise**2)), stable)
+        walked += rate**2
         point[:-1] -= rate * gradient[:-1]
         shifted = _SHIFT * problem.loss.outputs * (rate * noise * features) ** 2
         intercept = intercept.after(gradient[-1], noise, curvature).drifted(shifted)
@@ -124,7 +131,8 @@ def few_rows(
         report(1 - curator.remaining / budget)
     point[-1] = 0.0
     direction = point if frame is None else frame.weights(point)
-    direction = direction / (rate * noise * math.sqrt(steps) * features)
+    direction = direction / (math.sqrt(walked) * noise * features)
+    spread *= math.sqrt(walked / steps) / slowest
     calibrated = _calibrated(
         curator,
         direction,
@@ -136,6 +144,11 @@ def few_rows(
     )
     remark = f"noise leaves about {rows:.0f} effective rows: a direction was learnt, and then its length"
     return SolverResult(calibrated, len(lengths), tuple(lengths), (remark,))
+
+
+def _signal(total: Floats, variance: float) -> float:
+    """Return how long a vector is without its noise, in units of that noise, of known variance per entry."""
+    return math.sqrt(max(float(np.mean(total**2)) / variance - 1, 0.0))
 
 
 def _steps(rows: float, cells: int) -> int:
