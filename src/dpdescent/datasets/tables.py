@@ -146,8 +146,8 @@ def load_bank(files: LocalFiles) -> Dataset:
     )
 
 
-def load_covertype(files: LocalFiles) -> Dataset:
-    """Load Covertype, its classes 1 (spruce or fir) and 2 (lodgepole pine) alone."""
+def load_covertype(files: LocalFiles, *, all_classes: bool = False) -> Dataset:
+    """Load Covertype: its classes 1 (spruce or fir) and 2 (lodgepole pine) alone, or all seven."""
     if files.packed:
         X, cover = read_packed(files.paths[0], "X", "y")
     else:
@@ -155,18 +155,21 @@ def load_covertype(files: LocalFiles) -> Dataset:
         cells = read_delimited(files.paths[0], names=names, dtype=dict.fromkeys(names, np.int16)).to_numpy()
         X, cover = cells[:, :-1], cells[:, -1]
     low, high = np.array(list(COVERTYPE_BOUNDS.values()), dtype=np.float64).T
-    kept = cover <= 2
-    X, cover = X[kept], cover[kept]
+    if not all_classes:
+        kept = cover <= 2
+        X, cover = X[kept], cover[kept]
+    chosen = "All seven classes" if all_classes else "Classes 1 and 2 of seven"
+    meaning = "y is the class" if all_classes else "y is 1 for class 2"
     return Dataset(
         name="covertype",
         X=scale_columns(X, low, high),
-        y=(cover == 2).astype(np.int64),
+        y=(cover if all_classes else cover == 2).astype(np.int64),
         feature_names=tuple(COVERTYPE_BOUNDS),
         bounds=(0.0, 1.0),
         binary_features=high - low == 1,  # all cells are whole numbers
-        classes=(0, 1),
+        classes=tuple(range(1, 8)) if all_classes else (0, 1),
         source=COVERTYPE_ORIGIN.citation,
-        notes="Classes 1 and 2 of seven; scaled by the ranges of the published file. y is 1 for class 2.",
+        notes=f"{chosen}; scaled by the ranges of the published file. {meaning}.",
     )
 
 
