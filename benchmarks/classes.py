@@ -39,7 +39,9 @@ def measure(name: str, rows: int, epsilon: float, seeds: int, oracle: bool) -> l
     settings: list[tuple[str, dict[str, Any] | None]] = [("auto", None)]
     if oracle:
         grid = itertools.product(STEPS, CLIPS, RATES)
-        settings += [("sgd", {"iterations": t, "clip": c, "learning_rate": rate}) for t, c, rate in grid]
+        settings += [
+            ("sgd", {"steps": t, "clip_gradient": c, "step_size": rate, "sampling_rate": 1.0}) for t, c, rate in grid
+        ]
     found = []
     for method, options in settings:
         for seed in range(seeds):
