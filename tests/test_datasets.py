@@ -320,6 +320,10 @@ def test_uci_covertype_text_is_read(tmp_path, monkeypatch):
     assert data.X.shape == (2, 54)
     assert data.X[0].sum() == 12
     assert data.y.tolist() == [1, 0]
+    everything = load_dataset("covertype", download=False, all_classes=True)
+    assert everything.y.tolist() == [2, 7, 1]
+    assert everything.classes == (1, 2, 3, 4, 5, 6, 7)
+    np.testing.assert_array_equal(everything.X[[0, 2]], data.X)
 
 
 @pytest.mark.usefixtures("bare")
