@@ -221,7 +221,21 @@ SCHEMAS: list[Case] = [
     (FIT, schema(file={"encoding": "klingon"}), "SchemaError: file.encoding"),
     (FIT, schema(columns__age__low=10**400), "SchemaError: columns.age.low: must be a finite number"),
     (FIT, schema(label={"column": "left", "low": 0, "high": 1}), "InvalidParameter: .* choose --model regression"),
+    (FIT, schema(label={"column": "left"}), "InvalidParameter: .* no label.classes, .* choose --model regression"),
+    (FIT, schema(label={"column": "left", "low": 0}), "SchemaError: label.high: must be a finite number"),
     ((*FIT, "--model", "regression"), nothing, "InvalidParameter: .* label.classes, and a regression"),
+    ((*FIT, "--model", "regression"), schema(label={"column": "left"}), "ColumnTypeError: column 'left'"),
+    ((*FIT, "--target-bounds", "measure"), nothing, "InvalidParameter: --target-bounds is for --model regression"),
+    (
+        ("fit", "synthetic", "--model", "regression", "--output", "m.json"),
+        nothing,
+        "InvalidParameter: the data set 'synthetic' has classes",
+    ),
+    (
+        ("compare", "--data", "people.csv", "--schema", "people.schema.json", "--methods", "majority"),
+        schema(label={"column": "age"}, columns__age=...),
+        "InvalidParameter: .* classes",
+    ),
     (CHECK, schema(columns__salary={"type": "numeric"}, label__column="lefts"), "SchemaError: .* has 2 problems"),
 ]
 

@@ -213,8 +213,8 @@ def test_parts_that_share_no_row_are_told_apart() -> None:
     for shown in (page_of(stated), "\n".join(text_of(stated))):
         assert "fit (2 x, training part)" in shown
         assert "choice (1 x, hold-out part)" in shown
-        assert "the dearest of them counts" in shown
-    assert "dearest" not in page_of(statement())
+        assert "only the most expensive one counts" in shown
+    assert "most expensive" not in page_of(statement())
 
 
 def test_shares_and_counts_on_the_page_are_those_of_the_statement() -> None:
