@@ -172,7 +172,7 @@ FILES: list[Case] = [
     (("fit", "people.parquet", *FIT[2:]), parquet, "MissingColumn: .* lacks the columns"),
     (FIT, table(header="id,age,age,town,hired,left"), "DatasetFormatError: .* names a column twice"),
     (FIT, table(header="id,,job,town,hired,left"), "DatasetFormatError: .* no name for a column"),
-    (FIT, table(header="id,ages,job,town,hired,left"), "MissingColumn: .*'ages' may be 'age'"),
+    (FIT, table(header="id,ages,job,town,hired,left"), "MissingColumn: .*did you mean 'ages' for 'age'"),
     (FIT, table(ROW.replace("44", SECRET)), "ColumnTypeError: column 'age'"),
     (FIT, table(ROW.replace("44", "")), "MissingValue: column 'age' .* choose missing"),
     (FIT, table(ROW.replace("44", "inf")), "InfiniteValue: column 'age'"),
@@ -225,6 +225,11 @@ SCHEMAS: list[Case] = [
     (FIT, schema(label={"column": "left", "low": 0}), "SchemaError: label.high: must be a finite number"),
     ((*FIT, "--model", "regression"), nothing, "InvalidParameter: .* label.classes, and a regression"),
     ((*FIT, "--model", "regression"), schema(label={"column": "left"}), "ColumnTypeError: column 'left'"),
+    (
+        (*FIT, "--model", "svm"),
+        schema(label__classes=["no", "yes", "maybe"]),
+        "InvalidParameter: --model svm tells two classes apart, and there are 3: choose --model logistic",
+    ),
     ((*FIT, "--target-bounds", "measure"), nothing, "InvalidParameter: --target-bounds is for --model regression"),
     (
         ("fit", "synthetic", "--model", "regression", "--output", "m.json"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -37,6 +38,7 @@ from dpdescent.cli.models import SavedModel
 from dpdescent.errors import InvalidParameter, ModelFormatError, OutputNotWritable, StatementError
 from dpdescent.statement import Charge, Coefficient, page_of, text_of
 from dpdescent.statement.meaning import of_several_rows, percent, trade_off, verdict
+from dpdescent.statement.pictures import coefficient_picture
 
 DELTA = 1e-6
 SHARES = expit(np.linspace(-12, 12, 400))
@@ -336,3 +338,15 @@ def test_every_currency_has_a_curve_and_a_page() -> None:
         Page(page_of(stated))
         assert isinstance(stated.currency, GDP | ZCDP | RDP | Pure | Approximate)
         assert "at most" in "\n".join(text_of(stated))
+
+
+def test_coefficients_are_drawn_in_units_of_the_bounds_of_their_columns(model: Path) -> None:
+    saved = SavedModel.load(model)
+    low, high = saved.ends
+    wide = replace(saved, ends=[[10 * end for end in low], [10 * end for end in high]])
+    assert [each.span for each in coefficients_of(wide)] == [
+        pytest.approx(10 * (b - a)) for a, b in zip(low, high, strict=True)
+    ]
+    small, large = Coefficient("pay", 0.001, 0.0001, span=9000.0), Coefficient("age", 3.0, 0.1)
+    pay, age = (float(each) for each in re.findall(r'<circle cx="([\d.]+)"', coefficient_picture([small, large])))
+    assert pay > age

@@ -64,15 +64,17 @@ def _is_model(path: Path) -> bool:
 
 
 def coefficients_of(saved: SavedModel) -> list[Coefficient]:
-    """Return the coefficients of a model with what noise does to them, none where nobody knows."""
+    """Return the coefficients of a model with what noise does to them, and none where that is not known."""
     from ..statement import Coefficient
 
+    ends = saved.ends or [[0.0] * len(saved.features), [1.0] * len(saved.features)]
+    spans = [high - low for low, high in zip(*ends, strict=True)]
     found = []
     for number, (row, noises) in enumerate(zip(saved.coefficients, saved.coefficient_noise or [], strict=False)):
         several = len(saved.coefficients) > 1 and saved.classes is not None
         suffix = f", class {saved.classes[number]}" if several and saved.classes is not None else ""
         found += [
-            Coefficient(f"{name}{suffix}", value, noise)
-            for name, value, noise in zip(saved.features, row, noises, strict=True)
+            Coefficient(f"{name}{suffix}", value, noise, span)
+            for name, value, noise, span in zip(saved.features, row, noises, spans, strict=True)
         ]
     return found

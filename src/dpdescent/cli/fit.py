@@ -112,6 +112,10 @@ def fit_command(
             options["target_bounds"] = public.target(table)
         elif not table.classes:
             raise InvalidParameter(f"the data set {data!r} has no classes: choose --model regression")
+        elif model == "svm" and len(table.classes) > 2:
+            raise InvalidParameter(
+                f"--model svm tells two classes apart, and there are {len(table.classes)}: choose --model logistic"
+            )
         else:
             options["classes"] = table.classes
         warned = _warned(epsilon, delta, adjacency, table) if private else []

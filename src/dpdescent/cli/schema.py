@@ -63,7 +63,7 @@ def draft(
     say("To predict a number, give label.low and label.high in place of label.classes, or remove it.")
     if found.identifiers:
         say(f"Left out, because the names are those of identifiers: {', '.join(found.identifiers)}")
-    say(f"Then `dpdescent schema check {target} {table}` lists what is still wrong. Its help explains each type.")
+    say(f"The file explains each type. `dpdescent schema check {target} {table}` lists what is still wrong with it.")
 
 
 @schema_app.command()

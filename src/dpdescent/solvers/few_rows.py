@@ -142,7 +142,9 @@ def few_rows(
         lengths,
         report,
     )
-    remark = f"noise leaves about {rows:.0f} effective rows: a direction was learnt, and then its length"
+    remark = (
+        f"with about {rows:.0f} effective rows, the direction of the coefficients was learnt first, then its length"
+    )
     return SolverResult(calibrated, len(lengths), tuple(lengths), (remark,))
 
 

@@ -42,11 +42,15 @@ _SAMPLED = 2.0**-10  # share of delta for the samplers' own error, where several
 
 @dataclass(frozen=True)
 class Coefficient:
-    """One coefficient, and one standard deviation of what the noise of privacy does to it."""
+    """One coefficient, and one standard deviation of what the noise of privacy does to it.
+
+    ``span`` is the distance between the bounds of its column, which makes coefficients of different units comparable.
+    """
 
     name: str
     value: float
     noise: float
+    span: float = 1.0
 
 
 def trade_off(statement: PrivacyStatement) -> TradeOff:
