@@ -13,7 +13,7 @@ def methods_command(json_file: JsonFile = None) -> None:
     from ..solvers import METHODS
 
     width = max(map(len, METHODS))
-    for name, method in METHODS.items():
+    for name, method in ({"auto": METHODS["auto"]} | METHODS).items():
         say(f"{name:<{width}}  {method.summary}")
     say("\n`dpdescent fit --method NAME` uses one; `auto` is the default.")
     rows = [{"name": name, "summary": method.summary, "private": method.private} for name, method in METHODS.items()]
