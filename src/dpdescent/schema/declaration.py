@@ -87,7 +87,8 @@ class Schema:
     Notes
     -----
     **Privacy.** A schema is an assumption, not a measurement: whoever writes it vouches that every number in it was
-    known without looking at the table. Only `labels` and the encoder read cells.
+    known without looking at the table. Only `labels` and the encoder read cells. Bounds that are left out, of columns
+    or of a label without classes, are measured by a fit, and paid for.
 
     The file format is a JSON object::
 
