@@ -47,7 +47,7 @@ def fit_command(
     ] = None,
     target_bounds: Annotated[
         str | None,
-        typer.Option(metavar="LOW,HIGH", help="The same about the number that a regression predicts."),
+        typer.Option(metavar="LOW,HIGH", help="The same of y, the number that a regression predicts."),
     ] = None,
     missing: Missing = None,
     unknown: Unknown = None,
@@ -65,7 +65,8 @@ def fit_command(
     alpha: Annotated[float, typer.Option(help="Weight of the L2 penalty.")] = 0.0,
     tilt: Annotated[float, typer.Option(help="Weigh rows with large losses more; needs --method outpert.")] = 0.0,
     adversary: Annotated[
-        float | None, typer.Option(metavar="RADIUS", help="Let rows be moved so far; needs --method outpert.")
+        float | None,
+        typer.Option(metavar="RADIUS", help="Train against moves of up to this length; needs --method outpert."),
     ] = None,
     adversary_norm: Annotated[str, typer.Option(help="How moves are measured: l2 or linf.")] = "l2",
     ledger: Annotated[Path | None, typer.Option(help="A ledger file that pays as well.")] = None,
