@@ -7,9 +7,12 @@ import resource
 import subprocess
 import sys
 
+from dpdescent.cli import commands
+
 COMMANDS = {
     "--help": {},
     "--version": {},
+    **{f"{command.name} --help": {} for command in commands.COMMANDS},
     "completion of a command": {
         "_DPDESCENT_COMPLETE": "complete_bash",
         "COMP_WORDS": "dpdescent pre",
@@ -36,7 +39,7 @@ def seconds(*arguments: str, **environment: str) -> float:
 def main() -> None:
     slow = []
     for name, environment in COMMANDS.items():
-        best = min(seconds(*([] if environment else [name]), **environment) for _ in range(3))
+        best = min(seconds(*([] if environment else name.split()), **environment) for _ in range(3))
         print(f"{name:<26} {best:5.2f} s of processor time")
         if best > LIMIT:
             slow.append(name)

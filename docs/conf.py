@@ -37,6 +37,7 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
 default_role = "code"
+toc_object_entries_show_parents = "hide"  # long names would be cut off beside the page
 
 sphinx_gallery_conf = {
     "examples_dirs": "gallery",

@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpdescent import Schema, load_dataset
+from dpdescent import Schema, audit, load_dataset
 from dpdescent.cli import app
-from dpdescent.datasets import Dataset, registry
+from dpdescent.datasets import Dataset, large, registry
 from dpdescent.experiments import runner
 from dpdescent.experiments.cells import Cell, Row
 from dpdescent.experiments.figure import Figure, Scale
@@ -151,13 +151,20 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dataset:
         here = replace(data, name=name)
         monkeypatch.setitem(registry._ENTRIES, name, replace(entry, load=lambda _, here=here: here))
     monkeypatch.setattr(runner, "in_processes", _measured_once)
-    monkeypatch.setattr("dpdescent.experiments.commands.general_methods", lambda: ["auto", "majority"])
+    monkeypatch.setattr("dpdescent.experiments.methods.general_methods", lambda: ["auto", "majority"])
     for name, figure in FIGURES.items():
         if isinstance(figure, Figure):
             monkeypatch.setitem(FIGURES, name, replace(figure, quick=TINY, methods=figure.methods[:2]))
         elif isinstance(figure, StationaryTable):
             fewer = {"methods": figure.methods[:2], "epsilons": figure.epsilons[:1], "quick_rows": 300}
             monkeypatch.setitem(FIGURES, name, replace(figure, **fewer, quick_steps=2))
+    write, audit_named = large.write_large_table, audit.audit_named
+
+    def short_audit(name: str, **given: Any) -> Any:
+        return audit_named(name, **given | {"runs": 4 if given["attack"] == "canaries" else 40, "jobs": 1})
+
+    monkeypatch.setattr(large, "write_large_table", lambda folder, _rows, *rest: write(folder, 2000, *rest))
+    monkeypatch.setattr(audit, "audit_named", short_audit)
     monkeypatch.chdir(tmp_path)
     table = data.table.rename(columns={"high_income": "income"})
     table.to_csv("people.csv", index=False)

@@ -456,7 +456,7 @@ def test_the_command_reports_claim_bound_confidence_runs_and_seconds(tmp_path: P
 
 def test_the_command_ends_with_1_where_a_claim_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     refuted = Report("gaussian", "gdp", 1.0, 1e-6, 1.5, 0.95, 100, 0.1)
-    monkeypatch.setattr("dpdescent.cli.audit.audit_named", lambda *_, **__: refuted)
+    monkeypatch.setattr("dpdescent.audit.audit_named", lambda *_, **__: refuted)
     done = CliRunner().invoke(app, ["audit", "gaussian"])
     assert done.exit_code == 1
     assert "refuted" in done.output

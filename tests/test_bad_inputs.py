@@ -172,7 +172,7 @@ FILES: list[Case] = [
     (("fit", "people.parquet", *FIT[2:]), parquet, "MissingColumn: .* lacks the columns"),
     (FIT, table(header="id,age,age,town,hired,left"), "DatasetFormatError: .* names a column twice"),
     (FIT, table(header="id,,job,town,hired,left"), "DatasetFormatError: .* no name for a column"),
-    (FIT, table(header="id,ages,job,town,hired,left"), "MissingColumn: .*'ages' may be 'age'"),
+    (FIT, table(header="id,ages,job,town,hired,left"), "MissingColumn: .*did you mean 'ages' for 'age'"),
     (FIT, table(ROW.replace("44", SECRET)), "ColumnTypeError: column 'age'"),
     (FIT, table(ROW.replace("44", "")), "MissingValue: column 'age' .* choose missing"),
     (FIT, table(ROW.replace("44", "inf")), "InfiniteValue: column 'age'"),
@@ -221,7 +221,26 @@ SCHEMAS: list[Case] = [
     (FIT, schema(file={"encoding": "klingon"}), "SchemaError: file.encoding"),
     (FIT, schema(columns__age__low=10**400), "SchemaError: columns.age.low: must be a finite number"),
     (FIT, schema(label={"column": "left", "low": 0, "high": 1}), "InvalidParameter: .* choose --model regression"),
+    (FIT, schema(label={"column": "left"}), "InvalidParameter: .* no label.classes, .* choose --model regression"),
+    (FIT, schema(label={"column": "left", "low": 0}), "SchemaError: label.high: must be a finite number"),
     ((*FIT, "--model", "regression"), nothing, "InvalidParameter: .* label.classes, and a regression"),
+    ((*FIT, "--model", "regression"), schema(label={"column": "left"}), "ColumnTypeError: column 'left'"),
+    (
+        (*FIT, "--model", "svm"),
+        schema(label__classes=["no", "yes", "maybe"]),
+        "InvalidParameter: --model svm tells two classes apart, and there are 3: choose --model logistic",
+    ),
+    ((*FIT, "--target-bounds", "measure"), nothing, "InvalidParameter: --target-bounds is for --model regression"),
+    (
+        ("fit", "synthetic", "--model", "regression", "--output", "m.json"),
+        nothing,
+        "InvalidParameter: the data set 'synthetic' has classes",
+    ),
+    (
+        ("compare", "--data", "people.csv", "--schema", "people.schema.json", "--methods", "majority"),
+        schema(label={"column": "age"}, columns__age=...),
+        "InvalidParameter: .* classes",
+    ),
     (CHECK, schema(columns__salary={"type": "numeric"}, label__column="lefts"), "SchemaError: .* has 2 problems"),
 ]
 

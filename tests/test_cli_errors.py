@@ -150,14 +150,14 @@ PLACES: list[tuple[tuple[str, ...], str]] = [
     (FIT, "dpdescent.estimators.DPLogisticRegression.fit"),
     (FIT, "dpdescent.estimators.base._placed"),
     (FIT, "dpdescent.estimators.base.Curator"),
-    (FIT, "dpdescent.cli.fit.SavedModel.save"),
+    (FIT, "dpdescent.cli.models.SavedModel.save"),
     (FIT, "dpdescent.cli.fit.print_privacy"),
     (FIT_ARRAYS, "dpdescent.datasets.files.read_packed"),
     (PREDICT, "dpdescent.cli.models.SavedModel.load"),
-    (("schema", "people.csv", "--label", "age"), "dpdescent.cli.schema.draft_schema"),
-    (("ledger", "budget.ledger"), "dpdescent.cli.ledger.Ledger.open"),
+    (("schema", "people.csv", "--label", "age"), "dpdescent.schema.draft_schema"),
+    (("ledger", "budget.ledger"), "dpdescent.ledger.Ledger.open"),
     (("demo",), "dpdescent.cli.demo._demo_data"),
-    (("datasets",), "dpdescent.cli.listings.list_datasets"),
+    (("datasets",), "dpdescent.datasets.list_datasets"),
 ]
 
 

@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ import typer
 
 import dpdescent
 from dpdescent import DPLogisticRegression, Ledger, Schema, load_dataset
+from dpdescent.audit import ATTACKS, MECHANISMS
 from dpdescent.cli import main
 from dpdescent.cli.commands import COMMANDS
 from dpdescent.cli.models import SavedModel
@@ -27,6 +29,7 @@ from dpdescent.cli.output import say
 from dpdescent.errors import PrivacyWarning
 from dpdescent.estimators.advice import advice
 from dpdescent.experiments import runner
+from dpdescent.progress import PAUSE, heartbeat
 from dpdescent.schema import CategoricalColumn, Label, NumericColumn
 from dpdescent.solvers import METHODS, Facts
 
@@ -59,16 +62,27 @@ def python(program: str, *arguments: str, **environment: str) -> str:
     return ended.stdout
 
 
-def test_help_needs_no_scientific_library() -> None:
+def test_help_of_no_command_needs_a_scientific_library() -> None:
     program = (
         "import sys; from dpdescent.cli import main\n"
-        "try: main()\n"
-        "except SystemExit as ended: code = ended.code\n"
-        "print(code, sorted({'numpy', 'pandas', 'scipy', 'sklearn', 'pyarrow'} & set(sys.modules)))"
+        "heavy, (name, *commands) = {'numpy', 'pandas', 'scipy', 'sklearn', 'pyarrow', 'matplotlib'}, sys.argv\n"
+        "for command in commands:\n"
+        "    sys.argv = [name, *command.split(), '--help']\n"
+        "    try: main()\n"
+        "    except SystemExit as ended: print(f'[{command}]', ended.code, sorted(heavy & set(sys.modules)))"
     )
-    shown = python(program, "--help").splitlines()
-    assert shown[-1] == "0 []"
-    assert all(any(str(command.name) in line for line in shown) for command in COMMANDS)
+    commands = ["", *(str(command.name) for command in COMMANDS), "ledger create", "schema check"]
+    shown = python(program, *commands)
+    assert re.findall(r"^\[.*", shown, re.MULTILINE) == [f"[{command}] 0 []" for command in commands]
+    listed = shown[: shown.index("[]")]
+    assert all(str(command.name) in listed for command in COMMANDS)
+
+
+def test_help_of_an_audit_names_all_that_can_be_audited(run: Run) -> None:
+    shown = " ".join(re.sub(r"[^\w,.: -]", " ", run("audit", "--help")[1]).split())
+    assert f"{', '.join(MECHANISMS)}, or a method." in shown
+    *attacks, last = ATTACKS
+    assert f"What is seen of a method: {', '.join(attacks)} or {last}." in shown
 
 
 def test_the_package_is_a_command_and_knows_its_version() -> None:
@@ -147,6 +161,49 @@ def test_a_schema_without_bounds_has_them_measured_and_the_statement_says_so(run
     assert Ledger.open("new/budget.ledger").spent > 0
 
 
+def test_a_number_without_bounds_is_predicted_within_measured_ones(run: Run, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    size = generator.uniform(20, 200, 3000)
+    frame = pd.DataFrame({"size": size, "rent": 300 + 9 * size + generator.normal(0, 60, 3000)})
+    frame.to_csv("flats.csv", index=False)
+    Schema((NumericColumn("size"),), Label("rent")).dump("s.json")
+    assert "a fit measures and pays for them: size, rent\n" in run("schema", "check", "s.json", "flats.csv")[1]
+    fit = ("fit", "flats.csv", "--schema", "s.json", "--epsilon", 2, "--output", "m.json", "--seed", 0)
+    code, out, err = run(*fit, "--model", "regression")
+    assert (code, err) == (0, "")
+    assert "remark: target_bounds were measured by noisy histograms of y, for " in out
+    low, high = SavedModel.load(tmp_path / "m.json").target
+    assert -1000 < low < 600 < 2000 < high < 10_000, "rents are between about 400 and 2,200"
+    run("predict", "m.json", "flats.csv", "--output", "p.csv")
+    predicted = pd.read_csv("p.csv")["prediction"]
+    assert 1 - np.mean((predicted - frame["rent"]) ** 2) / frame["rent"].var() > 0.9
+    pd.DataFrame({"size": [-1e9, 1e9]}).to_csv("odd.csv", index=False)
+    run("predict", "m.json", "odd.csv", "--output", "p.csv")
+    assert pd.read_csv("p.csv")["prediction"].between(low, high).all()
+    code, _, err = run(*fit)
+    assert (code, err.partition(":")[0]) == (1, "InvalidParameter")
+    assert "choose --model regression" in err
+
+
+def test_given_bounds_of_a_number_may_be_measured_all_the_same(run: Run) -> None:
+    generator = np.random.default_rng(0)
+    X = generator.normal(50, 20, (3000, 2))
+    y = X @ [2.0, -1.0] + generator.normal(0, 5, 3000)
+    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y}).to_csv("t.csv", index=False)
+    Schema((NumericColumn("a"), NumericColumn("b")), Label("y", low=-1e9, high=1e9)).dump("s.json")
+    fit = ("fit", "t.csv", "--schema", "s.json", "--model", "regression", "--output", "m.json", "--seed", 0)
+    assert "target_bounds were measured" not in run(*fit)[1]
+    assert "target_bounds were measured" in run(*fit, "--target-bounds", "measure")[1]
+    np.savez("t.npz", X=X, y=y)
+    arrays = ("fit", "t.npz", "--model", "regression", "--output", "m.json", "--seed", 0)
+    out = run(*arrays)[1]
+    assert "target_bounds were measured" in out
+    assert "remark: bounds were measured by noisy histograms" in out
+    assert run(*arrays, "--bounds", "measure", "--target-bounds", "measure")[1] == out
+    model = SavedModel.load(Path("m.json"))
+    assert np.corrcoef(model.predict(X), y)[0, 1] > 0.9
+
+
 def test_a_saved_model_predicts_what_the_estimator_does_beyond_the_measured_bounds_too(table: Path) -> None:
     data = load_dataset(table / "people.csv", schema=table / "s.json")
     model = DPLogisticRegression(
@@ -209,13 +266,24 @@ def test_a_redirected_fit_writes_a_line_now_and_then(run: Run, monkeypatch: pyte
     assert shares == sorted(shares)
 
 
+def test_a_long_piece_of_work_gives_a_sign_of_life_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert PAUSE <= 5
+    with heartbeat(lambda: "working", pause=0.01):
+        time.sleep(0.2)
+    lines = capsys.readouterr().err.splitlines()
+    assert set(lines) == {"working"}
+    assert len(lines) >= 3
+    time.sleep(0.05)
+    assert capsys.readouterr().err == ""
+
+
 def test_warnings_are_lines_of_ours_and_silence_of_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def warn() -> list[object]:
         warnings.warn("the cell is alice@secret", RuntimeWarning, stacklevel=1)
         warnings.warn("classes were read from y", PrivacyWarning, stacklevel=1)
         return []
 
-    monkeypatch.setattr("dpdescent.cli.listings.list_datasets", warn)
+    monkeypatch.setattr("dpdescent.datasets.list_datasets", warn)
     code, out, err = run("datasets")
     assert (code, err) == (0, "PrivacyWarning: classes were read from y\n")
     assert "alice" not in out

@@ -36,9 +36,9 @@ from dpdescent.experiments import Curve, Journal, Row, Study, Task, curves_of, r
 from dpdescent.experiments import methods as methods_table
 from dpdescent.experiments.cells import measure
 from dpdescent.experiments.methods import ORACLE, known_variants, look_of, oracle_variants, registered_methods
-from dpdescent.experiments.outputs import write_whole
 from dpdescent.experiments.runner import threads_pinned
 from dpdescent.experiments.tables import grouped
+from dpdescent.outputs import write_whole
 from dpdescent.solvers import METHODS
 
 COLUMNS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -37,6 +38,7 @@ from dpdescent.cli.models import SavedModel
 from dpdescent.errors import InvalidParameter, ModelFormatError, OutputNotWritable, StatementError
 from dpdescent.statement import Charge, Coefficient, page_of, text_of
 from dpdescent.statement.meaning import of_several_rows, percent, trade_off, verdict
+from dpdescent.statement.pictures import coefficient_picture
 
 DELTA = 1e-6
 SHARES = expit(np.linspace(-12, 12, 400))
@@ -213,8 +215,8 @@ def test_parts_that_share_no_row_are_told_apart() -> None:
     for shown in (page_of(stated), "\n".join(text_of(stated))):
         assert "fit (2 x, training part)" in shown
         assert "choice (1 x, hold-out part)" in shown
-        assert "the dearest of them counts" in shown
-    assert "dearest" not in page_of(statement())
+        assert "only the most expensive one counts" in shown
+    assert "most expensive" not in page_of(statement())
 
 
 def test_shares_and_counts_on_the_page_are_those_of_the_statement() -> None:
@@ -336,3 +338,15 @@ def test_every_currency_has_a_curve_and_a_page() -> None:
         Page(page_of(stated))
         assert isinstance(stated.currency, GDP | ZCDP | RDP | Pure | Approximate)
         assert "at most" in "\n".join(text_of(stated))
+
+
+def test_coefficients_are_drawn_in_units_of_the_bounds_of_their_columns(model: Path) -> None:
+    saved = SavedModel.load(model)
+    low, high = saved.ends
+    wide = replace(saved, ends=[[10 * end for end in low], [10 * end for end in high]])
+    assert [each.span for each in coefficients_of(wide)] == [
+        pytest.approx(10 * (b - a)) for a, b in zip(low, high, strict=True)
+    ]
+    small, large = Coefficient("pay", 0.001, 0.0001, span=9000.0), Coefficient("age", 3.0, 0.1)
+    pay, age = (float(each) for each in re.findall(r'<circle cx="([\d.]+)"', coefficient_picture([small, large])))
+    assert pay > age

@@ -150,7 +150,7 @@ def test_number_and_mixed_classes_keep_their_types():
         (changed(label=None), r"the key 'label' is missing"),
         (changed(label="income"), r"label: must be a JSON object"),
         (changed(label__column=3), r"label\.column: must be a column name"),
-        (changed(label__classes=None), r"label: give classes"),
+        (changed(label__classes=None, label__low=0), r"label\.high: must be a finite number, it is missing beside"),
         (changed(label__classes=["one"]), r"label\.classes: must have at least 2 entries"),
         (changed(label__low=0), r"label: give either classes or low and high"),
         (changed(rows=0), r"rows: must be a whole number"),

@@ -195,7 +195,7 @@ def _not_numbers(written: Delimited, numbers: Collection[str], blanks: Mapping[s
             break
     return (
         f"column {name!r} is declared numeric, and not all of its cells are numbers: correct them, or declare the "
-        "column as categorical, hashed or date, or the decimal comma of the file"
+        'column as categorical, hashed or date, or say that decimals have a comma by "file": {"decimal": ","}'
     )
 
 

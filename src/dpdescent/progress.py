@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-__all__ = ["occasional"]
+__all__ = ["heartbeat", "occasional"]
 
-PAUSE = 10.0  # seconds between two lines, and before the first one
+PAUSE = 5.0  # seconds between two lines, and before the first one
 
 
 def occasional(pause: float | None = None) -> Callable[[str], None]:
@@ -28,3 +30,22 @@ def occasional(pause: float | None = None) -> Callable[[str], None]:
             sys.stderr.flush()
 
     return speak
+
+
+@contextmanager
+def heartbeat(text: Callable[[], str], pause: float | None = None) -> Iterator[None]:
+    """Write a text to standard error every ``pause`` seconds while a block of code runs, whatever it is busy with."""
+    wait, ended = PAUSE if pause is None else pause, threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(wait):
+            sys.stderr.write(f"{text()}\n")
+            sys.stderr.flush()
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

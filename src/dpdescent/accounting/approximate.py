@@ -1,4 +1,4 @@
-r"""Costs whose guarantee is (epsilon, delta) itself: no Renyi curve, no filter finer than adding both numbers.
+r"""Costs that are known as one pair (epsilon, delta) and have no Renyi curve: a filter adds up both numbers.
 
 A mechanism that is (e, d)-DP fails with probability d and otherwise behaves as randomised response with parameter e
 (Kairouz, Oh & Viswanath 2015), so it is charged as `PureDP` with a `delta` of its own.
@@ -31,12 +31,11 @@ maximising over the corners, the corner 0 included, with the row's corners at mo
           G(0) + 2c\,G(\mu) + c^2\,G(2\mu) \quad\text{(replace-one)}, \qquad \mu = C/s,
 
 where G(m) is the delta at epsilon - J of Gaussian DP with parameter sqrt(m^2 + m_o^2). Here m_o belongs to the
-noise added to w afterwards, which hides that the minimiser was computed only nearly (Iyengar et al. 2019): given
-the exact minimiser, what is released is that noise around a point within a public distance of it, so its loss adds to
-that of w as in a composition of two Gaussian mechanisms. When a row is replaced the corners are differences of one
-of the old row's, 0 included, and one of the new row's. For c = 1 under
-zero-out there is no factor 2 as there is in Redberg, Koskela & Wang (2023), whose bound holds for gradients of
-either sign.
+noise added to w afterwards, which covers that the minimiser was computed only approximately (Iyengar et al. 2019):
+given the exact minimiser, what is released is that noise around a point within a public distance of it, so its loss
+adds to that of w as in a composition of two Gaussian mechanisms. When a row is replaced the corners are differences
+of one of the old row's, 0 included, and one of the new row's. For c = 1 under zero-out there is no factor 2 as there
+is in Redberg, Koskela & Wang (2023), whose bound holds for gradients of either sign.
 
 References
 ----------
@@ -147,7 +146,8 @@ class AdvancedComposition(_Approximate):
         half = below(self.failure / 2, PROFILE)
         step_delta = min(half / (self.steps * self.rate), 0.5)
         whole = gdp_to_epsilon(above(1 / self.noise_multiplier, PROFILE), step_delta)
-        # log(1 + q(e^x - 1)), without overflow; 1e-12 stands for the zero of noise that hides all at its delta.
+        # log(1 + q(e^x - 1)), without overflow; 1e-12 is charged where the noise is so large that epsilon would be
+        # zero.
         if whole < _LARGEST_EPSILON:
             step = max(math.log1p(self.rate * math.expm1(whole)), 1e-12)
         else:

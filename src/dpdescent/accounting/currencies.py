@@ -81,8 +81,8 @@ __all__ = [
     "smallest_delta",
 ]
 
-RUN_DRAWS = 2**40  # of noise, in all the runs that one budget pays for
-SAMPLER_SHARE = Fraction(1, 2**30)  # of delta, for the samplers' distance from their laws over so many draws
+RUN_DRAWS = 2**40  # draws of noise in all the runs that one budget pays for
+SAMPLER_SHARE = Fraction(1, 2**30)  # share of delta that is reserved for the samplers' own error over so many draws
 _LARGEST_EPSILON = 64.0
 
 AnyCost = TypeVar("AnyCost", bound=Cost)
@@ -117,7 +117,7 @@ class Currency(ABC):
         return _gaussian(self, amount)
 
     def selection(self, amount: float) -> ExponentialMechanism:
-        """Return the sharpest `ExponentialMechanism` that costs at most ``amount``."""
+        """Return the least noisy `ExponentialMechanism` that costs at most ``amount``."""
         return _selection(self, amount)
 
     def laplace(self, amount: float) -> Laplace:
@@ -231,15 +231,15 @@ def sampler_delta(epsilon: float) -> float:
 
 
 def smallest_delta(epsilon: float) -> float:
-    """Return the least positive delta beside which the samplers' own error does not count.
+    """Return the least positive delta for which the samplers' own error is negligible.
 
     It is (1 + e^epsilon) N t/2^-30 for N = 2^40 draws within total variation t of their laws: 2.5e-51 at epsilon = 1.
 
     Notes
     -----
-    **Privacy** Above epsilon = 64 the value is that at 64. Nobody is protected by such an epsilon, it only asks for
-    little noise; and the samplers, whose draws are bounded, do not provide one of several hundred. What they lack is
-    in the statement of a ledger (`sampler_delta`).
+    **Privacy** Above epsilon = 64 the value is that at 64. Such an epsilon protects nobody; it only means little
+    noise. The samplers, whose draws are bounded, cannot provide an epsilon of several hundred. The statement of a
+    ledger says how much they fall short (`sampler_delta`).
     """
     return sampler_delta(min(require_positive("epsilon", epsilon), _LARGEST_EPSILON)) / float(SAMPLER_SHARE)
 
@@ -257,7 +257,7 @@ def require_supported_delta(epsilon: float, delta: float) -> None:
 def currency_named(name: str | Currency, epsilon: float, delta: float, order: float | None = None) -> Currency:
     """Return the currency called ``name``; an RDP order that is not given follows from (epsilon, delta).
 
-    Raises `DeltaTooSmall` if the samplers' own error would count beside ``delta``.
+    Raises `DeltaTooSmall` if the samplers' own error would not be negligible beside ``delta``.
     """
     require_supported_delta(epsilon, delta)
     if isinstance(name, Currency):
@@ -290,7 +290,7 @@ def calibrate(family: Callable[[float], AnyCost], amount: float, currency: Curre
     currency : Currency
         The currency of the filter.
     """
-    # A share of a budget may have been rounded up: leave the last digits, so that all shares fit together.
+    # A share of a budget may have been rounded up. The last digits are not spent, so that all shares fit together.
     amount = require_positive("amount", amount) * (1 - 2.0**-50)
 
     def excess(log_strength: float) -> float:

@@ -12,7 +12,7 @@ from .schedules import FixedSchedule
 
 __all__ = ["to_dp_event"]
 
-_NEVER = 1e-26  # a delta that no accountant needs to know of
+_NEVER = 1e-26  # smaller values of delta are left out of events
 
 
 def to_dp_event(cost: Cost) -> Any:
@@ -22,8 +22,8 @@ def to_dp_event(cost: Cost) -> Any:
     AboveThreshold and pure mechanisms do not: they are exported as zCDP events of what was charged. A sub-sampled
     mixture of kinds is exported unamplified, and so is a random shift, as its largest. Mechanisms that are
     (epsilon, delta)-DP and no better have no event of a divergence, and a run that was reserved and not settled has
-    none at all: they are exported as unsupported, so that no accountant passes over them. The events speak of the
-    relation the noise multiplier was computed for, so give the accountant the relation of the ledger.
+    none at all: they are exported as unsupported, so that no accountant ignores them. The events hold for the
+    relation for which the noise multiplier was computed, so give the accountant the relation of the ledger.
     """
     try:
         import dp_accounting

@@ -1,8 +1,8 @@
 r"""What is added to a result so that floating point never charges too little.
 
-An operation is wrong by a relative u = 2^-53 at most, and a library call by a few u. A result that is put together
-from such numbers without cancellation is wrong by a multiple of u that can be counted, and `above` multiplies it by
-more. There is one slack for each kind of formula, and each is more than what the count gives:
+A floating-point operation has a relative error of at most u = 2^-53, and a library call of a few u. A result that is
+put together from such numbers without cancellation is wrong by a multiple of u that can be counted, and `above`
+multiplies it by more. There is one slack for each kind of formula, and each is more than what the count gives:
 
 =================  =========  =======================================================================================
 slack              in u       what it covers

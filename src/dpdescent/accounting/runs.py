@@ -1,4 +1,4 @@
-"""The cost of a whole run of adaptively chosen mechanisms that keeps behind a filter of its own.
+"""The cost of a whole run of adaptively chosen mechanisms that has a filter of its own.
 
 A filter in one of the scalar currencies stops a run before its total exceeds a number fixed in advance. The run as a
 whole is then one mechanism with the guarantee of that number, whatever it chose to ask (see `currencies`): rho-zCDP,
@@ -19,7 +19,7 @@ __all__ = ["FilteredRun"]
 
 @dataclass(frozen=True)
 class FilteredRun(Cost):
-    """A run behind a filter that lets through at most ``total`` in ``currency``.
+    """A run whose own filter accepts at most ``total`` in ``currency``.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class FilteredRun(Cost):
     total : float
         The budget of the filter.
     failure : float
-        What the mechanisms of the run may fail with beyond what the currency counts.
+        The probability with which its mechanisms may fail, beyond what the currency counts.
     order : float, optional
         The Renyi order of ``currency="rdp"``.
 

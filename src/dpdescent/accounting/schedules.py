@@ -1,8 +1,8 @@
-r"""A fixed number of equal steps, charged once and together: the sharpest account there is of noisy descent.
+r"""A fixed number of equal steps, charged once and together: the tightest accounting of noisy descent.
 
-Where it is known beforehand what every step will ask, nothing has to be decided on the way, and the whole run is one
-mechanism whose (epsilon, delta) can be read from the distribution of its privacy loss. Three bounds are valid for it,
-and the first that is to be had is charged, for it is the sharpest:
+Where it is known in advance what every step will ask, nothing has to be decided during the run, and the whole run is
+one mechanism whose (epsilon, delta) can be read from the distribution of its privacy loss. Three bounds are valid for
+it, and the first one that is available is charged, because it is the tightest:
 
 *Gaussian noise on all rows.* T releases with multiplier s are exactly one with s/sqrt(T), under both relations.
 
@@ -14,8 +14,8 @@ true ones in both directions (Doroshenko et al. 2022), and its (epsilon, delta) 
 fixed size have one pair for epsilon above 0 and another below, which do not compose this way, so that replace-one is
 left to the next bound.
 
-*Renyi divergences* add up at every order. The best order may be chosen afterwards, because nothing was chosen on the
-way.
+*Renyi divergences* add up at every order. The best order may be chosen afterwards, because nothing was chosen during
+the run.
 
 References
 ----------
@@ -54,12 +54,12 @@ _PATIENCE = 3  # orders without a gain after which higher ones, which take longe
 # The Fourier transforms behind a composition err by about 1e-15, whatever delta is: this is left out of it.
 _TRANSFORM_ERROR = 1e-10
 _LEAST_DELTA = 100 * _TRANSFORM_ERROR
-_LEAST_NOISE = 0.25  # below, the losses of one step spread over more values than are worth composing
-_FINE, _COARSE = 1e-4, 1e-3  # between the losses of a discretised distribution
+_LEAST_NOISE = 0.25  # with less noise, the losses of one step spread over too many values to be composed
+_FINE, _COARSE = 1e-4, 1e-3  # distance between the losses of a discretised distribution
 _FEW_STEPS, _SHORT_LOSSES = 1000, 1e-5
-_MOST_POINTS = 2.5e6  # of such a distribution: beyond, epsilon is so large that nobody needs it sharp
+_MOST_POINTS = 2.5e6  # values of such a distribution; with more, epsilon is so large that a tight value is of no use
 _STRENGTHS = (2.0**-40, 2.0**20)
-_RELATIVE = 2.5e-4  # to which noise is calibrated
+_RELATIVE = 2.5e-4  # relative precision to which noise is calibrated
 
 
 @dataclass(frozen=True)
@@ -147,10 +147,10 @@ def _renyi_epsilon(schedule: FixedSchedule) -> float:
 
 
 def _composed_epsilon(schedule: FixedSchedule) -> float:
-    """Return what the distribution of the privacy loss gives; infinity where it is not to be had."""
+    """Return what the distribution of the privacy loss gives; infinity where it is not available."""
     if schedule.failure < _LEAST_DELTA or find_spec("dp_accounting") is None:
         return math.inf
-    # Short losses need a fine grid, and get by with few points of it.
+    # Small losses need a fine grid, of which they use few points.
     interval = _COARSE if schedule.steps <= _FEW_STEPS and schedule.step.rdp(2) > _SHORT_LOSSES else _FINE
     if schedule._times(schedule.step.rdp(2)) > _MOST_POINTS * interval:  # it bounds the mean of the loss
         return math.inf

@@ -60,7 +60,7 @@ class ShuffledDescent(Cost):
 
     def rdp(self, order: float) -> float:
         order = require_order(order)
-        # Noise so small that its variance underflows hides nothing; of a variance that overflows 1e-15 is charged.
+        # Noise whose variance underflows hides nothing. For a variance that overflows, 1e-15 is charged.
         variance = self.noise_multiplier * self.noise_multiplier
         if variance == 0:
             return math.inf
@@ -92,6 +92,6 @@ def shift_law(passes: int, batches: int) -> tuple[NDArray[np.float64], NDArray[n
     law = np.ones(1)
     for _ in range(passes):
         law = np.convolve(law, one)
-    # Chances that underflow still count against the largest shifts: raise them all, by next to nothing.
+    # Probabilities that underflow still matter for the largest shifts, so all are raised by a negligible amount.
     shares = np.arange(passes, law.size) / (cells * passes) + ALLOWANCE
     return shares, np.log(law[passes:] + 1e-300)

@@ -1,4 +1,4 @@
-r"""The price of trying at random and keeping the best: random stopping.
+r"""The price of random stopping: making a random number of runs and keeping the best.
 
 A run Q draws one of several candidates, trains it, and releases the model with a noisy score. *Random stopping* draws
 a number K that nobody learns, makes K independent runs, and releases the best of them alone (Liu & Talwar 2019;
@@ -31,8 +31,9 @@ is at most that of two normal laws, because such a pair is a randomised function
 Infinite sets of outputs follow by taking limits of partitions. QED
 
 Papernot & Steinke bound the supremum by a divergence at a second order. For GDP it can be computed, which at epsilon
-1 and for ten candidates gives a run half as much mu again. It is computed from above: on an interval of p the first
-factor is largest at its left and the second at its right end, and intervals are halved until that hardly matters.
+1 and for ten candidates gives each run a mu that is half as large again. It is computed from above: on an interval of
+p the first factor is largest at its left and the second at its right end, and intervals are halved until that hardly
+matters.
 
 *Ties.* Keeping the first of equal scores gives the same law as random tags, because the runs are exchangeable.
 

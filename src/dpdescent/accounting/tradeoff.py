@@ -40,7 +40,7 @@ __all__ = ["TradeOff"]
 
 Floats = NDArray[np.float64]
 
-_LINES = 48  # pairs (e, d(e)) by which a curve is bounded
+_LINES = 48  # number of pairs (e, d(e)) by which a curve is bounded
 _THRESHOLDS = np.linspace(-40.0, 40.0, 4001)  # log-odds of false positives
 
 

@@ -78,8 +78,8 @@ class Report:
 
 def draw_report(report: Report, path: Path) -> Path:
     """Draw the error rates that were counted beside the least that the claim allows; return where it is written."""
-    from ..experiments.outputs import write_whole
     from ..experiments.plots import require_matplotlib
+    from ..outputs import write_whole
 
     require_matplotlib()
     import matplotlib.pyplot as plt

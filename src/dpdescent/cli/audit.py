@@ -7,26 +7,25 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..audit import ATTACKS, MECHANISMS, audit_named, draw_report
-from ..experiments.outputs import require_writable, write_whole
-from ..experiments.plots import require_matplotlib
-from ..experiments.runner import processors
+from ..outputs import require_writable, write_whole
 from .options import Delta, Epsilon, JsonFile, Seed, read_settings
 from .output import say
 
 __all__ = ["audit_command"]
 
+_NAMES = "above-threshold, gaussian, laplace, norm-laplace, report-noisy-max, selection, or a method."
+
 
 def audit_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(MECHANISMS)}, or a method.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help=_NAMES)],
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-6,
     runs: Annotated[int | None, typer.Option(help="Runs on each of two neighbouring tables.")] = None,
     adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
-    attack: Annotated[str, typer.Option(help=f"What is seen of a method: {', '.join(ATTACKS)}.")] = "transcript",
+    attack: Annotated[
+        str, typer.Option(help="What is seen of a method: transcript, model or canaries.")
+    ] = "transcript",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method.")
     ] = None,
@@ -42,6 +41,13 @@ def audit_command(
 
     Exit code 1 means that the claim was refuted. With a JSON file a killed audit of a method goes on where it was.
     """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from ..audit import MECHANISMS, audit_named, draw_report
+    from ..experiments.plots import require_matplotlib
+    from ..experiments.runner import processors
+
     for path in (json_file, plot):
         if path is not None:
             require_writable(path)

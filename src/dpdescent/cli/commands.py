@@ -23,12 +23,12 @@ COMMANDS = (
     DeferredCommand("ledger", "ledger:ledger_app", "Keep a budget that several fits share."),
     DeferredCommand(
         "compare",
-        ".experiments.commands:compare_command",
+        "comparisons:compare_command",
         "Compare methods on the same data, folds, budget and relation.",
     ),
     DeferredCommand(
         "reproduce",
-        ".experiments.commands:reproduce_command",
+        "comparisons:reproduce_command",
         "Rerun a figure of a paper, with the paper's claims beside what was found.",
     ),
     DeferredCommand(
@@ -36,7 +36,7 @@ COMMANDS = (
         "audit:audit_command",
         "Bound the epsilon of a mechanism or method from below, by runs on bad tables.",
     ),
-    DeferredCommand("methods", "listings:methods_command", "List the methods of training, a line each."),
+    DeferredCommand("methods", "listings:methods_command", "List the methods of training, with one line about each."),
     DeferredCommand("datasets", "synthetic:datasets_app", "List the data sets, and where each is."),
 )
 

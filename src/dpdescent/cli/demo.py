@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
-from rich.table import Table
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import train_test_split
 
-from ..datasets import Dataset, load_dataset
 from ..errors import DatasetNotAvailable, InvalidParameter, require_open_unit, require_positive
-from ..estimators import DPLogisticRegression
-from ..experiments.outputs import require_writable
+from ..outputs import require_writable
 from ..progress import occasional
 from .options import Delta, Epsilon, JsonFile, Seed
 from .output import downloading, say, screen, write_json
+
+if TYPE_CHECKING:
+    from ..datasets import Dataset
 
 __all__ = ["demo_command", "run_demo"]
 
@@ -48,6 +45,8 @@ def demo_command(
 
 
 def _demo_data(name: str | None) -> Dataset:
+    from ..datasets import load_dataset
+
     if name is not None:
         with downloading() as progress:
             return load_dataset(name, progress=progress)
@@ -59,6 +58,13 @@ def _demo_data(name: str | None) -> Dataset:
 
 def run_demo(data: Dataset, epsilon: float, delta: float, seed: int | None, picture: Path) -> dict[str, Any]:
     """Train, print and draw; return the numbers as plain data."""
+    import numpy as np
+    from rich.table import Table
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import train_test_split
+
+    from ..estimators import DPLogisticRegression
+
     split = train_test_split(data.X, data.y, test_size=0.2, random_state=0)
     X_train, X_test, y_train, y_test = split
     plain = LogisticRegression(C=np.inf, max_iter=500).fit(X_train, y_train).score(X_test, y_test)

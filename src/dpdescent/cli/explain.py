@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..experiments.outputs import require_writable, write_whole
-from ..statement import Coefficient, PrivacyStatement, page_of, text_of
-from .models import FILE, SavedModel
+from ..outputs import require_writable, write_whole
 from .options import JsonFile
 from .output import say, write_json
+
+if TYPE_CHECKING:
+    from ..statement import Coefficient, PrivacyStatement
+    from .models import SavedModel
 
 __all__ = ["explain_command"]
 
@@ -26,6 +28,8 @@ def explain_command(
 
     What was released, what epsilon means, where the budget went and what is not covered. It costs no privacy.
     """
+    from ..statement import page_of, text_of
+
     for path in (html, json_file):
         if path is not None:
             require_writable(path)
@@ -40,6 +44,9 @@ def explain_command(
 
 def _read(path: Path) -> tuple[PrivacyStatement, list[Coefficient]]:
     """Return the statement in a file, and coefficients with their noise if it holds a model that knows it."""
+    from ..statement import PrivacyStatement
+    from .models import SavedModel
+
     if not _is_model(path):
         return PrivacyStatement.load(path), []
     saved = SavedModel.load(path)
@@ -48,6 +55,8 @@ def _read(path: Path) -> tuple[PrivacyStatement, list[Coefficient]]:
 
 def _is_model(path: Path) -> bool:
     """Return whether a file says that it is a model; whatever is wrong with it is found by who reads it."""
+    from .models import FILE
+
     try:
         return bool(json.loads(path.read_bytes()).get("format") == FILE.format)
     except (OSError, ValueError, AttributeError, RecursionError):
@@ -55,13 +64,17 @@ def _is_model(path: Path) -> bool:
 
 
 def coefficients_of(saved: SavedModel) -> list[Coefficient]:
-    """Return the coefficients of a model with what noise does to them, none where nobody knows."""
+    """Return the coefficients of a model with what noise does to them, and none where that is not known."""
+    from ..statement import Coefficient
+
+    ends = saved.ends or [[0.0] * len(saved.features), [1.0] * len(saved.features)]
+    spans = [high - low for low, high in zip(*ends, strict=True)]
     found = []
     for number, (row, noises) in enumerate(zip(saved.coefficients, saved.coefficient_noise or [], strict=False)):
         several = len(saved.coefficients) > 1 and saved.classes is not None
         suffix = f", class {saved.classes[number]}" if several and saved.classes is not None else ""
         found += [
-            Coefficient(f"{name}{suffix}", value, noise)
-            for name, value, noise in zip(saved.features, row, noises, strict=True)
+            Coefficient(f"{name}{suffix}", value, noise, span)
+            for name, value, noise, span in zip(saved.features, row, noises, spans, strict=True)
         ]
     return found

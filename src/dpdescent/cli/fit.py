@@ -6,32 +6,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..datasets import Dataset
 from ..errors import InvalidParameter
-from ..estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression
-from ..estimators.advice import advice
-from ..estimators.payment import share_charged
-from ..estimators.settings import known_method
-from ..experiments.outputs import require_writable
-from ..ledger import Ledger
-from ..problems import Adversary
-from ..schema import Schema, Unit
-from ..solvers import Facts
-from ..sources import ParquetTable
-from .knowledge import PublicKnowledge
-from .models import SavedModel
+from ..outputs import require_writable
 from .options import Delta, Epsilon, JsonFile, Missing, Seed, Unknown, read_settings
 from .output import complain, downloading, print_privacy, say, write_json
-from .tables import open_table
+
+if TYPE_CHECKING:
+    from ..datasets import Dataset
+    from ..schema import Schema
+    from ..solvers import Facts
+    from ..sources import ParquetTable
 
 __all__ = ["fit_command"]
 
 INTERRUPTED = 130
-MODELS = {"logistic": DPLogisticRegression, "svm": DPLinearSVC, "regression": DPLinearRegression}
+#: The estimators by the names that are typed.
+MODELS = {"logistic": "DPLogisticRegression", "svm": "DPLinearSVC", "regression": "DPLinearRegression"}
 
 
 def fit_command(
@@ -44,8 +38,8 @@ def fit_command(
         str | None,
         typer.Option(
             metavar="LOW,HIGH",
-            help="Public bounds of X in an NPZ file; also [LOW,...],[HIGH,...]. `measure` measures them privately, "
-            "for a table too.",
+            help="Public bounds of X in an NPZ file; also [LOW,...],[HIGH,...]. Without them, or with `measure`, "
+            "which is for tables too, they are measured privately.",
         ),
     ] = None,
     classes: Annotated[
@@ -53,7 +47,7 @@ def fit_command(
     ] = None,
     target_bounds: Annotated[
         str | None,
-        typer.Option(metavar="LOW,HIGH", help="Public bounds of y in an NPZ file, for regression, or `measure`."),
+        typer.Option(metavar="LOW,HIGH", help="The same of y, the number that a regression predicts."),
     ] = None,
     missing: Missing = None,
     unknown: Unknown = None,
@@ -71,7 +65,8 @@ def fit_command(
     alpha: Annotated[float, typer.Option(help="Weight of the L2 penalty.")] = 0.0,
     tilt: Annotated[float, typer.Option(help="Weigh rows with large losses more; needs --method outpert.")] = 0.0,
     adversary: Annotated[
-        float | None, typer.Option(metavar="RADIUS", help="Let rows be moved so far; needs --method outpert.")
+        float | None,
+        typer.Option(metavar="RADIUS", help="Train against moves of up to this length; needs --method outpert."),
     ] = None,
     adversary_norm: Annotated[str, typer.Option(help="How moves are measured: l2 or linf.")] = "l2",
     ledger: Annotated[Path | None, typer.Option(help="A ledger file that pays as well.")] = None,
@@ -82,8 +77,18 @@ def fit_command(
     json_file: JsonFile = None,
 ) -> None:
     """Train a model on a table and save it with its privacy statement."""
+    from .. import estimators
+    from ..estimators.payment import share_charged
+    from ..estimators.settings import known_method
+    from ..ledger import Ledger
+    from ..problems import Adversary
+    from .knowledge import PublicKnowledge
+    from .models import SavedModel
+    from .tables import open_table
+
     if model not in MODELS:
         raise InvalidParameter(f"unknown model {model!r}: choose one of {', '.join(MODELS)}")
+    estimator = getattr(estimators, MODELS[model])
     private = known_method(method).private
     public = PublicKnowledge(
         data, schema, bounds, classes, target_bounds, missing, unknown, regression=model == "regression"
@@ -100,7 +105,7 @@ def fit_command(
         require_writable(path)
     if ledger is not None:
         options["ledger"] = Ledger.open(ledger, model=output)
-    MODELS[model](epsilon, delta, **options).require_settings()
+    estimator(epsilon, delta, **options).require_settings()
     with _interrupts_explained() as charged, downloading() as progress:
         table = open_table(data, known, cluster, progress)
         options |= {"bounds": table.bounds, "binary_features": table.binary_features}
@@ -108,12 +113,16 @@ def fit_command(
             options["target_bounds"] = public.target(table)
         elif not table.classes:
             raise InvalidParameter(f"the data set {data!r} has no classes: choose --model regression")
+        elif model == "svm" and len(table.classes) > 2:
+            raise InvalidParameter(
+                f"--model svm tells two classes apart, and there are {len(table.classes)}: choose --model logistic"
+            )
         else:
             options["classes"] = table.classes
         warned = _warned(epsilon, delta, adjacency, table) if private else []
         if table.schema is not None and table.schema.unit is not None:
             options["rows_per_unit"] = table.schema.unit.rows
-        fitted = MODELS[model](epsilon, delta, **options).fit(table.X, table.y, unit=table.unit)
+        fitted = estimator(epsilon, delta, **options).fit(table.X, table.y, unit=table.unit)
         if private:
             charged.append(share_charged(fitted.privacy_["spent"], fitted.privacy_["budget"]))
         names, column_bounds = list(table.feature_names), public.column_bounds(table)
@@ -125,6 +134,8 @@ def fit_command(
 
 def _with_unit(known: dict[str, Any], unit: str | None, rows: int) -> Schema:
     """Return the schema of a table with the unit of the command line in it."""
+    from ..schema import Unit
+
     if "schema" not in known or unit is None:
         raise InvalidParameter("--unit COLUMN names a column of a table, which has a --schema: give all that belong")
     declared: Schema = known["schema"]
@@ -133,6 +144,8 @@ def _with_unit(known: dict[str, Any], unit: str | None, rows: int) -> Schema:
 
 def _warned(epsilon: float, delta: float, adjacency: str, table: Dataset | ParquetTable) -> list[str]:
     """Warn of a guarantee that is weak or leaves nothing to learn, before it is paid for; return what was said."""
+    from ..estimators.advice import advice
+
     found = advice(_facts(epsilon, delta, adjacency, table))
     for text in found:
         complain("GuaranteeWarning", text, colour="yellow")
@@ -141,6 +154,8 @@ def _warned(epsilon: float, delta: float, adjacency: str, table: Dataset | Parqu
 
 def _facts(epsilon: float, delta: float, adjacency: str, table: Dataset | ParquetTable) -> Facts:
     """Return what is public before the fit: the number of rows, or of units and the rows of each that are used."""
+    from ..solvers import Facts
+
     if table.unit is None or table.schema is None or table.schema.unit is None:
         return Facts(epsilon, delta, adjacency, table.X.shape[0], 1)
     kept = table.schema.unit.rows

@@ -30,7 +30,7 @@ class PublicKnowledge:
     schema : Path, optional
         Of a table.
     bounds, classes, target_bounds : str, optional
-        As they were typed: of an NPZ file; bounds may be ``measure`` for a table, too.
+        As they were typed: of an NPZ file. Bounds may be ``measure``, for a table too.
     missing, unknown : str, optional
         What is done with such cells, in place of what the schema says.
     regression : bool
@@ -67,10 +67,13 @@ class PublicKnowledge:
         return {"schema": self._table_schema()}
 
     def _table_schema(self) -> Schema:
-        if self.classes is not None or self.target_bounds is not None or self.bounds not in (None, MEASURE):
+        measured = (None, MEASURE)
+        if self.classes is not None or self.target_bounds not in measured or self.bounds not in measured:
             raise InvalidParameter(
                 "--bounds, --classes and --target-bounds are for NPZ files: a table has all of that in its schema"
             )
+        if self.target_bounds is not None and not self.regression:
+            raise InvalidParameter("--target-bounds is for --model regression: leave it out")
         schema = self.schema or schema_in_folder(self.data)
         if schema is None:
             raise InvalidParameter(
@@ -80,16 +83,18 @@ class PublicKnowledge:
         declared = Schema.load(schema)
         if self.regression and declared.label.classes is not None:
             raise InvalidParameter(
-                "the schema has label.classes, and a regression predicts a number: give label.low and label.high "
-                "instead, or choose --model logistic or svm"
+                "the schema has label.classes, and a regression predicts a number: remove them, or give label.low "
+                "and label.high instead, or choose --model logistic or svm"
             )
         if not self.regression and declared.label.classes is None:
             raise InvalidParameter(
-                "the schema has a number as its label, and this model predicts classes: choose --model regression, "
-                "or give label.classes instead of label.low and label.high"
+                "the schema has no label.classes, so its label is a number, and this model predicts classes: choose "
+                "--model regression, or give label.classes in place of label.low and label.high"
             )
         if self.bounds == MEASURE:
             declared = declared.without_bounds()
+        if self.target_bounds == MEASURE:
+            declared = declared.without_target_bounds()
         return declared.choosing(missing=self.missing, unknown=self.unknown)
 
     def _of_arrays(self) -> dict[str, Any]:
@@ -97,15 +102,14 @@ class PublicKnowledge:
             raise InvalidParameter(
                 "an NPZ file takes --bounds and --classes: --schema, --missing and --unknown are for tables"
             )
-        label = "--target-bounds LOW,HIGH" if self.regression else "--classes A,B"
-        if self.bounds is None or (self.target_bounds if self.regression else self.classes) is None:
-            raise InvalidParameter(
-                f"{self.data} needs --bounds LOW,HIGH and {label}, both public: they are never read from the file; "
-                "--bounds measure measures them privately"
-            )
         if (self.classes if self.regression else self.target_bounds) is not None:
             raise InvalidParameter("--classes is for logistic and svm, and --target-bounds for regression: keep one")
-        bounds = MEASURE if self.bounds == MEASURE else read_bounds("--bounds", self.bounds)
+        if self.classes is None and not self.regression:
+            raise InvalidParameter(
+                f"{self.data} needs --classes A,B, which are public and never read from the file; to predict a "
+                "number, choose --model regression"
+            )
+        bounds = MEASURE if self.bounds in (None, MEASURE) else read_bounds("--bounds", str(self.bounds))
         classes = [] if self.regression else read_classes(str(self.classes))
         if len(classes) == 1:
             raise InvalidParameter("--classes must name two public classes or more, such as no,yes")
@@ -113,20 +117,18 @@ class PublicKnowledge:
 
     def target(self, table: Dataset | ParquetTable) -> tuple[float, float] | None:
         """Return the public bounds of the number to be predicted, None where they are to be measured."""
-        if self.target_bounds == MEASURE:
-            return None
-        if self.target_bounds is not None:
-            return read_bounds("--target-bounds", self.target_bounds, per_column=False)
-        label = None if table.schema is None else table.schema.label
-        if label is None or label.low is None or label.high is None:
+        if self.target_bounds not in (None, MEASURE):
+            return read_bounds("--target-bounds", str(self.target_bounds), per_column=False)
+        if table.classes:
             raise InvalidParameter(
-                "a regression needs public bounds of its target: give label.low and label.high in the schema"
+                f"the data set {self.data!r} has classes, and a regression predicts a number: choose --model "
+                "logistic or svm"
             )
-        return label.low, label.high
+        return None if table.schema is None else table.schema.label.bounds
 
     def column_bounds(self, table: Dataset | ParquetTable) -> list[list[float]] | None:
         """Return the bounds by which the columns of an NPZ file were scaled; others have a schema or a coding."""
-        if self.bounds is None or not self.data.endswith(".npz") or self.bounds == MEASURE:
+        if self.bounds in (None, MEASURE) or not self.data.endswith(".npz"):
             return None
-        ends = read_bounds("--bounds", self.bounds)
+        ends = read_bounds("--bounds", str(self.bounds))
         return [np.broadcast_to(np.asarray(end, dtype=np.float64), table.X.shape[1]).tolist() for end in ends]

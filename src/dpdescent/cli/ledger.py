@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import LedgerFormatError
-from ..experiments.outputs import require_writable, write_whole
-from ..ledger import ONE_ROW, Ledger, import_lines
+from ..outputs import require_writable, write_whole
 from .groups import CommandGroup
 from .options import Delta, Epsilon, JsonFile
 from .output import print_privacy, say, write_json, write_text
+
+if TYPE_CHECKING:
+    from ..ledger import Ledger
 
 __all__ = ["ledger_app"]
 
@@ -45,26 +47,30 @@ def create(
     delta: Delta = 1e-6,
     currency: Annotated[str, typer.Option(help="gdp, zcdp, rdp, pure or approximate.")] = "gdp",
     adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
-    unit: Annotated[str, typer.Option(help="What is protected, for instance 'one person'.")] = ONE_ROW,
+    unit: Annotated[
+        str | None, typer.Option(help="What is protected, for instance 'one person'; default: one row.")
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Start a new ledger; a missing folder is made."""
+    from ..ledger import ONE_ROW, Ledger
+
     for file in (path, json_file):
         if file is not None:
             require_writable(file)
-    _show(Ledger(epsilon, delta, currency=currency, relation=adjacency, path=path, unit=unit), json_file)
+    _show(Ledger(epsilon, delta, currency=currency, relation=adjacency, path=path, unit=unit or ONE_ROW), json_file)
 
 
 @ledger_app.command()
 def show(path: LedgerFile, json_file: JsonFile = None) -> None:
     """Show how much of a ledger is spent, on what, and what is left."""
-    _show(Ledger.open(path), json_file)
+    _show(_opened(path), json_file)
 
 
 @ledger_app.command()
 def history(path: LedgerFile, json_file: JsonFile = None) -> None:
     """List the fits and single charges of a ledger, each with its date, its cost and its model file."""
-    account = Ledger.open(path)
+    account = _opened(path)
     lines: list[dict[str, Any]] = []
     for line in account.history:
         entry, count, spent = line.entry, len(line.charges), sum(charge.price for charge in line.charges)
@@ -84,7 +90,7 @@ def export(
     json_file: JsonFile = None,
 ) -> None:
     """Write every charge of a ledger as JSON. The text is a copy that cannot spend."""
-    text = Ledger.open(path).to_json()
+    text = _opened(path).to_json()
     if output is not None:
         write_whole(output, text + "\n")
         say(f"written to {output}")
@@ -96,7 +102,7 @@ def export(
 @ledger_app.command()
 def verify(path: LedgerFile, json_file: JsonFile = None) -> None:
     """Check that a ledger is whole and what its charges cost, and gather it in its one file for a copy."""
-    account = Ledger.open(path)
+    account = _opened(path)
     account.verify()
     if account.spent > account.budget * _ROUNDING:
         raise LedgerFormatError(
@@ -116,7 +122,15 @@ def import_command(
     json_file: JsonFile = None,
 ) -> None:
     """Move a ledger of an earlier release into a new file. The old file accepts no charges any more."""
+    from ..ledger import import_lines
+
     _show(import_lines(old, path), json_file)
+
+
+def _opened(path: Path) -> Ledger:
+    from ..ledger import Ledger
+
+    return Ledger.open(path)
 
 
 def _show(account: Ledger, json_file: Path | None) -> None:

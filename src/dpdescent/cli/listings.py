@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ..datasets import list_datasets
-from ..solvers import METHODS
 from .options import JsonFile
 from .output import say, screen, write_json
 
@@ -11,9 +9,11 @@ __all__ = ["datasets_command", "methods_command"]
 
 
 def methods_command(json_file: JsonFile = None) -> None:
-    """List the methods of training, a line each."""
+    """List the methods of training, with one line about each."""
+    from ..solvers import METHODS
+
     width = max(map(len, METHODS))
-    for name, method in METHODS.items():
+    for name, method in ({"auto": METHODS["auto"]} | METHODS).items():
         say(f"{name:<{width}}  {method.summary}")
     say("\n`dpdescent fit --method NAME` uses one; `auto` is the default.")
     rows = [{"name": name, "summary": method.summary, "private": method.private} for name, method in METHODS.items()]
@@ -23,6 +23,8 @@ def methods_command(json_file: JsonFile = None) -> None:
 def datasets_command(json_file: JsonFile = None) -> None:
     """List the data sets, and where each is."""
     from rich.table import Table
+
+    from ..datasets import list_datasets
 
     table = Table(box=None, header_style="bold")
     for column in ("name", "rows", "columns", "classes", "where"):

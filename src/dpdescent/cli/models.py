@@ -13,7 +13,7 @@ from scipy.special import softmax
 from ..encoding import scale_columns
 from ..errors import ColumnTypeError, MissingValue, ModelFormatError, StatementError
 from ..estimators.scaling import ColumnScaling
-from ..experiments.outputs import write_whole
+from ..outputs import write_whole
 from ..schema import Schema
 from ..statement import FileKind, PrivacyStatement, load_schema, objection, with_nulls
 
@@ -31,7 +31,7 @@ class SavedModel:
     estimator : str
         The class that was fitted.
     coefficients : list of lists
-        One list a score: K, or one for two classes and for regression.
+        One list per score. There are K scores for K > 2 classes, and one for two classes and for regression.
     intercepts : list
     classes : list, optional
         The classes; None for regression.
@@ -44,9 +44,11 @@ class SavedModel:
         The public bounds, one number per column, by which the columns of an NPZ file are clipped and mapped to
         [0, 1].
     coefficient_noise : list of lists, optional
-        About how far the noise of privacy moves each coefficient, one standard deviation; None where nobody knows.
+        About how far the noise of privacy moves each coefficient, one standard deviation; None where it is not known.
     ends : [low, high], optional
         The ends to which the coded columns are clipped, as they were in training: given, or measured.
+    target : [low, high], optional
+        The bounds of the number that a regression predicts, given or measured, within which predictions stay.
     """
 
     estimator: str
@@ -59,6 +61,7 @@ class SavedModel:
     bounds: list[list[float]] | None = None
     coefficient_noise: list[list[float]] | None = None
     ends: list[list[float]] | None = None
+    target: list[float] | None = None
 
     @classmethod
     def from_estimator(
@@ -70,6 +73,7 @@ class SavedModel:
     ) -> SavedModel:
         """Return the plain data of a fitted estimator."""
         classes, noise = getattr(model, "classes_", None), getattr(model, "coef_noise_", None)
+        target = getattr(model, "target_bounds_", None)
         return cls(
             type(model).__name__,
             np.atleast_2d(model.coef_).tolist(),
@@ -81,6 +85,7 @@ class SavedModel:
             bounds,
             None if noise is None else np.atleast_2d(noise).tolist(),
             [end.tolist() for end in model.bounds_],
+            None if target is None else list(target),
         )
 
     def save(self, path: Path) -> None:
@@ -119,6 +124,8 @@ class SavedModel:
         for name, (table, rows) in (tables | {"bounds": (self.bounds, 2), "ends": (self.ends, 2)}).items():
             if table is not None and [len(each) for each in table] != [columns] * rows:
                 return f"the lists of {name!r} must have a number for each of the {columns} features"
+        if self.target is not None and (self.classes is not None or not _is_interval(self.target)):
+            return "'target' must be the lower and the upper bound of the number that a regression predicts"
         if self.bounds is not None and any(low >= high for low, high in zip(*self.bounds, strict=True)):
             return "the low end of 'bounds' must be below the high end in every column"
         return None
@@ -157,7 +164,7 @@ class SavedModel:
         """Return the predicted class or value of every row."""
         scores = self.scores(X)
         if self.classes is None:
-            return scores[:, 0]
+            return scores[:, 0] if self.target is None else np.clip(scores[:, 0], self.target[0], self.target[1])
         index = (scores[:, 0] > 0).astype(int) if len(self.classes) == 2 else scores.argmax(axis=1)
         predicted: NDArray[Any] = np.array(self.classes)[index]
         return predicted
@@ -174,3 +181,7 @@ class SavedModel:
         if scores.shape[1] == 1:
             scores = np.column_stack([np.zeros(len(scores)), scores[:, 0]])
         return np.asarray(softmax(scores, axis=1))
+
+
+def _is_interval(ends: list[float]) -> bool:
+    return len(ends) == 2 and ends[0] < ends[1]

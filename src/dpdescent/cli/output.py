@@ -66,7 +66,7 @@ def write_json(path: Path | None, data: dict[str, Any]) -> None:
     """Write plain data as JSON, if a file was asked for."""
     if path is None:
         return
-    from ..experiments.outputs import write_whole
+    from ..outputs import write_whole
 
     write_whole(path, json.dumps(data, indent=1, default=_plain) + "\n")
 

@@ -32,7 +32,7 @@ def predict_command(
     The rows that trained the model are not read. Predictions about the rows of a file are as confidential as that
     file.
     """
-    from ..experiments.outputs import require_writable, write_whole
+    from ..outputs import require_writable, write_whole
     from ..sources import is_parquet
     from .models import SavedModel
     from .prediction import predicted, predicted_blocks

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import SchemaError
-from ..experiments.outputs import require_writable, write_whole
-from ..schema import Schema, draft_schema, json_schema
-from ..schema.document import as_text
-from ..schema.draft import FORMAT_FILE, column_names
+from ..outputs import require_writable, write_whole
 from .groups import CommandGroup
 from .options import JsonFile
 from .output import say, write_json, write_text
+
+if TYPE_CHECKING:
+    from ..schema import Schema
 
 __all__ = ["schema_app"]
 
@@ -47,6 +47,9 @@ def draft(
     force: Annotated[bool, typer.Option("--force", help="Write over a schema that is there.")] = False,
 ) -> None:
     """Write a draft of the public schema of a table, from column names and types only."""
+    from ..schema import draft_schema
+    from ..schema.draft import FORMAT_FILE
+
     found = draft_schema(table, label=label, separator="\t" if separator in ("\\t", "tab") else separator)
     target = output or table.with_name(f"{_stem(table)}.schema.json")
     if target.is_file() and not force:
@@ -57,9 +60,10 @@ def draft(
     say(f"draft written to {target}. Fill in, from public knowledge and not from the rows:")
     for place in found.places:
         say(f"  {place}")
+    say("To predict a number, give label.low and label.high in place of label.classes, or remove it.")
     if found.identifiers:
         say(f"Left out, because the names are those of identifiers: {', '.join(found.identifiers)}")
-    say(f"Then `dpdescent schema check {target} {table}` lists what is still wrong. Its help explains each type.")
+    say(f"The file explains each type. `dpdescent schema check {target} {table}` lists what is still wrong with it.")
 
 
 @schema_app.command()
@@ -69,6 +73,9 @@ def check(
     json_file: JsonFile = None,
 ) -> None:
     """List everything that is wrong with a schema, and with a table's columns by it. No cell is read."""
+    from ..schema import Schema
+    from ..schema.draft import column_names
+
     problems: list[str] = []
     unused: list[str] = []
     try:
@@ -86,8 +93,10 @@ def check(
     say(
         f"{schema} is in order: {len(declared.features)} columns are used, and {declared.label.column!r} is predicted"
     )
-    if declared.to_measure:
-        say(f"without bounds, so that a fit measures and pays for them: {', '.join(declared.to_measure)}")
+    label = [declared.label.column] if declared.label.classes is None and declared.label.bounds is None else []
+    measured = [*declared.to_measure, *label]
+    if measured:
+        say(f"without bounds, so that a fit measures and pays for them: {', '.join(measured)}")
     if unused:
         say(f"not declared, and so not used: {', '.join(unused)}")
 
@@ -97,6 +106,9 @@ def format_command(
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of the screen.")] = None,
 ) -> None:
     """Write a JSON Schema of the file format, by which editors complete and check what is typed."""
+    from ..schema import json_schema
+    from ..schema.document import as_text
+
     text = as_text(json_schema()) + "\n"
     if output is None:
         write_text(text)

@@ -37,7 +37,7 @@ class BallPoint(Question[Floats]):
         if asked.rows != public.rows or len(problem.shape) > 1:
             raise InvalidParameter(
                 f"the ball is for sums over {asked.rows} rows of one margin, and the table has {public.rows} of "
-                f"{problem.loss.outputs}: the envelope holds for no others"
+                f"{problem.loss.outputs}: make the ball for this table"
             )
         quadratic = public.weights("quadratic", asked.quadratic)
         require_constants(convexity(quadratic), asked.risk.gradient_bound(1), asked.radius)

@@ -81,7 +81,7 @@ class Curator:
         units: Units | None = None,
     ) -> None:
         if source.grid != problem.grid:
-            raise InvalidParameter("the source and the problem speak of different grids")
+            raise InvalidParameter("the source and the problem have different grids: make both with the same one")
         if account is not None:
             require_distinct((ledger, account))
             if account.relation is not ledger.relation:

@@ -170,11 +170,11 @@ def _require_columns(
             'as "file": {"separator": ";"}'
         )
     near = {name: get_close_matches(name, held, n=1, cutoff=0.6) for name in absent}
-    hints = [f"{found[0]!r} may be {name!r}" for name, found in near.items() if found]
+    hints = [f"{found[0]!r} for {name!r}" for name, found in near.items() if found]
     source = "that are to be kept: correct their names" if set(absent) <= set(keep) else "of the schema: correct it"
     raise MissingColumn(
         f"{path.name!r} lacks the columns {absent} {source}, or the file"
-        + (f" ({', '.join(hints)})" if hints else "")
+        + (f" (did you mean {', '.join(hints)}?)" if hints else "")
     )
 
 

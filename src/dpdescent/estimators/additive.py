@@ -49,11 +49,13 @@ class AdditiveModel(PrivateLinearModel):
     def _expansion(self, scaling: ColumnScaling, binary: NDArray[np.bool_] | None, rows: int, outputs: int) -> Curves:
         if self.adversary is not None:
             raise InvalidParameter(
-                "adversary moves rows of linear models, and curves bend what it does: leave it out, or use "
+                "adversary is for linear models and not for models with curves: leave it out, or use "
                 "DPLogisticRegression"
             )
         if self.knots is not None and self.bounds is None:
-            raise InvalidParameter("knots lie between bounds, and bounds=None measures them: give both or neither")
+            raise InvalidParameter(
+                "knots need public bounds, and bounds=None has them measured: give both or neither"
+            )
         self._binary = (False,) * scaling.columns if binary is None else tuple(binary.tolist())
         knots = scaled_knots(self.knots, scaling, getattr(self, "feature_names_in_", None), self._binary)
         numbers = [column for column, kind in enumerate(self._binary) if not kind and column not in knots]

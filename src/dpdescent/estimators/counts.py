@@ -24,12 +24,12 @@ _LEAST_SCORE = -700.0  # whose exponential is not 0
 
 @dataclass(eq=False, repr=False)
 class DPPoissonRegressor(BoundedRegressor):
-    """Private Poisson regression for counts whose mean is exp(x . w + b).
+    """Private Poisson regression for counts, with a logarithmic link.
 
-    Minimises the mean of ``exp(x . w + b) - y (x . w + b)``, in units of the largest count, plus an L2 penalty,
-    ``alpha/2 |w|^2``, on the weights of features that are scaled by their bounds. The alpha of scikit-learn's
-    ``PoissonRegressor`` is this alpha times the largest count. Where the predicted mean exceeds the largest count,
-    the loss grows only linearly (`dpdescent.problems.poisson`).
+    The mean of a count is ``exp(x . w + b)``. Minimises the mean of ``exp(x . w + b) - y (x . w + b)``, in units of
+    the largest count, plus an L2 penalty, ``alpha/2 |w|^2``, on the weights of features that are scaled by their
+    bounds. The alpha of scikit-learn's ``PoissonRegressor`` is this alpha times the largest count. Where the
+    predicted mean exceeds the largest count, the loss grows only linearly (`dpdescent.problems.poisson`).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Sums over rows that have exactly the sensitivity on paper.
+"""Sums over rows whose sensitivity in floating point is exactly the one that is proved.
 
 The whole idea: *every reduction over data is exact, and every other step is an elementwise IEEE operation.*
 Features, weights and clipped coefficients live on power-of-two grids chosen from public bounds, so that float64
@@ -6,8 +6,8 @@ matrix products make no rounding error (`FeatureGrid`); integers are clipped, no
 `SecondMomentSum`, `BoundedSum`, `SignedSum`, `BoundedScores`, `SignedScores`, `StepwiseScores`); elementary functions
 have the same bits everywhere (`exp`, `sigmoid`, `softplus`, `log`). A sum is then bit-identical under any row order,
 block size, memory layout, storage type, thread count and machine, deleting row i changes it by row i's own clipped
-integers, and theorems about real numbers apply as they stand. `check_row_independence` holds plug-in losses to the
-same.
+integers, and theorems about real numbers apply as they stand. `check_row_independence` tests whether a loss of your
+own follows the same rule.
 
 A gradient of logistic regression, before noise::
 

@@ -1,4 +1,4 @@
-"""A check that a plug-in loss depends on one row at a time, so that a sum over rows is one."""
+"""A check that the sum of a loss over rows is a sum of functions of single rows."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def check_row_independence(row_sum: Callable[..., Any], *rows: Any, samples: int
     Parameters
     ----------
     row_sum : callable
-        Maps a block of rows (the arrays of ``rows``, cut alike) to an int64 array or a `LatticeSum`.
+        Maps a block of rows (the same slice of all arrays of ``rows``) to an int64 array or a `LatticeSum`.
     *rows : ndarray or CSR
         Arrays that share the first axis, at least 2 rows.
     samples : int, optional
-        How many rows are left out, and how many cuts are tried; the last rows are always among them, because
-        that is where a BLAS changes its kernel.
+        How many rows are left out, one at a time, and at how many places the rows are split in two. The last rows are
+        always among them, because a BLAS computes them by another kernel.
     seed : int, optional
-        Chooses the rows, cuts and permutation.
+        Chooses the rows, the splits and the permutation.
 
     Notes
     -----
-    **Privacy.** Whether this raises depends on the rows it is given: run it on made-up or public rows, when a
-    loss is developed, and not on the private table. Passing is evidence and not a proof; failing is a proof.
+    **Privacy.** Whether this raises depends on the rows it is given: run it on synthetic or public rows while you
+    develop a loss, and never on the private table. Passing is evidence and not a proof; failing is a proof.
 
     Examples
     --------

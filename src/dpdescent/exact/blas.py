@@ -1,4 +1,4 @@
-"""Products of grid matrices that are exact in any order, and the test that this machine's BLAS obeys.
+"""Matrix products that are exact for any order of summation, and a test that the BLAS of this machine obeys.
 
 **Lemma 1 (exact accumulation).** If all terms are multiples of ``2^-k`` (k < 1000) and their absolute values
 add up to at most ``2^(53-k)``, then float64 returns their exact sum for every summation order, tree, fused
@@ -7,9 +7,9 @@ multiply-add or split among threads.
 *Proof.* Every partial sum, of any subset, is a multiple of ``2^-k`` of size at most ``2^(53-k)``, hence a
 double; an IEEE operation whose exact result is a double returns it. QED
 
-The lemma needs a conventional IEEE matrix product: no Strassen recursion, no emulation in fewer bits. That is
-a property of the machine, so it is tried once per process (`blas_is_exact`); if the trial fails, products of
-dense arrays are formed in int64 instead, slower and with the same bits.
+The lemma needs a conventional IEEE matrix product: no Strassen recursion, no emulation in fewer bits. That is a
+property of the machine, so it is tested once per process (`blas_is_exact`). If the test fails, products of dense
+arrays are computed in int64, which is slower and gives the same bits.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def blas_is_exact() -> bool:
 
 
 def row_blocks(rows: int, block_rows: int, limit: int) -> Iterator[slice]:
-    """Yield consecutive slices of at most ``block_rows`` rows; more than ``limit`` of them would be inexact."""
+    """Yield consecutive slices of at most ``block_rows`` rows; a sum over more than ``limit`` would be inexact."""
     block_rows = require_positive_integer("block_rows", block_rows)
     if block_rows > limit:
         raise InvalidParameter(f"block_rows must be at most {limit} for an exact sum, got {block_rows}")
@@ -69,7 +69,7 @@ def as_float64(rows: Any) -> Any:
 def transposed_product(rows: Any, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``rows.T @ coefficients`` for a block of rows, in float64.
 
-    `numpy.dot` lets other threads run meanwhile, which the operator does not for a vector times a matrix.
+    `numpy.dot` releases the interpreter lock, which the operator ``@`` does not do for a vector times a matrix.
     """
     block = as_float64(rows)
     dense = isinstance(block, np.ndarray) and coefficients.ndim == 1

@@ -1,7 +1,7 @@
 """Exponential, sigmoid, softplus and logarithm with the same bits on every IEEE machine.
 
 Library exponentials differ in their last digit between processors, and between the vectorised body and the
-scalar tail of one array, so that the value of a row could depend on where it stands. A row's contribution
+scalar tail of one array, so that the value of a row could depend on its position. A row's contribution
 must be a function of that row alone, so these functions are built only from operations that IEEE 754 rounds
 correctly (``+ - * /``), from exact ones (``rint``, comparison, scaling by powers of two, integer and bit
 operations, table look-up), and are applied to each element by itself. Shape, strides, memory order and
@@ -12,8 +12,8 @@ Reduction follows Tang (1989): ``exp(x) = 2^(n/4096) exp(f)`` with ``n = rint(40
 subtraction of Cody and Waite (1980): ``n`` has at most 23 bits and the high part of ``log(2)/4096`` has 30,
 so ``n * high`` is exact. Measured relative errors: exp 2^-52.0, sigmoid 2^-51.8, softplus and log 2^-51.1.
 
-`quick_sigmoid` and `quick_softplus` obey the same rule and trade digits for time: where a value is rounded to
-a grid anyway, or compared under noise, digits beyond that buy nothing.
+`quick_sigmoid` and `quick_softplus` obey the same rule, and are faster and less precise: where a value is rounded to
+a grid or compared under noise anyway, further digits are of no use.
 
 References
 ----------
@@ -44,7 +44,7 @@ _CHUNK = 8192  # elements per pass: the few work arrays then stay in the second-
 _TABLE_BITS = 12
 _TABLE_SIZE = 1 << _TABLE_BITS
 
-# log(2) cut after 30 leading bits, so that n * high has at most 53, and the rest of it.
+# log(2) in two parts: its 30 leading bits, so that n * high has at most 53 bits, and the rest.
 _LOG2_HIGH = 0x2C5C85FD * 2.0**-30
 _LOG2_LOW = 8.893134238886677e-10
 _INVERSE_STEP = 1.4426950408889634 * _TABLE_SIZE
@@ -73,7 +73,7 @@ def _table_of_powers() -> NDArray[np.int64]:
 
 
 def _constant(value: float) -> Float64Array:
-    # A 0-d array spares the conversion of a Python number at each of the many calls.
+    # A 0-d array avoids the conversion of a Python number in each of the many calls.
     return np.array(value, dtype=np.float64)
 
 
@@ -139,7 +139,7 @@ def _exponential(x: Float64Array, reduction: _Reduction, work: _Workspace) -> No
 
 
 def _odd_series(z: Float64Array, terms: int, square: Float64Array, series: Float64Array) -> None:
-    """Replace ``z`` by ``2 atanh(z) = 2 (z + z^3/3 + z^5/5 + ...)``, cut after ``terms`` terms."""
+    """Replace ``z`` by ``2 atanh(z) = 2 (z + z^3/3 + z^5/5 + ...)``, truncated after ``terms`` terms."""
     np.multiply(z, z, out=square)
     series.fill(1.0 / (2 * terms - 1))
     for j in range(terms - 2, -1, -1):
@@ -231,8 +231,8 @@ def quick_sigmoid(t: ArrayLike, out: Float64Array | None = None, *, bound: float
     out : ndarray, optional
         float64 array of the same shape that receives the result; it may be ``t`` itself.
     bound : float, optional
-        A public bound on ``|t|``, such as `FeatureGrid.margin_bound`. Up to 300 it spares the clipping, which
-        then changes nothing; it never changes a value.
+        A public bound on ``|t|``, such as `FeatureGrid.margin_bound`. If it is at most 300, the clipping is left out,
+        because it would change nothing. The bound never changes a value.
 
     Notes
     -----

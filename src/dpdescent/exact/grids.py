@@ -70,8 +70,8 @@ class FeatureGrid:
     dimension : int
         d, the number of columns (a constant column for the intercept counts). At most 2^30.
     row_bound : float, optional
-        R. By default, and at most, ``B sqrt(d)``, which the entries imply. A smaller one is enforced: longer
-        rows are scaled down to it. Small is good, since the grid has 20 bits below R.
+        R. By default, and at most, ``B sqrt(d)``, which the entries imply. A smaller one is enforced: longer rows are
+        scaled down to it. A small R is better, because the grid resolves about 2^-20 of R.
 
     Attributes
     ----------
@@ -80,10 +80,11 @@ class FeatureGrid:
 
     Notes
     -----
-    **Privacy.** Each row is placed by itself, by a total function (no row can raise an error), so placing
-    changes neither relation nor sensitivity. B, d and R must not be read from the data.
+    **Privacy.** Each row is rounded to the grid by itself, by a function that is defined for every row (no row can
+    raise an error), so this changes neither the relation nor the sensitivity. B, d and R must not be read from the
+    data.
 
-    Rounding may lift a norm above R by ``sqrt(d) 2^-(p+1) <= 2^-6 2^e(R)`` (d <= 2^30): bits are reserved.
+    Rounding may lift a norm above R by ``sqrt(d) 2^-(p+1) <= 2^-6 2^e(R)`` (d <= 2^30), for which bits are reserved.
     """
 
     entry_bound: float
@@ -110,7 +111,7 @@ class FeatureGrid:
 
     @property
     def coarse(self) -> CoarseGrid:
-        """The grid with the same bounds for second moments."""
+        """The coarser grid, with the same bounds, on which second moments are summed."""
         return CoarseGrid(self.entry_bound, self.dimension, self.row_bound)
 
     @property
@@ -124,7 +125,7 @@ class FeatureGrid:
 
     @property
     def largest_entry(self) -> float:
-        """Largest size of an entry of a placed row: B, rounded."""
+        """The largest absolute value of an entry on the grid: B, rounded."""
         return math.ldexp(math.floor(math.ldexp(self.entry_bound, self._entry_exponent) + 0.5), -self._entry_exponent)
 
     def place(self, features: Any, dtype: DTypeLike = np.float64) -> Any:
@@ -169,7 +170,7 @@ class FeatureGrid:
         return placed
 
     def place_in(self, rows: Float64Array) -> None:
-        """Put dense rows on the grid where they are: `place` without a copy."""
+        """Round dense rows to the grid in their own memory: `place` without a copy."""
         self._round_entries(rows)
         if self.row_bound < self._implied_row_bound:
             rows *= self._shrinkage(np.einsum("ij,ij->i", rows, rows))[:, np.newaxis]
@@ -196,7 +197,8 @@ class FeatureGrid:
     def _round(values: Float64Array, exponent: int) -> None:
         """Round to multiples of ``2^-exponent``, ties to even; values are below ``2^(50-exponent)``.
 
-        Near 1.5 ``2^(52-exponent)`` doubles are such multiples. Nothing becomes -0: equal values have equal bits.
+        Doubles near 1.5 ``2^(52-exponent)`` are such multiples, so adding and subtracting that number rounds. The
+        result is never -0, so equal values have equal bits.
         """
         anchor = 1.5 * 2.0 ** (52 - exponent)
         values += anchor
@@ -319,7 +321,7 @@ def _few_columns(rows: Any, weights: Float64Array) -> Float64Array:
 
 
 def _remembered(function: Callable[[Float64Array], Answer]) -> Callable[[Float64Array], Answer]:
-    """Remember answers about the few weights that a solver asks for again and again, by their (public) bytes."""
+    """Cache what is computed for the few weights that a solver passes repeatedly, by their (public) bytes."""
 
     @lru_cache(maxsize=16)
     def recall(content: bytes, shape: tuple[int, ...]) -> Answer:
@@ -353,7 +355,7 @@ def _checked_exponents(weights: Float64Array) -> Any:
 
 
 def _finest_exponents(weights: Float64Array) -> Any:
-    """Return, per column, the largest ``v`` for which margins are exact, from a norm good to 1 percent.
+    """Return, per column, the largest ``v`` for which margins are exact, from a norm accurate to one percent.
 
     With ``1.03 |w| <= 2^e`` and ``|x| <= (1 + 2^-6) 2^e(R)``, ``v = 33 - e`` leaves the absolute products at
     most ``2^(e(R) + e) = 2^(53-p-v)``. Weights from `place_weights` have ``v`` at most this.
@@ -367,7 +369,7 @@ def _finest_exponents(weights: Float64Array) -> Any:
 
 
 def _norm_exponent(column: Float64Array) -> int:
-    """Return ``e(|w|)``, at least -500: by exact summation where a norm good to one part in 2^20 leaves it open."""
+    """Return ``e(|w|)``, at least -500; exact summation decides where a norm accurate to 2^-20 does not."""
     norm = dnrm2(column)
     mantissa, exponent = math.frexp(norm)
     if 2.0**-450 < norm < 2.0**450 and 0.5 + 2.0**-20 < mantissa < 1 - 2.0**-20:
@@ -386,9 +388,9 @@ def _norm_exponent(column: Float64Array) -> int:
 class CoarseGrid(FeatureGrid):
     """The grid of rows whose second moments are summed: 13 bits below R instead of 20.
 
-    A term ``h x_j x_k`` multiplies two features, so each must be shorter for the sum to fit into 53 bits.
+    A term ``h x_j x_k`` multiplies two features, so each must have fewer bits for the sum to fit into 53.
     ``x`` itself, ``N = |x|^2`` and every product ``h x_j x_k`` of an integer weight are exact
-    (see `dpdescent.exact.SecondMomentSum`). Values already on the finer grid may be placed again.
+    (see `dpdescent.exact.SecondMomentSum`). Values that are on the finer grid already may be rounded to this one.
     """
 
     bits: ClassVar[int] = 13

@@ -63,8 +63,8 @@ class BoundedSum:
     Notes
     -----
     **Privacy.** Unit: one row. One sum: C whether a row is removed or replaced (`Sensitivity.of_bounded_sum`).
-    A vector of m sums, for selection: `Sensitivity.of_scores`, the range C if a row is removed, when all
-    scores move one way, and 2C if it is replaced.
+    A vector of m sums, for selection: `Sensitivity.of_scores`, the range is C if a row is removed, because all scores
+    then move in one direction, and 2C if it is replaced.
     """
 
     ceiling: float

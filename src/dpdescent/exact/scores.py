@@ -45,7 +45,7 @@ _LARGEST_POSITION = 2.0**200  # p, v and steps up to this: p - a v and its squar
 _LARGEST_INDEX = 2.0**29  # of either term of an index: conversion to an integer cannot overflow
 _GROUP_ROWS = 2**7  # integers of at most 2^24, which uint32 adds
 _FIRST_CELL, _LAST_CELL = np.array(0, dtype=np.int32), np.array(_CELLS - 1, dtype=np.int32)
-_WHOLE = 2.0**40  # losses are cut here, in units, before they become integers
+_WHOLE = 2.0**40  # losses are clipped to so many units before they become integers
 
 
 class _Formula:
@@ -118,8 +118,9 @@ class _Table:
 def _table_totals(table: _Table, start: Any, slope: Any, relative_steps: Any) -> Int64Array:
     """Return the totals of one block, looked up and added in one pass: a 0/1 matrix times the table.
 
-    A matrix row holds ones in the cells of 128 data rows at one step, so that uint32 is enough; these groups, the
-    last filled up with cells that add nothing, are added in int64. The matrix serves part after part of the block.
+    Each row of the matrix stands for a group of 128 data rows at one step and has ones in their cells, so that uint32
+    can hold its sum. The last group is filled up with cells that add nothing. Groups are added in int64. The memory
+    of one matrix is used for all parts of the block, one after another.
     """
     count = len(relative_steps)
     groups = min(-(-start.size // _GROUP_ROWS), -(-_CELLS_AT_ONCE // (count * _GROUP_ROWS)))
@@ -239,10 +240,10 @@ class BoundedScores:
     Notes
     -----
     **Privacy.** Unit: one row. Row i adds to each score an integer in [0, C / unit] that depends on its own start
-    and slope and on public numbers (steps, C, loss, interval). If the row is removed, all scores move one way,
-    by at most C: the range of the change is at most C. If it is replaced, at most 2C (`Sensitivity.of_scores`).
-    A row whose start or slope is NaN stands still at 0; a NaN loss counts as the ceiling. Nothing can raise
-    because of the values of a row, unless the loss does.
+    and slope and on public numbers (steps, C, loss, interval). If the row is removed, all scores move in one
+    direction, by at most C: the range of the change is at most C. If it is replaced, the range is at most 2C
+    (`Sensitivity.of_scores`). A row whose start or slope is NaN stands still at 0; a NaN loss counts as the ceiling.
+    Nothing can raise because of the values of a row, unless the loss does.
 
     Examples
     --------
@@ -302,8 +303,8 @@ class SignedScores:
     bound : float
         D, public; lowered to a multiple of the unit as in `SignedSum`.
     loss, interval
-        As in `BoundedScores`. Let the interval reach to where the loss is of no interest, not to where it is D:
-        changes are clipped, losses are not.
+        As in `BoundedScores`. The interval must cover all losses of interest, and not only those up to D, because
+        changes are clipped and losses are not.
 
     Notes
     -----

@@ -144,7 +144,7 @@ class SecondMomentSum:
 
 
 def _dense_parts(rows: Any) -> Iterator[tuple[slice, Float64Array]]:
-    """Yield a few dense rows at a time, in float64; sparse rows are filled up many at once, being slow to slice."""
+    """Yield a few dense rows at a time, in float64; many sparse rows are made dense at once: slicing them is slow."""
     count, columns = rows.shape
     few = max(1, PART_BYTES // (8 * columns))
     many = count if isinstance(rows, np.ndarray) else few * FILLED_PARTS

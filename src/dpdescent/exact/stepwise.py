@@ -78,7 +78,7 @@ class StepwiseScores:
     Attributes
     ----------
     limit : int
-        2^34. A total is counted in multiples of D_j / ``limit``: so many are the most that a row adds.
+        2^34. A total is counted in multiples of D_j / ``limit``, of which a row adds at most ``limit``.
 
     Notes
     -----
@@ -87,13 +87,13 @@ class StepwiseScores:
     they depend on its own start and slope alone, by elementwise operations, and are such for every start and slope
     (infinite, or NaN: it stands still at the centre). So it adds to every total an integer of size at most 2^34:
     that is the sensitivity of a total if a row is removed, and twice that if it is replaced, whatever the bounds and
-    however coarse the nodes are. They matter for utility only.
+    however coarse the nodes are. Bounds and nodes matter for utility only.
 
     Totals are exact. In a block of 2^16 rows the places s < 2^5 and t < 2^11 of rows in their cells are summed as
     2^32 + t and as s (2^32 + t). The sums of t and of s t are below 2^32, so they can be told from the rest, and the
     whole is at most 31 2^16 (2^32 + 2^11) < 2^53. Counts add up to 2^32, and their products with a table to at most
     2^50. float64 holds such sums in any order (Lemma 1, `dpdescent.exact.blas`). Blocks are added in int64, without
-    overflow for up to 2^28 rows: refuse more.
+    overflow for up to 2^28 rows; callers must refuse more.
 
     Examples
     --------
@@ -132,7 +132,7 @@ class StepwiseScores:
         far = round(math.log2(self.slope_width) + math.log2(longest))
         farthest = math.ldexp(1.0, min(max(far, -_LARGEST_EXPONENT), _LARGEST_EXPONENT))
         total = np.zeros(len(self.steps), dtype=np.int64)
-        with np.errstate(all="ignore"):  # infinities are cut
+        with np.errstate(all="ignore"):  # infinities are clipped
             start, slope = require_real("starts", starts, np.float32), require_real("slopes", slopes, np.float32)
             if start.ndim != 1 or start.shape != slope.shape:
                 raise InvalidParameter(f"expected n starts and n slopes, got {start.shape} and {slope.shape}")

@@ -310,7 +310,7 @@ def clip_integers(
         for start in range(0, values.size, _CHUNK):
             rows = slice(start, start + _CHUNK)
             chunk, cap = clipped[rows], caps[rows]
-            # Both ends are cut by a minimum, before and after a change of sign: no array of -caps is needed.
+            # Both ends are clipped by a minimum, before and after a change of sign, so no array of -caps is needed.
             np.multiply(values[rows], scale, out=chunk)
             np.rint(chunk, out=chunk)
             np.minimum(chunk, cap, out=chunk)

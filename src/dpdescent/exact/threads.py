@@ -29,7 +29,7 @@ _limit: Any = None
 def on_threads(function: Callable[[Any], Any], blocks: Sequence[Any]) -> list[Any]:
     """Return the results of all blocks, computed by as many threads as there are processors.
 
-    ``function`` must not come here itself: it would wait for its own thread.
+    ``function`` must not call `on_threads` itself: it would wait for its own thread.
     """
     results: list[Any] = [None] * len(blocks)
     waiting = deque(enumerate(blocks))
@@ -60,9 +60,9 @@ def on_threads(function: Callable[[Any], Any], blocks: Sequence[Any]) -> list[An
 
 @contextmanager
 def one_library_thread() -> Iterator[None]:
-    """Hold numerical libraries to one thread; results then have the same digits for any number of processors.
+    """Limit numerical libraries to one thread, so that results have the same digits for any number of processors.
 
-    The limit is one for the whole process: the first who enters sets it, and the last who leaves lifts it.
+    There is one limit for the whole process: the first caller to enter sets it, and the last one to leave lifts it.
     """
     global _inside, _limit
     with _lock:
@@ -80,7 +80,7 @@ def one_library_thread() -> Iterator[None]:
 
 @cache
 def _tasks(threads: int, process: int) -> SimpleQueue[Callable[[], None]]:  # noqa: ARG001
-    """Return the queue of the threads of this process, which are kept: a child of it begins without them.
+    """Return the queue of the threads of this process, which are kept. A forked child starts without threads.
 
     They are daemons. The executor of the standard library joins its threads when Python ends, and waits for ever for
     one that was being started when the keyboard interrupted it.

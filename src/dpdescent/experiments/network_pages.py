@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from ..outputs import write_whole
 from .methods import look_of
 from .networks import Course, NetworkRuns
-from .outputs import write_whole
 from .plots import Line, Panel, draw
 from .report import Finding, Matrix, Picture, Report, render
 from .study import versions

@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.isotonic import isotonic_regression
 
 from ..errors import MissingPackage
+from ..outputs import write_whole
 from .methods import Look, look_of
-from .outputs import write_whole
 from .tables import Group, Measure
 from .trace import Moment
 

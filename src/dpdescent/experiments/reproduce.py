@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from ..outputs import require_writable, write_whole
 from .cells import Row, Task, load_task
 from .claims import Claim
 from .figures import AnyFigure, Figure
 from .network_pages import write_networks
 from .networks import Course, NetworkFigure, NetworkRuns, measure_networks
-from .outputs import require_writable, write_whole
 from .plots import draw, draw_trace, epsilon_panels, parameter_panels, require_matplotlib
 from .report import Finding, Matrix, Picture, Report, matrices, privacy_statements, render, settings_of
 from .runner import Journal, Listener, run

@@ -29,10 +29,10 @@ from ..estimators.scaling import ColumnScaling
 from ..exact import FeatureGrid
 from ..ledger import Ledger
 from ..noise import Randomness
+from ..outputs import write_whole
 from ..problems import LinearProblem, Loss, Penalty
 from ..solvers import METHODS, Facts, SecondOrderResult
 from .cells import Task, load_task
-from .outputs import write_whole
 from .report import Finding, Matrix, Report, render
 from .runner import Journal, Listener
 from .study import versions

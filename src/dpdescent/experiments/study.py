@@ -32,10 +32,10 @@ from ..errors import (
     require_positive,
     require_positive_integer,
 )
+from ..outputs import write_whole
 from ..relations import Relation
 from .cells import LOSSES, Cell, Curve, Row, Task
 from .methods import nearest, oracle_variants, variant
-from .outputs import write_whole
 
 __all__ = ["NOT_PRIVATE", "Record", "Study", "command_line", "curves_of", "versions"]
 

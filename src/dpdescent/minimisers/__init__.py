@@ -1,4 +1,4 @@
-"""Minimisers of strongly convex functions, with certificates: a public bound on the distance to the true one."""
+"""Minimisers of strongly convex functions, with certificates: public bounds on the distance to the minimum point."""
 
 from .certified import certified_minimiser, certify, require_minimiser
 from .methods import METHODS, Candidate, Task

@@ -22,9 +22,9 @@ Floats = NDArray[np.float64]
 
 
 def newton_on_ball(task: Task, start: Floats) -> Iterator[Candidate]:
-    """Propose the minimiser by Newton steps, and if it is outside those of F + t/2 |w|^2 with |w(t)| nearing R.
+    """Propose the minimiser by Newton steps, or the minimisers w(t) of F + t/2 |w|^2 if it is outside of the ball.
 
-    The multiplier t is found by safeguarded Newton steps on 1/|w(t)| (More & Sorensen 1983).
+    The multiplier t, for which |w(t)| = R, is found by safeguarded Newton steps on 1/|w(t)| (More & Sorensen 1983).
     """
     objective, mu = task.objective, task.strong_convexity
     if not isinstance(objective, RowObjective):

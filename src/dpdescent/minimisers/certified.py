@@ -11,7 +11,8 @@ depends on the rows: time is outside of the guarantee.
   a gradient step from w this is the gradient mapping of w. A computed projection is within 2^-47 (R + |u|) of p.
 - *A sum of hinges.* sqrt(2 gap/mu) with the duality gap of `RowObjective.duality_gap`; on the sphere at a point moved
   by at most ||w| - R| + 2^-47 R.
-- *Any other kink.* sqrt(2 (F(w) - floor)/mu) with the floor under F that cuts at other points prove.
+- *Any other kink.* sqrt(2 (F(w) - floor)/mu), where the floor is a lower bound on F from cutting planes at other
+  points.
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ def certified_minimiser(
     strong_convexity : float
         mu; for a `RowObjective` at most the least entry of its quadratic.
     tolerance : float
-        Public, and reachable for every table: the search does not end otherwise.
+        Public, and large enough to be reached for every table: otherwise the search would not end.
     minimiser : str
         The method that is tried first, one of `METHODS`.
     radius : float
-        R; the point lies in B(0, R), but for its rounding.
+        R; the point lies in B(0, R), except for rounding.
     """
     require_positive("strong_convexity", strong_convexity)
     require_positive("tolerance", tolerance)

@@ -1,6 +1,6 @@
 r"""Non-private minimisers, each a black box for output perturbation: they propose points, a certificate accepts one.
 
-A method is a generator of `Candidate` points, better and better, that ends when it has nothing to add. F is
+A method is a generator of `Candidate` points that get better and better, and ends when it cannot improve them. F is
 mu-strongly convex, and beta-smooth where a method says so; it is minimised over a ball B(0, R), R possibly infinite.
 
 ============  ==========================================================  =========================================
@@ -45,11 +45,11 @@ __all__ = ["METHODS", "Candidate", "Task", "accelerated_gradient", "katyusha", "
 
 Floats = NDArray[np.float64]
 
-_PASSES = 20  # over the rows, of methods that another one follows
+_PASSES = 20  # passes over the rows, for methods that are followed by another one
 
 
 class Candidate(NamedTuple):
-    """A point, and what is known about it: dual values of the rows, a multiplier of the ball, a floor of F."""
+    """A point, and what is known about it: dual values of the rows, a multiplier of the ball, a lower bound on F."""
 
     point: Floats
     duals: Floats | None = None
@@ -68,16 +68,16 @@ class Task:
 
     @property
     def gradient_target(self) -> float:
-        """A norm of the gradient at which a solver may stop: nearly what the tolerance needs."""
+        """A norm of the gradient at which a solver may stop: slightly less than the tolerance requires."""
         return 0.9 * self.strong_convexity * self.tolerance
 
     @property
     def gap_target(self) -> float:
-        """A distance from the least value at which a solver may stop: half of what the tolerance needs."""
+        """A distance from the least value at which a solver may stop: half of what the tolerance requires."""
         return self.strong_convexity * self.tolerance**2 / 4
 
     def project(self, weights: Floats) -> Floats:
-        """Return the nearest point of the ball, pulled inside by more than its rounding."""
+        """Return the nearest point of the ball, moved inside by more than the rounding error."""
         norm = float(np.linalg.norm(weights))
         inside = self.radius * (1 - 2.0**-48)
         return weights if norm <= inside else weights * (inside / norm)
@@ -101,7 +101,7 @@ def subgradient(task: Task, start: Floats, most: int | None = None) -> Iterator[
         count += 1
         value, gradient = objective.value_and_gradient(weights)
         first = value if count == 1 else first
-        value -= first  # cuts from the first value on, so that a large one costs no digits
+        value -= first  # relative to the first value, so that a large value costs no digits
         if value < least:
             best, least = weights, value
         if rows is not None:
@@ -117,7 +117,7 @@ def subgradient(task: Task, start: Floats, most: int | None = None) -> Iterator[
         lowest = task.project(-slope / (total * mu))
         floor = constant / total + float(np.sum(slope * lowest)) / total + mu / 2 * float(np.sum(lowest**2))
         floor -= reach + 2.0**-49 * (count + 8) * size
-        if task.radius < math.inf:  # the lowest point of the cuts was pulled inside
+        if task.radius < math.inf:  # the lowest point of the cuts was moved inside the ball
             floor -= PROJECTION * task.radius * (float(np.linalg.norm(slope)) / total + mu * task.radius)
         if least - floor <= task.gap_target or count == report:
             report = 2 * count
@@ -168,11 +168,11 @@ def accelerated_gradient(
 
 
 def katyusha(task: Task, start: Floats, every: bool = False) -> Iterator[Candidate]:
-    """Propose snapshots of Katyusha, good ones or all, one after each 2n steps along the gradients of single rows."""
+    """Propose snapshots of Katyusha, taken after each 2n steps along gradients of single rows: good ones or all."""
     objective, mu = _sum_over_rows(task), task.strong_convexity
     rows, labels = objective.scaled_rows()
     count = max(rows.shape[0], 1)
-    convexity, extra = mu / count, (objective.quadratic - mu) / count  # psi, and the rest of the quadratic
+    convexity, extra = mu / count, (objective.quadratic - mu) / count  # of psi, and the rest of the quadratic
     linear = objective.linear / count
     beta = objective.loss.smoothness * objective.row_bound**2 + float(np.max(extra))
     steps = 2 * count

@@ -1,7 +1,7 @@
-"""Newton's method on sums over rows, and the hinge as a limit of huberised ones: the way to the last digit.
+"""Newton's method on sums over rows, and for the hinge on huberised hinges that tend to it.
 
-Both never fail: where a Newton step does not help, accelerated gradient steps, which contract for every table, do, or
-for the hinge ascent in its dual.
+Neither can fail: where a Newton step does not help, accelerated gradient steps are taken, which converge for every
+table, or, for the hinge, ascent steps in its dual.
 
 References
 ----------
@@ -27,7 +27,7 @@ __all__ = ["newton", "on_sphere", "smoothed_hinge"]
 
 Floats = NDArray[np.float64]
 
-_DENSE = 512  # weights up to which a Hessian is a matrix
+_DENSE = 512  # up to this number of weights the Hessian is computed as a matrix
 _WIDEST = 0.5
 _NARROWER = 4.0
 _MOST_AT_KINK = 20  # rows for every weight
@@ -114,7 +114,7 @@ def _limit(hinge: RowObjective, weights: Floats, duals: Floats) -> Iterator[Cand
     point = (hinge.combination(duals) - hinge.linear) / hinge.quadratic
     try:
         left, values, _ = np.linalg.svd(signed / np.sqrt(hinge.quadratic), full_matrices=False)
-    except np.linalg.LinAlgError:  # an error would speak of rows
+    except np.linalg.LinAlgError:  # an error would reveal something about rows
         return
     kept = values > 1e-7 * values[0]
     change = left[:, kept] @ ((left[:, kept].T @ (1 - signed @ point)) / values[kept] ** 2)
@@ -217,7 +217,7 @@ def _direction(objective: RowObjective, weights: Floats, target: Floats) -> Floa
     if objective.linear.ndim == 1 and weights.size <= _DENSE:
         try:
             return np.asarray(np.linalg.solve(objective.dense_hessian(weights), target), dtype=np.float64)
-        except np.linalg.LinAlgError:  # an error would speak of rows
+        except np.linalg.LinAlgError:  # an error would reveal something about rows
             return np.full_like(target, math.inf)
     return _conjugate_gradients(objective.hessian(weights), target, 1e-3)
 

@@ -35,26 +35,26 @@ class Objective(ABC):
 
     @abstractmethod
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
-        """Return the value and a (sub)gradient as a solver needs them."""
+        """Return the value and a (sub)gradient, accurate enough for a solver."""
 
     @abstractmethod
     def accurate_gradient(self, weights: Floats) -> Floats:
-        """Return the gradient within `placement_error` of the weights, good to `gradient_error`."""
+        """Return the gradient at a point within `placement_error` of the weights, accurate to `gradient_error`."""
 
     @abstractmethod
     def gradient_error(self, weights: Floats) -> float:
-        """Return more than the error of `accurate_gradient`, in the Euclidean norm."""
+        """Return an upper bound on the error of `accurate_gradient`, in the Euclidean norm."""
 
     def start(self) -> Floats:
         """Return where a search begins."""
         return np.zeros(self.shape)
 
     def placement_error(self, weights_norm: float) -> float:
-        """Return more than the distance of a point from the one at which `accurate_gradient` is taken."""
+        """Return an upper bound on the distance of a point from the one at which `accurate_gradient` is computed."""
         return 0.0
 
     def value_error(self, weights: Floats) -> float:
-        """Return more than the error of a value from `value_and_gradient`; infinite where no bound is known."""
+        """Return an upper bound on the error of a value from `value_and_gradient`; infinite where none is known."""
         return math.inf
 
 

@@ -42,7 +42,7 @@ __all__ = ["EmpiricalRisk", "Risk"]
 
 Floats = NDArray[np.float64]
 
-_BLOCK = 2**17  # rows that a plain sum may add up one by one
+_BLOCK = 2**17  # the largest number of rows that a plain sum may add up one by one
 
 
 class Risk(ABC):
@@ -76,7 +76,7 @@ class Risk(ABC):
 
     @abstractmethod
     def value_bound(self, rows: int) -> float:
-        """Return more than the risk at zero less its least value."""
+        """Return an upper bound on the risk at zero minus its least value."""
 
     @abstractmethod
     def smoothness(self, rows: int) -> float:
@@ -158,7 +158,7 @@ class EmpiricalRisk(Risk):
 
     @property
     def clip(self) -> float:
-        """C, more than the longest gradient of a row."""
+        """C, an upper bound on the norm of a row's gradient."""
         return self.loss.lipschitz * self.row_bound * FEW
 
     def variation(self, rows: int, relation: Relation) -> float:
@@ -174,7 +174,7 @@ class EmpiricalRisk(Risk):
         return rows * self.loss.smoothness * self.row_bound**2 * FEW
 
     def log_determinant(self, strong_convexity: float) -> float:
-        """Return by how much one row can raise the log-determinant of a Hessian that is at least so convex."""
+        """Return how much one row can raise the log-determinant of a Hessian with at least that strong convexity."""
         trace, rank = self.loss.curvature_trace * self.row_bound**2 * FEW, self.loss.curvature_rank
         return rank * math.log1p(trace / (rank * strong_convexity)) * FEW
 
@@ -190,7 +190,7 @@ class EmpiricalRisk(Risk):
         residual = 68 * UNIT * rows * self.clip + 16 * UNIT * (rows * self.clip + linear_norm)
         residual += largest_curvature * placed
         gap += residual**2 / (2 * strong_convexity)
-        # Steps are taken in plain arithmetic, whose gradient must not hide the one that is left.
+        # Steps use plain arithmetic, whose rounding error must be smaller than the remaining gradient.
         plain = (min(rows, _BLOCK) + rows / 2**16 + dimension + 16) * UNIT * (rows * self.clip + linear_norm)
         return 4 * math.sqrt(2 * gap / strong_convexity) + 128 * plain / strong_convexity
 

@@ -75,7 +75,7 @@ __all__ = ["RobustObjective", "RobustRisk", "loss_at_zero", "loss_range", "requi
 Floats = NDArray[np.float64]
 Margins = Callable[[Any, Floats], Floats]  # of rows, scaled by their factors
 
-_LARGEST_EXPONENT = 150.0  # four such numbers multiplied are still one
+_LARGEST_EXPONENT = 150.0  # the product of four exponentials of it is still finite
 _LARGEST_WEIGHT = 2.0**300
 
 
@@ -152,11 +152,11 @@ class RobustRisk(Risk):
 
     @property
     def clip(self) -> float:
-        """L, more than the longest gradient of a row."""
+        """L, an upper bound on the norm of a row's gradient."""
         return self.loss.lipschitz * self.reach * FEW
 
     def margin(self, norm: float) -> float:
-        """Return more than the largest margin at weights of that norm, moves included."""
+        """Return an upper bound on the margins at weights of that norm, moves included."""
         return self.reach * norm + (0.0 if self.support is None else self.support.at_zero)
 
     def variation(self, rows: int, relation: Relation) -> float:
@@ -165,7 +165,7 @@ class RobustRisk(Risk):
         return self.clip * Sensitivity(Norm.L2, *self._tilted(rows)).under(relation)
 
     def _tilted(self, places: int) -> tuple[float, float]:
-        """Return by how many gradients of length L one row, removed or replaced, changes the gradient of n F."""
+        """Return how much one row, removed or replaced, changes the gradient of n F, in units of L."""
         low, high = loss_range(self.loss, self.margin(self.radius)) if self.radius < math.inf else (0.0, math.inf)
         most, others = self.tilt * (high - low), places - 1
         if most > _LARGEST_EXPONENT:
@@ -196,7 +196,7 @@ class RobustRisk(Risk):
         return rows * per_row * FEW
 
     def error(self, rows: int, dimension: int, norm: float, public: float) -> float:
-        """Return more than the error of a gradient of n F computed at weights of that norm."""
+        """Return an upper bound on the error of a gradient of n F computed at weights of that norm."""
         loss, reach, margin = self.loss, self.reach, self.margin(norm)
         outputs = loss.outputs
         start = max(1.0, loss_at_zero(loss) / (4 * loss.lipschitz))
@@ -253,7 +253,7 @@ class RobustObjective(RowObjective):
         return self.risk.smoothness(self.risk.places) + float(np.max(self.quadratic))
 
     def error_bound(self, rows: int, weights_norm: float, public: float | None = None) -> float:
-        """Return more than the error of `accurate_gradient`."""
+        """Return an upper bound on the error of `accurate_gradient`."""
         if public is None:
             public = float(np.max(self.quadratic)) * weights_norm + float(np.linalg.norm(self.linear))
         return self.risk.error(self.risk.places, self._grid.dimension, weights_norm, public)
@@ -273,7 +273,7 @@ class RobustObjective(RowObjective):
         return total + (self.quadratic * weights + self.linear)
 
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
-        if not float(np.max(np.abs(weights), initial=0.0)) <= _LARGEST_WEIGHT:  # an overflow would speak of rows
+        if not float(np.max(np.abs(weights), initial=0.0)) <= _LARGEST_WEIGHT:  # an overflow would tell of rows
             return math.inf, np.full_like(weights, math.inf)
         if self.risk.tilt == 0:
             value, gradient = self._sums(weights)
@@ -433,7 +433,7 @@ class RobustObjective(RowObjective):
         return square + np.diag(self.quadratic)
 
     def start(self) -> Floats:
-        """Return a point near the minimiser where a box has many kinks: softened much at first, and then less."""
+        """Return a point near the minimiser for a box, whose many kinks are smoothed strongly at first, then less."""
         weights = np.zeros(self.shape)
         support = self.risk.support
         if support is None or support.ball:

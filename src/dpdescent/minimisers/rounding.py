@@ -1,6 +1,7 @@
 r"""What is added to the bounds of this package so that floating point never makes one too small.
 
-An operation is wrong by a relative u = 2^-53 at most. Everything else is a multiple of it, or more than one:
+A floating-point operation has a relative error of at most u = 2^-53. The names below are multiples of u, or factors
+that cover several operations:
 
 ===============  =========  =========================================================================================
 name             size       what it covers

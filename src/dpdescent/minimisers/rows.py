@@ -26,8 +26,8 @@ of floating-point numbers: the nearest one has a gradient of up to u |w| times t
 is four times what all of this allows. On the sphere of a ball the nearest point is up to 16u R off, and the part of
 the gradient that points outwards, at most n C + |b| + the quadratic's, is as long as its computed opposite to 8u.
 
-Labels are made what the loss understands (`Loss.understood`), each by itself: the bounds of a row's gradient hold for
-no others.
+Every label is mapped to one that the loss accepts (`Loss.understood`), because the bounds of a row's gradient hold
+for such labels only.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _PART_ROWS = 64
 
 
 def smooth_loss(loss: Loss, method: str) -> Loss:
-    """Return the loss, or the one that stands in for it, with bounded slope and curvature, or refuse."""
+    """Return the loss, or its substitute with bounded slope and curvature, or raise if there is none."""
     require_needs(method, {Need.CONVEX, Need.SMOOTH, Need.BOUNDED_VERSION}, loss)
     bounded = loss.bounded()
     assert bounded is not None, "a loss offers no bounded version without one"
@@ -120,7 +120,7 @@ class RowObjective(Objective):
         return self.error_bound(self.rows, float(np.linalg.norm(weights)), public)
 
     def error_bound(self, rows: int, weights_norm: float, public: float | None = None) -> float:
-        """Return more than the error of `accurate_gradient` over ``rows`` rows; public if its arguments are.
+        """Return an upper bound on the error of `accurate_gradient` over ``rows`` rows; public if its arguments are.
 
         ``public`` is |Q w| + |b|, where it is known.
         """
@@ -163,7 +163,7 @@ class RowObjective(Objective):
     def duality_gap(
         self, weights: Floats, duals: Floats, strong_convexity: float, multiplier: float = 0.0, moved: float = 0.0
     ) -> float:
-        r"""Return more than the duality gap of the hinge within ``moved`` of the weights, errors included.
+        r"""Return an upper bound on the duality gap of the hinge within ``moved`` of the weights, errors included.
 
         With dual values a_i in [0, 1] and a multiplier t >= 0 of the ball's constraint, at a point w with
         t (R - |w|) = 0, the gap between the objective and the dual is
@@ -273,7 +273,7 @@ class RowObjective(Objective):
         return np.asarray(self._source.map_sum(part, self._factors, chosen), dtype=np.float64)
 
     def batch_error_bound(self, rows: int, weights_norm: float) -> float:
-        """Return more than the error of `batch_gradient` over at most ``rows`` rows."""
+        """Return an upper bound on the error of `batch_gradient` over at most ``rows`` rows."""
         bound, loss, dimension = self.row_bound, self._loss, self._grid.dimension
         slope = loss.lipschitz * ((rows + dimension + loss.outputs + 8) * UNIT + 2.0**-46)
         margin = loss.smoothness * (dimension + 8) * UNIT * (1 + bound * weights_norm)
@@ -309,7 +309,7 @@ def added_exactly(sums: Floats, shape: tuple[int, ...]) -> Floats:
 
 
 def partial_sums(rows: Any, coefficients: Floats) -> Floats:
-    """Return the sums of rows times coefficients over 64 rows each, one flat vector a line."""
+    """Return the sums of rows times coefficients over groups of 64 rows, one flat vector per line."""
     whole = rows.shape[0] // _PART_ROWS * _PART_ROWS if isinstance(rows, np.ndarray) else 0
     columns = coefficients[:, None] if coefficients.ndim == 1 else coefficients
     size = rows.shape[1] * columns.shape[1]

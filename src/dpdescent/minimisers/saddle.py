@@ -133,7 +133,7 @@ class LinearGame(Game):
         concavity: float = 0.0,
         row_bound: float = 1.0,
     ) -> None:
-        features = np.clip(np.nan_to_num(features), -1e100, 1e100)  # an error or a warning would speak of rows
+        features = np.clip(np.nan_to_num(features), -1e100, 1e100)  # a warning would reveal something about rows
         lengths = np.maximum(np.linalg.norm(features, axis=1), row_bound)
         self._rows = np.where(labels > 0, 1.0, -1.0)[:, None] * features * (row_bound / lengths)[:, None]
         self._signs = np.where(labels > 0, 1.0, -1.0)[:, None]
@@ -173,7 +173,7 @@ class LinearGame(Game):
 def minimax_appa(game: Game, accuracy: float) -> tuple[Floats, Floats]:
     """Return weights and moves with a certified gap of at most ``accuracy``, which must exceed the game's error.
 
-    Every stage asks the inner solver for a smaller gap until the certificate holds: there is no other end.
+    Every stage asks the inner solver for a smaller gap, until the certificate holds. There is no other way to stop.
     """
     mu, beta = game.strong_convexity, game.smoothness
     kappa = 2 * math.sqrt(max(beta / mu, 1.0))

@@ -4,8 +4,8 @@ The law is on a public lattice: points w = w0 + h k with integers k, |h k| <= R,
 
 .. math:: P(k) \propto \exp(-\eta\, u\, S(k) - \tfrac\eta2 w^\top Q w), \qquad \eta = \epsilon / \text{range},
 
-where u S(k) is the *exact* sum over rows of the loss at w less the loss at w0, each rounded to a unit u and cut to
-the interval that the ball allows. S is an integer and the term of the quadratic is public, so the law is that of
+where u S(k) is the *exact* sum over rows of the loss at w less the loss at w0, each rounded to a unit u and clipped
+to the interval that the ball allows. S is an integer and the term of the quadratic is public, so the law is that of
 integers and public numbers: no rounding error of a sum enters it. h is a power of two, about 2^-24 of the radius.
 
 **Privacy** Adding a row adds a number in an interval of length D to u S(k), for every k, and replacing it changes
@@ -23,16 +23,17 @@ gamma = |g| R + g.(c - w0). So with a discrete Gaussian z of variance at least 1
           \;\ge\; 0,
 
 where the slack is eta (gamma + 2 n e) and e bounds what rounding does to one row's term: half a unit, and the error
-of its loss. A proposal inside the ball is taken with probability exp(-x), exactly (`dpdescent.noise.accept`), so
+of its loss. A proposal inside the ball is accepted with probability exp(-x), exactly (`dpdescent.noise.accept`), so
 the point has the law above whatever c and the slack are. Neither is released.
 
-**Time.** The chance of a proposal is at least kappa^(-p/2) times the share of a ball that a Gaussian in it has,
-with kappa = (smoothness n B^2 + max Q)/Lambda, and so public. A public number N of proposals, for which all of them
-are turned down with a probability below 2^-40, is always drawn and examined, and the first that is taken is
-returned: the work does not depend on rows unless none is. What is outside of the guarantee is the time of that
-event, that of a decision which needs more digits (2^-41 a proposal), that of finding c, and caches. If the ball
-does not hold the minimiser of G, as may happen with small probability if it was placed at random, more than N may
-be needed, and the time may then show rows.
+**Time.** A proposal is accepted with a probability of at least kappa^(-p/2) times the probability that a Gaussian
+lies in the ball, with kappa = (smoothness n B^2 + max Q)/Lambda. This bound is public, and so is the number N of
+proposals with which all of them are rejected with a probability below 2^-40. N proposals are always drawn and
+examined, and the first accepted one is returned, so the work does not depend on the rows unless none is accepted.
+Outside of the guarantee are the time in that event, the time of a decision that needs more digits (probability 2^-41
+per proposal), the time to find c, and caches. If the ball does not contain the minimiser of G, which may happen with
+small probability if it was placed at random, more than N proposals may be needed, and the time may then depend on the
+rows.
 
 References
 ----------
@@ -76,7 +77,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _LATTICE_BITS = 24
-_CELLS = 2**21  # losses that are worked on at once
+_CELLS = 2**21  # number of losses that are computed at once
 _MOST_LOSSES = 2**30  # losses of rows, over all proposals: one or two minutes
 _NEVER = 40 * math.log(2)
 _UNIT = 2.0**-53
@@ -288,7 +289,7 @@ class Envelope:
         return cls(sums, place, score, public, laplace_scale(width, law.step), slack)
 
     def draw(self, bits: Any, count: int) -> Integers | None:
-        """Return the first of ``count`` proposals that is taken, or None; all are examined."""
+        """Return the first of ``count`` proposals that is accepted, or None; all are examined."""
         taken: Integers | None = None
         size = max(16, min(count, 2**14))
         for _ in range(-(-count // size)):
@@ -298,7 +299,7 @@ class Envelope:
         return taken
 
     def accepted(self, bits: Any, count: int) -> Integers:
-        """Return those of ``count`` proposals that are taken: independent draws of the law."""
+        """Return those of ``count`` proposals that are accepted: independent draws of the law."""
         noise = discrete_gaussian(bits, self.scale, count * self.centre.size).reshape(count, -1)
         points, reach = self.centre + noise, self.sums.law.reach
         near = np.abs(points).max(axis=1) <= reach

@@ -1,9 +1,9 @@
 """Noise on the integers, drawn exactly.
 
-Data are summed exactly on a lattice, so the noise lives there too: an integer whose law is the one the
-theorem speaks of. Every sampler reads random bits and compares a uniform real, digit by digit as far as
-needed, with a threshold known to 256 bits; floating point only settles the comparisons that are not close.
-Nothing is cached, and no loop grows with the noise.
+Data are summed exactly on a lattice, so the noise lives there too: an integer whose law is the one that the theorem
+assumes. Every sampler reads random bits and compares a uniform real, digit by digit as far as needed, with a
+threshold known to 256 bits; floating point only settles the comparisons that are not close. Nothing is cached, and no
+loop grows with the noise.
 
 - `Randomness`, `SystemBits`, `SeededBits`: where bits come from.
 - `discrete_gaussian`, `discrete_laplace`: independent coordinates; `lattice_scale` and `laplace_scale` turn

@@ -20,8 +20,8 @@ Gaussians, and a *finite* ladder of variances whose integer weights define the m
 
 Step 3 can only lower the slope: it removes the nodes with the largest ``1 / sigma^2`` from an average.
 The supremum of ``-b dlogH/dr`` over a fine grid of radii is at most 1 + 1e-7 for dimensions 1 to ``2**20``
-and ``b >= 2**24`` up to a radius that is exceeded with probability below 1e-27, and for another 16 b beyond
-it, the room a shift needs. This is a numerical maximum, not an interval-certified one.
+and ``b >= 2**24`` up to a radius that is exceeded with probability below 1e-27, and for another 16 b beyond it,
+because a shift may lead there. This is a numerical maximum, not an interval-certified one.
 
 The weights come from floating-point exponentials. Another machine may thus build a ladder that differs in
 the last digit of a weight, with the same guarantee, and a seed may then give other norm-Laplace noise there.

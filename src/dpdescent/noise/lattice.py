@@ -126,7 +126,7 @@ class _CellTable:
     """Cumulative law of the cell index.
 
     ``cumulative[k]`` is ``2**256 P(cell <= k)`` rounded down, ``leading[k]`` its first 64 bits, and
-    ``boundary[k]`` the threshold just below cell ``k``, which a word must equal to leave the cell in doubt.
+    ``boundary[k]`` the threshold just below cell ``k``, which a word must equal for the cell to be undecided.
     """
 
     cumulative: tuple[int, ...]
@@ -258,7 +258,7 @@ def _draw(bits: Bits, family: _Family, scale: int, size: int, force_exact: bool)
     """Return ``size`` draws; a batch for ``n`` missing draws takes ``3 (int(1.05 n) + 8)`` words.
 
     The first third of a batch chooses cells, the second offsets; of a word of the last third, the 53 high
-    bits accept and the lowest is the sign. Further words are read only by decisions left in doubt.
+    bits accept and the lowest is the sign. Further words are read only for decisions that are still open.
     """
     width = scale // CELLS_PER_SCALE
     divisor = np.uint64(width)

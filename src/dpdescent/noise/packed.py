@@ -33,8 +33,8 @@ from .scales import CELLS_PER_SCALE
 
 __all__ = ["LARGEST_WIDTH", "MANY", "packed_gaussian"]
 
-MANY = 2**16  # draws from which packing is worth its tables
-LARGEST_WIDTH = 2**26  # of a cell, for offsets of 32 bits of which at most one in 64 is dropped
+MANY = 2**16  # fewer draws are not worth the tables of packing
+LARGEST_WIDTH = 2**26  # of a cell: at most one in 64 of the offsets of 32 bits is then rejected
 _BLOCK = 2**15
 _IN_DOUBT = -1
 _COIN_BITS = 15
@@ -73,7 +73,7 @@ def _block(bits: Bits, scale: int, proposals: int) -> NDArray[np.int64]:
 
 
 def _cells(bits: Bits, words: NDArray[np.uint64]) -> NDArray[np.int16]:
-    """Return the cell that the 16 highest bits of each word choose, or further bits where they do not."""
+    """Return the cell that the 16 highest bits of each word choose, with further bits where these do not decide."""
     prefixes = words >> np.uint64(48)
     cells: NDArray[np.int16] = np.take(_first_digits(), prefixes)
     doubtful = np.flatnonzero(cells == _IN_DOUBT)

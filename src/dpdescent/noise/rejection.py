@@ -3,7 +3,7 @@ r"""Events of probability exp(-x), decided exactly: the acceptance test of rejec
 A uniform real u is read digit by digit. Its first 53 bits decide u < exp(-x) in floating point where the two are not
 close; otherwise exp(-x) is computed to 256 bits from the exact rational x, and u gets as many digits. As in
 `dpdescent.noise.lattice`, floating point is only a filter: the law is that of the exact numbers, up to a total
-variation distance of 2^-254 an event.
+variation distance of 2^-254 per event.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def accept(
     Parameters
     ----------
     bits : Bits
-        One word an event, and more if it is left in doubt.
+        One word per event, and more if it leaves the decision open.
     exponents, errors : ndarray of shape (m,)
-        x in floating point, and more than its absolute error. A negative x counts as 0.
+        x in floating point, and an upper bound on its absolute error. A negative x counts as 0.
     exact : callable
         Maps i to the exact x_i.
     force_exact : bool

@@ -89,7 +89,7 @@ def select(
     Parameters
     ----------
     bits : Bits
-        Where the random bits come from. Each draw takes one word, and more if it is left in doubt.
+        Where the random bits come from. Each draw takes one word, and more if it leaves the decision open.
     scores : sequence of int or array of int64
         The scores on their lattice, 1 to ``2**16`` of them.
     rate : float or Fraction

@@ -66,7 +66,7 @@ class Adversary:
         """Return the support function on that many weights; the last is left alone if it is an intercept."""
         features = columns - intercept
         if isinstance(self.radius, tuple) and len(self.radius) != features:
-            raise InvalidParameter(f"a box needs {features} radii, one a column, got {len(self.radius)}")
+            raise InvalidParameter(f"a box needs {features} radii, one per column, got {len(self.radius)}")
         radii = np.zeros(columns)
         radii[:features] = self.radius
         return Support(radii, self.norm == "l2", softness)
@@ -89,7 +89,7 @@ class Support:
     Parameters
     ----------
     radii : ndarray of shape (p,)
-        One a weight, 0 for weights that no move changes; equal, where they are not 0, for a ball.
+        One per weight, 0 for weights that no move changes. For a ball all others are equal.
     ball : bool
     softness : float
         s, in units of the weights.
@@ -101,18 +101,18 @@ class Support:
 
     @property
     def reach(self) -> float:
-        """rho, more than the length of the longest move."""
+        """rho, an upper bound on the length of the longest move."""
         longest = np.max(self.radii) if self.ball else np.linalg.norm(self.radii)
         return float(longest) * (1 + 2.0**-40)
 
     @property
     def steepness(self) -> float:
-        """More than the largest curvature."""
+        """An upper bound on the largest curvature."""
         return float(np.max(self.radii)) / self.softness * (1 + 2.0**-40)
 
     @property
     def at_zero(self) -> float:
-        """More than the value at zero, which is the least one."""
+        """An upper bound on the value at zero, which is the least value."""
         total = np.max(self.radii) if self.ball else np.sum(self.radii)
         return float(total) * self.softness * (1 + 2.0**-40)
 

@@ -17,7 +17,7 @@ writes the loss.
 **What may be written.** A loss that is a function of one position has a profile, from which the scores of many steps
 are looked up in a table instead of being computed for every row. A loss of y t inherits it from `MarginLoss`, and one
 of t - y from `DifferenceLoss`. Other abilities are ``typical_curvatures``, ``bounded``, ``best_constant`` and
-``largest``. What a loss does not define it does not have: no default here guesses.
+``largest``. A loss has only the abilities that it defines. No default guesses one.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Loss(ABC):
         """Return the second derivative in the margin, shape (n,)."""
 
     def short_residuals(self, margins: Floats, labels: Floats) -> Floats:
-        """Return `residuals` to 26 bits at least: a clipped sum rounds them to about 20 before it adds them."""
+        """Return `residuals` with at least 26 correct bits, of which a clipped sum keeps about 20."""
         return self.residuals(margins, labels)
 
     def curvature_products(self, margins: Floats, labels: Floats, along: Floats) -> Floats:
@@ -174,9 +174,9 @@ class Loss(ABC):
     # Abilities that a loss may have --------------------------------------------------------------------------
 
     def bounded(self) -> Loss | None:
-        """Return this loss if its slope is bounded, or one in its place whose slope is; None if there is none.
+        """Return this loss if its slope is bounded, or a substitute with a bounded slope; None if there is none.
 
-        What stands in is as convex and as smooth as the loss itself.
+        A substitute is as convex and as smooth as the loss itself.
         """
         return self if math.isfinite(self.lipschitz) else None
 
@@ -196,7 +196,7 @@ class Loss(ABC):
     def typical_curvatures(self, residuals: Floats, labels: Floats) -> Floats:
         """Return the second derivative where the first is ``residuals``, shape (n,); at most `smoothness`.
 
-        A row with K margins has K of them: their mean, each weighted by itself.
+        For K margins it is the mean of the K second derivatives, each weighted by its own value.
         """
         raise InvalidParameter(f"{type(self).__name__} has no curvature that its residual determines")
 
@@ -214,7 +214,7 @@ class Loss(ABC):
         raise InvalidParameter(f"{type(self).__name__} is no function of one position: use its values")
 
     def table(self, ceiling: float | None) -> tuple[float, float] | None:
-        """Return the interval on which the profile may be looked up for scores up to ``ceiling``; None: computed."""
+        """Return the interval on which the profile is tabulated for scores up to ``ceiling``; None for no table."""
         return None
 
 

@@ -51,7 +51,7 @@ class Frame:
     doublings: Integers
 
     def __post_init__(self) -> None:
-        """Refuse what would make a sum inexact, and with it longer than its clip norm."""
+        """Refuse a frame in which sums would be inexact, because a row could then exceed its clip norm."""
         if self.grid != FeatureGrid(1.0, self.grid.dimension):
             raise InvalidParameter(
                 "a frame needs features in [-1, 1] and rows that are not scaled down, so that the constant column "
@@ -110,10 +110,10 @@ class Frame:
     def squared_norms(self, rows: Any) -> Floats:
         """Return |z|^2 of each row, at least 1: exact.
 
-        It is |m|^2 and what the entries change in it, so a sparse block is never filled up. In units of 2^-2p every
-        term is an integer, and sizes add up to at most 2^(2p + 2 e(R) + 2 + 2k) <= 2^50, so the order in which they
-        are added does not matter.
-        A row that breaks the public promise of a constant 1 gets an infinite norm, so that it adds nothing.
+        It is |m|^2 plus what the entries that are not 0 change, so a sparse block is never made dense. In units of
+        2^-2p every term is an integer, and sizes add up to at most 2^(2p + 2 e(R) + 2 + 2k) <= 2^50, so the order in
+        which they are added does not matter. A row that breaks the public promise of a constant 1 gets an infinite
+        norm, so that it adds nothing.
         """
         squares = 4.0**self.doublings
         slopes = -2 * squares * self.centre

@@ -80,13 +80,13 @@ class Labels:
         return np.array([-1.0, 1.0]) if self.kind is LabelKind.SIGNS else np.arange(self.high + 1)
 
     def understood(self, labels: Floats) -> Floats:
-        """Return labels of this kind and range for any numbers, each by itself; a label that is one stays the same.
+        """Return a label of this kind and range for each number; valid labels stay the same.
 
         Numbers above 0 become 1 and all others -1 for two classes. For classes and numbers, what is outside the range
         becomes the nearest end, and NaN counts as 0; fractions of a class are dropped.
 
-        **Privacy** The function is total and elementwise, so that no row can raise an error, and the bounds that a
-        loss states for its labels hold for whatever stands in a row.
+        **Privacy** The function is elementwise and defined for every number, so that no row can raise an error, and
+        the bounds that a loss states for its labels hold whatever a row contains.
         """
         if self.kind is LabelKind.SIGNS:
             return np.where(labels > 0, 1.0, -1.0)

@@ -157,7 +157,7 @@ class LinearProblem:
         """Return the public parameters of a sum of gradients clipped to ``clip``."""
         if self.loss.outputs > _LARGEST_OUTPUTS:
             raise InvalidParameter(
-                f"gradients have at most {_LARGEST_OUTPUTS} outputs a row, got {self.loss.outputs} classes"
+                f"gradients have at most {_LARGEST_OUTPUTS} outputs per row, got {self.loss.outputs} classes"
             )
         return _clipped_sum(self.grid, clip, total_bits)
 
@@ -220,7 +220,7 @@ class LinearProblem:
         return bounded.block(self.loss.values(self.grid.margins(rows, weights), labels))
 
     def hessian_sum(self, total_bits: int = SecondMomentSum.total_bits) -> SecondMomentSum:
-        """Return the public parameters of a sum of Hessians, no row's clipped but for rounding."""
+        """Return the public parameters of a sum of Hessians, in which no row is clipped, except for rounding."""
         if self.loss.outputs > 1:
             raise InvalidParameter("Hessians are those of a loss of one margin: use two classes")
         bound = self.smoothness
@@ -283,10 +283,10 @@ class LinearProblem:
     ) -> StepwiseScores | StepwiseChanges:
         """Return the public parameters of changes at steps along a direction of that length, bounded for each step.
 
-        A loss with a profile is looked up at public nodes, any other is computed at every step. Nodes are chosen for
-        utility alone. Where the loss is steepest, a row reaches its bound with a slope of four widths, if rows can
-        have it: beyond the last node only rows matter whose loss is flat. A kink wants closer nodes. A loss that
-        grows ever steeper is quadratic, for which bounds alone need close nodes.
+        A loss with a profile is looked up at public nodes, any other is computed at every step. The choice of nodes
+        affects utility only. Where the loss is steepest, a row whose slope is four widths reaches its bound, so that
+        of the rows beyond the last node only those with a flat loss are approximated. A loss with a kink needs closer
+        nodes. For a loss with an unbounded slope, which is quadratic, the bounds decide how close the nodes must be.
         """
         if not self.loss.has_profile:
             return StepwiseChanges(steps, bounds, self.loss)

@@ -24,7 +24,7 @@ _FAR = 64.0  # exp(-64) times 64 is below 2^-60
 
 
 def _log_odds(counts: Floats) -> float:
-    """Return the log-odds of the second of two classes from noisy counts, each taken for half a row at least."""
+    """Return the log-odds of the second of two classes from noisy counts, each raised to at least half a row."""
     logits = np.log(np.maximum(counts, 0.5) / np.maximum(counts, 0.5).sum())
     return float(logits[1] - logits[0])
 
@@ -92,7 +92,7 @@ class Sigmoid(MarginLoss):
         return loss * (1 - loss) * (1 - 2 * loss)
 
     def best_constant(self, noisy: Floats) -> float:
-        # The best one is infinite; the log-odds have its sign and are as sure as the counts are.
+        # The best constant is infinite. The log-odds have its sign, and are large only if the counts are clear.
         return _log_odds(noisy)
 
 
@@ -210,8 +210,8 @@ class Squared(DifferenceLoss):
 class Huber(DifferenceLoss):
     """The squared loss with slopes up to h: (t - y)^2/2 within h of y, and h |t - y| - h^2/2 beyond (Huber 1964).
 
-    Most methods have rules for noise and steps that are made for slopes up to about 1. So a small threshold is better
-    had by units in which it is 1, with labels that go farther than 1.
+    Most methods have rules for noise and steps that are made for slopes up to about 1. For a small threshold it is
+    therefore better to choose units in which the threshold is 1, and labels may exceed 1.
 
     Parameters
     ----------
@@ -260,5 +260,5 @@ class Huber(DifferenceLoss):
         return (np.abs(residuals) < self.threshold).astype(np.float64)
 
     def best_constant(self, noisy: Floats) -> float:
-        # The mean is best as long as no residual exceeds the threshold; more is not known of the labels.
+        # The mean is best as long as no residual exceeds the threshold, and it is all that is known about the labels.
         return min(max(float(noisy[0]), self.labels.low), self.labels.high)

@@ -37,7 +37,7 @@ class Multinomial(Loss):
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
-        """One margin a class."""
+        """One margin per class."""
         return self.classes
 
     @property
@@ -72,7 +72,7 @@ class Multinomial(Loss):
         return largest, exponentials, total
 
     def _own(self, labels: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        # A total function: an index error would speak of one row.
+        # Defined for every label: an index error would reveal something about one row.
         return np.arange(labels.shape[0]), self.understood(labels).astype(np.intp)
 
     def values(self, margins: Floats, labels: Floats) -> Floats:

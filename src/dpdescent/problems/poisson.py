@@ -9,8 +9,8 @@ Beyond s = 0, where the mean would exceed every count, the loss goes on as a str
 and 1 - u, and its curvature is e^s or 0: both are at most 1. The loss is convex, and never negative. No count is best
 fitted by a mean above H, so the line changes the minimiser only if it has rows beyond s = 0.
 
-**Where zero is.** Solvers start from weights of zero. The margin is t = s - log(start), so that it means the mean
-start H there: one in the middle is nearer to most tables than H itself.
+**Where zero is.** Solvers start from weights of zero. The margin is t = s - log(start), so that weights of zero
+predict the mean start H. A value in the middle of the range is closer to the counts of most tables than H itself.
 """
 
 from __future__ import annotations

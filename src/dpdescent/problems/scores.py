@@ -1,8 +1,8 @@
 """Scores of step sizes for any loss: its values at every step, rounded and clipped row by row.
 
 A step a leads from w to w - a v. A row with the margins t and u of w and v, and the label y, then has the loss
-l(t - a u, y). These classes evaluate it for one step after another, which works for every loss. A loss that is a
-function of one position need not come here: `dpdescent.exact` looks its scores up in tables, with the same bounds on
+l(t - a u, y). These classes evaluate it for one step after another, which works for every loss. For a loss that is a
+function of one position they are not needed: `dpdescent.exact` looks up its scores in tables, with the same bounds on
 what one row adds.
 """
 
@@ -61,7 +61,7 @@ class StepLosses:
 
     def block(self, margins: Floats, along: Floats, labels: Floats, steps: Floats) -> Integers:
         """Return the m totals over one block, in multiples of `unit`."""
-        with np.errstate(all="ignore"):  # a warning would speak of rows; what overflows is clipped
+        with np.errstate(all="ignore"):  # a warning would reveal something about rows; what overflows is clipped
             here = 0.0 if isinstance(self.bounds, BoundedSum) else self.loss.values(margins, labels)
             losses = (self.loss.values(margins - a * along, labels) - here for a in steps)
             return np.concatenate([self.bounds.block(loss) for loss in losses])
@@ -89,7 +89,7 @@ class StepwiseChanges:
     **Privacy.** Unit: one row. A row's change is divided by D_j / ``limit``, rounded, and clipped as an integer: it
     adds to every total an integer of size at most ``limit`` that depends on its own margins and label and on public
     numbers; NaN counts as 0. That is the sensitivity of a total if a row is removed, and twice that if it is
-    replaced. Integers are added in int64, without overflow for up to 2^28 rows: refuse more.
+    replaced. Integers are added in int64, without overflow for up to 2^28 rows; callers must refuse more.
     """
 
     steps: tuple[float, ...]
@@ -106,7 +106,7 @@ class StepwiseChanges:
     def block(self, margins: Floats, along: Floats, labels: Floats) -> Integers:
         """Return the m totals over one block, in multiples of D_j / `limit`."""
         values, total = self.loss.values, np.zeros(len(self.steps), dtype=np.int64)
-        with np.errstate(all="ignore"):  # a warning would speak of rows; what overflows is clipped
+        with np.errstate(all="ignore"):  # a warning would reveal something about rows; what overflows is clipped
             before = values(margins, labels)
             for j, (step, bound) in enumerate(zip(self.steps, self.bounds, strict=True)):
                 change = np.rint((values(margins - step * along, labels) - before) / bound * self.limit)

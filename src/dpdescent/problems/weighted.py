@@ -1,8 +1,8 @@
 r"""A loss of classes in which every class has a public weight: :math:`w_y \, l(t, y)`.
 
 Weights are at most 1, so that every bound of the loss itself holds for the weighted one. A row's residual and
-curvature are multiplied by the weight of its label before anything is clipped: what a row adds is a function of that
-row and of public numbers, as it was.
+curvature are multiplied by the weight of its label before anything is clipped, so what a row adds is still a function
+of that row and of public numbers.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Weighted(Loss):
 
     @property
     def corners(self) -> int:
-        """Those of the loss: a row has one label, and the weight of it shortens all of its residuals alike."""
+        """Those of the loss: a row has one label, whose weight multiplies all of its residuals."""
         return self.loss.corners
 
     @property
@@ -123,7 +123,7 @@ class Weighted(Loss):
 
     @property
     def offers(self) -> frozenset[Need]:
-        """What the loss offers and weights leave it; the dual that certifies a hinge is one of equal weights."""
+        """What the loss offers, except for the certificate of the hinge, which holds for equal weights only."""
         return super().offers & self.loss.offers
 
     def largest(self, reach: float) -> float:

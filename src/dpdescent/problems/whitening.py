@@ -83,7 +83,8 @@ class Whitening:
         """Return an upper bound of |z|^2 for each row, at least 1 and too large by at most one part in 2^38.
 
         z itself is exact, and its squares are added up one coordinate after another, so the bound is a function of
-        the row and of A alone. Up to 2^13 roundings lower the sum by one part in 2^40, and it is lifted by two.
+        the row and of A alone. Up to 2^13 roundings lower the sum by at most one part in 2^40, so two such parts are
+        added.
         """
         norms = np.empty(rows.shape[0])
         directions = max(1, self.matrix.shape[1])
@@ -122,9 +123,9 @@ class Whitening:
         return LatticeSum(image.reshape(-1, *total.values.shape[1:]), total.unit, sensitivity)
 
     def sensitivity(self, exact: Sensitivity, unit: float, outputs: int = 1) -> Sensitivity:
-        """Return the L2 sensitivity of a rounded image from the exact one's.
+        """Return the L2 sensitivity of a rounded image from that of the exact one.
 
-        Two roundings differ by at most one unit a coordinate, which is added.
+        Two roundings differ by at most one unit per coordinate, which is added.
         """
         rounding = math.sqrt(self.matrix.shape[1] * outputs) * unit * (1 + 2.0**-40)
         return Sensitivity(

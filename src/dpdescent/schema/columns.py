@@ -134,7 +134,10 @@ Column = NumericColumn | DateColumn | CategoricalColumn | HashedColumn | Ignored
 
 @dataclass(frozen=True)
 class Label:
-    """What is to be predicted: one of the public ``classes``, or a number in the public [low, high]."""
+    """What is to be predicted: one of the public ``classes``, or a number where there are none.
+
+    A number is clipped to public bounds, or to measured ones if ``low`` and ``high`` are None.
+    """
 
     column: str
     classes: tuple[Level, ...] | None = None
@@ -152,10 +155,13 @@ class Label:
             if self.low is not None or self.high is not None:
                 yield f"{place}: give either classes or low and high, not both"
             yield from _distinct(f"{place}.classes", self.classes, fewest=2)
-        elif self.low is None or self.high is None:
-            yield f"{place}: give classes (to classify) or both low and high (to predict a number)"
         else:
             yield from _interval(place, self.low, self.high)
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The public bounds of a number, if there are any."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 def day_of(text: object) -> float | None:

@@ -87,7 +87,8 @@ class Schema:
     Notes
     -----
     **Privacy.** A schema is an assumption, not a measurement: whoever writes it vouches that every number in it was
-    known without looking at the table. Only `labels` and the encoder read cells.
+    known without looking at the table. Only `labels` and the encoder read cells. Bounds that are left out, of columns
+    or of a label without classes, are measured by a fit, and paid for.
 
     The file format is a JSON object::
 
@@ -192,12 +193,16 @@ class Schema:
         return replace(self, columns=tuple(columns), **chosen)
 
     def without_bounds(self) -> Schema:
-        """Return the schema with no bounds of numbers and dates, so that a fit measures them."""
+        """Return the schema with no bounds of the columns of numbers and dates, so that a fit measures them."""
         columns = tuple(
             replace(column, low=None, high=None) if isinstance(column, NumericColumn | DateColumn) else column
             for column in self.columns
         )
         return replace(self, columns=columns)
+
+    def without_target_bounds(self) -> Schema:
+        """Return the schema with no bounds of a number that is to be predicted, so that a fit measures them."""
+        return replace(self, label=replace(self.label, low=None, high=None))
 
     def encoder(
         self,
@@ -227,7 +232,7 @@ class Schema:
         )
 
     def labels(self, frame: pd.DataFrame) -> NDArray[Any]:
-        """Return the label column, checked against the classes or clipped to [low, high].
+        """Return the label column, checked against the classes, or clipped to [low, high] if these are given.
 
         Raises
         ------
@@ -240,7 +245,8 @@ class Schema:
         if frame[name].isna().any():
             raise MissingValue(f"label column {name!r} has a missing value: remove such rows beforehand")
         if self.label.classes is None:
-            return np.clip(numeric_values(frame[name], name), self.label.low, self.label.high)
+            values = numeric_values(frame[name], name)
+            return values if self.label.bounds is None else np.clip(values, *self.label.bounds)
         codes = level_codes(frame[name], name, self.label.classes)
         if (codes < 0).any():
             raise UnknownLevel(

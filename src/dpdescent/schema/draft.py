@@ -83,6 +83,7 @@ _HELP = {
     "label": {
         "to classify": {"column": "income", "classes": ["low", "high"]},
         "to predict a number": {"column": "income", "low": 0, "high": 100000},
+        "note": "Without low and high, and without classes, a fit measures the bounds of the number privately.",
     },
     "rows": "The number of rows, if it is public and the file must have it.",
     "unit": {"column": "id", "rows": 3, "note": "All rows with one id are protected together; at most 3 are used."},

@@ -65,7 +65,7 @@ class AGDSettings(Settings):
     growth : float, optional
         gamma: by how much the budget of a gradient grows when zero wins. Default 0.5.
     clip_gradient : float, optional
-        C_grad. By default max(0.5, 0.25 k^0.3) typical row lengths: clip hard where noise dominates.
+        C_grad. By default max(0.5, 0.25 k^0.3) typical row lengths: a small norm where noise dominates.
     clip_loss : float, optional
         C_obj: score candidates by losses clipped to [0, C_obj] instead of changes of losses.
     candidates : int, optional
@@ -199,7 +199,7 @@ def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = Non
 
 
 class _GeometricGrid:
-    """Zero, and steps at ratio 2 around a centre that drifts towards what is chosen; zero counts as smaller."""
+    """Zero, and steps of ratio 2 around a centre that follows the chosen ones; it moves down if zero is chosen."""
 
     def __init__(self, centre: float, candidates: int) -> None:
         self._centre = centre
@@ -240,7 +240,7 @@ class _EvenGrid:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a run starts from: all of it public."""
+    """What a run starts from. All of it is public."""
 
     frame: Frame | None
     row_length: float
@@ -288,14 +288,15 @@ def _amounts(curator: Curator, settings: AGDSettings, remaining: float) -> tuple
         planned = min(max(25 * math.sqrt(richness), 10.0), 500.0)
         share = settings.share_selection
         return planned, remaining * (1 - share) / planned, remaining * share / planned
-    # A tiny epsilon beside delta buys far more iterations than are planned: a hundred times as many are enough.
+    # An epsilon that is tiny beside delta pays for far more iterations than are planned; a hundred times as many are
+    # enough.
     asked = curator.amount_of_noise(2 * settings.splits / curator.ledger.epsilon)
     amount = max(asked, remaining / (200 * settings.splits))
     return settings.splits, amount, amount
 
 
 def _require_selection(curator: Curator, settings: AGDSettings) -> None:
-    """Raise what a selection would raise, before anything is charged: the least that is spent on one is tried."""
+    """Raise before any charge what a selection would raise later; the least amount that one costs is tried."""
     amount = _amounts(curator, settings, 0.9 * curator.remaining)[2] / 2  # a frame costs less than a tenth
     choice = sharpest(settings.selection or "exponential-mechanism", amount, curator.currency)
     nowhere, change = np.zeros(curator.problem.shape), 1.0 if settings.clip_loss is None else None
@@ -303,7 +304,7 @@ def _require_selection(curator: Curator, settings: AGDSettings) -> None:
 
 
 def _frame(curator: Curator) -> tuple[Frame | None, float]:
-    """Buy a frame; return it and the typical length of a row in it."""
+    """Pay for a frame and measure it; return it and the typical length of a row in it."""
     columns = measure_columns(curator, 0.01 * curator.budget, 0.05 * curator.budget)
     if columns.frame is None:
         return None, columns.norm
@@ -311,7 +312,7 @@ def _frame(curator: Curator) -> tuple[Frame | None, float]:
 
 
 def sharpest(kind: Selection, amount: float, currency: Currency) -> ExponentialMechanism | ReportNoisyMax:
-    """Return the sharpest selection of that kind that ``amount`` pays for."""
+    """Return the least noisy selection of that kind that ``amount`` pays for."""
     if kind == "exponential-mechanism":
         return currency.selection(amount)
     if kind in ("laplace", "exponential"):

@@ -48,14 +48,14 @@ __all__ = ["AutoSettings", "auto"]
 
 Floats = NDArray[np.float64]
 
-_FEWEST_ROWS = 10  # effective ones; with fewer, class frequencies are all that can be learnt
+_FEWEST_ROWS = 10  # effective rows; with fewer, only class frequencies can be learnt
 _LARGEST_WHITENED = 2000
-_PROJECTED = 500  # columns, where there are too many to whiten and too few rows to do without
-_ROWS_PER_SQUARE = 10  # where columns are not whitened, for every unit of their length squared
-_LARGEST_WORK = 5e8  # cells to go through for steps beyond the first 20
+_PROJECTED = 500  # columns that wide tables with few rows are projected to, since they cannot be whitened
+_ROWS_PER_SQUARE = 10  # effective rows per unit of squared length that columns need if they are not whitened
+_LARGEST_WORK = 5e8  # number of cells that may be read for the steps after the first 20
 _TRUST = 0.6
 _LONGEST_STEP = 2.0
-_LONGEST_ENTRY = 2.0  # of a scaled column, typically
+_LONGEST_ENTRY = 2.0  # typical size of the largest entries of a scaled column
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,8 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
         report(1 - curator.remaining / curator.budget)
 
     point = average / average_weight
-    # What noise alone does to a margin: where that exceeds 1, the features' part is shrunk as a posterior mean is.
+    # The effect of noise alone on a margin. If it exceeds 1, the features' part is shrunk, as a posterior mean would
+    # be.
     walk = 1.8 / iterations * (noise / curvature) ** 2 * (geometry.length**2 - 1)
     point[: geometry.features] /= max(1.0, walk)
     report(1.0)
@@ -180,7 +181,7 @@ def _measure(
 
 
 def _iterations(richness: float, rows_of_privacy: float, cells: int) -> int:
-    """Return T: more steps where there is little noise, as many as time allows, fewer where there is hardly a row."""
+    """Return T: more steps if there is little noise and time allows them, fewer if there are hardly any rows."""
     wanted = 32 * math.sqrt(max(richness / 50, 1.0))
     timely = max(min(wanted, _LARGEST_WORK / cells), 20 * math.sqrt(max(richness / 2000, 1.0)))
     return round(min(max(timely * min(1.0, math.sqrt(rows_of_privacy / SOME_ROWS)), 4), 300))
@@ -189,8 +190,9 @@ def _iterations(richness: float, rows_of_privacy: float, cells: int) -> int:
 def _plan_for_a_constant(problem: LinearProblem, settings: AutoSettings, rows_of_privacy: float) -> tuple[int, float]:
     """Return T and c for the intercept alone.
 
-    At 0 all labels pull alike, by 1/2 if the loss is logistic, so that one step is a count of them without any
-    clipping. Further steps pull by up to twice as much and are worth their noise only where there are some rows.
+    At 0 every label contributes a gradient of the same length, 1/2 for the logistic loss, so that one step counts the
+    labels without any clipping. Gradients of further steps are up to twice as long, and worth their noise only if
+    there are enough rows.
     """
     margins = np.zeros((1, *problem.shape[1:]))
     pull = float(np.linalg.norm(problem.loss.residuals(margins, np.ones(1))))
@@ -202,8 +204,9 @@ def _secant(step: Floats, change: Floats, noise: float, gain: float) -> float:
     """Return the curvature that two gradients show along the step between them, less three standard deviations.
 
     The step is at most ``gain`` times the first gradient, with which it shares its noise e: what that adds to the
-    product of step and change, gain |e|^2 or gain D noise^2 on average, speaks of no curvature and is taken out.
-    Its variance is at most 3 noise^2 |step|^2: 1 from the second gradient, 2 from |e|^2 where a step is all noise.
+    product of step and change, gain |e|^2 or gain D noise^2 on average, says nothing about the curvature and is
+    subtracted. Its variance is at most 3 noise^2 |step|^2: 1 from the second gradient, 2 from |e|^2 where a step is
+    all noise.
     """
     squared = float(np.sum(step * step))
     if squared == 0:
@@ -223,19 +226,19 @@ def _steeper(gradient: Floats, before: Floats, noise: float) -> bool:
 
 
 def _trusted(step: Floats, features: int, noise: float, intercept_noise: float, radius: float = 1.0) -> Floats:
-    """Cut the features' part of a step, and the intercept's, to what exceeds its noise and a trust radius."""
+    """Shorten the features' part of a step, and the intercept's, to what exceeds its noise and a trust radius."""
     return np.concatenate([_cut(step[:features], noise, radius), _cut(step[features:], intercept_noise)])
 
 
 def _cut(step: Floats, noise: float, radius: float = 1.0) -> Floats:
     length = float(np.linalg.norm(step))
-    signal = max(0.0, length**2 - max(step.size, 4) * noise**2)  # one number alone may be noise of 2 deviations
+    signal = max(0.0, length**2 - max(step.size, 4) * noise**2)  # one number may be noise of 2 deviations
     return step * min(1.0, radius * min(_LONGEST_STEP, math.sqrt(_TRUST**2 + signal)) / max(length, 1e-300))
 
 
 @dataclass(frozen=True)
 class _Geometry:
-    """Where a run takes place: all of it released or public.
+    """The coordinates of a run. All of it is released or public.
 
     ``stiffness`` holds the penalty's curvatures along the columns of ``axes``, or along the coordinates themselves.
     ``squares`` are mean squares of the features' coordinates.
@@ -260,8 +263,8 @@ class _Geometry:
     def newton(self, gradient: Floats, curvature: float, at_intercept: float) -> Floats:
         """Return the step that the penalty and a loss of these curvatures ask for.
 
-        The intercept has no penalty, and rows are centred: however steep the loss is along some feature, the
-        intercept need not wait.
+        The intercept has no penalty and rows are centred, so the step of the intercept need not be short even where
+        the loss is steep along some feature.
         """
         scale = (curvature * self.divisors + self.stiffness).reshape(-1, *[1] * (gradient.ndim - 1))
         if self.axes is None:
@@ -274,7 +277,7 @@ class _Geometry:
 
 
 def _try_out(curator: Curator, whitening: bool) -> None:
-    """Raise now what these coordinates would raise later, when part of the budget is gone."""
+    """Raise now what these coordinates would raise later, when part of the budget is spent."""
     grid = curator.problem.grid
     ones = np.ones(grid.dimension)
     if curator.problem.intercept:
@@ -297,7 +300,7 @@ def _intercept_alone(problem: LinearProblem, rows_of_privacy: float) -> _Geometr
 
 
 def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, clip: float) -> _Geometry | Columns:
-    """Buy coordinates to descend in, or the moments of the columns alone where they are too many for the rows."""
+    """Pay for and measure coordinates to descend in, or only the moments of the columns if these are too many."""
     problem, constant = curator.problem, int(curator.problem.intercept)
     dimension, features = problem.grid.dimension, problem.grid.dimension - constant
     penalty = problem.penalty_curvature(np.zeros(problem.shape)).reshape(dimension, -1)[:, 0]

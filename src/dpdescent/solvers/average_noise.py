@@ -4,9 +4,9 @@ Near an optimum, and along one coordinate, noise moves an iterate by
 
 .. math:: e_t = (1 - a_t) e_{t-1} + b_t \xi_t,
 
-a being the share of an error that a step takes back, b the noise of the step and xi independent standard normals. The
-average is :math:`\sum_t c_t e_t / \sum_t c_t`. The variances of e and of the sum, and their covariance, follow from
-those of the step before, so that no history is kept.
+where a is the share of an error that a step removes, b the noise of the step, and xi are independent standard
+normals. The average is :math:`\sum_t c_t e_t / \sum_t c_t`. The variances of e and of the sum, and their covariance,
+follow from those of the step before, so that no history is kept.
 
 All of it is computed from released and public quantities. It leaves out how noise in the coordinates themselves
 changes a descent.

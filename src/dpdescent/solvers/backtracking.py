@@ -1,4 +1,4 @@
-"""What a descent by backtracking line search keeps in mind: averages, budgets, the ladder of steps. All is public."""
+"""The state of a descent by backtracking line search: averages, budgets and step sizes. All of it is public."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MANY_CELLS = 2.0**28
 _SHARE_NORM, _SHARE_MOMENTS = 0.01, 0.05
 _DRIFT = 2.0**0.1
 _FARTHEST = 2.0**20  # how far the longest step may drift from where it began
-_SHARPEST = 2.0**-8  # a search this sharp does not fail for its noise
+_SHARPEST = 2.0**-8  # with so little noise a search does not fail because of it
 
 
 class Average:
@@ -88,20 +88,20 @@ class Budget:
         return self, False
 
     def next_look(self, bought: float, settings: Settings) -> Gaussian:
-        """Return the noise of another look at the same point, where looks worth ``bought`` were not enough."""
+        """Return the noise of another gradient at a point where measurements worth ``bought`` were not enough."""
         if settings.allocation == "accumulate":
             return Gaussian(1 / math.sqrt(settings.growth * bought))
         return self.gradient
 
 
 def _sharpened(search: AboveThreshold, factor: float) -> AboveThreshold:
-    """Return a search with less noise, down to where noise is not what it fails for."""
+    """Return a search with less noise, but not less than the level at which noise no longer makes it fail."""
     factor = max(1.0, min(factor, search.query_scale / _SHARPEST))
     return replace(search, query_scale=search.query_scale / factor, threshold_scale=search.threshold_scale / factor)
 
 
 class Ladder:
-    """Steps from long to short; the longest follows what is chosen, so that it is about twice what is needed."""
+    """Steps from long to short. The longest adapts to the chosen ones, and is about twice as long as needed."""
 
     def __init__(self, first: float, settings: Settings) -> None:
         self._first, self._settings = first, settings
@@ -124,7 +124,7 @@ class Ladder:
 
 
 class Slope(NamedTuple):
-    """How steep a direction is: what the search demands of the mean loss, and what a row's loss is clipped to."""
+    """How steep a direction is: the decrease that a search demands, and the clip bound of a row's loss."""
 
     demanded: float
     steepest: float
@@ -161,7 +161,7 @@ class Plan:
         return Batch(self.gradients, (look,))
 
     def direction(self, here: Average) -> tuple[Floats, Slope]:
-        """Return where to go, and how steep it is there; noise is taken out of the slope, except in the paper."""
+        """Return the direction and how steep it is; noise is subtracted from the slope, but not with ``paper``."""
         average = self.memory.joined(here)
         mean = average.mean
         along = mean if self.frame is None else self.frame.weights(mean)
@@ -173,7 +173,7 @@ class Plan:
         return along, Slope(max(squared - noise, 0.0), 0.5 * self.row_length * math.sqrt(squared))
 
     def remember(self, here: Average) -> None:
-        """Keep the gradient of a point that was left, and the angle to that of the point before."""
+        """Keep the gradient of the last point, and its angle to the gradient of the point before."""
         self.memory = self.memory.joined(here)
         if self.last is not None:
             angle = angle_between(here.mean, self.last)
@@ -190,7 +190,7 @@ def rates(settings: Settings, facts: Facts) -> tuple[float, float]:
 
 
 def make_plan(curator: Curator, settings: Settings) -> Plan:
-    """Buy a frame, unless the paper is followed, and plan the rest from it and from public facts."""
+    """Pay for a frame and measure it, but not with ``paper``; plan the rest from it and from public facts."""
     gradients, searches = (curator.sampling(rate) for rate in rates(settings, Facts.of(curator)))
     max_steps = int(settings.max_steps or 0)
     richness = effective_rows(curator, float(np.prod(curator.problem.shape)))
@@ -236,7 +236,7 @@ def _deviation(curator: Curator, sampling: Sampling, clip: float, noise: Gaussia
 
 
 def _frame(curator: Curator) -> tuple[Frame | None, float]:
-    """Buy a frame; return it and the typical length of a row in it."""
+    """Pay for a frame and measure it; return it and the typical length of a row in it."""
     columns = measure_columns(curator, _SHARE_NORM * curator.budget, _SHARE_MOMENTS * curator.budget)
     if columns.frame is None:
         return None, columns.norm

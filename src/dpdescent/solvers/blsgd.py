@@ -2,17 +2,18 @@ r"""DP-BLSGD: descent whose step sizes come from a private backtracking line sea
 
 Each iteration measures a noisy gradient on one random batch and then searches, from long steps to short ones, for
 the first that lowers the objective enough (Armijo's condition), on a batch of its own (`dpdescent.curator.search`).
-If none does, the gradient is measured once more. The angle between the two measurements tells what was too noisy:
-far apart, the gradient gets more budget from then on; close together, the search does; both are averaged.
+If none does, the gradient is measured once more. The angle between the two measurements shows what was too noisy. If
+they are far apart, gradients get more budget from then on; if they are close, searches do. The two measurements are
+averaged.
 
 - `blsgd`: batches. ``same_batch`` measures and searches on one batch, amplified together.
 - `blgd`: all rows, and the budget rule of DP-AGD: after a failed search the gradient gets a little more budget.
 - `blsgd-ac`: both clip norms shrink, once per iteration, when the gradient's budget grows.
 
 The defaults go beyond the paper with public rules and a small, paid release: a frame in which columns are centred and
-of comparable scale, a memory of released gradients, demands from which the noise of the gradient is taken out, a
-ladder of steps that follows what is chosen, and an average of the iterates. ``paper=True`` runs the paper's
-algorithm with its settings; its accounting is replaced in both (see Privacy).
+of comparable scale, a memory of released gradients, demands that are corrected for the noise of the gradient, step
+sizes that adapt to the chosen ones, and an average of the iterates. ``paper=True`` runs the paper's algorithm with
+its settings; its accounting is replaced in both (see Privacy).
 
 **Privacy** Every answer is charged to one scalar filter, RDP at an order that is fixed before the run, with its
 amplified cost, before rows are touched. Sums are divided by the public size of a batch. Every attempt draws fresh
@@ -65,7 +66,7 @@ class BLSGDSettings(Settings):
         q: share of the rows in the batch of a gradient. Default 0.5, and less where the table has over 2^27 cells.
     search_rate : float, optional
         Share of the rows that are searched. By default all up to 2^28 cells: a search costs one pass over the rows,
-        and on all rows its sharper Renyi bound buys more than amplification does.
+        and its tighter Renyi bound on all rows gains more than amplification does.
     same_batch : bool
         Search on the batch of the gradient.
     iterations : float, optional
@@ -79,8 +80,8 @@ class BLSGDSettings(Settings):
     window, stretch : int, float
         tau and varsigma: every tau iterations eta_0 falls to varsigma times the longest recent step, in the paper.
     allocation : {"adaptive", "must", "no", "accumulate"}
-        What a failed search changes: what the angle tells, the gradient's budget in any case, nothing, or (DP-AGD)
-        only how much of the gradient is bought at this point.
+        What a failed search changes: the budget that the angle test selects, always the gradient's budget, nothing,
+        or (as in DP-AGD) only the budget of the gradient at this point.
     growth : float
         xi: by how much a budget grows.
     angle_high, angle_low, angle_memory : float

@@ -13,8 +13,8 @@ the descent leave the first direction for better ones.
 
 *Calibration.* At most 20% of the budget is spent on two parameters alone, for all classes together: how far to go
 along the direction, in units of its noise, and the intercept. Each noisy slope updates an estimate with a variance,
-in the manner of Kalman (1960): the noise of every answer is known, so an answer counts for as much as it tells. Where
-the rows say nothing, the estimates stay near where they began, at 0.6 of the length of the first stage.
+in the manner of Kalman (1960): the noise of every answer is known, so an answer is weighted by how precise it is.
+Where the rows say nothing, the estimates stay near where they began, at 0.6 of the length of the first stage.
 
 A direction ranks rows well long before its length can be trusted, so that a model calibrated in this way is
 hardly worse than the class frequencies where there is no signal, and much better where there is.
@@ -47,23 +47,23 @@ Floats = NDArray[np.float64]
 
 FEW_ROWS = 300  # n mu, below which a direction and its length are learnt one after the other
 _SCALING_ROWS = 60  # n mu; with fewer of them, and fewer than columns, the columns are left as they are
-_LONGEST_ENTRY = 2.0  # of a scaled column, typically
-_COUNTED_ROWS, _CALIBRATING_ROWS = 4.0, 20.0  # counts and calibration get so much of the budget, over n mu,
-_LARGEST_SHARE = 0.2  # but not more than this
+_LONGEST_ENTRY = 2.0  # typical size of the largest entries of a scaled column
+_COUNTED_ROWS, _CALIBRATING_ROWS = 4.0, 20.0  # shares of the budget for these stages, times n mu,
+_LARGEST_SHARE = 0.2  # which are at most this
 _CALIBRATING_STEPS = 6
 _FEWEST_STEPS, _MOST_STEPS, _STEPS_A_ROW = 24, 150, 0.5
 _CLIP, _CALIBRATION_CLIP = 0.5, 0.75  # in units of the length of a typical row
-_SHIFT = 0.3  # of the variance that noise gives to a score is common to all rows, and the intercept's to make up
+_SHIFT = 0.3  # share of the noise variance of scores that is common to all rows: the intercept corrects it
 _STABLE = 4.0  # largest product of step size and squared length: for a curvature of 1/4, a step to the minimum
-_CLIPPING = 0.15  # variance of the intercept for the pull of clipped rows, those of the rarer classes
+_CLIPPING = 0.15  # variance of the intercept for the bias of clipping, which affects rare classes most
 _FIRST_LENGTH, _FIRST_DEVIATION = 0.6, 0.8  # shares of the length that the first stage ends with
 _SCORE = 1.5  # a typical score in those units
 _DRIFT = 0.005  # what a step of the calibration adds to a variance, since curvatures are not constant
-_LARGEST_WORK = 5e8  # cells to go through
+_LARGEST_WORK = 5e8  # number of cells that may be read
 
 
 def learns_from_few_rows(problem: LinearProblem) -> bool:
-    """Return whether a problem is one of classes, with an intercept and a constant to begin with."""
+    """Return whether a problem has classes, an intercept, and a constant to start from."""
     return (
         problem.intercept
         and 2 <= problem.grid.dimension <= Whitening.largest_dimension
@@ -142,7 +142,9 @@ def few_rows(
         lengths,
         report,
     )
-    remark = f"noise leaves about {rows:.0f} effective rows: a direction was learnt, and then its length"
+    remark = (
+        f"with about {rows:.0f} effective rows, the direction of the coefficients was learnt first, then its length"
+    )
     return SolverResult(calibrated, len(lengths), tuple(lengths), (remark,))
 
 
@@ -159,10 +161,10 @@ def _steps(rows: float, cells: int) -> int:
 def _coordinates(
     curator: Curator, settings: AutoSettings, rows: float, columns: Columns | None
 ) -> tuple[Frame | None, float]:
-    """Buy coordinates, and the typical length of a row in them without the constant.
+    """Pay for and measure coordinates; return them and the typical row length, without the constant.
 
     With hardly any rows the columns stay as they are. Norms are then clipped at the square root of their bound,
-    because what is below it hardly matters, and the noise of a larger clip norm would.
+    because smaller norms hardly matter, whereas the noise of a larger clip norm would.
     """
     norm_amount = settings.share_norm * curator.budget
     if columns is None and rows < min(_SCALING_ROWS, curator.problem.grid.dimension - 1):
@@ -184,7 +186,7 @@ def _stable(problem: LinearProblem, frame: Frame | None) -> float:
 
 
 def _counted_intercept(curator: Curator, amount: float) -> tuple[_Estimate, float]:
-    """Buy the label counts; return the constant that fits them best, and the mean curvature of the loss there."""
+    """Pay for and measure the label counts; return the constant that fits them, and the mean curvature there."""
     loss = curator.problem.loss
     counts = curator.answer(LabelCounts(curator.gaussian(amount)))
     error = curator.deviation(1.0, amount)

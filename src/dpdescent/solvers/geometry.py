@@ -1,4 +1,4 @@
-"""Coordinates in which descent is easy, from a few paid releases: what the adaptive solvers start with."""
+"""Coordinates in which descent is easy, from a few releases that are paid for. Adaptive solvers start with them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["ROWS_PER_DIRECTION", "SOME_ROWS", "Columns", "damping_to", "mean_len
 
 Floats = NDArray[np.float64]
 
-_LEAST_SHARE = 0.05  # the mean norm is held above this share of its bound
+_LEAST_SHARE = 0.05  # the mean norm counts as at least this share of its bound
 _LEAST_SCALE = 0.15  # no column is stretched beyond a seventh of its range
-ROWS_PER_DIRECTION = 45  # effective rows, n mu
-SOME_ROWS = 200  # with fewer of them, less caution and fewer steps
-_ROWS_UNSEEN = 60  # the same for directions that are not seen
-_UNSEEN = 3.0  # a direction that is not seen may be several times as long as the mean one
+ROWS_PER_DIRECTION = 45  # effective rows, n mu, that a direction needs
+SOME_ROWS = 200  # with fewer effective rows, directions are damped less and there are fewer steps
+_ROWS_UNSEEN = 60  # the same for directions that are hidden by noise
+_UNSEEN = 3.0  # a hidden direction may be several times as long as the mean one
 _LEAST_DAMPING = 0.001
 
 
@@ -53,7 +53,7 @@ class Columns:
 def measure_columns(
     curator: Curator, norm_amount: float, moments_amount: float, longest_entry: float = math.inf
 ) -> Columns:
-    """Buy the mean row norm and two moments of every column.
+    """Pay for and measure the mean row norm and two moments of every column.
 
     The centre is the mean, unless noise makes up most of its length: then it moves to 0, in the manner of James and
     Stein (1961), since rows that are centred at noise get long. A scale is the standard deviation, but at least 0.15
@@ -104,12 +104,12 @@ def whiten(
     clip: float,
     projection: Floats | None = None,
 ) -> tuple[Whitening, Floats]:
-    """Buy the second moments of the coordinates; return directions of comparable length, and their mean squares.
+    """Pay for and measure second moments; return directions of comparable length, and their mean squares.
 
     Rows are clipped to ``clip`` times their mean norm L, which is measured first. Small clip norms weigh rows
     equally: the trace of the sum then comes closest to its sensitivity, so the noise is least beside it, and rows
-    that are long for one odd entry do not stretch the picture of all others. What is cut off is made up for by
-    scaling the matrix to the trace L^2.
+    that are long because of one unusual entry do not dominate the matrix. The matrix is scaled to the trace L^2,
+    which makes up for the clipping.
 
     The noise of the released matrix has a known law, a semicircle of radius 2 r with r = sqrt(d/2) sigma, so its
     eigenvalues are shrunk as that law asks (`shrink`). A direction with eigenvalue x is divided by sqrt(x + damping):
@@ -133,11 +133,11 @@ def whiten(
     with one_library_thread():  # the same digits for any number of threads
         values, vectors = np.linalg.eigh(matrix)
     shrunk = shrink(values, radius)
-    if not shrunk.any():  # noise covers all of it, so that no direction is known to be longer than another
+    if not shrunk.any():  # noise hides the matrix, so no direction is known to be longer than another
         shrunk += cut**2 / dimension
     stretch = length**2 / min(max(float(shrunk.sum()), 0.1 * cut**2), cut**2)
     rows_of_privacy = effective_rows(curator)
-    scarcity = min(1.0, rows_of_privacy / SOME_ROWS)  # where rows are few, caution costs more than it saves
+    scarcity = min(1.0, rows_of_privacy / SOME_ROWS)  # where there are few rows, damping costs more than it saves
     lengths, edge = stretch * shrunk, stretch * 2 * math.sqrt(scarcity) * radius
     unseen = lengths[lengths < edge]
     theirs = rows_of_privacy * float(unseen.sum()) / max(float(lengths.sum()), 1e-300)
@@ -158,7 +158,7 @@ def whiten(
 
 
 def mean_length(curator: Curator, columns: Columns, amount: float) -> float:
-    """Buy the mean norm of the rows in the frame; one standard deviation is added, so that steps err to be short."""
+    """Measure the mean norm of rows in the frame, plus a standard deviation: steps should rather be too short."""
     assert columns.frame is not None
     ceiling = math.sqrt(columns.energy)
     noise = curator.deviation(ceiling, amount, Sensitivity.of_bounded_sum)

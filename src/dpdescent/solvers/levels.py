@@ -14,7 +14,7 @@ from .stationary import Levels, Tolerances
 
 __all__ = ["make_levels"]
 
-_MOST_STRENGTH = 2.0**30  # more budget buys nothing
+_MOST_STRENGTH = 2.0**30  # more budget would not improve anything
 
 
 @lru_cache(maxsize=16)  # a run asks for the same plan when it checks, promises and starts

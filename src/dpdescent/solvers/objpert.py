@@ -93,7 +93,7 @@ def objpert(curator: Curator, settings: ObjPertSettings, progress: Progress | No
     settings.payment.require("objpert", curator.currency)
     facts, loss = Facts.of(curator), smooth_loss(curator.problem.loss, "objpert")
     mu = epsilon_to_gdp(facts.epsilon, facts.delta) / facts.change
-    half = min(0.5 * curator.remaining, 16.0)  # whatever is left for it later, delta must do
+    half = min(0.5 * curator.remaining, 16.0)  # delta must be large enough for whatever is left later
     curator.require_affordable(
         PureObjectivePerturbation(half) if settings.pure else ApproximateDP(half, facts.delta * _DELTA_SHARE)
     )
@@ -104,7 +104,7 @@ def objpert(curator: Curator, settings: ObjPertSettings, progress: Progress | No
     trace, rank = loss.curvature_trace * bound**2 * (1 + 2.0**-40), loss.curvature_rank
 
     def least(price: float) -> float:
-        """Return the strong convexity at which the determinants cost so much."""
+        """Return the strong convexity at which the determinants cost that much."""
         return trace / (rank * math.expm1(min(price / rank, 50.0)))
 
     rule = max(loss.lipschitz * bound**2 / (2 * mu), least(0.1 * curator.remaining))

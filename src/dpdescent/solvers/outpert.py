@@ -11,9 +11,10 @@ replaced by Huber's with slope 1. The hinge may keep its kink. The solver is a b
 Rules. Without a radius R the minimiser is that over all weights. B = max(0.5, 0.1 k^0.4) typical row lengths L,
 measured with a hundredth of the budget, where k = n/(s p), s the noise in units of the sensitivity and p the number
 of weights; and the strong convexity is what lets the noise move a typical row's score by about r = min(0.8, 1.6
-k^-0.3): Lambda = s C L/r. Where a row may be replaced C counts twice, here and in k. With a radius and no strong
-convexity the objective is taken for convex and minimised over B(0, R), with the regularisation that the paper
-prescribes; with both R must hold the minimiser of every table. Lambda applies to the intercept too.
+k^-0.3): Lambda = s C L/r. Where a row may be replaced C counts twice, here and in k. If a radius is given and no
+strong convexity, the objective is only assumed to be convex and is minimised over B(0, R), with the regularisation
+that the paper prescribes. If both are given, B(0, R) must contain the minimiser of every table. Lambda applies to the
+intercept too.
 
 The paper's bound on the sensitivity has the regulariser in it, and Algorithm 6 a factor 2 too much in its exponent;
 here public terms cancel, and the noise is that of the exact Gaussian mechanism, or, with ``sigma="paper"``, of the
@@ -21,7 +22,7 @@ paper's equation 5.
 
 **Privacy** One release; see `dpdescent.curator.NoisyMinimiser` for the sensitivity, C/Lambda plus twice the
 tolerance (2C/Lambda if a row is replaced), and `dpdescent.minimisers` for the certificate. A solver that is accurate
-only on average would not do: what it returns with a small probability could give a row away.
+only on average is not enough: what it returns with a small probability could reveal a row.
 
 References
 ----------
@@ -50,7 +51,7 @@ from .settings import GAUSSIAN_NOISE, Payment, Settings
 __all__ = ["OutPertSettings", "outpert"]
 
 _SHARE_LENGTH = 0.01
-_LARGEST_EPSILON = 16.0  # up to which norm-Laplace noise was checked
+_LARGEST_EPSILON = 16.0  # norm-Laplace noise was checked up to this epsilon
 
 
 @dataclass(frozen=True)

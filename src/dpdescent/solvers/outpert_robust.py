@@ -7,10 +7,10 @@ adversary moves every row within a ball or a box before its loss is taken. Witho
 holds the losses at every point considered. That is a matter of how long the weights may be, so a tilted objective
 is minimised over a ball B(0, R). Rules, with k = n/(s p), the noise s in units of the sensitivity, p weights and V(R)
 the change that one row can make in the gradient: the noise in a weight is d = min(R/20, r/length), with the r of
-`outpert`; the strong convexity is what buys it, Lambda = s V(R)/d; and R is a third of the longest that a minimiser
-can be with that Lambda, because a longer ball fits better and is noisier. A ball in which no row has more than 1.05
-times its share is taken as it is, so that the model for tau -> 0 is that of the mean loss. The thirds and twentieths
-were chosen on Adult.
+`outpert`; the strong convexity is what gives this noise, Lambda = s V(R)/d; and R is a third of the longest that a
+minimiser can be with that Lambda, because a longer ball fits better and is noisier. A ball in which no row has more
+than 1.05 times its share is taken as it is, so that the model for tau -> 0 is that of the mean loss. The thirds and
+twentieths were chosen on Adult.
 
 **An adversary costs next to nothing**: L = lipschitz (B + rho) instead of lipschitz B. Rules: the strong convexity is
 what lets the noise move a typical row's score by about min(0.6, 1.5 k^-0.2); over a given ball it is what the paper
@@ -107,7 +107,7 @@ def outpert_robust(
         spread = min(0.8, 1.6 * math.pow(richness, -0.3)) / length
 
         def buys(radius: float) -> float:
-            """Return the strong convexity that buys the noise of a ball."""
+            """Return the strong convexity with which a ball of that radius has the noise of the rule."""
             tilted = replace(risk, radius=radius)
             changed = facts.rows_per_unit * tilted.variation(facts.rows, curator.relation)
             return noise * changed / min(_NOISE_SHARE * radius, spread)
@@ -171,7 +171,7 @@ def _affordable_ball(risk: RobustRisk, buys: Callable[[float], float]) -> float:
 
 
 def _reduced(curator: Curator, settings: RobustOutPertSettings, reserved: float) -> Gaussian | NormLaplace | Laplace:
-    """Return the noise that what is left of the budget buys, less what is reserved."""
+    """Return the noise that the rest of the budget pays for, without what is reserved."""
     whole = output_noise(curator, settings)
     if not reserved:
         return whole

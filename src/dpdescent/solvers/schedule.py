@@ -8,7 +8,7 @@ hundredth of the budget, and s the smoothness of the loss in its margin.
   however many they are, so S is what makes this 1.2.
 - *Steps* T = S s L^2/8 of size S/T, between 50 and 500: within the stability of momentum 0.9 at the curvature s L^2.
 - *Sampling rate* 1 as long as the table has at most 2^28 cells. At a fixed number of steps the mean of a batch needs
-  no less noise than that of all rows, and has its own sampling error: batches save time and never noise.
+  no less noise than that of all rows, and has its own sampling error: batches save time, but never reduce the noise.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Schedule:
 
 
 def make_schedule(curator: Curator, settings: DescentSettings) -> Schedule:
-    """Buy the length of a typical row, and plan the rest from it and from public facts."""
+    """Pay for and measure the length of a typical row, and plan the rest from it and from public facts."""
     facts = Facts.of(curator)
     rate = _rate(settings, facts)
     curator.sampling(rate)  # raises before anything is charged

@@ -1,4 +1,4 @@
-"""How noisy a private line search is: which noise, how much of it on the threshold, and the least one can pay for."""
+"""The noise of a private line search: its kind, its share on the threshold, and the least that a budget pays for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..curator import Sampling
 
 __all__ = ["choose_noise", "search_noise"]
 
-_SHARPEST = 64.0  # noise of 1/64 of what one row can do: more budget buys nothing
+_SHARPEST = 64.0  # the noise is then 1/64 of what one row can change; more budget would not improve anything
 
 
 def search_noise(
@@ -21,8 +21,8 @@ def search_noise(
 ) -> AboveThreshold:
     """Return the least noise for a search on a batch of its own that ``amount`` pays for.
 
-    ``threshold`` is the noise of the threshold, as a multiple of that of the queries. By default `choose_noise` has
-    the choice.
+    ``threshold`` is the noise of the threshold, as a multiple of that of the queries. By default `choose_noise`
+    decides.
     """
     kind, ratio = choose_noise(currency, amount, max_queries, sampling.rate, noise)
     ratio = ratio if threshold is None else threshold

@@ -12,9 +12,9 @@ point is a second-order point, up to noise (`dpdescent.solvers.stationary` says 
   from the start, whichever is lower.
 
 **Privacy** Every answer is charged to a scalar filter before rows are touched, the last check like all others. The
-number of steps follows from the objective at the start, which is known for free at zero, where all losses are alike;
-elsewhere it is measured, with noise that keeps its sign, and a public slack is added. Which step comes next, and when
-the run ends, are functions of released answers.
+number of steps follows from the objective at the start, which is known without cost at zero, where all losses are
+equal; elsewhere it is measured, with noise that keeps its sign, and a public slack is added. Which step comes next,
+and when the run ends, are functions of released answers.
 
 References
 ----------
@@ -47,10 +47,10 @@ __all__ = ["Descent", "SecondOrderResult", "minimum_rows", "second_order"]
 
 Floats = NDArray[np.float64]
 
-# Shares of the longest gradient of a row. Promised tolerances above the first exclude next to no point, the start
-# included; the second is then aimed at instead, without a promise.
+# Shares of the longest gradient of a row. If the tolerance that can be guaranteed is above the first, nearly every
+# point satisfies it, the start included. The second one is then aimed at instead, without a guarantee.
 _VACUOUS, _USEFUL = 1 / 10, 1 / 50
-_AIMED_STEPS = 200  # then: fewer steps have less noise each
+_AIMED_STEPS = 200  # the number of steps in that case: with fewer steps each has less noise
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def second_order(curator: Curator, settings: OPTSettings, progress: Progress | N
 
 
 class Descent:
-    """A run: where it is, and what it has done. Rivals replace how it iterates and how many steps it plans."""
+    """A run: where it is and what it has done. Other methods override how it iterates and how it plans."""
 
     def __init__(self, curator: Curator, settings: OPTSettings, progress: Progress | None) -> None:
         self._curator, self._settings, self._progress = curator, settings, progress
@@ -185,7 +185,7 @@ class Descent:
         curator, settings, tolerances = self._curator, self._settings, self._tolerances
         if self._steps:
             objective = self._bought_objective()
-            if objective > self._objective:  # noise led nowhere
+            if objective > self._objective:  # the first phase ended higher than it started
                 self._weights = self._origin
             self._objective = min(objective, self._objective)
         steps = self._planned(tolerances, self._objective)
@@ -196,7 +196,7 @@ class Descent:
         return self.phase(amount, steps)
 
     def phase(self, amount: float, steps: int) -> bool:
-        """Take so many steps at most for that amount, one check more than steps; return whether one was passed."""
+        """Take at most that many steps for the amount, and one check more; return whether a check succeeded."""
         levels = self._levels(self._tolerances, amount, steps)
         hessian_sum(self._curator.public(), levels.hessian)  # raises before anything is charged
         for left in range(min(steps, self._settings.most_steps or steps), -1, -1):
@@ -245,7 +245,7 @@ class Descent:
         return False
 
     def _gradient(self, levels: Levels) -> tuple[Floats, Batch | None]:
-        """Return the gradient here, and its batch if that is for the Hessian too."""
+        """Return the gradient at this point, and its batch if the Hessian is to use it too."""
         together = self._settings.same_batch
         parts = (levels.gradient, levels.hessian) if together else (levels.gradient,)
         batch = Batch(self._sampling, parts, "gradient and Hessian" if together else "")
@@ -253,7 +253,7 @@ class Descent:
         return self._curator.answer(question, batch), batch if together else None
 
     def _hessian(self, levels: Levels, batch: Batch | None = None) -> Floats:
-        """Return the Hessian here, from a batch of its own unless one is given."""
+        """Return the Hessian at this point, from a batch of its own unless one is given."""
         self._hessians += 1
         batch = batch or Batch(self._sampling, (levels.hessian,))
         return self._curator.answer(Hessian(self._weights, levels.hessian), batch)
@@ -307,12 +307,12 @@ class Descent:
             hessian_sum(self._curator.public(), self._levels(tolerances, share * self._budget, most).hessian)
 
     def _largest_objective(self) -> float:
-        """Return an upper bound of the objective here, from public numbers."""
+        """Return an upper bound of the objective at this point, from public numbers."""
         problem = self._curator.problem
         return problem.largest_loss(self._weights) + problem.penalty_value(self._weights)
 
     def _bought_objective(self) -> float:
-        """Return an upper bound of the objective here: paid for, unless all losses are alike."""
+        """Return an upper bound of the objective at this point, paid for unless all losses are equal there."""
         curator, settings, weights = self._curator, self._settings, self._weights
         largest = self._largest_objective()
         if not weights.any():

@@ -1,4 +1,4 @@
-"""What the settings of every method have, so that a method that lacks something fails a type check and not a run."""
+"""What the settings of every method declare: a type checker finds a method that lacks something."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def _ladder(stretch: float, ratio: float) -> tuple[float, ...]:
 def count_steps(objective: float, decrease: float) -> int:
     """Return how many steps of that decrease can be taken from an objective, which is never below 0.
 
-    It is cut at 10^18, which no run lives to see: so the plan stays finite for any settings.
+    It is limited to 10^18, which no run reaches, so that the plan is finite for any settings.
     """
     return max(1, math.ceil(min(objective / max(decrease, _LEAST_DECREASE), 1e18)))
 

@@ -182,7 +182,7 @@ class PrivacyStatement:
         return charge.count * Fraction(self.currency.price(charge.mechanism))
 
     def _largest(self, amount: Callable[[Charge], Fraction]) -> Fraction:
-        """Return the sum over charges for those rows that paid most: all of them, and the dearest part."""
+        """Return the sum over charges for those rows that paid most: all of them, and the most expensive part."""
         parts: dict[str, Fraction] = {ALL_ROWS: Fraction(0)}
         for charge in self.charges:
             parts[charge.rows] = parts.get(charge.rows, Fraction(0)) + amount(charge)

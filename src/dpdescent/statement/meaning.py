@@ -42,11 +42,15 @@ _SAMPLED = 2.0**-10  # share of delta for the samplers' own error, where several
 
 @dataclass(frozen=True)
 class Coefficient:
-    """One coefficient, and one standard deviation of what the noise of privacy does to it."""
+    """One coefficient, and one standard deviation of what the noise of privacy does to it.
+
+    ``span`` is the distance between the bounds of its column, which makes coefficients of different units comparable.
+    """
 
     name: str
     value: float
     noise: float
+    span: float = 1.0
 
 
 def trade_off(statement: PrivacyStatement) -> TradeOff:
@@ -73,14 +77,14 @@ def relation_in_words(statement: PrivacyStatement) -> str:
 
 
 def warnings_of(statement: PrivacyStatement) -> list[str]:
-    """Return what speaks against publishing."""
+    """Return the reasons not to publish."""
     found = []
     if not statement.private:
         found.append("Do not publish: nothing is guaranteed.")
     if "seeded" in statement.randomness:
-        found.append("Do not publish: the noise comes from a seed, and who knows the seed can take it away.")
+        found.append("Do not publish: the noise comes from a seed, and whoever knows the seed can subtract it.")
     if "floating point" in statement.randomness:
-        found.append("The noise is in floating point, whose last digits may tell more than the guarantee allows.")
+        found.append("The noise is in floating point, and its last digits may reveal more than the guarantee allows.")
     read = [each for each in statement.assumed_public if "read from" in each]
     found += [f"Not paid for: {each}." for each in read]
     sampled = statement.sampler_error
@@ -128,11 +132,13 @@ def where_it_went(statement: PrivacyStatement) -> list[tuple[str, float]]:
 def side_by_side(statement: PrivacyStatement) -> str:
     """Return why shares may add up to more than the whole, or nothing if they do not."""
     parts = {charge.rows for charge in statement.charges} - {ALL_ROWS}
-    return "Parts share no row, so that the dearest of them counts and not their sum." if len(parts) > 1 else ""
+    return (
+        "The parts share no row, so only the most expensive one counts, and not their sum." if len(parts) > 1 else ""
+    )
 
 
 def not_covered(statement: PrivacyStatement) -> list[str]:
-    """Return what the guarantee does not speak of."""
+    """Return what the guarantee does not cover."""
     several = "" if statement.unit != "one row" else ": somebody with several rows has less"
     return [
         "What the rows have in common. A model that finds smoking harmful says so of people who are not in it, too.",

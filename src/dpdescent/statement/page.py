@@ -146,6 +146,7 @@ def _signs(coefficients: Sequence[Coefficient]) -> str:
     return (
         "<p>The noise of privacy moves every coefficient. A line shows two standard deviations of that noise to both "
         f"sides; where it crosses zero, the sign may be noise: {hidden} of {len(ordered)}. {several}"
+        "Units are such that the bounds of every column are 1 apart. "
         "What another sample of rows would change is not in it.</p>"
         f"<figure>{coefficient_picture(ordered[:_DRAWN])}</figure><details><summary>Every coefficient</summary>"
         + _table(("coefficient", "value", "noise", "sign"), rows)

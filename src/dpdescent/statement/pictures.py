@@ -71,29 +71,28 @@ def _bars(bars: Sequence[tuple[str, float, str]], label: str) -> str:
 
 
 def coefficient_picture(coefficients: Sequence[Coefficient]) -> str:
-    """Return a line of two standard deviations of noise to both sides of every coefficient."""
+    """Return a line of two standard deviations of noise to both sides of every coefficient, times its span."""
     start, width, step, top = 300.0, 300.0, 22.0, 8.0
-    lowest = min(0.0, *(each.value - 2 * each.noise for each in coefficients))
-    highest = max(0.0, *(each.value + 2 * each.noise for each in coefficients), lowest + 1e-300)
+    lines = [tuple(each.span * (each.value + sigmas * each.noise) for sigmas in (-2, 0, 2)) for each in coefficients]
+    lowest = min(0.0, *(low for low, _, _ in lines))
+    highest = max(0.0, *(high for _, _, high in lines), lowest + 1e-300)
 
     def across(value: float) -> float:
         return start + width * (value - lowest) / (highest - lowest)
 
     bottom, zero = top + step * len(coefficients), across(0.0)
     parts = [f'<line x1="{zero:.1f}" x2="{zero:.1f}" y1="{top}" y2="{bottom}" stroke="{GREY}"/>']
-    for number, each in enumerate(coefficients):
+    for number, (each, line) in enumerate(zip(coefficients, lines, strict=True)):
         y = top + step * (number + 0.5)
         colour = GREY if verdict(each) == "may be noise" else BLUE
-        ends = across(each.value - 2 * each.noise), across(each.value + 2 * each.noise)
+        low, middle, high = map(across, line)
         tip = escape(f"{each.name}: {each.value:.4g} ± {each.noise:.2g}, {verdict(each)}")
         parts.append(_label(each.name, start, y + 4))
         parts.append(
-            f'<line x1="{ends[0]:.1f}" x2="{ends[1]:.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="{colour}" '
+            f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="{colour}" '
             'stroke-width="5" stroke-linecap="round" opacity="0.35"/>'
         )
-        parts.append(
-            f'<circle cx="{across(each.value):.1f}" cy="{y:.1f}" r="4" fill="{colour}"><title>{tip}</title></circle>'
-        )
+        parts.append(f'<circle cx="{middle:.1f}" cy="{y:.1f}" r="4" fill="{colour}"><title>{tip}</title></circle>')
     for value in (lowest, highest):
         parts.append(f'<text x="{across(value):.1f}" y="{bottom + 16}" text-anchor="middle">{value:.3g}</text>')
     parts.append(f'<text x="{zero:.1f}" y="{bottom + 16}" text-anchor="middle">0</text>')

@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from ..errors import OutputNotWritable
+from .errors import OutputNotWritable
 
 __all__ = ["require_writable", "write_whole"]
 

@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ..datasets.files import is_data_path
 from ..errors import InvalidParameter, require_positive_integer
-from ..progress import occasional
-from ..schema import Schema
-from .cells import Row, Task
-from .figures import FIGURES, figure_named
-from .methods import general_methods
-from .outputs import require_writable, write_whole
-from .plots import draw, epsilon_panels, require_matplotlib
-from .report import render
-from .reproduce import comparison_report, reproduce
-from .runner import Journal, Listener, run
-from .study import NOT_PRIVATE, Record, Study, curves_of
-from .tables import Group, grouped, terminal_tables
-from .trace import Trace
+from ..outputs import require_writable, write_whole
+from ..progress import heartbeat
+from .options import JsonFile
+from .output import complain, say, screen
+
+if TYPE_CHECKING:
+    from ..experiments.runner import Listener
+    from ..experiments.study import Record
+    from ..experiments.tables import Group
 
 __all__ = ["compare_command", "reproduce_command"]
 
 INTERRUPTED = 130
 
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
 Jobs = Annotated[int | None, typer.Option(help="Worker processes, one thread each; default: all processors.")]
 
 
@@ -68,6 +61,14 @@ def compare_command(
 
     With an output file the run can be killed: the same command goes on where it was.
     """
+    from ..datasets.files import is_data_path
+    from ..experiments import Journal, Row, Study, Task, curves_of, run
+    from ..experiments.methods import general_methods
+    from ..experiments.plots import require_matplotlib
+    from ..experiments.study import NOT_PRIVATE
+    from ..experiments.tables import grouped
+    from ..schema import Schema
+
     if rows is not None:
         require_positive_integer("rows", rows)
     names = general_methods() if methods == "all" else _split("methods", methods)
@@ -90,16 +91,15 @@ def compare_command(
     if plots is not None or html is not None:
         require_matplotlib()
     journal = Journal(files[0], study.fingerprint, Row) if files else None
-    out = Console(highlight=False)
     try:
         with _progress("comparing", kept=journal is not None) as listener:
             record = run(study, jobs=jobs, journal=journal, listener=listener)
         groups = grouped(record.rows)
-        _print_groups(groups, out)
+        _print_groups(groups)
         if not study.public:
-            out.print(NOT_PRIVATE, style="bold red", soft_wrap=True, markup=False)
+            say(NOT_PRIVATE, style="bold red")
         for path in _write(record, groups, json_file, parquet, plots, html):
-            out.print(f"written: {path}", soft_wrap=True, markup=False)
+            say(f"written: {path}")
         if journal is not None:
             journal.remove()
     finally:
@@ -119,10 +119,13 @@ def reproduce_command(
 
     A figure is a picture, a table, the privacy statement of every curve and a page that holds all of them.
     """
-    out = Console(highlight=False)
+    from ..experiments.figures import FIGURES, figure_named
+    from ..experiments.reproduce import reproduce
+    from ..experiments.trace import Trace
+
     if figure is None:
         for name, entry in FIGURES.items():
-            out.print(f"{name}  {entry.title}", soft_wrap=True, markup=False)
+            say(f"{name}  {entry.title}")
         return
     chosen = figure_named(figure)
     with _progress(chosen.name, kept=not isinstance(chosen, Trace)) as listener:
@@ -136,10 +139,10 @@ def reproduce_command(
             listener=listener,
         )
     for finding in written.findings:
-        out.print(f"claim: {finding.claim}", soft_wrap=True, markup=False)
-        out.print(f"found: {finding.found}\n", soft_wrap=True, markup=False)
+        say(f"claim: {finding.claim}")
+        say(f"found: {finding.found}\n")
     for path in (*written.pictures, written.page, *([json_file] if json_file is not None else [])):
-        out.print(f"written: {path}", soft_wrap=True, markup=False)
+        say(f"written: {path}")
 
 
 def _write(
@@ -150,6 +153,11 @@ def _write(
     plots: Path | None,
     html: Path | None,
 ) -> Iterator[Path]:
+    from ..experiments.plots import draw, epsilon_panels
+    from ..experiments.report import render
+    from ..experiments.reproduce import comparison_report
+    from ..experiments.study import NOT_PRIVATE
+
     if json_file is not None:
         yield write_whole(json_file, record.to_json())
     if parquet is not None:
@@ -173,18 +181,29 @@ def _write(
         yield write_whole(html, render(report))
 
 
-def _print_groups(groups: list[Group], out: Console) -> None:
+def _print_groups(groups: list[Group]) -> None:
+    from ..experiments.tables import terminal_tables
+
     for table in terminal_tables(groups):
-        out.print(table)
+        screen().print(table)
     for text in dict.fromkeys(f"{group.name} refused: {error}" for group in groups for error in group.errors):
-        out.print(text, soft_wrap=True, markup=False)
-    out.print("mean ± standard error over folds and seeds; in bold the best private method", style="dim")
+        say(text)
+    say("mean ± standard error over folds and seeds; in bold the best private method", style="dim")
 
 
 @contextmanager
 def _progress(title: str, *, kept: bool) -> Iterator[Listener]:
-    """Draw a bar with the time left, or write a line now and then; an interrupt says what is kept and ends it."""
-    speak = occasional()
+    """Draw a bar with the time left, or write a line every few seconds; an interrupt says what is kept."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    started, share, shown = time.monotonic(), "preparing", sys.stderr.isatty()
     bar = Progress(
         TextColumn(title),
         BarColumn(),
@@ -192,23 +211,26 @@ def _progress(title: str, *, kept: bool) -> Iterator[Listener]:
         TimeElapsedColumn(),
         TextColumn("left:"),
         TimeRemainingColumn(),
-        console=Console(file=sys.stderr),
+        console=screen(errors=True),
         speed_estimate_period=600,
-        disable=not sys.stderr.isatty(),
+        disable=not shown,
     )
-    task = bar.add_task(title, total=None, visible=False)
+    task = bar.add_task(title, total=None)
 
     def update(done: int, total: int) -> None:
-        bar.update(task, completed=done, total=total, visible=True)
-        if not sys.stderr.isatty():
-            speak(f"{title}: {done} of {total} done")
+        nonlocal share
+        bar.update(task, completed=done, total=total)
+        share = f"{done} of {total} done"
+
+    def line() -> str:
+        return f"{title}: {share} after {time.monotonic() - started:.0f} s"
 
     try:
-        with bar:
+        with bar, nullcontext() if shown else heartbeat(line):
             yield update
     except KeyboardInterrupt:
         text = "what is done is kept, and the same command goes on from there" if kept else "nothing is kept"
-        Console(stderr=True).print(f"interrupted: {text}", soft_wrap=True, markup=False, highlight=False)
+        complain("interrupted", text)
         raise typer.Exit(INTERRUPTED) from None
 
 
