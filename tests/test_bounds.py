@@ -406,7 +406,7 @@ def test_targets_are_learnt_without_bounds(scale: float) -> None:
         assert np.mean((target >= low) & (target <= high)) > 0.98
         assert high - low < 4 * (target.max() - target.min())
         assert fitted.score(X, target) > 0.7
-        assert any("target_bounds were measured" in remark for remark in fitted.privacy_["remarks"])
+        assert any("bounds of the label were measured" in remark for remark in fitted.privacy_["remarks"])
         assert not any("target" in assumed for assumed in fitted.privacy_["assumed_public"])
         assert fitted.predict(X).max() <= high
     given = DPLinearRegression(2.0, DELTA, target_bounds=(0, 9), **options).fit(X, target)

@@ -171,7 +171,7 @@ def test_a_number_without_bounds_is_predicted_within_measured_ones(run: Run, tmp
     fit = ("fit", "flats.csv", "--schema", "s.json", "--epsilon", 2, "--output", "m.json", "--seed", 0)
     code, out, err = run(*fit, "--model", "regression")
     assert (code, err) == (0, "")
-    assert "remark: target_bounds were measured by noisy histograms of y, for " in out
+    assert "remark: bounds of the label were measured by noisy histograms, for " in out
     low, high = SavedModel.load(tmp_path / "m.json").target
     assert -1000 < low < 600 < 2000 < high < 10_000, "rents are between about 400 and 2,200"
     run("predict", "m.json", "flats.csv", "--output", "p.csv")
@@ -192,12 +192,12 @@ def test_given_bounds_of_a_number_may_be_measured_all_the_same(run: Run) -> None
     pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y}).to_csv("t.csv", index=False)
     Schema((NumericColumn("a"), NumericColumn("b")), Label("y", low=-1e9, high=1e9)).dump("s.json")
     fit = ("fit", "t.csv", "--schema", "s.json", "--model", "regression", "--output", "m.json", "--seed", 0)
-    assert "target_bounds were measured" not in run(*fit)[1]
-    assert "target_bounds were measured" in run(*fit, "--target-bounds", "measure")[1]
+    assert "bounds of the label were measured" not in run(*fit)[1]
+    assert "bounds of the label were measured" in run(*fit, "--target-bounds", "measure")[1]
     np.savez("t.npz", X=X, y=y)
     arrays = ("fit", "t.npz", "--model", "regression", "--output", "m.json", "--seed", 0)
     out = run(*arrays)[1]
-    assert "target_bounds were measured" in out
+    assert "bounds of the label were measured" in out
     assert "remark: bounds were measured by noisy histograms" in out
     assert run(*arrays, "--bounds", "measure", "--target-bounds", "measure")[1] == out
     model = SavedModel.load(Path("m.json"))

@@ -274,7 +274,7 @@ def test_explain_shows_a_model_and_writes_a_page_that_loads_nothing(model: Path,
     output = run("explain", model, "--html", tmp_path / "p.html", "--json", tmp_path / "s.json")
     assert "Is this sign real" in output
     assert "education_years" in output
-    assert "Where the budget went (100.0% of it, in gdp)" in output
+    assert "Where the budget went (100.0% of it, added up by Gaussian differential privacy)" in output
     page = (tmp_path / "p.html").read_text()
     assert Page(page).loading == []
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")

@@ -70,7 +70,7 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         scaling = measurement.scaling(column, np.zeros(1, np.bool_)) if private else seen_scaling(column)
         self.target_bounds_ = self._sensible_ends(float(scaling.low[0]), float(scaling.high[0]))
         loss, labels, _ = self._loss_and_labels(y)
-        return loss, labels, measurement.told("target_bounds were measured by noisy histograms of y", before)
+        return loss, labels, measurement.told("bounds of the label were measured by noisy histograms", before)
 
     def _sensible_ends(self, low: float, high: float) -> tuple[float, float]:
         """Return measured bounds of the target, made fit for the loss."""

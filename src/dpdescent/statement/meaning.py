@@ -18,6 +18,7 @@ __all__ = [
     "FALSE_ALARMS",
     "PRIORS",
     "Coefficient",
+    "accountant_in_words",
     "headline",
     "largest_first",
     "mechanism_in_words",
@@ -38,6 +39,14 @@ GROUPS = (1, 2, 5, 10)
 
 _SEEN, _HIDDEN = 3.0, 2.0  # standard deviations of noise
 _SAMPLED = 2.0**-10  # share of delta for the samplers' own error, where several rows are one step each
+
+_ACCOUNTANTS = {
+    "gdp": "Gaussian differential privacy",
+    "zcdp": "zero-concentrated differential privacy",
+    "rdp": "Rényi differential privacy",
+    "pure": "pure differential privacy",
+    "approximate": "basic composition",
+}
 
 
 @dataclass(frozen=True)
@@ -127,6 +136,12 @@ def where_it_went(statement: PrivacyStatement) -> list[tuple[str, float]]:
         for (label, rows), (share, count) in shares.items()
     ]
     return sorted(found, key=lambda each: -each[1])
+
+
+def accountant_in_words(statement: PrivacyStatement) -> str:
+    """Return the name of the definition of privacy in which the charges are added up."""
+    assert statement.currency is not None, "there is a guarantee"
+    return _ACCOUNTANTS[statement.currency.name]
 
 
 def side_by_side(statement: PrivacyStatement) -> str:

@@ -10,6 +10,7 @@ from .meaning import (
     FALSE_ALARMS,
     PRIORS,
     Coefficient,
+    accountant_in_words,
     headline,
     largest_first,
     mechanism_in_words,
@@ -120,16 +121,15 @@ def _meaning(statement: PrivacyStatement) -> str:
 
 
 def _budget(statement: PrivacyStatement) -> str:
-    currency = statement.currency
-    assert currency is not None
     rows = [
         (each.label, mechanism_in_words(each.mechanism), str(each.count), f"{statement.share(each):.2%}", each.rows)
         for each in statement.charges
     ]
     spent = statement.spent / statement.budget
     kinds = ", ".join(f"{count} x {kind}" for kind, count in statement.mechanisms.items())
+    rule = escape(str(statement.to_dict()["filter"]))
     return (
-        f"<p>The accountant counts in {escape(currency.name)}; it {escape(str(statement.to_dict()['filter']))}. "
+        f"<p>Charges are added up by {accountant_in_words(statement)}; the accountant {rule}. "
         f"{spent:.1%} was spent. {side_by_side(statement)} Mechanisms, each charged before a row was touched: "
         f"{escape(kinds)}.</p>"
         f"<figure>{budget_picture(statement)}</figure><details><summary>Every charge</summary>"

@@ -9,6 +9,7 @@ from .meaning import (
     FALSE_ALARMS,
     PRIORS,
     Coefficient,
+    accountant_in_words,
     headline,
     largest_first,
     mechanism_in_words,
@@ -81,9 +82,8 @@ def _groups(statement: PrivacyStatement) -> list[str]:
 
 
 def _charges(statement: PrivacyStatement) -> list[str]:
-    spent, currency = statement.spent / statement.budget, statement.currency
-    assert currency is not None
-    lines = ["", f"Where the budget went ({spent:.1%} of it, in {currency.name})"]
+    spent = statement.spent / statement.budget
+    lines = ["", f"Where the budget went ({spent:.1%} of it, added up by {accountant_in_words(statement)})"]
     for name, share in where_it_went(statement):
         bar = "█" * max(1, round(_WIDTH * min(share, 1.0)))
         lines.append(f"  {share:6.1%}  {bar:<{_WIDTH}}  {name}")
