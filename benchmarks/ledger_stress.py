@@ -1,16 +1,18 @@
 """Stress a ledger file with random fits, charges, refusals and kills: does it ever record less than was released.
 
 In every sequence a creator and up to seven others start together on a file that does not exist yet. Each makes random
-charges and runs of a reserved budget, writes a marker to a file of its own right after a charge was accepted (that is
-where data would be touched), and may be killed at any moment. Afterwards the ledger must open, must charge at least
-what the markers say was released, and at most its budget.
+charges, runs of a reserved budget and fits of a small table, writes a marker to a file of its own once a charge
+was accepted (that is where data would be touched) or an answer was given, and may be killed at any moment. Afterwards
+the ledger must open, must charge at least what the markers say was released, and at most its budget.
 
-The package is imported once and the processes are forked, so that a sequence takes some hundredths of a second.
+The package is imported once and the processes are forked, so that a sequence takes some hundredths of a second. With
+``--json`` the counts are written as it goes, and the same command goes on where a stopped one was.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import random
@@ -23,7 +25,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from dpdescent import DPLogisticRegression
 from dpdescent.accounting import Currency
+from dpdescent.curator import Curator
 from dpdescent.errors import BudgetExhausted, LedgerError, LedgerFormatError
 from dpdescent.ledger import Ledger, file, reserving
 
@@ -32,7 +38,17 @@ STEPS = 6  # charges or runs that each process asks for
 LONGEST = 0.1  # seconds within which the processes that are killed are killed
 SHARES = (0.01, 0.02, 0.05, 0.08, 0.12)  # of the budget, for one charge
 RUNS = (0.1, 0.2, 0.4)  # of epsilon, for one fit
-CURRENCIES = ("gdp", "zcdp", "pure")
+#: By which method a table is fitted in each currency that a ledger may be kept in.
+METHODS: dict[str, dict[str, Any]] = {
+    "gdp": {"method": "sgd", "solver_options": {"steps": 5, "sampling_rate": 1.0}},
+    "zcdp": {"method": "sgd", "solver_options": {"steps": 5, "sampling_rate": 1.0}},
+    "pure": {"method": "outpert", "solver_options": {"pure": True}, "alpha": 0.1},
+}
+CURRENCIES = tuple(METHODS)
+ACTS = ("charge",) * 6 + ("fit",) * 5 + ("train",)
+SAVED = 100  # sequences after which the counts are written
+X = np.linspace(0.0, 1.0, 40)[:, None]
+Y = (X[:, 0] > 0.5).astype(int)
 
 
 def mechanism(currency: Currency, amount: float) -> Any:
@@ -53,7 +69,7 @@ class Worker:
         ledger = self.create(currency) if self.number == 0 else self.open()
         for step in range(STEPS if ledger is not None else 0):
             try:
-                act = self.random.choice((self.charge, self.charge, self.fit))
+                act = getattr(self, self.random.choice(ACTS))
                 act(ledger, f"{self.number}.{step}")
             except BudgetExhausted:
                 self.note("refused")
@@ -87,6 +103,29 @@ class Worker:
                 entry = own.spend(cost, f"{label}.{question}")
                 self.note("answered", label, entry.price.hex())
                 time.sleep(self.random.uniform(0, 0.004))
+
+    def train(self, ledger: Ledger, label: str) -> None:
+        """Fit a table: every answer is noted when the curator has given it."""
+        account, epsilon = Ledger.open(self.path, model=label), EPSILON * self.random.choice(RUNS)
+        model = DPLogisticRegression(
+            epsilon, DELTA, bounds=(0, 1), classes=(0, 1), ledger=account, **METHODS[ledger.currency.name]
+        )
+        answer, noted = Curator.answer, 0
+
+        def noting(curator: Curator, *asked: Any) -> Any:
+            nonlocal noted
+            found = answer(curator, *asked)
+            for entry in curator.ledger.entries[noted:]:
+                self.note("answered", label, entry.price.hex())
+                noted += 1
+            return found
+
+        Curator.answer = noting  # type: ignore[method-assign]
+        try:
+            model.fit(X, Y)
+            self.note("trained")
+        finally:
+            Curator.answer = answer  # type: ignore[method-assign]
 
     def note(self, *words: str) -> None:
         os.write(self.markers, f"{' '.join(words)}\n".encode())
@@ -155,7 +194,10 @@ def judged(path: Path, sides: list[Path]) -> dict[str, Any]:
         if released:
             wrong.append(f"{len(released)} releases, and the ledger does not open: {problem!r}")
         return {"counts": counts, "wrong": wrong}
-    prices = {line.entry.label: sum(Fraction(each.price) for each in line.charges) for line in ledger.history}
+    prices = {
+        line.entry.model or line.entry.label: sum(Fraction(each.price) for each in line.charges)
+        for line in ledger.history
+    }
     if len(prices) != len(ledger.history):
         wrong.append("a charge is recorded twice")
     wrong += [f"{label} is not recorded" for label in released if label not in prices]
@@ -176,6 +218,10 @@ def warm_up() -> None:
         for ledger, shares in zip(ledgers, (SHARES, *[(0.1, 0.3, 0.5)] * len(RUNS)), strict=True):
             for share in shares:
                 ledger.affords(mechanism(ledger.currency, ledger.budget * share))
+        for share in RUNS:
+            DPLogisticRegression(EPSILON * share, DELTA, bounds=(0, 1), classes=(0, 1), **METHODS[currency]).fit(X, Y)
+    gc.collect()
+    gc.freeze()  # pages that no child writes to are never copied
 
 
 def main() -> None:
@@ -183,25 +229,38 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the counts here")
+    parser.add_argument(
+        "--folder", type=Path, help="where the ledgers are written; by default that of temporary files"
+    )
     arguments = parser.parse_args()
     warm_up()
-    counts: Counter[str] = Counter()
-    wrong: list[str] = []
-    begin = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(arguments.sequences):
-            outcome = sequence(Path(folder), number, arguments.seed)
-            counts += outcome["counts"]
-            wrong += [f"sequence {number}: {each}" for each in outcome["wrong"]]
-    record = {"sequences": arguments.sequences, "seconds": time.perf_counter() - begin}
-    record |= {"counts": dict(sorted(counts.items())), "wrong": wrong}
-    if arguments.json:
-        arguments.json.write_text(json.dumps(record, indent=2) + "\n")
+    record = stressed(arguments.sequences, arguments.seed, arguments.folder, arguments.json)
     print(json.dumps(record["counts"]))
-    print(f"{arguments.sequences} sequences in {record['seconds']:.1f} s, {len(wrong)} wrong")
-    for each in wrong[:20]:
+    print(f"{record['sequences']} sequences in {record['seconds']:.1f} s, {len(record['wrong'])} wrong")
+    for each in record["wrong"][:20]:
         print(each)
-    sys.exit(bool(wrong))
+    sys.exit(bool(record["wrong"]))
+
+
+def stressed(sequences: int, seed: int, folder: Path | None, output: Path | None) -> dict[str, Any]:
+    """Run the sequences that the record in a file does not have yet, and return the counts of all."""
+    record: dict[str, Any] = {"seed": seed, "sequences": 0, "seconds": 0.0, "counts": {}, "wrong": []}
+    if output is not None and output.exists():
+        kept = json.loads(output.read_text())
+        record = kept if kept["seed"] == seed else record
+    begin, counts = time.perf_counter() - record["seconds"], Counter(record["counts"])
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        for number in range(record["sequences"], sequences):
+            outcome = sequence(Path(place), number, seed)
+            counts += outcome["counts"]
+            record["wrong"] += [f"sequence {number}: {each}" for each in outcome["wrong"]]
+            record |= {"sequences": number + 1, "seconds": time.perf_counter() - begin}
+            record["counts"] = dict(sorted(counts.items()))
+            if output is not None and (number + 1 == sequences or (number + 1) % SAVED == 0):
+                part = output.with_name(f"{output.name}.part")
+                part.write_text(json.dumps(record, indent=2) + "\n")
+                part.replace(output)
+    return record
 
 
 if __name__ == "__main__":
