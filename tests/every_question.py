@@ -23,6 +23,7 @@ from dpdescent.accounting import (
     ReportNoisyMax,
 )
 from dpdescent.accounting.shuffled import ShuffledDescent
+from dpdescent.audit.examples import EXAMPLES
 from dpdescent.curator import QUESTIONS, Batch, Curator, LatticeNoise, Question
 from dpdescent.curator.questions import Plan
 from dpdescent.errors import DPDescentError
@@ -47,7 +48,6 @@ from dpdescent.problems import (
 )
 from dpdescent.relations import Norm, Relation
 from neighbours import Watched
-from question_examples import EXAMPLES
 
 ROWS = 12  # and one row fewer: both are drawn from two words, so neighbours may share a batch
 RELATIONS = tuple(Relation)

@@ -25,12 +25,15 @@ from dpdescent.audit import MECHANISMS, Report, audit, audit_named, canary_bound
 from dpdescent.audit import auditor as auditor_module
 from dpdescent.audit.bounds import epsilon_of, from_errors, from_event, least, most
 from dpdescent.audit.decision import decide
+from dpdescent.audit.examples import EXAMPLES
 from dpdescent.audit.methods import CanaryRun, MethodRun
+from dpdescent.audit.questions import QuestionRun, _asked, _curator, _rows
 from dpdescent.audit.scores import as_outcomes, plain
 from dpdescent.audit.transcripts import Recording, Replaying
 from dpdescent.audit.trials import collect
 from dpdescent.cli import app
 from dpdescent.errors import DPDescentError, InvalidParameter
+from dpdescent.ledger import Ledger
 from dpdescent.relations import Relation
 
 ERROR = 0.05
@@ -337,6 +340,23 @@ def test_other_mechanisms_are_within_their_claim_and_beyond_three_tenths_of_it(n
     assert 0.3 < report.lower_bound <= 1.0
 
 
+KINDS = sorted(kind.__name__ for kind in EXAMPLES if kind.__module__.startswith("dpdescent."))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_to_every_kind_of_question_is_within_its_claim(kind: str) -> None:
+    relation = tuple(Relation)[KINDS.index(kind) % 2]
+    report = audit_named(kind, epsilon=4.0, delta=1e-6, relation=relation, runs=60, seed=1)
+    assert 0 <= report.lower_bound <= 4.0
+    assert (report.attack, report.relation) == ("answer", relation)
+
+
+@pytest.mark.parametrize(("kind", "least"), [("Gradient", 2.5), ("LabelSum", 2.5), ("BestStep", 1.0)])
+def test_an_answer_to_a_question_shows_most_of_its_claim(kind: str, least: float) -> None:
+    report = audit_named(kind, epsilon=4.0, delta=1e-6, runs=500, seed=1)
+    assert least < report.lower_bound <= 4.0
+
+
 QUICK = {
     "agd": {"splits": 2.0},
     "auto": {"iterations": 2},
@@ -374,12 +394,34 @@ class HalfNoise(Recording):
     def gaussian(self, total, cost, relation):
         return super().gaussian(total, type(cost)(cost.noise_multiplier / 2), relation)
 
+    def gaussian_symmetric(self, total, cost, relation):
+        return super().gaussian_symmetric(total, type(cost)(cost.noise_multiplier / 2), relation)
+
 
 def test_a_descent_with_half_of_its_noise_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A false alarm has a probability of at most 0.1%."""
     monkeypatch.setattr("dpdescent.audit.methods.Recording", HalfNoise)
     report = audit_named("sgd", epsilon=8.0, delta=1e-6, runs=100, options=FULL, seed=2, confidence=0.999)
     assert report.refuted
+
+
+@pytest.mark.parametrize("kind", ["ColumnHistograms", "Gradient", "Hessian", "LabelCounts", "SecondMoments"])
+def test_an_answer_with_half_of_its_noise_is_refuted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A false alarm has a probability of at most 0.1%."""
+    monkeypatch.setattr("dpdescent.audit.questions.Recording", HalfNoise)
+    assert audit_named(kind, epsilon=4.0, delta=1e-6, runs=300, seed=2, confidence=0.999).refuted
+
+
+def test_every_question_is_asked_with_the_noise_that_its_claim_pays_for() -> None:
+    for kind in KINDS:
+        run = QuestionRun(kind, 1.0, 1e-6)
+        asked = _asked(run)
+        public = _curator(asked.problem, _rows([0]), Relation.ZERO_OUT, Recording(0)).public()
+        costs = asked.question.plan(public).costs
+        ledger = Ledger(1.0, 1e-6, currency="gdp" if asked.claim == "gdp" else "pure")
+        for cost in costs:
+            ledger.spend(cost)
+        assert ledger.spent > 0.999 * ledger.budget
 
 
 def test_canaries_of_a_fit_are_guessed_and_stay_within_the_claim(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,6 +465,11 @@ def test_noise_that_is_not_released_is_not_part_of_a_transcript() -> None:
         ("majority", {"attack": "canaries"}),
         ("sgd", {"runs": 10}),
         ("sgd", {"epsilon": -1.0}),
+        ("Gradient", {"options": {"example": 99}}),
+        ("Gradient", {"options": {"example": 0}}),
+        ("Gradient", {"options": {"steps": 3}}),
+        ("Gradient", {"delta": 0.0}),
+        ("Gradients", {}),
     ],
 )
 def test_names_and_settings_that_do_not_exist_are_refused(name: str, change: dict[str, Any]) -> None:
@@ -431,7 +478,8 @@ def test_names_and_settings_that_do_not_exist_are_refused(name: str, change: dic
 
 
 def test_subjects_travel_to_other_processes() -> None:
-    for subject in (MECHANISMS["selection"](1.0, 1e-6, Relation.ZERO_OUT), MethodRun("outpert", 1.0, 1e-6)):
+    selection = MECHANISMS["selection"](1.0, 1e-6, Relation.ZERO_OUT)
+    for subject in (selection, MethodRun("outpert", 1.0, 1e-6), QuestionRun("Gradient", 1.0, 1e-6)):
         assert pickle.loads(pickle.dumps(subject)) == subject
     assert dpdescent.audit.audit is audit
     assert auditor_module.FEWEST_RUNS == 40

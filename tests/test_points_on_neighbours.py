@@ -11,9 +11,11 @@ import pytest
 
 from dpdescent import BudgetExhausted, InvalidParameter, Ledger
 from dpdescent.accounting import Gaussian, Laplace, NormLaplace, ObjectivePerturbation, PureObjectivePerturbation
+from dpdescent.audit.examples import EXAMPLES
 from dpdescent.curator import (
     ArraySource,
     Curator,
+    ExcessAdversarialRisk,
     Gradient,
     NoisyDescent,
     Public,
@@ -32,7 +34,6 @@ from dpdescent.problems import L2, Labels, LinearProblem, Logistic, Loss, Whiten
 from dpdescent.relations import Norm, Relation, Sensitivity
 from every_question import PROBLEMS, ROWS, examples
 from method_runs import Recording, Replaying
-from question_examples import excess_risks
 
 PLACES, MU, RADIUS = 12, 0.5, 2.0**-8
 Table = tuple[np.ndarray, np.ndarray]
@@ -296,8 +297,9 @@ def test_passes_are_charged_with_the_number_of_batches_that_they_have() -> None:
 def test_the_noise_on_an_excess_risk_covers_rounding_and_the_tolerance_of_the_minimum() -> None:
     """Both neighbours' values are off by rounding, and rounded to the lattice: beyond what one loss can change."""
     problem, rows = PROBLEMS["adversary"], 2**30
-    for question in excess_risks(Public(problem, Relation.ZERO_OUT, rows, 1.0, rows), Gaussian(1.0)):
-        (part,) = question.plan(Public(problem, Relation.ZERO_OUT, rows, 1.0, rows)).parts
+    public = Public(problem, Relation.ZERO_OUT, rows, 1.0, rows)
+    for question in EXAMPLES[ExcessAdversarialRisk](public, Gaussian(1.0)):
+        (part,) = question.plan(public).parts
         risk, length = question.risk, float(np.linalg.norm(question.weights))
         farthest = max(risk.farthest(rows, question.strong_convexity), length)
         low, high = loss_range(risk.loss, risk.margin(farthest))

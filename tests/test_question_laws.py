@@ -19,6 +19,7 @@ import pytest
 from scipy import stats
 
 from dpdescent.accounting import AdvancedComposition, Composed, Cost, Gaussian, Laplace, NormLaplace, PureDP
+from dpdescent.audit.examples import EXAMPLES
 from dpdescent.curator import (
     QUESTIONS,
     ArraySource,
@@ -64,7 +65,6 @@ from every_question import (
     without_last,
 )
 from neighbours import STORAGE
-from question_examples import EXAMPLES
 
 ALARM = 1e-6  # false alarms of a test of noise, for each kind of question and of noise
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import os
 import pickle
-import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..curator import QUESTIONS
 from ..errors import (
     InvalidParameter,
     require_finite,
@@ -26,10 +23,11 @@ from ..relations import Relation
 from ..solvers import METHODS
 from .bounds import Claim, canary_bound
 from .decision import decide
-from .mechanisms import MECHANISMS
-from .methods import CanaryRun, MethodRun
+from .functions import FunctionRun
+from .mechanisms import MECHANISMS, Mechanism
+from .methods import Attack, CanaryRun, MethodRun
+from .questions import QuestionRun
 from .report import Report
-from .scores import plain
 from .trials import Listener, Subject, collect
 
 __all__ = ["ATTACKS", "audit", "audit_named", "default_runs"]
@@ -38,57 +36,6 @@ __all__ = ["ATTACKS", "audit", "audit_named", "default_runs"]
 ATTACKS = ("transcript", "model", "canaries")
 
 FEWEST_RUNS = 40
-_CHUNK = 200
-
-
-@dataclass(frozen=True, eq=False)
-class _Function:
-    """A caller's own function on a caller's own tables."""
-
-    function: Callable[..., Any]
-    tables: tuple[Any, Any]
-    score: Callable[[Any], float] | None
-
-    @property
-    def fingerprint(self) -> str:
-        names = [_code_of(function) for function in (self.function, self.score) if function is not None]
-        return f"{' '.join(names)} {hashlib.sha256(pickle.dumps(self.tables)).hexdigest()}"
-
-    @property
-    def chunk(self) -> int:
-        return _CHUNK
-
-    def draw(self, neighbour: bool, seed: int | None, runs: int) -> list[list[float] | str]:
-        table, seeded = self.tables[neighbour], _takes_seed(self.function)
-        generator = np.random.default_rng(secrets.randbits(128) if seed is None else seed)
-        outcomes: list[list[float] | str] = []
-        for _ in range(runs):
-            own = {"seed": int(generator.integers(2**62))} if seeded else {}
-            outcome = self.function(table, **own)
-            outcomes.append(plain(outcome if self.score is None else self.score(outcome)))
-        return outcomes
-
-
-def _code_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function with a digest of its code, or of its state: runs of another one do not count."""
-    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
-    code = getattr(function, "__code__", None)
-    if code is not None:
-        plain_ones = [each for each in code.co_consts if isinstance(each, int | float | complex | str | bytes | None)]
-        content = repr((code.co_code, code.co_names, plain_ones)).encode()
-    else:
-        try:
-            content = pickle.dumps(function)
-        except (pickle.PicklingError, AttributeError, TypeError):
-            content = b""
-    return f"{name} {hashlib.sha256(content).hexdigest()}"
-
-
-def _takes_seed(function: Callable[..., Any]) -> bool:
-    try:
-        return "seed" in inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False
 
 
 def audit(
@@ -159,7 +106,7 @@ def audit(
         raise InvalidParameter("function must be callable: pass one that maps a table to what would be published")
     if jobs != 1:
         _require_picklable(function, table, neighbour, score)
-    subject = _Function(function, (table, neighbour), score)
+    subject = FunctionRun(function, (table, neighbour), score)
     name = getattr(function, "__name__", type(function).__name__)
     return _audited(
         subject,
@@ -186,9 +133,11 @@ def _require_picklable(*parts: Any) -> None:
 
 
 def default_runs(name: str, epsilon: float, attack: str = "transcript") -> int:
-    """Return how many runs an audit makes by default: seconds for a mechanism, minutes for a whole fit."""
+    """Return how many runs an audit makes by default: seconds for a mechanism or question, minutes for a fit."""
     if name in METHODS:
         return 100 if attack == "canaries" else 500
+    if name in QUESTIONS:
+        return 5000
     if name == "norm-laplace":  # drawn one by one
         return 10_000
     return min(2_000_000, round(200_000 * max(1.0, 0.05 / require_positive("epsilon", epsilon) ** 2)))
@@ -209,12 +158,12 @@ def audit_named(
     journal: Path | None = None,
     listener: Listener | None = None,
 ) -> Report:
-    """Audit a mechanism or a method of the library by name, on the worst pair of tables that is known for it.
+    """Audit a mechanism, a question or a method of the library by name, on the worst tables known for it.
 
     Parameters
     ----------
     name : str
-        One of `MECHANISMS` or of `dpdescent.solvers.METHODS`.
+        One of `MECHANISMS`, of `dpdescent.curator.QUESTIONS` or of `dpdescent.solvers.METHODS`.
     epsilon, delta : float
         The guarantee with which it is run.
     runs : int, optional
@@ -223,7 +172,7 @@ def audit_named(
     attack : {"transcript", "model", "canaries"}
         What the attacker of a method sees.
     options : mapping, optional
-        Settings of a method.
+        Settings of a method. A question has one, ``example``: which of its examples is asked, counted from 1.
     confidence, seed, jobs, journal
         As for `audit`.
     listener : callable, optional
@@ -234,26 +183,35 @@ def audit_named(
         raise InvalidParameter(f"unknown attack {attack!r}: choose one of {', '.join(ATTACKS)}")
     kept, runs = Relation.parse(relation), default_runs(name, epsilon, attack) if runs is None else runs
     common: dict[str, Any] = {"confidence": confidence, "seed": seed, "jobs": jobs, "listener": listener}
-    if name in MECHANISMS:
-        if options:
-            raise InvalidParameter(f"the mechanism {name!r} has no settings: leave them out")
-        mechanism = MECHANISMS[name](epsilon, delta, kept)
-        return _audited(
-            mechanism, name, mechanism.claim, epsilon, delta, runs=runs, relation=kept, attack="answer", **common
-        )
-    if name not in METHODS:
-        known = ", ".join([*MECHANISMS, *(each for each in METHODS if METHODS[each].private)])
-        raise InvalidParameter(f"nothing to audit is called {name!r}: choose one of {known}")
     settings = dict(options or {})
-    if attack == "canaries":
+    if name in METHODS and attack == "canaries":
         canaries = CanaryRun(name, epsilon, delta, kept, options=settings)
         return _audited_by_canaries(canaries, runs, journal=journal, **common)
-    fit = MethodRun(
-        name, epsilon, delta, kept, options=settings, attack="model" if attack == "model" else "transcript"
-    )
-    return _audited(
-        fit, name, fit.claim, epsilon, delta, runs=runs, relation=kept, attack=attack, journal=journal, **common
-    )
+    if name in METHODS:
+        seen: Attack = "model" if attack == "model" else "transcript"
+        fit = MethodRun(name, epsilon, delta, kept, options=settings, attack=seen)
+        common |= {"relation": kept, "attack": attack, "journal": journal}
+        return _audited(fit, name, fit.claim, epsilon, delta, runs=runs, **common)
+    subject = _answer_named(name, epsilon, delta, kept, settings)
+    common |= {"relation": kept, "attack": "answer"}
+    return _audited(subject, name, subject.claim, epsilon, delta, runs=runs, **common)
+
+
+def _answer_named(
+    name: str, epsilon: float, delta: float, relation: Relation, settings: dict[str, Any]
+) -> Mechanism | QuestionRun:
+    """Return one answer of a mechanism, or to a question, as a subject."""
+    if name in QUESTIONS:
+        example = settings.pop("example", 1)
+        if settings:
+            raise InvalidParameter(f"the only setting of a question is example=NUMBER, got {next(iter(settings))!r}")
+        return QuestionRun(name, epsilon, delta, relation, require_positive_integer("example", example))
+    if name not in MECHANISMS:
+        known = ", ".join([*MECHANISMS, *QUESTIONS, *(each for each in METHODS if METHODS[each].private)])
+        raise InvalidParameter(f"nothing to audit is called {name!r}: choose one of {known}")
+    if settings:
+        raise InvalidParameter(f"the mechanism {name!r} has no settings: leave them out")
+    return MECHANISMS[name](epsilon, delta, relation)
 
 
 def _audited(
@@ -282,7 +240,7 @@ def _audited(
         raise InvalidParameter(f"runs must be at least {FEWEST_RUNS}, got {runs}: fewer can refute nothing")
     jobs, started = require_positive_integer("jobs", jobs), time.perf_counter()
     first, second = collect(subject, int(runs), seed=seed, jobs=jobs, journal=journal, listener=listener)
-    known = subject.known(first) if isinstance(subject, MethodRun) else None
+    known = subject.known(first) if isinstance(subject, MethodRun | QuestionRun) else None
     decision = decide(first, second, claim, delta, error, known)
     test = decision.rules[claim]
     return Report(

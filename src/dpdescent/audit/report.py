@@ -95,7 +95,7 @@ def draw_report(report: Report, path: Path) -> Path:
     axes.fill_between(rates, allowed, color=BLUE, alpha=0.12, lw=0)
     axes.plot(rates, allowed, color=BLUE, lw=1.5, label=f"least that epsilon {report.claimed_epsilon:g} allows")
     if report.curve:
-        axes.plot(*zip(*report.curve, strict=True), color=DARK, lw=1.5, label="counted")
+        axes.plot(*zip(*report.curve, strict=True), color=DARK, lw=1.5, label=f"counted in {report.runs:,} runs")
     axes.set(xlabel="false positives", ylabel="false negatives", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     axes.set_title(
         f"{report.subject}: epsilon is at least {report.lower_bound:.3g} ({report.confidence:.0%})",

@@ -25,7 +25,7 @@ from ..exact import LatticeSum
 from ..noise import Bits, Randomness
 from ..relations import Relation
 
-__all__ = ["Recording", "Replaying", "log_ratio"]
+__all__ = ["Recording", "Released", "Replaying", "divergence", "log_ratio"]
 
 Floats = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class Released:
 class Recording(LatticeNoise):
     """Noise that keeps every answer."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int | None) -> None:
         super().__init__(Randomness(seed))
         self.released: list[Released] = []
 
@@ -93,6 +93,14 @@ def log_ratio(first: list[Released], second: list[Released]) -> float:
     return math.fsum(_log_ratio(a.total, b) for a, b in zip(first, second, strict=True))
 
 
+def divergence(first: list[Released], second: list[Released]) -> float:
+    """Return about how well answers tell two tables apart, from the exact sums: it grows with what they differ by.
+
+    For choices it is the symmetrised Kullback-Leibler divergence, and so it is for Gaussian noise.
+    """
+    return math.fsum(_divergence(a.total, b) for a, b in zip(first, second, strict=True))
+
+
 def _log_ratio(total: LatticeSum, released: Released) -> float:
     cost, relation, answer = released.cost, released.relation, released.answer
     first, second = total.to_float(), released.total.to_float()
@@ -104,22 +112,40 @@ def _log_ratio(total: LatticeSum, released: Released) -> float:
         return float(np.sum(np.abs(answer - first) - np.abs(answer - second))) * cost.epsilon / change
     if isinstance(cost, NormLaplace):
         return float(np.linalg.norm(answer - first) - np.linalg.norm(answer - second)) * cost.epsilon / change
-    if isinstance(cost, ExponentialMechanism | ReportNoisyMax):
-        logs = [_log_softmax(-cost.epsilon / change * scores.ravel()) for scores in (first, second)]
-        return float(logs[1][answer] - logs[0][answer])
-    if isinstance(cost, AboveThreshold):
-        scale = change * math.hypot(cost.query_scale, cost.threshold_scale)
-        return _search_log(second / scale, answer) - _search_log(first / scale, answer)
+    if isinstance(cost, ExponentialMechanism | ReportNoisyMax | AboveThreshold):
+        logs = [_log_law(each, cost, relation) for each in (total, released.total)]
+        place = -1 if answer is None else answer
+        return float(logs[1][place] - logs[0][place])
     return 0.0
 
 
-def _log_softmax(values: Floats) -> Floats:
-    shifted = values - values.max()
+def _divergence(total: LatticeSum, released: Released) -> float:
+    cost, relation = released.cost, released.relation
+    moved, change = total.to_float() - released.total.to_float(), total.sensitivity.under(relation)
+    if isinstance(cost, Gaussian):
+        return float(np.sum(moved**2)) / deviation_of(total, cost, relation) ** 2
+    if isinstance(cost, Laplace | NormLaplace):
+        order = 1 if isinstance(cost, Laplace) else 2
+        return float(np.linalg.norm(moved.ravel(), order)) * cost.epsilon / change
+    if isinstance(cost, ExponentialMechanism | ReportNoisyMax | AboveThreshold):
+        first, second = (_log_law(each, cost, relation) for each in (total, released.total))
+        return float(np.sum((np.exp(first) - np.exp(second)) * (first - second)))
+    return 0.0
+
+
+def _log_law(
+    total: LatticeSum, cost: ExponentialMechanism | ReportNoisyMax | AboveThreshold, relation: Relation
+) -> Floats:
+    """Return about the log probability of every choice; that of a search which finds nothing comes last.
+
+    That of the exponential mechanism is exact. Report-noisy-max is taken for it, and a search as if every query had
+    a threshold of its own.
+    """
+    sums, change = total.to_float().ravel(), total.sensitivity.under(relation)
+    if isinstance(cost, AboveThreshold):
+        levels = sums / (change * math.hypot(cost.query_scale, cost.threshold_scale))
+        below = np.append(0.0, np.cumsum(laplace.logcdf(-levels)))
+        return np.asarray(below + np.append(laplace.logcdf(levels), 0.0))
+    scaled = -cost.epsilon / change * sums
+    shifted = scaled - scaled.max()
     return np.asarray(shifted - np.log(np.exp(shifted).sum()))
-
-
-def _search_log(levels: Floats, answer: int | None) -> float:
-    """Return about the log probability of a search, as if every query had a threshold of its own."""
-    stop = levels.size if answer is None else answer
-    log = float(np.sum(laplace.logcdf(-levels[:stop])))
-    return log if answer is None else log + float(laplace.logcdf(levels[stop]))

@@ -8,13 +8,16 @@ from typing import Annotated
 
 import typer
 
-from ..outputs import require_writable, write_whole
+from ..outputs import require_outputs, write_whole
 from .options import Delta, Epsilon, JsonFile, Seed, read_settings
 from .output import say
 
 __all__ = ["audit_command"]
 
-_NAMES = "above-threshold, gaussian, laplace, norm-laplace, report-noisy-max, selection, or a method."
+_NAMES = (
+    "above-threshold, gaussian, laplace, norm-laplace, report-noisy-max, selection, a question such as Gradient, "
+    "or a method."
+)
 
 
 def audit_command(
@@ -27,7 +30,8 @@ def audit_command(
         str, typer.Option(help="What is seen of a method: transcript, model or canaries.")
     ] = "transcript",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; example=2 of a question."),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Probability that the bound is not too large.")] = 0.95,
     jobs: Annotated[int | None, typer.Option(help="Worker processes; default: all processors for a method.")] = None,
@@ -35,7 +39,7 @@ def audit_command(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the error rates of the best test.")] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Bound the epsilon of a mechanism or method from below, by runs on bad tables.
+    """Bound the epsilon of a mechanism, question or method from below, by runs on bad tables.
 
     The tables are the worst that are known.
 
@@ -44,16 +48,15 @@ def audit_command(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from ..audit import MECHANISMS, audit_named, draw_report
+    from ..audit import audit_named, draw_report
     from ..experiments.plots import require_matplotlib
     from ..experiments.runner import processors
+    from ..solvers import METHODS
 
-    for path in (json_file, plot):
-        if path is not None:
-            require_writable(path)
+    require_outputs([json_file, plot])
     if plot is not None:
         require_matplotlib()
-    workers = jobs if jobs is not None else 1 if name in MECHANISMS else processors()
+    workers = jobs if jobs is not None else processors() if name in METHODS else 1
     columns = TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("left:"), TimeRemainingColumn()
     bar = Progress(*columns, console=Console(file=sys.stderr), transient=True)
     task = bar.add_task(name, total=None, visible=False)

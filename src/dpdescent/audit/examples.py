@@ -1,6 +1,6 @@
-"""Examples of every kind of question, on which the laws of the curator are tested.
+"""Examples of every kind of question: they are audited, and the laws of the curator are tested on them.
 
-A new question joins the laws by an entry here: a function of what is public about a table, and of the noise of the
+A new question joins both by an entry here: a function of what is public about a table, and of the noise of the
 answers, that returns questions of its kind. Questions that are not answered with Gaussian noise scale their own to
 it, and a kind that has nothing to ask about such a problem returns nothing.
 """
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpdescent.accounting import (
+from ..accounting import (
     AboveThreshold,
     ExponentialMechanism,
     Gaussian,
@@ -23,8 +24,8 @@ from dpdescent.accounting import (
     PureObjectivePerturbation,
     ReportNoisyMax,
 )
-from dpdescent.accounting.shuffled import ShuffledDescent
-from dpdescent.curator import (
+from ..accounting.shuffled import ShuffledDescent
+from ..curator import (
     BallPoint,
     BestCandidates,
     BestStep,
@@ -46,32 +47,39 @@ from dpdescent.curator import (
     Question,
     SecondMoments,
 )
-from dpdescent.minimisers import Ball, EmpiricalRisk, RobustRisk
-from dpdescent.problems import L2, Frame, LabelKind, LinearProblem, Loss, Whitening
+from ..minimisers import Ball, EmpiricalRisk, RobustRisk
+from ..problems import L2, Frame, LabelKind, LinearProblem, Loss, Whitening
 
+__all__ = ["EXAMPLES"]
+
+Floats = NDArray[np.float64]
 Examples = Callable[[Public, Gaussian], Iterable[Question[Any]]]
+#: Examples of each kind, by its class.
 EXAMPLES: dict[type[Question[Any]], Examples] = {}
 
 
-def of(kind: type[Question[Any]]) -> Callable[[Examples], Examples]:
+Some = TypeVar("Some", bound=Examples)
+
+
+def _of(kind: type[Question[Any]]) -> Callable[[Some], Some]:
     """Register the examples of a kind of question."""
 
-    def register(examples: Examples) -> Examples:
+    def register(examples: Some) -> Some:
         EXAMPLES[kind] = examples
         return examples
 
     return register
 
 
-def bounded_slope(loss: Loss) -> bool:
+def _bounded_slope(loss: Loss) -> bool:
     return loss.convex and math.isfinite(loss.lipschitz)
 
 
-def smooth(loss: Loss) -> bool:
-    return bounded_slope(loss) and math.isfinite(loss.smoothness)
+def _smooth(loss: Loss) -> bool:
+    return _bounded_slope(loss) and math.isfinite(loss.smoothness)
 
 
-def frames(problem: LinearProblem) -> Iterable[Frame | Whitening]:
+def _frames(problem: LinearProblem) -> Iterable[Frame | Whitening]:
     """Return public coordinates, where the problem has any."""
     grid = problem.grid
     if problem.intercept and grid == type(grid)(1.0, grid.dimension):
@@ -79,95 +87,95 @@ def frames(problem: LinearProblem) -> Iterable[Frame | Whitening]:
         yield Whitening(grid, np.random.default_rng(0).normal(size=(grid.dimension, max(1, grid.dimension - 1))))
 
 
-def line(problem: LinearProblem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _line(problem: LinearProblem) -> tuple[Floats, Floats, Floats]:
     """Return weights, a direction and steps along it."""
     generator = np.random.default_rng(0)
     return generator.normal(size=problem.shape), generator.normal(size=problem.shape), np.array([2.0, 0.5, 0.125])
 
 
-@of(Gradient)
-def gradients(public: Public, noise: Gaussian) -> Iterable[Gradient]:
+@_of(Gradient)
+def _gradients(public: Public, noise: Gaussian) -> Iterable[Gradient]:
     problem = public.problem
     weights = np.linspace(-1.0, 1.5, math.prod(problem.shape)).reshape(problem.shape)
     yield Gradient(weights, 0.5, noise)
     yield Gradient(0 * weights, 2.0 * problem.longest_row, noise, keep_margins=True)
-    for frame in frames(problem):
+    for frame in _frames(problem):
         yield Gradient(weights, 0.75, noise, frame, soft_norm=0.5, keep_margins=True)
 
 
-@of(GradientAndCurvature)
-def gradients_and_curvatures(public: Public, noise: Gaussian) -> Iterable[GradientAndCurvature]:
+@_of(GradientAndCurvature)
+def _gradients_and_curvatures(public: Public, noise: Gaussian) -> Iterable[GradientAndCurvature]:
     if math.isfinite(public.problem.loss.smoothness) and public.problem.loss.convex:
-        for gradient in gradients(public, noise):
+        for gradient in _gradients(public, noise):
             yield GradientAndCurvature(gradient, noise)
 
 
-@of(Hessian)
-def hessians(public: Public, noise: Gaussian) -> Iterable[Hessian]:
+@_of(Hessian)
+def _hessians(public: Public, noise: Gaussian) -> Iterable[Hessian]:
     if public.problem.loss.outputs == 1 and math.isfinite(public.problem.loss.smoothness):
         yield Hessian(np.linspace(-1.0, 1.0, public.problem.grid.dimension), noise)
         yield Hessian(np.zeros(public.problem.shape), noise)
 
 
-@of(MeanLoss)
-def mean_losses(public: Public, noise: Gaussian) -> Iterable[MeanLoss]:
+@_of(MeanLoss)
+def _mean_losses(public: Public, noise: Gaussian) -> Iterable[MeanLoss]:
     if public.problem.loss.outputs == 1 and math.isfinite(public.problem.loss.lipschitz):
         yield MeanLoss(np.linspace(-1.0, 1.0, public.problem.grid.dimension), noise)
 
 
-@of(MeanRowNorm)
-def mean_row_norms(public: Public, noise: Gaussian) -> Iterable[MeanRowNorm]:
+@_of(MeanRowNorm)
+def _mean_row_norms(public: Public, noise: Gaussian) -> Iterable[MeanRowNorm]:
     yield MeanRowNorm(noise)
     yield MeanRowNorm(noise, ceiling=public.problem.grid.row_bound / 2)
     yield MeanRowNorm(Laplace(1 / noise.noise_multiplier))
-    for frame in frames(public.problem):
+    for frame in _frames(public.problem):
         if isinstance(frame, Frame):
             yield MeanRowNorm(noise, frame, 2.0)
 
 
-@of(ColumnHistograms)
-def column_histograms(_: Public, noise: Gaussian) -> Iterable[ColumnHistograms]:
+@_of(ColumnHistograms)
+def _column_histograms(_: Public, noise: Gaussian) -> Iterable[ColumnHistograms]:
     yield ColumnHistograms(2, 1, noise)
     yield ColumnHistograms(5, 3, noise)
 
 
-@of(ColumnMoments)
-def column_moments(public: Public, noise: Gaussian) -> Iterable[ColumnMoments]:
+@_of(ColumnMoments)
+def _column_moments(public: Public, noise: Gaussian) -> Iterable[ColumnMoments]:
     if public.problem.grid.entry_bound <= 1:
         yield ColumnMoments(0.5, noise)
         yield ColumnMoments(public.problem.longest_row, noise)
 
 
-@of(SecondMoments)
-def second_moments(public: Public, noise: Gaussian) -> Iterable[SecondMoments]:
+@_of(SecondMoments)
+def _second_moments(public: Public, noise: Gaussian) -> Iterable[SecondMoments]:
     if public.problem.grid.entry_bound <= 1:
         yield SecondMoments(0.75, noise)
-        for frame in frames(public.problem):
+        for frame in _frames(public.problem):
             yield SecondMoments(1.5, noise, frame)
 
 
-@of(LabelCounts)
-def label_counts(public: Public, noise: Gaussian) -> Iterable[LabelCounts]:
+@_of(LabelCounts)
+def _label_counts(public: Public, noise: Gaussian) -> Iterable[LabelCounts]:
     if public.problem.loss.labels.kind is not LabelKind.NUMBERS:
         yield LabelCounts(noise)
 
 
-@of(LabelSum)
-def label_sums(_: Public, noise: Gaussian) -> Iterable[LabelSum]:
+@_of(LabelSum)
+def _label_sums(_: Public, noise: Gaussian) -> Iterable[LabelSum]:
     yield LabelSum(noise)
 
 
-@of(FirstStep)
-def first_steps(public: Public, noise: Gaussian) -> Iterable[FirstStep]:
-    weights, direction, steps = line(public.problem)
+@_of(FirstStep)
+def _first_steps(public: Public, noise: Gaussian) -> Iterable[FirstStep]:
+    weights, direction, steps = _line(public.problem)
     search = AboveThreshold(steps.size, 4 * noise.noise_multiplier, 2 * noise.noise_multiplier)
     yield FirstStep(weights, direction, steps, 0 * steps, search, ceiling=0.5)
     yield FirstStep(weights, direction, steps, 0.1 * steps, search, slope=0.25)
 
 
-@of(BestStep)
-def best_steps(public: Public, noise: Gaussian) -> Iterable[BestStep]:
-    weights, direction, steps = line(public.problem)
+@_of(BestStep)
+def _best_steps(public: Public, noise: Gaussian) -> Iterable[BestStep]:
+    weights, direction, steps = _line(public.problem)
     epsilon = 1 / noise.noise_multiplier
     yield BestStep(weights, direction, np.append(0.0, steps), ExponentialMechanism(epsilon), ceiling=1.0)
     yield BestStep(weights, direction, np.append(0.0, steps), ExponentialMechanism(epsilon), change=0.25)
@@ -175,56 +183,56 @@ def best_steps(public: Public, noise: Gaussian) -> Iterable[BestStep]:
     yield BestStep(weights, direction, steps, ReportNoisyMax(epsilon, "exponential"), change=0.25)
 
 
-@of(BestCandidates)
-def best_candidates(public: Public, noise: Gaussian) -> Iterable[BestCandidates]:
+@_of(BestCandidates)
+def _best_candidates(public: Public, noise: Gaussian) -> Iterable[BestCandidates]:
     points = np.random.default_rng(0).normal(size=(5, *public.problem.shape))
     yield BestCandidates(points, points[0], 0.5, ExponentialMechanism(1 / noise.noise_multiplier), 2)
 
 
-@of(NoisyMinimiser)
-def noisy_minimisers(public: Public, noise: Gaussian) -> Iterable[NoisyMinimiser]:
+@_of(NoisyMinimiser)
+def _noisy_minimisers(public: Public, noise: Gaussian) -> Iterable[NoisyMinimiser]:
     problem, scale, convexity = public.problem, noise.noise_multiplier, float(public.rows)
     loss = problem.loss
-    risk = EmpiricalRisk(loss, problem.longest_row) if bounded_slope(loss) else None
+    risk = EmpiricalRisk(loss, problem.longest_row) if _bounded_slope(loss) else None
     if risk is not None and isinstance(problem.penalty, L2):
         yield NoisyMinimiser(risk, 0.5 * convexity, noise)
         yield NoisyMinimiser(risk, 0.5 * convexity, NormLaplace(min(1 / scale, 16.0)))
         yield NoisyMinimiser(risk, 0.5 * convexity, Laplace(1 / scale), radius=1.0)
-    if risk is not None and smooth(loss):
+    if risk is not None and _smooth(loss):
         determinant = risk.log_determinant(convexity)
         paid = ObjectivePerturbation(scale, 4 * scale, determinant, loss.corners, str(public.relation), 1e-15)
         yield NoisyMinimiser(risk, convexity, paid)
         yield NoisyMinimiser(risk, convexity, PureObjectivePerturbation(1 / scale + determinant, determinant))
 
 
-@of(NoisyDescent)
-def noisy_descents(public: Public, noise: Gaussian) -> Iterable[NoisyDescent]:
+@_of(NoisyDescent)
+def _noisy_descents(public: Public, noise: Gaussian) -> Iterable[NoisyDescent]:
     problem = public.problem
-    if smooth(problem.loss) and isinstance(problem.penalty, L2):
+    if _smooth(problem.loss) and isinstance(problem.penalty, L2):
         step = 0.5 / (problem.smoothness + problem.penalty.weight)
         yield NoisyDescent(problem.loss, problem.longest_row, step, 3, noise)
 
 
-@of(PermutedDescent)
-def permuted_descents(public: Public, noise: Gaussian) -> Iterable[PermutedDescent]:
+@_of(PermutedDescent)
+def _permuted_descents(public: Public, noise: Gaussian) -> Iterable[PermutedDescent]:
     problem = public.problem
-    if smooth(problem.loss) and isinstance(problem.penalty, L2):
+    if _smooth(problem.loss) and isinstance(problem.penalty, L2):
         size, step = max(1, public.rows // 3), 0.5 / (problem.smoothness + problem.penalty.weight)
         cost = ShuffledDescent(noise.noise_multiplier, 2, -(-public.rows // size))
         yield PermutedDescent(problem.loss, problem.longest_row, size, step, cost)
 
 
-@of(BallPoint)
-def ball_points(public: Public, noise: Gaussian) -> Iterable[BallPoint]:
+@_of(BallPoint)
+def _ball_points(public: Public, noise: Gaussian) -> Iterable[BallPoint]:
     problem, rows = public.problem, public.rows
-    if smooth(problem.loss) and problem.loss.outputs == 1 and problem.grid.dimension <= 3:
+    if _smooth(problem.loss) and problem.loss.outputs == 1 and problem.grid.dimension <= 3:
         risk, quadratic = EmpiricalRisk(problem.loss, problem.longest_row), np.full(problem.shape, 1.0 * rows)
         ball = Ball(risk, rows, quadratic, np.zeros(problem.shape), risk.farthest(rows, rows))
         yield BallPoint(ball, ExponentialMechanism(1 / noise.noise_multiplier))
 
 
-@of(ExcessAdversarialRisk)
-def excess_risks(public: Public, noise: Gaussian) -> Iterable[ExcessAdversarialRisk]:
+@_of(ExcessAdversarialRisk)
+def _excess_risks(public: Public, noise: Gaussian) -> Iterable[ExcessAdversarialRisk]:
     problem, rows = public.problem, public.rows
     if problem.adversary is not None and not problem.tilt:
         support = problem.adversary.support(problem.grid.dimension, problem.intercept)
