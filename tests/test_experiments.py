@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -22,7 +23,7 @@ from sklearn.model_selection import KFold
 from threadpoolctl import threadpool_info
 from typer.testing import CliRunner
 
-from dpdescent import DPLogisticRegression, load_dataset
+from dpdescent import DPLogisticRegression, Ledger, load_dataset
 from dpdescent.cli import app
 from dpdescent.errors import (
     DatasetNotAvailable,
@@ -38,7 +39,7 @@ from dpdescent.experiments.cells import measure
 from dpdescent.experiments.methods import ORACLE, known_variants, look_of, oracle_variants, registered_methods
 from dpdescent.experiments.runner import threads_pinned
 from dpdescent.experiments.tables import grouped
-from dpdescent.outputs import write_whole
+from dpdescent.outputs import require_outputs, write_whole
 from dpdescent.solvers import METHODS
 
 COLUMNS = (
@@ -400,6 +401,39 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path, monkeyp
         write_whole(target, "new")
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_no_output_takes_the_place_of_a_ledger_a_device_or_a_file_that_is_read(tmp_path: Path) -> None:
+    ledger, data, fifo = tmp_path / "b.ledger", tmp_path / "people.csv", tmp_path / "fifo"
+    Ledger(1.0, 1e-6, path=ledger).verify()
+    data.write_text("a,b\n")
+    os.mkfifo(fifo)
+    (tmp_path / "link").symlink_to(data)
+    before = ledger.read_bytes()
+    for path, message in ((ledger, "a ledger or another database"), (fifo, "no ordinary file")):
+        for write in (lambda path: write_whole(path, "{}"), lambda path: require_outputs([path])):
+            with pytest.raises(OutputNotWritable, match=message):
+                write(path)
+    for outputs in ([data], [tmp_path / "link"], [tmp_path / "new", tmp_path / "x" / ".." / "new"]):
+        with pytest.raises(OutputNotWritable, match="reads or writes another thing there"):
+            require_outputs(outputs, [data, None])
+    for long in ("x" * 300, "y" * 300 + "/out.json"):
+        with pytest.raises(OutputNotWritable, match="too long"):
+            require_outputs([tmp_path / long])
+    require_outputs([None, tmp_path / "new"], [data])
+    assert ledger.read_bytes() == before
+
+
+def test_a_disk_that_fills_up_while_a_file_is_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutputNotWritable, match="No space left on device"):
+        write_whole(tmp_path / "out.json", "{}")
+    assert list(tmp_path.iterdir()) == []
 
 
 def _mask() -> int:

@@ -4,21 +4,40 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import OutputNotWritable
 
-__all__ = ["require_writable", "write_whole"]
+__all__ = ["require_outputs", "require_writable", "write_whole"]
+
+_DATABASE = b"SQLite format 3\0"  # how a ledger begins
+
+
+def require_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | str | None] = ()) -> None:
+    """Refuse outputs that cannot be written, that are one file, or that would take the place of an input."""
+    taken = {Path(each).resolve() for each in inputs if each is not None}
+    for path in outputs:
+        if path is None:
+            continue
+        _require_replaceable(require_writable(path))
+        if path.resolve() in taken:
+            raise OutputNotWritable(
+                f"cannot write {path}: the same command reads or writes another thing there; choose another place"
+            )
+        taken.add(path.resolve())
 
 
 def require_writable(path: Path) -> Path:
     """Return ``path`` once a file can be put there; its folder is made if need be."""
-    if path.is_dir():
-        raise OutputNotWritable(f"cannot write {path}: it is a folder; give the name of a file")
     try:
+        if path.is_dir():  # which also fails for a name that is too long
+            raise IsADirectoryError
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
             pass
+    except IsADirectoryError:
+        raise OutputNotWritable(f"cannot write {path}: it is a folder; give the name of a file") from None
     except (FileExistsError, NotADirectoryError):
         raise OutputNotWritable(
             f"cannot write {path}: a file is where its folder should be; choose another place"
@@ -31,8 +50,8 @@ def require_writable(path: Path) -> Path:
 def write_whole(path: Path, content: str | bytes) -> Path:
     """Write a file under a passing name and then give it its own, so that no reader ever sees half of it."""
     data = content.encode() if isinstance(content, str) else content
-    require_writable(path)
-    descriptor, passing = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    _require_replaceable(require_writable(path))
+    descriptor, passing = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -43,7 +62,25 @@ def write_whole(path: Path, content: str | bytes) -> Path:
         os.umask(mask)
         os.chmod(passing, 0o666 & ~mask)
         os.replace(passing, path)
+    except OSError as problem:
+        Path(passing).unlink(missing_ok=True)
+        raise OutputNotWritable(f"cannot write {path}: {problem.strerror}; choose another place") from None
     except BaseException:
         Path(passing).unlink(missing_ok=True)
         raise
     return path
+
+
+def _require_replaceable(path: Path) -> None:
+    """Refuse to put a file in the place of a device, or of a ledger, whose charges would be forgotten."""
+    try:
+        if path.exists() and not path.is_file():
+            raise OutputNotWritable(f"cannot write {path}: it is no ordinary file; choose another place")
+        with path.open("rb") as file:
+            start = file.read(len(_DATABASE))
+    except OutputNotWritable:
+        raise
+    except OSError:  # it is not there, or may be replaced without being read
+        return
+    if start == _DATABASE:
+        raise OutputNotWritable(f"cannot write {path}: it is a ledger or another database; choose another place")

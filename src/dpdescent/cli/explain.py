@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..outputs import require_writable, write_whole
+from ..outputs import require_outputs, write_whole
 from .options import JsonFile
 from .output import say, write_json
 
@@ -30,9 +30,7 @@ def explain_command(
     """
     from ..statement import page_of, text_of
 
-    for path in (html, json_file):
-        if path is not None:
-            require_writable(path)
+    require_outputs([html, json_file], [model])
     statement, coefficients = _read(model)
     for line in text_of(statement, coefficients):
         say(line)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InvalidParameter
-from ..outputs import require_writable
+from ..outputs import require_outputs
 from .options import Delta, Epsilon, JsonFile, Missing, Seed, Unknown, read_settings
 from .output import complain, downloading, print_privacy, say, write_json
 
@@ -101,8 +101,7 @@ def fit_command(
     known = public.options()
     if unit is not None or rows_per_unit != 1:
         known["schema"] = _with_unit(known, unit, rows_per_unit)
-    for path in [output, *([json_file] if json_file is not None else [])]:
-        require_writable(path)
+    require_outputs([output, json_file], [data, schema, ledger])
     if ledger is not None:
         options["ledger"] = Ledger.open(ledger, model=output)
     estimator(epsilon, delta, **options).require_settings()

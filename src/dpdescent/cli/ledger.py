@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import LedgerFormatError
-from ..outputs import require_writable, write_whole
+from ..outputs import require_outputs, require_writable, write_whole
 from .groups import CommandGroup
 from .options import Delta, Epsilon, JsonFile
 from .output import print_privacy, say, write_json, write_text
@@ -55,21 +55,22 @@ def create(
     """Start a new ledger; a missing folder is made."""
     from ..ledger import ONE_ROW, Ledger
 
-    for file in (path, json_file):
-        if file is not None:
-            require_writable(file)
+    require_writable(path)
+    require_outputs([json_file], [path])
     _show(Ledger(epsilon, delta, currency=currency, relation=adjacency, path=path, unit=unit or ONE_ROW), json_file)
 
 
 @ledger_app.command()
 def show(path: LedgerFile, json_file: JsonFile = None) -> None:
     """Show how much of a ledger is spent, on what, and what is left."""
+    require_outputs([json_file], [path])
     _show(_opened(path), json_file)
 
 
 @ledger_app.command()
 def history(path: LedgerFile, json_file: JsonFile = None) -> None:
     """List the fits and single charges of a ledger, each with its date, its cost and its model file."""
+    require_outputs([json_file], [path])
     account = _opened(path)
     lines: list[dict[str, Any]] = []
     for line in account.history:
@@ -90,6 +91,7 @@ def export(
     json_file: JsonFile = None,
 ) -> None:
     """Write every charge of a ledger as JSON. The text is a copy that cannot spend."""
+    require_outputs([output, json_file], [path])
     text = _opened(path).to_json()
     if output is not None:
         write_whole(output, text + "\n")
@@ -102,6 +104,7 @@ def export(
 @ledger_app.command()
 def verify(path: LedgerFile, json_file: JsonFile = None) -> None:
     """Check that a ledger is whole and what its charges cost, and gather it in its one file for a copy."""
+    require_outputs([json_file], [path])
     account = _opened(path)
     account.verify()
     if account.spent > account.budget * _ROUNDING:
@@ -124,6 +127,7 @@ def import_command(
     """Move a ledger of an earlier release into a new file. The old file accepts no charges any more."""
     from ..ledger import import_lines
 
+    require_outputs([json_file], [old, path])
     _show(import_lines(old, path), json_file)
 
 

@@ -32,15 +32,13 @@ def predict_command(
     The rows that trained the model are not read. Predictions about the rows of a file are as confidential as that
     file.
     """
-    from ..outputs import require_writable, write_whole
+    from ..outputs import require_outputs, write_whole
     from ..sources import is_parquet
     from .models import SavedModel
     from .prediction import predicted, predicted_blocks
     from .tables import write_predictions
 
-    for path in (output, json_file):
-        if path is not None:
-            require_writable(path)
+    require_outputs([output, json_file], [model_file, data])
     if output is not None and output.suffix == ".parquet" and is_parquet(data) and not keep and json_file is None:
         blocks = predicted_blocks(SavedModel.load(model_file), data, missing=missing, unknown=unknown)
         say(f"{write_predictions(blocks, output)} predictions written to {output}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SchemaError
-from ..outputs import require_writable, write_whole
+from ..outputs import require_outputs, write_whole
 from .groups import CommandGroup
 from .options import JsonFile
 from .output import say, write_json, write_text
@@ -54,8 +54,7 @@ def draft(
     target = output or table.with_name(f"{_stem(table)}.schema.json")
     if target.is_file() and not force:
         raise SchemaError(f"{target} is there: choose another --output, or write over it by --force")
-    for path in (target, target.with_name(FORMAT_FILE)):
-        require_writable(path)
+    require_outputs([target, target.with_name(FORMAT_FILE)], [table])
     found.dump(target)
     say(f"draft written to {target}. Fill in, from public knowledge and not from the rows:")
     for place in found.places:
@@ -76,6 +75,7 @@ def check(
     from ..schema import Schema
     from ..schema.draft import column_names
 
+    require_outputs([json_file], [schema, table])
     problems: list[str] = []
     unused: list[str] = []
     try:
