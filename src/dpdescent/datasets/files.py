@@ -16,6 +16,7 @@ from ..encoding import date_values, levels_of_text, scale_columns
 from ..errors import (
     ColumnTypeError,
     DatasetFormatError,
+    DPDescentError,
     InvalidParameter,
     MissingColumn,
     MissingValue,
@@ -126,14 +127,15 @@ def read_table(path: Path, schema: Schema, *, label: bool = True, keep: Collecti
 
 
 def _read_parquet(path: Path, wanted: list[str], keep: Collection[str]) -> pd.DataFrame:
-    import pyarrow as arrow
     import pyarrow.parquet as parquet
 
     try:
         held = parquet.read_schema(path).names
         _require_columns(path, wanted, held, keep)
         return parquet.read_table(path, columns=wanted).to_pandas()
-    except (arrow.ArrowException, OSError):
+    except DPDescentError:
+        raise
+    except Exception:  # a damaged file fails in many ways
         raise DatasetFormatError(
             f"{path.name!r} is not a readable Parquet file: copy it again, or correct its suffix"
         ) from None
@@ -191,6 +193,8 @@ def _load_arrays(
         raise DatasetFormatError(f"{path.name!r}: X must have two dimensions and y one")
     if X.dtype.kind not in "biuf":
         raise ColumnTypeError(f"{path.name!r}: X must hold real numbers, and is stored as {X.dtype}")
+    if y.dtype.kind not in "biufUS":
+        raise ColumnTypeError(f"{path.name!r}: y must hold numbers, truth values or text, and is stored as {y.dtype}")
     if not np.isfinite(X).all():
         raise MissingValue(f"{path.name!r}: X has a missing or infinite value: fill it with a public constant")
     measured = isinstance(bounds, str) and bounds == "measure"

@@ -151,6 +151,7 @@ def level_codes(column: pd.Series, name: Hashable, levels: Sequence[Any]) -> NDA
         by_category = np.append(index.get_indexer(column.cat.categories.astype(object)), -1)
         codes: NDArray[np.intp] = by_category[column.cat.codes.to_numpy()]
         return codes
+    _require_single(column, name)
     return np.asarray(index.get_indexer(pd.Index(column.to_numpy(dtype=object))), dtype=np.intp)
 
 
@@ -195,11 +196,18 @@ def bucket_codes(column: pd.Series, name: Hashable, buckets: int) -> NDArray[np.
     >>> bucket_codes(pd.Series(["Oslo", None, "Oslo"]), "town", 8).tolist()
     [2, -1, 2]
     """
+    _require_single(column, name)
     positions, texts = pd.factorize(column.astype(object))
     digests = (hashlib.blake2b(f"{name}\0{text}".encode(), digest_size=8).digest() for text in texts)
     by_text = np.array([*(int.from_bytes(digest, "big") % buckets for digest in digests), -1], dtype=np.intp)
     codes: NDArray[np.intp] = by_text[positions]
     return codes
+
+
+def _require_single(column: pd.Series, name: Hashable) -> None:
+    """Raise `ColumnTypeError` where cells are lists or objects, which equal nothing and have no hash."""
+    if column.dtype == object and not all(isinstance(cell, Hashable) for cell in column):
+        raise ColumnTypeError(f"column {name!r} has cells of several values, such as lists: store one value per cell")
 
 
 def check_storage(column: pd.Series, name: Hashable, public: Sequence[Any]) -> None:

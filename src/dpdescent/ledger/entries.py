@@ -74,5 +74,5 @@ def parse_json(text: str | bytes, where: str) -> Any:
     """Return the data of a JSON text that was read from ``where``, or raise `LedgerFormatError`."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise LedgerFormatError(f"{where} is not JSON: the ledger is damaged") from None

@@ -20,11 +20,15 @@ _FOREIGN = {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn an error of SQLite about the file ``path`` into a named one."""
+    """Turn an error of SQLite or of the system about the file ``path`` into a named one."""
     try:
         yield
     except sqlite3.Error as problem:
         raise _named(problem, path) from None
+    except OSError as problem:
+        raise LedgerNotWritable(
+            f"the ledger {path} cannot be used: {problem.strerror}; choose another path"
+        ) from None
 
 
 def is_busy(problem: sqlite3.Error) -> bool:

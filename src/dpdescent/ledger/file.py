@@ -94,11 +94,13 @@ class JournalFile(Journal):
     def open(cls, path: Path) -> tuple[Any, JournalFile]:
         """Return the head of an existing file, and the journal with nothing but the head read."""
         journal = cls(path)
-        if not journal.path.exists() and journal.path.parent.is_dir():
-            raise LedgerError(
-                f"there is no ledger at {path}: correct the path, or create one by `dpdescent ledger create {path}`"
-            )
         heads: list[Any] = []
+        with explained(journal.path):
+            if not journal.path.exists() and journal.path.parent.is_dir():
+                raise LedgerError(
+                    f"there is no ledger at {path}: correct the path, or create one by "
+                    f"`dpdescent ledger create {path}`"
+                )
         with explained(journal.path), journal._transaction("DEFERRED") as connection:
             journal._read(connection, lambda records: heads.extend(head for _, head in records), 1)
         if not heads:

@@ -148,6 +148,12 @@ def read_document(path: str | Path) -> Any:
         ) from None
     except RecursionError:
         raise SchemaError(f"schema file {str(path)!r} is not valid JSON: it is nested too deeply") from None
+    except SchemaError:
+        raise
+    except ValueError:
+        raise SchemaError(
+            f"schema file {str(path)!r} is not valid JSON: it has a number of too many digits"
+        ) from None
 
 
 def schema_of(document: Any) -> Schema:
@@ -202,7 +208,7 @@ def _parsed(found: list[str], parse: Any, name: str, description: Any) -> list[A
 def _column(name: str, description: Any) -> Column:
     place = f"columns.{name}"
     kind = description.get("type") if isinstance(description, Mapping) else None
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         names = ", ".join(f'"{known}"' for known in KINDS)
         raise SchemaError(f"{place}.type: must be one of {names}{_nearest(kind, KINDS)}")
     described = KINDS[kind]

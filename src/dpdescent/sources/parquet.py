@@ -114,7 +114,7 @@ def open_parquet(
             stamp = _stamp(file)
             footer = _footer(file, stamp)
             held = footer.schema.to_arrow_schema()
-        except (arrow.ArrowException, OSError):
+        except Exception:  # a damaged file fails in many ways
             raise _unreadable(file) from None
         constants = {name: value for name, value in _constants(file, schema).items() if name not in held.names}
         _require_columns(file, wanted, held, constants, schema, encoder)
@@ -179,7 +179,9 @@ class ParquetTable(StreamedTable):
                 if batch is None:
                     return
                 frame = batch.to_pandas(split_blocks=True)
-            except (arrow.ArrowException, OSError):
+            except DPDescentError:
+                raise
+            except Exception:  # a damaged file fails in many ways
                 pass
             if frame is None:
                 raise _unreadable(part.path)  # outside the handler, whose text may show a cell
@@ -242,7 +244,10 @@ def _require_columns(
     twice = [name for name in wanted if held.names.count(name) > 1]
     if twice:
         raise DatasetFormatError(f"{_name(file)!r} has the columns {twice} more than once: keep one of each")
-    empty = arrow.schema([held.field(name) for name in wanted if name in held.names]).empty_table().to_pandas()
+    try:
+        empty = arrow.schema([held.field(name) for name in wanted if name in held.names]).empty_table().to_pandas()
+    except Exception:  # the types of a damaged file may not exist
+        raise _unreadable(file) from None
     for name in wanted:
         if name in constants:
             empty[name] = pd.Series([constants[name]]).iloc[:0]
