@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH ?= $(if $(filter Darwin,$(shell uname)),torch,torch==2.13.0+cpu)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test lint types unit bench docs mutants clean
+.PHONY: demo test lint types unit bench docs mutants fuzz clean
 
 demo: $(VENV)/demo
 	$(BIN)/dpdescent demo
@@ -47,6 +47,15 @@ docs: $(DOCS_VENV)/ready
 mutants: $(MUTANTS_VENV)/ready
 	OPENBLAS_NUM_THREADS=1 $(MUTANTS_VENV)/bin/mutmut run $(if $(MUTANTS),"$(MUTANTS)")
 	$(MUTANTS_VENV)/bin/mutmut results
+
+# Ten minutes: random arguments and damaged files through every command. MINUTES=60 is longer. See docs/fuzzing.md.
+fuzz: $(VENV)/ready $(VENV)/atheris
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/fuzz.py --minutes $(or $(MINUTES),10)
+
+# Where atheris cannot be had, hypothesis alone draws the examples.
+$(VENV)/atheris: $(VENV)/ready
+	@$(INSTALL) atheris 2>/dev/null || echo "atheris is not installed: hypothesis draws the examples alone"
+	@touch $@
 
 # An environment of its own: mutmut does not work with the newest pytest.
 $(MUTANTS_VENV)/ready: pyproject.toml
