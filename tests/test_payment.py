@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import ctypes
+import hashlib
+import os
+import re
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +24,14 @@ import pytest
 from dpdescent import BudgetExhausted, DPLinearRegression, DPLogisticRegression, InvalidParameter, Ledger
 from dpdescent.accounting import Gaussian, PureDP
 from dpdescent.curator import LabelSum
-from dpdescent.errors import DPDescentError, LedgerBusy, LedgerError, LedgerNotWritable, UnsupportedCost
+from dpdescent.errors import (
+    DPDescentError,
+    LedgerBusy,
+    LedgerError,
+    LedgerFormatError,
+    LedgerNotWritable,
+    UnsupportedCost,
+)
 from dpdescent.estimators import payment
 from dpdescent.ledger import failures
 from dpdescent.solvers import METHODS, OPTSettings
@@ -263,6 +281,124 @@ def test_no_row_is_touched_if_the_file_cannot_be_written(tmp_path: Path, monkeyp
         fitted("auto", account)
     (tmp_path / "elsewhere").rename(tmp_path / "shared.ledger")
     assert len(Ledger.open(tmp_path / "shared.ledger").history) == charged
+
+
+def _with_little_room(path: Path) -> Ledger:
+    """No file may grow beyond so many bytes: what the system does as well when a disk is full."""
+    limit = 2**16
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    account = Ledger.open(path)
+    with suppress(LedgerNotWritable):
+        while True:
+            account.spend(PureDP(1e-6))
+    assert 0 < len(account.history) < 100
+    return account
+
+
+def _on_a_full_disk(path: Path) -> Ledger:
+    """A file system of 128 kilobytes that this process alone sees, the rest of which is taken by another file."""
+    disk = path.parent / "disk"
+    disk.mkdir()
+    if ctypes.CDLL(None).unshare(NEW_MOUNTS):
+        os._exit(SKIPPED)
+    for command in (
+        ["mount", "--make-rprivate", "/"],
+        ["mount", "-t", "tmpfs", "-o", "size=128k", "none", str(disk)],
+    ):
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            os._exit(SKIPPED)
+    account = account_in("gdp", path=disk / "shared.ledger")
+    with suppress(OSError), (disk / "rest").open("wb", buffering=0) as rest:
+        while True:
+            rest.write(bytes(1024))
+    with suppress(LedgerNotWritable):
+        while True:
+            account.spend(PureDP(1e-6))
+    return account
+
+
+def _read_only(path: Path) -> Ledger:
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+    if os.getuid() == 0:
+        os.setuid(NOBODY)
+    return Ledger.open(path)
+
+
+def _of_a_newer_version(path: Path) -> Ledger:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE records SET record = replace(record, '\"version\": 2', '\"version\": 3')")
+        (text,) = connection.execute("SELECT record FROM records WHERE number = 0").fetchone()
+        digest = hashlib.sha256(f"\n{text}".encode()).hexdigest()
+        connection.execute("UPDATE records SET digest = ?", (digest,))
+        connection.execute("UPDATE tail SET digest = ?", (digest,))
+        connection.commit()
+    return Ledger.open(path)
+
+
+def _held_by_a_process(path: Path) -> Ledger:
+    failures.PATIENCE = 0.05
+    account = Ledger.open(path)
+    HELD.append(sqlite3.connect(path, isolation_level=None))
+    HELD[0].execute("BEGIN IMMEDIATE")
+    return account
+
+
+NOBODY, SKIPPED, NEW_MOUNTS = 65534, 11, 0x20000
+HELD: list[sqlite3.Connection] = []
+TROUBLES: dict[str, tuple[Callable[[Path], Ledger], type[DPDescentError], str]] = {
+    "little room": (_with_little_room, LedgerNotWritable, "disk of the ledger"),
+    "a full disk": (_on_a_full_disk, LedgerNotWritable, "is full: free some space; nothing was charged"),
+    "read-only": (_read_only, LedgerNotWritable, "nothing was charged"),
+    "newer": (_of_a_newer_version, LedgerFormatError, "version 3.*use the release that wrote it"),
+    "held": (_held_by_a_process, LedgerBusy, "nothing was charged"),
+}
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter; those of the tests belong to whoever runs them."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_ledger_in_trouble_is_named_and_no_row_is_touched(
+    trouble: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account_in("gdp", path=open_folder / "shared.ledger").verify()
+    monkeypatch.setitem(METHODS, "auto", replace(METHODS["auto"], solver=lambda *_: os._exit(9)))
+    prepare, error, message = TROUBLES[trouble]
+    child = os.fork()
+    if child == 0:
+        code = 8
+        try:
+            fitted("auto", prepare(open_folder / "shared.ledger"))
+        except DPDescentError as problem:
+            code = 7 if isinstance(problem, error) and re.search(message, str(problem)) else 6
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code == SKIPPED:
+        pytest.skip("no file system can be mounted here")
+    assert code == 7, "7 is the named error, 9 a row that was touched"
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_process_that_dies_while_it_holds_a_ledger_keeps_nobody_from_it(tmp_path: Path) -> None:
+    account_in("gdp", path=tmp_path / "shared.ledger")
+    child = os.fork()
+    if child == 0:
+        other = Ledger.open(tmp_path / "shared.ledger")
+        with other._journal.hold(other._replay):
+            os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    fitted("auto", Ledger.open(tmp_path / "shared.ledger"))
+    assert [line.state for line in Ledger.open(tmp_path / "shared.ledger").history] == ["settled"]
 
 
 def test_a_method_without_privacy_is_refused_by_any_account() -> None:
