@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpdescent.accounting import (
+    GDP,
+    ZCDP,
     AboveThreshold,
     ApproximateDP,
     Composed,
@@ -27,11 +29,13 @@ from dpdescent.accounting import (
     Laplace,
     NormLaplace,
     PoissonSampled,
+    Pure,
     PureDP,
     ReportNoisyMax,
     epsilon_to_gdp,
     epsilon_to_zcdp,
 )
+from dpdescent.accounting.shuffled import ShuffledDescent
 from dpdescent.errors import (
     BudgetExhausted,
     InvalidParameter,
@@ -418,3 +422,32 @@ def test_a_refusal_names_a_mechanism_with_its_article() -> None:
         ledger.spend(ApproximateDP(1.0, 1e-9))
     with pytest.raises(BudgetExhausted, match=r"^a pure mechanism would cost"):
         ledger.spend(PureDP(1.0))
+
+
+def test_a_delta_of_zero_is_for_pure_ledgers_alone_however_the_currency_is_given() -> None:
+    assert Ledger(1.0, 0.0, currency=Pure()).delta == Ledger(1.0, 0.0, currency="pure").delta == 0.0
+    for currency in (ZCDP(), GDP(), "zcdp", "approximate"):
+        with pytest.raises(InvalidParameter, match="delta must lie strictly between 0 and 1"):
+            Ledger(1.0, 0.0, currency=currency)
+
+
+def test_a_mechanism_of_an_infinite_price_is_refused_by_name() -> None:
+    ledger = Ledger(1.0, 1e-6, currency="rdp", order=20.0)
+    with pytest.raises(InvalidParameter, match="has the price inf in rdp: add noise"):
+        ledger.spend(ShuffledDescent(1e-200, 1, 1))
+    assert ledger.entries == ()
+
+
+@pytest.mark.parametrize("unit", ["", None, 7])
+def test_what_is_protected_is_said_in_words(unit: object) -> None:
+    with pytest.raises(InvalidParameter, match="unit says in words"):
+        Ledger(1.0, 1e-6, unit=unit)
+
+
+@pytest.mark.parametrize("currency", ["gdp", "zcdp", "pure"])
+def test_what_was_spent_is_stated_as_the_epsilon_that_it_amounts_to(currency: str) -> None:
+    ledger = Ledger(2.0, 1e-6, currency=currency)
+    assert ledger.epsilon_of(0.0) == 0.0
+    assert ledger.epsilon_of(1.0) >= 1.0
+    assert 1.99 < ledger.epsilon_of(ledger.budget) <= 2.0
+    assert ledger.epsilon_of(ledger.budget * 1.5) > 2.0

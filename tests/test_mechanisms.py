@@ -316,3 +316,17 @@ def test_choices_drawn_at_once_follow_the_law_of_single_ones(cost: ExponentialMe
     together = np.bincount(least_scores(bits, scores, cost, ZERO_OUT, runs), minlength=3)
     assert stats.chi2_contingency([single, together]).pvalue > ALARM
     assert stats.chi2_contingency([single, single[::-1]]).pvalue < ALARM
+
+
+def test_queries_are_rounded_down_exactly_and_leave_room_for_noise() -> None:
+    """A quotient of floats would be rounded to the nearest, or towards zero, and move by more than a sensitivity."""
+    cost, unit, change = AboveThreshold(8, 1.0, 1.0), 2.0**-20, 3.0
+    values = [-1, 1, -(2**52) - 1, 2**52 + 1, -(2**62) - 1, 2**62 + 1, 0, -7]
+    total = LatticeSum(np.array(values), unit, Sensitivity.of_bounded_sum(change))
+    found = mechanisms.normalised_queries(total, cost, Relation.ZERO_OUT)
+    exact = [
+        math.floor(Fraction(value) * Fraction(unit) / Fraction(change) * 2**cost.lattice_bits) for value in values
+    ]
+    assert found.tolist() == [max(-(2**61), min(2**61, each)) for each in exact]
+    assert {-(2**61), 2**61} <= set(found.tolist())
+    assert found.dtype == np.int64

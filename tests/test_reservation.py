@@ -387,6 +387,26 @@ def test_a_run_in_epsilons_and_deltas_reserves_its_delta() -> None:
     assert not account.affords(ApproximateDP(0.1, 6e-7))
 
 
+def test_a_run_of_a_smaller_delta_than_its_account_keeps_to_its_own() -> None:
+    account = Ledger(3.0, 1e-3, currency="approximate")
+    with reserving(account, own := Ledger(1.0, 1e-6, currency="approximate")):
+        assert own.failure_limit <= Fraction(1e-6)
+        with pytest.raises(BudgetExhausted, match="may fail"):
+            own.spend(ApproximateDP(0.5, 1e-5))
+    assert own.entries == account.entries == ()
+
+
+@pytest.mark.parametrize("currency", CURRENCIES)
+def test_a_run_that_spends_all_it_may_is_settled_beside_charges_of_others(currency: str, tmp_path: Path) -> None:
+    account = ledger_in(currency, path=tmp_path / "ledger")
+    own = run_of(account)
+    whole = FilteredRun(own.currency.name, own.budget, 0.0, own.currency.to_dict().get("order"))
+    with reserving(account, own):
+        own.spend(whole)
+        Ledger.open(tmp_path / "ledger").spend(PureDP(1e-3), "another process")
+    assert [line.state for line in Ledger.open(tmp_path / "ledger").history] == ["settled", "charged"]
+
+
 @pytest.mark.parametrize("currency", CURRENCIES)
 @pytest.mark.parametrize("delta", [1e-6, 1e-12, 0.3])
 def test_the_parts_of_delta_are_no_more_than_delta(currency: str, delta: float) -> None:
