@@ -42,7 +42,7 @@ docs: $(DOCS_VENV)/ready
 	$(DOCS_VENV)/bin/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
-# Hours: changes the accounting and the curator one operator at a time, and lists the changes that no test notices.
+# Hours: changes the accounting, the curator and the ledger one operator at a time, and lists what no test notices.
 # MUTANTS="dpdescent.curator.mechanisms.*" is a part of it. See docs/mutants.md.
 mutants: $(MUTANTS_VENV)/ready
 	OPENBLAS_NUM_THREADS=1 $(MUTANTS_VENV)/bin/mutmut run $(if $(MUTANTS),"$(MUTANTS)")

@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import random
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+STARTS, LENGTH = 20, 4096  # inputs that atheris begins with, and their bytes
 ROUND = 25  # examples of a property before it is the turn of the next one
 QUIET = settings(
     max_examples=ROUND,
@@ -85,7 +88,12 @@ def guided(name: str, seconds: float) -> None:
 
     fuzzing.template()
     test = given(data=st.data())(fuzzing.PROPERTIES[name])
-    atheris.Setup([sys.argv[0], f"-max_total_time={round(seconds)}", "-max_len=4096"], test.hypothesis.fuzz_one_input)
+    corpus = Path(tempfile.mkdtemp(prefix="dpdescent-corpus-"))
+    for number in range(STARTS):  # short inputs are no examples: begin with some that are long enough
+        (corpus / str(number)).write_bytes(random.Random(number).randbytes(LENGTH))
+    options = [f"-max_total_time={round(seconds)}", f"-max_len={LENGTH}", "-len_control=0", "-report_slow_units=600"]
+    arguments = [sys.argv[0], *options, f"-artifact_prefix={corpus}/", str(corpus)]
+    atheris.Setup(arguments, test.hypothesis.fuzz_one_input)
     atheris.Fuzz()
 
 

@@ -175,14 +175,20 @@ def raise_ragged_line(written: Delimited) -> None:
     with io.TextIOWrapper(written.open(), written.encoding, newline="") as text:
         reader = csv.reader(text, delimiter=written.separator)
         before = 0
-        for cells in reader:
-            if cells and len(cells) != len(written.names):
-                raise DatasetFormatError(
-                    f"line {before + 1} of {written.path.name!r} has {len(cells)} cells and the first line has "
-                    f"{len(written.names)} names: correct the line, or quote cells that hold the separator "
-                    f"{written.separator!r}"
-                )
-            before = reader.line_num
+        try:
+            for cells in reader:
+                if cells and len(cells) != len(written.names):
+                    raise DatasetFormatError(
+                        f"line {before + 1} of {written.path.name!r} has {len(cells)} cells and the first line has "
+                        f"{len(written.names)} names: correct the line, or quote cells that hold the separator "
+                        f"{written.separator!r}"
+                    )
+                before = reader.line_num
+        except csv.Error:
+            raise DatasetFormatError(
+                f"line {before + 1} of {written.path.name!r} has a cell of more than {csv.field_size_limit()} "
+                "characters: shorten it, or close a quotation mark"
+            ) from None
 
 
 def _not_numbers(written: Delimited, numbers: Collection[str], blanks: Mapping[str, list[str]], decimal: str) -> str:

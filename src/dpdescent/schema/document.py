@@ -158,7 +158,10 @@ def read_document(path: str | Path) -> Any:
 
 def schema_of(document: Any) -> Schema:
     """Return the schema that a JSON value describes, or raise one `SchemaError` that lists all of its problems."""
-    open_places = places_to_fill(document)
+    try:
+        open_places = places_to_fill(document)
+    except RecursionError:
+        raise SchemaError("the schema is nested too deeply: a column is described by one object") from None
     found = [
         f"the schema still has {FILL_IN!r} at: {', '.join(open_places)}. Replace each by public knowledge (type is "
         f"one of {', '.join(KINDS)}); do not look the values up in the private table"
