@@ -24,6 +24,7 @@ from dpdescent.curator import ArraySource, ColumnHistograms, Curator
 from dpdescent.curator.histograms import _block
 from dpdescent.curator.moments import COUNT
 from dpdescent.estimators.bounds import (
+    _EXPONENTS,
     BINS,
     RUNGS,
     _edge,
@@ -58,6 +59,15 @@ def test_every_number_lies_between_the_edges_of_its_rung(number: float) -> None:
     assert math.copysign(1, far) == math.copysign(1, number)
     if 2.0**-32 <= abs(number) < 2.0**64:
         assert abs(far) == 2 * abs(near)
+
+
+def test_rungs_are_those_of_their_definition_for_every_exponent() -> None:
+    exponents = np.arange(-1074, 1024)
+    powers = np.ldexp(1.0, exponents)
+    below = np.nextafter(powers, 0)
+    numbers = np.concatenate([powers, -powers, below, -below, [0.0, -0.0, 5e-324, 2.0**-1022, np.finfo(float).max]])
+    defined = np.sign(numbers) * np.searchsorted(_EXPONENTS, np.frexp(numbers)[1] - 1.0, side="right")
+    np.testing.assert_array_equal(rungs(numbers), defined)
 
 
 def test_rungs_of_sparse_and_dense_tables_are_the_same() -> None:

@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from dpdescent.encoding import BoundedEncoder, scale_columns
+from dpdescent.encoding import BoundedEncoder, level_codes, scale_columns
 from dpdescent.errors import (
     ColumnError,
     ColumnTypeError,
@@ -259,3 +259,13 @@ def test_scaling_leaves_its_input_alone():
     matrix = np.array([[5.0, 5.0]])
     scale_columns(matrix, [0, 0], [10, 1])
     assert matrix.tolist() == [[5.0, 5.0]]
+
+
+@pytest.mark.parametrize("kind", ["int8", "int64", "uint64", "float32", "float64", "bool"])
+def test_cells_that_are_numbers_are_found_among_levels_as_python_compares_them(kind: str) -> None:
+    cells = np.array([0, 1, 2, 3, 1, 0], dtype=kind)
+    wild = {"int64": [2**53 + 1, -(2**62)], "uint64": [2**63], "float64": [np.nan, np.inf, 0.1, 2.0**53]}
+    column = pd.Series(np.append(cells, np.array(wild.get(kind, []), dtype=kind)))
+    for levels in ([3, 0, 1], [1.5, True], [False, 1, 0.1], [2**53 + 1, 1], [2**53 - 1, 0.0], [0, "many"]):
+        expected = [next((i for i, level in enumerate(levels) if cell == level), -1) for cell in column.tolist()]
+        assert level_codes(column, "a", levels).tolist() == expected

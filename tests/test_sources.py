@@ -13,7 +13,15 @@ from pyarrow import parquet
 from scipy import sparse
 from typer.testing import CliRunner
 
-from dpdescent import DPAdditiveClassifier, DPLinearRegression, DPLogisticRegression, Ledger, load_dataset
+from dpdescent import (
+    DPAdditiveClassifier,
+    DPHuberRegressor,
+    DPLinearRegression,
+    DPLogisticRegression,
+    DPPoissonRegressor,
+    Ledger,
+    load_dataset,
+)
 from dpdescent.cli import app
 from dpdescent.cli.models import SavedModel
 from dpdescent.datasets.large import large_block, write_large_table
@@ -28,7 +36,7 @@ from dpdescent.errors import (
     UnknownLevel,
     UnsupportedSource,
 )
-from dpdescent.schema import Label, NumericColumn, Schema
+from dpdescent.schema import CategoricalColumn, Label, NumericColumn, Schema
 from dpdescent.solvers import METHODS, OPTSettings
 from dpdescent.sources import MappedArrays, ParquetTable, open_parquet
 
@@ -188,6 +196,53 @@ def test_regression_streams_too(tmp_path: Path) -> None:
     made[0].fit(table)
     made[1].fit(frame[["a", "b"]].to_numpy(), frame["y"])
     np.testing.assert_array_equal(made[0].coef_, made[1].coef_)
+
+
+@pytest.mark.parametrize("estimator", [DPLinearRegression, DPHuberRegressor, DPPoissonRegressor])
+def test_bounds_of_targets_are_measured_from_blocks_as_from_a_table(estimator: Any, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": generator.random(ROWS), "b": generator.random(ROWS)})
+    frame["y"] = np.floor(30 * frame["a"])
+    schema = Schema((NumericColumn("a", 0, 1), NumericColumn("b", 0, 1)), Label("y", low=0, high=1000))
+    table = open_parquet(write(tmp_path / "p", frame, (100,)), schema)
+    made = [estimator(3.0, bounds=(0, 1), random_state=0) for _ in range(2)]
+    made[0].fit(table)
+    made[1].fit(frame[["a", "b"]].to_numpy(), frame["y"])
+    assert made[0].target_bounds_ == made[1].target_bounds_
+    assert made[0].privacy_ == made[1].privacy_
+    np.testing.assert_array_equal(made[0].coef_, made[1].coef_)
+
+
+@pytest.mark.parametrize("low", [0, -3])
+@pytest.mark.parametrize("kind", ["float32", "float64", "int16", "uint64", "Int32", "bool"])
+def test_plain_numbers_are_coded_to_the_last_bit_as_the_encoder_codes_them(
+    kind: str, low: int, tmp_path: Path
+) -> None:
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": np.floor(generator.random(ROWS) * 9), "b": generator.random(ROWS)}).astype({"a": kind})
+    if kind.startswith("float"):
+        frame["a"] = (frame["a"] + frame["b"]).astype(kind)
+    frame["job"], frame["y"] = generator.choice(["x", "z"], ROWS), generator.integers(0, 2, ROWS)
+    columns = (NumericColumn("a", low, 7), CategoricalColumn("job", ("x", "z")), NumericColumn("b", 0, 1))
+    schema = Schema(columns, Label("y", (0, 1)), missing="midpoint")
+    if kind == "Int32":
+        frame.loc[3, "a"] = None
+    table = open_parquet(write(tmp_path / "p", frame, (100,)), schema)
+    expected = schema.encoder().fit_transform(frame)
+    np.testing.assert_array_equal(table.gathered()[0], expected)
+    np.testing.assert_array_equal(table.gathered()[1], frame["y"])
+
+
+def test_rows_are_decoded_once_more_for_bounds_and_never_again(people: Any, stored: Path) -> None:
+    """The first pass keeps rows by the bounds that were given, which are good enough here."""
+    table = open_parquet(stored, people.schema)
+    reads: list[Any] = []
+    read = table.read
+    table.read = lambda part: reads.append(part) or read(part)  # type: ignore[method-assign]
+    options = {"tighten": True, "epsilon": 5.0, "method": "agd", "solver_options": {"splits": 3.0}}
+    remarks = coefficients(table, **options)[2]["remarks"]
+    narrower = any("made narrower" in each and "0 columns" not in each for each in remarks)
+    assert len(reads) == len(table.parts) * (4 if narrower else 2)
 
 
 # What is wrong -------------------------------------------------------------------------------------------------

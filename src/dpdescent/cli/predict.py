@@ -33,13 +33,14 @@ def predict_command(
     file.
     """
     from ..outputs import require_outputs, write_whole
-    from ..sources import is_parquet
+    from ..sources import is_long_text, is_parquet
     from .models import SavedModel
     from .prediction import predicted, predicted_blocks
     from .tables import write_predictions
 
     require_outputs([output, json_file], [model_file, data])
-    if output is not None and output.suffix == ".parquet" and is_parquet(data) and not keep and json_file is None:
+    in_blocks = is_long_text(data) or (is_parquet(data) and output is not None and output.suffix == ".parquet")
+    if output is not None and in_blocks and not keep and json_file is None:
         blocks = predicted_blocks(SavedModel.load(model_file), data, missing=missing, unknown=unknown)
         say(f"{write_predictions(blocks, output)} predictions written to {output}")
         return

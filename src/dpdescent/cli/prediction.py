@@ -14,7 +14,7 @@ from ..datasets.files import is_data_path, read_table
 from ..datasets.formats import read_packed
 from ..errors import DatasetNotAvailable, InvalidParameter, ModelFormatError
 from ..schema import Schema
-from ..sources import is_parquet_group, open_parquet
+from ..sources import is_parquet, is_parquet_group, open_parquet, stream_text
 from .models import SavedModel
 from .tables import blocks_of
 
@@ -31,11 +31,12 @@ def predicted(
 def predicted_blocks(
     saved: SavedModel, data: str, *, missing: str | None = None, unknown: str | None = None
 ) -> Iterator[pd.DataFrame]:
-    """Yield what `predicted` returns for Parquet files, a few rows at a time."""
+    """Yield what `predicted` returns for Parquet files, or for one of text, a few rows at a time."""
     if saved.schema is None:
         raise ModelFormatError(f"the model was fitted without a schema, which {data!r} needs: pass an NPZ file")
     declared = Schema.from_dict(saved.schema).choosing(missing=missing, unknown=unknown)
-    for X in blocks_of(open_parquet(data, declared, label=False)):
+    opened = open_parquet if is_parquet(data) else stream_text
+    for X in blocks_of(opened(data, declared, label=False)):
         yield _with_predictions(saved, X, pd.DataFrame(index=range(len(X))))
 
 

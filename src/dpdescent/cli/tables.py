@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..datasets import Dataset, load_dataset
 from ..datasets.large import SCHEMA_NAME
-from ..errors import InvalidParameter, OutputNotWritable
-from ..sources import ParquetTable, StreamedTable, is_parquet, open_parquet
+from ..errors import DPDescentError, InvalidParameter, OutputNotWritable
+from ..sources import ParquetTable, StreamedTable, is_long_text, is_parquet, open_parquet, stream_text
 
 __all__ = ["blocks_of", "open_table", "schema_in_folder", "write_predictions"]
 
@@ -43,6 +44,8 @@ def open_table(
     if schema is None or not is_parquet(data):
         if cluster is not None:
             raise InvalidParameter("--cluster is for Parquet files with a schema: leave it out")
+        if schema is not None and schema.unit is None and is_long_text(data):
+            return stream_text(data, schema)
         return load_dataset(data, progress=progress, **known)
     if schema.unit is not None and cluster is None and os.path.isfile(data):
         return load_dataset(data, progress=progress, **known)  # units of several rows need them in memory
@@ -69,23 +72,43 @@ def open_table(
 
 
 def write_predictions(frames: Iterator[Any], output: Path) -> int:
-    """Write frames of predictions to one Parquet file as they come, and return the number of rows."""
+    """Write frames of predictions to one Parquet or CSV file as they come, and return the number of rows."""
+    rows = 0
+    try:
+        with _written_to(output) as write:
+            for frame in frames:
+                write(frame)
+                rows += len(frame)
+    except OSError as problem:
+        if isinstance(problem, DPDescentError):
+            raise
+        raise OutputNotWritable(f"{str(output)!r} cannot be written: is there room on the disk?") from None
+    return rows
+
+
+@contextmanager
+def _written_to(output: Path) -> Iterator[Callable[[Any], object]]:
+    """Yield a function that writes a frame after those before it."""
+    if output.suffix != ".parquet":
+        with output.open("w", encoding="utf-8", newline="") as file:
+            yield lambda frame: frame.to_csv(file, index=False, header=file.tell() == 0)
+        return
     import pyarrow as arrow
     from pyarrow import parquet
 
-    rows, writer = 0, None
+    writers: list[Any] = []
+
+    def write(frame: Any) -> None:
+        batch = arrow.Table.from_pandas(frame, preserve_index=False)
+        if not writers:
+            writers.append(parquet.ParquetWriter(output, batch.schema))
+        writers[0].write_table(batch)
+
     try:
-        for frame in frames:
-            batch = arrow.Table.from_pandas(frame, preserve_index=False)
-            writer = writer or parquet.ParquetWriter(output, batch.schema)
-            writer.write_table(batch)
-            rows += len(frame)
-    except OSError:
-        raise OutputNotWritable(f"{str(output)!r} cannot be written: is there room on the disk?") from None
+        yield write
     finally:
-        if writer is not None:
+        for writer in writers:
             writer.close()
-    return rows
 
 
 def blocks_of(table: StreamedTable) -> Iterator[Any]:

@@ -24,12 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..errors import DatasetFormatError, InvalidParameter
+from ..errors import DatasetFormatError, DPDescentError, InvalidParameter
 from ..exact import FeatureGrid, on_threads
 from .sources import AnyNumber, Floats, cached_blocks
 from .spill import KeptNumbers, KeptRows
 
 __all__ = ["BlockSource", "Engine", "PartWork", "PlacedBlocks", "RowBlocks", "Seal", "Threads"]
+
+
+Digest = blake2b
+Listener = Callable[[float], None]
 
 
 class RowBlocks(Protocol):
@@ -65,7 +69,7 @@ class PlacedBlocks:
         dimension, seen = self.grid.dimension, 0
         if not length:
             yield np.empty((0, dimension)), np.empty(0)
-        for features, labels in self.blocks.read(part):
+        for features, labels in self._read(part):
             seen += labels.shape[0]
             if features.shape != (*labels.shape, dimension) or seen > length:
                 raise _changed()
@@ -80,6 +84,25 @@ class PlacedBlocks:
                 yield rows, np.asarray(labels[some], dtype=np.float64)
         if seen != length:
             raise _changed()
+
+    def _read(self, part: Any) -> Iterator[tuple[Any, Floats]]:
+        """Yield what is read; whatever a reader raises gets a name, without its text, which may show a cell."""
+        blocks = iter(self.blocks.read(part))
+        while True:
+            failure = ""
+            try:
+                block = next(blocks, None)
+            except (DPDescentError, MemoryError):
+                raise
+            except Exception as found:
+                block, failure = None, type(found).__name__
+            if failure:  # outside the handler, so that the text is not its context
+                raise DatasetFormatError(
+                    f"a part of the table could not be read, for a {failure}: read the table by itself to see why"
+                )
+            if block is None:
+                return
+            yield block
 
 
 @dataclass(frozen=True)
@@ -99,10 +122,16 @@ class Seal:
         """Return the seal of rows on a grid."""
         return cls(grid, grid.place_weights(np.random.default_rng(0).uniform(0.5, 1.0, grid.dimension)))
 
-    def of(self, rows: Any, labels: Floats) -> bytes:
-        """Return what tells these rows from others; unreleased data."""
-        told = self.grid.margins(rows, self.weights) + math.sqrt(2.0) * labels
-        return bytes(told.tobytes())
+    def add(self, digest: Digest, rows: Any, labels: Floats) -> None:
+        """Add what tells these rows from others to the `digest` of a part; unreleased data."""
+        told = self.grid.margins(rows, self.weights)
+        told += math.sqrt(2.0) * labels
+        digest.update(told.data)
+
+    @staticmethod
+    def digest() -> Digest:
+        """Return the digest of a part of which no row was added yet."""
+        return blake2b(digest_size=16)
 
 
 @dataclass(frozen=True)
@@ -140,7 +169,7 @@ class PartWork:
 
         ``sealed`` is the seal where it is known, because the rows have not left this process since.
         """
-        seal = blake2b(digest_size=16)
+        seal = self.seal.digest()
         totals: list[NDArray[Any]] = []
         kept: list[list[Floats]] = [[] for _ in self.computed]
         start = 0
@@ -148,7 +177,7 @@ class PartWork:
             for rows, labels in blocks:
                 stop = start + labels.shape[0]
                 if sealed is None:
-                    seal.update(self.seal.of(rows, labels))
+                    self.seal.add(seal, rows, labels)
                 values = [each[start:stop] for each in known]
                 for each, store in zip(self.computed, kept, strict=True):
                     values.append(each.function(rows, labels, *(values[i] for i in each.arguments)))
@@ -163,12 +192,12 @@ class Engine(Protocol):
     """Who works on the parts."""
 
     def run(
-        self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]
+        self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any], listener: Listener | None = None
     ) -> tuple[NDArray[Any], list[bytes], Sequence[Any]]:
         """Return the sum over all parts, the seal of each, and where what was computed for their rows is held.
 
         ``known`` holds for each number of single rows what an earlier run has returned, or a list of one array per
-        part.
+        part. A ``listener`` may be told which share of the parts is done.
         """
         ...
 
@@ -187,17 +216,18 @@ class Threads:
         self._kept: tuple[PlacedBlocks, KeptRows, dict[int, bytes]] | None = None
 
     def run(
-        self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any]
+        self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any], listener: Listener | None = None
     ) -> tuple[NDArray[Any], list[bytes], Sequence[Any]]:
         parts, lengths = blocks.blocks.parts, blocks.blocks.lengths
         if self._keep_rows and (self._kept is None or self._kept[0] is not blocks):
             cells = sum(lengths) * blocks.grid.dimension
-            self._kept = blocks, KeptRows(blocks, cells, blocks.grid.exponent), {}
+            self._kept = blocks, KeptRows(blocks, cells, blocks.grid), {}
         held = [KeptNumbers(len(parts)) for _ in work.computed]
         totals: list[NDArray[Any]] = []
-        adding = threading.Lock()
+        adding, done = threading.Lock(), 0
 
         def on(place: int) -> bytes:
+            nonlocal done
             numbers = [each[place] for each in known]
             if self._kept is None:
                 added, seal, computed = work(blocks(parts[place], lengths[place]), numbers)
@@ -213,6 +243,9 @@ class Threads:
                 store[place] = values
             with adding:  # integers, whose order does not matter
                 totals[:] = [totals[0] + added] if totals else [added]
+                done += 1
+            if listener is not None:
+                listener(done / len(parts))
             return seal
 
         seals = on_threads(on, range(len(parts)))
@@ -238,9 +271,15 @@ class BlockSource:
         Rows are put on it when they are read.
     engine : Engine, optional
         Who reads and adds up; the threads of this process by default.
+
+    Attributes
+    ----------
+    listener : callable or None
+        Told during a sum which share of it is done.
     """
 
     in_one_place = False
+    listener: Listener | None = None
 
     def __init__(self, blocks: RowBlocks, grid: FeatureGrid, engine: Engine | None = None) -> None:
         self.grid = grid
@@ -273,7 +312,8 @@ class BlockSource:
 
         wanted = tuple(_Computed(each.function, at(each.needs)) for each in computed)
         work = PartWork(function, at(aligned), wanted, self._seal)
-        total, seals, held = self._engine.run(work, self._blocks, [self._by_part(each) for each in known])
+        found = [self._by_part(each) for each in known]
+        total, seals, held = self._engine.run(work, self._blocks, found, self.listener)
         if seals != (self._seals or seals):
             raise _changed()
         self._seals = seals

@@ -63,13 +63,18 @@ def _block(levels: int, scale: float, rows: Any, labels: Floats) -> Integers:  #
     columns, width = rows.shape[1], 2 * levels + 1
     stored = sparse.issparse(rows)
     cells, column = (rows.data, rows.indices.astype(np.int64)) if stored else (rows, np.arange(columns))
-    places = _levels(cells, levels, scale) + column * width
-    counts = np.bincount(places.ravel(), minlength=columns * width).reshape(columns, width)
+    places = _levels(cells, levels, scale)
+    places += column * width + levels
+    counts = np.bincount(places.ravel("K"), minlength=columns * width).reshape(columns, width)
     if stored:  # the other cells are 0
         counts[:, levels] += rows.shape[0] - np.bincount(rows.indices, minlength=columns)
     return counts.astype(np.int64).reshape(-1) * COUNT
 
 
 def _levels(cells: Any, levels: int, scale: float) -> Integers:
-    nearest = np.rint(np.nan_to_num(np.asarray(cells, dtype=np.float64) * scale))
-    return np.clip(nearest, -levels, levels).astype(np.int64) + levels
+    nearest = np.multiply(cells, scale, dtype=np.float64)
+    np.rint(nearest, out=nearest)
+    np.fmin(nearest, levels, out=nearest)  # unlike clip, these leave no NaN, which no integer stands for
+    np.fmax(nearest, -levels, out=nearest)
+    counted: Integers = nearest.astype(np.int64)
+    return counted

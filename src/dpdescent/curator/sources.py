@@ -138,5 +138,6 @@ def row_blocks(rows: int, block_rows: int = 2**16) -> list[slice]:
 
 
 def cached_blocks(rows: int, columns: int) -> list[slice]:
-    """Return blocks of dense rows that are small enough, two megabytes, to stay in cache."""
-    return row_blocks(rows, max(1, 2**18 // columns))
+    """Return blocks of dense rows that are small enough, two megabytes, to stay in cache; all of about one length."""
+    count = -(-rows // max(1, 2**18 // columns))
+    return row_blocks(rows, max(1, -(-rows // max(1, count))))

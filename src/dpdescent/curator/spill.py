@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..errors import OutputNotWritable
+from ..exact import FeatureGrid
 from .sources import Floats
 
-__all__ = ["KeptNumbers", "KeptRows", "SpillFile"]
+__all__ = ["KeptNumbers", "KeptRows", "SpillFile", "pack", "unpack"]
 
 _LARGEST_SHARE = 0.5  # of the free room, for rows; they can be read again instead
 _LARGEST_EXPONENT = 100  # of a grid whose values float32 holds
@@ -93,13 +94,13 @@ class KeptRows:
         Maps a part and its length to its blocks on the grid.
     cells : int
         How many cells there are.
-    exponent : int
-        That of the grid. Its values have 21 bits, and float32 holds them exactly unless they are very large or small.
+    grid : FeatureGrid
     """
 
-    def __init__(self, read: Callable[[Any, int], Iterator[tuple[Any, Floats]]], cells: int, exponent: int) -> None:
-        self._read = read
-        self._dtype = np.float32 if abs(exponent) <= _LARGEST_EXPONENT else np.float64
+    def __init__(
+        self, read: Callable[[Any, int], Iterator[tuple[Any, Floats]]], cells: int, grid: FeatureGrid
+    ) -> None:
+        self._read, self._grid = read, grid
         room = shutil.disk_usage(tempfile.gettempdir()).free
         self._file = SpillFile() if 4 * cells <= _LARGEST_SHARE * room else None
         self._blocks: dict[Any, list[Any]] = {}
@@ -109,7 +110,9 @@ class KeptRows:
         file, kept = self._file, self._blocks.get(part)
         if file is None or kept is None:
             return None
-        return ((self._unpacked(file, *rows), file.read(labels)) for rows, labels in kept)
+        return (
+            (unpack(shape, [file.read(each) for each in rows]), file.read(labels)) for shape, rows, labels in kept
+        )
 
     def __call__(self, part: Any, length: int) -> Iterator[tuple[Any, Floats]]:
         """Yield the blocks of a part as they are read, and keep them."""
@@ -118,24 +121,30 @@ class KeptRows:
         for rows, labels in self._read(part, length):
             if fresh is not None and file is not None:
                 try:
-                    fresh.append((self._packed(file, rows), file.write(labels)))
+                    places = [file.write(each) for each in pack(rows, self._grid)]
+                    fresh.append((rows.shape, places, file.write(labels)))
                 except OutputNotWritable:  # then they are read again
                     fresh = self._file = None
             yield rows, labels
         if fresh is not None:
             self._blocks[part] = fresh
 
-    def _packed(self, file: SpillFile, rows: Any) -> tuple[Any, ...]:
-        if not sparse.issparse(rows):
-            return (file.write(rows.T.astype(self._dtype)),)
-        arrays = rows.data.astype(self._dtype), rows.indices, rows.indptr
-        return (rows.shape, *(file.write(each) for each in arrays))
 
-    def _unpacked(self, file: SpillFile, first: Any, *others: Place) -> Any:
-        if not others:
-            return file.read(first).astype(np.float64).T
-        entries, indices, indptr = (file.read(each) for each in others)
-        return sparse.csr_array((entries.astype(np.float64), indices, indptr), shape=first)
+def pack(rows: Any, grid: FeatureGrid) -> tuple[NDArray[Any], ...]:
+    """Return a block on a grid as arrays of four bytes per cell that is stored.
+
+    Values on a grid have 21 bits, and float32 holds them exactly unless they are very large or small.
+    """
+    stored = np.float32 if abs(grid.exponent) <= _LARGEST_EXPONENT else np.float64
+    if not sparse.issparse(rows):
+        return (np.ascontiguousarray(rows.T, dtype=stored),)
+    return rows.data.astype(stored), rows.indices, rows.indptr
+
+
+def unpack(shape: tuple[int, int], arrays: Sequence[NDArray[Any]]) -> Any:
+    """Return the block that was packed, in float64."""
+    entries = arrays[0].astype(np.float64)
+    return entries.T if len(arrays) == 1 else sparse.csr_array((entries, *arrays[1:]), shape=shape)
 
 
 def _bytes_of(values: Any) -> memoryview:

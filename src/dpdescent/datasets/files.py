@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ..delimited import TEXT_SUFFIXES, read_cells, read_header
+from ..delimited import TEXT_SUFFIXES, Delimited, read_cells, read_header
 from ..encoding import date_values, levels_of_text, scale_columns
 from ..errors import (
     ColumnTypeError,
@@ -26,10 +27,10 @@ from ..schema import Schema
 from .formats import read_packed
 from .record import Dataset
 
-__all__ = ["is_data_path", "load_file", "read_table"]
+__all__ = ["BLANKS", "TextColumns", "is_data_path", "load_file", "open_text", "read_table"]
 
 _PARQUET_SUFFIXES = (".parquet", ".pq")
-_BLANKS = ["", " ", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-"]  # of numbers, dates and units
+BLANKS = ["", " ", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-"]  # of numbers, dates and units
 
 
 def is_data_path(name: str) -> bool:
@@ -142,22 +143,57 @@ def _read_parquet(path: Path, wanted: list[str], keep: Collection[str]) -> pd.Da
 
 
 def _read_text(path: Path, schema: Schema, wanted: list[str], label: bool, keep: Collection[str]) -> pd.DataFrame:
+    written = open_text(path, schema, wanted, keep)
+    columns = TextColumns.of(schema, label)
+    # All columns are parsed, because only then is the number of cells in a row checked.
+    table = read_cells(written, numbers=columns.numbers, blanks=columns.blanks, decimal=schema.file.decimal)[wanted]
+    return columns.typed(table)
+
+
+def open_text(path: Path, schema: Schema, wanted: list[str], keep: Collection[str] = ()) -> Delimited:
+    """Read the first line of a text table, and raise `MissingColumn` unless it has the columns that are wanted."""
     written = read_header(path, separator=schema.file.separator, encoding=schema.file.encoding, wanted=wanted)
     _require_columns(path, wanted, list(written.names), keep, written.separator)
-    levels = {column.name: column.levels for column in schema.categorical}
-    if label and schema.label.classes is not None:
-        levels[schema.label.column] = schema.label.classes
-    numbers = [column.name for column in schema.numeric]
-    if label and schema.label.classes is None:
-        numbers.append(schema.label.column)
-    # A text level may well read "NA" or be empty; only numbers, units and dates have many ways to be missing.
-    blanks: dict[str, list[str]] = {name: [] if "" in public else [""] for name, public in levels.items()}
-    blanks |= {column.name: [""] for column in schema.hashed}
-    owner = [schema.unit.column] if label and schema.unit is not None else []
-    blanks |= dict.fromkeys((*numbers, *owner, *(column.name for column in schema.dates)), _BLANKS)
-    # All columns are parsed, because only then is the number of cells in a row checked.
-    table = read_cells(written, numbers=numbers, blanks=blanks, decimal=schema.file.decimal)[wanted]
-    return table.assign(**{name: levels_of_text(table[name], public) for name, public in levels.items()})
+    return written
+
+
+@dataclass(frozen=True)
+class TextColumns:
+    """What the cells of a text table are, by its schema.
+
+    Parameters
+    ----------
+    numbers : list of str
+        The columns of numbers.
+    levels : dict
+        The public levels of others.
+    blanks : dict
+        What counts as a missing cell of each column.
+    """
+
+    numbers: list[str]
+    levels: dict[str, Sequence[Any]]
+    blanks: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, schema: Schema, label: bool) -> TextColumns:
+        """Return what a schema says, with or without the label column."""
+        levels: dict[str, Sequence[Any]] = {column.name: column.levels for column in schema.categorical}
+        if label and schema.label.classes is not None:
+            levels[schema.label.column] = schema.label.classes
+        numbers = [column.name for column in schema.numeric]
+        if label and schema.label.classes is None:
+            numbers.append(schema.label.column)
+        # A text level may well read "NA" or be empty; only numbers, units and dates have many ways to be missing.
+        blanks: dict[str, list[str]] = {name: [] if "" in public else [""] for name, public in levels.items()}
+        blanks |= {column.name: [""] for column in schema.hashed}
+        owner = [schema.unit.column] if label and schema.unit is not None else []
+        blanks |= dict.fromkeys((*numbers, *owner, *(column.name for column in schema.dates)), BLANKS)
+        return cls(numbers, levels, blanks)
+
+    def typed(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return a table of text with its levels in their own types."""
+        return table.assign(**{name: levels_of_text(table[name], public) for name, public in self.levels.items()})
 
 
 def _require_columns(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,9 @@ def level_codes(column: pd.Series, name: Hashable, levels: Sequence[Any]) -> NDA
         All levels are text and the column is stored as numbers, or the reverse: no cell could ever match.
     """
     check_storage(column, name, levels)
+    numbers = _as_numbers(levels)
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf" and numbers is not None:
+        return _positions(column.to_numpy(), numbers)
     index = pd.Index(list(levels), dtype=object)
     if isinstance(column.dtype, pd.CategoricalDtype):
         # One look-up per category instead of one per row; the last slot serves the code -1 of a missing cell.
@@ -153,6 +157,23 @@ def level_codes(column: pd.Series, name: Hashable, levels: Sequence[Any]) -> NDA
         return codes
     _require_single(column, name)
     return np.asarray(index.get_indexer(pd.Index(column.to_numpy(dtype=object))), dtype=np.intp)
+
+
+def _as_numbers(levels: Sequence[Any]) -> FloatMatrix | None:
+    """Return levels as doubles, None unless each is a number below 2^53, to which no other number is rounded."""
+    if not all(isinstance(level, Real) and abs(float(level)) < 2.0**53 for level in levels):
+        return None
+    numbers = np.array([float(level) for level in levels])
+    return numbers if all(number == level for number, level in zip(numbers.tolist(), levels, strict=True)) else None
+
+
+def _positions(cells: NDArray[Any], numbers: FloatMatrix) -> NDArray[np.intp]:
+    """Return the position of each cell among distinct numbers, -1 where it equals none."""
+    order = np.argsort(numbers)
+    values = cells.astype(np.float64, copy=False)
+    places = order[np.minimum(np.searchsorted(numbers, values, sorter=order), numbers.size - 1)]
+    places[numbers[places] != values] = -1
+    return places
 
 
 def levels_of_text(column: pd.Series, levels: Sequence[Any]) -> pd.Series:
@@ -181,8 +202,10 @@ def levels_of_text(column: pd.Series, levels: Sequence[Any]) -> pd.Series:
         except ValueError:
             return text
 
-    found = {text: read(text) for text in column.unique()}
-    return pd.Series([found[text] for text in column], index=column.index, dtype=object)
+    codes, distinct = pd.factorize(column.astype(object), use_na_sentinel=False)
+    found = np.empty(len(distinct), dtype=object)
+    found[:] = [read(text) for text in distinct]
+    return pd.Series(found[codes], index=column.index, dtype=object)
 
 
 def bucket_codes(column: pd.Series, name: Hashable, buckets: int) -> NDArray[np.intp]:

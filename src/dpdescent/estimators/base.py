@@ -36,11 +36,11 @@ from .float_noise import make_noise
 from .grouping import split_units, without_column
 from .measuring import Measurement, require_measurable, seen_scaling
 from .payment import charges_noted, open_ledger, paid_by
-from .progress import listening
+from .progress import listening, over_rows
 from .reading import compact, read_table, require_finite_cells
 from .scaling import ColumnScaling, binary_columns, declared_binary
 from .settings import known_method, make_settings
-from .streaming import block_source, check_all_rows, no_labels, streamed_table
+from .streaming import TargetColumn, block_source, check_all_rows, no_labels, streamed_table
 from .trials import CountedEstimator, remarks_on_trials
 
 __all__ = ["PrivateLinearModel"]
@@ -208,15 +208,19 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         if self.ledger is not None:
             require_funds(self.ledger, own)  # after all else that is wrong with the settings was said
         if stream is not None:
-            known = given is not None and not gaps.any() and not tighten
-            blocks = block_source(self, stream, features, problem.grid, keep_rows=known)
-            check_all_rows(blocks)
+            # Bounds that were given are rarely made narrower: the rows that are read now can be kept then.
+            complete = given is not None and not gaps.any() and "target_bounds" not in self._bought()
+            blocks = block_source(self, stream, features, problem.grid, keep_rows=complete)
+            with listening(self.progress) as listener:
+                check_all_rows(blocks, over_rows(listener))
         tried = remarks_on_trials(self, own, stacklevel=4) if method.private else ()
         with paid_by(self.ledger, own, f"{type(self).__name__}, method {self.method}"), charges_noted(own):
             with np.errstate(all="ignore"):  # a warning would speak of rows
                 measurement = Measurement(own, noise, rows, units)
                 scaling, measured = measurement.of_columns(X, given, binary, tighten, gaps)
-                targets = self._measured_labels(y, measurement, method.private)
+                targets = self._measured_labels(
+                    y if stream is None else TargetColumn(stream), measurement, method.private
+                )
                 if targets is not None:
                     loss, labels = targets[:2]
                     measured += targets[2]
@@ -224,7 +228,9 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
                 problem = problem_in(scaling, features)
                 source: Source
                 if stream is not None:
-                    source = blocks if known else block_source(self, stream, features, problem.grid)
+                    if not complete or scaling is not given:
+                        blocks = block_source(self, stream, features, problem.grid)
+                    source = blocks
                 else:
                     placed = _placed(X, features, problem.grid, bool(self.fit_intercept))
                     source = ArraySource(compact(placed) if method.passes else placed, labels, problem.grid)
@@ -233,6 +239,8 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
             problem = replace(problem, loss=weighted, penalty=self._penalty())
             curator = Curator(source, problem, own, rows, noise=noise, batch_rate=settings.batch_rate, units=units)
             with one_library_thread(), listening(self.progress) as listener:
+                if stream is not None:
+                    blocks.listener = over_rows(listener)
                 result: SolverResult = method.solve(curator, settings, listener)
         weights = result.weights
         bias = weights[-1] if self.fit_intercept else np.zeros(weights.shape[1:])

@@ -79,7 +79,7 @@ class Measurement:
         return _widened(low, high)
 
     def tightened(self, X: Any, given: ColumnScaling, binary: NDArray[np.bool_]) -> ColumnScaling:
-        """Buy narrower ends within given bounds, where columns need much less than these."""
+        """Buy narrower ends within given bounds where columns need much less; return ``given`` itself if none do."""
         low, high = given.low.copy(), given.high.copy()
         numeric = np.flatnonzero(~binary)
         own = ColumnScaling(low[numeric], high[numeric])
@@ -90,6 +90,8 @@ class Measurement:
         ends = (own.shift + own.scale * end for end in after)
         inner_low, inner_high = (np.clip(end, own.low, own.high) for end in ends)
         changed = ((after[0] != before[0]) | (after[1] != before[1])) & (inner_low < inner_high)
+        if not changed.any():
+            return given
         low[numeric] = np.where(changed, inner_low, own.low)
         high[numeric] = np.where(changed, inner_high, own.high)
         return ColumnScaling(low, high)

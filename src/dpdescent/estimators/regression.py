@@ -18,6 +18,7 @@ from .base import PrivateLinearModel
 from .measuring import Measurement, seen_scaling
 from .reading import read_numbers
 from .scaling import ColumnScaling
+from .streaming import TargetColumn, no_labels
 
 __all__ = ["BoundedRegressor", "DPHuberRegressor", "DPLinearRegression"]
 
@@ -66,10 +67,11 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
     ) -> tuple[Loss, Floats, list[str]] | None:
         if self.target_bounds is not None:
             return None
-        before, column = measurement.ledger.spent, read_numbers("y", y)[:, None]
+        before = measurement.ledger.spent
+        column = y if isinstance(y, TargetColumn) else read_numbers("y", y)[:, None]
         scaling = measurement.scaling(column, np.zeros(1, np.bool_)) if private else seen_scaling(column)
         self.target_bounds_ = self._sensible_ends(float(scaling.low[0]), float(scaling.high[0]))
-        loss, labels, _ = self._loss_and_labels(y)
+        loss, labels, _ = self._loss_and_labels(no_labels(self) if isinstance(y, TargetColumn) else y)
         return loss, labels, measurement.told("bounds of the label were measured by noisy histograms", before)
 
     def _sensible_ends(self, low: float, high: float) -> tuple[float, float]:

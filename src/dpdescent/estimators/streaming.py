@@ -17,10 +17,18 @@ from ..exact import FeatureGrid, one_library_thread
 from ..solvers import METHODS, Method
 from ..sources import MappedArrays, StreamedTable, streamed
 from .curves import Curves
-from .reading import require_finite_cells
+from .reading import read_numbers, require_finite_cells
 from .scaling import ColumnScaling
 
-__all__ = ["StreamedCells", "block_source", "check_all_rows", "coded_block", "no_labels", "streamed_table"]
+__all__ = [
+    "StreamedCells",
+    "TargetColumn",
+    "block_source",
+    "check_all_rows",
+    "coded_block",
+    "no_labels",
+    "streamed_table",
+]
 
 Floats = NDArray[np.float64]
 
@@ -29,10 +37,10 @@ def streamed_table(model: Any, X: Any, y: Any, method: Method, units: Any = None
     """Return the table if it is to be read block by block, None for arrays in memory.
 
     Arrays that are mapped from a file are read into memory after all where a fit needs all rows in one place, for its
-    method, for units, or because classes or bounds of the target were not given; any other table is refused then.
+    method, for units, or because classes were not given; any other table is refused then.
     """
     table = streamed(X, y)
-    untold = getattr(model, "classes", ()) is None or getattr(model, "target_bounds", ()) is None
+    untold = getattr(model, "classes", ()) is None
     mapped = isinstance(table, MappedArrays) and table is not X
     if table is None or (mapped and (method.gathers or untold or units is not None)):
         return None
@@ -53,8 +61,6 @@ def streamed_table(model: Any, X: Any, y: Any, method: Method, units: Any = None
         raise InvalidParameter("this table has its own labels: call fit with the table alone")
     if getattr(model, "classes", ()) is None:
         raise InvalidParameter("a table that is read block by block needs classes=(...), which are public")
-    if getattr(model, "target_bounds", ()) is None:
-        raise InvalidParameter("a table that is read block by block needs target_bounds=(low, high): give them")
     model.n_features_in_ = table.columns
     if table.names is not None:
         model.feature_names_in_ = np.array(table.names, dtype=object)
@@ -78,8 +84,9 @@ def block_source(
     return BlockSource(blocks, grid, table.engine or Threads(keep_rows))
 
 
-def check_all_rows(source: BlockSource) -> None:
+def check_all_rows(source: BlockSource, listener: Callable[[float], None] | None = None) -> None:
     """Read a table once, before anything is charged, and raise what is wrong with its cells or labels."""
+    source.listener = listener
     with one_library_thread():
         source.map_sum(_nothing)
 
@@ -125,6 +132,27 @@ class StreamedCells:
             yield cells, np.zeros(cells.shape[0])
 
 
+class TargetColumn(StreamedTable):
+    """The labels of a table as a column of numbers, whose bounds can be measured."""
+
+    columns = 1
+
+    def __init__(self, table: StreamedTable) -> None:
+        self._table, self.engine = table, table.engine
+
+    @property
+    def parts(self) -> Sequence[Any]:  # type: ignore[override]
+        return self._table.parts
+
+    @property
+    def lengths(self) -> Sequence[int]:  # type: ignore[override]
+        return self._table.lengths
+
+    def read(self, part: Any) -> Iterator[tuple[Any, Any]]:
+        for _, labels in self._table.read(part):
+            yield read_numbers("y", labels)[:, None], labels
+
+
 @dataclass(frozen=True)
 class CodedBlocks:
     """The blocks of a table, scaled or expanded, with a constant column if there is an intercept."""
@@ -145,7 +173,8 @@ class CodedBlocks:
 
     def read(self, part: Any) -> Iterator[tuple[Any, Floats]]:
         for X, y in self.table.read(part):
-            require_finite_cells(X, self.names)
+            if not self.table.finite:
+                require_finite_cells(X, self.names)
             yield coded_block(X, self.features, self.constant), self.label(y)
 
 

@@ -188,8 +188,9 @@ class FeatureGrid:
         return rows.astype(stored, copy=False)
 
     def _round_entries(self, values: Float64Array) -> None:
-        np.clip(values, -self.entry_bound, self.entry_bound, out=values)
-        if values.size and np.isnan(values.min()):
+        # Two looks cost less than one change; NaN fails both comparisons.
+        if values.size and not (values.min() >= -self.entry_bound and values.max() <= self.entry_bound):
+            np.clip(values, -self.entry_bound, self.entry_bound, out=values)
             np.copyto(values, 0.0, where=np.isnan(values))
         self._round(values, self._entry_exponent)
 

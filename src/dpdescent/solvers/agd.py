@@ -45,6 +45,8 @@ __all__ = ["AGDSettings", "agd", "sharpest"]
 Floats = NDArray[np.float64]
 Selection = Literal["exponential-mechanism", "laplace", "exponential"]
 
+_LARGEST_WORK = 5e10  # cells to go through for iterations beyond the first 20
+
 
 @dataclass(frozen=True)
 class AGDSettings(Settings):
@@ -59,7 +61,8 @@ class AGDSettings(Settings):
     splits : float, optional
         About the number of iterations that are planned: each starts with the budget of
         epsilon/(2 splits) for its gradient and for its selection. By default 25 sqrt(k), between 10 and 500,
-        where k = n mu/d is the number of effective rows per parameter.
+        where k = n mu/d is the number of effective rows per parameter, unless that takes more than 5 10^10 cells of
+        the table to go through; then 20, or 20 sqrt(k/2000) if that is more, as in `auto`.
     share_selection : float
         Share of an iteration's budget that pays for the selection; ignored if ``splits`` is given.
     growth : float, optional
@@ -285,7 +288,9 @@ def _amounts(curator: Curator, settings: AGDSettings, remaining: float) -> tuple
     """Return the number of iterations that are planned, and what each spends on its gradient and its selection."""
     if settings.splits is None:
         richness = effective_rows(curator, float(np.prod(curator.problem.shape)))
-        planned = min(max(25 * math.sqrt(richness), 10.0), 500.0)
+        wanted = min(max(25 * math.sqrt(richness), 10.0), 500.0)
+        timely = _LARGEST_WORK / (curator.scale * curator.problem.grid.dimension)
+        planned = min(wanted, max(timely, 20 * math.sqrt(max(richness / 2000, 1.0))))
         share = settings.share_selection
         return planned, remaining * (1 - share) / planned, remaining * share / planned
     # An epsilon that is tiny beside delta pays for far more iterations than are planned; a hundred times as many are

@@ -8,6 +8,7 @@ from .arrays import MappedArrays
 from .dask import DaskEngine, DaskTable
 from .parquet import ParquetTable, is_parquet, is_parquet_group, open_parquet
 from .table import StreamedTable, streamed
+from .text import is_long_text, stream_text
 
 __all__ = [
     "DaskEngine",
@@ -15,8 +16,10 @@ __all__ = [
     "MappedArrays",
     "ParquetTable",
     "StreamedTable",
+    "is_long_text",
     "is_parquet",
     "is_parquet_group",
     "open_parquet",
+    "stream_text",
     "streamed",
 ]

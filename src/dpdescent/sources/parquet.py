@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,11 +25,14 @@ from ..encoding import BoundedEncoder
 from ..encoding.cells import check_storage, date_values, numeric_values
 from ..errors import DatasetFormatError, DatasetNotAvailable, DPDescentError, MissingColumn, UnsupportedSource
 from ..schema import Schema
+from .coding import BatchCoder
 from .table import StreamedTable, block_rows
 
 __all__ = ["ParquetTable", "is_parquet", "is_parquet_group", "open_parquet", "parquet_files"]
 
 SUFFIXES = (".parquet", ".pq")
+_BATCH_CELLS = 2**22  # that are decoded together, most often all of a row group
+_AHEAD = 4  # row groups that are fetched together
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,13 @@ def parquet_files(name: str) -> list[str]:
 
 
 def open_parquet(
-    name: str | Path, schema: Schema, *, label: bool = True, unknown: str | None = None, missing: str | None = None
+    name: str | Path,
+    schema: Schema,
+    *,
+    label: bool = True,
+    unknown: str | None = None,
+    missing: str | None = None,
+    typed: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
 ) -> ParquetTable:
     """Open Parquet files as one table. Footers are read, and no row.
 
@@ -84,6 +93,9 @@ def open_parquet(
         Whether the files have the label column, which those for prediction lack.
     unknown, missing : str, optional
         See `dpdescent.encoding.BoundedEncoder`; in place of what the schema says.
+    typed : callable, optional
+        Applied to the columns beside plain numbers before they are coded, where cells are not stored in the types of
+        the schema.
 
     Raises
     ------
@@ -117,7 +129,7 @@ def open_parquet(
         except Exception:  # a damaged file fails in many ways
             raise _unreadable(file) from None
         constants = {name: value for name, value in _constants(file, schema).items() if name not in held.names}
-        _require_columns(file, wanted, held, constants, schema, encoder)
+        _require_columns(file, wanted, held, constants, schema, encoder, typed or _as_it_is)
         kept = tuple((column, value) for column, value in constants.items() if column in wanted)
         for number in range(footer.num_row_groups):
             parts.append(RowGroup(file, number, stamp, kept))
@@ -129,7 +141,7 @@ def open_parquet(
             f"{str(name)!r} does not have the {schema.rows} rows that its schema declares: complete the files, or "
             "correct rows in the schema, or leave it out there"
         )
-    return ParquetTable(schema, encoder, wanted, parts, lengths)
+    return ParquetTable(schema, encoder, wanted, parts, lengths, typed or _as_it_is)
 
 
 class ParquetTable(StreamedTable):
@@ -139,11 +151,17 @@ class ParquetTable(StreamedTable):
     """
 
     def __init__(
-        self, schema: Schema, encoder: BoundedEncoder, wanted: list[str], parts: list[RowGroup], lengths: list[int]
+        self,
+        schema: Schema,
+        encoder: BoundedEncoder,
+        wanted: list[str],
+        parts: list[RowGroup],
+        lengths: list[int],
+        typed: Callable[[pd.DataFrame], pd.DataFrame],
     ) -> None:
         self.schema, self.parts, self.lengths = schema, parts, lengths
-        self._wanted = wanted
-        self._encoder = encoder
+        self._wanted, self._typed = wanted, typed
+        self._coder = BatchCoder(schema, encoder)
         self.feature_names = tuple(encoder.get_feature_names_out())
         self.columns = len(self.feature_names)
         self.bounds: Any = encoder.output_bounds_ if schema.to_measure else (0.0, 1.0)
@@ -157,46 +175,51 @@ class ParquetTable(StreamedTable):
 
     y = None
     unit = None
+    finite = True
 
     def read(self, part: RowGroup) -> Iterator[tuple[Any, Any]]:
-        labelled = self.schema.label.column in self._wanted
-        for frame in self._frames(part):
-            yield self._encoder.transform(frame), self.schema.labels(frame) if labelled else None
+        for numbers, frame in self._columns(part):
+            labels = self.schema.labels(frame) if self.schema.label.column in self._wanted else None
+            for some, features in self._coder(numbers, frame):
+                yield features, None if labels is None else labels[some]
 
     def gathered(self) -> tuple[Any, Any]:
         """Return all features and labels as arrays in memory."""
         features, labels = zip(*(block for part in self.parts for block in self.read(part)), strict=True)
         return np.concatenate(features), np.concatenate(labels)
 
-    def _frames(self, part: RowGroup) -> Iterator[pd.DataFrame]:
-        """Yield the columns of a part before they are coded, a few rows at a time."""
+    def _columns(self, part: RowGroup) -> Iterator[tuple[Any, pd.DataFrame]]:
+        """Yield a few rows at a time: the numbers where they are plain ones, and a frame of all other columns."""
         constants = dict(part.constants)
-        batches = self._batches(part, [name for name in self._wanted if name not in constants])
+        batches = self._decoded(part, [name for name in self._wanted if name not in constants])
         while True:
             frame = None
             try:
                 batch = next(batches, None)
                 if batch is None:
                     return
-                frame = batch.to_pandas(split_blocks=True)
+                numbers = None if constants else self._coder.plain_numbers(batch)
+                rest = batch if numbers is None else batch.drop_columns(self._coder.numbers)
+                frame = rest.to_pandas(split_blocks=True)
             except DPDescentError:
                 raise
             except Exception:  # a damaged file fails in many ways
                 pass
             if frame is None:
                 raise _unreadable(part.path)  # outside the handler, whose text may show a cell
-            yield _with_dates(frame.assign(**constants), self.schema)
+            yield numbers, _with_dates(self._typed(frame.assign(**constants)), self.schema)
 
-    def _batches(self, part: RowGroup, columns: list[str]) -> Iterator[Any]:
+    def _decoded(self, part: RowGroup, columns: list[str]) -> Iterator[Any]:
         if _stamp(part.path) != part.stamp:
             raise DatasetFormatError(f"{_name(part.path)!r} has changed since it was opened: open it again")
         footer = _footer(part.path, part.stamp)
         levels = [column.name for column in self.schema.categorical]
         # Levels are looked up once for every distinct one, and not for every cell.
         text = [f.name for f in footer.schema.to_arrow_schema() if f.name in levels and arrow.types.is_string(f.type)]
+        _read_ahead(part.path, footer, part.number)
         with parquet.ParquetFile(part.path, metadata=footer, read_dictionary=text) as file:
             yield from file.iter_batches(
-                block_rows(self.columns), row_groups=[part.number], columns=columns, use_threads=False
+                block_rows(self.columns, _BATCH_CELLS), row_groups=[part.number], columns=columns, use_threads=False
             )
 
 
@@ -233,7 +256,13 @@ def _literal(text: str) -> Any:
 
 
 def _require_columns(
-    file: str, wanted: list[str], held: Any, constants: dict[str, Any], schema: Schema, encoder: BoundedEncoder
+    file: str,
+    wanted: list[str],
+    held: Any,
+    constants: dict[str, Any],
+    schema: Schema,
+    encoder: BoundedEncoder,
+    typed: Callable[[pd.DataFrame], pd.DataFrame],
 ) -> None:
     """Raise what is wrong with the columns of a file, from their names and types."""
     absent = [name for name in wanted if name not in held.names and name not in constants]
@@ -253,7 +282,7 @@ def _require_columns(
             empty[name] = pd.Series([constants[name]]).iloc[:0]
     problem: DPDescentError | None = None
     try:
-        empty = _with_dates(empty, schema)
+        empty = _with_dates(typed(empty), schema)
         encoder.fit(empty)
         for name in encoder.bounds or {}:
             numeric_values(empty[name], name)
@@ -265,6 +294,10 @@ def _require_columns(
         problem = found
     if problem is not None:
         raise type(problem)(f"{_name(file)!r}: {problem}")
+
+
+def _as_it_is(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame
 
 
 def _with_dates(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
@@ -281,6 +314,22 @@ def _stamp(path: str) -> tuple[int, int]:
 def _footer(path: str, stamp: tuple[int, int]) -> Any:  # noqa: ARG001
     """Return the metadata of a file, read once by every process."""
     return parquet.read_metadata(path)
+
+
+def _read_ahead(path: str, footer: Any, number: int) -> None:
+    """Have the operating system fetch a row group and the next few while the first is being decoded."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    start, stop = (_first_byte(footer, group) for group in (number, number + _AHEAD))
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), start, max(stop - start, 0), os.POSIX_FADV_WILLNEED)  # 0: to the end
+
+
+def _first_byte(footer: Any, group: int) -> int:
+    if group >= footer.num_row_groups or not footer.num_columns:
+        return 0
+    column = footer.row_group(group).column(0)
+    return int(column.dictionary_page_offset or column.data_page_offset)
 
 
 def _name(path: str) -> str:

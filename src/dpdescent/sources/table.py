@@ -31,6 +31,8 @@ class StreamedTable(ABC):
         Their names, if a model is to insist on them in prediction.
     engine : Engine or None
         Who works on the parts; None for the threads of this process.
+    finite : bool
+        Whether `read` itself refuses cells that are missing or infinite.
     """
 
     parts: Sequence[Any]
@@ -38,6 +40,7 @@ class StreamedTable(ABC):
     columns: int
     names: list[str] | None = None
     engine: Engine | None = None
+    finite = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -53,9 +56,9 @@ class StreamedTable(ABC):
         """Yield features, a dense or CSR array of numbers, and labels as they are stored, a few rows at a time."""
 
 
-def block_rows(columns: int) -> int:
+def block_rows(columns: int, cells: int = BLOCK_CELLS) -> int:
     """Return how many rows are read at a time."""
-    return max(1, min(2**16, BLOCK_CELLS // max(1, columns)))
+    return max(1, min(2**16, cells // max(1, columns)))
 
 
 def streamed(X: Any, y: Any) -> StreamedTable | None:

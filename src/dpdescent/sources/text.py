@@ -1,0 +1,157 @@
+"""Text tables of any length: read once by Arrow, a few rows at a time, into a Parquet file that is read from then on.
+
+Only the columns of the schema are kept. What is in memory is a few megabytes of text and one row group, and the text
+of the next rows is read ahead. The Parquet file lies in a folder of its own among the temporary files (``TMPDIR``)
+that no other user can open, and is removed with the table.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as arrow
+from pyarrow import compute, csv, parquet
+
+from ..datasets.files import BLANKS, TextColumns, open_text
+from ..delimited import TEXT_SUFFIXES, Delimited, raise_ragged_line
+from ..errors import ColumnTypeError, DatasetFormatError, DatasetNotAvailable, OutputNotWritable, UnsupportedSource
+from ..schema import Schema
+from .parquet import ParquetTable, open_parquet
+
+__all__ = ["is_long_text", "stream_text"]
+
+_LONG = 2**28  # bytes of text: read as a whole, they are a few gigabytes in memory
+_PACKED = 4  # at least how many times longer text is when it is unpacked
+_GROUP_ROWS = 2**16
+_TEXT_BLOCK = 2**22  # bytes
+
+
+def is_long_text(name: str) -> bool:
+    """Whether a name is that of a text file of more than 2^28 bytes, or 2^26 if it is compressed."""
+    if not name.endswith(TEXT_SUFFIXES) or not os.path.isfile(name):
+        return False
+    return os.path.getsize(name) * (_PACKED if name.endswith(".gz") else 1) > _LONG
+
+
+def stream_text(
+    name: str | Path, schema: Schema, *, label: bool = True, unknown: str | None = None, missing: str | None = None
+) -> ParquetTable:
+    """Open a text table as one that is read block by block; the arguments are those of `open_parquet`.
+
+    Raises
+    ------
+    DatasetFormatError, MissingColumn, ColumnTypeError
+        The file contradicts the schema or is damaged. The message shows no cell.
+    OutputNotWritable
+        There is no room for the Parquet file.
+    """
+    path = Path(name)
+    if not path.is_file():
+        raise DatasetNotAvailable(f"there is no file {str(name)!r}: correct the path")
+    if label and schema.unit is not None:
+        raise UnsupportedSource(
+            "the schema has a unit of several rows, which needs all rows in one place: pass a shorter file, or leave "
+            "the unit out to protect single rows"
+        )
+    columns = TextColumns.of(schema, label)
+    wanted = [*schema.features, *([schema.label.column] if label else [])]
+    written = open_text(path, schema, wanted)
+    folder = tempfile.mkdtemp(prefix="dpdescent-")  # which only its owner can open
+    try:
+        converted = Path(folder) / f"{path.name}.parquet"
+        _convert(written, schema, columns, wanted, converted)
+        table = open_parquet(
+            converted, schema, label=label, unknown=unknown, missing=missing, typed=_Typed(columns.levels)
+        )
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(table, shutil.rmtree, folder, ignore_errors=True)
+    return table
+
+
+class _Typed:
+    """Puts the levels of text columns into their own types."""
+
+    def __init__(self, levels: dict[str, Any]) -> None:
+        self._columns = TextColumns([], levels, {})
+
+    def __call__(self, frame: Any) -> Any:
+        return self._columns.typed(frame)
+
+
+def _convert(written: Delimited, schema: Schema, columns: TextColumns, wanted: list[str], output: Path) -> None:
+    """Write the wanted columns as Parquet: numbers as doubles, all others as text."""
+    stored = arrow.schema([(name, arrow.float64() if name in columns.numbers else arrow.string()) for name in wanted])
+    problem: Exception | None = None
+    try:
+        with parquet.ParquetWriter(output, stored, compression="lz4") as writer:
+            for batch in _batches(written, schema, columns, stored):
+                writer.write_batch(batch, row_group_size=_GROUP_ROWS)
+    except (arrow.ArrowException, OSError, UnicodeError, EOFError) as found:
+        problem = found
+    if problem is not None:
+        raise _named(problem, written)  # outside the handler, whose text may show a cell
+
+
+def _batches(written: Delimited, schema: Schema, columns: TextColumns, stored: Any) -> Iterator[Any]:
+    """Yield record batches of whole row groups, with null for cells that are missing."""
+    coding = "utf8" if written.encoding.startswith("utf-8") else written.encoding
+    reading = csv.ReadOptions(block_size=_TEXT_BLOCK, encoding=coding)
+    parsing = csv.ParseOptions(delimiter=written.separator, newlines_in_values=True)
+    converting = csv.ConvertOptions(
+        column_types=dict(zip(stored.names, stored.types, strict=True)),
+        include_columns=stored.names,
+        null_values=BLANKS,
+        strings_can_be_null=False,
+        decimal_point=schema.file.decimal,
+    )
+    waiting: list[Any] = []
+    with written.open() as file, csv.open_csv(file, reading, parsing, converting) as reader:
+        for batch in reader:
+            cells = [
+                column if name in columns.numbers else _without_blanks(column, columns.blanks.get(name, []))
+                for name, column in zip(stored.names, batch.columns, strict=True)
+            ]
+            waiting.append(arrow.record_batch(cells, schema=stored))
+            if sum(each.num_rows for each in waiting) >= _GROUP_ROWS:
+                yield arrow.concat_batches(waiting)
+                waiting = []
+    if waiting:
+        yield arrow.concat_batches(waiting)
+
+
+def _without_blanks(column: Any, blanks: list[str]) -> Any:
+    if not blanks:
+        return column
+    missing = compute.is_in(column, value_set=arrow.array(blanks, arrow.string()))
+    return compute.if_else(missing, arrow.scalar(None, arrow.string()), column)
+
+
+def _named(problem: Exception, written: Delimited) -> Exception:
+    """Return a named error for one of Arrow's, of whose text nothing but the number of a column is taken."""
+    text, name = str(problem), written.path.name
+    if found := re.search(r"In CSV column #(\d+)", text):
+        column = written.names[min(int(found[1]), len(written.names) - 1)]
+        return ColumnTypeError(
+            f"column {column!r} is declared numeric, and not all of its cells are numbers: correct them, or declare "
+            "the column as categorical, hashed or date, or the decimal comma of the file"
+        )
+    if "Expected" in text and "columns, got" in text:
+        try:
+            raise_ragged_line(written)
+        except DatasetFormatError as named:
+            return named
+    if isinstance(problem, OSError) and problem.errno is not None:
+        return OutputNotWritable(
+            f"{name!r} cannot be kept as Parquet in {tempfile.gettempdir()!r}: make room for about the length of the "
+            "file, or name another folder in TMPDIR"
+        )
+    return DatasetFormatError(f"{name!r} is not a readable CSV file with a header line")

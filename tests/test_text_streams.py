@@ -1,0 +1,181 @@
+"""Text tables that are read block by block: the coefficients of the same file in memory, and the same refusals."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from dpdescent import DPLogisticRegression, load_dataset
+from dpdescent.cli import app
+from dpdescent.errors import (
+    ColumnTypeError,
+    DatasetFormatError,
+    DatasetNotAvailable,
+    MissingColumn,
+    MissingValue,
+    UnknownLevel,
+    UnsupportedSource,
+)
+from dpdescent.schema import (
+    CategoricalColumn,
+    DateColumn,
+    FileFormat,
+    HashedColumn,
+    IgnoredColumn,
+    Label,
+    NumericColumn,
+    Schema,
+    Unit,
+)
+from dpdescent.sources import is_long_text, stream_text
+
+ROWS = 300
+
+
+def schema(**changes: Any) -> Schema:
+    columns = (
+        NumericColumn("age", 0, 90, missing="midpoint"),
+        NumericColumn("pay", -5, 1000),
+        DateColumn("hired", "1980-01-01", "2030-01-01"),
+        CategoricalColumn("job", ("NA", "clerk"), unknown="other"),
+        CategoricalColumn("size", (1, 2.5, "many")),
+        HashedColumn("town", 4, missing="level"),
+        IgnoredColumn("id"),
+    )
+    return Schema(columns, Label("won", (0, 1)), **{"rows": ROWS} | changes)
+
+
+def table() -> pd.DataFrame:
+    generator = np.random.default_rng(0)
+
+    def some(*values: Any) -> Any:
+        return generator.choice(np.array(values, dtype=object), ROWS)
+
+    return pd.DataFrame(
+        {
+            "id": [f"a,{row}\nb" for row in range(ROWS)],
+            "town": some("Oslo", "Bergen", ""),
+            "age": some("31", " 44.5", "?", "", "7e1", "0.1"),
+            "pay": generator.normal(300, 200, ROWS).round(3),
+            "hired": some("1999-12-31", "2004-02-29T12:00:00"),
+            "job": some("NA", "clerk", "nurse", "a;b"),
+            "size": some("1", "1.0", "2.5", "many"),
+            "won": some("0", "1"),
+        }
+    )
+
+
+WRITTEN: dict[str, tuple[dict[str, Any], FileFormat]] = {
+    "comma": ({}, FileFormat()),
+    "semicolon": ({"sep": ";", "decimal": ","}, FileFormat(";", decimal=",")),
+    "latin": ({"encoding": "latin-1"}, FileFormat(encoding="latin-1")),
+    "sixteen bits": ({"encoding": "utf-16"}, FileFormat()),
+    "packed": ({"compression": "gzip"}, FileFormat()),
+}
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_blocks_of_text_are_coded_as_the_whole_file_is(written: str, tmp_path: Path) -> None:
+    options, form = WRITTEN[written]
+    frame = table()
+    if form.decimal == ",":
+        frame["age"] = frame["age"].str.replace(".", ",")
+    path = tmp_path / ("t.csv.gz" if written == "packed" else "t.csv")
+    frame.to_csv(path, index=False, **options)
+    whole = load_dataset(str(path), schema=schema(file=form))
+    streamed = stream_text(path, schema(file=form))
+    assert streamed.shape == whole.X.shape
+    assert streamed.feature_names == whole.feature_names
+    np.testing.assert_equal(streamed.gathered(), (whole.X, whole.y))
+    model = {"epsilon": 1.0, "classes": (0, 1), "bounds": (0, 1), "random_state": 0, "tighten": False}
+    np.testing.assert_array_equal(
+        DPLogisticRegression(**model).fit(streamed).coef_, DPLogisticRegression(**model).fit(whole.X, whole.y).coef_
+    )
+
+
+def test_only_some_rows_are_in_memory_and_the_folder_is_gone_with_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpdescent.sources.text._GROUP_ROWS", 100)
+    monkeypatch.setattr("dpdescent.sources.text._TEXT_BLOCK", 2000)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    table().to_csv(tmp_path / "t.csv", index=False)
+    opened = stream_text(tmp_path / "t.csv", schema())
+    assert len(opened.lengths) >= 3
+    assert max(opened.lengths) <= 100
+    (folder,) = tmp_path.glob("dpdescent-*")
+    assert folder.stat().st_mode & 0o077 == 0
+    assert "id" not in pd.read_parquet(folder).columns
+    del opened
+    assert not list(tmp_path.glob("dpdescent-*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        (lambda lines: [*lines[:-1], "1,2,3"], DatasetFormatError, "has 3 cells and the first line has 8 names"),
+        (lambda lines: [lines[0].replace("age", "years"), *lines[1:]], MissingColumn, "age"),
+        (lambda lines: [*lines, "x,Oslo,1,secret,2000-01-01,NA,1,0"], ColumnTypeError, "'pay'.*not all"),
+        (lambda lines: [*lines[:-1], "x,Oslo,1,2,2000-01-01,NA,1,7"], UnknownLevel, "'won'"),
+        (lambda lines: [*lines[:-1], "x,Oslo,1,2,2000-01-01,NA,3,1"], UnknownLevel, "'size'"),
+        (lambda lines: [*lines[:-1], "x,Oslo,1,,2000-01-01,NA,1,1"], MissingValue, "'pay'"),
+        (lambda lines: [*lines[:-1], "x,Oslo,1,2,secret,NA,1,1"], ColumnTypeError, "'hired'.*not a date"),
+        (lambda lines: lines[:-1], DatasetFormatError, "does not have the 300 rows"),
+    ],
+)
+def test_what_is_wrong_is_named_without_a_cell(change: Any, error: Any, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    table().assign(id="x").to_csv(path, index=False)
+    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
+    with pytest.raises(error, match=said) as found:
+        stream_text(path, schema()).gathered()
+    assert "secret" not in str(found.value)
+    assert found.value.__context__ is None or "secret" not in str(found.value.__context__)
+
+
+def test_damaged_and_absent_files_and_units_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv.gz"
+    table().to_csv(path, index=False)
+    path.write_bytes(path.read_bytes()[:-2000])
+    with pytest.raises(DatasetFormatError, match=r"t\.csv\.gz"):
+        stream_text(path, schema())
+    with pytest.raises(DatasetNotAvailable, match="nowhere"):
+        stream_text(tmp_path / "nowhere.csv", schema())
+    with pytest.raises(UnsupportedSource, match="several rows"):
+        stream_text(path, schema(unit=Unit("id", 2)))
+
+
+def test_fit_and_predict_read_a_long_file_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.csv"
+    table().to_csv(path, index=False)
+    schema().dump(tmp_path / "s.json")
+    assert not is_long_text(str(path))
+
+    def run(*arguments: object) -> None:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+
+    for length in (2**28, 100):
+        monkeypatch.setattr("dpdescent.sources.text._LONG", length)
+        model, output = tmp_path / f"{length}.json", tmp_path / f"{length}.csv"
+        run("fit", path, "--schema", tmp_path / "s.json", "--output", model, "--seed", 1)
+        run("predict", model, path, "--output", output)
+    assert is_long_text(str(path))
+    first, second = (pd.read_csv(tmp_path / f"{length}.csv") for length in (2**28, 100))
+    pd.testing.assert_frame_equal(first, second)
+    assert len(first) == ROWS
+
+
+def test_a_packed_file_is_long_sooner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpdescent.sources.text._LONG", 2000)
+    for name, opened in (("t.csv", open), ("t.csv.gz", gzip.open)):
+        with opened(tmp_path / name, "wb") as file:  # type: ignore[operator]
+            file.write(np.random.default_rng(0).bytes(800))
+    assert not is_long_text(str(tmp_path / "t.csv"))
+    assert is_long_text(str(tmp_path / "t.csv.gz"))
