@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -55,6 +54,12 @@ def write(folder: Path) -> None:
         Schema(columns, Label("attack", (0, 1)), rows=rows).dump(folder / f"{name}.json")
 
 
+def peak_megabytes() -> float:
+    """Return the largest resident memory of this process; what getrusage tells includes that of its parent."""
+    told = Path("/proc/self/status").read_text()
+    return float(told.partition("VmHWM:")[2].split()[0]) / 1024
+
+
 def fit(folder: Path, name: str, method: str, batches: bool, epsilon: float) -> dict[str, Any]:
     """Fit one model and return what it took; called in a process of its own."""
     passes = 0
@@ -79,7 +84,7 @@ def fit(folder: Path, name: str, method: str, batches: bool, epsilon: float) -> 
         solver_options=options,
     ).fit(table)
     elapsed, processor = time.perf_counter() - start[0], time.process_time() - start[1]
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    memory = peak_megabytes()
     test = np.load(folder / "test.npz")
     return {
         "rows": table.shape[0],

@@ -121,7 +121,12 @@ class ColumnScaling:
             clipped = np.clip(scaled.data, self.low[columns], self.high[columns])
             scaled.data = (clipped - self.shift[columns]) / self.scale[columns]
             return scaled
-        scaled = np.clip(features, self.low, self.high, out=out, dtype=np.float64)
+        scaled = np.empty_like(features, dtype=np.float64, subok=False) if out is None else out
+        # Two looks cost less than clipping; NaN fails both comparisons.
+        if features.size and features.min() >= self.low.max() and features.max() <= self.high.min():
+            np.copyto(scaled, features)
+        else:
+            np.clip(features, self.low, self.high, out=scaled, dtype=np.float64)
         shift, scale = self.shift, self.scale
         if shift.any():
             scaled -= shift

@@ -73,9 +73,10 @@ class BatchCoder:
         if any(column.null_count or column.type.id not in _NUMBERS for column in columns):
             return None
         values = [column.to_numpy(zero_copy_only=True) for column in columns]
-        # The least and the largest cell are NaN if one is.
-        ends = [end(each) for each in values for end in (np.min, np.max) if each.dtype.kind == "f" and each.size]
-        return values if np.isfinite(ends).all() else None
+        # The sum of a column is not finite if a cell is not.
+        with np.errstate(all="ignore"):
+            sums = [each.sum() for each in values if each.dtype.kind == "f"]
+        return values if np.isfinite(sums).all() else None
 
     def __call__(self, numbers: list[NDArray[Any]] | None, frame: pd.DataFrame) -> Iterator[tuple[slice, Floats]]:
         """Yield coded rows, and which rows of the batch they are.
@@ -95,7 +96,8 @@ class BatchCoder:
         for position, values in enumerate(numbers):
             block[:, position] = values[some]
         scaled, width = block[:, : len(numbers)], self._high - self._low
-        np.clip(scaled, self._low, self._high, out=scaled)
+        for position in np.flatnonzero((scaled.min(axis=0) < self._low) | (scaled.max(axis=0) > self._high)):
+            np.clip(scaled[:, position], self._low[position], self._high[position], out=scaled[:, position])
         if self._low.any():
             scaled -= self._low
         if (width != 1).any():
