@@ -55,7 +55,7 @@ from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
 from dpdescent.schema import Schema
-from dpdescent.sources import DaskEngine, DaskTable, open_parquet
+from dpdescent.sources import DaskEngine, DaskTable, MappedArrays, open_parquet
 
 NETWORK = 1e9  # bytes per second between workers: ten gigabits
 LATENCY = 1e-3  # seconds of a message
@@ -210,14 +210,9 @@ def measure_workers(rows: int, columns: int, parts: int = 8, repeats: int = 5) -
 def _seconds_of_a_task(parts: int = 400) -> float:
     """Return elapsed seconds per part of a sum over parts of one row each."""
 
-    class Rows:
-        lengths = (1,) * parts
-        parts = tuple(range(len(lengths)))
-
-        def read(self, part: int) -> Any:
-            yield np.zeros((1, 2)), np.zeros(1)
-
-    source = BlockSource(Rows(), FeatureGrid(1.0, 2), DaskEngine())
+    rows = MappedArrays(np.zeros((parts, 1)), np.zeros(parts), part_rows=1)
+    rows.engine = DaskEngine()
+    source = block_source(classifier(), rows, ColumnScaling(np.zeros(1), np.ones(1)), FeatureGrid(1.0, 2))
     source.map_sum(_nothing)
     return elapsed_seconds(lambda: source.map_sum(_nothing), 3) / parts
 

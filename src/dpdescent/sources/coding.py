@@ -96,8 +96,8 @@ class BatchCoder:
         for position, values in enumerate(numbers):
             block[:, position] = values[some]
         scaled, width = block[:, : len(numbers)], self._high - self._low
-        for position in np.flatnonzero((scaled.min(axis=0) < self._low) | (scaled.max(axis=0) > self._high)):
-            np.clip(scaled[:, position], self._low[position], self._high[position], out=scaled[:, position])
+        for beyond in np.flatnonzero((scaled.min(axis=0) < self._low) | (scaled.max(axis=0) > self._high)).tolist():
+            np.clip(scaled[:, beyond], self._low[beyond], self._high[beyond], out=scaled[:, beyond])
         if self._low.any():
             scaled -= self._low
         if (width != 1).any():
