@@ -209,7 +209,6 @@ def measure_workers(rows: int, columns: int, parts: int = 8, repeats: int = 5) -
 
 def _seconds_of_a_task(parts: int = 400) -> float:
     """Return elapsed seconds per part of a sum over parts of one row each."""
-
     rows = MappedArrays(np.zeros((parts, 1)), np.zeros(parts), part_rows=1)
     rows.engine = DaskEngine()
     source = block_source(classifier(), rows, ColumnScaling(np.zeros(1), np.ones(1)), FeatureGrid(1.0, 2))

@@ -67,7 +67,7 @@ class BatchCoder:
 
     def plain_numbers(self, batch: Any) -> list[NDArray[Any]] | None:
         """Return all columns of numbers where they are, or None if a cell of them is no finite number."""
-        if not self._plain:
+        if not self._plain or not batch.num_rows:
             return None
         columns = [batch.column(name) for name in self.numbers]
         if any(column.null_count or column.type.id not in _NUMBERS for column in columns):
