@@ -260,7 +260,7 @@ def test_a_redirected_fit_writes_a_line_now_and_then(run: Run, monkeypatch: pyte
     assert run(*FIT)[2] == ""
     monkeypatch.setattr("dpdescent.progress.PAUSE", 0.0)
     lines = run(*FIT)[2].splitlines()
-    assert all(re.fullmatch(r"\d+% of the privacy budget is spent", line) for line in lines)
+    assert all(re.fullmatch(r"\d+% of the privacy budget is spent(, about \d+ s left)?", line) for line in lines)
     shares = [int(line.partition("%")[0]) for line in lines]
     assert len(shares) > 5
     assert shares == sorted(shares)

@@ -138,7 +138,7 @@ class Measurement:
         elif tighten:
             scaling = self.tightened(X, given, binary)
             narrower = np.count_nonzero((scaling.low != given.low) | (scaling.high != given.high))
-            said = f"bounds of {_number_of_columns(int(narrower))} were made narrower by noisy histograms"
+            said = f"{narrower} of the columns got narrower bounds from noisy histograms"
         else:
             return given, []
         return scaling, self.told(said, before)

@@ -37,10 +37,12 @@ def streamed_table(model: Any, X: Any, y: Any, method: Method, units: Any = None
     """Return the table if it is to be read block by block, None for arrays in memory.
 
     Arrays that are mapped from a file are read into memory after all where a fit needs all rows in one place, for its
-    method, for units, or because classes were not given; any other table is refused then.
+    method, for units, or because classes were not given or target bounds are to be seen without privacy; any other
+    table is refused then.
     """
     table = streamed(X, y)
-    untold = getattr(model, "classes", ()) is None
+    unseen = not method.private and getattr(model, "target_bounds", ()) is None
+    untold = unseen or getattr(model, "classes", ()) is None
     mapped = isinstance(table, MappedArrays) and table is not X
     if table is None or (mapped and (method.gathers or untold or units is not None)):
         return None
@@ -61,6 +63,10 @@ def streamed_table(model: Any, X: Any, y: Any, method: Method, units: Any = None
         raise InvalidParameter("this table has its own labels: call fit with the table alone")
     if getattr(model, "classes", ()) is None:
         raise InvalidParameter("a table that is read block by block needs classes=(...), which are public")
+    if unseen:
+        raise InvalidParameter(
+            "a table that is read block by block needs target_bounds=(low, high) for a method without privacy"
+        )
     model.n_features_in_ = table.columns
     if table.names is not None:
         model.feature_names_in_ = np.array(table.names, dtype=object)

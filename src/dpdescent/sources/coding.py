@@ -50,7 +50,9 @@ class BatchCoder:
         self.numbers = list(pairs)
         self._encoder = encoder
         self._width = len(encoder.binary_features_)
-        self._low, self._high = (np.array([pair[end] for pair in pairs.values() if pair]) for end in (0, 1))
+        self._low, self._high = (
+            np.array([pair[end] for pair in pairs.values() if pair], dtype=np.float64) for end in (0, 1)
+        )
         marked = any((column.missing or schema.missing) == "level" for column in schema.numeric)
         self._plain = bool(pairs) and None not in pairs.values() and not schema.dates and not marked
         self._others: BoundedEncoder | None = None
