@@ -124,8 +124,9 @@ class DaskEngine:
 
     def _placed(self, work: PartWork, blocks: PlacedBlocks) -> tuple[list[Any], bool]:
         """Return tasks that have the rows of each part on the grid, and whether they are new; none without room."""
-        if self._kept is not None and self._kept[0]() is blocks:
-            return self._kept[1], False
+        kept = self._kept  # another thread may fit with this engine
+        if kept is not None and kept[0]() is blocks:
+            return kept[1], False
         self._kept = None  # what was kept for another fit is let go
         parts, lengths = blocks.blocks.parts, blocks.blocks.lengths
         if _BYTES * sum(lengths) * blocks.grid.dimension > _LARGEST_SHARE * self._memory():
