@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
+import os
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +181,89 @@ def test_a_packed_file_is_long_sooner(tmp_path: Path, monkeypatch: pytest.Monkey
             file.write(np.random.default_rng(0).bytes(800))
     assert not is_long_text(str(tmp_path / "t.csv"))
     assert is_long_text(str(tmp_path / "t.csv.gz"))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpdescent.sources.text._TEXT_BLOCK", 1000)
+
+
+SHORT = Schema(
+    (NumericColumn("a", 0, 10), CategoricalColumn("c", ("u", "l\r\nm"), unknown="other")), Label("y", (0, 1))
+)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_line_end_inside_quotes_is_kept_wherever_a_block_ends(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    tail = '2,1,"l\r\nm"\n'
+    for fill in range(11, 18):  # at 14, the first block ends between the two characters
+        text = "a,y,c\n" + "1,0,u\n" * 161 + f"1.{'0' * fill},0,u\n" + tail
+        path.write_bytes(text.encode(encoding))
+        X, y = stream_text(path, SHORT).gathered()
+        np.testing.assert_array_equal(X[-1], [0.2, 0, 1, 0])
+        assert len(y) == 163
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize(
+    ("header", "row", "opened"),
+    [("a,y,c", "1,0,u", '1,0,"u'), ("a,y,c", "1,0,u", '1,"0,u'), ("y,c,a", "0,u,1", '0,u,"1')],
+)
+def test_a_quotation_mark_that_is_never_closed_is_refused_as_in_memory(
+    header: str, row: str, opened: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join([header, *[row] * 300, opened, *[row] * 50]))
+    with pytest.raises(DatasetFormatError, match="never closed, near line 302") as streamed:
+        stream_text(path, SHORT)
+    with pytest.raises(DatasetFormatError) as whole:
+        load_dataset(str(path), schema=SHORT)
+    assert str(streamed.value) == str(whole.value)
+    path.write_text("\n".join([header, *[row] * 300, opened, *[row] * 500]))
+    with pytest.raises(DatasetFormatError, match=r"close a quotation mark|line 302 of"):
+        stream_text(path, SHORT)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("form", ["damaged", "cut off", "wrong sum", "other encoding", "no rows", "other rows"])
+def test_damaged_files_are_refused_in_the_words_of_the_reader_in_memory(form: str, tmp_path: Path) -> None:
+    rows = "".join(f"{value:.9f},0,é\n" for value in np.random.default_rng(0).uniform(0, 10, 3000))
+    text = "a,y,c\n" + {"no rows": ""}.get(form, rows)
+    packed = gzip.compress(text.encode())
+    middle = len(packed) // 2
+    content = {
+        "damaged": packed[:middle] + bytes(range(200)) + packed[middle + 200 :],
+        "cut off": packed[:middle],
+        "wrong sum": packed[:-8] + bytes(8),
+        "other encoding": text.encode("latin-1"),
+    }
+    path = tmp_path / "t.csv"
+    path.write_bytes(content.get(form, text.encode()))
+    declared = Schema(SHORT.columns, SHORT.label, rows=7)
+    with pytest.raises(DatasetFormatError, match=r"'t\.csv'") as whole:
+        load_dataset(str(path), schema=declared)
+    with pytest.raises(DatasetFormatError) as streamed:
+        stream_text(path, declared)
+    assert str(streamed.value) == str(whole.value)
+
+
+def test_the_folder_lasts_as_long_as_a_copy_and_only_its_maker_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "t.csv").write_text("a,y,c\n1,0,u\n")
+    opened = stream_text(tmp_path / "t.csv", SHORT)
+    copies = [copy.copy(opened), copy.deepcopy(opened)]
+    del opened
+    while copies:
+        assert len(copies[-1].gathered()[1]) == 1
+        copies.pop()
+    assert not list(tmp_path.glob("dpdescent-*"))
+    opened = stream_text(tmp_path / "t.csv", SHORT)
+    process = os.getpid()
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: process + 1)
+        del opened
+    assert len(list(tmp_path.glob("dpdescent-*"))) == 1

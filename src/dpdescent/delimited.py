@@ -21,7 +21,16 @@ import pandas as pd
 
 from .errors import ColumnTypeError, DatasetFormatError
 
-__all__ = ["TEXT_SUFFIXES", "Delimited", "read_cells", "read_header"]
+__all__ = [
+    "TEXT_SUFFIXES",
+    "UNREADABLE",
+    "Delimited",
+    "never_closed",
+    "raise_ragged_line",
+    "read_cells",
+    "read_header",
+    "unreadable",
+]
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 _SEPARATORS = (",", ";", "\t", "|")
@@ -35,6 +44,8 @@ _FOREIGN = {
     b"\x93NUMPY": "an array of NumPy: save X and y in an NPZ file",
 }
 _LONGEST_HEADER = 1 << 24
+_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
+UNREADABLE = (*_DAMAGED, UnicodeError)  # what reading raises if a file is cut off, damaged or coded otherwise
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,7 @@ def read_header(
             coding = encoding or next((name for bom, name in _MARKS.items() if mark.startswith(bom)), "utf-8")
         with _open(path, compressed) as file:
             line = _first_line(file, coding)
-    except (EOFError, gzip.BadGzipFile, zlib.error):
+    except _DAMAGED:
         raise _cut_off(path) from None
     except UnicodeError:
         raise _not_text(path, coding, 1) from None
@@ -153,10 +164,8 @@ def read_cells(
                 index_col=False if len(written.names) > 1 else None,
                 low_memory=False,
             )
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise _cut_off(written.path) from None
-    except UnicodeError:
-        raise _not_text(written.path, written.encoding, _undecodable_line(written)) from None
+    except UNREADABLE as error:
+        raise unreadable(written, error) from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, pd.errors.ParserWarning, csv.Error) as error:
         problem = str(error)
     except (ValueError, TypeError):  # whose message quotes a cell
@@ -189,6 +198,28 @@ def raise_ragged_line(written: Delimited) -> None:
                 f"line {before + 1} of {written.path.name!r} has a cell of more than {csv.field_size_limit()} "
                 "characters: shorten it, or close a quotation mark"
             ) from None
+        except UNREADABLE as error:
+            raise unreadable(written, error) from None
+
+
+def unreadable(written: Delimited, error: Exception) -> DatasetFormatError:
+    """Return the named error for one of `UNREADABLE`, which reading a text table has raised."""
+    if isinstance(error, UnicodeError):
+        return _not_text(written.path, written.encoding, _undecodable_line(written))
+    return _cut_off(written.path)
+
+
+def never_closed(written: Delimited) -> DatasetFormatError:
+    """Return the error for a quotation mark that is never closed, so that the last row begins on its line."""
+    first = following = 1
+    with io.TextIOWrapper(written.open(), written.encoding, newline="") as text:
+        reader = csv.reader(text, delimiter=written.separator)
+        try:
+            for _ in reader:
+                first, following = following, reader.line_num + 1
+        except csv.Error:  # a cell is too long for this reader, as one that is never closed may be
+            first = following
+    return _never_closed(written.path, first)
 
 
 def _not_numbers(written: Delimited, numbers: Collection[str], blanks: Mapping[str, list[str]], decimal: str) -> str:
@@ -220,9 +251,7 @@ def _ragged(written: Delimited, problem: str) -> DatasetFormatError:
             f"line, or quote cells that hold the separator {written.separator!r}"
         )
     if found := re.search(r"EOF inside string starting at row (\d+)", problem):
-        return DatasetFormatError(
-            f"{name!r} has a quotation mark that is never closed, near line {int(found[1]) + 1}: close or remove it"
-        )
+        return _never_closed(written.path, int(found[1]) + 1)
     return DatasetFormatError(f"{name!r} is not a readable CSV file with a header line")
 
 
@@ -256,6 +285,12 @@ def _undecodable_line(written: Delimited) -> int:
 
 def _cut_off(path: Path) -> DatasetFormatError:
     return DatasetFormatError(f"{path.name!r} is compressed by gzip, and is cut off or damaged: copy it again")
+
+
+def _never_closed(path: Path, line: int) -> DatasetFormatError:
+    return DatasetFormatError(
+        f"{path.name!r} has a quotation mark that is never closed, near line {line}: close or remove it"
+    )
 
 
 def _not_text(path: Path, encoding: str, line: int) -> DatasetFormatError:

@@ -27,7 +27,7 @@ from ..schema import Schema
 from .formats import read_packed
 from .record import Dataset
 
-__all__ = ["BLANKS", "TextColumns", "is_data_path", "load_file", "open_text", "read_table"]
+__all__ = ["BLANKS", "TextColumns", "is_data_path", "load_file", "open_text", "read_table", "require_rows"]
 
 _PARQUET_SUFFIXES = (".parquet", ".pq")
 BLANKS = ["", " ", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-"]  # of numbers, dates and units
@@ -78,13 +78,7 @@ def load_file(
     declared = schema if isinstance(schema, Schema) else Schema.load(schema)
     declared = declared.choosing(missing=missing, unknown=unknown)
     table = read_table(path, declared)
-    if len(table) == 0:
-        raise DatasetFormatError(f"{path.name!r} has a header and no rows: there is nothing to learn from")
-    if declared.rows is not None and len(table) != declared.rows:
-        raise DatasetFormatError(
-            f"{path.name!r} does not have the {declared.rows} rows that its schema declares: complete the file, or "
-            "correct rows in the schema, or leave it out there"
-        )
+    require_rows(path, len(table), declared.rows)
     encoder = declared.encoder()
     return Dataset(
         name=path.name,
@@ -155,6 +149,17 @@ def open_text(path: Path, schema: Schema, wanted: list[str], keep: Collection[st
     written = read_header(path, separator=schema.file.separator, encoding=schema.file.encoding, wanted=wanted)
     _require_columns(path, wanted, list(written.names), keep, written.separator)
     return written
+
+
+def require_rows(path: Path, rows: int, declared: int | None) -> None:
+    """Raise `DatasetFormatError` unless a table has rows, and as many as its schema declares."""
+    if rows == 0:
+        raise DatasetFormatError(f"{path.name!r} has a header and no rows: there is nothing to learn from")
+    if declared is not None and rows != declared:
+        raise DatasetFormatError(
+            f"{path.name!r} does not have the {declared} rows that its schema declares: complete the file, or "
+            "correct rows in the schema, or leave it out there"
+        )
 
 
 @dataclass(frozen=True)

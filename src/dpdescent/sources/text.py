@@ -2,7 +2,7 @@
 
 Only the columns of the schema are kept. What is in memory is a few megabytes of text and one row group, and the text
 of the next rows is read ahead. The Parquet file lies in a folder of its own among the temporary files (``TMPDIR``)
-that no other user can open, and is removed with the table.
+that no other user can open, and is removed with the table and its copies, by the process that made it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Any
 import pyarrow as arrow
 from pyarrow import compute, csv, parquet
 
-from ..datasets.files import BLANKS, TextColumns, open_text
-from ..delimited import TEXT_SUFFIXES, Delimited, raise_ragged_line
+from ..datasets.files import BLANKS, TextColumns, open_text, require_rows
+from ..delimited import TEXT_SUFFIXES, UNREADABLE, Delimited, never_closed, raise_ragged_line, unreadable
 from ..errors import ColumnTypeError, DatasetFormatError, DatasetNotAvailable, OutputNotWritable, UnsupportedSource
 from ..schema import Schema
+from .lines import LastLine, Utf8Text
 from .parquet import ParquetTable, open_parquet
 
 __all__ = ["is_long_text", "stream_text"]
@@ -63,49 +64,73 @@ def stream_text(
     columns = TextColumns.of(schema, label)
     wanted = [*schema.features, *([schema.label.column] if label else [])]
     written = open_text(path, schema, wanted)
-    folder = tempfile.mkdtemp(prefix="dpdescent-")  # which only its owner can open
+    folder = _Folder()
     try:
-        converted = Path(folder) / f"{path.name}.parquet"
-        _convert(written, schema, columns, wanted, converted)
-        table = open_parquet(
-            converted, schema, label=label, unknown=unknown, missing=missing, typed=_Typed(columns.levels)
+        converted = folder.path / f"{path.name}.parquet"
+        rows = _convert(written, schema, columns, wanted, converted)
+        require_rows(path, rows, schema.rows if label else None)
+        return open_parquet(
+            converted, schema, label=label, unknown=unknown, missing=missing, typed=_Typed(columns.levels, folder)
         )
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder.path, ignore_errors=True)
         raise
-    weakref.finalize(table, shutil.rmtree, folder, ignore_errors=True)
-    return table
+
+
+class _Folder:
+    """A temporary folder, which lasts until the last of those who hold this object has gone.
+
+    In another process, such as a forked one, or one to which it was sent, the object can go and the folder stays.
+    """
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="dpdescent-"))  # which only its owner can open
+        weakref.finalize(self, _remove, self.path, os.getpid())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Folder:
+        return self
+
+
+def _remove(folder: Path, maker: int) -> None:
+    if os.getpid() == maker:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Typed:
-    """Puts the levels of text columns into their own types."""
+    """Puts the levels of text columns into their own types, and holds the folder of the table that needs them."""
 
-    def __init__(self, levels: dict[str, Any]) -> None:
+    def __init__(self, levels: dict[str, Any], folder: _Folder) -> None:
         self._columns = TextColumns([], levels, {})
+        self._folder = folder
 
     def __call__(self, frame: Any) -> Any:
         return self._columns.typed(frame)
 
 
-def _convert(written: Delimited, schema: Schema, columns: TextColumns, wanted: list[str], output: Path) -> None:
-    """Write the wanted columns as Parquet: numbers as doubles, all others as text."""
+def _convert(written: Delimited, schema: Schema, columns: TextColumns, wanted: list[str], output: Path) -> int:
+    """Write the wanted columns as Parquet, numbers as doubles, all others as text, and return the number of rows."""
     stored = arrow.schema([(name, arrow.float64() if name in columns.numbers else arrow.string()) for name in wanted])
+    last = LastLine(written)
+    rows = 0
     problem: Exception | None = None
     try:
         with parquet.ParquetWriter(output, stored, compression="lz4") as writer:
-            for batch in _batches(written, schema, columns, stored):
+            for batch in _batches(written, schema, columns, stored, last):
                 writer.write_batch(batch, row_group_size=_GROUP_ROWS)
-    except (arrow.ArrowException, OSError, UnicodeError, EOFError) as found:
+                rows += batch.num_rows
+    except (arrow.ArrowException, OSError, *UNREADABLE) as found:
         problem = found
     if problem is not None:
-        raise _named(problem, written)  # outside the handler, whose text may show a cell
+        raise _named(problem, written, last)  # outside the handler, whose text may show a cell
+    if not last.found:
+        raise never_closed(written)
+    return rows
 
 
-def _batches(written: Delimited, schema: Schema, columns: TextColumns, stored: Any) -> Iterator[Any]:
+def _batches(written: Delimited, schema: Schema, columns: TextColumns, stored: Any, last: LastLine) -> Iterator[Any]:
     """Yield record batches of whole row groups, with null for cells that are missing."""
-    coding = "utf8" if written.encoding.startswith("utf-8") else written.encoding
-    reading = csv.ReadOptions(block_size=_TEXT_BLOCK, encoding=coding)
-    parsing = csv.ParseOptions(delimiter=written.separator, newlines_in_values=True)
+    reading = csv.ReadOptions(block_size=_TEXT_BLOCK)
+    parsing = csv.ParseOptions(delimiter=written.separator, newlines_in_values=True, invalid_row_handler=last)
     converting = csv.ConvertOptions(
         column_types=dict(zip(stored.names, stored.types, strict=True)),
         include_columns=stored.names,
@@ -114,7 +139,11 @@ def _batches(written: Delimited, schema: Schema, columns: TextColumns, stored: A
         decimal_point=schema.file.decimal,
     )
     waiting: list[Any] = []
-    with written.open() as file, csv.open_csv(file, reading, parsing, converting) as reader:
+    with (
+        written.open() as file,
+        Utf8Text(file, written.encoding, last.text) as text,
+        csv.open_csv(text, reading, parsing, converting) as reader,
+    ):
         for batch in reader:
             cells = [
                 column if name in columns.numbers else _without_blanks(column, columns.blanks.get(name, []))
@@ -135,20 +164,29 @@ def _without_blanks(column: Any, blanks: list[str]) -> Any:
     return compute.if_else(missing, arrow.scalar(None, arrow.string()), column)
 
 
-def _named(problem: Exception, written: Delimited) -> Exception:
+def _named(problem: Exception, written: Delimited, last: LastLine) -> Exception:
     """Return a named error for one of Arrow's, of whose text nothing but the number of a column is taken."""
     text, name = str(problem), written.path.name
+    if isinstance(problem, UNREADABLE):
+        return unreadable(written, problem)
+    if last.is_in_a_cell(problem):
+        return never_closed(written)
     if found := re.search(r"In CSV column #(\d+)", text):
         column = written.names[min(int(found[1]), len(written.names) - 1)]
         return ColumnTypeError(
             f"column {column!r} is declared numeric, and not all of its cells are numbers: correct them, or declare "
             "the column as categorical, hashed or date, or the decimal comma of the file"
         )
-    if "Expected" in text and "columns, got" in text:
+    too_long = "straddling" in text  # which is what Arrow says of a row that is longer than a block
+    if too_long or ("Expected" in text and "columns, got" in text):
         try:
             raise_ragged_line(written)
         except DatasetFormatError as named:
             return named
+    if too_long:
+        return DatasetFormatError(
+            f"{name!r} has a row of more than {_TEXT_BLOCK} bytes: shorten it, or close a quotation mark"
+        )
     if isinstance(problem, OSError) and problem.errno is not None:
         return OutputNotWritable(
             f"{name!r} cannot be kept as Parquet in {tempfile.gettempdir()!r}: make room for about the length of the "
