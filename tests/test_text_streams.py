@@ -267,3 +267,27 @@ def test_the_folder_lasts_as_long_as_a_copy_and_only_its_maker_removes_it(
         forked.setattr(os, "getpid", lambda: process + 1)
         del opened
     assert len(list(tmp_path.glob("dpdescent-*"))) == 1
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_predictions_are_written_whole_or_not_at_all(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpdescent.sources.text._LONG", 0)
+    monkeypatch.setattr("dpdescent.sources.text._GROUP_ROWS", 50)
+    monkeypatch.setattr("dpdescent.sources.text._TEXT_BLOCK", 400)
+    declared = Schema((NumericColumn("a", 0, 10), CategoricalColumn("c", ("u", "v"))), Label("y", (0, 1)))
+    declared.dump(tmp_path / "s.json")
+    data, model, output = tmp_path / "t.csv", tmp_path / "m.json", tmp_path / "out" / f"p.{suffix}"
+    data.write_text("a,y,c\n" + "1,0,u\n2,1,v\n" * 100)
+
+    def run(*arguments: object) -> int:
+        return CliRunner().invoke(app, [str(argument) for argument in arguments]).exit_code
+
+    assert run("fit", data, "--schema", tmp_path / "s.json", "--output", model, "--seed", 1) == 0
+    assert run("predict", model, data, "--output", output) == 0
+    before = output.read_bytes()
+    data.write_text(data.read_text() + "1,0,w\n")
+    assert run("predict", model, data, "--output", output) == 1
+    assert output.read_bytes() == before
+    assert list(output.parent.iterdir()) == [output]

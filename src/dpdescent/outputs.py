@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from .errors import OutputNotWritable
+from .errors import DPDescentError, OutputNotWritable
 
-__all__ = ["require_outputs", "require_writable", "write_whole"]
+__all__ = ["passing_file", "require_outputs", "require_writable", "write_whole"]
 
 _DATABASE = b"SQLite format 3\0"  # how a ledger begins
 
@@ -49,26 +50,36 @@ def require_writable(path: Path) -> Path:
 
 def write_whole(path: Path, content: str | bytes) -> Path:
     """Write a file under a passing name and then give it its own, so that no reader ever sees half of it."""
-    data = content.encode() if isinstance(content, str) else content
+    with passing_file(path) as passing:
+        passing.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@contextmanager
+def passing_file(path: Path) -> Iterator[Path]:
+    """Yield the name of a file in the same folder, which takes the place of ``path`` once it is written.
+
+    If writing fails, it is removed, and what was at ``path`` stays as it was.
+    """
     _require_replaceable(require_writable(path))
-    descriptor, passing = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+    os.close(descriptor)
+    passing = Path(name)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
+        yield passing
+        with passing.open("r+b") as file:
             os.fsync(file.fileno())
         # A file made by mkstemp is for its owner alone; an ordinary output follows the umask.
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(passing, 0o666 & ~mask)
-        os.replace(passing, path)
-    except OSError as problem:
-        Path(passing).unlink(missing_ok=True)
-        raise OutputNotWritable(f"cannot write {path}: {problem.strerror}; choose another place") from None
-    except BaseException:
-        Path(passing).unlink(missing_ok=True)
-        raise
-    return path
+        passing.chmod(0o666 & ~mask)
+        passing.replace(path)
+    except BaseException as problem:
+        passing.unlink(missing_ok=True)
+        if not isinstance(problem, OSError) or isinstance(problem, DPDescentError):
+            raise
+        cause = problem.strerror or "is there room on the disk?"
+        raise OutputNotWritable(f"cannot write {path}: {cause}; choose another place") from None
 
 
 def _require_replaceable(path: Path) -> None:

@@ -48,7 +48,7 @@ def predict_command(
     frame = predicted(SavedModel.load(model_file), data, kept, missing=missing, unknown=unknown)
     if output is not None:
         if output.suffix == ".parquet":
-            frame.to_parquet(output, index=False)
+            write_predictions(iter([frame]), output)
         else:
             write_whole(output, frame.to_csv(index=False))
         say(f"{len(frame)} predictions written to {output}")

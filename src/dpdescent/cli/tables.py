@@ -11,7 +11,8 @@ from typing import Any
 
 from ..datasets import Dataset, load_dataset
 from ..datasets.large import SCHEMA_NAME
-from ..errors import DPDescentError, InvalidParameter, OutputNotWritable
+from ..errors import InvalidParameter
+from ..outputs import passing_file
 from ..sources import ParquetTable, StreamedTable, is_long_text, is_parquet, open_parquet, stream_text
 
 __all__ = ["blocks_of", "open_table", "schema_in_folder", "write_predictions"]
@@ -72,24 +73,19 @@ def open_table(
 
 
 def write_predictions(frames: Iterator[Any], output: Path) -> int:
-    """Write frames of predictions to one Parquet or CSV file as they come, and return the number of rows."""
+    """Write frames of predictions to one Parquet or CSV file, whole or not at all, and return the number of rows."""
     rows = 0
-    try:
-        with _written_to(output) as write:
-            for frame in frames:
-                write(frame)
-                rows += len(frame)
-    except OSError as problem:
-        if isinstance(problem, DPDescentError):
-            raise
-        raise OutputNotWritable(f"{str(output)!r} cannot be written: is there room on the disk?") from None
+    with passing_file(output) as passing, _written_to(passing, output.suffix) as write:
+        for frame in frames:
+            write(frame)
+            rows += len(frame)
     return rows
 
 
 @contextmanager
-def _written_to(output: Path) -> Iterator[Callable[[Any], object]]:
-    """Yield a function that writes a frame after those before it."""
-    if output.suffix != ".parquet":
+def _written_to(output: Path, suffix: str) -> Iterator[Callable[[Any], object]]:
+    """Yield a function that writes a frame after those before it, in the format of the suffix."""
+    if suffix != ".parquet":
         with output.open("w", encoding="utf-8", newline="") as file:
             yield lambda frame: frame.to_csv(file, index=False, header=file.tell() == 0)
         return
