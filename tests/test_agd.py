@@ -184,11 +184,11 @@ def test_hinge_learns() -> None:
 
 
 def test_accuracy_does_not_fall_when_epsilon_rises() -> None:
-    """Mean training loss over 4 seeds, four budgets a factor 4 apart: each at most the one before it."""
+    """Mean training loss over 3 seeds, three budgets a factor 8 apart: each at most the one before it."""
     means = []
-    for epsilon in (0.05, 0.2, 0.8, 3.2):
+    for epsilon in (0.05, 0.4, 3.2):
         losses = []
-        for seed in range(4):
+        for seed in range(3):
             curator = make_curator(epsilon, seed=seed, rows=1000)
             _, value = optimum(curator)
             losses.append(value(agd(curator, AGDSettings()).weights))

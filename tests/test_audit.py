@@ -240,7 +240,7 @@ def test_a_function_may_draw_from_randomness_of_its_own() -> None:
 
 
 def test_several_processes_draw_the_same_outcomes_as_one() -> None:
-    one, two = (audit(NoisySum(0.5), *TABLES, epsilon=1.0, runs=800, seed=5, jobs=jobs) for jobs in (1, 2))
+    one, two = (audit(NoisySum(0.5), *TABLES, epsilon=1.0, runs=200, seed=5, jobs=jobs) for jobs in (1, 2))
     assert (one.lower_bounds, one.curve) == (two.lower_bounds, two.curve)
 
 
