@@ -23,7 +23,8 @@ def busy() -> None:
         sum(range(10_000))
 
 
-def fit_seconds(repeats: int, data: str) -> list[float]:
+def fit_seconds(repeats: int, data: str, tighten: bool) -> float:
+    """Return the median time of a fit; ``tighten`` if it also measures whether the bounds could be narrower."""
     try:
         table = load_dataset(data)
     except DPDescentError:
@@ -31,11 +32,12 @@ def fit_seconds(repeats: int, data: str) -> list[float]:
         table = load_dataset("synthetic", n=45_000)
     found = []
     for seed in range(repeats + 1):
-        model = DPLogisticRegression(1.0, 1e-8, bounds=table.bounds, classes=table.classes, random_state=seed)
+        public = {"bounds": table.bounds, "classes": table.classes, "tighten": tighten}
+        model = DPLogisticRegression(1.0, 1e-8, random_state=seed, **public)
         start = time.perf_counter()
         model.fit(table.X, table.y)
         found.append(time.perf_counter() - start)
-    return found[1:]  # the first one fills caches
+    return float(np.median(found[1:]))  # the first one fills caches
 
 
 def main() -> None:
@@ -46,15 +48,19 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the measurements here")
     arguments = parser.parse_args()
 
-    alone = float(np.median(fit_seconds(arguments.repeats, arguments.data)))
+    kinds = {"": False, "_measuring": True}
+    alone = {kind: fit_seconds(arguments.repeats, arguments.data, tighten) for kind, tighten in kinds.items()}
     others = [multiprocessing.Process(target=busy, daemon=True) for _ in range(arguments.busy)]
     for other in others:
         other.start()
     time.sleep(0.5)
-    beside = float(np.median(fit_seconds(arguments.repeats, arguments.data)))
+    beside = {kind: fit_seconds(arguments.repeats, arguments.data, tighten) for kind, tighten in kinds.items()}
     for other in others:
         other.kill()
-    record = {"seconds_alone": alone, "seconds_beside": beside, "ratio_load": beside / alone}
+    record = {}
+    for kind in kinds:
+        record |= {f"seconds_alone{kind}": alone[kind], f"seconds_beside{kind}": beside[kind]}
+        record[f"ratio_load{kind}"] = beside[kind] / alone[kind]
     if arguments.json:
         arguments.json.write_text(json.dumps(record, indent=2) + "\n")
     print(f"{arguments.busy} busy processes, {multiprocessing.cpu_count()} processors, {arguments.data}")
