@@ -11,7 +11,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from dpdescent import DPLinearSVC, DPLogisticRegression
 from dpdescent.solvers import AutoSettings, auto
-from dpdescent.solvers.few_rows import _Estimate, learns_from_few_rows
+from dpdescent.solvers.few_rows import _Estimate, _signal, learns_from_few_rows
 from dpdescent.solvers.result import effective_rows
 from test_agd import make_curator
 
@@ -118,3 +118,13 @@ def test_labels_without_features_that_explain_them_keep_their_frequencies() -> N
         fitted = DPLogisticRegression(0.2, DELTA, bounds=(0, 1), classes=[0, 1], random_state=seed).fit(X, y)
         excess.append(np.logaddexp(0, (1 - 2 * y) * fitted.decision_function(X)).mean())
     assert np.mean(excess) < 1.05 * (0.75 * math.log(4 / 3) + 0.25 * math.log(4))
+
+
+def test_signal_is_what_noise_does_not_explain() -> None:
+    """Means of 20,000 squares have a relative deviation of 0.01: the signal of noise alone is at most 0.25 then."""
+    generator = np.random.default_rng(0)
+    noise = generator.normal(0, 3.0, 20_000)
+    assert _signal(noise, 9.0) < 0.25
+    assert _signal(noise, 9.0 / 4) == pytest.approx(math.sqrt(3), abs=0.03)
+    assert _signal(noise + 12.0, 9.0) == pytest.approx(4.0, abs=0.05)
+    assert _signal(np.zeros(3), 1.0) == 0.0

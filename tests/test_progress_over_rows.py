@@ -68,3 +68,11 @@ def test_the_time_left_is_that_of_the_same_pace() -> None:
     assert time_left(90.0, 0.9) == "10 s left"
     assert time_left(3600.0, 0.1) == "9.0 h left"
     assert time_left(100.0, 0.001) == time_left(100.0, 1.0) == ""
+
+
+def test_shares_of_a_pass_are_whole_percents() -> None:
+    X = np.random.default_rng(0).random((70, 3))
+    heard = Heard()
+    options = OPTIONS | {"solver_options": {"splits": 3.0}, "progress": heard}
+    DPLogisticRegression(**options).fit(MappedArrays(X, (X[:, 0] > 0.5).astype(int), part_rows=10))
+    assert set(heard.rows) == {0.14, 0.28, 0.42, 0.57, 0.71, 0.85, 1.0}  # of seven parts

@@ -39,7 +39,7 @@ def audit_command(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the error rates of the best test.")] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Bound the epsilon of a mechanism, question or method from below, by runs on bad tables.
+    """Bound the epsilon of a mechanism, question or method from below, by runs on worst-case tables.
 
     The tables are the worst that are known.
 

@@ -34,7 +34,7 @@ COMMANDS = (
     DeferredCommand(
         "audit",
         "audit:audit_command",
-        "Bound the epsilon of a mechanism, question or method from below, by runs on bad tables.",
+        "Bound the epsilon of a mechanism, question or method from below, by runs on worst-case tables.",
     ),
     DeferredCommand("methods", "listings:methods_command", "List the methods of training, with one line about each."),
     DeferredCommand("datasets", "synthetic:datasets_app", "List the data sets, and where each is."),

@@ -197,7 +197,7 @@ class Engine(Protocol):
         """Return the sum over all parts, the seal of each, and where what was computed for their rows is held.
 
         ``known`` holds for each number of single rows what an earlier run has returned, or a list of one array per
-        part. A ``listener`` may be told which share of the parts is done.
+        part. A ``listener`` may be told which share of the parts is done, in whole percents.
         """
         ...
 
@@ -245,7 +245,7 @@ class Threads:
                 totals[:] = [totals[0] + added] if totals else [added]
                 done += 1
             if listener is not None:
-                listener(done / len(parts))
+                listener(math.floor(100 * done / len(parts)) / 100)  # whole percents do not tell how many parts
             return seal
 
         seals = on_threads(on, range(len(parts)))

@@ -9,7 +9,8 @@ than 60, the columns stay as they are.)
 that fits the label counts. The step size is the one with which their noise alone gives the score of a typical row a
 standard deviation of 0.6 to 1.5. It need not suit the signal, whose length the second stage measures. Where the sum
 of the gradients so far is longer than its noise explains, steps are longer in that proportion: a clear signal lets
-the descent leave the first direction for better ones.
+the descent leave the first direction for better ones. This length is computed from released gradients, so that it
+costs nothing.
 
 *Calibration.* At most 20% of the budget is spent on two parameters alone, for all classes together: how far to go
 along the direction, in units of its noise, and the intercept. Each noisy slope updates an estimate with a variance,
