@@ -15,13 +15,15 @@ costs nothing.
 *Calibration.* At most 20% of the budget is spent on two parameters alone, for all classes together: how far to go
 along the direction, in units of its noise, and the intercept. Each noisy slope updates an estimate with a variance,
 in the manner of Kalman (1960): the noise of every answer is known, so an answer is weighted by how precise it is.
-Where the rows say nothing, the estimates stay near where they began, at 0.6 of the length of the first stage.
+Where the rows say nothing, the estimates stay near where they began, at 0.6 of the length of the first stage. The
+counts themselves are shrunk towards equal frequencies first, by as much as their noise explains.
 
 A direction ranks rows well long before its length can be trusted, so that a model calibrated in this way is
 hardly worse than the class frequencies where there is no signal, and much better where there is.
 
 References
 ----------
+James, W. & Stein, C. (1961). Estimation with quadratic loss. Fourth Berkeley Symposium 1.
 Kalman, R. E. (1960). A new approach to linear filtering and prediction problems. Journal of Basic Engineering 82(1).
 """
 
@@ -49,16 +51,18 @@ Floats = NDArray[np.float64]
 FEW_ROWS = 300  # n mu, below which a direction and its length are learnt one after the other
 _SCALING_ROWS = 60  # n mu; with fewer of them, and fewer than columns, the columns are left as they are
 _LONGEST_ENTRY = 2.0  # typical size of the largest entries of a scaled column
-_COUNTED_ROWS, _CALIBRATING_ROWS = 4.0, 20.0  # shares of the budget for these stages, times n mu,
+_COUNTED_ROWS, _CALIBRATING_ROWS = 3.0, 20.0  # shares of the budget for these stages, times n mu,
 _LARGEST_SHARE = 0.2  # which are at most this
 _CALIBRATING_STEPS = 6
 _FEWEST_STEPS, _MOST_STEPS, _STEPS_A_ROW = 24, 150, 0.5
 _CLIP, _CALIBRATION_CLIP = 0.5, 0.75  # in units of the length of a typical row
 _SHIFT = 0.3  # share of the noise variance of scores that is common to all rows: the intercept corrects it
 _STABLE = 4.0  # largest product of step size and squared length: for a curvature of 1/4, a step to the minimum
-_CLIPPING = 0.15  # variance of the intercept for the bias of clipping, which affects rare classes most
+_CLIPPING = 0.05  # variance of the intercept for the bias of clipping, which affects rare classes most
 _FIRST_LENGTH, _FIRST_DEVIATION = 0.6, 0.8  # shares of the length that the first stage ends with
 _SCORE = 1.5  # a typical score in those units
+_SHORTEST = 0.2  # length below which a direction costs hardly any loss, and still ranks rows
+_LEAST_DOUBT = 0.1  # share of a variance that remains where a constant is shrunk to equal frequencies
 _DRIFT = 0.005  # what a step of the calibration adds to a variance, since curvatures are not constant
 _LARGEST_WORK = 5e8  # number of cells that may be read
 
@@ -84,6 +88,13 @@ class _Estimate:
         """Return the estimate after a noisy slope of a parabola of that curvature was seen at ``value``."""
         gain = self.variance / (self.variance + (noise / curvature) ** 2)
         return _Estimate(self.value - gain * slope / curvature, (1 - gain) * self.variance)
+
+    def shrunk(self) -> _Estimate:
+        """Return the estimate moved to 0, or to equal values, by as much as noise explains (James & Stein 1961)."""
+        deviations = np.asarray(self.value) - (np.mean(self.value) if np.size(self.value) > 1 else 0.0)
+        explained = max(np.size(self.value) - 1, 1) * self.variance / max(float(np.sum(deviations**2)), 1e-300)
+        kept = max(0.0, 1 - explained)
+        return _Estimate(kept * deviations, max(kept, _LEAST_DOUBT) * self.variance)
 
     def drifted(self, variance: float) -> _Estimate:
         return replace(self, variance=self.variance + variance)
@@ -196,7 +207,8 @@ def _counted_intercept(curator: Curator, amount: float) -> tuple[_Estimate, floa
     weighted = rates * loss.class_weights
     shares = weighted / weighted.sum()
     curvature = float(weighted.sum() * np.mean(shares * (1 - shares)))
-    return _Estimate(loss.best_constant(rates * curator.rows), (error / curvature) ** 2), curvature
+    counted = _Estimate(loss.best_constant(rates * curator.rows), (error / curvature) ** 2)
+    return counted.shrunk(), curvature
 
 
 def _calibrated(
@@ -229,7 +241,7 @@ def _calibrated(
         slope = float(np.trace(gradient[:-1].reshape(outputs, outputs)))
         before = length.value
         length = length.after(slope, noise * math.sqrt(outputs), steepness).drifted(_DRIFT)
-        length = replace(length, value=max(length.value, 0.02))
+        length = replace(length, value=max(length.value, _SHORTEST))
         intercept = intercept.after(gradient[-1], noise, curvature).drifted(_DRIFT)
         lengths.append(abs(length.value - before))
         report(1 - curator.remaining / curator.budget)
