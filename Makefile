@@ -9,12 +9,14 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH ?= $(if $(filter Darwin,$(shell uname)),torch,torch==2.13.0+cpu)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test lint types unit bench docs mutants fuzz clean
+.PHONY: demo test lint types unit examples bench docs mutants fuzz clean
 
 demo: $(VENV)/demo
 	$(BIN)/dpdescent demo
 
-test: lint types unit
+# Types and examples are checked beside the tests, which wait for processes and disks now and then.
+test: lint $(VENV)/torch
+	$(MAKE) --jobs 2 unit types examples
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -25,7 +27,9 @@ types: $(VENV)/ready
 
 unit: $(VENV)/ready $(VENV)/torch
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal tests
-	$(BIN)/python -m pytest --doctest-modules src
+
+examples: $(VENV)/ready $(VENV)/torch
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --doctest-modules src
 
 bench: $(VENV)/ready $(VENV)/torch
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -176,6 +176,7 @@ def test_two_runs_of_one_comparison_do_not_write_the_same_journal(tmp_path: Path
 def started(folder: Path) -> subprocess.Popen[str]:
     program = "from dpdescent.cli import main; main()"
     options = ["--data", "synthetic", "--methods", "agd", "--epsilon", "1,2", "--folds", "3", "--jobs", "1"]
+    options += ["--rows", "3000"]
     command = [sys.executable, "-c", program, "compare", *options, "--json", str(folder / "out.json")]
     return subprocess.Popen(
         command,
@@ -220,7 +221,7 @@ def test_a_killed_and_then_interrupted_run_goes_on_to_the_same_rows(tmp_path: Pa
     assert process.returncode == 0, errors
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
     found = json.loads((tmp_path / "out.json").read_text())["rows"]
-    study = Study((Task("synthetic"),), curves_of(["agd"]), (1.0, 2.0), 1e-8, folds=3)
+    study = Study((Task("synthetic", rows=3000),), curves_of(["agd"]), (1.0, 2.0), 1e-8, folds=3)
     expected = [asdict(measure(cell)) for cell in study.cells()]
     order = {(row["epsilon"], row["fold"]): row | {"seconds": 0} for row in json.loads(json.dumps(expected))}
     assert [row | {"seconds": 0} for row in found] == [order[key] for key in sorted(order)]
