@@ -10,6 +10,7 @@ import pytest
 from scipy.optimize import minimize
 
 from dpdescent import DPLogisticRegression, InvalidParameter, Ledger, load_dataset
+from dpdescent.accounting import loose_zcdp_budget
 from dpdescent.curator import Curator
 from dpdescent.curator.mechanisms import LatticeNoise
 from dpdescent.curator.sources import ArraySource
@@ -131,7 +132,8 @@ def test_paper_settings_are_the_published_ones() -> None:
     assert entries[1].price == pytest.approx(start, rel=1e-6)
     assert entries[1].cost.kind == "report-noisy-max"
     assert all(0 < step <= 2.0 * 1.1**20 for step in result.steps)
-    assert curator.ledger.spent > 0.9 * curator.ledger.budget
+    allowed = loose_zcdp_budget(0.8, curator.ledger.delta)
+    assert 0.9 * allowed < curator.ledger.spent <= allowed < curator.ledger.budget
 
 
 def test_paper_mode_learns() -> None:

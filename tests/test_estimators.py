@@ -75,6 +75,7 @@ COMMON = {
     "tilt": 0.0,
     "adversary": None,
     "fit_intercept": True,
+    "penalise_intercept": None,
     "unit": None,
     "rows_per_unit": 1,
     "random_state": None,

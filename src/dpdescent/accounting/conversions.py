@@ -48,6 +48,7 @@ __all__ = [
     "gdp_to_delta",
     "gdp_to_epsilon",
     "loose_noise_multiplier",
+    "loose_zcdp_budget",
     "rdp_to_delta",
     "rdp_to_epsilon",
     "zcdp_to_delta",
@@ -261,3 +262,15 @@ def loose_noise_multiplier(epsilon: float, delta: float) -> float:
     constant = gaussian_tail_constant(delta)
     epsilon = require_positive("epsilon", epsilon)
     return (constant + math.sqrt(constant**2 + epsilon)) / (math.sqrt(2) * epsilon)
+
+
+def loose_zcdp_budget(epsilon: float, delta: float) -> float:
+    """Return the rho with epsilon = rho + 2 sqrt(rho log(1/delta)): a closed form below `epsilon_to_zcdp`.
+
+    **Privacy** With the order a = (epsilon + rho)/(2 rho), which is above 1 since rho < epsilon, the exponent
+    (a - 1)(a rho - epsilon) is -(epsilon - rho)^2/(4 rho) = log(delta) (Bun & Steinke 2016). The optimal conversion
+    multiplies this delta by (1 - 1/a)^a/(a - 1), which is at most 1, and then takes the best order. So a run that
+    stops at this rho keeps (epsilon, delta), and it is filtered and charged in zCDP all the same.
+    """
+    log, epsilon = -math.log(require_open_unit("delta", delta)), require_positive("epsilon", epsilon)
+    return (epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2

@@ -171,6 +171,7 @@ def _first_steps(public: Public, noise: Gaussian) -> Iterable[FirstStep]:
     search = AboveThreshold(steps.size, 4 * noise.noise_multiplier, 2 * noise.noise_multiplier)
     yield FirstStep(weights, direction, steps, 0 * steps, search, ceiling=0.5)
     yield FirstStep(weights, direction, steps, 0.1 * steps, search, slope=0.25)
+    yield FirstStep(weights, direction, steps, 0.1 * steps, search, ceiling=0.5, clip_losses=True)
 
 
 @_of(BestStep)

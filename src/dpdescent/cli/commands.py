@@ -36,7 +36,11 @@ COMMANDS = (
         "audit:audit_command",
         "Bound the epsilon of a mechanism, question or method from below, by runs on worst-case tables.",
     ),
-    DeferredCommand("methods", "listings:methods_command", "List the methods of training, with one line about each."),
+    DeferredCommand(
+        "methods",
+        "listings:methods_command",
+        "List the methods of training, or show the settings of one, also as in its paper.",
+    ),
     DeferredCommand("datasets", "synthetic:datasets_app", "List the data sets, and where each is."),
 )
 

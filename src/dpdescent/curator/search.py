@@ -10,6 +10,13 @@ its slope along v allows, so short steps get little noise. The sum is taken from
 AboveThreshold answers with the first query that is above zero (Dwork & Roth 2014); what it costs is bounded by
 `dpdescent.accounting.bellman`.
 
+With ``clip_losses`` the query is that of the paper,
+
+.. math:: q(a) = \sum_i \min(l_i(w), C) - \min(l_i(w - a v), C) - m \, (\text{demand}(a) + \text{penalty}).
+
+Both terms of a row lie in [0, C], so that their difference lies in [-C, C]: one row moves every query by at most C,
+and by at most 2C if it is replaced, as with changes that are clipped to s(a) = C at every step.
+
 References
 ----------
 Chen, C. & Lee, J. (2020). Stochastic adaptive line search for differentially private optimization. arXiv:2008.07978.
@@ -56,15 +63,18 @@ class FirstStep(Question[int | None]):
     slope, ceiling : float
         A row's loss change is clipped to min(``ceiling``, ``slope`` a). The slope is at most the largest there is,
         that of the loss times the longest row times the length of the direction.
+    clip_losses : bool
+        Clip the losses of a row at w and at w - a direction to [0, ``ceiling``] instead of their difference. The
+        noise is then that of the ceiling at every step.
 
     Notes
     -----
     **Privacy** The query of step a is counted in multiples of 2^-34 s(a), where s(a) = min(ceiling, slope a). A row
     adds to it an integer of size at most 2^34: a mean of public integers (`StepwiseScores`), or, if the loss has no
-    profile, its rounded and clipped change (`StepwiseChanges`). So each query, divided by its own s(a), has the
-    sensitivity 1, or 2 when a row is replaced; demands and penalties are public. Margins that are kept for all rows
-    are functions of one row each, and a batch uses those of its own rows. One row's changes turn sign with the step,
-    so the search is charged as one of queries that are not monotone.
+    profile or losses are clipped, its rounded and clipped change (`StepwiseChanges`). So each query, divided by its
+    own s(a), has the sensitivity 1, or 2 when a row is replaced; demands and penalties are public. Margins that are
+    kept for all rows are functions of one row each, and a batch uses those of its own rows. One row's changes turn
+    sign with the step, so the search is charged as one of queries that are not monotone.
     """
 
     weights: Floats
@@ -74,6 +84,7 @@ class FirstStep(Question[int | None]):
     noise: AboveThreshold
     slope: float = math.inf
     ceiling: float = math.inf
+    clip_losses: bool = False
     label = "step size"
 
     def plan(self, public: Public) -> Sum[int | None]:
@@ -89,12 +100,14 @@ class FirstStep(Question[int | None]):
         if public.size > _MOST_ROWS:
             raise InvalidParameter(f"a search adds up {_MOST_ROWS} rows at most: lower the sampling rate")
         slope = min(self.slope, problem.loss.lipschitz * problem.longest_row * length)
-        bounds = tuple(max(min(self.ceiling, slope * a), _LEAST_SENSITIVITY) for a in steps.tolist())
+        steepest = math.inf if self.clip_losses else slope
+        bounds = tuple(max(min(self.ceiling, steepest * a), _LEAST_SENSITIVITY) for a in steps.tolist())
         if not (slope > 0 and self.ceiling > 0 and max(bounds) <= _LARGEST_SENSITIVITY):
             raise InvalidParameter("slope and ceiling must be above 0, and one of them finite: they bound a change")
         if steps.size > self.noise.max_queries:
             raise InvalidParameter(f"{steps.size} steps for a search that is charged for {self.noise.max_queries}")
-        scores = problem.stepwise_scores(tuple(steps.tolist()), bounds, length)
+        ceiling = self.ceiling if self.clip_losses else None
+        scores = problem.stepwise_scores(tuple(steps.tolist()), bounds, length, ceiling)
         demanded = public.size * (demands + _penalty_rises(problem, weights, direction, steps)) / bounds
         added = np.clip(np.rint(demanded * scores.limit), -(2.0**61), 2.0**61).astype(np.int64)
         placed, along = problem.grid.place_weights(weights), problem.grid.place_weights(direction)

@@ -18,7 +18,6 @@ from ..curator import ArraySource, Curator, LatticeNoise, Source, Units, cached_
 from ..errors import (
     InvalidParameter,
     require_finite,
-    require_nonnegative,
     require_open_unit,
     require_positive,
     require_positive_integer,
@@ -27,7 +26,7 @@ from ..exact import FeatureGrid, on_threads, one_library_thread
 from ..ledger import Ledger, require_funds
 from ..problems import L2, Adversary, LinearProblem, Loss
 from ..relations import Relation
-from ..solvers import METHODS, Facts, Method, Progress, SolverResult
+from ..solvers import Facts, Method, Progress, SolverResult
 from ..statement import PrivacyStatement
 from .advice import advice
 from .bounds import tightening_pays
@@ -39,7 +38,7 @@ from .payment import charges_noted, open_ledger, paid_by
 from .progress import listening, over_rows
 from .reading import compact, read_table, require_finite_cells
 from .scaling import ColumnScaling, binary_columns, declared_binary
-from .settings import known_method, make_settings
+from .settings import known_method, make_settings, require_robust
 from .streaming import TargetColumn, block_source, check_all_rows, no_labels, streamed_table
 from .trials import CountedEstimator, remarks_on_trials
 
@@ -70,6 +69,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
     tilt: float = 0.0
     adversary: Adversary | None = None
     fit_intercept: bool = True
+    penalise_intercept: bool | None = None
     unit: str | None = None
     rows_per_unit: int = 1
     random_state: Any = None
@@ -102,8 +102,10 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         """Return how rows are coded, from public or released quantities: scaled, unless a model overrides this."""
         return scaling
 
-    def _penalty(self) -> L2:
-        return L2(self.alpha / self._heaviest())
+    def _penalty(self, heaviest: float) -> L2:
+        """Return the penalty beside a loss that was divided by the largest weight of a row."""
+        paper = bool((self.solver_options or {}).get("paper"))
+        return L2(self.alpha / heaviest, paper if self.penalise_intercept is None else self.penalise_intercept)
 
     def _deviations(self) -> Floats | None:
         """Return the standard deviation of each coefficient due to the noise of privacy, None if unknown."""
@@ -150,8 +152,9 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         """Return the method and its settings, or raise for a parameter that no table could be fitted with."""
         method, settings = known_method(self.method), make_settings(self.method, self.solver_options)
         _require_guarantee(self.epsilon, self.delta, self.adjacency)
-        _require_robust(self.method, method, self.tilt, self.adversary)
-        L2(require_finite("alpha", self.alpha))
+        require_robust(self.method, method, self.tilt, self.adversary)
+        require_finite("alpha", self.alpha)
+        method.require_penalty(self._penalty(1.0))
         if self.ledger is not None and not isinstance(self.ledger, Ledger):
             raise InvalidParameter(
                 f"ledger must be a Ledger, got a {type(self.ledger).__name__}: Ledger.open(path) opens a file"
@@ -186,7 +189,10 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
 
         def problem_in(scaling: ColumnScaling, features: ColumnScaling | Curves) -> LinearProblem:
             binary = (*binary_columns(declared, scaling), *(False,) * (features.columns - scaling.columns))
-            grid, penalty = FeatureGrid(1.0, features.columns + bool(self.fit_intercept)), self._penalty()
+            grid, penalty = (
+                FeatureGrid(1.0, features.columns + bool(self.fit_intercept)),
+                self._penalty(self._heaviest()),
+            )
             return LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
 
         # What is wrong with the problem is said before anything is charged, whatever the bounds will be.
@@ -236,7 +242,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
                     source = ArraySource(compact(placed) if method.passes else placed, labels, problem.grid)
                     del placed
             weighted = self._reweighted(loss, Curator(source, problem, own, rows, noise=noise, units=units))
-            problem = replace(problem, loss=weighted, penalty=self._penalty())
+            problem = replace(problem, loss=weighted, penalty=self._penalty(self._heaviest()))
             curator = Curator(source, problem, own, rows, noise=noise, batch_rate=settings.batch_rate, units=units)
             with one_library_thread(), listening(self.progress) as listener:
                 if stream is not None:
@@ -304,17 +310,6 @@ def _require_guarantee(epsilon: float, delta: float, adjacency: str) -> None:
     if require_finite("delta", delta) != 0:
         require_open_unit("delta", delta)
     Relation.parse(adjacency)
-
-
-def _require_robust(name: str, method: Method, tilt: float, adversary: Adversary | None) -> None:
-    """Refuse a tilt or an adversary that a method would leave out of account."""
-    if adversary is not None and not isinstance(adversary, Adversary):
-        raise InvalidParameter(f"adversary must be an Adversary(radius, norm), got {adversary!r}")
-    if (require_nonnegative("tilt", tilt) or adversary is not None) and not method.robust:
-        can = ", ".join(repr(each) for each in sorted(METHODS) if METHODS[each].robust)
-        raise InvalidParameter(
-            f"method {name!r} knows neither tilt nor adversary: choose the method {can}, or leave them out"
-        )
 
 
 def _seed(random_state: Any) -> int | None:

@@ -191,7 +191,7 @@ class DPLogisticRegression(_LinearClassifier):
         `BoundedEncoder` or of a data set). The method "auto" then need not guess it, which helps most at small
         epsilon. It does not affect the guarantee.
     alpha : float
-        Weight of the L2 penalty; the intercept is not penalised.
+        Weight of the L2 penalty.
     tilt : float
         Give rows with large losses more weight: 0 minimises the mean loss, and a large tilt comes close to
         minimising the largest one. Needs method "outpert".
@@ -200,6 +200,9 @@ class DPLogisticRegression(_LinearClassifier):
         "outpert".
     fit_intercept : bool
         Whether to learn a constant term.
+    penalise_intercept : bool, optional
+        Whether the penalty is on the constant term too. By default it is not, except in the paper mode of a method
+        (``solver_options={"paper": True}``), because the papers penalise all weights.
     unit : str, optional
         The name of a column that says to whom a row belongs. The unit of privacy is then all rows of one person, and
         the column is not a feature. An array beside the table is passed to ``fit(X, y, unit=...)`` instead.

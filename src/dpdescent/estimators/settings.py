@@ -9,10 +9,11 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from ..errors import InvalidParameter
+from ..errors import InvalidParameter, require_nonnegative
+from ..problems import Adversary
 from ..solvers import METHODS, Method
 
-__all__ = ["known_method", "make_settings"]
+__all__ = ["known_method", "make_settings", "require_robust"]
 
 _TYPES: dict[Any, tuple[str, Any]] = {
     bool: ("true or false", bool | np.bool_),
@@ -49,6 +50,17 @@ def make_settings(name: str, options: Mapping[str, Any] | None) -> Any:
         return build(**given)
     except TypeError as problem:
         raise InvalidParameter(f"solver_options of {name!r} do not fit: {problem}") from None
+
+
+def require_robust(name: str, method: Method, tilt: float, adversary: Adversary | None) -> None:
+    """Refuse a tilt or an adversary that a method would leave out of account."""
+    if adversary is not None and not isinstance(adversary, Adversary):
+        raise InvalidParameter(f"adversary must be an Adversary(radius, norm), got {adversary!r}")
+    if (require_nonnegative("tilt", tilt) or adversary is not None) and not method.robust:
+        can = ", ".join(repr(each) for each in sorted(METHODS) if METHODS[each].robust)
+        raise InvalidParameter(
+            f"method {name!r} knows neither tilt nor adversary: choose the method {can}, or leave them out"
+        )
 
 
 def _fits(value: Any, hint: Any) -> bool:

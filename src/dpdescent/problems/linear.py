@@ -57,7 +57,7 @@ class LinearProblem:
         Public bounds of the features; with an intercept, its last column is the constant 1.
     penalty : Penalty, optional
     intercept : bool
-        Whether the last weight is an intercept, which is never penalised.
+        Whether the last weight is an intercept, which is penalised only if the penalty says so.
     tilt : float
         How much more rows with large losses weigh (`dpdescent.minimisers.robust`); 0 is the mean.
     adversary : Adversary, optional
@@ -130,24 +130,24 @@ class LinearProblem:
     # Penalty -------------------------------------------------------------------------------------------------
 
     def _penalised(self, weights: Floats) -> Floats:
-        if not self.intercept:
+        if not self.intercept or self.penalty.intercept:
             return weights
         kept = weights.copy()
         kept[-1] = 0.0
         return kept
 
     def penalty_value(self, weights: Floats) -> float:
-        """Return the penalty of the weights without their intercept."""
+        """Return the penalty of the weights, without their intercept where it is spared."""
         return self.penalty.value(self._penalised(weights))
 
     def penalty_gradient(self, weights: Floats) -> Floats:
-        """Return the gradient of the penalty, zero for the intercept."""
+        """Return the gradient of the penalty, zero for an intercept that is spared."""
         return self.penalty.gradient(self._penalised(weights))
 
     def penalty_curvature(self, weights: Floats) -> Floats:
-        """Return the diagonal of the penalty's Hessian, zero for the intercept."""
+        """Return the diagonal of the penalty's Hessian, zero for an intercept that is spared."""
         curvature = self.penalty.curvature(weights)
-        if self.intercept:
+        if self.intercept and not self.penalty.intercept:
             curvature[-1] = 0.0
         return curvature
 
@@ -279,17 +279,18 @@ class LinearProblem:
         return SignedScores(change, self.loss.profile, interval)  # type: ignore[arg-type]
 
     def stepwise_scores(
-        self, steps: tuple[float, ...], bounds: tuple[float, ...], length: float
+        self, steps: tuple[float, ...], bounds: tuple[float, ...], length: float, ceiling: float | None = None
     ) -> StepwiseScores | StepwiseChanges:
         """Return the public parameters of changes at steps along a direction of that length, bounded for each step.
 
-        A loss with a profile is looked up at public nodes, any other is computed at every step. The choice of nodes
+        With a ``ceiling`` they are changes of losses that are clipped to it first, computed at every step. Otherwise
+        a loss with a profile is looked up at public nodes, any other is computed at every step. The choice of nodes
         affects utility only. Where the loss is steepest, a row whose slope is four widths reaches its bound, so that
         of the rows beyond the last node only those with a flat loss are approximated. A loss with a kink needs closer
         nodes. For a loss with an unbounded slope, which is quadratic, the bounds decide how close the nodes must be.
         """
-        if not self.loss.has_profile:
-            return StepwiseChanges(steps, bounds, self.loss)
+        if not self.loss.has_profile or ceiling is not None:
+            return StepwiseChanges(steps, bounds, self.loss, math.inf if ceiling is None else ceiling)
         loss, steepest = self.loss, max(bound / step for bound, step in zip(bounds, steps, strict=True))
         slope_width = self.longest_row * length / 31  # no row is beyond the last node
         if math.isinf(loss.lipschitz):

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import require_nonnegative
+from ..errors import InvalidParameter, require_nonnegative
 
 __all__ = ["L2", "NonConvex", "Penalty"]
 
@@ -19,9 +19,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Penalty(ABC):
-    """A separable function of the weights, added to the MEAN loss; an intercept is never penalised."""
+    """A separable function of the weights, added to the MEAN loss.
+
+    Parameters
+    ----------
+    weight : float
+        What multiplies the function.
+    intercept : bool
+        Whether the intercept is penalised like the other weights. It is public like the weight, so it changes no
+        sensitivity; where a penalty makes an objective strongly convex, it decides whether all weights count.
+    """
 
     weight: float = 0.0
+    intercept: bool = False
 
     #: sup |curvature| and sup |its derivative| in one weight, for ``weight`` 1. The Hessian is diagonal, so they are
     #: Lipschitz constants of gradient and Hessian in the Euclidean and the spectral norm.
@@ -30,6 +40,8 @@ class Penalty(ABC):
 
     def __post_init__(self) -> None:
         require_nonnegative("penalty weight", self.weight)
+        if self.intercept not in (True, False):
+            raise InvalidParameter(f"the intercept is penalised or not: True or False, got {self.intercept!r}")
 
     @property
     def smoothness(self) -> float:

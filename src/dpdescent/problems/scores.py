@@ -78,6 +78,8 @@ class StepwiseChanges:
     bounds : tuple of float
         D_j, public and positive.
     loss : Loss
+    ceiling : float
+        Losses are clipped to it before their change is taken; infinite for no clipping.
 
     Attributes
     ----------
@@ -95,6 +97,7 @@ class StepwiseChanges:
     steps: tuple[float, ...]
     bounds: tuple[float, ...]
     loss: Loss
+    ceiling: float = math.inf
     limit: ClassVar[int] = StepwiseScores.limit
 
     def __post_init__(self) -> None:
@@ -103,13 +106,16 @@ class StepwiseChanges:
         if not all(bound > 0 and math.isfinite(bound) for bound in self.bounds):
             raise InvalidParameter("bounds must be finite and above 0")
 
+    def _losses(self, margins: Floats, labels: Floats) -> Floats:
+        return np.minimum(self.loss.values(margins, labels), self.ceiling)
+
     def block(self, margins: Floats, along: Floats, labels: Floats) -> Integers:
         """Return the m totals over one block, in multiples of D_j / `limit`."""
-        values, total = self.loss.values, np.zeros(len(self.steps), dtype=np.int64)
+        total = np.zeros(len(self.steps), dtype=np.int64)
         with np.errstate(all="ignore"):  # a warning would reveal something about rows; what overflows is clipped
-            before = values(margins, labels)
+            before = self._losses(margins, labels)
             for j, (step, bound) in enumerate(zip(self.steps, self.bounds, strict=True)):
-                change = np.rint((values(margins - step * along, labels) - before) / bound * self.limit)
+                change = np.rint((self._losses(margins - step * along, labels) - before) / bound * self.limit)
                 whole = np.clip(np.where(np.isnan(change), 0.0, change), -self.limit, self.limit)
                 total[j] = whole.astype(np.int64).sum()
         return total

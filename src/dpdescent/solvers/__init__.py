@@ -9,7 +9,7 @@ from typing import Any
 from ..curator import Curator
 from ..errors import InvalidParameter
 from ..minimisers import require_robust, smooth_loss
-from ..problems import Loss, Need, require_needs
+from ..problems import Loss, Need, Penalty, require_needs
 from .adam import AdamSettings, adam
 from .agd import AGDSettings, agd
 from .auto import AutoSettings, auto
@@ -24,6 +24,7 @@ from .outpert import OutPertSettings, outpert
 from .outpert_gd import OutPertGDSettings, outpert_gd
 from .outpert_robust import RobustOutPertSettings, outpert_robust
 from .outpert_rsgd import OutPertRSGDSettings, outpert_rsgd
+from .paper_modes import PAPER_MODES, PaperMode
 from .privgene import PrivGeneSettings, privgene
 from .result import Facts, Progress, SolverResult
 from .second_order import SecondOrderResult, minimum_rows, second_order
@@ -43,6 +44,7 @@ from .trust_region import TrustRegionSettings, trust_region
 __all__ = [
     "METHODS",
     "PAPERS",
+    "PAPER_MODES",
     "AGDSettings",
     "AdamSettings",
     "AutoSettings",
@@ -63,6 +65,7 @@ __all__ = [
     "OutPertGDSettings",
     "OutPertRSGDSettings",
     "OutPertSettings",
+    "PaperMode",
     "Payment",
     "PrivGeneSettings",
     "Progress",
@@ -118,6 +121,8 @@ class Method:
         Whether it goes through the rows again and again for exact sums, so that it pays to store them well.
     gathers : bool
         Whether it needs all rows in one place, and not only sums over them.
+    free_intercept : bool
+        Whether its steps rest on an intercept that is not penalised.
     units : bool
         Whether its guarantee is proved for units of several rows (`dpdescent.curator.units`).
     needs : frozenset of Need
@@ -135,6 +140,7 @@ class Method:
     general: bool = True
     passes: bool = False
     gathers: bool = False
+    free_intercept: bool = False
     units: bool = True
     needs: frozenset[Need] = frozenset()
     name: str = ""
@@ -147,6 +153,7 @@ class Method:
 
     def solve(self, curator: Curator, settings: Settings, progress: Progress | None = None) -> SolverResult:
         """Run the solver, or raise `UnsupportedCost` before anything is charged if no such ledger can pay for it."""
+        self.require_penalty(curator.problem.penalty)
         if self.private:
             settings.payment.require(self.name, curator.currency)
             self.require_units(curator.rows_per_unit)
@@ -157,6 +164,14 @@ class Method:
         require_needs(self.name, self.needs, loss)
         if tilted or adversarial:
             require_robust(smooth_loss(loss, self.name), adversarial)
+
+    def require_penalty(self, penalty: Penalty) -> None:
+        """Raise `InvalidParameter` unless the method can penalise what the penalty does; nothing is charged."""
+        if self.free_intercept and penalty.weight and penalty.intercept:
+            raise InvalidParameter(
+                f"method {self.name!r} does not penalise the intercept: leave penalise_intercept out, or choose "
+                "another method"
+            )
 
     def require_units(self, rows_per_unit: int) -> None:
         """Raise `InvalidParameter` unless the method can protect units of so many rows; nothing is charged."""
@@ -184,7 +199,7 @@ _REGISTERED = {
     "2opt-ls": _to_second_order(second_order, TwoPhaseLSSettings),
     "adam": Method(adam, AdamSettings, passes=True),
     "agd": Method(agd, AGDSettings, passes=True),
-    "auto": Method(auto, AutoSettings, passes=True),
+    "auto": Method(auto, AutoSettings, passes=True, free_intercept=True),
     "blgd": Method(blsgd, BLGDSettings, passes=True),
     "blsgd": Method(blsgd, BLSGDSettings, passes=True),
     "blsgd-ac": Method(blsgd, BLSGDACSettings, passes=True),

@@ -24,6 +24,7 @@ import numpy as np
 
 from ..curator import Curator
 from ..errors import InvalidParameter, require_positive
+from .paper_modes import PAPER_MODES
 from .result import Progress, SolverResult
 from .schedule import DescentSettings, make_schedule
 
@@ -46,6 +47,8 @@ class AdamSettings(DescentSettings):
     beta2: float = 0.999
     offset: float = 1e-8
 
+    paper_mode = PAPER_MODES["adam"]
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive("offset", self.offset)
@@ -61,7 +64,7 @@ def adam(curator: Curator, settings: AdamSettings, progress: Progress | None = N
     step_size = settings.step_size or 1.5 / (schedule.row_length * math.sqrt(steps))
     weights = np.zeros(curator.problem.shape)
     first, second, average = np.zeros_like(weights), np.zeros_like(weights), np.zeros_like(weights)
-    averaged = steps - steps // 2
+    averaged = 1 if settings.paper else steps - steps // 2
     for step in range(1, steps + 1):
         gradient = schedule.gradients.at(weights)
         first = settings.beta1 * first + (1 - settings.beta1) * gradient

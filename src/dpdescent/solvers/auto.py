@@ -92,6 +92,7 @@ class AutoSettings(Settings):
     currency: str = "gdp"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         shares = [getattr(self, name) for name in ("share_norm", "share_columns", "share_whitening")]
         if not (all(share > 0 for share in shares) and self.share_curvature > 0):
             raise InvalidParameter(f"shares of the budget must be positive, got {(*shares, self.share_curvature)}")

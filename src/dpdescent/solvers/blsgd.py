@@ -12,8 +12,12 @@ averaged.
 
 The defaults go beyond the paper with public rules and a small, paid release: a frame in which columns are centred and
 of comparable scale, a memory of released gradients, demands that are corrected for the noise of the gradient, step
-sizes that adapt to the chosen ones, and an average of the iterates. ``paper=True`` runs the paper's algorithm with
-its settings; its accounting is replaced in both (see Privacy).
+sizes that adapt to the chosen ones, and an average of the iterates. With these defaults searches hardly ever fail
+with gradients far apart, so that the clip norms of `blsgd-ac` stay what they are and it returns what `blsgd` does.
+
+``paper=True`` runs the paper's algorithm with its settings: losses are clipped to [0, C_obj], which is the noise of
+every step, two measurements are averaged half and half, the budget of `blgd` stays as high as it has grown, and the
+start is random. `PAPER_MODES` says where it differs on purpose; the accounting is replaced in both (see Privacy).
 
 **Privacy** Every answer is charged to one scalar filter, RDP at an order that is fixed before the run, with its
 amplified cost, before rows are touched. Sums are divided by the public size of a batch. Every attempt draws fresh
@@ -26,17 +30,24 @@ Chen, C. & Lee, J. (2020). Stochastic adaptive line search for differentially pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accounting import RDP, AboveThreshold, Currency, best_order
+from ..accounting import RDP, AboveThreshold, Currency, Gaussian, best_order
 from ..accounting.bellman import NoiseName
 from ..curator import Curator, FirstStep, Gradient
-from ..errors import InvalidParameter, require_open_unit, require_positive, require_positive_integer
+from ..errors import (
+    InvalidParameter,
+    require_nonnegative,
+    require_open_unit,
+    require_positive,
+    require_positive_integer,
+)
 from .backtracking import Average, Plan, angle_between, make_plan, rates
+from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
 from .schedule import best_currency
 from .settings import Settings
@@ -58,10 +69,6 @@ class BLSGDSettings(Settings):
 
     Parameters
     ----------
-    paper : bool
-        Use the settings of the paper wherever None is given below: ``sampling_rate`` 0.1 for both batches, budgets of
-        epsilon/100, ``clip_gradient`` 3, ``clip_loss`` 1, ``decrease`` 0.5, ``backtrack`` 0.8, Laplace noise; and
-        ``max_steps`` 20 and ``first_step`` 4, which the paper leaves open.
     sampling_rate : float, optional
         q: share of the rows in the batch of a gradient. Default 0.5, and less where the table has over 2^27 cells.
     search_rate : float, optional
@@ -70,7 +77,8 @@ class BLSGDSettings(Settings):
     same_batch : bool
         Search on the batch of the gradient.
     iterations : float, optional
-        Planned number of iterations. By default 10 sqrt(k), between 10 and 150, where k = n mu/d.
+        Planned number of iterations. By default 10 sqrt(k), between 10 and 150, where k = n mu/d. In the paper each
+        starts with the budgets epsilon/(2 iterations) of its gradient and of its search.
     share_search : float
         Share of an iteration's budget that pays for the search; not in the paper's settings, where epsilon counts.
     decrease, backtrack, max_steps : float, float, int, optional
@@ -89,15 +97,19 @@ class BLSGDSettings(Settings):
     clip_gradient, clip_loss : float, optional
         C_grad and C_obj. By default max(0.5, 0.25 k^0.2) typical row lengths, and none: changes of losses are
         clipped to what a typical row's may be.
+    clip : {"changes", "losses"}, optional
+        Whether ``clip_loss`` clips the change of a row's loss, which short steps bound further, or the losses before
+        and after a step. Default "changes"; "losses" in the paper.
     clip_decay : float
         zeta: by how much clip norms shrink when the gradient's budget grows.
     memory : float, optional
         Discount of older gradients in a direction. Default 0.8; 0 in the paper.
+    start_scale : float, optional
+        Standard deviation of the weights at the start, drawn with public randomness. Default 0, which starts at zero.
     noise : {"laplace", "gaussian"}, optional
         Noise of the search.
     """
 
-    paper: bool = False
     sampling_rate: float | None = None
     search_rate: float | None = None
     same_batch: bool = False
@@ -116,14 +128,17 @@ class BLSGDSettings(Settings):
     angle_memory: float = 0.8
     clip_gradient: float | None = None
     clip_loss: float | None = None
+    clip: Literal["changes", "losses"] | None = None
     clip_decay: float = 0.0
     memory: float | None = None
+    start_scale: float | None = None
     noise: NoiseName | None = None
 
+    paper_mode = PAPER_MODES["blsgd"]
+
     def __post_init__(self) -> None:
-        for name, value in (_PAPER if self.paper else _OURS).items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
+        super().__post_init__()
+        self.fill(_OURS)
         for name in ("decrease", "backtrack", "share_search"):
             require_open_unit(name, getattr(self, name))
         for name in ("iterations", "first_step", "growth", "stretch", "clip_gradient", "clip_loss"):
@@ -147,6 +162,10 @@ class BLSGDSettings(Settings):
             raise InvalidParameter("angle_low lies in (0, 1), angle_high above 1 and angle_memory in [0, 1)")
         if not 0 <= self.clip_decay < 1 or not 0 <= (self.memory or 0) < 1:
             raise InvalidParameter("clip_decay and memory lie in [0, 1)")
+        if self.clip not in ("changes", "losses") or (self.clip == "losses" and self.clip_loss is None):
+            raise InvalidParameter(f"clip is 'changes', or 'losses' with a clip_loss, got {self.clip!r}")
+        if not 0 <= require_nonnegative("start_scale", self.start_scale or 0.0) <= _LARGEST:
+            raise InvalidParameter(f"start_scale must lie between 0 and 2^40, got {self.start_scale!r}")
         if self.noise not in (None, "laplace", "gaussian"):
             raise InvalidParameter(f"noise must be 'laplace' or 'gaussian', got {self.noise!r}")
 
@@ -166,6 +185,8 @@ class BLGDSettings(BLSGDSettings):
     search_rate: float | None = 1.0
     allocation: Literal["adaptive", "must", "no", "accumulate"] = "accumulate"
 
+    paper_mode = PAPER_MODES["blgd"]
+
 
 @dataclass(frozen=True)
 class BLSGDACSettings(BLSGDSettings):
@@ -173,20 +194,10 @@ class BLSGDACSettings(BLSGDSettings):
 
     clip_decay: float = 0.05
 
+    paper_mode = PAPER_MODES["blsgd-ac"]
 
-_OURS = {"decrease": 0.3, "backtrack": 0.5, "max_steps": 6, "memory": 0.8}
-_PAPER = {
-    "sampling_rate": 0.1,
-    "search_rate": 0.1,
-    "decrease": 0.5,
-    "backtrack": 0.8,
-    "max_steps": 20,
-    "first_step": 4.0,
-    "clip_gradient": 3.0,
-    "clip_loss": 1.0,
-    "memory": 0.0,
-    "noise": "laplace",
-}
+
+_OURS = {"decrease": 0.3, "backtrack": 0.5, "max_steps": 6, "clip": "changes", "memory": 0.8, "start_scale": 0.0}
 
 
 def blsgd(curator: Curator, settings: BLSGDSettings, progress: Progress | None = None) -> SolverResult:
@@ -206,6 +217,8 @@ def blsgd(curator: Curator, settings: BLSGDSettings, progress: Progress | None =
     """
     plan = make_plan(curator, settings)
     weights, iterates = np.zeros(curator.problem.shape), Average(curator.problem.shape)
+    if settings.start_scale:
+        weights = settings.start_scale * curator.public_generator().normal(size=weights.shape)
     steps: list[float] = []
     while (found := _next_step(plan, weights)) is not None:
         step, direction = found
@@ -232,7 +245,8 @@ def _next_step(plan: Plan, weights: Floats) -> tuple[float, Floats] | None:
             apart = angle_between(here.mean, measured)
             plan.budget, more = plan.budget.after_failure(apart, plan.usual_angle, settings, shrink=not grown)
             grown = grown or more
-        here.add(measured, look.noise_multiplier**-2)
+        half = settings.paper and settings.allocation != "accumulate"
+        here.add(measured, (here.weight or 1.0) if half else look.noise_multiplier**-2)
         look = plan.budget.next_look(here.weight, settings)
         if not settings.same_batch:
             if not plan.affords():
@@ -244,10 +258,21 @@ def _next_step(plan: Plan, weights: Floats) -> tuple[float, Floats] | None:
         steps = plan.ladder.steps()
         demands = float(settings.decrease or 0) * slope.demanded * steps
         search = next(part for part in batch.parts if isinstance(part, AboveThreshold))
-        question = FirstStep(weights, direction, steps, demands, search, slope.steepest, plan.budget.clip_loss)
+        question = FirstStep(
+            weights,
+            direction,
+            steps,
+            demands,
+            search,
+            slope.steepest,
+            plan.budget.clip_loss,
+            settings.clip == "losses",
+        )
         chosen = plan.curator.answer(question, batch)
         plan.ladder.follow(chosen)
         if chosen is not None:
+            if settings.paper and settings.allocation == "accumulate":  # the budget stays as high as it has grown
+                plan.budget = replace(plan.budget, gradient=Gaussian(here.weight**-0.5))
             plan.remember(here)
             return float(steps[chosen]), direction
     return None

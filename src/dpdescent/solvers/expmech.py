@@ -34,6 +34,7 @@ from ..curator import BallPoint, Curator, NoisyMinimiser, law_for_units
 from ..errors import InvalidParameter
 from ..exact.grids import require_moderate
 from ..minimisers import Ball, EmpiricalRisk, smooth_loss
+from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
 from .settings import Payment, Settings
 
@@ -49,19 +50,22 @@ class ExpMechSettings(Settings):
 
     Parameters
     ----------
-    localise : bool
-        Draw from a small ball around a noisy minimiser.
+    localise : bool, optional
+        Draw from a small ball around a noisy minimiser. Default False; True in the paper.
     row_bound : float, optional
         B: longer rows are scaled down to it.
     strong_convexity : float, optional
         mu, of the mean loss; it applies to the intercept too.
     """
 
-    localise: bool = False
+    localise: bool | None = None
     row_bound: float | None = None
     strong_convexity: float | None = None
 
+    paper_mode = PAPER_MODES["expmech"]
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("row_bound", "strong_convexity"):
             if getattr(self, name) is not None:
                 require_moderate(name, getattr(self, name))

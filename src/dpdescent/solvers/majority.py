@@ -17,6 +17,7 @@ import numpy as np
 from ..curator import Curator, LabelCounts, LabelSum
 from ..errors import InvalidParameter
 from ..problems import LabelKind, Need, require_needs
+from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
 from .settings import Settings
 
@@ -25,7 +26,9 @@ __all__ = ["MajoritySettings", "majority"]
 
 @dataclass(frozen=True)
 class MajoritySettings(Settings):
-    """Settings of `majority`: there are none."""
+    """Settings of `majority`: there are none but ``paper``, which changes nothing."""
+
+    paper_mode = PAPER_MODES["majority"]
 
     def choose_currency(self, facts: Facts) -> str:
         return "gdp"

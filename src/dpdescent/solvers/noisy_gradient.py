@@ -21,6 +21,7 @@ import numpy as np
 
 from ..curator import Curator, hessian_sum
 from ..errors import InvalidParameter
+from .paper_modes import PAPER_MODES
 from .result import Progress
 from .second_order import Descent, SecondOrderResult
 from .second_order_settings import OPTSettings
@@ -31,6 +32,8 @@ __all__ = ["NoisyGradientSettings", "noisy_gradient"]
 @dataclass(frozen=True)
 class NoisyGradientSettings(OPTSettings):
     """Settings of `dp-gd`: those of `OPTSettings`; steps cannot be searched, and Hessians come last."""
+
+    paper_mode = PAPER_MODES["dp-gd"]
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,6 +21,7 @@ from scipy.optimize import minimize
 
 from ..curator import Curator, sum_without_privacy
 from ..errors import require_positive, require_positive_integer
+from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
 from .settings import Settings
 
@@ -44,7 +45,10 @@ class NonPrivateSettings(Settings):
     tolerance: float = 1e-6
     iterations: int = 500
 
+    paper_mode = PAPER_MODES["nonprivate"]
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive("tolerance", self.tolerance)
         require_positive_integer("iterations", self.iterations)
 

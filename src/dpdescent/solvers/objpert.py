@@ -13,7 +13,8 @@ slope 1.
 
 Rules: B = max(1, 0.3 k^0.4) typical row lengths, where k = n mu/d and the typical length is measured with a fiftieth
 of epsilon; Lambda is the larger of lipschitz B^2/(2 mu), which keeps the noise in a typical row's score near 2, and
-of what keeps the price of the determinants below epsilon/10. Lambda applies to the intercept too.
+of what keeps the price of the determinants below epsilon/10. Lambda applies to the intercept too. ``paper=True``
+takes rows of length 1 and the least Lambda of the theorem, and measures nothing else.
 
 **Privacy** One charge for the minimiser and its noise: see `dpdescent.accounting.approximate` for the theorem under
 both relations, and `dpdescent.curator.NoisyMinimiser` for why inexact minimisers and lattice noise are covered.
@@ -42,6 +43,7 @@ from ..curator import Curator, NoisyMinimiser
 from ..errors import require_positive
 from ..minimisers import EmpiricalRisk, smooth_loss
 from ..problems import Loss
+from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
 from .series import typical_row_norm
 from .settings import Payment, Settings
@@ -72,7 +74,10 @@ class ObjPertSettings(Settings):
     row_bound: float | None = None
     strong_convexity: float | None = None
 
+    paper_mode = PAPER_MODES["objpert"]
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("row_bound", "strong_convexity"):
             if getattr(self, name) is not None:
                 require_positive(name, getattr(self, name))
@@ -97,18 +102,19 @@ def objpert(curator: Curator, settings: ObjPertSettings, progress: Progress | No
     curator.require_affordable(
         PureObjectivePerturbation(half) if settings.pure else ApproximateDP(half, facts.delta * _DELTA_SHARE)
     )
-    length = typical_row_norm(curator, _SHARE_LENGTH)
+    longest = curator.problem.longest_row
+    length = longest if settings.paper else typical_row_norm(curator, _SHARE_LENGTH)
     richness = facts.effective_rows_per_parameter
-    bound = settings.row_bound or max(1.0, 0.3 * math.pow(richness, 0.4)) * length
-    bound = min(bound, curator.problem.longest_row)
+    bound = min(settings.row_bound or max(1.0, 0.3 * math.pow(richness, 0.4)) * length, longest)
     trace, rank = loss.curvature_trace * bound**2 * (1 + 2.0**-40), loss.curvature_rank
 
     def least(price: float) -> float:
         """Return the strong convexity at which the determinants cost that much."""
         return trace / (rank * math.expm1(min(price / rank, 50.0)))
 
+    affordable = least(0.5 * curator.remaining)
     rule = max(loss.lipschitz * bound**2 / (2 * mu), least(0.1 * curator.remaining))
-    strong_convexity = max(settings.strong_convexity or rule, least(0.5 * curator.remaining))
+    strong_convexity = max(settings.strong_convexity or (affordable if settings.paper else rule), affordable)
     risk = EmpiricalRisk(loss, bound)
     paid = _cost(curator, settings, loss, risk.log_determinant(strong_convexity))
     weights = curator.answer(NoisyMinimiser(risk, strong_convexity, paid))

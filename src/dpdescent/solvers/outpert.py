@@ -44,6 +44,7 @@ from ..exact.grids import require_moderate
 from ..excess_risk import regularisation
 from ..minimisers import METHODS, EmpiricalRisk, require_minimiser, smooth_loss
 from ..problems import L2, Loss
+from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
 from .series import typical_row_norm
 from .settings import GAUSSIAN_NOISE, Payment, Settings
@@ -71,7 +72,8 @@ class OutPertSettings(Settings):
     tolerance : float, optional
         tau, the certified distance to the minimiser, in units of the sensitivity: 1/256, and 1/64 with the hinge.
     minimiser : {"lbfgs", "agd", "katyusha", "subgradient", "sgd"}
-    sigma : {"analytic", "paper"}
+    sigma : {"analytic", "paper"}, optional
+        Default "analytic".
     """
 
     pure: bool = False
@@ -80,9 +82,15 @@ class OutPertSettings(Settings):
     radius: float | None = None
     tolerance: float | None = None
     minimiser: str = "lbfgs"
-    sigma: str = "analytic"
+    sigma: str | None = None
+
+    paper_mode = PAPER_MODES["outpert"]
 
     def __post_init__(self) -> None:
+        if self.pure:  # an option of the noise, which the paper has for either kind
+            self.fill({"sigma": "analytic"})
+        super().__post_init__()
+        self.fill({"sigma": "analytic"})
         if self.tolerance is not None:
             require_positive("tolerance", self.tolerance)
         if self.strong_convexity is not None and not self.strong_convexity > 0:
@@ -125,11 +133,13 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
     least = facts.rows * float(np.min(curator.problem.penalty_curvature(np.zeros(curator.problem.shape))))
     _require_sense(curator, settings, loss, least)
     curator.require_affordable(output_noise(curator, settings))
-    length = typical_row_norm(curator, _SHARE_LENGTH) if settings.row_bound is None else settings.row_bound
+    length = settings.row_bound or (curator.problem.longest_row if settings.paper else None)
+    length = length or typical_row_norm(curator, _SHARE_LENGTH)
     cost, left = output_noise(curator, settings), curator.remaining
     deviation = noise_deviation(cost, facts.parameters)
     richness = facts.rows / (deviation * facts.parameters * facts.change)
-    bound = settings.row_bound or max(0.5, 0.1 * math.pow(richness, 0.4)) * length
+    rule = length if settings.paper else max(0.5, 0.1 * math.pow(richness, 0.4)) * length
+    bound = settings.row_bound or rule
     risk = EmpiricalRisk(loss, min(bound, curator.problem.longest_row))
     if settings.strong_convexity is not None:
         wanted = settings.strong_convexity

@@ -9,7 +9,8 @@ The paper's sigma comes from the classical Gaussian mechanism and is not private
 exact one for the sensitivity, whatever epsilon is. The step size is 1/beta with beta = s B^2 + alpha, and since the
 sensitivity in the convex case is eta T C/n, the number of steps is what lets the noise move a typical row's score by
 about r = min(0.7, 0.5 k^-0.2), k = n mu/d: T = r n mu beta/(C L), at most 1000, where L is the typical length of a
-row, measured with a hundredth of the budget, and B = max(0.7, 0.3 k^0.4) L.
+row, measured with a hundredth of the budget, and B = max(0.7, 0.3 k^0.4) L. ``paper=True`` takes the T, the step size
+and the B of Lee & Kifer (2018), and measures nothing.
 
 **Privacy** One Gaussian release; see `dpdescent.curator.NoisyDescent` for the sensitivity in the convex and the
 strongly convex case, under both relations, and for the rounding errors of the steps.
@@ -27,9 +28,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..curator import Curator, NoisyDescent
-from ..errors import require_positive, require_positive_integer
+from ..errors import require_positive_integer
+from ..exact.grids import require_moderate
 from ..minimisers import smooth_loss
 from ..problems import Loss
+from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
 from .series import typical_row_norm
 from .settings import Settings
@@ -48,18 +51,25 @@ class OutPertGDSettings(Settings):
     ----------
     steps : int, optional
         T.
+    step_size : float, optional
+        eta, at most 1/beta: a longer one is shortened to it, because the sensitivity holds up to there.
     row_bound : float, optional
         B.
     """
 
     steps: int | None = None
+    step_size: float | None = None
     row_bound: float | None = None
 
+    paper_mode = PAPER_MODES["outpert-gd"]
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.steps is not None:
             require_positive_integer("steps", self.steps)
-        if self.row_bound is not None:
-            require_positive("row_bound", self.row_bound)
+        for name in ("step_size", "row_bound"):
+            if getattr(self, name) is not None:
+                require_moderate(name, getattr(self, name))
 
     def choose_currency(self, facts: Facts) -> str:
         return "gdp"
@@ -69,7 +79,8 @@ def outpert_gd(curator: Curator, settings: OutPertGDSettings, progress: Progress
     """Descend along exact gradients and release the last point with noise."""
     settings.payment.require("outpert-gd", curator.currency)
     loss = smooth_loss(curator.problem.loss, "outpert-gd")
-    bound, step_size, time = plan(curator, loss, settings.row_bound, _SHARE_LENGTH)
+    bound, step_size, time = plan(curator, loss, settings.row_bound, 0.0 if settings.paper else _SHARE_LENGTH)
+    step_size = min(settings.step_size or step_size, step_size)
     steps = settings.steps or math.ceil(min(max(time / step_size, 1), _MOST_STEPS))
     weights = curator.answer(NoisyDescent(loss, bound, step_size, steps, curator.gaussian(curator.remaining)))
     if progress is not None:
@@ -78,10 +89,13 @@ def outpert_gd(curator: Curator, settings: OutPertGDSettings, progress: Progress
 
 
 def plan(curator: Curator, loss: Loss, row_bound: float | None, share: float) -> tuple[float, float, float]:
-    """Return B, the step size 1/beta, and the time eta T that the noise allows; measures the typical row length."""
+    """Return B, the step size 1/beta, and the time eta T that the noise allows.
+
+    The typical row length is measured with that share of the budget; if it is 0, the longest row stands in for it.
+    """
     facts = Facts.of(curator)
     information = facts.effective_rows
-    length = typical_row_norm(curator, share)
+    length = typical_row_norm(curator, share) if share else curator.problem.longest_row
     richness = facts.effective_rows_per_parameter
     bound = row_bound or max(0.7, 0.3 * math.pow(richness, 0.4)) * length
     bound = min(bound, curator.problem.longest_row)

@@ -95,12 +95,14 @@ def outpert_robust(
         support = problem.adversary.support(problem.grid.dimension, problem.intercept)
     least = facts.rows * float(np.min(problem.penalty_curvature(np.zeros(problem.shape))))
     curator.require_affordable(output_noise(curator, settings))
-    length = typical_row_norm(curator, _SHARE_LENGTH) if settings.row_bound is None else settings.row_bound
+    length = settings.row_bound or (problem.longest_row if settings.paper else None)
+    length = length or typical_row_norm(curator, _SHARE_LENGTH)
     reserved = settings.risk_share * curator.budget
     cost, left = _reduced(curator, settings, reserved), curator.remaining - reserved
     noise, moved = noise_deviation(cost, facts.parameters), facts.change
     richness = facts.rows / (moved * noise * facts.parameters)
-    row_bound = settings.row_bound or max(0.5, 0.1 * math.pow(richness, 0.4)) * length
+    rule = length if settings.paper else max(0.5, 0.1 * math.pow(richness, 0.4)) * length
+    row_bound = settings.row_bound or rule
     risk = RobustRisk(loss, min(row_bound, problem.longest_row), facts.rows, problem.tilt, support)
     wanted, radius = settings.strong_convexity, settings.radius or math.inf
     if problem.tilt:

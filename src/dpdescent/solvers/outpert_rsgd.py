@@ -36,6 +36,7 @@ from ..curator import Curator, PermutedDescent
 from ..errors import require_positive, require_positive_integer
 from ..minimisers import smooth_loss
 from .outpert_gd import plan, remarks
+from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
 from .settings import Settings
 
@@ -63,7 +64,10 @@ class OutPertRSGDSettings(Settings):
     batch_rows: int | None = None
     row_bound: float | None = None
 
+    paper_mode = PAPER_MODES["outpert-rsgd"]
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive_integer("passes", self.passes)
         if self.batch_rows is not None:
             require_positive_integer("batch_rows", self.batch_rows)

@@ -10,9 +10,11 @@ scores, not a score. Here every row's loss is compared with that of the best poi
 typical length L, measured with a hundredth of the budget. It shrinks with the steps.
 
 Rules: m = 100, generations between 10 and 60, sqrt(n mu/d) times ten; the first steps have the size 4/L per
-coordinate and each generation's are 0.95 times as long.
+coordinate and each generation's are 0.95 times as long. ``paper=True`` runs the number of generations of Lee & Kifer
+(2018), which grows with n epsilon, in zCDP.
 
-**Privacy** Exponential mechanisms in Gaussian DP, fixed in number; crossing and mutation use public randomness.
+**Privacy** Exponential mechanisms in one scalar currency, fixed in number; crossing and mutation use public
+randomness.
 
 References
 ----------
@@ -24,12 +26,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..curator import BestCandidates, Curator
 from ..errors import InvalidParameter, require_positive, require_positive_integer
+from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
 from .series import typical_row_norm
 from .settings import Payment, Settings
@@ -40,6 +44,7 @@ Floats = NDArray[np.float64]
 
 _SHARE_LENGTH = 0.01
 _PARENTS = 2
+_MOST_GENERATIONS = 1000.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,11 @@ class PrivGeneSettings(Settings):
         Size of the first steps, in inverse typical row lengths, and what they shrink by in each generation.
     share : float
         Share of the coordinates that mutate in a child; at least one does.
+    batch_rate : float
+        Every selection is made on a fresh Poisson batch of this rate. It saves time on large tables; no amplification
+        is claimed.
+    currency : {"gdp", "zcdp"}, optional
+        The currency of the filter: GDP by default.
     """
 
     candidates: int = 100
@@ -63,8 +73,13 @@ class PrivGeneSettings(Settings):
     mutation: float = 4.0
     shrink: float = 0.95
     share: float = 0.1
+    batch_rate: float = 1.0
+    currency: Literal["gdp", "zcdp"] | None = None
+
+    paper_mode = PAPER_MODES["privgene"]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if require_positive_integer("candidates", self.candidates) < 2:
             raise InvalidParameter("candidates must be at least 2")
         if self.generations is not None:
@@ -72,9 +87,13 @@ class PrivGeneSettings(Settings):
         require_positive("mutation", self.mutation)
         if not (0 < self.shrink <= 1 and 0 < self.share <= 1):
             raise InvalidParameter(f"shrink and share must lie in (0, 1], got {self.shrink!r} and {self.share!r}")
+        if not 0 < self.batch_rate <= 1:
+            raise InvalidParameter(f"batch_rate must lie in (0, 1], got {self.batch_rate!r}")
+        if self.currency not in (None, "gdp", "zcdp"):
+            raise InvalidParameter(f"currency must be 'gdp' or 'zcdp', got {self.currency!r}")
 
     def choose_currency(self, facts: Facts) -> str:
-        return "gdp"
+        return self.currency or "gdp"
 
     @property
     def payment(self) -> Payment:
@@ -86,7 +105,10 @@ def privgene(curator: Curator, settings: PrivGeneSettings, progress: Progress | 
     facts, generator = Facts.of(curator), curator.public_generator()
     length = typical_row_norm(curator, _SHARE_LENGTH)
     richness = facts.effective_rows_per_parameter
-    generations = settings.generations or math.ceil(min(max(10 * math.sqrt(richness), 10.0), 60.0))
+    rule = math.ceil(min(max(10 * math.sqrt(richness), 10.0), 60.0))
+    if settings.paper:
+        rule = round(min(max(facts.rows * facts.epsilon / 800, 1.0), _MOST_GENERATIONS))
+    generations = settings.generations or rule
     amount = curator.remaining / (generations + 1)
     parents = np.zeros((_PARENTS, *curator.problem.shape))
     step = settings.mutation / length

@@ -53,7 +53,7 @@ class DescentSettings(Settings):
         C, the norm to which the gradient of each row is clipped.
     sampling_rate : float, optional
         Share of the rows in each batch. Below 1 the batches amplify privacy and are accounted in RDP at one order,
-        at 1 all rows are used and accounted in Gaussian DP.
+        at 1 all rows are used and accounted in Gaussian DP. With ``paper`` it is 1/sqrt(n).
     """
 
     steps: int | None = None
@@ -62,6 +62,7 @@ class DescentSettings(Settings):
     sampling_rate: float | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.steps is not None:
             require_positive_integer("steps", self.steps)
         for name in ("step_size", "clip_gradient", "sampling_rate"):
@@ -89,11 +90,14 @@ class Schedule:
 
 
 def make_schedule(curator: Curator, settings: DescentSettings) -> Schedule:
-    """Pay for and measure the length of a typical row, and plan the rest from it and from public facts."""
+    """Pay for and measure the length of a typical row, and plan the rest from it and from public facts.
+
+    With ``paper`` all that the length decides is given, and it is not measured.
+    """
     facts = Facts.of(curator)
     rate = _rate(settings, facts)
     curator.sampling(rate)  # raises before anything is charged
-    length = typical_row_norm(curator, _SHARE_LENGTH)
+    length = curator.problem.longest_row if settings.paper else typical_row_norm(curator, _SHARE_LENGTH)
     information = facts.effective_rows
     clip = settings.clip_gradient or clip_norm(information / facts.parameters, length)
     time = 1.2 * information / (clip * length)
@@ -138,6 +142,8 @@ def best_currency(rate: float, steps: int, epsilon: float, delta: float, relatio
 def _rate(settings: DescentSettings, facts: Facts) -> float:
     if settings.sampling_rate is not None:
         return settings.sampling_rate
+    if settings.paper:
+        return 1 / math.sqrt(facts.rows)
     return min(1.0, _MANY_CELLS / (facts.rows * facts.parameters))
 
 

@@ -12,6 +12,7 @@ from ..errors import (
     require_positive,
     require_positive_integer,
 )
+from .paper_modes import PAPER_MODES
 from .result import Facts
 from .schedule import best_currency
 from .settings import Settings
@@ -71,7 +72,10 @@ class OPTSettings(Constants, Settings):
     failure: float = 0.05
     most_steps: int | None = None
 
+    paper_mode = PAPER_MODES["opt"]
+
     def __post_init__(self) -> None:
+        Settings.__post_init__(self)
         super().__post_init__()
         for name in ("gradient_tolerance", "curvature_tolerance"):
             asked = getattr(self, name)
@@ -111,12 +115,16 @@ class OPTLSSettings(OPTSettings):
 
     search: bool = True
 
+    paper_mode = PAPER_MODES["opt-ls"]
+
 
 @dataclass(frozen=True)
 class OPTBSettings(OPTSettings):
     """Settings of `opt-b`: those of `OPTSettings`, with batches of a tenth of the rows."""
 
     sampling_rate: float = 0.1
+
+    paper_mode = PAPER_MODES["opt-b"]
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,8 @@ class TwoPhaseSettings(OPTSettings):
 
     optimistic_share: float = 0.75
 
+    paper_mode = PAPER_MODES["2opt"]
+
 
 @dataclass(frozen=True)
 class TwoPhaseLSSettings(OPTLSSettings):
@@ -132,9 +142,13 @@ class TwoPhaseLSSettings(OPTLSSettings):
 
     optimistic_share: float = 0.75
 
+    paper_mode = PAPER_MODES["2opt-ls"]
+
 
 @dataclass(frozen=True)
 class TwoPhaseBSettings(OPTBSettings):
     """Settings of `2opt-b`: those of `OPTBSettings`, with an optimistic first phase."""
 
     optimistic_share: float = 0.75
+
+    paper_mode = PAPER_MODES["2opt-b"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from ..accounting import Currency
-from ..errors import UnsupportedCost
+from ..errors import InvalidParameter, UnsupportedCost
+from .paper_modes import PaperMode
 from .result import Facts
 
 __all__ = ["GAUSSIAN_NOISE", "Payment", "Settings"]
@@ -48,7 +50,30 @@ GAUSSIAN_NOISE = Payment("Gaussian noise", ("gdp", "zcdp", "rdp"))
 
 @dataclass(frozen=True)
 class Settings(ABC):
-    """The settings of a method: a frozen dataclass whose fields have defaults for every table."""
+    """The settings of a method: a frozen dataclass whose fields have defaults for every table.
+
+    Parameters
+    ----------
+    paper : bool
+        Take what a paper states for every setting that is not given (`dpdescent.solvers.paper_modes`).
+    """
+
+    paper: bool = field(default=False, kw_only=True)
+
+    #: What ``paper`` stands for; None where none of the papers describes the method.
+    paper_mode: ClassVar[PaperMode | None] = None
+
+    def __post_init__(self) -> None:
+        if self.paper and self.paper_mode is None:
+            raise InvalidParameter("none of the papers describes this method: leave the setting paper out")
+        if self.paper and self.paper_mode is not None:
+            self.fill(self.paper_mode.values)
+
+    def fill(self, values: Mapping[str, object]) -> None:
+        """Set every setting that was not given to its value in ``values``."""
+        for name, value in values.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
 
     @abstractmethod
     def choose_currency(self, facts: Facts) -> str | Currency:

@@ -7,6 +7,8 @@ moves against a running mean of the answers; the result is the average of the la
 
 Number of steps, step size, clip norm and sampling rate are rules of public numbers (`dpdescent.solvers.schedule`).
 By default all rows are used in each step: with exact Gaussian accounting a batch never needs less noise.
+``paper=True`` is the SGD-MA of Lee & Kifer (2018): batches of sqrt(n) rows, no momentum, and the last iterate is the
+result.
 
 **Privacy** T Gaussian mechanisms, fixed in advance. With all rows, mu^2 adds up (Gaussian DP, exact conversion). With
 batches, each step costs a Poisson-sampled Gaussian under zero-out, or one on a batch of fixed size under replace-one,
@@ -25,6 +27,7 @@ import numpy as np
 
 from ..curator import Curator
 from ..errors import InvalidParameter
+from .paper_modes import PAPER_MODES
 from .result import Progress, SolverResult
 from .schedule import DescentSettings, make_schedule
 
@@ -37,15 +40,18 @@ class SGDSettings(DescentSettings):
 
     Parameters
     ----------
-    momentum : float
-        Discount of older gradients, in [0, 1).
+    momentum : float, optional
+        Discount of older gradients, in [0, 1). Default 0.9; 0 in the paper.
     """
 
-    momentum: float = 0.9
+    momentum: float | None = None
+
+    paper_mode = PAPER_MODES["sgd"]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.momentum < 1:
+        self.fill({"momentum": 0.9})
+        if not 0 <= float(self.momentum or 0) < 1:
             raise InvalidParameter(f"momentum must lie in [0, 1), got {self.momentum!r}")
 
 
@@ -55,10 +61,11 @@ def sgd(curator: Curator, settings: SGDSettings, progress: Progress | None = Non
     schedule = make_schedule(curator, settings)
     weights = np.zeros(curator.problem.shape)
     velocity, average = np.zeros_like(weights), np.zeros_like(weights)
-    averaged = schedule.steps - schedule.steps // 2
+    averaged = 1 if settings.paper else schedule.steps - schedule.steps // 2
+    momentum = float(settings.momentum or 0)
     for step in range(schedule.steps):
         gradient = schedule.gradients.at(weights)
-        velocity = settings.momentum * velocity + (1 - settings.momentum) * gradient
+        velocity = momentum * velocity + (1 - momentum) * gradient
         weights = weights - schedule.step_size * velocity
         if step >= schedule.steps - averaged:
             average += weights / averaged

@@ -12,7 +12,8 @@ delta of one step, amplification by sub-sampling, and advanced composition
 noise: that is what the method shows.
 
 By default T = 10 sqrt(n), at most 2000, so that the rows are seen about ten times, and c is such that the noise of
-all steps moves a typical row's score by about 1.2.
+all steps moves a typical row's score by about 1.2. ``paper=True`` takes the clip norm, the constant step size and the
+T = n epsilon/500 of Lee & Kifer (2018), at most 2000; the last iterate is then the result.
 
 **Privacy** One charge of (epsilon, delta) before the first gradient; all later steps are post-processing of the T
 noisy gradients it paid for. Poisson batches under zero-out, batches of fixed size under replace-one.
@@ -32,6 +33,7 @@ import numpy as np
 
 from ..accounting import ApproximateDP
 from ..curator import Curator
+from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
 from .schedule import DescentSettings, clip_norm
 from .series import GradientSeries, typical_row_norm
@@ -47,6 +49,8 @@ _DELTA_SHARE = 1 - 2.0**-20  # the rest of delta is left for the samplers
 class SGDAdvSettings(DescentSettings):
     """Settings of `sgd_adv`: those of `DescentSettings`, ``step_size`` being c and ``sampling_rate`` 1/sqrt(n)."""
 
+    paper_mode = PAPER_MODES["sgd-adv"]
+
     def choose_currency(self, facts: Facts) -> str:
         return "approximate"
 
@@ -59,10 +63,11 @@ def sgd_adv(curator: Curator, settings: SGDAdvSettings, progress: Progress | Non
     """Minimise the objective of a curator's problem by noisy SGD under advanced composition."""
     facts = Facts.of(curator)
     rate = settings.sampling_rate or 1 / math.sqrt(facts.rows)
-    steps = settings.steps or min(2000, math.ceil(10 / rate))
+    rule = max(1.0, facts.rows * facts.epsilon / 500) if settings.paper else math.ceil(10 / rate)
+    steps = settings.steps or round(min(2000, rule))
     curator.sampling(rate)  # raises before anything is charged
     curator.require_affordable(ApproximateDP(0.5 * curator.remaining, facts.delta * _DELTA_SHARE))
-    length = typical_row_norm(curator, _SHARE_LENGTH)
+    length = curator.problem.longest_row if settings.paper else typical_row_norm(curator, _SHARE_LENGTH)
     clip = settings.clip_gradient or clip_norm(facts.effective_rows_per_parameter, length)
     gradients = GradientSeries.with_advanced_composition(
         curator, clip, rate, steps, curator.remaining, facts.delta * _DELTA_SHARE
@@ -74,9 +79,9 @@ def sgd_adv(curator: Curator, settings: SGDAdvSettings, progress: Progress | Non
     weights = np.zeros(curator.problem.shape)
     average, sizes = np.zeros_like(weights), []
     for step in range(1, steps + 1):
-        sizes.append(min(first_step / math.sqrt(step), longest))
+        sizes.append(first_step if settings.paper else min(first_step / math.sqrt(step), longest))
         weights = weights - sizes[-1] * gradients.at(weights)
         average += weights / steps
         if progress is not None:
             progress(step / steps)
-    return SolverResult(average, steps, tuple(sizes))
+    return SolverResult(weights if settings.paper else average, steps, tuple(sizes))

@@ -27,6 +27,7 @@ from scipy.optimize import brentq
 
 from ..curator import Curator
 from ..errors import InvalidParameter
+from .paper_modes import PAPER_MODES
 from .result import Progress
 from .second_order import Descent, SecondOrderResult
 from .second_order_settings import OPTSettings
@@ -42,6 +43,8 @@ class TrustRegionSettings(OPTSettings):
     """Settings of `dp-tr`: those of `OPTSettings`; steps cannot be searched, and one batch gives both answers."""
 
     same_batch: bool = True
+
+    paper_mode = PAPER_MODES["dp-tr"]
 
     def __post_init__(self) -> None:
         super().__post_init__()
