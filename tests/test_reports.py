@@ -162,7 +162,9 @@ def test_the_figures_of_the_line_search_have_the_papers_settings_and_methods() -
         assert curve.options == {"paper": True, "search_rate": curve.value}
     for figure, loss in ((three, "logistic"), (four, "svm")):
         assert {task.loss for task in figure.tasks} == {loss}
-        assert {"blsgd-paper", "blgd-paper", "blsgd-ac-paper", "agd-paper", "outpert-rsgd"} < set(figure.methods)
+        assert {"blsgd-paper", "blgd-paper", "blsgd-ac-paper", "agd-paper", "outpert-rsgd-paper"} < set(
+            figure.methods
+        )
         assert len(figure.claims) == 5
 
 

@@ -22,6 +22,7 @@ from ..datasets import Dataset, load_dataset
 from ..errors import DPDescentError, InvalidParameter
 from ..estimators import DPLinearSVC, DPLogisticRegression
 from ..estimators.scaling import ColumnScaling
+from ..problems import Hinge
 from ..schema import Schema
 from ..solvers import METHODS, BLSGDSettings, Facts
 from ..solvers.backtracking import rates
@@ -202,6 +203,7 @@ def measure(cell: Cell) -> Row:
         "options": options,
     }
     X, y = data.X[train], data.y[train]
+    kind: dict[str, Any] = {"loss": "hinge"} if task.loss == "svm" and _takes_hinge(curve) else {}
     model = LOSSES[task.loss](
         cell.epsilon,
         cell.delta,
@@ -214,6 +216,7 @@ def measure(cell: Cell) -> Row:
         classes=data.classes,
         random_state=int(cell.key[:7], 16),
         solver_options=options,
+        **kind,
     )
     start = time.perf_counter()
     try:
@@ -237,6 +240,12 @@ def measure(cell: Cell) -> Row:
         randomness=str(privacy["randomness"]),
         remarks=tuple(privacy["remarks"]),
     )
+
+
+def _takes_hinge(curve: Curve) -> bool:
+    """Return whether a curve is a paper mode of a method that can minimise the hinge itself, as the papers do."""
+    method = METHODS[curve.method]
+    return bool(curve.options.get("paper")) and method.private and method.needs <= Hinge().offers
 
 
 def _passes(

@@ -290,7 +290,10 @@ def _text(value: float | str) -> str:
 def _best_rival(
     groups: Sequence[Group], group: Group, spare: Sequence[str] = (*_OURS, "auto")
 ) -> tuple[float, Group] | None:
-    """Return the accuracy of the best private method at the same task and epsilon, methods of our own left out."""
+    """Return the accuracy of the best private method at the same task and epsilon, methods of our own left out.
+
+    A paper mode is compared with paper modes, and with the majority class, where there are any.
+    """
     rivals = [
         (estimate.mean, other)
         for other in groups
@@ -300,6 +303,9 @@ def _best_rival(
         and other.private
         and (estimate := other.estimate("accuracy")) is not None
     ]
+    printed = [pair for pair in rivals if pair[1].method.endswith("-paper") or pair[1].method == "majority"]
+    if group.method.endswith("-paper") and printed:
+        rivals = printed
     return max(rivals, key=lambda pair: pair[0], default=None)
 
 

@@ -12,7 +12,7 @@ from .methods import known_variants, look_of, variant
 from .study import Study
 from .tables import Measure
 
-__all__ = ["FOUR", "LADDER", "SGD", "STAND_IN", "Figure", "Parameter", "Scale"]
+__all__ = ["FOUR", "HINGE", "LADDER", "MODES", "STAND_IN", "Figure", "Parameter", "Scale"]
 
 # What several figures share: budgets, data sets, and where the data and a rival differ from the papers'.
 LADDER = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
@@ -21,10 +21,12 @@ STAND_IN = (
     "IPUMS-US is not to be had, so acs-income (American Community Survey, NIST excerpts) stands in for it: other "
     "years, areas, columns and label."
 )
-SGD = (
-    "DP-SGD follows its default rule, all rows at each step under exact Gaussian accounting, where the paper draws "
-    "batches of sqrt(n) rows under the moments accountant."
+MODES = (
+    "Curves marked (paper) have the settings of the paper, which `dpdescent methods NAME --paper` prints; the others "
+    "are our versions. An intercept is penalised in the former only, and no objective shown counts that penalty. "
+    "Where they differ from the papers on purpose:"
 )
+HINGE = "Curves marked (paper) minimise the hinge where the method can; all others minimise a huberised one."
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class Figure:
         If there are any, each is varied by itself for every method.
     batch_size, batched : int, tuple of str
         Expected size of the batches, and the methods that draw such.
+    options : mapping
+        Settings of this figure, by method, beside those of its paper mode.
     folds, alpha : int, float
         Parts of the cross-validation, and weight of the L2 penalty.
     measures : tuple of Measure
@@ -87,7 +91,8 @@ class Figure:
     claims: tuple[Claim, ...]
     parameters: tuple[Parameter, ...] = ()
     batch_size: int | None = None
-    batched: tuple[str, ...] = ("agd", "agd-paper")
+    batched: tuple[str, ...] = ("agd", "agd-paper", "privgene-paper")
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     folds: int = 5
     alpha: float = 0.0
     measures: tuple[Measure, ...] = ()
@@ -107,7 +112,7 @@ class Figure:
             Curve(
                 name,
                 variant(name).method,
-                {**variant(name).options, **scale.options.get(name, {})},
+                {**variant(name).options, **self.options.get(name, {}), **scale.options.get(name, {})},
                 self.batch_size if name in self.batched else None,
                 private=variant(name).private,
             )

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from ..errors import InvalidParameter
-from ..solvers import METHODS
+from ..solvers import METHODS, PAPER_MODES
 
 __all__ = [
     "ORACLE",
@@ -24,6 +24,7 @@ __all__ = [
     "look_of",
     "nearest",
     "oracle_variants",
+    "paper_differences",
     "registered_methods",
     "variant",
 ]
@@ -98,13 +99,10 @@ class Variant:
         return METHODS[self.method].private
 
 
-#: Settings with a name of their own, beside the registered methods.
-VARIANTS = {
-    "agd-paper": Variant("agd-paper", "agd", {"paper": True}),
-    "blsgd-paper": Variant("blsgd-paper", "blsgd", {"paper": True}),
-    "blgd-paper": Variant("blgd-paper", "blgd", {"paper": True}),
-    "blsgd-ac-paper": Variant("blsgd-ac-paper", "blsgd-ac", {"paper": True}),
-}
+#: How the name of a method in its paper mode ends.
+_PAPER = "-paper"
+#: Settings with a name of their own, beside the registered methods: every paper mode.
+VARIANTS = {f"{name}{_PAPER}": Variant(f"{name}{_PAPER}", name, {"paper": True}) for name in PAPER_MODES}
 
 #: What an oracle tries for each method: every combination of these settings.
 _GRIDS: dict[str, Mapping[str, tuple[Any, ...]]] = {
@@ -127,10 +125,28 @@ def look_of(name: str) -> Look:
     base, _, mark = name.partition(" ")
     if base in _LOOKS:
         look = _LOOKS[base]
+    elif base.endswith(_PAPER) and base.removesuffix(_PAPER) in _LOOKS:
+        ours = _LOOKS[base.removesuffix(_PAPER)]
+        look = replace(ours, name=f"{ours.name} (paper)", colour=_paler(ours.colour), dash="-.")
     else:
         colour, marker, dash = _SPARE[sum(map(ord, base)) % len(_SPARE)]
         look = Look(base, colour, marker, dash)
     return replace(look, name=f"{look.name}, {mark}", hollow=True) if mark else look
+
+
+def _paler(colour: str) -> str:
+    """Return a colour halfway to white."""
+    return "#" + "".join(f"{(int(colour[k : k + 2], 16) + 255) // 2:02X}" for k in (1, 3, 5))
+
+
+def paper_differences(names: Iterable[str]) -> str:
+    """Return one sentence for every deliberate difference of these paper modes from their papers."""
+    said = []
+    for name in names:
+        method = name.removesuffix(_PAPER)
+        if name.endswith(_PAPER) and PAPER_MODES[method].differences:
+            said.append(f"{look_of(method).name}: {' '.join(PAPER_MODES[method].differences)}")
+    return " ".join(said).replace("`", "")
 
 
 def registered_methods() -> list[str]:
