@@ -56,7 +56,7 @@ GRID = FeatureGrid(1.0, 3)
 PROBLEMS = {
     "logistic": LinearProblem(Logistic(), GRID),
     "no intercept": LinearProblem(Logistic(), GRID, intercept=False),
-    "penalty": LinearProblem(Logistic(), GRID, L2(0.125)),
+    "penalty": LinearProblem(Logistic(), GRID, L2(0.125, intercept=True)),
     "short rows": LinearProblem(Logistic(), FeatureGrid(2.0, 3, 1.5), intercept=False),
     "multinomial": LinearProblem(Multinomial(3), GRID),
     "squared": LinearProblem(Squared(), GRID),

