@@ -1,4 +1,4 @@
-"""Write the tables of `methods.md` and `papers.md` from the registry: `python docs/methods_table.py`.
+"""Write the tables of the manual from the registry: `python docs/methods_table.py`.
 
 The pages hold the tables, so that they can be read in the repository; a test fails when they are out of date.
 """
@@ -12,9 +12,10 @@ from dpdescent.accounting import Currency
 from dpdescent.errors import UnsupportedLoss
 from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Multinomial, Poisson, Squared
 from dpdescent.problems.losses import Huber
-from dpdescent.solvers import METHODS, PAPERS, Facts, Method
+from dpdescent.solvers import METHODS, PAPER_MODES, PAPERS, Facts, Method
 
 FOLDER = Path(__file__).parent
+PAGES = ("methods.md", "papers.md", "side-by-side.md")
 TYPICAL = Facts(epsilon=1.0, delta=1e-6, relation="zero-out", rows=10_000, parameters=10)
 GUARANTEES = {
     "gdp": "(ε, δ), by Gaussian DP",
@@ -88,6 +89,18 @@ def papers_list() -> str:
     return "\n\n".join(sections)
 
 
+def modes_list() -> str:
+    """Return a Markdown section for each paper mode: its settings and its differences from the paper."""
+    sections = []
+    for name, mode in PAPER_MODES.items():
+        lines = [f"### `{name}`", f"After [{mode.paper}](papers.md#{anchor(mode.paper)})."]
+        for word, values in (("Stated", mode.stated), ("Open", mode.open), ("By rule", mode.rules)):
+            if values:
+                lines.append(f"{word}: {', '.join(f'`{key}` {value}' for key, value in values.items())}.")
+        sections.append("\n\n".join([*lines, "\n".join(f"- {each}" for each in mode.differences)]).rstrip())
+    return "\n\n".join(sections)
+
+
 def anchor(paper: str) -> str:
     """Return the anchor of a paper's heading."""
     return re.sub(r"[^\w -]", "", paper.lower()).replace(" ", "-")
@@ -95,7 +108,7 @@ def anchor(paper: str) -> str:
 
 def written(page: str) -> str:
     """Return a page with every generated part written anew."""
-    parts = {"methods": methods_table, "payments": payments_table, "papers": papers_list}
+    parts = {"methods": methods_table, "payments": payments_table, "papers": papers_list, "modes": modes_list}
     for name, make in parts.items():
         page = re.sub(
             rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)",
@@ -107,5 +120,5 @@ def written(page: str) -> str:
 
 
 if __name__ == "__main__":
-    for name in ("methods.md", "papers.md"):
+    for name in PAGES:
         (FOLDER / name).write_text(written((FOLDER / name).read_text()))

@@ -31,9 +31,9 @@ def test_every_block_of_a_page_runs_and_prints_what_the_page_shows(path: Path) -
 
 def test_the_tables_of_methods_and_papers_are_those_of_the_registry() -> None:
     sys.path.insert(0, str(ROOT / "docs"))
-    from methods_table import written
+    from methods_table import PAGES, written
 
-    for name in ("methods.md", "papers.md"):
+    for name in PAGES:
         page = (ROOT / "docs" / name).read_text()
         assert written(page) == page, f"docs/{name} is out of date: python docs/methods_table.py"
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
+import re
+import shlex
 from dataclasses import fields, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpdescent import DPLogisticRegression, InvalidParameter, Ledger, load_dataset
+import dpdescent
+from dpdescent import DPLogisticRegression, InvalidParameter, Ledger, list_datasets, load_dataset
 from dpdescent.accounting import (
     AboveThreshold,
     Gaussian,
@@ -24,7 +29,9 @@ from dpdescent.accounting import (
 from dpdescent.cli import app
 from dpdescent.curator import ArraySource, Curator, FirstStep
 from dpdescent.errors import UnsupportedCost
+from dpdescent.estimators.settings import make_settings
 from dpdescent.exact import FeatureGrid
+from dpdescent.experiments.figures import FIGURES
 from dpdescent.problems import L2, Hinge, LinearProblem, Logistic
 from dpdescent.relations import Relation
 from dpdescent.solvers import METHODS, PAPER_MODES, AGDSettings, BLGDSettings, BLSGDSettings, agd, blsgd
@@ -339,3 +346,64 @@ def test_a_step_size_of_output_perturbation_is_shortened_to_where_its_sensitivit
     assert np.linalg.norm(fit(step_size=0.01)) < 0.2 * np.linalg.norm(longest)
     with pytest.raises(InvalidParameter, match="step_size"):
         fit(step_size=-1.0)
+
+
+# The page --------------------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[1]
+TABLE = [
+    [cell.strip() for cell in line.strip("|").split(" | ")]
+    for line in (ROOT / "docs/side-by-side.md").read_text().splitlines()
+    if line.startswith("| ") and not line.startswith(("| ---", "| in the paper"))
+]
+
+
+def assert_exists(name: str) -> None:
+    """Assert that a name is a method, a figure, a data set, a setting, a parameter, or an object of the package."""
+    owner, colon, setting = name.partition(": ")
+    if colon and owner in METHODS:
+        assert setting in {field.name for field in fields(METHODS[owner].settings)}, name
+    elif colon:
+        assert setting in inspect.signature(getattr(dpdescent, owner)).parameters, name
+    elif name.startswith("dpdescent."):
+        resolve_name(name)
+    else:
+        assert name in {*METHODS, *FIGURES, *(info.name for info in list_datasets())}, name
+
+
+def assert_runs(command: str) -> None:
+    """Assert that a command exists, and that what it is given does."""
+    program, name, *arguments = shlex.split(command)
+    if program == "python":
+        assert (ROOT / name).is_file(), command
+        return
+    assert program == "dpdescent"
+    if name == "reproduce":
+        assert arguments in [[figure] for figure in FIGURES], command
+        return
+    asked = [*arguments, "--help"] if name == "fit" else arguments
+    assert CliRunner().invoke(app, [name, *asked]).exit_code == 0, command
+    if name == "fit":
+        options = dict(zip(arguments[1::2], arguments[2::2], strict=True))
+        known = CliRunner().invoke(app, ["fit", "--help"], env={"COLUMNS": "300"}).output
+        assert all(option in known for option in options), command
+        make_settings(options["--method"], {"paper": options.get("--set") == "paper=true"})
+
+
+def test_every_name_and_command_of_the_side_by_side_page_exists() -> None:
+    assert len(TABLE) == 74
+    for _, here, differs, _ in TABLE:
+        names = re.findall("`(.*?)`", here)
+        assert names, here
+        for name in (*names, *re.findall("`(.*?)`", differs)):
+            assert_exists(name)
+    for command in sorted({row[3].strip("`") for row in TABLE}):
+        assert_runs(command)
+
+
+def test_every_method_figure_and_paper_mode_is_on_the_side_by_side_page() -> None:
+    named = {name for row in TABLE for name in re.findall("`(.*?)`", row[1])}
+    assert set(FIGURES) <= named
+    assert set(PAPER_MODES) <= named
+    commands = {row[3].strip("`") for row in TABLE}
+    assert {f"dpdescent reproduce {name}" for name in FIGURES if not name.endswith("-sigmoid")} <= commands
