@@ -32,12 +32,15 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "auto": [{"batch_rate": 0.3}, {"whitening": False}],
     "blsgd": [{"paper": True}, {"sampling_rate": 0.5, "same_batch": True}, {"sampling_rate": 0.4}],
     "blgd": [{"paper": True}],
-    "sgd": [{"sampling_rate": 0.2, "steps": 20}],
+    "outpert-gd": [{"paper": True}],
+    "privgene": [{"paper": True, "batch_rate": 0.3}],
+    "sgd": [{"sampling_rate": 0.2, "steps": 20}, {"paper": True, "steps": 20}],
+    "sgd-adv": [{"paper": True}],
     "adam": [{"sampling_rate": 0.2, "steps": 20}],
     "opt-b": [{"same_batch": True}],
     "opt-ls": [{"start_scale": 0.1}],
-    "outpert": [{"pure": True}, {"minimiser": "agd"}, {"radius": 2.0}],
-    "objpert": [{"pure": True}],
+    "outpert": [{"pure": True}, {"minimiser": "agd"}, {"radius": 2.0}, {"paper": True}],
+    "objpert": [{"pure": True}, {"paper": True}],
     "expmech": [{"localise": True}],
 }
 

@@ -63,6 +63,9 @@ def fit_command(
     ] = None,
     rows_per_unit: Annotated[int, typer.Option(help="Rows of a unit that are used, at most.")] = 1,
     alpha: Annotated[float, typer.Option(help="Weight of the L2 penalty.")] = 0.0,
+    penalise_intercept: Annotated[
+        bool | None, typer.Option(help="Penalise the constant term too; by default in paper modes only.")
+    ] = None,
     tilt: Annotated[float, typer.Option(help="Weigh rows with large losses more; needs --method outpert.")] = 0.0,
     adversary: Annotated[
         float | None,
@@ -95,6 +98,7 @@ def fit_command(
     )
     options: dict[str, Any] = {"method": method, "adjacency": adjacency, "alpha": alpha, "random_state": seed}
     options |= {"progress": True, "tilt": tilt, "solver_options": read_settings(settings or [])}
+    options["penalise_intercept"] = penalise_intercept
     if adversary is not None:
         options["adversary"] = Adversary(adversary, adversary_norm)  # type: ignore[arg-type]
     # All that can fail is tried before a row is read, and long before anything is charged.
