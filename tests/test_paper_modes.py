@@ -127,6 +127,7 @@ def test_a_paper_mode_is_made_of_settings_that_exist_and_yields_to_given_ones(na
     settings, known = build(paper=True), {field.name for field in fields(build)}
     assert {*mode.values, *mode.rules} <= known
     assert not set(mode.stated) & set(mode.open)
+    assert all(each in inspect.getdoc(build) for each in mode.differences)
     assert {setting: getattr(settings, setting) for setting in mode.values} == mode.values
     for setting, value in mode.values.items():
         if isinstance(value, float) and setting not in ("memory", "momentum", "clip_decay", "clip_loss"):

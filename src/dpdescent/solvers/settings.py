@@ -63,6 +63,13 @@ class Settings(ABC):
     #: What ``paper`` stands for; None where none of the papers describes the method.
     paper_mode: ClassVar[PaperMode | None] = None
 
+    def __init_subclass__(cls) -> None:
+        """Say in the docstring where the paper mode differs from the paper."""
+        if cls.paper_mode is not None and cls.paper_mode.differences and cls.__doc__:
+            said = "\n".join(f"    - {each}" for each in cls.paper_mode.differences)
+            head = f"    Notes\n    -----\n    With ``paper`` it differs from {cls.paper_mode.paper} on purpose:"
+            cls.__doc__ = f"{cls.__doc__.rstrip()}\n\n{head}\n\n{said}\n    "
+
     def __post_init__(self) -> None:
         if self.paper and self.paper_mode is None:
             raise InvalidParameter("none of the papers describes this method: leave the setting paper out")
