@@ -19,7 +19,7 @@ def methods_command(
     paper: Annotated[bool, typer.Option("--paper", help="Show them as its paper has them.")] = False,
     json_file: JsonFile = None,
 ) -> None:
-    """List the methods of training, with one line about each, or show the settings of one."""
+    """List the methods of training, or show the settings of one, also as in its paper."""
     from ..solvers import METHODS
 
     if name is not None:
