@@ -173,6 +173,16 @@ def test_dp_agd_of_the_paper_spends_what_equation_5_allows_in_whole_iterations()
     assert freely.ledger.spent > allowed
 
 
+def test_the_first_gradient_of_the_authors_code_is_that_of_the_classical_gaussian_mechanism() -> None:
+    curator = agd_curator(0.8, currency="zcdp", rows=50)
+    agd(curator, AGDSettings(paper=True, first_gradient="gaussian"))
+    first, second = curator.ledger.entries[:2]
+    deviation = math.sqrt(2 * math.log(1.25 / curator.ledger.delta)) * 120 / 0.8
+    assert (first.label, first.cost.noise_multiplier) == ("gradient", pytest.approx(deviation))
+    assert second.price == pytest.approx((0.8 / 120) ** 2 / 2)
+    assert 2 * math.log(1.25 / 1e-8) == pytest.approx(37.3, abs=0.05)  # how many times smaller than that of pure DP
+
+
 def test_the_papers_conversion_is_for_zcdp_alone() -> None:
     with pytest.raises(InvalidParameter, match="'paper' with currency 'zcdp'"):
         AGDSettings(paper=True, currency="gdp", conversion="paper")

@@ -18,8 +18,8 @@ The default goes beyond the paper where a public rule or a small, paid release m
 ``paper=True`` runs the algorithm of the paper with its settings, and `PAPER_MODES` says where it differs on purpose.
 The budget rho of the paper solves its equation (5), epsilon = rho + 2 sqrt(rho log(1/delta)), which is valid and
 loose: the optimal conversion, ``conversion="optimal"``, gives 1.63 times as much at epsilon = 0.05 and delta = 1e-8.
-The first budgets are read as rho = e^2/2 with e = epsilon/(2 splits), for the gradient as for the selection. Only
-whole iterations are run, while the default ends with a cheaper one that spends the rest.
+The first budgets are read as rho = e^2/2 with e = epsilon/(2 splits), for the gradient as for the selection
+(``first_gradient``). Only whole iterations are run, while the default ends with a cheaper one that spends the rest.
 
 References
 ----------
@@ -44,6 +44,7 @@ from .geometry import measure_columns
 from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult, effective_rows
 from .settings import GAUSSIAN_NOISE, Payment, Settings
+from .step_grids import EvenGrid, GeometricGrid
 
 __all__ = ["AGDSettings", "agd", "sharpest"]
 
@@ -60,10 +61,10 @@ class AGDSettings(Settings):
     Parameters
     ----------
     splits : float, optional
-        About the number of iterations that are planned: each starts with the budget of
-        epsilon/(2 splits) for its gradient and for its selection. By default 25 sqrt(k), between 10 and 500,
-        where k = n mu/d is the number of effective rows per parameter, unless that takes more than 5 10^10 cells of
-        the table to go through; then 20, or 20 sqrt(k/2000) if that is more, as in `auto`.
+        About the number of iterations that are planned: each starts with the budget of epsilon/(2 splits) for its
+        gradient and for its selection. By default 25 sqrt(k), between 10 and 500, where k = n mu/d is the number of
+        effective rows per parameter, unless that takes more than 5 10^10 cells of the table to go through; then 20,
+        or 20 sqrt(k/2000) if that is more, as in `auto`.
     share_selection : float
         Share of an iteration's budget that pays for the selection; ignored if ``splits`` is given.
     growth : float, optional
@@ -89,6 +90,9 @@ class AGDSettings(Settings):
     conversion : {"optimal", "paper"}, optional
         How much of the currency epsilon and delta buy: all that they allow, or in zCDP what equation (5) of the paper
         allows, in which case the rest is not spent.
+    first_gradient : {"pure", "gaussian"}
+        How epsilon/(2 splits) becomes the first budget of a gradient: as that of pure DP, or by the noise of the
+        classical Gaussian mechanism, as in the authors' code.
     """
 
     splits: float | None = None
@@ -105,6 +109,7 @@ class AGDSettings(Settings):
     batch_rate: float = 1.0
     currency: str | None = None
     conversion: Literal["optimal", "paper"] | None = None
+    first_gradient: Literal["pure", "gaussian"] = "pure"
 
     paper_mode = PAPER_MODES["agd"]
 
@@ -121,12 +126,13 @@ class AGDSettings(Settings):
             raise InvalidParameter(f"candidates must be at least 2, zero being one of them: {self.candidates!r}")
         if not 0 < self.batch_rate <= 1:
             raise InvalidParameter(f"batch_rate must lie in (0, 1], got {self.batch_rate!r}")
-        if self.currency not in ("gdp", "zcdp"):
-            raise InvalidParameter(f"currency must be 'gdp' or 'zcdp', got {self.currency!r}")
-        if self.conversion != "optimal" and (self.conversion, self.currency) != ("paper", "zcdp"):
-            raise InvalidParameter(
-                f"conversion is 'optimal', or 'paper' with currency 'zcdp': {self.conversion!r}, {self.currency!r}"
-            )
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise InvalidParameter(
+                    f"{name} must be {allowed[0]!r} or {allowed[1]!r}, got {getattr(self, name)!r}"
+                )
+        if self.conversion == "paper" and self.currency != "zcdp":
+            raise InvalidParameter(f"conversion is 'paper' with currency 'zcdp' only, got {self.currency!r}")
         if not 0 < self.share_selection < 1 or self.window < 1 or not 0 <= (self.memory or 0) < 1:
             raise InvalidParameter("share_selection lies in (0, 1), memory in [0, 1), and window is at least 1")
 
@@ -143,6 +149,7 @@ class AGDSettings(Settings):
 
 _OURS = {"growth": 0.5, "candidates": 4, "selection": "exponential-mechanism", "memory": 0.8}
 _OURS |= {"currency": "gdp", "conversion": "optimal"}
+_CHOICES = {"currency": ("gdp", "zcdp"), "conversion": ("optimal", "paper"), "first_gradient": ("pure", "gaussian")}
 
 
 def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = None) -> SolverResult:
@@ -209,46 +216,6 @@ def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = Non
     return SolverResult(weights, len(steps), tuple(steps))
 
 
-class _GeometricGrid:
-    """Zero, and steps of ratio 2 around a centre that follows the chosen ones; it moves down if zero is chosen."""
-
-    def __init__(self, centre: float, candidates: int) -> None:
-        self._centre = centre
-        self._exponents = np.arange(candidates - 1) - (candidates - 2) // 2
-
-    def candidates(self) -> Floats:
-        return np.concatenate([[0.0], self._centre * 2.0**self._exponents])
-
-    def direction(self, gradient: Floats) -> Floats:
-        return gradient
-
-    def follow(self, chosen: int) -> None:
-        vote = -1 if chosen == 0 else int(np.sign(self._exponents[chosen - 1]))
-        self._centre *= 2.0 ** (0.1 * vote)
-
-
-class _EvenGrid:
-    """The paper's grid: steps spread evenly from zero to alpha_max along a unit vector."""
-
-    def __init__(self, max_step: float, candidates: int, window: int, stretch: float) -> None:
-        self._max_step, self._candidates = max_step, candidates
-        self._window, self._stretch = window, stretch
-        self._recent: list[float] = []
-
-    def candidates(self) -> Floats:
-        return np.linspace(0.0, self._max_step, self._candidates)
-
-    def direction(self, gradient: Floats) -> Floats:
-        return gradient / max(float(np.linalg.norm(gradient)), 1e-300)
-
-    def follow(self, chosen: int) -> None:
-        if chosen > 0:
-            self._recent.append(float(self.candidates()[chosen]))
-        if len(self._recent) == self._window:
-            self._max_step = (1 + self._stretch) * max(self._recent)
-            self._recent.clear()
-
-
 @dataclass(frozen=True)
 class _Plan:
     """What a run starts from. All of it is public."""
@@ -261,7 +228,7 @@ class _Plan:
     growth: float
     memory: float
     selection: Selection
-    grid: _GeometricGrid | _EvenGrid
+    grid: GeometricGrid | EvenGrid
 
 
 def _plan(curator: Curator, settings: AGDSettings) -> _Plan:
@@ -271,14 +238,14 @@ def _plan(curator: Curator, settings: AGDSettings) -> _Plan:
     clip = settings.clip_gradient or max(0.5, 0.25 * effective_rows(curator, parameters) ** 0.3) * row_length
     planned, gradient_amount, selection_amount = _amounts(curator, settings, _left(curator, settings))
     candidates = int(settings.candidates or 0)
-    grid: _GeometricGrid | _EvenGrid
+    grid: GeometricGrid | EvenGrid
     if settings.max_step is not None:
-        grid = _EvenGrid(settings.max_step, candidates, settings.window, settings.stretch)
+        grid = EvenGrid(settings.max_step, candidates, settings.window, settings.stretch)
     else:
         # Eight times the step that is always safe, unless noise alone would then carry a score beyond 2.
         safe = 8 / (min(curator.problem.loss.smoothness, 1.0) * row_length**2)
         walk = curator.deviation(clip, gradient_amount) * math.sqrt(planned) * row_length
-        grid = _GeometricGrid(min(safe, 2 / walk), candidates)
+        grid = GeometricGrid(min(safe, 2 / walk), candidates)
     return _Plan(
         frame,
         row_length,
@@ -311,8 +278,11 @@ def _amounts(curator: Curator, settings: AGDSettings, remaining: float) -> tuple
         return planned, remaining * (1 - share) / planned, remaining * share / planned
     # An epsilon that is tiny beside delta pays for far more iterations than are planned; a hundred times as many are
     # enough.
-    asked = curator.amount_of_noise(2 * settings.splits / curator.ledger.epsilon)
-    amount = max(asked, remaining / (200 * settings.splits))
+    noise = 2 * settings.splits / curator.ledger.epsilon
+    amount = max(curator.amount_of_noise(noise), remaining / (200 * settings.splits))
+    if settings.first_gradient == "gaussian":
+        classical = math.sqrt(2 * math.log(1.25 / curator.ledger.delta))
+        return settings.splits, curator.amount_of_noise(classical * noise), amount
     return settings.splits, amount, amount
 
 

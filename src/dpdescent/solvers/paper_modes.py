@@ -135,13 +135,13 @@ PAPER_MODES = {
             "conversion": "paper",
             "memory": 0.0,
         },
-        open={"growth": 0.1},
+        open={"growth": 0.1, "first_gradient": "pure"},
         differences=(
             "An answer that the budget cannot pay for is not computed; the paper computes it and then discards it, "
             "which is safe only for who sees nothing but the last weights.",
             "The first budget of a gradient is that of pure DP, rho = epsilon^2/(8 splits^2), as for a selection; "
             "the authors' code takes it from the Gaussian mechanism, equation (3), which makes it 37 times smaller "
-            "at delta = 1e-8.",
+            "at delta = 1e-8 and is `first_gradient` 'gaussian' here.",
             "Gradients are averaged as they were measured and normalised afterwards; the paper's line 7 normalises "
             "the first of them before.",
             "Under replace-one the noise of a selection is twice as large, because the paper's holds for added or "
