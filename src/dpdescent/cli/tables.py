@@ -52,7 +52,7 @@ def open_table(
         return load_dataset(data, progress=progress, **known)  # units of several rows need them in memory
     table = open_parquet(data, schema)
     if cluster is not None:
-        from ..sources.dask import DaskEngine
+        from ..sources import DaskEngine
 
         table.engine = DaskEngine(cluster)
         return table

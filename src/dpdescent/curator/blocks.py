@@ -57,7 +57,7 @@ class RowBlocks(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PlacedBlocks:
     """Rows on the grid, and their labels, in blocks that stay in cache and are short enough for exact sums."""
 
@@ -180,8 +180,9 @@ class PartWork:
                     self.seal.add(seal, rows, labels)
                 values = [each[start:stop] for each in known]
                 for each, store in zip(self.computed, kept, strict=True):
-                    values.append(each.function(rows, labels, *(values[i] for i in each.arguments)))
-                    store.append(values[-1])
+                    value = each.function(rows, labels, *(values[i] for i in each.arguments))
+                    store.append(value.copy() if np.may_share_memory(value, rows) else value)  # rows may be reused
+                    values.append(value)
                 added = self.function(rows, labels, *(values[i] for i in self.arguments))
                 totals = [totals[0] + added] if totals else [added]
                 start = stop

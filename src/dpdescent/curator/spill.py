@@ -23,7 +23,7 @@ from ..errors import OutputNotWritable
 from ..exact import FeatureGrid
 from .sources import Floats
 
-__all__ = ["KeptNumbers", "KeptRows", "SpillFile", "pack", "unpack"]
+__all__ = ["KeptNumbers", "KeptRows", "SpillFile", "pack", "unpack", "unpacked"]
 
 _LARGEST_SHARE = 0.5  # of the free room, for rows; they can be read again instead
 _LARGEST_EXPONENT = 100  # of a grid whose values float32 holds
@@ -130,21 +130,41 @@ class KeptRows:
             self._blocks[part] = fresh
 
 
-def pack(rows: Any, grid: FeatureGrid) -> tuple[NDArray[Any], ...]:
-    """Return a block on a grid as arrays of four bytes per cell that is stored.
+def pack(rows: Any, grid: FeatureGrid, kind: Any = np.float32) -> tuple[NDArray[Any], ...]:
+    """Return a block on a grid as arrays of four bytes per cell that is stored, or of eight for float64.
 
     Values on a grid have 21 bits, and float32 holds them exactly unless they are very large or small.
     """
-    stored = np.float32 if abs(grid.exponent) <= _LARGEST_EXPONENT else np.float64
+    stored = kind if abs(grid.exponent) <= _LARGEST_EXPONENT else np.float64
     if not sparse.issparse(rows):
         return (np.ascontiguousarray(rows.T, dtype=stored),)
     return rows.data.astype(stored), rows.indices, rows.indptr
 
 
 def unpack(shape: tuple[int, int], arrays: Sequence[NDArray[Any]]) -> Any:
-    """Return the block that was packed, in float64."""
-    entries = arrays[0].astype(np.float64)
+    """Return the block that was packed, in float64; it cannot be written over."""
+    entries = arrays[0].astype(np.float64, copy=False)
+    entries.setflags(write=False)
     return entries.T if len(arrays) == 1 else sparse.csr_array((entries, *arrays[1:]), shape=shape)
+
+
+def unpacked(
+    blocks: Sequence[tuple[tuple[int, int], Sequence[NDArray[Any]], Floats]],
+) -> Iterator[tuple[Any, Floats]]:
+    """Yield blocks, given by their shapes, packed rows and labels, each in the memory of the one before it.
+
+    Workers of Dask give memory back at once, and to get it again takes several times as long as a sum over the rows.
+    """
+    room = np.empty(0)
+    for shape, arrays, labels in blocks:
+        if len(arrays) > 1 or arrays[0].dtype == np.float64:
+            yield unpack(shape, arrays), labels
+            continue
+        size = shape[0] * shape[1]
+        room = room if room.size >= size else np.empty(size)
+        rows = room[:size].reshape(shape[1], shape[0])
+        rows[:] = arrays[0]
+        yield rows.T, labels
 
 
 def _bytes_of(values: Any) -> memoryview:

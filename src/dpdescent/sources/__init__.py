@@ -5,10 +5,11 @@ They merely yield rows. What is added up, and what is charged for it, is the cur
 """
 
 from .arrays import MappedArrays
-from .dask import DaskEngine, DaskTable
+from .dask import DaskTable
 from .parquet import ParquetTable, is_parquet, is_parquet_group, open_parquet
 from .table import StreamedTable, streamed
 from .text import is_long_text, stream_text
+from .workers import DaskEngine
 
 __all__ = [
     "DaskEngine",
