@@ -65,16 +65,16 @@ def _block(levels: int, scale: float, rows: Any, labels: Floats) -> Integers:  #
     cells, column = (rows.data, rows.indices.astype(np.int64)) if stored else (rows, np.arange(columns))
     places = _levels(cells, levels, scale)
     places += column * width + levels
-    counts = np.bincount(places.ravel("K"), minlength=columns * width).reshape(columns, width)
+    counts = np.bincount(places.ravel("K").astype(np.intp), minlength=columns * width).reshape(columns, width)
     if stored:  # the other cells are 0
         counts[:, levels] += rows.shape[0] - np.bincount(rows.indices, minlength=columns)
     return counts.astype(np.int64).reshape(-1) * COUNT
 
 
-def _levels(cells: Any, levels: int, scale: float) -> Integers:
-    nearest = np.multiply(cells, scale, dtype=np.float64)
+def _levels(cells: Any, levels: int, scale: float) -> Floats:
+    """Return the level of every cell, a whole number."""
+    nearest: Floats = np.multiply(cells, scale, dtype=np.float64)
     np.rint(nearest, out=nearest)
     np.fmin(nearest, levels, out=nearest)  # unlike clip, these leave no NaN, which no integer stands for
     np.fmax(nearest, -levels, out=nearest)
-    counted: Integers = nearest.astype(np.int64)
-    return counted
+    return nearest

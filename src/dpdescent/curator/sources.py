@@ -137,7 +137,7 @@ def row_blocks(rows: int, block_rows: int = 2**16) -> list[slice]:
     return list(blas.row_blocks(rows, block_rows, block_rows)) or [slice(0, 0)]
 
 
-def cached_blocks(rows: int, columns: int) -> list[slice]:
+def cached_blocks(rows: int, columns: int, cells: int = 2**18) -> list[slice]:
     """Return blocks of dense rows that are small enough, two megabytes, to stay in cache; all of about one length."""
-    count = -(-rows // max(1, 2**18 // columns))
+    count = -(-rows // max(1, cells // columns))
     return row_blocks(rows, max(1, -(-rows // max(1, count))))

@@ -81,9 +81,28 @@ def rungs(cells: Any) -> Any:
 
 
 def _rung(cells: Floats) -> Floats:
+    rung: Floats = np.take(_RUNG_OF_LEADING_BITS, np.ascontiguousarray(cells).view(np.int64) >> 52, mode="wrap")
+    unusual = np.isnan(rung)
+    if unusual.any():
+        rung[unusual] = _rung_by_exponent(cells[unusual])
+    return rung
+
+
+def _rung_by_exponent(cells: Floats) -> Floats:
     rung: Floats = np.copysign(np.take(_RUNG_OF, np.frexp(cells)[1] - _LEAST_EXPONENT, mode="clip"), cells)
     rung[cells == 0] = 0.0
     return rung
+
+
+def _by_leading_bits() -> Floats:
+    """Return the rung of a number by its first twelve bits, sign and exponent; NaN where these do not tell it."""
+    leading = np.arange(2**12, dtype=np.uint64)
+    usual = (leading % 2**11 > 0) & (leading % 2**11 < 2**11 - 1)
+    with np.errstate(invalid="ignore"):
+        return np.where(usual, _rung_by_exponent((leading << np.uint64(52)).view(np.float64)), np.nan)
+
+
+_RUNG_OF_LEADING_BITS = _by_leading_bits()
 
 
 def bins(cells: Any, low: Floats, high: Floats) -> Any:
@@ -112,7 +131,8 @@ def bins(cells: Any, low: Floats, high: Floats) -> Any:
 
 def _elementwise(cells: Any, function: Callable[[Floats], Floats]) -> Any:
     if not sparse.issparse(cells):
-        return _in_parts(function, cells)
+        by_column = cells.flags.f_contiguous and not cells.flags.c_contiguous
+        return _in_parts(function, cells.T).T if by_column else _in_parts(function, cells)
     mapped = sparse.csr_array(cells, dtype=np.float64, copy=True)
     mapped.data = function(mapped.data)
     mapped.eliminate_zeros()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..curator import BlockSource, Threads
+from ..curator import BlockSource, Threads, cached_blocks
 from ..errors import InvalidParameter, UnsupportedSource
 from ..exact import FeatureGrid, one_library_thread
 from ..solvers import METHODS, Method
@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
+
+_PIECE_CELLS = 2**16  # several copies of so many cells are made without asking the system for memory each time
 
 
 def streamed_table(model: Any, X: Any, y: Any, method: Method, units: Any = None) -> StreamedTable | None:
@@ -132,10 +134,17 @@ class StreamedCells:
         return self.table.lengths
 
     def read(self, part: Any) -> Iterator[tuple[Any, Floats]]:
-        for cells, _ in self.table.read(part):
-            for function in self.functions:
-                cells = function(cells)
-            yield cells, np.zeros(cells.shape[0])
+        for block, _ in self.table.read(part):
+            pieces = (
+                [slice(None)]
+                if sparse.issparse(block)
+                else cached_blocks(block.shape[0], block.shape[1], _PIECE_CELLS)
+            )
+            for some in pieces:
+                cells = block[some]
+                for function in self.functions:
+                    cells = function(cells)
+                yield cells, np.zeros(cells.shape[0])
 
 
 class TargetColumn(StreamedTable):

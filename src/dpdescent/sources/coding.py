@@ -8,6 +8,7 @@ and the rows have the same bits either way.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ..curator import cached_blocks
 from ..encoding import BoundedEncoder
 from ..schema import Schema
 
-__all__ = ["BatchCoder"]
+__all__ = ["BatchCoder", "PlainNumbers"]
 
 Floats = NDArray[np.float64]
 
@@ -28,6 +29,14 @@ _NUMBERS = {
     for size in (8, 16, 32, 64)
     for kind in (getattr(arrow, f"int{size}")(), getattr(arrow, f"uint{size}")(), arrow.float32(), arrow.float64())
 }
+
+
+@dataclass(frozen=True)
+class PlainNumbers:
+    """Columns of finite numbers where they are, and the positions of those that have a cell beyond its bounds."""
+
+    columns: list[NDArray[Any]]
+    beyond: list[int]
 
 
 class BatchCoder:
@@ -67,7 +76,7 @@ class BatchCoder:
                 missing=encoder.missing,
             ).fit(pd.DataFrame(columns=names))
 
-    def plain_numbers(self, batch: Any) -> list[NDArray[Any]] | None:
+    def plain_numbers(self, batch: Any) -> PlainNumbers | None:
         """Return all columns of numbers where they are, or None if a cell of them is no finite number."""
         if not self._plain or not batch.num_rows:
             return None
@@ -75,12 +84,14 @@ class BatchCoder:
         if any(column.null_count or column.type.id not in _NUMBERS for column in columns):
             return None
         values = [column.to_numpy(zero_copy_only=True) for column in columns]
-        # The sum of a column is not finite if a cell is not.
         with np.errstate(all="ignore"):
-            sums = [each.sum() for each in values if each.dtype.kind == "f"]
-        return values if np.isfinite(sums).all() else None
+            # The ends of a column are not finite if a cell is not.
+            least, largest = (np.array([end(each) for each in values], dtype=np.float64) for end in (np.min, np.max))
+        if not (np.isfinite(least).all() and np.isfinite(largest).all()):
+            return None
+        return PlainNumbers(values, np.flatnonzero((least < self._low) | (largest > self._high)).tolist())
 
-    def __call__(self, numbers: list[NDArray[Any]] | None, frame: pd.DataFrame) -> Iterator[tuple[slice, Floats]]:
+    def __call__(self, numbers: PlainNumbers | None, frame: pd.DataFrame) -> Iterator[tuple[slice, Floats]]:
         """Yield coded rows, and which rows of the batch they are.
 
         ``frame`` has all columns, or those beside plain ``numbers``.
@@ -89,21 +100,22 @@ class BatchCoder:
             yield slice(0, len(frame)), self._encoder.transform(frame)
             return
         others = None if self._others is None else self._others.transform(frame)
-        for some in cached_blocks(len(numbers[0]), self._width + 1):
+        for some in cached_blocks(len(numbers.columns[0]), self._width + 1):
             yield some, self._coded(numbers, others, some)
 
-    def _coded(self, numbers: list[NDArray[Any]], others: Floats | None, some: slice) -> Floats:
+    def _coded(self, numbers: PlainNumbers, others: Floats | None, some: slice) -> Floats:
         """Return ``(clip(x, low, high) - low) / (high - low)`` of every number, and the other columns beside them."""
         block = np.empty((some.stop - some.start, self._width), order="F")
-        for position, values in enumerate(numbers):
+        count = len(numbers.columns)
+        for position, values in enumerate(numbers.columns):
             block[:, position] = values[some]
-        scaled, width = block[:, : len(numbers)], self._high - self._low
-        for beyond in np.flatnonzero((scaled.min(axis=0) < self._low) | (scaled.max(axis=0) > self._high)).tolist():
+        scaled, width = block[:, :count], self._high - self._low
+        for beyond in numbers.beyond:
             np.clip(scaled[:, beyond], self._low[beyond], self._high[beyond], out=scaled[:, beyond])
         if self._low.any():
             scaled -= self._low
         if (width != 1).any():
             scaled /= width
         if others is not None:
-            block[:, len(numbers) :] = others[some]
+            block[:, count:] = others[some]
         return block
