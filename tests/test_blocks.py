@@ -23,9 +23,8 @@ from dpdescent.curator import (
     LatticeNoise,
     MeanRowNorm,
     PartWork,
-    Seal,
     Sum,
-    Threads,
+    marks,
 )
 from dpdescent.errors import (
     BudgetExhausted,
@@ -53,12 +52,13 @@ class Parts:
         self.reads: list[Any] = []
         self.ledger: Ledger | None = None
 
-    def read(self, part: Any) -> Iterator[tuple[Any, np.ndarray]]:
+    def read(self, part: Any) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
         self.reads.append(0 if self.ledger is None else len(self.ledger.entries))
         start, stop = part
         for first in range(start, stop, self.block):
             some = slice(first, min(first + self.block, stop))
-            yield self.features[some].copy(), self.labels[some]
+            features, labels = self.features[some].copy(), self.labels[some]
+            yield features, labels, marks(features, labels)
 
 
 def curator(
@@ -102,8 +102,8 @@ def test_what_is_sent_to_the_rows_can_be_pickled(kind: str, name: str) -> None:
         except InvalidParameter:
             continue
         if isinstance(plan, Sum) and not plan.per_row and not plan.picks:
-            work = pickle.loads(pickle.dumps(PartWork(plan.block, (), (), Seal.on(problem.grid))))
-            expected, *_ = PartWork(plan.block, (), (), Seal.on(problem.grid))(iter([(rows, labels)]), [])
+            work = pickle.loads(pickle.dumps(PartWork(plan.block, (), ())))
+            expected, *_ = PartWork(plan.block, (), ())(iter([(rows, labels)]), [])
             np.testing.assert_array_equal(work(iter([(rows, labels)]), [])[0], expected)
 
 
@@ -124,7 +124,7 @@ def steps_of_a_descent(asked: Curator, steps: int = 4) -> list[Any]:
 def test_carried_margins_are_those_of_rows_in_memory(cuts: str, keep_rows: bool) -> None:
     problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
     blocks = Parts(rows, labels, CUTS[cuts])
-    streamed = curator(BlockSource(blocks, problem.grid, Threads(keep_rows)), problem)
+    streamed = curator(BlockSource(blocks, problem.grid, keep_rows=keep_rows), problem)
     memory = curator(ArraySource(rows, labels, problem.grid), problem)
     np.testing.assert_equal(steps_of_a_descent(streamed), steps_of_a_descent(memory))
     # Eight questions, and one pass over the rows for each, unless they are kept.
@@ -154,7 +154,7 @@ def test_rows_that_are_not_on_the_grid_are_put_there() -> None:
 def test_a_block_is_read_only_after_the_charge_and_never_for_a_refusal(rate: float) -> None:
     problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
     blocks = Parts(rows, labels, (20,))
-    asked = curator(BlockSource(blocks, problem.grid, Threads(keep_rows=False)), problem, rate=rate, epsilon=1.0)
+    asked = curator(BlockSource(blocks, problem.grid, keep_rows=False), problem, rate=rate, epsilon=1.0)
     blocks.ledger = asked.ledger
     for count in (1, 2):
         asked.answer(MeanRowNorm(asked.gaussian(0.3 * asked.budget)))
@@ -170,9 +170,9 @@ class Changing(Parts):
 
     change: Any = None
 
-    def read(self, part: Any) -> Iterator[tuple[Any, np.ndarray]]:
-        for features, labels in super().read(part):
-            yield self.change(features, labels)
+    def read(self, part: Any) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
+        for features, labels, told in super().read(part):
+            yield *self.change(features, labels), told
 
 
 @pytest.mark.parametrize(
@@ -200,9 +200,9 @@ def test_dense_blocks_that_belong_to_somebody_else_are_refused() -> None:
     problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
 
     class Borrowed(Parts):
-        def read(self, part: Any) -> Iterator[tuple[Any, np.ndarray]]:
+        def read(self, part: Any) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
             rows.setflags(write=False)
-            yield rows, labels
+            yield rows, labels, marks(rows, labels)
 
     with pytest.raises(InvalidParameter, match="written over"):
         BlockSource(Borrowed(rows, labels), problem.grid).map_sum(lambda *_: np.zeros(1, np.int64))
@@ -214,7 +214,7 @@ def test_other_rows_in_the_places_of_those_that_were_read_before_are_refused(cha
     """Their clip factors would be those of other rows: a long row would enter a sum by the factor of a short one."""
     problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
     blocks = Parts(rows.copy(), labels.copy(), (20,))
-    asked = curator(BlockSource(blocks, problem.grid, Threads(keep_rows=False)), problem)
+    asked = curator(BlockSource(blocks, problem.grid, keep_rows=False), problem)
     question = Gradient(np.ones(3), 1.0, Gaussian(1.0))
     for _ in range(2):
         asked.answer(question)
@@ -234,9 +234,10 @@ def test_a_last_block_of_the_wrong_shape_is_never_left_out() -> None:
     problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
 
     class Short(Parts):
-        def read(self, part: Any) -> Iterator[tuple[Any, np.ndarray]]:
-            yield rows[:30].copy(), labels[:30]
-            yield rows[31:].copy(), labels[30:]
+        def read(self, part: Any) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
+            told = marks(rows, labels)
+            yield rows[:30].copy(), labels[:30], told[:30]
+            yield rows[31:].copy(), labels[30:], told[30:]
 
     source = BlockSource(Short(rows, labels), problem.grid)
     with pytest.raises(DatasetFormatError, match="open it again"):

@@ -6,7 +6,7 @@ hold neither rows nor noise, and an answer that was not charged for cannot be wr
 
 from .ball import BallPoint, law_for_units
 from .batches import Batch, Sampling, batch_cost
-from .blocks import BlockSource, Engine, PartWork, PlacedBlocks, RowBlocks, Seal, Threads
+from .blocks import BlockSource, Engine, PartWork, PlacedBlocks, RowBlocks, Threads
 from .curator import Curator
 from .derivatives import (
     Gradient,
@@ -26,6 +26,7 @@ from .nonprivate import sum_without_privacy
 from .points import NoisyMinimiser
 from .questions import QUESTIONS, Noised, Point, Public, Question, Sum
 from .reports import ExcessAdversarialRisk
+from .seals import Marks, Seals, marks, new_digest
 from .search import FirstStep
 from .selection import BestCandidates, BestStep
 from .sources import ArraySource, Source, cached_blocks
@@ -51,6 +52,7 @@ __all__ = [
     "LabelCounts",
     "LabelSum",
     "LatticeNoise",
+    "Marks",
     "MeanLoss",
     "MeanRowNorm",
     "Noised",
@@ -64,7 +66,7 @@ __all__ = [
     "Question",
     "RowBlocks",
     "Sampling",
-    "Seal",
+    "Seals",
     "SecondMoments",
     "Source",
     "Sum",
@@ -75,7 +77,9 @@ __all__ = [
     "finest_clipped_sum",
     "hessian_sum",
     "law_for_units",
+    "marks",
     "moment_bits",
+    "new_digest",
     "perturbed_minimiser",
     "perturbed_saddle_point",
     "require_frame",

@@ -17,8 +17,8 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,12 @@ from scipy import sparse
 
 from ..errors import DatasetFormatError, DPDescentError, InvalidParameter
 from ..exact import FeatureGrid, on_threads
+from .seals import Digest, Marks, Seals, changed, new_digest
 from .sources import AnyNumber, Floats, cached_blocks
 from .spill import KeptNumbers, KeptRows
 
-__all__ = ["BlockSource", "Engine", "PartWork", "PlacedBlocks", "RowBlocks", "Seal", "Threads"]
+__all__ = ["BlockSource", "Engine", "PartWork", "PlacedBlocks", "RowBlocks", "Threads"]
 
-
-Digest = blake2b
 Listener = Callable[[float], None]
 
 
@@ -49,8 +48,8 @@ class RowBlocks(Protocol):
         """The number of rows of every part, known without reading any."""
         ...
 
-    def read(self, part: Any) -> Iterator[tuple[Any, Floats]]:
-        """Yield the features and the labels of a part, a few rows at a time.
+    def read(self, part: Any) -> Iterator[tuple[Any, Floats, Marks]]:
+        """Yield the features, the labels and the marks (`dpdescent.curator.seals`) of a part, a few rows at a time.
 
         Features are CSR, or float64 that may be written over. The rows and their order are always the same.
         """
@@ -59,20 +58,28 @@ class RowBlocks(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class PlacedBlocks:
-    """Rows on the grid, and their labels, in blocks that stay in cache and are short enough for exact sums."""
+    """Rows on the grid, and their labels, in blocks that stay in cache and are short enough for exact sums.
+
+    ``keep_rows`` says that they are asked about again and again: an engine keeps them if there is room.
+    """
 
     blocks: RowBlocks
     grid: FeatureGrid
+    keep_rows: bool = True
 
-    def __call__(self, part: Any, length: int) -> Iterator[tuple[Any, Floats]]:
-        """Yield the blocks of a part, at least one, or raise if it does not have ``length`` rows."""
+    def __call__(self, part: Any, length: int, digest: Digest) -> Iterator[tuple[Any, Floats]]:
+        """Yield the blocks of a part, at least one, or raise if it does not have ``length`` rows.
+
+        The marks of all rows are added to the ``digest``.
+        """
         dimension, seen = self.grid.dimension, 0
         if not length:
             yield np.empty((0, dimension)), np.empty(0)
-        for features, labels in self._read(part):
+        for features, labels, marks in self._read(part):
             seen += labels.shape[0]
-            if features.shape != (*labels.shape, dimension) or seen > length:
-                raise _changed()
+            if features.shape != (*labels.shape, dimension) or marks.shape != labels.shape or seen > length:
+                raise changed()
+            digest.update(marks.data)
             for some in cached_blocks(labels.shape[0], dimension):
                 rows = features[some]
                 if sparse.issparse(rows):
@@ -83,9 +90,9 @@ class PlacedBlocks:
                     raise InvalidParameter("dense blocks must be float64 arrays that may be written over")
                 yield rows, np.asarray(labels[some], dtype=np.float64)
         if seen != length:
-            raise _changed()
+            raise changed()
 
-    def _read(self, part: Any) -> Iterator[tuple[Any, Floats]]:
+    def _read(self, part: Any) -> Iterator[tuple[Any, Floats, Marks]]:
         """Yield what is read; whatever a reader raises gets a name, without its text, which may show a cell."""
         blocks = iter(self.blocks.read(part))
         while True:
@@ -103,35 +110,6 @@ class PlacedBlocks:
             if block is None:
                 return
             yield block
-
-
-@dataclass(frozen=True)
-class Seal:
-    """Tells whether rows are the same rows again, in the same places.
-
-    A row is told by its margin of mixed weights, and its label. Margins are exact, so a seal is the same for every
-    block, thread and process. A cell that changes by a step of the grid changes the margin of its row, and two rows
-    share one by a chance of about 2^-30.
-    """
-
-    grid: FeatureGrid
-    weights: Floats
-
-    @classmethod
-    def on(cls, grid: FeatureGrid) -> Seal:
-        """Return the seal of rows on a grid."""
-        return cls(grid, grid.place_weights(np.random.default_rng(0).uniform(0.5, 1.0, grid.dimension)))
-
-    def add(self, digest: Digest, rows: Any, labels: Floats) -> None:
-        """Add what tells these rows from others to the `digest` of a part; unreleased data."""
-        told = self.grid.margins(rows, self.weights)
-        told += math.sqrt(2.0) * labels
-        digest.update(told.data)
-
-    @staticmethod
-    def digest() -> Digest:
-        """Return the digest of a part of which no row was added yet."""
-        return blake2b(digest_size=16)
 
 
 @dataclass(frozen=True)
@@ -154,30 +132,22 @@ class PartWork:
         Which numbers of single rows it takes: positions among those that are known and then those computed.
     computed : tuple
         Numbers of single rows to compute on the way.
-    seal : Seal
     """
 
     function: Callable[..., NDArray[Any]]
     arguments: tuple[int, ...]
     computed: tuple[_Computed, ...]
-    seal: Seal
 
     def __call__(
-        self, blocks: Iterator[tuple[Any, Floats]], known: Sequence[NDArray[Any]], sealed: bytes | None = None
-    ) -> tuple[NDArray[Any], bytes, list[Floats]]:
-        """Return the sum over the blocks of a part, its seal, and the numbers that were computed for its rows.
-
-        ``sealed`` is the seal where it is known, because the rows have not left this process since.
-        """
-        seal = self.seal.digest()
+        self, blocks: Iterator[tuple[Any, Floats]], known: Sequence[NDArray[Any]]
+    ) -> tuple[NDArray[Any], list[Floats]]:
+        """Return the sum over the blocks of a part, and the numbers that were computed for its rows."""
         totals: list[NDArray[Any]] = []
         kept: list[list[Floats]] = [[] for _ in self.computed]
         start = 0
         with np.errstate(all="ignore"):  # a warning would speak of rows
             for rows, labels in blocks:
                 stop = start + labels.shape[0]
-                if sealed is None:
-                    self.seal.add(seal, rows, labels)
                 values = [each[start:stop] for each in known]
                 for each, store in zip(self.computed, kept, strict=True):
                     value = each.function(rows, labels, *(values[i] for i in each.arguments))
@@ -186,7 +156,7 @@ class PartWork:
                 added = self.function(rows, labels, *(values[i] for i in self.arguments))
                 totals = [totals[0] + added] if totals else [added]
                 start = stop
-        return totals[0], sealed or seal.digest(), [np.concatenate(each) for each in kept]
+        return totals[0], [np.concatenate(each) for each in kept]
 
 
 class Engine(Protocol):
@@ -202,44 +172,39 @@ class Engine(Protocol):
         """
         ...
 
+    def forget(self, blocks: PlacedBlocks) -> None:
+        """Let go of what is kept of these rows, which are not asked about again."""
+        ...
+
 
 class Threads:
-    """Parts are worked on by the threads of this process, and what is kept of them is in temporary files.
+    """Parts are worked on by the threads of this process, and what is kept of them is in temporary files."""
 
-    Parameters
-    ----------
-    keep_rows : bool
-        Whether to keep the rows on their grid, too, if there is room for them.
-    """
-
-    def __init__(self, keep_rows: bool = True) -> None:
-        self._keep_rows = keep_rows
-        self._kept: tuple[PlacedBlocks, KeptRows, dict[int, bytes]] | None = None
+    def __init__(self) -> None:
+        self._kept: tuple[PlacedBlocks, KeptRows] | None = None
 
     def run(
         self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any], listener: Listener | None = None
     ) -> tuple[NDArray[Any], list[bytes], Sequence[Any]]:
         parts, lengths = blocks.blocks.parts, blocks.blocks.lengths
-        if self._keep_rows and (self._kept is None or self._kept[0] is not blocks):
+        if blocks.keep_rows and (self._kept is None or self._kept[0] is not blocks):
             cells = sum(lengths) * blocks.grid.dimension
-            self._kept = blocks, KeptRows(blocks, cells, blocks.grid), {}
+            self._kept = blocks, KeptRows(blocks, cells, blocks.grid)
         held = [KeptNumbers(len(parts)) for _ in work.computed]
         totals: list[NDArray[Any]] = []
         adding, done = threading.Lock(), 0
 
         def on(place: int) -> bytes:
             nonlocal done
-            numbers = [each[place] for each in known]
-            if self._kept is None:
-                added, seal, computed = work(blocks(parts[place], lengths[place]), numbers)
+            numbers, digest = [each[place] for each in known], new_digest()
+            reads = blocks if self._kept is None else self._kept[1]
+            again = None if self._kept is None else self._kept[1].again(parts[place])
+            if again is None:
+                added, computed = work(reads(parts[place], lengths[place], digest), numbers)
+                seal = digest.digest()
             else:
-                _, kept, seals = self._kept
-                again = kept.again(parts[place])
-                if again is None:
-                    added, seal, computed = work(kept(parts[place], lengths[place]), numbers)
-                else:
-                    added, seal, computed = work(again, numbers, seals.get(place))
-                seals[place] = seal
+                seal, rows = again
+                added, computed = work(rows, numbers)
             for store, values in zip(held, computed, strict=True):
                 store[place] = values
             with adding:  # integers, whose order does not matter
@@ -251,6 +216,10 @@ class Threads:
 
         seals = on_threads(on, range(len(parts)))
         return totals[0], seals, held
+
+    def forget(self, blocks: PlacedBlocks) -> None:
+        if self._kept is not None and self._kept[0] is blocks:
+            self._kept = None
 
 
 class _RowNumbers:
@@ -272,6 +241,10 @@ class BlockSource:
         Rows are put on it when they are read.
     engine : Engine, optional
         Who reads and adds up; the threads of this process by default.
+    seals : Seals, optional
+        Shared by sources of the same table, which must all find the same rows in it.
+    keep_rows : bool
+        Whether the rows are asked about again and again, so that they are kept on their grid if there is room.
 
     Attributes
     ----------
@@ -282,15 +255,22 @@ class BlockSource:
     in_one_place = False
     listener: Listener | None = None
 
-    def __init__(self, blocks: RowBlocks, grid: FeatureGrid, engine: Engine | None = None) -> None:
+    def __init__(
+        self,
+        blocks: RowBlocks,
+        grid: FeatureGrid,
+        engine: Engine | None = None,
+        seals: Seals | None = None,
+        keep_rows: bool = True,
+    ) -> None:
         self.grid = grid
-        self._blocks = PlacedBlocks(blocks, grid)
+        self._blocks = PlacedBlocks(blocks, grid, keep_rows)
         self._engine = engine or Threads()
         if not len(blocks.parts):
             raise InvalidParameter("a table needs at least one part")
         self._ends = np.cumsum(blocks.lengths)
-        self._seal = Seal.on(grid)
-        self._seals: list[bytes] | None = None
+        self._seals = seals or Seals()
+        self._numbers: WeakSet[_RowNumbers] = WeakSet()
 
     @property
     def rows(self) -> int:
@@ -312,19 +292,25 @@ class BlockSource:
             return tuple(places[id(each)] for each in wanted)
 
         wanted = tuple(_Computed(each.function, at(each.needs)) for each in computed)
-        work = PartWork(function, at(aligned), wanted, self._seal)
+        work = PartWork(function, at(aligned), wanted)
         found = [self._by_part(each) for each in known]
         total, seals, held = self._engine.run(work, self._blocks, found, self.listener)
-        if seals != (self._seals or seals):
-            raise _changed()
-        self._seals = seals
+        self._seals.require(seals)
         for each, where in zip(computed, held, strict=True):
             each.held, each.needs = where, ()  # what it was computed from is no longer needed
         return total
 
+    def close(self) -> None:
+        """Let go of the rows and the numbers of single rows that are kept; nothing can be asked after it."""
+        self._engine.forget(self._blocks)
+        for each in self._numbers:
+            each.held = None
+
     def map_rows(self, function: Callable[..., Floats], *aligned: Any) -> Any:
         """Return numbers of single rows that are computed when a sum first needs them."""
-        return _RowNumbers(function, aligned)
+        numbers = _RowNumbers(function, aligned)
+        self._numbers.add(numbers)
+        return numbers
 
     def _find(self, wanted: Any, known: list[Any], computed: list[_RowNumbers]) -> None:
         """List what is known and what is to be computed, everything after what it needs."""
@@ -339,9 +325,3 @@ class BlockSource:
 
     def _by_part(self, known: Any) -> Any:
         return known.held if isinstance(known, _RowNumbers) else np.split(known, self._ends[:-1])
-
-
-def _changed() -> DatasetFormatError:
-    return DatasetFormatError(
-        "a part of the table is not what it was when it was opened: open it again, and persist a Dask collection"
-    )

@@ -21,6 +21,7 @@ from scipy import sparse
 
 from ..errors import OutputNotWritable
 from ..exact import FeatureGrid
+from .seals import Digest
 from .sources import Floats
 
 __all__ = ["KeptNumbers", "KeptRows", "SpillFile", "pack", "unpack", "unpacked"]
@@ -91,34 +92,35 @@ class KeptRows:
     Parameters
     ----------
     read : callable
-        Maps a part and its length to its blocks on the grid.
+        Maps a part, its length and a digest for its marks to its blocks on the grid.
     cells : int
         How many cells there are.
     grid : FeatureGrid
     """
 
     def __init__(
-        self, read: Callable[[Any, int], Iterator[tuple[Any, Floats]]], cells: int, grid: FeatureGrid
+        self, read: Callable[[Any, int, Digest], Iterator[tuple[Any, Floats]]], cells: int, grid: FeatureGrid
     ) -> None:
         self._read, self._grid = read, grid
         room = shutil.disk_usage(tempfile.gettempdir()).free
         self._file = SpillFile() if 4 * cells <= _LARGEST_SHARE * room else None
-        self._blocks: dict[Any, list[Any]] = {}
+        self._blocks: dict[Any, tuple[bytes, list[Any]]] = {}
 
-    def again(self, part: Any) -> Iterator[tuple[Any, Floats]] | None:
-        """Return the blocks of a part if they are kept: the very same rows."""
-        file, kept = self._file, self._blocks.get(part)
-        if file is None or kept is None:
+    def again(self, part: Any) -> tuple[bytes, Iterator[tuple[Any, Floats]]] | None:
+        """Return the seal and the blocks of a part if they are kept: the very same rows."""
+        file, found = self._file, self._blocks.get(part)
+        if file is None or found is None:
             return None
-        return (
+        seal, kept = found
+        return seal, (
             (unpack(shape, [file.read(each) for each in rows]), file.read(labels)) for shape, rows, labels in kept
         )
 
-    def __call__(self, part: Any, length: int) -> Iterator[tuple[Any, Floats]]:
+    def __call__(self, part: Any, length: int, digest: Digest) -> Iterator[tuple[Any, Floats]]:
         """Yield the blocks of a part as they are read, and keep them."""
         file = self._file
         fresh: list[Any] | None = None if file is None else []
-        for rows, labels in self._read(part, length):
+        for rows, labels in self._read(part, length, digest):
             if fresh is not None and file is not None:
                 try:
                     places = [file.write(each) for each in pack(rows, self._grid)]
@@ -127,7 +129,7 @@ class KeptRows:
                     fresh = self._file = None
             yield rows, labels
         if fresh is not None:
-            self._blocks[part] = fresh
+            self._blocks[part] = digest.digest(), fresh
 
 
 def pack(rows: Any, grid: FeatureGrid, kind: Any = np.float32) -> tuple[NDArray[Any], ...]:

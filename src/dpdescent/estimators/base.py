@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_random_state
 
 from ..curator import ArraySource, Curator, LatticeNoise, Source, Units, cached_blocks
 from ..errors import (
@@ -38,8 +37,8 @@ from .payment import charges_noted, open_ledger, paid_by
 from .progress import listening, over_rows
 from .reading import compact, read_table, require_finite_cells
 from .scaling import ColumnScaling, binary_columns, declared_binary
-from .settings import known_method, make_settings, require_robust
-from .streaming import TargetColumn, block_source, check_all_rows, no_labels, streamed_table
+from .settings import known_method, make_settings, require_robust, seed_of
+from .streaming import FitSources, TargetColumn, check_all_rows, no_labels, streamed_table
 from .trials import CountedEstimator, remarks_on_trials
 
 __all__ = ["PrivateLinearModel"]
@@ -162,9 +161,12 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         return method, settings
 
     def _fit(self, X: Any, y: Any, unit: Any = None) -> SolverResult:
+        with FitSources() as sources:
+            return self._fitted(X, y, unit, sources)
+
+    def _fitted(self, X: Any, y: Any, unit: Any, sources: FitSources) -> SolverResult:
         method, settings = self.require_settings()
-        seed = _seed(self.random_state)
-        noise = make_noise(self.noise, seed)
+        noise = make_noise(self.noise, seed_of(self.random_state))
         X, identifiers, protected = split_units(X, self.unit, unit)
         method.require_units(require_positive_integer("rows_per_unit", self.rows_per_unit))
         if identifiers is None and self.rows_per_unit != 1:
@@ -216,13 +218,13 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         if stream is not None:
             # Bounds that were given are rarely made narrower: the rows that are read now can be kept then.
             complete = given is not None and not gaps.any() and "target_bounds" not in self._bought()
-            blocks = block_source(self, stream, features, problem.grid, keep_rows=complete)
+            blocks = sources.open(self, stream, features, problem.grid, keep_rows=complete)
             with listening(self.progress) as listener:
                 check_all_rows(blocks, over_rows(listener))
-        tried = remarks_on_trials(self, own, stacklevel=4) if method.private else ()
+        tried = remarks_on_trials(self, own, stacklevel=5) if method.private else ()
         with paid_by(self.ledger, own, f"{type(self).__name__}, method {self.method}"), charges_noted(own):
             with np.errstate(all="ignore"):  # a warning would speak of rows
-                measurement = Measurement(own, noise, rows, units)
+                measurement = Measurement(own, noise, rows, units, sources.seals)
                 scaling, measured = measurement.of_columns(X, given, binary, tighten, gaps)
                 targets = self._measured_labels(
                     y if stream is None else TargetColumn(stream), measurement, method.private
@@ -235,7 +237,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
                 source: Source
                 if stream is not None:
                     if not complete or scaling is not given:
-                        blocks = block_source(self, stream, features, problem.grid)
+                        blocks = sources.open(self, stream, features, problem.grid)
                     source = blocks
                 else:
                     placed = _placed(X, features, problem.grid, bool(self.fit_intercept))
@@ -310,14 +312,6 @@ def _require_guarantee(epsilon: float, delta: float, adjacency: str) -> None:
     if require_finite("delta", delta) != 0:
         require_open_unit("delta", delta)
     Relation.parse(adjacency)
-
-
-def _seed(random_state: Any) -> int | None:
-    if random_state is None:
-        return None
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def _placed(X: Any, features: ColumnScaling | Curves, grid: FeatureGrid, constant: bool) -> Any:

@@ -81,7 +81,7 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             warnings.warn(
                 "classes were read from y, which is not private: pass classes=(...), which are public",
                 PrivacyWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
             self.classes_ = np.unique(labels)
             assumed = ["classes: read from y because they were not given"]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..curator import ArraySource, BlockSource, ColumnHistograms, Curator, LatticeNoise, Source, Threads, Units
+from ..curator import ArraySource, BlockSource, ColumnHistograms, Curator, LatticeNoise, Seals, Source, Units
 from ..errors import InvalidParameter
 from ..exact import FeatureGrid, one_library_thread
 from ..ledger import Ledger
@@ -57,6 +57,8 @@ class Measurement:
         The public number of rows.
     units : Units, optional
         Which rows belong together.
+    seals : Seals, optional
+        Those of a table that is read block by block.
 
     Notes
     -----
@@ -68,6 +70,7 @@ class Measurement:
     noise: LatticeNoise
     rows: int
     units: Units | None = None
+    seals: Seals | None = None
 
     def scaling(self, X: Any, binary: NDArray[np.bool_]) -> ColumnScaling:
         """Buy the ends of all columns that are not declared to be 0 or 1, and return the scaling by them."""
@@ -104,7 +107,8 @@ class Measurement:
         def ask(levels: Any, largest: int) -> tuple[Floats, float]:
             source: Source
             if isinstance(levels, StreamedCells):
-                source = BlockSource(levels.mapped(_placed), grid, levels.table.engine or Threads(keep_rows=False))
+                coded, engine = levels.mapped(_placed), levels.table.engine
+                source = BlockSource(coded, grid, engine, self.seals, keep_rows=False)
             else:
                 source = ArraySource(_placed(levels), np.zeros(levels.shape[0]), grid)
             curator = Curator(source, problem, self.ledger, self.rows, noise=self.noise, units=self.units)

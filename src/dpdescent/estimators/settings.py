@@ -8,12 +8,13 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+from sklearn.utils.validation import check_random_state
 
 from ..errors import InvalidParameter, require_nonnegative
 from ..problems import Adversary
 from ..solvers import METHODS, Method
 
-__all__ = ["known_method", "make_settings", "require_robust"]
+__all__ = ["known_method", "make_settings", "require_robust", "seed_of"]
 
 _TYPES: dict[Any, tuple[str, Any]] = {
     bool: ("true or false", bool | np.bool_),
@@ -80,3 +81,12 @@ def _described(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return " or ".join(repr(each) for each in get_args(hint))
     return _TYPES[hint][0] if hint in _TYPES else str(hint)
+
+
+def seed_of(random_state: Any) -> int | None:
+    """Return the seed of a fit, None where the noise comes from the operating system."""
+    if random_state is None:
+        return None
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..curator import BlockSource, Threads, cached_blocks
+from ..curator import BlockSource, Marks, Seals, cached_blocks
 from ..errors import InvalidParameter, UnsupportedSource
 from ..exact import FeatureGrid, one_library_thread
 from ..solvers import METHODS, Method
@@ -21,6 +21,7 @@ from .reading import read_numbers, require_finite_cells
 from .scaling import ColumnScaling
 
 __all__ = [
+    "FitSources",
     "StreamedCells",
     "TargetColumn",
     "block_source",
@@ -83,13 +84,55 @@ def no_labels(model: Any) -> NDArray[Any]:
 
 
 def block_source(
-    model: Any, table: StreamedTable, features: ColumnScaling | Curves, grid: FeatureGrid, keep_rows: bool = True
+    model: Any,
+    table: StreamedTable,
+    features: ColumnScaling | Curves,
+    grid: FeatureGrid,
+    seals: Seals | None = None,
+    keep_rows: bool = True,
 ) -> BlockSource:
     """Return the source of the rows of a table, coded for a model; ``keep_rows`` if they are read again and again."""
     reader = copy.copy(model)
     reader.ledger, reader.progress = None, False  # neither belongs to another process
     blocks = CodedBlocks(table, features, grid.dimension > features.columns, _Labels(reader), table.names)
-    return BlockSource(blocks, grid, table.engine or Threads(keep_rows))
+    return BlockSource(blocks, grid, table.engine, seals, keep_rows)
+
+
+class FitSources:
+    """The sources of the rows of one fit: all find the same rows, and the last one is closed before the next opens.
+
+    Attributes
+    ----------
+    seals : Seals
+    """
+
+    def __init__(self) -> None:
+        self.seals = Seals()
+        self._source: BlockSource | None = None
+
+    def open(
+        self,
+        model: Any,
+        table: StreamedTable,
+        features: ColumnScaling | Curves,
+        grid: FeatureGrid,
+        keep_rows: bool = True,
+    ) -> BlockSource:
+        """Return a `block_source` of the same rows as those before it."""
+        self.close()
+        self._source = block_source(model, table, features, grid, self.seals, keep_rows)
+        return self._source
+
+    def close(self) -> None:
+        """Let go of the rows that are kept, wherever they are."""
+        if self._source is not None:
+            self._source.close()
+
+    def __enter__(self) -> FitSources:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
 
 
 def check_all_rows(source: BlockSource, listener: Callable[[float], None] | None = None) -> None:
@@ -133,8 +176,8 @@ class StreamedCells:
     def lengths(self) -> Sequence[int]:
         return self.table.lengths
 
-    def read(self, part: Any) -> Iterator[tuple[Any, Floats]]:
-        for block, _ in self.table.read(part):
+    def read(self, part: Any) -> Iterator[tuple[Any, Floats, Marks]]:
+        for block, _, marks in self.table.marked(part):
             pieces = (
                 [slice(None)]
                 if sparse.issparse(block)
@@ -144,7 +187,7 @@ class StreamedCells:
                 cells = block[some]
                 for function in self.functions:
                     cells = function(cells)
-                yield cells, np.zeros(cells.shape[0])
+                yield cells, np.zeros(cells.shape[0]), marks[some]
 
 
 class TargetColumn(StreamedTable):
@@ -167,6 +210,10 @@ class TargetColumn(StreamedTable):
         for _, labels in self._table.read(part):
             yield read_numbers("y", labels)[:, None], labels
 
+    def marked(self, part: Any) -> Iterator[tuple[Any, Any, Marks]]:
+        for _, labels, marks in self._table.marked(part):
+            yield read_numbers("y", labels)[:, None], labels, marks
+
 
 @dataclass(frozen=True)
 class CodedBlocks:
@@ -186,11 +233,11 @@ class CodedBlocks:
     def lengths(self) -> Sequence[int]:
         return self.table.lengths
 
-    def read(self, part: Any) -> Iterator[tuple[Any, Floats]]:
-        for X, y in self.table.read(part):
+    def read(self, part: Any) -> Iterator[tuple[Any, Floats, Marks]]:
+        for X, y, marks in self.table.marked(part):
             if not self.table.finite:
                 require_finite_cells(X, self.names)
-            yield coded_block(X, self.features, self.constant), self.label(y)
+            yield coded_block(X, self.features, self.constant), self.label(y), marks
 
 
 def coded_block(X: Any, features: ColumnScaling | Curves, constant: bool) -> Any:

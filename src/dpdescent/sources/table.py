@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ..curator import Engine
+from ..curator import Engine, Marks, marks
 
 __all__ = ["BLOCK_CELLS", "StreamedTable", "block_rows", "streamed"]
 
@@ -54,6 +54,11 @@ class StreamedTable(ABC):
     @abstractmethod
     def read(self, part: Any) -> Iterator[tuple[Any, Any]]:
         """Yield features, a dense or CSR array of numbers, and labels as they are stored, a few rows at a time."""
+
+    def marked(self, part: Any) -> Iterator[tuple[Any, Any, Marks]]:
+        """Yield what `read` does, and the marks of the rows (`dpdescent.curator.seals`)."""
+        for features, labels in self.read(part):
+            yield features, labels, marks(features, labels)
 
 
 def block_rows(columns: int, cells: int = BLOCK_CELLS) -> int:

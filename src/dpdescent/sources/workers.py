@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ..curator import PartWork, PlacedBlocks, Seal
+from ..curator import PartWork, PlacedBlocks, new_digest
 from ..curator.spill import pack, unpacked
 from ..errors import DatasetFormatError, DPDescentError, InvalidParameter, MissingPackage, WorkerLost
 from ..exact import one_library_thread
@@ -161,7 +161,7 @@ def _shared(client: Any, workers: dict[str, Any], blocks: PlacedBlocks) -> list[
     room = _LARGEST_SHARE * sum(worker["memory_limit"] or 0 for worker in workers.values())
     cells = sum(lengths) * blocks.grid.dimension
     fitting = [kind for kind in (np.float64, np.float32) if np.dtype(kind).itemsize * cells <= room]
-    if not fitting:
+    if not (fitting and blocks.keep_rows):
         return [_Share([place]) for place in range(len(parts))]
     from distributed import wait
 
@@ -238,20 +238,18 @@ def _on_part(
 
     A worker writes the arguments of a task that raises, here rows, into its log.
     """
-    work, blocks = asked
-    return _answered(partial(_each, work, numbers, [(partial(blocks, part, length), None)], known), 1)
+    (work, blocks), digest = asked, new_digest()
+    rows = partial(blocks, part, length, digest)
+    return _answered(partial(_each, work, numbers, [(rows, digest.digest)], known), 1)
 
 
 def _place(asked: tuple[PlacedBlocks, Any], part: Any, length: int) -> Any:
     """Return the rows of a part on the grid, with their labels and their seal, or what is wrong with them."""
-    blocks, kind = asked
-    seal = Seal.on(blocks.grid)
+    (blocks, kind), digest = asked, new_digest()
     try:
         with one_library_thread():
-            digest, kept = seal.digest(), []
-            for rows, labels in blocks(part, length):
-                seal.add(digest, rows, labels)
-                kept.append((rows.shape, pack(rows, blocks.grid, kind), labels))
+            placed = blocks(part, length, digest)
+            kept = [(rows.shape, pack(rows, blocks.grid, kind), labels) for rows, labels in placed]
             return kept, digest.digest()
     except DPDescentError as found:
         return type(found)(*found.args)
@@ -264,26 +262,28 @@ def _on_kept(work: PartWork, numbers: tuple[int | None, ...], placed: list[Any],
     wrong = [each for each in placed if isinstance(each, DPDescentError)]
     if wrong:
         return _Result(wrong[0], [b""] * len(placed), [])
-    parts = [(partial(unpacked, kept), sealed) for kept, sealed in placed]
+    parts = [(partial(unpacked, kept), partial(bytes, seal)) for kept, seal in placed]
     return _answered(partial(_each, work, numbers, parts, known), len(placed))
 
 
 def _each(
     work: PartWork,
     numbers: tuple[int | None, ...],
-    parts: Sequence[tuple[Callable[[], Iterator[tuple[Any, Floats]]], bytes | None]],
+    parts: Sequence[tuple[Callable[[], Iterator[tuple[Any, Floats]]], Callable[[], bytes]]],
     known: list[Any],
 ) -> _Result:
-    """Return the sum over parts, which are given by what yields their blocks, and by their seals where known."""
-    found = []
-    for position, (blocks, sealed) in enumerate(parts):
+    """Return the sum over parts, each given by what yields its blocks and by what then tells its seal."""
+    totals, seals, computed = [], [], []
+    for position, (blocks, seal) in enumerate(parts):
         of_rows = [
             each[position] if number is None else each.computed[position][number]
             for number, each in zip(numbers, known, strict=True)
         ]
-        found.append(work(blocks(), of_rows, sealed))
-    totals, seals, computed = zip(*found, strict=True)
-    return _Result(sum(totals[1:], start=totals[0]), list(seals), list(computed))
+        added, numbers_of_rows = work(blocks(), of_rows)
+        totals.append(added)
+        seals.append(seal())
+        computed.append(numbers_of_rows)
+    return _Result(sum(totals[1:], start=totals[0]), seals, computed)
 
 
 def _answered(answer: Callable[[], _Result], parts: int) -> _Result:
