@@ -10,19 +10,22 @@ one from rows in memory.
 many passes, how much memory, and what a pass costs beside decoding the folder in the same run. Rows that come after
 those of the table tell the accuracy.
 
-``workers`` measures elapsed seconds of gradients from rows in memory, from one worker process of a local Dask cluster
-and from two, and what a task costs that has nothing to do. Gradients must be the same to the last bit. Elapsed times
-mean something on an idle machine alone, so the load is shown.
+``workers`` measures elapsed seconds of gradients from rows in memory, from one worker process of a local Dask
+cluster, from two, and from one of two threads; of a question about rows that are kept and cost nothing; and of one
+task among many. Gradients and coefficients must be the same to the last bit. Elapsed times mean something on an idle
+machine alone, so the load is shown.
 
 ``bandwidth`` compares the bytes of the rows that gradients in memory go through in a second with what plain sums of
 an array reach, with one thread and with all.
 
 ``picture`` draws the model
 
-    seconds of a fit = cells (check + (passes - 1) later) / workers + passes (parts task + levels sum)
+    seconds of a fit = cells (check + (passes - 1) later) / workers + parts task
+                       + passes (question + workers task + levels sum)
 
-from what the first two have measured: a scheduler starts one task after the other, and a sum of d numbers of 8 bytes
-goes through the network once for every level of the tree in which the workers add up.
+from what ``passes`` and ``workers`` have measured: a scheduler starts one task after the other, one for each part in
+the first pass and one for each worker in the others, and a sum of d numbers of 8 bytes goes through the network once
+for every level of the tree in which the workers add up.
 """
 
 from __future__ import annotations
@@ -167,7 +170,7 @@ def measure_fit(folder: Path, method: str) -> dict[str, float]:
 
 
 def measure_workers(rows: int, columns: int, parts: int = 8, repeats: int = 5) -> dict[str, float]:
-    """Return elapsed seconds of a gradient in memory, on one worker and on two, and of a task without rows."""
+    """Return elapsed seconds of a gradient in memory and on workers, and of a task without rows."""
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [each for each in sys.path if each != here]  # Dask looks for a package by the name of a script here
     from dask import array as da
@@ -186,9 +189,9 @@ def measure_workers(rows: int, columns: int, parts: int = 8, repeats: int = 5) -
     model = DPLogisticRegression(**options).fit(X, y)
     del placed, ask
     chunk = -(-rows // parts)
-    for workers in (1, 2):
+    for name, workers, threads in (("workers_1", 1, 1), ("workers_2", 2, 1), ("threads_2", 1, 2)):
         with (
-            LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster,
+            LocalCluster(n_workers=workers, threads_per_worker=threads, dashboard_address=":0") as cluster,
             Client(cluster) as client,
         ):
             stored = [da.from_array(each, chunks=(chunk, *each.shape[1:])).persist() for each in (X, y)]
@@ -198,22 +201,24 @@ def measure_workers(rows: int, columns: int, parts: int = 8, repeats: int = 5) -
             answers = [remote() for _ in range(repeats + 1)]
             if not all(np.array_equal(*pair) for pair in zip(answers, expected, strict=True)):
                 raise SystemExit("gradients of workers differ from those in memory")
-            found[f"workers_{workers}"] = elapsed_seconds(remote, repeats)
+            found[name] = elapsed_seconds(remote, repeats)
             if workers == 2:
                 there = DPLogisticRegression(**options).fit(*stored)
                 if not np.array_equal(model.coef_, there.coef_):
                     raise SystemExit("coefficients of workers differ from those in memory")
-                found["task"] = _seconds_of_a_task()
+                found["question"] = _seconds_of_a_question(2, keep_rows=True)
+                found["task"] = _seconds_of_a_question(400, keep_rows=False) / 400
     return found
 
 
-def _seconds_of_a_task(parts: int = 400) -> float:
-    """Return elapsed seconds per part of a sum over parts of one row each."""
+def _seconds_of_a_question(parts: int, keep_rows: bool) -> float:
+    """Return elapsed seconds of a sum over parts of one row each, which are one task each unless they are kept."""
     rows = MappedArrays(np.zeros((parts, 1)), np.zeros(parts), part_rows=1)
     rows.engine = DaskEngine()
-    source = block_source(classifier(), rows, ColumnScaling(np.zeros(1), np.ones(1)), FeatureGrid(1.0, 2))
+    scaling, grid = ColumnScaling(np.zeros(1), np.ones(1)), FeatureGrid(1.0, 2)
+    source = block_source(classifier(), rows, scaling, grid, keep_rows=keep_rows)
     source.map_sum(_nothing)
-    return elapsed_seconds(lambda: source.map_sum(_nothing), 3) / parts
+    return elapsed_seconds(lambda: source.map_sum(_nothing), 3)
 
 
 def _nothing(rows: Any, labels: Any) -> Any:  # noqa: ARG001
@@ -247,9 +252,10 @@ def seconds_of_a_fit(found: dict[str, float], cells: float, columns: int, passes
     work = 1e-9 * cells * (found["check"] + (passes - 1) * found["later"]) / workers
     if workers <= 2:
         return work
-    levels = math.ceil(math.log(max(cells / 2**25, 2), 8))
+    levels = math.ceil(math.log(workers, 8))
     sums = levels * (LATENCY + 8 * 8 * columns / NETWORK)
-    return work + passes * (cells / 2**25 * found["task"] + sums)
+    parts = cells / 2**25
+    return work + parts * found["task"] + passes * (found["question"] + workers * found["task"] + sums)
 
 
 def draw(found: dict[str, float], columns: int, picture: Path) -> None:
@@ -310,6 +316,7 @@ def main() -> None:
         ("later", "memory"),
         ("workers_1", "workers_2"),
         ("workers_2", "memory"),
+        ("threads_2", "memory"),
     ):
         if above in found and below in found:
             print(f"{above + '/' + below:>19} {found[above] / found[below]:7.2f}")

@@ -26,6 +26,8 @@ from dpdescent.curator import (
     Sum,
     marks,
 )
+from dpdescent.curator.blocks import _Computed as Computed
+from dpdescent.curator.spill import pack, unpacked
 from dpdescent.errors import (
     BudgetExhausted,
     DatasetFormatError,
@@ -291,6 +293,30 @@ def test_numbers_that_are_no_longer_needed_leave_no_file_behind() -> None:
     before = files()
     steps_of_a_descent(asked, 6)
     assert files() <= before + 1
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("stored", [np.asarray, sparse.csr_array])
+def test_packed_blocks_are_the_same_rows_again_and_their_numbers_stay_when_their_memory_is_reused(
+    kind: Any, stored: Any
+) -> None:
+    grid = PROBLEMS["logistic"].grid
+    rows, labels = table_of("logistic", 2, ROWS)
+    cuts = [slice(0, 9), slice(9, 30), slice(30, 31), slice(31, ROWS)]
+    packed = [(rows[some].shape, pack(stored(rows[some]), grid, kind), labels[some]) for some in cuts]
+    assert all(arrays[0].dtype == kind for _, arrays, _ in packed)
+
+    def first(block: Any, _: Any) -> np.ndarray:
+        return (block.toarray() if sparse.issparse(block) else block)[:, 0]  # a view of dense rows
+
+    def added(block: Any, *_: Any) -> np.ndarray:
+        return np.rint(1e6 * block.sum(axis=0)).astype(np.int64)
+
+    work = PartWork(added, (0,), (Computed(first, ()),))
+    for _ in range(2):
+        total, (numbers,) = work(unpacked(packed), [])
+        np.testing.assert_array_equal(numbers, rows[:, 0])
+    np.testing.assert_array_equal(total, sum(added(rows[some]) for some in cuts))
 
 
 def test_an_empty_table_has_no_source() -> None:

@@ -27,6 +27,7 @@ from dpdescent.errors import (
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
 from dpdescent.sources import DaskEngine, DaskTable, MappedArrays, open_parquet
+from dpdescent.sources.workers import _balanced
 from every_question import PROBLEMS
 from test_blocks import Parts
 
@@ -134,6 +135,17 @@ def test_workers_learn_the_same_from_frames_and_from_files(
     files.engine = DaskEngine(cluster.scheduler_address)
     same(DPLogisticRegression(**OPTIONS).fit(files), here)
     files.engine.close()
+
+
+def test_threads_work_on_what_is_beside_them_unless_that_is_too_much() -> None:
+    beside = _balanced({"a": 1, "b": 1}, [10, 10, 10, 10], [["a"], ["b"], ["a"], ["b"]])
+    assert beside == [("a", [0, 2]), ("b", [1, 3])]
+    uneven = _balanced({"a": 1, "b": 2}, [10, 10, 10, 10, 10, 10], [["a"]] * 6)
+    assert sorted(place for _, places in uneven for place in places) == list(range(6))
+    assert [(address, len(places)) for address, places in uneven] == [("a", 2), ("b", 2), ("b", 2)]
+    assert _balanced({"a": 1, "b": 1}, [7], [[]]) == [
+        ("a", [0])
+    ]  # nothing is left out, and nobody is asked for nothing
 
 
 def test_a_worker_that_is_killed_between_questions_changes_nothing(cluster: Any) -> None:

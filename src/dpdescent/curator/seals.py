@@ -36,6 +36,8 @@ def marks(cells: Any, labels: Any) -> Marks:
     else:
         found = np.einsum("ij,j->i", cells.astype(np.float64, copy=False).view(np.uint64), factors)
     values = np.asarray(labels)
+    if values.dtype.kind == "f":
+        values = values.astype(np.float64, copy=False)
     told: Marks = hash_array(values if values.dtype.kind in "biuf" else values.astype(str).astype(object))
     return found ^ told
 
