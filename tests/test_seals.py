@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 from dpdescent import DPLinearRegression, DPLogisticRegression, Ledger
-from dpdescent.curator import BlockSource, marks
+from dpdescent.curator import BlockSource, Seals, marks
 from dpdescent.errors import DatasetFormatError
 from dpdescent.estimators.measuring import Measurement
 from dpdescent.sources import DaskEngine, MappedArrays
@@ -58,9 +58,10 @@ def mapped(path: Path, X: np.ndarray) -> np.memmap:
     return np.load(path, mmap_mode="r+")
 
 
+@pytest.mark.parametrize("when", ["while", "after"])
 @pytest.mark.parametrize("what", ["bounds", "target bounds"])
-def test_a_file_that_changes_after_bounds_were_measured_is_refused(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_changes_while_or_after_bounds_are_measured_is_refused(
+    what: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every pass of a fit is over the same rows, also where they are coded in another way."""
     generator = np.random.default_rng(0)
@@ -68,9 +69,11 @@ def test_a_file_that_changes_after_bounds_were_measured_is_refused(
     labels = (X[:, 0] > X[:, 1]).astype(int)
     measured = Measurement.of_columns if what == "bounds" else Measurement.scaling
 
-    def then_changed(self: Measurement, *arguments: Any) -> Any:
+    def changed(self: Measurement, *arguments: Any) -> Any:
+        before, after = X[ROWS - 1, 2], np.nextafter(X[ROWS - 1, 2], 2.0)
+        X[ROWS - 1, 2] = after if when == "while" else before
         found = measured(self, *arguments)
-        X[ROWS - 1, 2] = np.nextafter(X[ROWS - 1, 2], 2.0)
+        X[ROWS - 1, 2] = before if when == "while" else after
         return found
 
     account = Ledger(100.0, 1e-3, currency="gdp")
@@ -80,7 +83,7 @@ def test_a_file_that_changes_after_bounds_were_measured_is_refused(
         model = DPLinearRegression(bounds=(0, 1), tighten=False, **options)
     model.fit(X, labels)
     spent = account.spent
-    monkeypatch.setattr(Measurement, measured.__name__, then_changed)
+    monkeypatch.setattr(Measurement, measured.__name__, changed)
     with pytest.raises(DatasetFormatError, match="not what it was") as found:
         model.fit(X, labels)
     assert account.spent > spent
@@ -122,6 +125,23 @@ def test_rows_that_a_lost_worker_kept_are_read_again_and_refused_if_they_are_oth
         assert len(Shared.reads_of_all) > 3
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_seals_are_those_of_the_parts_whoever_works_on_them() -> None:
+    distributed = pytest.importorskip("distributed")
+    problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
+    blocks, seals = Parts(rows, labels, (50, 100, 200, 230)), Seals()
+    expected = BlockSource(blocks, problem.grid, None, seals).map_sum(_sum_of_cells)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster),
+    ):
+        for keep_rows in (True, False):
+            source = BlockSource(blocks, problem.grid, DaskEngine(), seals, keep_rows)
+            np.testing.assert_array_equal(source.map_sum(_sum_of_cells), expected)
+
+
 class Shared(Parts):
     """Rows that all workers of this process read from the same memory."""
 
@@ -143,7 +163,7 @@ class Shared(Parts):
 
 
 def _sum_of_cells(rows: Any, _: np.ndarray) -> np.ndarray:
-    return np.rint(1000 * rows.sum(axis=0)).astype(np.int64)
+    return np.rint(2.0**20 * rows).astype(np.int64).sum(axis=0)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
