@@ -126,20 +126,21 @@ def test_rows_that_a_lost_worker_kept_are_read_again_and_refused_if_they_are_oth
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_seals_are_those_of_the_parts_whoever_works_on_them() -> None:
+def test_seals_and_numbers_of_rows_are_those_of_their_parts_whoever_works_on_them() -> None:
     distributed = pytest.importorskip("distributed")
     problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
-    blocks, seals = Parts(rows, labels, (50, 100, 200, 230)), Seals()
-    expected = BlockSource(blocks, problem.grid, None, seals).map_sum(_sum_of_cells)
+    blocks, seals = Parts(rows, labels, (10, 30, 60, 100, 200)), Seals()
+    chosen = np.random.default_rng(0).random(ROWS) < 0.5
+    expected = BlockSource(blocks, problem.grid, None, seals).map_sum(_sum_of_cells, chosen)
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0", silence_logs=50
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50
         ) as cluster,
         distributed.Client(cluster),
     ):
         for keep_rows in (True, False):
             source = BlockSource(blocks, problem.grid, DaskEngine(), seals, keep_rows)
-            np.testing.assert_array_equal(source.map_sum(_sum_of_cells), expected)
+            np.testing.assert_array_equal(source.map_sum(_sum_of_cells, chosen), expected)
 
 
 class Shared(Parts):
@@ -162,8 +163,8 @@ class Shared(Parts):
         return super().read(part)
 
 
-def _sum_of_cells(rows: Any, _: np.ndarray) -> np.ndarray:
-    return np.rint(2.0**20 * rows).astype(np.int64).sum(axis=0)
+def _sum_of_cells(rows: Any, _: np.ndarray, *chosen: np.ndarray) -> np.ndarray:
+    return np.rint(2.0**20 * (rows[chosen[0]] if chosen else rows)).astype(np.int64).sum(axis=0)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
