@@ -29,6 +29,7 @@ from dpdescent.errors import (
     ColumnTypeError,
     DatasetFormatError,
     DatasetNotAvailable,
+    InfiniteValue,
     InvalidParameter,
     MissingColumn,
     MissingValue,
@@ -223,7 +224,7 @@ def test_plain_numbers_are_coded_to_the_last_bit_as_the_encoder_codes_them(
     if kind.startswith("float"):
         frame["a"] = (frame["a"] + frame["b"]).astype(kind)
     frame["job"], frame["y"] = generator.choice(["x", "z"], ROWS), generator.integers(0, 2, ROWS)
-    columns = (NumericColumn("a", low, 7), CategoricalColumn("job", ("x", "z")), NumericColumn("b", 0, 1))
+    columns = (NumericColumn("a", low, 7), CategoricalColumn("job", ("x", "z")), NumericColumn("b", 0.25, 2))
     schema = Schema(columns, Label("y", (0, 1)), missing="midpoint")
     if kind == "Int32":
         frame.loc[3, "a"] = None
@@ -263,6 +264,8 @@ def spoil(stored: Path, column: str, value: Any) -> None:
         ("high_income", 77, UnknownLevel),
         ("high_income", np.nan, MissingValue),
         ("age", np.nan, MissingValue),
+        ("age", np.inf, InfiniteValue),
+        ("age", -np.inf, InfiniteValue),
         ("workclass", "secretly", UnknownLevel),
     ],
 )
