@@ -18,6 +18,7 @@ from dpdescent.accounting import (
     Laplace,
     NormLaplace,
     gaussian_noise_multiplier,
+    gaussian_tail_constant,
     gdp_to_delta,
     loose_noise_multiplier,
 )
@@ -306,6 +307,24 @@ def test_weights_stay_in_the_ball() -> None:
     assert any("within 0.7" in remark for remark in result.remarks)
 
 
+@pytest.mark.parametrize("loss", [Logistic(), Hinge()], ids=str)
+def test_a_ball_has_the_regularisation_of_the_paper_for_rows_and_population(loss: Loss) -> None:
+    """Delta 1e-6, d = 5, n = 60, and a loss of slope and, where it has one, curvature 1 or 1/4."""
+    constant = gaussian_tail_constant(1e-6)
+    price = math.sqrt(5) * (constant + math.sqrt(constant**2 + 2)) / (2 * 60)
+    sampled = 1 / math.sqrt(60)
+    if loss.hinge:
+        empirical, population = 1 / 0.7 / math.sqrt(1 + 1 / price), (math.sqrt(price) + sampled) / 0.7
+    else:
+        empirical, population = (math.cbrt(0.25 / 0.7**2) * (price ** (2 / 3) + more) for more in (0, sampled))
+    for chosen, mean in ((False, empirical), (True, population)):
+        curator = make_curator(2.0, loss, rows=60)
+        assert curator.problem.shape == (5,)
+        result = outpert(curator, OutPertSettings(radius=0.7, row_bound=1.0, population=chosen))
+        added = next(remark for remark in result.remarks if "was added" in remark)
+        assert float(added.split("/2")[0]) == pytest.approx(60 * mean, rel=1e-4)
+
+
 def test_nothing_is_charged_for_what_is_refused() -> None:
     for loss, options, match in (
         (Logistic(), {"radius": 0.5, "strong_convexity": 1.0}, "too small"),
@@ -342,6 +361,8 @@ def test_nothing_is_charged_for_what_is_refused() -> None:
         {"minimiser": "newton"},
         {"sigma": "classical"},
         {"pure": True, "sigma": "paper"},
+        {"population": True},
+        {"population": True, "radius": 1.0, "strong_convexity": 1.0},
         {"steps": 3},
     ],
 )

@@ -583,6 +583,12 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     ),
     (lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", solver_options={"risk_share": 0.1}), "risk_share"),
     (
+        lambda: DPLogisticRegression(
+            bounds=(0, 1), method="outpert", tilt=1.0, solver_options={"population": True, "radius": 1.0}
+        ),
+        "tilted",
+    ),
+    (
         lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", tilt=1.0, solver_options={"minimiser": "sgd"}),
         "single rows",
     ),

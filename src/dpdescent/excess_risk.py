@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from .accounting import gaussian_tail_constant
 from .errors import InvalidParameter, require_nonnegative, require_positive, require_positive_integer
 
-__all__ = ["ExcessRiskBound", "excess_risk_bound", "regularisation"]
+__all__ = ["ExcessRiskBound", "excess_risk_bound", "price_of_privacy", "regularisation"]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def excess_risk_bound(
     >>> bound.source, round(bound.value, 6), bound.vacuous
     ('Corollary 2.1', 0.004, False)
     """
-    price = _price(dimension, epsilon, delta, rows)
+    price = price_of_privacy(dimension, epsilon, delta, rows)
     slope, reach = require_positive("lipschitz", lipschitz), require_positive("radius", radius)
     mu, trivial = require_nonnegative("strong_convexity", strong_convexity), slope * reach
     smooth = smoothness != math.inf and bool(require_positive("smoothness", smoothness))
@@ -167,7 +167,7 @@ def regularisation(
     population: bool = False,
 ) -> float:
     """Return the lambda that the paper adds to a merely convex objective (Theorems 3.4 and 3.5, Section 4)."""
-    price = _price(dimension, epsilon, delta, rows)
+    price = price_of_privacy(dimension, epsilon, delta, rows)
     statistical = 1 / math.sqrt(rows) if population and rows is not None else 0.0
     if smoothness == math.inf:
         if population:
@@ -176,8 +176,8 @@ def regularisation(
     return math.cbrt(smoothness * (lipschitz / radius) ** 2) * (math.cbrt(price**2) + statistical)
 
 
-def _price(dimension: int, epsilon: float, delta: float, rows: int | None) -> float:
-    """Return x, the price of privacy."""
+def price_of_privacy(dimension: int, epsilon: float, delta: float, rows: int | None) -> float:
+    """Return x, the price of privacy, for a mean over ``rows`` rows or a function that is no mean."""
     epsilon = require_positive("epsilon", epsilon) * (1 if rows is None else require_positive_integer("rows", rows))
     weights = require_positive_integer("dimension", dimension)
     if delta == 0:

@@ -8,6 +8,7 @@ from .claims import Claim, gap_to_nonprivate, leads_above, spread, standing, ste
 from .figure import FOUR, HINGE, LADDER, MODES, STAND_IN, Figure, Parameter, Scale
 from .methods import nearest, paper_differences
 from .networks import NETWORK_FIGURE, NetworkFigure
+from .risk_tables import RISK_TABLES, RiskTable
 from .search_figures import SEARCH_FIGURES
 from .stationary import StationaryTable
 from .stationary_tables import STATIONARY_TABLES
@@ -23,7 +24,7 @@ _MODES = f"{MODES} {paper_differences(_METHODS)}"
 _PAPER = "Lee & Kifer (2018), arXiv:1808.09501"
 _OPEN = "The paper tunes its L2 penalty without privacy and does not state it; here there is none."
 
-AnyFigure = Figure | Trace | StationaryTable | NetworkFigure
+AnyFigure = Figure | Trace | RiskTable | StationaryTable | NetworkFigure
 
 _ALL: tuple[AnyFigure, ...] = (
     Trace(
@@ -142,6 +143,7 @@ _ALL: tuple[AnyFigure, ...] = (
             ),
         ),
     ),
+    *RISK_TABLES,
     *STATIONARY_TABLES,
     *SEARCH_FIGURES,
     NETWORK_FIGURE,

@@ -116,16 +116,17 @@ def parameter_panels(groups: Sequence[Group], names: dict[str, str], measures: S
     return panels
 
 
-def draw(panels: Sequence[Panel], stem: Path) -> tuple[Path, Path]:
-    """Draw the panels two to a row, as ``stem``.png and ``stem``.svg; return both paths."""
+def draw(panels: Sequence[Panel], stem: Path, columns: int = 2) -> tuple[Path, Path]:
+    """Draw the panels, ``columns`` to a row, as ``stem``.png and ``stem``.svg; return both paths."""
     mpl = require_matplotlib()
     import matplotlib.pyplot as plt
 
     style = {"font.size": 9.5, "svg.hashsalt": "dpdescent", "axes.edgecolor": INK, "text.color": INK}
     with mpl.rc_context(style):
-        rows = (len(panels) + 1) // 2
+        rows = -(-len(panels) // columns)
         figure: Any
-        figure, grid = plt.subplots(rows, 2, figsize=(11.5, 3.4 * rows), layout="constrained", squeeze=False)
+        size = (5.75 * columns, 3.4 * rows)
+        figure, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
         figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
         for axes, panel in zip(grid.flat, panels, strict=False):
             _draw_panel(axes, panel)
@@ -214,7 +215,8 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
     means = np.concatenate([line.mean for line in panel.lines]) if panel.lines else np.ones(1)
     if means.min() > 0 and means.max() > 4 * means.min():
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        subs = (1, 2, 5) if means.max() < 1000 * means.min() else (1,)
+        axes.yaxis.set_major_locator(LogLocator(subs=subs))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     _leave_backdrops_out(axes, panel)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from ..errors import InvalidParameter
 from ..outputs import require_writable, write_whole
 from .cells import Row, Task, load_task
 from .claims import Claim
@@ -15,6 +16,9 @@ from .network_pages import write_networks
 from .networks import Course, NetworkFigure, NetworkRuns, measure_networks
 from .plots import draw, draw_trace, epsilon_panels, parameter_panels, require_matplotlib
 from .report import Finding, Matrix, Picture, Report, matrices, privacy_statements, render, settings_of
+from .risk_pages import write_risks
+from .risk_runs import Measured, RiskRuns, measure_risks
+from .risk_tables import RiskTable
 from .runner import Journal, Listener, run
 from .stationary import Outcome, StationaryTable, TableRuns, measure_table, write_table
 from .study import Record, versions
@@ -47,7 +51,7 @@ def reproduce(
 
     Parameters
     ----------
-    figure : Figure, Trace, StationaryTable or NetworkFigure
+    figure : Figure, Trace, RiskTable, StationaryTable or NetworkFigure
     output : Path
     full : bool
         The repetitions of the paper instead of a few minutes' worth.
@@ -73,6 +77,15 @@ def reproduce(
             findings = write_table(figure, measured, page, json_file, _table_extent(figure, full, datasets))
             outcomes.remove()
         return Written(page, (), findings)
+    if isinstance(figure, RiskTable):
+        if datasets:
+            raise InvalidParameter(f"{figure.name} is about synthetic problems with known minimisers: leave data out")
+        risks = RiskRuns(figure, full)
+        with Journal(page, risks.fingerprint, Measured) as trials:
+            found = measure_risks(risks, trials, listener, jobs)
+            drawn, findings = write_risks(risks, found, stem, page, json_file)
+            trials.remove()
+        return Written(page, drawn, findings)
     if isinstance(figure, NetworkFigure):
         courses = NetworkRuns(figure, full, datasets)
         with Journal(page, courses.fingerprint, Course) as journal:

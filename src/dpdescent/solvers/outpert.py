@@ -13,8 +13,9 @@ measured with a hundredth of the budget, where k = n/(s p), s the noise in units
 of weights; and the strong convexity is what lets the noise move a typical row's score by about r = min(0.8, 1.6
 k^-0.3): Lambda = s C L/r. Where a row may be replaced C counts twice, here and in k. If a radius is given and no
 strong convexity, the objective is only assumed to be convex and is minimised over B(0, R), with the regularisation
-that the paper prescribes. If both are given, B(0, R) must contain the minimiser of every table. Lambda applies to the
-intercept too.
+that the paper prescribes for the rows at hand, or with ``population=True`` the one that it prescribes for the
+distribution that they were drawn from (Sections 4.3 and 4.4), which is larger. If both are given, B(0, R) must
+contain the minimiser of every table. Lambda applies to the intercept too.
 
 The paper's bound on the sensitivity has the regulariser in it, and Algorithm 6 a factor 2 too much in its exponent;
 here public terms cancel, and the noise is that of the exact Gaussian mechanism, or, with ``sigma="paper"``, of the
@@ -69,6 +70,8 @@ class OutPertSettings(Settings):
         mu of n times the objective, the penalty's share included.
     radius : float, optional
         R, of a ball that the released weights lie in.
+    population : bool
+        Regularise for the risk in the population; it needs ``radius`` and no ``strong_convexity``.
     tolerance : float, optional
         tau, the certified distance to the minimiser, in units of the sensitivity: 1/256, and 1/64 with the hinge.
     minimiser : {"lbfgs", "agd", "katyusha", "subgradient", "sgd"}
@@ -80,6 +83,7 @@ class OutPertSettings(Settings):
     row_bound: float | None = None
     strong_convexity: float | None = None
     radius: float | None = None
+    population: bool = False
     tolerance: float | None = None
     minimiser: str = "lbfgs"
     sigma: str | None = None
@@ -105,6 +109,11 @@ class OutPertSettings(Settings):
             raise InvalidParameter(f"unknown minimiser {self.minimiser!r}: choose one of {', '.join(METHODS)}")
         if self.sigma not in ("analytic", "paper"):
             raise InvalidParameter(f"sigma must be 'analytic' or 'paper', got {self.sigma!r}")
+        if self.population and (self.radius is None or self.strong_convexity is not None):
+            raise InvalidParameter(
+                "population is about the regularisation of a convex loss over a ball: give radius, and leave "
+                "strong_convexity out"
+            )
         if self.pure and self.sigma == "paper":
             raise InvalidParameter("sigma is about Gaussian noise: leave it out with pure=True")
 
@@ -152,6 +161,7 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
             delta=facts.delta if isinstance(cost, Gaussian) else 0.0,
             rows=max(1, facts.rows // facts.rows_per_unit),
             smoothness=risk.smoothness(1),
+            population=settings.population,
         )
     else:
         moved = facts.rows_per_unit * risk.variation(facts.rows, curator.relation)

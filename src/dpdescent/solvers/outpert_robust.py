@@ -83,6 +83,8 @@ def outpert_robust(
         raise InvalidParameter("sigma='paper' spends all of the budget: leave risk_share at 0")
     if problem.tilt == 0 and problem.adversary is None:
         return outpert(curator, settings, progress)
+    if problem.tilt and settings.population:
+        raise InvalidParameter("population is about means over rows, and a tilted loss is none: leave it out")
     if problem.tilt > _LARGEST_TILT:
         raise InvalidParameter(
             f"tilt must be at most {_LARGEST_TILT:g}, got {problem.tilt:g}: that is the largest loss"
@@ -127,6 +129,7 @@ def outpert_robust(
             delta=facts.delta if isinstance(cost, Gaussian) else 0.0,
             rows=facts.rows,
             smoothness=loss.smoothness * risk.reach**2,  # of the loss without the kink of the adversary's norm at 0
+            population=settings.population,
         )
     elif wanted is None:
         wanted = moved * noise * risk.clip * length / min(0.6, 1.5 * math.pow(richness, -0.2))
