@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .curator import Curator as Curator
     from .curator import perturbed_minimiser as perturbed_minimiser
     from .curator import perturbed_saddle_point as perturbed_saddle_point
+    from .curator import phased_minimiser as phased_minimiser
     from .datasets import list_datasets as list_datasets
     from .datasets import load_dataset as load_dataset
     from .encoding import BoundedEncoder as BoundedEncoder
@@ -72,6 +73,7 @@ _PUBLIC = {
         "Curator",
         "perturbed_minimiser",
         "perturbed_saddle_point",
+        "phased_minimiser",
     ),
     "datasets": (
         "list_datasets",

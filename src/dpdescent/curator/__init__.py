@@ -23,6 +23,7 @@ from .histograms import ColumnHistograms
 from .mechanisms import LatticeNoise
 from .moments import ColumnMoments, LabelCounts, LabelSum, MeanRowNorm, SecondMoments, moment_bits
 from .nonprivate import sum_without_privacy
+from .phased import phased_minimiser
 from .points import NoisyMinimiser
 from .questions import QUESTIONS, Noised, Point, Public, Question, Sum
 from .reports import ExcessAdversarialRisk
@@ -82,6 +83,7 @@ __all__ = [
     "new_digest",
     "perturbed_minimiser",
     "perturbed_saddle_point",
+    "phased_minimiser",
     "require_frame",
     "sum_without_privacy",
 ]

@@ -164,6 +164,26 @@ class Groups:
     def _excess(self, weights: Floats, shares: Floats) -> float:
         return self.value(weights, shares) - self.value(self.minimiser(shares), shares)
 
+    def part(self, part: slice, centre: Floats, pull: float, tally: list[int]) -> GeneralObjective:
+        """Return the objective of some rows plus pull/2 |w - centre|^2; it counts gradients of rows in ``tally``."""
+        rows, labels = (each[part] for each in self.table)
+        size, mu, loss = len(labels), self.strong_convexity, self.loss
+
+        def function(weights: Floats) -> tuple[float, Floats]:
+            tally[0] += size
+            margins, away = rows @ weights, weights - centre
+            value = float(loss.values(margins, labels).mean() + mu / 2 * weights @ weights + pull / 2 * away @ away)
+            return value, rows.T @ loss.residuals(margins, labels) / size + mu * weights + pull * away
+
+        return GeneralObjective(
+            function,
+            self.dimension,
+            strong_convexity=mu + pull,
+            lipschitz=loss.lipschitz + (mu + 2 * pull) * self.radius,
+            smoothness=loss.smoothness + mu + pull,
+            variation=2 * loss.lipschitz / size,
+        )
+
     def value(self, weights: Floats, shares: Floats) -> float:
         """Return the objective for the shares of the groups with a positive and with a negative label."""
         ones = np.ones_like(weights)

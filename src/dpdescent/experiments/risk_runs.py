@@ -15,7 +15,7 @@ import numpy as np
 import dpdescent
 
 from ..accounting import Laplace, currency_named
-from ..curator import ArraySource, Curator, LatticeNoise, perturbed_minimiser
+from ..curator import ArraySource, Curator, LatticeNoise, perturbed_minimiser, phased_minimiser
 from ..errors import DPDescentError
 from ..exact import FeatureGrid
 from ..ledger import Ledger
@@ -24,7 +24,7 @@ from ..prescriptions import Constants, Prescription, prescription, tilted_prescr
 from ..problems import L2, LinearProblem
 from ..solvers import METHODS, Facts
 from .risk_problems import SMOOTH_STRONG, Groups, LongestRow
-from .risk_tables import RiskRow, RiskTable
+from .risk_tables import PHASED, RiskRow, RiskTable
 from .runner import Journal, Listener, in_processes, processors
 
 __all__ = ["Measured", "Point", "RiskRuns", "measure_risks", "prescribed_for", "public_constants"]
@@ -32,6 +32,8 @@ __all__ = ["Measured", "Point", "RiskRuns", "measure_risks", "prescribed_for", "
 _TINY_DELTA = 1e-20  # what norm-Laplace noise needs, which is pure but for a probability of 1e-27
 
 _NEAREST = 2.0**-7  # of the sensitivity: the subgradient method needs some 30,000 steps for it
+
+_FOUND = ("empirical", "population", "evaluations", "seconds", "spent_epsilon")
 
 
 class Point(NamedTuple):
@@ -169,7 +171,8 @@ def _measure(task: tuple[RiskTable, Measured]) -> Measured:
     row = table.rows[trial.row]
     known = {"row": trial.row, **trial.point._asdict(), "seed": trial.seed}
     try:
-        found = (_from_rows if trial.rows else _from_function)(table, row, trial)
+        measure = _from_parts if row.method == PHASED else _from_rows if trial.rows else _from_function
+        found = measure(table, row, trial)
     except DPDescentError as refusal:
         return Measured(**known, error=f"{type(refusal).__name__}: {refusal}")
     return Measured(**known, **found)
@@ -193,12 +196,8 @@ def _from_function(table: RiskTable, row: RiskRow, trial: Measured) -> dict[str,
         objective, ledger, cost, tolerance=tolerance, radius=radius, minimiser=row.minimiser, noise=noise
     )
     seconds = time.perf_counter() - start
-    return {
-        "empirical": problem.excess(weights),
-        "evaluations": tally[0],
-        "seconds": seconds,
-        "spent_epsilon": ledger.spent_epsilon(),
-    }
+    spent = ledger.spent_epsilon()
+    return dict(zip(_FOUND, (problem.excess(weights), None, tally[0], seconds, spent), strict=True))
 
 
 def _from_rows(table: RiskTable, row: RiskRow, trial: Measured) -> dict[str, Any]:
@@ -228,13 +227,29 @@ def _from_rows(table: RiskTable, row: RiskRow, trial: Measured) -> dict[str, Any
     # The kink is minimised by way of smooth losses, so passes over the rows are counted instead of its gradients.
     evaluations = problem.loss.tally[0] + (source.read if problem.loss.hinge else 0)
     empirical, population = problem.excess(weights)
-    return {
-        "empirical": empirical,
-        "population": population,
-        "evaluations": evaluations,
-        "seconds": seconds,
-        "spent_epsilon": ledger.spent_epsilon(),
-    }
+    spent = ledger.spent_epsilon()
+    return dict(zip(_FOUND, (empirical, population, evaluations, seconds, spent), strict=True))
+
+
+def _from_parts(table: RiskTable, row: RiskRow, trial: Measured) -> dict[str, Any]:
+    """Release the last of a series of minimisers over disjoint parts of the rows."""
+    problem, tally = _groups(row, trial.point, trial.seed), [0]
+    ledger = Ledger(trial.epsilon, table.delta, relation="replace-one", currency="gdp")
+    start = time.perf_counter()
+    weights = phased_minimiser(
+        lambda part, centre, pull: problem.part(part, centre, pull, tally),
+        trial.rows,
+        ledger,
+        ledger.currency.gaussian(ledger.remaining),
+        dimension=trial.dimension,
+        lipschitz=problem.loss.lipschitz,
+        radius=problem.radius,
+        noise=LatticeNoise(Randomness(trial.seed)),
+    )
+    seconds = time.perf_counter() - start
+    empirical, population = problem.excess(weights)
+    spent = ledger.spent_epsilon()
+    return dict(zip(_FOUND, (empirical, population, tally[0], seconds, spent), strict=True))
 
 
 class _CountedRows(ArraySource):

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from ..prescriptions import Constants, exponential_bound, lower_bound, prescription
 from .risk_problems import CONVEX, SMOOTH_CONVEX, SMOOTH_STRONG, STRONG
 
-__all__ = ["RISK_TABLES", "RiskRow", "RiskTable"]
+__all__ = ["PHASED", "RISK_TABLES", "RiskRow", "RiskTable"]
 
 Bound = Callable[[Constants], float]
+
+#: In place of a registered method: `dpdescent.curator.phased_minimiser`.
+PHASED = "phased"
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class RiskRow:
     bound : callable
         The value of the bound; one of a rival is up to its constant and logarithms.
     method : str
-        The registered method that is measured; empty if there is none.
+        The registered method that is measured, or `PHASED`; empty if there is none.
     minimiser : str
         For output perturbation, the method that is tried first.
     timed_only : bool
@@ -258,6 +261,9 @@ _POPULATION_PURE = (
 _POPULATION_GAUSSIAN = (
     _noisy_descent("Õ(L²/μ (x + 1/n))", "O(n²d)", _linear_population),
     RiskRow(SMOOTH_STRONG, _ZHANG, "O(L²/μ (κx² + 1/n))", "Õ(κnd)", _zhang_population, "outpert-gd"),
+    RiskRow(
+        SMOOTH_STRONG, "Feldman et al. 2020", "O(L²/μ (x² + 1/n))", "Õ(nd)", _near_optimal_population, PHASED, "lbfgs"
+    ),
     *_ours(SMOOTH_STRONG, "Corollary 4.2", "L²/μ (13.5 κx² + 5/n)", _ACCELERATED, True),
     _lower(SMOOTH_STRONG, True),
 )
