@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.special import gammainccinv
 from scipy.stats import chi2
 
 from asking import sample_point, table_of
@@ -21,6 +22,7 @@ from dpdescent.minimisers.sampler import Envelope, Law, Sums
 from dpdescent.noise import Randomness, accept
 from dpdescent.problems import Huber, HuberisedHinge, Logistic, Loss, Poisson
 from dpdescent.relations import Relation
+from dpdescent.solvers import ExpMechSettings, expmech
 from neighbours import STORAGE
 from rival_tables import curator_of, replaced
 
@@ -285,19 +287,55 @@ def test_a_large_epsilon_recovers_the_optimum(localise: bool) -> None:
     assert model.privacy_["mechanisms"]["exponential-mechanism"] == 1
 
 
-def test_a_run_without_a_small_ball_needs_no_delta() -> None:
+@pytest.mark.parametrize("localise", [False, True])
+def test_a_run_needs_no_delta(localise: bool) -> None:
     curator_rows = make(500, 2)
     X, y = curator_rows._source._features, curator_rows._source._labels
     for relation in ("zero-out", "replace-one"):
         model = DPLogisticRegression(
-            1.0, 0.0, method="expmech", adjacency=relation, bounds=(-1.0, 1.0), classes=(-1, 1), random_state=0
+            1.0,
+            0.0,
+            method="expmech",
+            adjacency=relation,
+            bounds=(-1.0, 1.0),
+            classes=(-1, 1),
+            random_state=0,
+            solver_options={"localise": localise},
         ).fit(X, y)
-        assert model.privacy_["epsilon"] == model.privacy_["spent_epsilon"] == 1.0
+        assert model.privacy_["epsilon"] == 1.0
+        assert model.privacy_["spent_epsilon"] == pytest.approx(1.0, rel=1e-12)
         assert model.privacy_["delta"] == 0.0
+        assert model.privacy_["mechanisms"] == {"exponential-mechanism": 1} | ({"laplace": 1} if localise else {})
     target = DPLinearRegression(
         1.0, 0.0, method="expmech", bounds=(-1.0, 1.0), target_bounds=(-1.0, 1.0), random_state=0
     ).fit(X, X[:, 0])
     assert target.coef_.shape == (2,)
+
+
+def test_a_small_ball_holds_the_minimiser_with_pure_noise_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delta is 0, p = 2, epsilon 50: 40 noisy centres are within the radius, and most within a third of it."""
+    balls: list[Ball] = []
+
+    def kept(*given: Any) -> Ball:
+        balls.append(Ball(*given))
+        return balls[-1]
+
+    monkeypatch.setitem(expmech.__globals__, "Ball", kept)
+    options = ExpMechSettings(localise=True, row_bound=1.0, strong_convexity=0.05)
+    base = make(300, 2)
+    X, y = base._source._features, base._source._labels
+    drawn = []
+    for seed in range(40):
+        curator = curator_of(X, y, Logistic(), Ledger(50.0, 0.0, currency="pure"), intercept=False, seed=seed)
+        expmech(curator, options)
+        drawn.append(balls[-1])
+    moved = 1 / (0.05 * 300)
+    radius = math.sqrt(2) * moved / 25 * (1 + 2**-6) * gammainccinv(2, 1e-9)
+    assert [ball.radius for ball in drawn] == pytest.approx([radius] * 40)
+    best = minimize(lambda w: losses_at(base, drawn[0], w[None])[0], np.zeros(2), options={"gtol": 1e-6}).x
+    shares = [np.linalg.norm(ball.centre - best) / radius for ball in drawn]
+    assert max(shares) <= 1
+    assert 0.03 < np.median(shares) < 0.3
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,29 @@ def test_the_subgradient_method_certifies_a_sum_of_hinges_at_its_rate() -> None:
     assert mu * distance**2 / 2 <= 2 * slope**2 / (mu * 257) * 1.001
 
 
+def test_sgd_certifies_a_sum_of_hinges_by_itself() -> None:
+    """The gap of the averages bounds the distance, and falls below a tolerance without help of another method."""
+    mu, tolerance = 20.0, 0.05
+    objective = table(Hinge(), linear=False).altered(quadratic=np.full(3, mu))
+    best = certified_minimiser(objective, mu, 1e-5)
+    task = Task(objective, mu, tolerance)
+    bounds = []
+    for candidate in METHODS["sgd"](task, np.zeros(3)):
+        point, distance = certify(task, candidate)
+        assert np.linalg.norm(point - best) <= distance + 1e-5
+        bounds.append(distance)
+    assert bounds[0] > 2 * tolerance
+    assert bounds[-1] < tolerance
+
+    def useless(*_: object) -> Iterator[Candidate]:
+        raise AssertionError("the method that was chosen was not believed")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpdescent.minimisers.certified.smoothed_hinge", useless)
+        found = certified_minimiser(objective, mu, tolerance, "sgd")
+    assert np.linalg.norm(found - best) <= tolerance + 1e-5
+
+
 def test_a_solver_that_is_right_on_average_only_is_not_believed() -> None:
     """It errs with probability p by sqrt(2a/(mu p)), so its mean gap is a, and the noise for that gives a row away.
 

@@ -325,6 +325,22 @@ def test_a_ball_has_the_regularisation_of_the_paper_for_rows_and_population(loss
         assert float(added.split("/2")[0]) == pytest.approx(60 * mean, rel=1e-4)
 
 
+@pytest.mark.parametrize(("loss", "method"), [(Hinge(), "sgd"), (Hinge(), "subgradient"), (Logistic(), "agd")])
+def test_a_chosen_minimiser_is_named_with_its_successor_and_never_with_the_result(loss: Loss, method: str) -> None:
+    """Who made the point depends on the rows: the remark is the same for a table it is easy on and one it is not."""
+    told = set()
+    for rows, tolerance in ((4, 10.0), (200, 1e-3)):
+        curator = make_curator(1.0, loss, rows=rows)
+        settings = OutPertSettings(minimiser=method, row_bound=1.0, strong_convexity=100.0, tolerance=tolerance)
+        (remark,) = [each for each in outpert(curator, settings).remarks if "tried first" in each]
+        assert f"{method!r} was tried first" in remark
+        assert "Newton's method" in remark
+        told.add(remark)
+    assert len(told) == 1
+    plain = outpert(make_curator(1.0, loss, rows=50), OutPertSettings())
+    assert not any("tried first" in remark for remark in plain.remarks)
+
+
 def test_nothing_is_charged_for_what_is_refused() -> None:
     for loss, options, match in (
         (Logistic(), {"radius": 0.5, "strong_convexity": 1.0}, "too small"),

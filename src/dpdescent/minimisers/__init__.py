@@ -1,6 +1,6 @@
 """Minimisers of strongly convex functions, with certificates: public bounds on the distance to the minimum point."""
 
-from .certified import certified_minimiser, certify, require_minimiser
+from .certified import certified_minimiser, certify, require_minimiser, who_minimises
 from .methods import METHODS, Candidate, Task
 from .objectives import GeneralObjective, Objective
 from .risks import EmpiricalRisk, Risk
@@ -33,4 +33,5 @@ __all__ = [
     "require_robust",
     "sample_point",
     "smooth_loss",
+    "who_minimises",
 ]

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidParameter, require_positive
 from .ball import newton_on_ball
-from .methods import METHODS, NEED_ROWS, NEED_SMOOTHNESS, Candidate, Task, accelerated_gradient, subgradient
+from .methods import LIMITS, METHODS, NEED_ROWS, NEED_SMOOTHNESS, Candidate, Task, accelerated_gradient, subgradient
 from .newton import newton, smoothed_hinge
 from .objectives import Objective
 from .rounding import MANY, PROJECTION
 from .rows import RowObjective
 
-__all__ = ["certified_minimiser", "certify", "require_minimiser"]
+__all__ = ["certified_minimiser", "certify", "require_minimiser", "who_minimises"]
 
 Floats = NDArray[np.float64]
 
@@ -46,6 +46,20 @@ def require_minimiser(name: str, *, smooth: bool, rows: bool, hinge: bool = Fals
         raise InvalidParameter(
             f"minimiser {name!r} needs a smooth function, and this one has kinks: use 'subgradient'"
         )
+
+
+def who_minimises(name: str, *, smooth: bool) -> tuple[str, ...]:
+    """Return a remark on who may have made the point, if a method was chosen; a function of public facts alone.
+
+    Who did make it depends on the rows, and nothing has paid for telling.
+    """
+    if name == "lbfgs":
+        return ()
+    other = "Newton's method and accelerated gradients" if smooth else "Newton's method on smoothed hinges"
+    return (
+        f"minimiser {name!r} was tried first, for at most {LIMITS[name]}, and {other} continued if no point of it "
+        "was certified; which of them made the point depends on the rows and is not told",
+    )
 
 
 def certified_minimiser(

@@ -41,7 +41,17 @@ from .objectives import Objective
 from .rounding import PROJECTION
 from .rows import RowObjective
 
-__all__ = ["METHODS", "Candidate", "Task", "accelerated_gradient", "katyusha", "lbfgs", "sgd", "subgradient"]
+__all__ = [
+    "LIMITS",
+    "METHODS",
+    "Candidate",
+    "Task",
+    "accelerated_gradient",
+    "katyusha",
+    "lbfgs",
+    "sgd",
+    "subgradient",
+]
 
 Floats = NDArray[np.float64]
 
@@ -126,21 +136,29 @@ def subgradient(task: Task, start: Floats, most: int | None = None) -> Iterator[
 
 
 def sgd(task: Task, start: Floats) -> Iterator[Candidate]:
-    """Propose the average, with weights t, of steps along subgradients of single rows, after each of some passes."""
+    """Propose the average, with weights t, of steps along subgradients of single rows, after each of some passes.
+
+    For a sum of hinges the activities of every row when it was visited, averaged with the same weights, are proposed
+    as its dual value: a number in [0, 1], so that the pair has a duality gap, which vanishes as the steps go on.
+    """
     objective = _sum_over_rows(task)
     rows, labels = objective.scaled_rows()
     count, mean_convexity = max(rows.shape[0], 1), task.strong_convexity / max(rows.shape[0], 1)
     generator = np.random.default_rng(0)
     weights, average, step = task.project(start), np.zeros_like(start), 0
+    visited, active = np.zeros(rows.shape[0]), np.zeros(rows.shape[0])
     for _ in range(_PASSES):
         for i in generator.integers(0, count, rows.shape[0]):
             step += 1
             residual = objective.loss.residuals(rows[i : i + 1] @ weights, labels[i : i + 1])
+            if objective.loss.hinge:
+                visited[i] += step
+                active[i] += step * abs(residual[0])
             gradient = np.multiply.outer(rows[i], residual[0])
             gradient += (objective.quadratic * weights + objective.linear) / count
             weights = task.project(weights - 2 / (mean_convexity * (step + 1)) * gradient)
             average = average + 2 / (step + 1) * (weights - average)
-        yield Candidate(average)
+        yield Candidate(average, active / np.maximum(visited, 1) if objective.loss.hinge else None)
 
 
 def accelerated_gradient(
@@ -248,6 +266,14 @@ METHODS: dict[str, Callable[[Task, Floats], Iterator[Candidate]]] = {
     "katyusha": katyusha,
     "subgradient": lambda task, start: subgradient(task, start, 50 * _PASSES),
     "sgd": sgd,
+}
+#: How far each of them goes at most, where its point is not certified before.
+LIMITS = {
+    "lbfgs": "500 steps",
+    "agd": f"{1000 * _PASSES:,} steps",
+    "katyusha": f"{100 * _PASSES:,} passes over the rows",
+    "subgradient": f"{50 * _PASSES:,} steps",
+    "sgd": f"{_PASSES} passes over the rows",
 }
 #: The methods that need a smooth function, and those that need a sum over rows.
 NEED_SMOOTHNESS = frozenset({"lbfgs", "agd", "katyusha"})

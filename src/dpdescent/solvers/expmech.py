@@ -4,8 +4,10 @@ r"""The exponential mechanism over points of a ball (Bassily, Smith & Thakurta 2
           + \frac{n\mu}{2}|w|^2\Big)\Big), \qquad |w| \le R.
 
 With ``localise=True`` half of epsilon first pays for a point near the minimiser, with norm-Laplace noise, and the
-other half a point of the small ball around it. The guarantee is pure: delta is needed by the noise of that first
-point only (1e-27), and a run without it is epsilon-DP.
+other half a point of the small ball around it. The guarantee is pure but for the 1e-27 of delta that norm-Laplace
+noise needs. Where delta is 0, every weight of the first point has Laplace noise instead, of the scale b = sqrt(p)
+Delta/epsilon, because the sizes of p numbers add up to at most sqrt(p) times their length; the noise is no longer
+than the sum of p exponential draws of scale b.
 
 Rules: B is the longest row that the bounds allow; mu = s B^2/25 with the smoothness s of the loss; R is the public
 bound on the length of the minimiser, min(L/mu, sqrt(2 l(0)/mu)), or for a small ball the length that the noise
@@ -24,12 +26,13 @@ arXiv:2102.04704.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammainccinv
 
-from ..accounting import ExponentialMechanism, NormLaplace
+from ..accounting import ExponentialMechanism, Laplace, NormLaplace
 from ..curator import BallPoint, Curator, NoisyMinimiser, law_for_units
 from ..errors import InvalidParameter
 from ..exact.grids import require_moderate
@@ -96,9 +99,10 @@ def expmech(curator: Curator, settings: ExpMechSettings, progress: Progress | No
         whole = Ball(risk, rows, quadratic, np.zeros(problem.shape), risk.farthest(rows, mu) * (1 + 2.0**-20))
         weights = curator.answer(BallPoint(whole, ExponentialMechanism(epsilon)))
     else:
-        first, second = NormLaplace(min(epsilon / 2, 16.0)), ExponentialMechanism(epsilon / 2)
+        pure, second = curator.ledger.delta == 0, ExponentialMechanism(epsilon / 2)
+        first = Laplace(epsilon / 2) if pure else NormLaplace(min(epsilon / 2, 16.0))
         moved = curator.rows_per_unit * risk.variation(rows, curator.relation) / mu
-        spread = moved * (1 + 2.0**-6) / first.epsilon
+        spread = moved * (1 + 2.0**-6) / first.epsilon * (math.sqrt(problem.grid.dimension) if pure else 1.0)
         radius = spread * float(gammainccinv(problem.grid.dimension, _OUTSIDE))
         law = law_for_units(second, curator.rows_per_unit)
         Ball(risk, rows, quadratic, np.ones(problem.shape), radius).require_practical(law, curator.relation)

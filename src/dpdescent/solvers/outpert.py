@@ -43,7 +43,7 @@ from ..curator import Curator, NoisyMinimiser
 from ..errors import InvalidParameter, require_positive
 from ..exact.grids import require_moderate
 from ..excess_risk import regularisation
-from ..minimisers import METHODS, EmpiricalRisk, require_minimiser, smooth_loss
+from ..minimisers import METHODS, EmpiricalRisk, require_minimiser, smooth_loss, who_minimises
 from ..problems import L2, Loss
 from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
@@ -181,6 +181,7 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
             else ()
         ),
         *unused_budget(cost, left),
+        *who_minimises(settings.minimiser, smooth=not loss.hinge),
         "the minimiser is certified, rounding errors included, and the noise covers the tolerance",
     )
     return SolverResult(weights, 1, remarks=remarks)

@@ -39,7 +39,7 @@ from ..accounting import Gaussian, Laplace, NormLaplace
 from ..curator import Curator, ExcessAdversarialRisk, NoisyMinimiser
 from ..errors import InvalidParameter, require_nonnegative
 from ..excess_risk import regularisation
-from ..minimisers import RobustRisk, require_minimiser, require_robust, smooth_loss
+from ..minimisers import RobustRisk, require_minimiser, require_robust, smooth_loss, who_minimises
 from .outpert import OutPertSettings, noise_deviation, outpert, output_noise, unused_budget
 from .result import Facts, Progress, SolverResult
 from .series import typical_row_norm
@@ -146,6 +146,7 @@ def outpert_robust(
         ),
         *(("every row was moved by the adversary before its loss was taken",) if support else ()),
         *unused_budget(cost, left),
+        *who_minimises(settings.minimiser, smooth=True),
         "the minimiser is certified, rounding errors included, and the noise covers the tolerance",
     ]
     if reserved:
