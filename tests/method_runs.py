@@ -139,6 +139,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "privgene": {"candidates": 6, "generations": 2},
     "sgd": {"steps": 4},
     "sgd-adv": {"steps": 4},
+    "svrg": {"steps": 2, "epochs": 2},
 }
 
 
@@ -194,6 +195,7 @@ VARIANTS = (
     Variant("privgene", "paper", {"paper": True, "candidates": 8, "generations": 2, "batch_rate": 0.5}, penalty=0.1),
     Variant("sgd", "paper", {"paper": True, "steps": 4, "sampling_rate": 0.4}),
     Variant("sgd-adv", "paper", {"paper": True, "steps": 4, "sampling_rate": 1.0}),
+    Variant("svrg", "all rows", {"steps": 2, "epochs": 2, "sampling_rate": 1.0}, penalty=0.1),
 )
 #: Every registered method with quick settings, and the variants of it.
 CASES = tuple(Variant(method, options=QUICK.get(method, {})) for method in METHODS) + VARIANTS

@@ -23,7 +23,15 @@ STATIONARY = {"opt", "opt-ls", "opt-b", "2opt", "2opt-ls", "2opt-b", "dp-gd", "d
 APART = STATIONARY | {"expmech", "majority"}  # second-order points, points drawn at random and constants: see below
 #: How much of the way from zero to the optimum may be left. A search on batches stops early, and so does a
 #: fixed number of passes over the rows, whatever the loss is.
-LEFT = {"blsgd": 0.1, "blsgd-ac": 0.1, "blgd": 0.05, "outpert": 0.02, "outpert-rsgd": 0.06, "sgd-adv": 0.15}
+LEFT = {
+    "blsgd": 0.1,
+    "blsgd-ac": 0.1,
+    "blgd": 0.05,
+    "outpert": 0.02,
+    "outpert-rsgd": 0.06,
+    "sgd-adv": 0.15,
+    "svrg": 0.15,
+}
 
 
 @cache

@@ -73,6 +73,7 @@ _LOOKS = {
     "sgd": Look("DP-SGD", "#D55E00", "s"),
     "adam": Look("DP-Adam", "#E69F00", "D", "--"),
     "sgd-adv": Look("SGD-Adv", "#CC79A7", "v", ":"),
+    "svrg": Look("DP-SVRG", "#B8860B", "x", ":"),
     "objpert": Look("ObjPert", "#009E73", "^"),
     "outpert": Look("OutPert", "#E31A1C", "4", "--"),
     "expmech": Look("ExpMech", "#6F4E37", "2", ":"),

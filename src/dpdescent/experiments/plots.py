@@ -21,7 +21,7 @@ __all__ = ["Line", "Panel", "draw", "draw_trace", "epsilon_panels", "parameter_p
 
 INK, FAINT = "#22262b", "#d9dce1"
 LABEL_SIZE = 8.5
-_STROKES = ("_", "|", "1", "3")  # markers that have no inside
+_STROKES = ("_", "|", "1", "2", "3", "4", "x")  # markers that have no inside
 
 #: What the panels show: field, name on the axis.
 SHOWN = (("accuracy", "test accuracy"), ("objective", "objective (training part)"))

@@ -275,8 +275,8 @@ def _options(table: RiskTable, row: RiskRow, problem: Groups) -> dict[str, Any]:
         return {"row_bound": 1.0, "pure": pure, "strong_convexity": (mu or 1e-6) * problem.rows}
     if row.method == "outpert-gd":
         return {"row_bound": 1.0}
-    if row.method != "outpert":
-        return {}
+    if row.method in ("sgd-adv", "svrg"):
+        return {"clip_gradient": 1.0}
     chosen: dict[str, Any] = {"row_bound": 1.0, "pure": pure, "minimiser": row.minimiser}
     if mu:
         chosen["strong_convexity"] = mu * problem.rows

@@ -286,12 +286,7 @@ _EMPIRICAL_GAUSSIAN = (
     RiskRow(SMOOTH_STRONG, "Kifer et al. 2012", "O(L²x²/μ + βR²/(εn))", "not given", _kifer, "objpert"),
     _noisy_descent("Õ(L²x²/μ)", "Õ(dn²)", _near_optimal),
     RiskRow(
-        SMOOTH_STRONG,
-        "Wang et al. 2017",
-        "Õ(L²x²/μ)",
-        "Õ(d (n + κ))",
-        _near_optimal,
-        remark="noisy SVRG is not in this library",
+        SMOOTH_STRONG, "Wang et al. 2017", "Õ(L²x²/μ)", "Õ(d (n + κ))", _near_optimal, "svrg", most_seeds=(3, 50)
     ),
     RiskRow(SMOOTH_STRONG, _ZHANG, "O(κL²x²/μ)", "Õ(κnd)", _zhang, "outpert-gd"),
     *_ours(SMOOTH_STRONG, "Corollary 3.4", "13.5 κL²x²/μ", _ACCELERATED, False),

@@ -39,6 +39,7 @@ from .second_order_settings import (
 from .settings import Payment, Settings
 from .sgd import SGDSettings, sgd
 from .sgd_adv import SGDAdvSettings, sgd_adv
+from .svrg import SVRGSettings, svrg
 from .trust_region import TrustRegionSettings, trust_region
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "RobustOutPertSettings",
     "SGDAdvSettings",
     "SGDSettings",
+    "SVRGSettings",
     "SecondOrderResult",
     "Settings",
     "SolverResult",
@@ -97,6 +99,7 @@ __all__ = [
     "second_order",
     "sgd",
     "sgd_adv",
+    "svrg",
     "trust_region",
 ]
 
@@ -218,6 +221,7 @@ _REGISTERED = {
     "privgene": Method(privgene, PrivGeneSettings),
     "sgd": Method(sgd, SGDSettings, passes=True),
     "sgd-adv": Method(sgd_adv, SGDAdvSettings),
+    "svrg": Method(svrg, SVRGSettings, passes=True),
 }
 
 #: Every method by its name.

@@ -75,6 +75,10 @@ PAPERS = {
         "Wang, D. & Xu, J. (2021). Escaping saddle points of empirical risk privately and scalably via DP-trust "
         "region method. ECML PKDD."
     ),
+    "Wang et al. 2017": (
+        "Wang, D., Ye, M. & Xu, J. (2017). Differentially private empirical risk minimization revisited: faster and "
+        "more general. NeurIPS. arXiv:1802.05251."
+    ),
     "Wang et al. 2019": (
         "Wang, D., Chen, C. & Xu, J. (2019). Differentially private empirical risk minimization with non-convex loss "
         "functions. ICML."
@@ -215,5 +219,10 @@ DESCRIPTIONS = {
         "noisy SGD under advanced composition: what better accounting has gained since 2014",
         "about 10, in batches of sqrt(n) rows",
         ("Bassily et al. 2014",),
+    ),
+    "svrg": Description(
+        "noisy SVRG, batches that measure how the gradient has changed since a snapshot: a baseline",
+        "about 15, five of them over all rows and the rest in batches of sqrt(n) rows",
+        ("Wang et al. 2017",),
     ),
 }
