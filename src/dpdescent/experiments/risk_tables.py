@@ -180,6 +180,7 @@ def _bassily_population(constants: Constants) -> float:
 _PURE_DESCENT = "gradient descent has Gaussian noise in this library"
 _SAMPLER = "measured on the smooth problem, which the exact sampler needs"
 _NO_SAMPLER = "the exact sampler needs a smooth loss"
+_RULE = "steps follow the default rule of the method, which is made for the scores of classes"
 _UNKNOWN = "no sampler is known for general functions"
 _SQUARED = "printed with C, proved with C²"
 _CHAUDHURI, _ZHANG, _BASSILY = "Chaudhuri et al. 2011", "Zhang et al. 2017", "Bassily et al. 2014"
@@ -196,7 +197,7 @@ def _sampled(formula: str, runtime: str, bound: Bound) -> RiskRow:
 
 def _noisy_descent(formula: str, runtime: str, bound: Bound) -> RiskRow:
     """Return the row of noisy SGD, whose steps are many."""
-    return RiskRow(SMOOTH_STRONG, _BASSILY, formula, runtime, bound, "sgd-adv", most_seeds=(3, 50))
+    return RiskRow(SMOOTH_STRONG, _BASSILY, formula, runtime, bound, "sgd-adv", most_seeds=(3, 50), remark=_RULE)
 
 
 def _ours(kind: str, reference: str, formula: str, runtime: str, population: bool) -> tuple[RiskRow, ...]:
@@ -286,7 +287,14 @@ _EMPIRICAL_GAUSSIAN = (
     RiskRow(SMOOTH_STRONG, "Kifer et al. 2012", "O(L²x²/μ + βR²/(εn))", "not given", _kifer, "objpert"),
     _noisy_descent("Õ(L²x²/μ)", "Õ(dn²)", _near_optimal),
     RiskRow(
-        SMOOTH_STRONG, "Wang et al. 2017", "Õ(L²x²/μ)", "Õ(d (n + κ))", _near_optimal, "svrg", most_seeds=(3, 50)
+        SMOOTH_STRONG,
+        "Wang et al. 2017",
+        "Õ(L²x²/μ)",
+        "Õ(d (n + κ))",
+        _near_optimal,
+        "svrg",
+        most_seeds=(3, 50),
+        remark=_RULE,
     ),
     RiskRow(SMOOTH_STRONG, _ZHANG, "O(κL²x²/μ)", "Õ(κnd)", _zhang, "outpert-gd"),
     *_ours(SMOOTH_STRONG, "Corollary 3.4", "13.5 κL²x²/μ", _ACCELERATED, False),
