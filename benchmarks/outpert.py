@@ -2,13 +2,12 @@
 
 Both are asked for a point within tau of the minimiser, tau a 256th of the sensitivity, which L-BFGS takes for granted
 when the gradient it has computed is short enough. `outpert` has it certified in accurate arithmetic, measures the
-length of the rows, draws exact noise and keeps the accounts. ``--growth`` prints the excess risk against its bound.
+length of the rows, draws exact noise and keeps the accounts. ``dpdescent reproduce 001/table5`` has its excess risk.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 from pathlib import Path
@@ -19,14 +18,12 @@ from scipy.special import expit
 
 from _timing import best_times
 from dpdescent import Ledger, load_dataset
-from dpdescent.accounting import Gaussian, NormLaplace, gaussian_noise_multiplier
-from dpdescent.curator import ArraySource, Curator, LatticeNoise, NoisyMinimiser
+from dpdescent.accounting import gaussian_noise_multiplier
+from dpdescent.curator import ArraySource, Curator, LatticeNoise
 from dpdescent.estimators.scaling import ColumnScaling
 from dpdescent.exact import FeatureGrid, blas_is_exact
-from dpdescent.excess_risk import excess_risk_bound
-from dpdescent.minimisers import EmpiricalRisk, RowObjective, certified_minimiser
 from dpdescent.noise import Randomness
-from dpdescent.problems import Hinge, LinearProblem, Logistic, Loss
+from dpdescent.problems import LinearProblem, Logistic
 from dpdescent.solvers import OutPertSettings, outpert
 
 
@@ -83,74 +80,10 @@ def time_adult(epsilon: float, repeats: int) -> dict[str, float]:
     return seconds | {"ratio": seconds["outpert"] / seconds["open"], "epsilon": epsilon}
 
 
-def excess(
-    rows: int, epsilon: float, delta: float, smooth: bool, convex: bool = False, draws: int = 50
-) -> tuple[float, float]:
-    """Return the mean excess risk of released points on a random table, and its bound (replace-one).
-
-    The objective is strongly convex (mu = 0.1), or merely convex, minimised over B(0, 2) with the paper's lambda.
-    """
-    generator = np.random.default_rng(rows)
-    grid = FeatureGrid(1.0, 5)
-    X = grid.place(generator.uniform(-1, 1, (rows, 5)) / math.sqrt(5))
-    y = np.where(X.sum(axis=1) + generator.normal(0, 0.3, rows) > 0, 1.0, -1.0)
-    loss: Loss = Logistic() if smooth else Hinge()
-    weight = 0.0 if convex else 0.1
-    reach = 2.0 if convex else math.sqrt(2 / weight)
-    bound = excess_risk_bound(
-        lipschitz=1 + weight * reach,
-        radius=reach,
-        dimension=5,
-        epsilon=epsilon,
-        delta=delta,
-        rows=rows,
-        strong_convexity=weight,
-        smoothness=0.25 + weight if smooth else math.inf,
-    )
-    radius = reach if convex or not smooth else math.inf
-    source, floor = ArraySource(X, y, grid), weight or 1e-5  # a floor too low to be seen makes the optimum unique
-    objective = RowObjective(source, grid, loss, grid.squared_norms(X), 1.0, np.full(5, floor * rows), np.zeros(5))
-    tolerance = 1e-5 if weight else 1e-3
-    best = objective.value_and_gradient(certified_minimiser(objective, floor * rows, tolerance, radius=radius))[0]
-    losses = []
-    for seed in range(draws):
-        ledger = Ledger(epsilon, delta or 1e-6, relation="replace-one", currency="gdp" if delta else "pure")
-        problem = LinearProblem(loss, grid, intercept=False)
-        curator = Curator(source, problem, ledger, rows, noise=LatticeNoise(Randomness(seed)))
-        cost = Gaussian(gaussian_noise_multiplier(epsilon, delta * 0.99)) if delta else NormLaplace(epsilon)
-        added = (weight or bound.regularisation) * rows
-        point = curator.answer(NoisyMinimiser(EmpiricalRisk(loss, 1.0), added, cost, radius=radius))
-        losses.append((objective.value_and_gradient(point)[0] - best) / rows)
-    return float(np.mean(losses)), bound.value
-
-
-def growth() -> list[dict[str, object]]:
-    lines = []
-    for convex, smooth, delta in itertools.product((False, True), (True, False), (0.0, 1e-6)):
-        in_rows = [(n, *excess(n, 1.0, delta, smooth, convex)) for n in (500, 2000, 8000)]
-        in_epsilon = [(e, *excess(2000, e, delta, smooth, convex)) for e in (0.5, 1.0, 2.0)]
-        slopes = [
-            float(np.polyfit(np.log([point[0] for point in line]), np.log([point[1] for point in line]), 1)[0])
-            for line in (in_rows, in_epsilon)
-        ]
-        share = max(measured / bound for _, measured, bound in (*in_rows, *in_epsilon))
-        name = ", ".join(
-            [
-                "convex" if convex else "strongly convex",
-                "smooth" if smooth else "hinge",
-                "Gaussian" if delta else "norm-Laplace",
-            ]
-        )
-        lines.append({"case": name, "slope_rows": slopes[0], "slope_epsilon": slopes[1], "largest_share": share})
-        print(f"{name}: excess risk ~ n^{slopes[0]:.2f}, epsilon^{slopes[1]:.2f}; at most {share:.3f} of its bound")
-    return lines
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epsilon", type=float, nargs="+", default=[0.1, 1.6])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--growth", action="store_true", help="also measure the excess risk")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the measurements here")
     arguments = parser.parse_args()
 
@@ -161,7 +94,7 @@ def main() -> None:
             f"epsilon {line['epsilon']:g}: outpert {1e3 * line['outpert']:.0f} ms, L-BFGS without privacy "
             f"{1e3 * line['open']:.0f} ms"
         )
-    record = {"adult": times, "growth": growth() if arguments.growth else None}
+    record = {"adult": times}
     if arguments.json:
         arguments.json.write_text(json.dumps(record, indent=2) + "\n")
     print(f"ratio_outpert: {max(line['ratio'] for line in times):.3f}")
