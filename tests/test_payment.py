@@ -108,7 +108,8 @@ def test_an_account_pays_what_the_fit_pays_or_is_left_as_it_was(
 @pytest.mark.parametrize(
     ("method", "options", "paid_in"),
     [
-        ("agd", {"paper": True}, GAUSSIAN),
+        ("agd", {"paper": True}, {"zcdp"}),
+        ("agd", {"paper": True, "conversion": "optimal"}, GAUSSIAN),
         ("blsgd", {"paper": True, "iterations": 3}, GAUSSIAN),
         ("sgd", {"sampling_rate": 0.2, "steps": 5}, GAUSSIAN),
         ("opt-b", {"sampling_rate": 0.5}, GAUSSIAN),
