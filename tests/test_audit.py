@@ -371,7 +371,7 @@ QUICK = {
 def test_whole_fits_are_within_their_claim(method: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        report = audit_named(method, epsilon=8.0, delta=1e-6, runs=20, options=QUICK[method], seed=2)
+        report = audit_named(method, epsilon=8.0, delta=1e-6, runs=40, options=QUICK[method], seed=2)
     assert 0 <= report.lower_bound <= 8.0
     assert report.attack == "transcript"
 
