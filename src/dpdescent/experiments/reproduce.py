@@ -11,6 +11,7 @@ from ..errors import InvalidParameter
 from ..outputs import require_writable, write_whole
 from .cells import Row, Task, load_task
 from .claims import Claim
+from .evidence import EXPLANATION, AtLeast, Margin, every, told
 from .figures import AnyFigure, Figure
 from .network_pages import write_networks
 from .networks import Course, NetworkFigure, NetworkRuns, measure_networks
@@ -147,7 +148,12 @@ def comparison_report(
         matrices(groups, measures),
         privacy_statements(record),
         settings_of(record),
-        (spread, *notes, *(f"Refused by a method: {refusal}" for refusal in refusals)),
+        (
+            *((EXPLANATION,) if claims else ()),
+            spread,
+            *notes,
+            *(f"Refused by a method: {refusal}" for refusal in refusals),
+        ),
     )
 
 
@@ -186,15 +192,17 @@ def _reproduce_trace(
 ) -> Written:
     name = datasets[0] if datasets else trace.dataset
     data = load_task(Task(name), download=True)
-    moments = follow(trace, data)
+    runs = [follow(trace, data, seed=seed) for seed in range(trace.seeds)]
+    moments = runs[0]
     first, last = moments[0], moments[-1]
     falls = sum(after.objective < before.objective for before, after in pairwise(moments))
-    finding = Finding(
-        trace.claim,
-        f"On {name} the norm of the true gradient goes from {first.gradient_norm:.3f} to {last.gradient_norm:.3f}, "
-        f"that of the noisy one from {first.noisy_norm:.3f} to {last.noisy_norm:.3f} (noise: {last.noise_norm:.3f}); "
-        f"the objective falls in {falls} of {trace.steps} steps, from {first.objective:.3f} to {last.objective:.3f}.",
+    text = (
+        f"on {name}, in the first of {trace.seeds} descents, the norm of the true gradient goes from "
+        f"{first.gradient_norm:.3f} to {last.gradient_norm:.3f}, that of the noisy one from {first.noisy_norm:.3f} "
+        f"to {last.noisy_norm:.3f} (noise: {last.noise_norm:.3f}); the objective falls in {falls} of {trace.steps} "
+        f"steps, from {first.objective:.3f} to {last.objective:.3f}"
     )
+    finding = Finding(trace.claim, told(_descends(runs), text))
     pictures = draw_trace(moments, stem)
     report = Report(
         trace.title,
@@ -215,7 +223,7 @@ def _reproduce_trace(
             ("noise", f"root mean squared norm {trace.noise_norm:g}"),
             ("gradients clipped to", f"{trace.clip_gradient:g}"),
             ("step sizes", f"the best of {trace.candidates} even ones up to {trace.max_step:g}"),
-            ("seed", "0"),
+            ("seeds", f"0 to {trace.seeds - 1}; picture and table show that of 0"),
             ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
         ),
     )
@@ -224,6 +232,19 @@ def _reproduce_trace(
         content = {"figure": trace.name, "dataset": name, "versions": versions()}
         write_whole(json_file, json.dumps(content | {"rows": [asdict(m) for m in moments]}, indent=1) + "\n")
     return Written(page, pictures, report.findings)
+
+
+def _descends(runs: list[list[Moment]]) -> AtLeast:
+    """Return the claim of a trace: a tenth of the gradient, noisy ones as long as the noise, a lower objective."""
+    ends = [(run[0], run[-1]) for run in runs]
+    return every(
+        [
+            Margin.of([first.gradient_norm / 10 - last.gradient_norm for first, last in ends]),
+            Margin.of([last.noisy_norm - last.noise_norm / 2 for _, last in ends]),
+            Margin.of([2 * last.noise_norm - last.noisy_norm for _, last in ends]),
+            Margin.of([first.objective - last.objective for first, last in ends]),
+        ]
+    )
 
 
 def _moments_table(moments: list[Moment]) -> Matrix:
