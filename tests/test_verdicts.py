@@ -133,7 +133,7 @@ def passes(factor: float, wiggle: Sequence[float]) -> list[Row]:
             parameter="q",
             value=v,
             gradient_passes=count + 500 * off,
-            loss_passes=count,
+            loss_passes=count + 500 * off,
         )
         for v, count in ((0.1, 100 * factor), (1.0, 100.0))
         for k, off in enumerate(wiggle)
