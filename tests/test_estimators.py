@@ -91,8 +91,12 @@ ADDED = {
     DPHuberRegressor: {"target_bounds": None, "threshold": None},
     DPPoissonRegressor: {"target_bounds": None},
     DPAdditiveClassifier: {
-        **{"classes": None, "class_weight": None, "pieces": None, "knots": None},
-        **{"loss": "logistic", "penalty": "l2"},
+        "classes": None,
+        "class_weight": None,
+        "pieces": None,
+        "knots": None,
+        "loss": "logistic",
+        "penalty": "l2",
     },
     DPAdditiveRegressor: {"target_bounds": None, "pieces": None, "knots": None},
 }

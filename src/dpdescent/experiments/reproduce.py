@@ -21,7 +21,8 @@ from .risk_pages import write_risks
 from .risk_runs import Measured, RiskRuns, measure_risks
 from .risk_tables import RiskTable
 from .runner import Journal, Listener, run
-from .stationary import Outcome, StationaryTable, TableRuns, measure_table, write_table
+from .stationary import Outcome, StationaryTable, TableRuns, measure_table
+from .stationary_pages import write_table
 from .study import Record, versions
 from .tables import MEASURES, Measure, grouped
 from .trace import Moment, Trace, follow
@@ -65,8 +66,7 @@ def reproduce(
     listener : callable, optional
         Called after each cell.
     """
-    if not isinstance(figure, StationaryTable):
-        require_matplotlib()
+    require_matplotlib()
     stem = output / figure.name.replace("/", "-")
     page = require_writable(stem.with_name(f"{stem.name}.html"))
     if json_file is not None:
@@ -75,9 +75,9 @@ def reproduce(
         runs = TableRuns(figure, full, datasets[0] if datasets else figure.dataset)
         with Journal(page, runs.fingerprint, Outcome) as outcomes:
             measured = measure_table(runs, outcomes, listener)
-            findings = write_table(figure, measured, page, json_file, _table_extent(figure, full, datasets))
+            drawn, findings = write_table(runs, measured, stem, page, json_file)
             outcomes.remove()
-        return Written(page, (), findings)
+        return Written(page, drawn, findings)
     if isinstance(figure, RiskTable):
         if datasets:
             raise InvalidParameter(f"{figure.name} is about synthetic problems with known minimisers: leave data out")
@@ -168,17 +168,6 @@ def _extent(figure: Figure, full: bool, datasets: tuple[str, ...]) -> str:
     return (
         f"Quick run: {count} value{'s' if count > 1 else ''} of epsilon, {scale.folds_used} of {figure.folds} folds, "
         f"{scale.seeds} repetition{rows}; the paper repeats {repeated}.{scale.remark}{stand_in}"
-    )
-
-
-def _table_extent(table: StationaryTable, full: bool, datasets: tuple[str, ...]) -> str:
-    stand_in = f" Run on {datasets[0]} instead of the paper's data." if datasets else ""
-    if full:
-        given_up = f"given up after {table.full_steps:,} steps of a phase"
-        return f"Full run: all rows, {table.seeds} seeds, as in the paper; {given_up}.{stand_in}"
-    return (
-        f"Quick run: one seed, at most {table.quick_rows:,} rows, given up after {table.quick_steps} steps; the "
-        f"paper has all rows and 5 seeds.{stand_in}"
     )
 
 
