@@ -11,6 +11,7 @@ from ..errors import InvalidParameter
 from ..outputs import require_writable, write_whole
 from .cells import Row, Task, load_task
 from .claims import Claim
+from .data_tables import DataTable, count_data, write_data
 from .evidence import EXPLANATION, AtLeast, Margin, every, told
 from .figures import AnyFigure, Figure
 from .network_pages import write_networks
@@ -53,7 +54,7 @@ def reproduce(
 
     Parameters
     ----------
-    figure : Figure, Trace, RiskTable, StationaryTable or NetworkFigure
+    figure : Figure, Trace, DataTable, RiskTable, StationaryTable or NetworkFigure
     output : Path
     full : bool
         The repetitions of the paper instead of a few minutes' worth.
@@ -66,11 +67,14 @@ def reproduce(
     listener : callable, optional
         Called after each cell.
     """
-    require_matplotlib()
+    if not isinstance(figure, DataTable):
+        require_matplotlib()
     stem = output / figure.name.replace("/", "-")
     page = require_writable(stem.with_name(f"{stem.name}.html"))
     if json_file is not None:
         require_writable(json_file)
+    if isinstance(figure, DataTable):
+        return Written(page, (), write_data(figure, count_data(figure, listener), page, json_file))
     if isinstance(figure, StationaryTable):
         runs = TableRuns(figure, full, datasets[0] if datasets else figure.dataset)
         with Journal(page, runs.fingerprint, Outcome) as outcomes:
