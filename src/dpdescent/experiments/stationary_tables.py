@@ -19,7 +19,7 @@ _ROWS = {
     "covertype": "All 495,141 rows of its first two classes, as in the paper.",
     "ijcnn1": "The 49,990 rows of the training file; the paper prints 4999.",
 }
-# Of runs that take minutes: tolerances that most methods reach in 200 steps, and that no start satisfies.
+# Of runs that take minutes: tolerances that most methods reach in 200 steps, and that not every start satisfies.
 _QUICK = {"covertype": 0.06, "ijcnn1": 0.13, "covertype-sigmoid": 0.02, "ijcnn1-sigmoid": 0.06}
 _TIGHTER = (("loose", 0.04), ("tight", 0.02))
 
