@@ -77,10 +77,10 @@ def test_the_page_crosses_out_what_did_not_end_and_checks_the_claims(written: Wr
     assert page.count(" ×</td>") == 2 * 3
     assert "Run on synthetic instead of the paper" in page
     assert len(written.findings) == 2 * 3  # other budgets than the paper's leave out what it says of 0.2, 0.6 and 1
-    assert written.findings[0].found.startswith("Cannot tell: seconds of TR minus those of 2opt-ls")
+    assert written.findings[0].found.startswith("Cannot tell: TR minus 2OPT-LS in seconds")
     assert written.findings[0].found.endswith("One repetition has no standard error; two or more have.")
     assert written.findings[2].found == "Crossed out here: none."
-    assert "opt at 5" in written.findings[5].found
+    assert "OPT at 5" in written.findings[5].found
 
 
 def outcome(method: str, epsilon: float, seed: int, **found: Any) -> Outcome:

@@ -34,6 +34,7 @@ STATIONARY_TABLES = tuple(
         penalty=penalty,
         tolerances=(("loose", 0.06), ("tight", 0.03)) if (dataset, mark) == ("covertype", "") else _TIGHTER,
         training=dataset == "ijcnn1",
+        quick_seeds=5 if dataset == "ijcnn1" else 2,
         quick_tolerances=(("quick", _QUICK[f"{dataset}{mark}"]),),
     )
     for mark, what, loss, penalty in (
