@@ -83,7 +83,7 @@ _LOOKS = {
     "majority": Look("majority", "#8A8F98", "_", ":", backdrop=True),
     "nonprivate": Look("no privacy", "#4A4F57", "", "--", flat=True),
     "2opt": Look("2OPT", "#0B5FA5", "+", "--"),
-    "2opt-b": Look("2OPT-B", "#4FA3D9", "x", "--"),
+    "2opt-b": Look("2OPT-B", "#4FA3D9", "$b$", "--"),
     "2opt-ls": Look("2OPT-LS", "#111111", "$2$", "--"),
     "dp-gd": Look("DP-GD", "#9AA0A8", "$g$", ":"),
     "dp-tr": Look("TR", "#CC5200", "$T$"),
