@@ -16,12 +16,13 @@ from browser import measured, needs_browser
 from dpdescent import load_dataset
 from dpdescent.cli import app
 from dpdescent.experiments import Record, Row, Study, Task, curves_of
+from dpdescent.experiments.evidence import judge
 from dpdescent.experiments.figures import FIGURES, Figure, Parameter, Scale
 from dpdescent.experiments.plots import _apart, draw, epsilon_panels, parameter_panels
 from dpdescent.experiments.report import privacy_statements
-from dpdescent.experiments.reproduce import Written, reproduce
+from dpdescent.experiments.reproduce import Written, _descends, reproduce
 from dpdescent.experiments.tables import grouped
-from dpdescent.experiments.trace import Trace, follow
+from dpdescent.experiments.trace import Moment, Trace, follow
 from dpdescent.solvers import METHODS
 
 TINY = Scale((0.5, 2.0), 1, 1, rows=1200)
@@ -199,6 +200,19 @@ def test_the_trace_watches_a_descent_below_its_noise() -> None:
     spent = [moment.spent_epsilon for moment in moments]
     assert spent == sorted(spent)
     assert 0 < spent[0] < spent[-1] < 1
+
+
+@pytest.mark.parametrize(("last", "found"), [(0.05, "Agrees"), (0.09, "Differs")])
+def test_the_claim_of_a_trace_is_judged_on_all_of_its_descents(last: float, found: str) -> None:
+    """Three made-up descents whose gradients end at about 0.05 or 0.09; a tenth of the first gradient is 0.07."""
+    runs = [
+        [Moment(0, 0.7, 0.9, 0.5, 0.69, 0.1), Moment(10, last + off, 0.5 + off, 0.5, 0.38 + off, 0.2)]
+        for off in (-0.001, 0.0, 0.001)
+    ]
+    assert judge(_descends(runs)).value == found
+    assert judge(_descends(runs[:1])).value == "Cannot tell"
+    loud = [[run[0], replace(run[1], noisy_norm=1.5)] for run in runs]
+    assert judge(_descends(loud)).value == "Differs"
 
 
 def test_a_curve_that_overspent_would_show_in_its_statement() -> None:
