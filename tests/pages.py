@@ -156,7 +156,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dataset:
         if isinstance(figure, Figure):
             monkeypatch.setitem(FIGURES, name, replace(figure, quick=TINY, methods=figure.methods[:2]))
         elif isinstance(figure, StationaryTable):
-            fewer = {"methods": figure.methods[:2], "epsilons": figure.epsilons[:1], "quick_rows": 300}
+            fewer = {"methods": figure.methods[:2], "epsilons": figure.epsilons[:1], "quick_seeds": 1}
             monkeypatch.setitem(FIGURES, name, replace(figure, **fewer, quick_steps=2))
     write, audit_named = large.write_large_table, audit.audit_named
 

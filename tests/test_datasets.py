@@ -49,6 +49,7 @@ PUBLISHED = {
     "covertype": (495_141, 54, 283_301 / 495_141, None),
     "ijcnn1": (141_691, 22, None, 49_990),
     "kddcup99": (494_021, 122, 1 - 97_278 / 494_021, None),
+    "kddcup99-dos": (494_021, 122, 391_458 / 494_021, None),
     "mnist": (70_000, 784, None, 60_000),
     "fashion-mnist": (70_000, 784, None, 60_000),
 }
@@ -340,6 +341,18 @@ def test_kddcup99_text_is_read_with_the_documented_scaling(tmp_path, monkeypatch
     assert named["src_bytes"] == pytest.approx(8 / 32)
     assert named["count"] == named["service=aol"] == 1
     assert "log(1 + x)" in data.notes
+
+
+@pytest.mark.usefixtures("bare")
+def test_kddcup99_dos_tells_denial_of_service_from_other_attacks(tmp_path, monkeypatch):
+    values = dict.fromkeys(KDD_COLUMNS, "0") | {"protocol_type": "tcp", "service": "aol", "flag": "SF"}
+    dos = ["back.", "land.", "neptune.", "pod.", "smurf.", "teardrop."]
+    rows = [",".join((values | {"label": label}).values()) for label in ("normal.", "satan.", "perl.", *dos)]
+    content = gzip.compress("\n".join(rows).encode() + b"\n")
+    offline_folder(tmp_path, monkeypatch, "kddcup99-dos", {"kddcup.data_10_percent.gz": content})
+    data = load_dataset("kddcup99-dos", download=False)
+    assert data.y.tolist() == [0, 0, 0, *[1] * 6]
+    assert "denial of service" in data.notes
 
 
 @pytest.mark.usefixtures("bare")

@@ -85,12 +85,19 @@ COMMON = {
     "solver_options": None,
 }
 ADDED = {
-    DPLogisticRegression: {"classes": None, "class_weight": None},
+    DPLogisticRegression: {"classes": None, "class_weight": None, "loss": "logistic", "penalty": "l2"},
     DPLinearSVC: {"classes": None, "class_weight": None, "loss": "huberised-hinge"},
     DPLinearRegression: {"target_bounds": None},
     DPHuberRegressor: {"target_bounds": None, "threshold": None},
     DPPoissonRegressor: {"target_bounds": None},
-    DPAdditiveClassifier: {"classes": None, "class_weight": None, "pieces": None, "knots": None},
+    DPAdditiveClassifier: {
+        "classes": None,
+        "class_weight": None,
+        "pieces": None,
+        "knots": None,
+        "loss": "logistic",
+        "penalty": "l2",
+    },
     DPAdditiveRegressor: {"target_bounds": None, "pieces": None, "knots": None},
 }
 

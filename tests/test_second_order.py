@@ -298,18 +298,19 @@ def test_a_helper_without_tolerances_asks_for_them() -> None:
         minimum_rows(problem, OPTSettings(), epsilon=1.0, delta=1e-6)
 
 
-@EVERY
+@pytest.mark.parametrize("method", [*VARIANTS, "dp-tr", "dp-gd"])
 def test_too_few_rows_are_said_with_the_number_and_not_refused(method: str) -> None:
     options = {"gradient_tolerance": 0.2, "epsilon": 1.0, "rows": 500}
     problem = make_curator(method, METHODS[method].settings()).problem
     settings = METHODS[method].settings(gradient_tolerance=0.2)
     needed = minimum_rows(problem, settings, epsilon=1.0, delta=1e-6)
-    with pytest.warns(GuaranteeWarning, match=f"{needed} rows or more, there are 500"):
+    promise = "may be told from noise" if method in ("dp-tr", "dp-gd") else "is guaranteed"
+    with pytest.warns(GuaranteeWarning, match=f"{promise} for {needed} rows or more, there are 500"):
         _, result = solve(method, **options)
     assert np.isfinite(result.weights).all()
 
 
-@EVERY
+@pytest.mark.parametrize("method", [*VARIANTS, "dp-tr", "dp-gd"])
 def test_default_tolerances_are_the_tightest_in_reach(method: str) -> None:
     # A warning would be an error; batches are too small here for any tolerance, and that is said.
     curator, result = solve(method, quietly=method.endswith("-b"), rows=20_000, epsilon=100.0)
@@ -672,6 +673,13 @@ def test_rivals_leave_the_saddle_one_by_its_radius_and_one_by_its_noise() -> Non
         assert is_second_order(curator, result.weights, 0.2, 0.34)
         if method == "dp-tr":
             assert result.steps[0] == pytest.approx(math.sqrt(0.15 / 0.5), rel=1e-3)
+
+
+def test_rivals_say_that_rows_promise_them_nothing() -> None:
+    said = "no number of rows is known for which this method is guaranteed to find such a point"
+    for method in (*VARIANTS, "dp-tr", "dp-gd"):
+        _, result = solve(method, quietly=True, rows=500, most_steps=2)
+        assert (said in result.remarks) == (method in ("dp-tr", "dp-gd"))
 
 
 def test_the_trust_region_step_is_the_least_of_its_ball() -> None:

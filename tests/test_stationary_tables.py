@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dpdescent.errors import InvalidParameter
-from dpdescent.experiments import stationary
+from dpdescent.experiments import stationary, stationary_pages
 from dpdescent.experiments.figures import FIGURES
 from dpdescent.experiments.reproduce import Written, reproduce
 from dpdescent.experiments.stationary import Outcome, Run, StationaryTable, TableRuns, measure_table
@@ -26,10 +26,10 @@ COLUMNS = "method, tolerance, epsilon, seed, loss, seconds, iterations, hessians
 def small() -> StationaryTable:
     return replace(
         TABLES[0],
-        tolerances=(("loose", 5.0), ("tight", 1e-3)),
+        quick_tolerances=(("loose", 5.0), ("tight", 1e-3)),
+        quick_seeds=1,
         methods=("dp-tr", "opt", "2opt-ls"),
         epsilons=(5.0, 50.0),
-        quick_rows=2000,
         quick_steps=4,
     )
 
@@ -51,6 +51,9 @@ def test_the_papers_tables_are_there_with_its_tolerances_and_budgets() -> None:
     assert [dict(table.tolerances)["tight"] for table in TABLES] == [0.03, 0.02, 0.02, 0.02]
     for table in TABLES:
         assert (table.epsilons, table.seeds) == ((0.2, 0.6, 1.0), 5)
+        assert table.training == ("ijcnn1" in table.name)
+        assert ("49,990 rows of the training file" in table.caption) == table.training
+        assert "zero-out" in table.caption
         assert table.row_bound**2 == pytest.approx(12 if "covertype" in table.name else 13)
 
 
@@ -69,16 +72,54 @@ def test_rows_carry_the_promised_columns_and_stay_within_their_budgets(written: 
 
 def test_the_page_crosses_out_what_did_not_end_and_checks_the_claims(written: Written) -> None:
     page = written.page.read_text()
-    assert written.pictures == ()
+    assert [path.suffix for path in written.pictures] == [".png", ".svg"]
+    assert all(path.exists() for path in written.pictures)
     assert page.count(" ×</td>") == 2 * 3
-    assert "TR / 2OPT-LS" in page
     assert "Run on synthetic instead of the paper" in page
-    assert len(written.findings) == 6
-    assert "opt at 5" in written.findings[3].found
+    assert len(written.findings) == 2 * 3  # other budgets than the paper's leave out what it says of 0.2, 0.6 and 1
+    assert written.findings[0].found.startswith("Cannot tell: TR minus 2OPT-LS in seconds")
+    assert written.findings[0].found.endswith("One repetition has no standard error; two or more have.")
+    assert written.findings[2].found == "Crossed out here: none."
+    assert "OPT at 5" in written.findings[5].found
+
+
+def outcome(method: str, epsilon: float, seed: int, **found: Any) -> Outcome:
+    values = {"loss": 0.7, "seconds": 1.0, "iterations": 5, "hessians": 1, "success": True, "spent_epsilon": 0.1}
+    return Outcome(method=method, tolerance="quick", epsilon=epsilon, seed=seed, **(values | found))
+
+
+@pytest.mark.parametrize(("slower", "verdict"), [(3.0, "Agrees"), (-0.5, "Differs"), (0.0, "Cannot tell")])
+def test_claims_about_the_trust_region_follow_the_seeds(slower: float, verdict: str) -> None:
+    """Made-up runs of three seeds; those of `dp-tr` take longer by a number that varies by 0.1."""
+    runs = TableRuns(TABLES[0], False, "covertype")
+    made = [
+        outcome(
+            method,
+            epsilon,
+            seed,
+            loss=0.6 if method == "opt" else 0.7 + seed / 100,
+            seconds=1.0 + (slower + 0.1 * (seed - 1) if method == "dp-tr" else 0.0),
+            hessians=10 + seed if method == "dp-tr" else 1,
+        )
+        for method in TABLES[0].methods
+        for epsilon in TABLES[0].epsilons
+        for seed in range(3)
+    ]
+    found = {each.claim: each.found for each in stationary_pages._findings(runs, made)}
+    assert len(found) == 6
+    assert found["quick: OPT takes less time than TR at epsilon 0.6 and 1."].startswith(verdict)
+    assert found["quick: 2OPT-LS takes less time than TR at every epsilon."].startswith(verdict)
+    assert found["quick: OPT ends at a lower loss than TR at epsilon 0.6 and 1."].startswith("Agrees")
+
+
+def test_every_column_has_its_spread_and_only_seconds_a_cross() -> None:
+    runs = [outcome("opt", 1.0, seed, seconds=1 + seed, hessians=seed, success=seed > 0) for seed in range(2)]
+    cells = [stationary_pages._cell(runs, field) for field in ("loss", "seconds", "iterations", "hessians")]
+    assert cells == ["0.700 ± 0.000", "1.50 ± 0.71 ×", "5.0 ± 0.0", "0.5 ± 0.7"]
 
 
 def test_the_loss_of_a_row_is_that_of_the_weights_it_ended_at(small: StationaryTable, monkeypatch) -> None:
-    table = replace(small, tolerances=(("loose", 100.0),), methods=("opt",), epsilons=(50.0,))
+    table = replace(small, quick_tolerances=(("loose", 100.0),), methods=("opt",), epsilons=(50.0,))
     seen: list[np.ndarray] = []
     plain = LinearProblem.penalty_value
 
@@ -101,7 +142,7 @@ def test_a_data_set_of_many_classes_is_refused(small: StationaryTable, tmp_path:
 
 
 def test_a_killed_table_goes_on_where_it_was(small: StationaryTable, tmp_path: Path, monkeypatch) -> None:
-    table = replace(small, tolerances=(("loose", 100.0),), methods=("opt", "2opt"))
+    table = replace(small, quick_tolerances=(("loose", 100.0),), methods=("opt", "2opt"))
     whole = reproduce(table, tmp_path / "whole", datasets=("synthetic",), json_file=tmp_path / "whole.json")
     plain, measured, kills = stationary._measure, [], []
 
@@ -119,8 +160,8 @@ def test_a_killed_table_goes_on_where_it_was(small: StationaryTable, tmp_path: P
     assert measured == list(TableRuns(table, False, "synthetic"))
     rows = [json.loads((tmp_path / name).read_text())["rows"] for name in ("whole.json", "killed.json")]
     assert [row | {"seconds": 0} for row in rows[0]] == [row | {"seconds": 0} for row in rows[1]]
-    assert [path.name for path in whole.page.parent.iterdir()] == [whole.page.name]
-    assert [path.name for path in (tmp_path / "killed").iterdir()] == [whole.page.name]
+    for folder in (whole.page.parent, tmp_path / "killed"):
+        assert {path.name for path in folder.iterdir()} == {path.name for path in (whole.page, *whole.pictures)}
     other = replace(table, delta=1e-7)
     assert TableRuns(other, False, "synthetic").fingerprint != TableRuns(table, False, "synthetic").fingerprint
 

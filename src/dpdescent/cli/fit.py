@@ -52,6 +52,10 @@ def fit_command(
     missing: Missing = None,
     unknown: Unknown = None,
     model: Annotated[str, typer.Option(help="logistic, svm or regression.")] = "logistic",
+    loss: Annotated[
+        str | None, typer.Option(help="logistic or sigmoid for --model logistic, huberised-hinge or hinge for svm.")
+    ] = None,
+    penalty: Annotated[str | None, typer.Option(help="l2 or nonconvex, for --model logistic.")] = None,
     method: Annotated[str, typer.Option(help="How to train; `dpdescent methods` lists all.")] = "auto",
     settings: Annotated[
         list[str] | None,
@@ -62,7 +66,7 @@ def fit_command(
         str | None, typer.Option(metavar="COLUMN", help="Whose row it is: protect all rows of one person.")
     ] = None,
     rows_per_unit: Annotated[int, typer.Option(help="Rows of a unit that are used, at most.")] = 1,
-    alpha: Annotated[float, typer.Option(help="Weight of the L2 penalty.")] = 0.0,
+    alpha: Annotated[float, typer.Option(help="Weight of the penalty.")] = 0.0,
     penalise_intercept: Annotated[
         bool | None, typer.Option(help="Penalise the constant term too; by default in paper modes only.")
     ] = None,
@@ -99,6 +103,13 @@ def fit_command(
     options: dict[str, Any] = {"method": method, "adjacency": adjacency, "alpha": alpha, "random_state": seed}
     options |= {"progress": True, "tilt": tilt, "solver_options": read_settings(settings or [])}
     options["penalise_intercept"] = penalise_intercept
+    for name, chosen in (("loss", loss), ("penalty", penalty)):
+        if chosen is not None:
+            if name not in estimator().get_params():
+                raise InvalidParameter(
+                    f"--{name} is not for --model {model}: leave it out, or choose --model logistic"
+                )
+            options[name] = chosen
     if adversary is not None:
         options["adversary"] = Adversary(adversary, adversary_norm)  # type: ignore[arg-type]
     # All that can fail is tried before a row is read, and long before anything is charged.

@@ -65,6 +65,14 @@ _ENTRIES: dict[str, _Entry] = {
     "kddcup99": _Entry(
         "KDD Cup 1999, 10 percent, attack or normal", 494_021, 122, 2, tables.KDD_ORIGIN, tables.load_kddcup99
     ),
+    "kddcup99-dos": _Entry(
+        "KDD Cup 1999, 10 percent, denial of service or not",
+        494_021,
+        122,
+        2,
+        tables.KDD_ORIGIN,
+        tables.load_kddcup99_dos,
+    ),
     "mnist": _Entry("MNIST digits", 70_000, 784, 10, images.MNIST_ORIGIN, images.load_mnist),
     "fashion-mnist": _Entry("Fashion-MNIST", 70_000, 784, 10, images.FASHION_MNIST_ORIGIN, images.load_fashion_mnist),
     "cifar10": _Entry(

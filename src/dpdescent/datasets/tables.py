@@ -33,6 +33,7 @@ __all__ = [
     "load_covertype",
     "load_ijcnn1",
     "load_kddcup99",
+    "load_kddcup99_dos",
 ]
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
@@ -94,6 +95,10 @@ KDD_ORIGIN = Origin(
         ),
     ),
 )
+
+
+#: The attacks in the file that are denial of service, by the task description of the cup.
+KDD_DENIAL_OF_SERVICE = ("back.", "land.", "neptune.", "pod.", "smurf.", "teardrop.")
 
 
 def code_bank(table: pd.DataFrame) -> NDArray[np.float64]:
@@ -193,8 +198,18 @@ def load_ijcnn1(files: LocalFiles) -> Dataset:
     )
 
 
+def load_kddcup99_dos(files: LocalFiles) -> Dataset:
+    """Load the 10 percent file of KDD Cup 1999 as denial of service (1) against all else (0)."""
+    return _load_kddcup99(files, "kddcup99-dos", KDD_DENIAL_OF_SERVICE, "y is 1 for denial of service")
+
+
 def load_kddcup99(files: LocalFiles) -> Dataset:
     """Load the 10 percent file of KDD Cup 1999 as attack (1) against normal (0)."""
+    return _load_kddcup99(files, "kddcup99", None, "y is 1 for any attack")
+
+
+def _load_kddcup99(files: LocalFiles, dataset: str, positive: tuple[str, ...] | None, meaning: str) -> Dataset:
+    """Load the file with the labels in ``positive`` as class 1, or all but the normal one."""
     text = dict.fromkeys((*KDD_LEVELS, "label"), "category")
     table = read_delimited(files.paths[0], names=KDD_COLUMNS, dtype=text)
     bounds: dict[str, tuple[float, float]] = {name: (0.0, high) for name, high in KDD_LINEAR.items()}
@@ -204,10 +219,11 @@ def load_kddcup99(files: LocalFiles) -> Dataset:
     encoder = BoundedEncoder(bounds, KDD_LEVELS, ignore=("label",))
     X = encoder.fit_transform(table)
     names = tuple(encoder.get_feature_names_out())
+    chosen = table["label"] != "normal." if positive is None else table["label"].isin(positive)
     return Dataset(
-        name="kddcup99",
+        name=dataset,
         X=X,
-        y=(table["label"] != "normal.").to_numpy(dtype=np.int64),
+        y=chosen.to_numpy(dtype=np.int64),
         feature_names=names,
         bounds=(0.0, 1.0),
         binary_features=encoder.binary_features_ | np.isin(names, KDD_FLAGS),
@@ -216,6 +232,6 @@ def load_kddcup99(files: LocalFiles) -> Dataset:
         notes=(
             "Public scaling: durations, byte counts and event counts x become log(1 + x) / log(1 + high) "
             "with high fixed by their unit; other numbers are divided by a fixed maximum and clipped. "
-            "Categories are one-hot with the levels of the whole published training file."
+            f"Categories are one-hot with the levels of the whole published training file. {meaning}."
         ),
     )

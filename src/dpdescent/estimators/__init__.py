@@ -5,9 +5,10 @@ rows n is public under both relations. What the caller let us assume is listed i
 """
 
 from .additive import DPAdditiveClassifier, DPAdditiveRegressor
-from .classifiers import DPLinearSVC, DPLogisticRegression
+from .classifiers import DPLogisticRegression
 from .counts import DPPoissonRegressor
 from .regression import DPHuberRegressor, DPLinearRegression
+from .support_vectors import DPLinearSVC
 from .terms import Term
 
 __all__ = [

@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ..exact import FeatureGrid, on_threads, one_library_thread
 from ..ledger import Ledger, require_funds
-from ..problems import L2, Adversary, LinearProblem, Loss
+from ..problems import L2, Adversary, LinearProblem, Loss, Penalty
 from ..relations import Relation
 from ..solvers import Facts, Method, Progress, SolverResult
 from ..statement import PrivacyStatement
@@ -101,7 +101,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         """Return how rows are coded, from public or released quantities: scaled, unless a model overrides this."""
         return scaling
 
-    def _penalty(self, heaviest: float) -> L2:
+    def _penalty(self, heaviest: float) -> Penalty:
         """Return the penalty beside a loss that was divided by the largest weight of a row."""
         paper = bool((self.solver_options or {}).get("paper"))
         return L2(self.alpha / heaviest, paper if self.penalise_intercept is None else self.penalise_intercept)

@@ -1,4 +1,4 @@
-"""Private linear classifiers."""
+"""Private linear classifiers: what they share, and logistic regression."""
 
 from __future__ import annotations
 
@@ -20,26 +20,40 @@ from ..errors import (
     PrivacyWarning,
     require_open_unit,
 )
-from ..problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Weighted
+from ..problems import (
+    L2,
+    Logistic,
+    Loss,
+    Multinomial,
+    NonConvex,
+    Penalty,
+    Sigmoid,
+    Weighted,
+)
+from ..solvers import Method
 from .base import PrivateLinearModel
 from .reading import class_positions
 from .settings import known_method
 from .weights import balanced_weights, weights_of_classes
 
-__all__ = ["DPLinearSVC", "DPLogisticRegression"]
+__all__ = ["DPLogisticRegression", "LinearClassifier"]
 
 Floats = NDArray[np.float64]
 
+# What the names of losses and penalties of a logistic regression stand for.
+_LOSSES: dict[str, type[Loss]] = {"logistic": Logistic, "sigmoid": Sigmoid}
+_PENALTIES: dict[str, type[Penalty]] = {"l2": L2, "nonconvex": NonConvex}
+
 
 @dataclass(eq=False, repr=False)
-class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
+class LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
     """What the linear classifiers share: decisions for two or more classes from linear scores."""
 
     _: KW_ONLY
     classes: Any = None
     class_weight: Any = None
 
-    def fit(self, X: Any, y: Any = None, *, unit: Any = None, **parameters: Any) -> _LinearClassifier:
+    def fit(self, X: Any, y: Any = None, *, unit: Any = None, **parameters: Any) -> LinearClassifier:
         """Train on the rows of ``X`` with labels ``y``. This is the only call that reads the private data.
 
         Parameters
@@ -161,11 +175,12 @@ class _LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         return predicted
 
 
-class DPLogisticRegression(_LinearClassifier):
+@dataclass(eq=False, repr=False)
+class DPLogisticRegression(LinearClassifier):
     """Private logistic regression for two or more classes.
 
     Minimises the mean log-loss plus an L2 penalty, ``alpha/2 |w|^2``, under (epsilon, delta)-differential privacy.
-    There is no learning rate and no number of iterations to choose.
+    There is no learning rate and no number of iterations to choose. Objectives that are not convex can be asked for.
 
     Parameters
     ----------
@@ -191,7 +206,7 @@ class DPLogisticRegression(_LinearClassifier):
         `BoundedEncoder` or of a data set). The method "auto" then need not guess it, which helps most at small
         epsilon. It does not affect the guarantee.
     alpha : float
-        Weight of the L2 penalty.
+        Weight of the penalty.
     tilt : float
         Give rows with large losses more weight: 0 minimises the mean loss, and a large tilt comes close to
         minimising the largest one. Needs method "outpert".
@@ -211,6 +226,12 @@ class DPLogisticRegression(_LinearClassifier):
         with it.
     classes : array_like, optional
         The public classes. Without them they are read from y, which is not private, with a `PrivacyWarning`.
+    loss : {"logistic", "sigmoid"}
+        "sigmoid" minimises the mean of ``1/(1 + exp(y t))``, a smooth count of mistakes for two classes, which is not
+        convex. Scores are then good for decisions, and `predict_proba` is not calibrated.
+    penalty : {"l2", "nonconvex"}
+        "nonconvex" is ``alpha sum_j w_j^2/(1 + w_j^2)``. Methods that need a convex objective refuse it, and the
+        sigmoid loss, by name before anything is charged; "opt" and its kin are made for such objectives.
     class_weight : mapping or "balanced", optional
         How much the loss of a row counts, by its class: public weights, 1 for classes that are left out. "balanced"
         measures the label counts privately, for 1% of the budget or up to 10% where there are few rows, and weighs
@@ -268,10 +289,39 @@ class DPLogisticRegression(_LinearClassifier):
     True
     """
 
+    _: KW_ONLY
+    loss: str = "logistic"
+    penalty: str = "l2"
+
+    def require_settings(self) -> tuple[Method, Any]:
+        """Return the method and its settings, or raise for a parameter that no table could be fitted with."""
+        for name, known in (("loss", _LOSSES), ("penalty", _PENALTIES)):
+            if getattr(self, name) not in known:
+                raise InvalidParameter(
+                    f"unknown {name} {getattr(self, name)!r}: choose {' or '.join(map(repr, known))}"
+                )
+        return super().require_settings()
+
+    def _penalty(self, heaviest: float) -> Penalty:
+        quadratic = super()._penalty(heaviest)
+        return _PENALTIES[self.penalty](quadratic.weight, quadratic.intercept)
+
+    def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
+        loss, labels, assumed = super()._loss_and_labels(y)
+        if self.loss == "sigmoid":
+            assumed.append("loss: the sigmoid loss, which is not convex")
+        if self.penalty == "nonconvex":
+            assumed.append(f"penalty: {self.alpha:g} sum_j w_j^2/(1 + w_j^2), which is not convex")
+        return loss, labels, assumed
+
     def _binary_loss(self) -> Loss:
-        return Logistic()
+        return _LOSSES[self.loss]()
 
     def _multiclass_loss(self, classes: int) -> Loss:
+        if self.loss != "logistic":
+            raise InvalidParameter(
+                f"loss={self.loss!r} tells two classes apart, and there are {classes}: use loss='logistic'"
+            )
         return Multinomial(classes)
 
     def predict_proba(self, X: Any) -> Floats:
@@ -285,49 +335,3 @@ class DPLogisticRegression(_LinearClassifier):
     def _class_scores(self, X: Any) -> Floats:
         scores = self.decision_function(X)
         return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
-
-
-@dataclass(eq=False, repr=False)
-class DPLinearSVC(_LinearClassifier):
-    """Private linear support vector machine for two classes.
-
-    Minimises the mean hinge loss plus an L2 penalty, ``alpha/2 |w|^2``.
-
-    Parameters
-    ----------
-    loss : {"huberised-hinge", "hinge"}
-        The huberised hinge, with half-width 0.5, is smooth, as gradient methods need it.
-    **parameters
-        All others are those of `DPLogisticRegression`.
-
-    Notes
-    -----
-    **Privacy.** As for `DPLogisticRegression`.
-
-    Examples
-    --------
-    >>> from dpdescent import DPLinearSVC, load_dataset
-    >>> data = load_dataset("synthetic", n=5000)
-    >>> model = DPLinearSVC(epsilon=1.0, delta=1e-6, bounds=data.bounds, classes=data.classes)
-    >>> model.fit(data.X, data.y).score(data.X, data.y) > 0.7
-    True
-    """
-
-    _: KW_ONLY
-    loss: str = "huberised-hinge"
-
-    _multiclass = False
-
-    def _binary_loss(self) -> Loss:
-        if self.loss == "huberised-hinge":
-            return HuberisedHinge()
-        if self.loss == "hinge":
-            return Hinge()
-        raise InvalidParameter(f"unknown loss {self.loss!r}: choose 'huberised-hinge' or 'hinge'")
-
-    def _multiclass_loss(self, classes: int) -> Loss:
-        raise InvalidParameter(
-            f"Only binary classification is supported. The type of the target is multiclass: {classes} classes; "
-            "wrap the model in sklearn.multiclass.OneVsRestClassifier and divide epsilon, or use "
-            "DPLogisticRegression"
-        )

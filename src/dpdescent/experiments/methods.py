@@ -82,6 +82,14 @@ _LOOKS = {
     "privgene": Look("PrivGene", "#5B3A8C", "<", ":"),
     "majority": Look("majority", "#8A8F98", "_", ":", backdrop=True),
     "nonprivate": Look("no privacy", "#4A4F57", "", "--", flat=True),
+    "2opt": Look("2OPT", "#0B5FA5", "+", "--"),
+    "2opt-b": Look("2OPT-B", "#4FA3D9", "$b$", "--"),
+    "2opt-ls": Look("2OPT-LS", "#111111", "$2$", "--"),
+    "dp-gd": Look("DP-GD", "#9AA0A8", "$g$", ":"),
+    "dp-tr": Look("TR", "#CC5200", "$T$"),
+    "opt": Look("OPT", "#008A64", "8"),
+    "opt-b": Look("OPT-B", "#7D7600", "H"),
+    "opt-ls": Look("OPT-LS", "#B80036", "."),
 }
 _SPARE = tuple(itertools.product(("#A6611A", "#01665E", "#7A0177", "#525252", "#B30059"), ("8", "H"), ("-", "--")))
 

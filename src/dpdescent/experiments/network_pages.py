@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..outputs import write_whole
+from .evidence import Margin, Statement, every, told
 from .methods import look_of
 from .networks import Course, NetworkRuns
 from .plots import Line, Panel, draw
@@ -107,10 +108,18 @@ def _matrix(courses: list[Course], network: str) -> Matrix:
 
 def _findings(courses: list[Course]) -> list[Finding]:
     found: dict[str, list[str]] = {"early": [], "end": [], "step": []}
+    margins: dict[str, list[Statement]] = {
+        "early": [],
+        "end": [],
+        "step": [],
+    }  # one run of each has no standard error
     for name in dict.fromkeys(course.network for course in courses):
         own = {course.method: course for course in courses if course.network == name}
         search, rivals = own["blsgd"], [own[method] for method in ("sgd", "adam")]
         early = max(0, len(search.steps) // 4 - 1)
+        margins["early"] += [Margin.of([search.accuracy[early] - each.accuracy[early]]) for each in rivals]
+        margins["end"] += [Margin.of([each.objective[-1] - search.objective[-1]]) for each in rivals]
+        margins["step"].append(Margin.of([search.step_size[0] - search.step_size[-1]]))
         found["early"].append(
             f"{name}: {search.accuracy[early]:.3f} against "
             f"{max(each.accuracy[early] for each in rivals):.3f} after {search.steps[early]} steps"
@@ -123,11 +132,14 @@ def _findings(courses: list[Course]) -> list[Finding]:
     return [
         Finding(
             "DP-BLSGD reaches a high accuracy in fewer iterations than DP-SGD and DP-Adam.",
-            "; ".join(found["early"]) + " (the better of DP-SGD and DP-Adam).",
+            told(every(margins["early"]), "; ".join(found["early"]) + " (the better of DP-SGD and DP-Adam)"),
         ),
         Finding(
             "It ends at a similar accuracy with perceptrons, and at a lower objective with convolutions.",
-            "; ".join(found["end"]) + ".",
+            told(every(margins["end"]), "; ".join(found["end"])),
         ),
-        Finding("The step size that it selects falls during training.", "; ".join(found["step"]) + "."),
+        Finding(
+            "The step size that it selects falls during training.",
+            told(every(margins["step"]), "; ".join(found["step"])),
+        ),
     ]

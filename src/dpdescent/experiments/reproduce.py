@@ -11,6 +11,8 @@ from ..errors import InvalidParameter
 from ..outputs import require_writable, write_whole
 from .cells import Row, Task, load_task
 from .claims import Claim
+from .data_tables import DataTable, count_data, write_data
+from .evidence import EXPLANATION, AtLeast, Margin, every, told
 from .figures import AnyFigure, Figure
 from .network_pages import write_networks
 from .networks import Course, NetworkFigure, NetworkRuns, measure_networks
@@ -20,7 +22,8 @@ from .risk_pages import write_risks
 from .risk_runs import Measured, RiskRuns, measure_risks
 from .risk_tables import RiskTable
 from .runner import Journal, Listener, run
-from .stationary import Outcome, StationaryTable, TableRuns, measure_table, write_table
+from .stationary import Outcome, StationaryTable, TableRuns, measure_table
+from .stationary_pages import write_table
 from .study import Record, versions
 from .tables import MEASURES, Measure, grouped
 from .trace import Moment, Trace, follow
@@ -51,7 +54,7 @@ def reproduce(
 
     Parameters
     ----------
-    figure : Figure, Trace, RiskTable, StationaryTable or NetworkFigure
+    figure : Figure, Trace, DataTable, RiskTable, StationaryTable or NetworkFigure
     output : Path
     full : bool
         The repetitions of the paper instead of a few minutes' worth.
@@ -64,19 +67,21 @@ def reproduce(
     listener : callable, optional
         Called after each cell.
     """
-    if not isinstance(figure, StationaryTable):
+    if not isinstance(figure, DataTable):
         require_matplotlib()
     stem = output / figure.name.replace("/", "-")
     page = require_writable(stem.with_name(f"{stem.name}.html"))
     if json_file is not None:
         require_writable(json_file)
+    if isinstance(figure, DataTable):
+        return Written(page, (), write_data(figure, count_data(figure, listener), page, json_file))
     if isinstance(figure, StationaryTable):
         runs = TableRuns(figure, full, datasets[0] if datasets else figure.dataset)
         with Journal(page, runs.fingerprint, Outcome) as outcomes:
             measured = measure_table(runs, outcomes, listener)
-            findings = write_table(figure, measured, page, json_file, _table_extent(figure, full, datasets))
+            drawn, findings = write_table(runs, measured, stem, page, json_file)
             outcomes.remove()
-        return Written(page, (), findings)
+        return Written(page, drawn, findings)
     if isinstance(figure, RiskTable):
         if datasets:
             raise InvalidParameter(f"{figure.name} is about synthetic problems with known minimisers: leave data out")
@@ -147,7 +152,12 @@ def comparison_report(
         matrices(groups, measures),
         privacy_statements(record),
         settings_of(record),
-        (spread, *notes, *(f"Refused by a method: {refusal}" for refusal in refusals)),
+        (
+            *((EXPLANATION,) if claims else ()),
+            spread,
+            *notes,
+            *(f"Refused by a method: {refusal}" for refusal in refusals),
+        ),
     )
 
 
@@ -165,17 +175,6 @@ def _extent(figure: Figure, full: bool, datasets: tuple[str, ...]) -> str:
     )
 
 
-def _table_extent(table: StationaryTable, full: bool, datasets: tuple[str, ...]) -> str:
-    stand_in = f" Run on {datasets[0]} instead of the paper's data." if datasets else ""
-    if full:
-        given_up = f"given up after {table.full_steps:,} steps of a phase"
-        return f"Full run: all rows, {table.seeds} seeds, as in the paper; {given_up}.{stand_in}"
-    return (
-        f"Quick run: one seed, at most {table.quick_rows:,} rows, given up after {table.quick_steps} steps; the "
-        f"paper has all rows and 5 seeds.{stand_in}"
-    )
-
-
 def _missing(figure: Figure) -> tuple[str, ...]:
     missing = figure.missing
     return (f"In the paper's figure and not available here yet: {', '.join(missing)}.",) if missing else ()
@@ -186,15 +185,17 @@ def _reproduce_trace(
 ) -> Written:
     name = datasets[0] if datasets else trace.dataset
     data = load_task(Task(name), download=True)
-    moments = follow(trace, data)
+    runs = [follow(trace, data, seed=seed) for seed in range(trace.seeds)]
+    moments = runs[0]
     first, last = moments[0], moments[-1]
     falls = sum(after.objective < before.objective for before, after in pairwise(moments))
-    finding = Finding(
-        trace.claim,
-        f"On {name} the norm of the true gradient goes from {first.gradient_norm:.3f} to {last.gradient_norm:.3f}, "
-        f"that of the noisy one from {first.noisy_norm:.3f} to {last.noisy_norm:.3f} (noise: {last.noise_norm:.3f}); "
-        f"the objective falls in {falls} of {trace.steps} steps, from {first.objective:.3f} to {last.objective:.3f}.",
+    text = (
+        f"on {name}, in the first of {trace.seeds} descents, the norm of the true gradient goes from "
+        f"{first.gradient_norm:.3f} to {last.gradient_norm:.3f}, that of the noisy one from {first.noisy_norm:.3f} "
+        f"to {last.noisy_norm:.3f} (noise: {last.noise_norm:.3f}); the objective falls in {falls} of {trace.steps} "
+        f"steps, from {first.objective:.3f} to {last.objective:.3f}"
     )
+    finding = Finding(trace.claim, told(_descends(runs), text))
     pictures = draw_trace(moments, stem)
     report = Report(
         trace.title,
@@ -215,7 +216,7 @@ def _reproduce_trace(
             ("noise", f"root mean squared norm {trace.noise_norm:g}"),
             ("gradients clipped to", f"{trace.clip_gradient:g}"),
             ("step sizes", f"the best of {trace.candidates} even ones up to {trace.max_step:g}"),
-            ("seed", "0"),
+            ("seeds", f"0 to {trace.seeds - 1}; picture and table show that of 0"),
             ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
         ),
     )
@@ -224,6 +225,19 @@ def _reproduce_trace(
         content = {"figure": trace.name, "dataset": name, "versions": versions()}
         write_whole(json_file, json.dumps(content | {"rows": [asdict(m) for m in moments]}, indent=1) + "\n")
     return Written(page, pictures, report.findings)
+
+
+def _descends(runs: list[list[Moment]]) -> AtLeast:
+    """Return the claim of a trace: a tenth of the gradient, noisy ones as long as the noise, a lower objective."""
+    ends = [(run[0], run[-1]) for run in runs]
+    return every(
+        [
+            Margin.of([first.gradient_norm / 10 - last.gradient_norm for first, last in ends]),
+            Margin.of([last.noisy_norm - last.noise_norm / 2 for _, last in ends]),
+            Margin.of([2 * last.noise_norm - last.noisy_norm for _, last in ends]),
+            Margin.of([first.objective - last.objective for first, last in ends]),
+        ]
+    )
 
 
 def _moments_table(moments: list[Moment]) -> Matrix:

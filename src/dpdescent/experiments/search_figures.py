@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from .cells import Task
-from .claims import Claim, duel, fewer_passes, helps, preferred, small_hurts, standing
+from .claims import Claim, duel, standing
 from .figure import FOUR, HINGE, LADDER, MODES, STAND_IN, Figure, Parameter, Scale
 from .methods import paper_differences
+from .parameter_claims import fewer_passes, helps, level, preferred, small_hurts
 from .tables import PASSES
 
 __all__ = ["SEARCH_FIGURES"]
@@ -38,7 +39,7 @@ def _quick(epsilons: tuple[float, ...], folds: int) -> Scale:
 _SEARCH_CLAIMS = (
     Claim(
         "DP-BLSGD, DP-BLSGD-AC and DP-BLGD outperform the other methods in most cases.",
-        standing(ours=_SEARCH, judged=True),
+        standing(ours=_SEARCH, share="most", ahead=True),
     ),
     Claim(
         "They outperform DP-AGD; DP-BLGD differs from it in little but the search, so the search is what helps.",
@@ -46,7 +47,7 @@ _SEARCH_CLAIMS = (
     ),
     Claim(
         "They outperform OutPert-RSGD on three of four data sets, all but BANK.",
-        duel(("blsgd-paper", "outpert-rsgd-paper"), ("blsgd", "outpert-rsgd"), excepted=("bank",)),
+        duel(("blsgd-paper", "outpert-rsgd-paper"), ("blsgd", "outpert-rsgd"), share="every", excepted=("bank",)),
     ),
     Claim(
         "ObjPert and DP-SGD do poorly at a small epsilon.",
@@ -60,7 +61,7 @@ _SEARCH_CLAIMS = (
     ),
     Claim(
         "Adapting the clip norms (DP-BLSGD-AC) gains a little on some data sets.",
-        duel(("blsgd-ac-paper", "blsgd-paper"), ("blsgd-ac", "blsgd")),
+        duel(("blsgd-ac-paper", "blsgd-paper"), ("blsgd-ac", "blsgd"), share="some"),
     ),
 )
 _RIVALS = ("agd-paper", "sgd-paper", "outpert-rsgd-paper", "outpert-gd-paper", "objpert-paper", "privgene-paper")
@@ -93,7 +94,10 @@ SEARCH_FIGURES = (
         claims=(
             Claim("(a) alpha matters little at epsilon 0.2; at 0.05 the best is 0.5.", preferred("decrease", 0.5)),
             Claim("(b) beta matters little at epsilon 0.2; at 0.05 the best is 0.8.", preferred("backtrack", 0.8)),
-            Claim("(c) Laplace noise in the search is slightly better than Gaussian.", preferred("noise", "laplace")),
+            Claim(
+                "(c) Laplace noise in the search is slightly better than Gaussian.",
+                preferred("noise", "laplace", ahead=True),
+            ),
             Claim(
                 "(d) q matters little at epsilon 0.2, but must not be too small at 0.05.",
                 small_hurts("sampling_rate"),
@@ -101,7 +105,7 @@ SEARCH_FIGURES = (
             Claim(
                 "(e) Asking the angle which budget to raise (adaptive) is better than raising none or always that of "
                 "the gradient.",
-                preferred("allocation", "adaptive"),
+                preferred("allocation", "adaptive", ahead=True),
             ),
             Claim("(f) Shrinking clip norms help at epsilon 0.05 and not at 0.2.", helps("clip_decay", 0, below=0.1)),
         ),
@@ -131,7 +135,7 @@ SEARCH_FIGURES = (
             ),
             Claim(
                 "Accuracy is much the same on batches and on all rows.",
-                preferred("sampling_rate", 0.1),
+                level("sampling_rate"),
             ),
         ),
     ),

@@ -10,10 +10,8 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from statistics import mean, pstdev
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,19 +27,14 @@ from ..estimators.scaling import ColumnScaling
 from ..exact import FeatureGrid
 from ..ledger import Ledger
 from ..noise import Randomness
-from ..outputs import write_whole
 from ..problems import LinearProblem, Loss, Penalty
 from ..solvers import METHODS, Facts, SecondOrderResult
 from .cells import Task, load_task
-from .report import Finding, Matrix, Report, render
 from .runner import Journal, Listener
-from .study import versions
 
-__all__ = ["Outcome", "Run", "StationaryTable", "TableRuns", "measure_table", "write_table"]
+__all__ = ["Outcome", "Run", "StationaryTable", "TableRuns", "measure_table"]
 
 Floats = NDArray[np.float64]
-
-_CROSS = "×"
 
 
 @dataclass(frozen=True)
@@ -59,10 +52,14 @@ class StationaryTable:
         A name and the a of the tolerances (a, sqrt(a)).
     methods : tuple of str
     epsilons, delta : tuple of float, float
-    seeds : int
-        Repetitions of a full run; a quick one has one.
-    quick_rows, quick_steps, full_steps : int
-        How many rows a quick run takes, and after how many steps of a phase a quick and a full run give up.
+    training : bool
+        Take the training part of the published file alone.
+    seeds, quick_seeds : int
+        Repetitions of a full and of a quick run.
+    quick_tolerances : tuple of (str, float)
+        Those of a quick run: loose enough for most of its runs to end.
+    quick_steps, full_steps : int
+        After how many steps of a phase a quick and a full run give up.
     """
 
     name: str
@@ -76,8 +73,10 @@ class StationaryTable:
     methods: tuple[str, ...] = ("dp-tr", "opt", "opt-b", "opt-ls", "2opt", "2opt-b", "2opt-ls")
     epsilons: tuple[float, ...] = (0.2, 0.6, 1.0)
     delta: float = 1e-6
+    training: bool = False
     seeds: int = 5
-    quick_rows: int = 50_000
+    quick_seeds: int = 2
+    quick_tolerances: tuple[tuple[str, float], ...] = (("loose", 0.06),)
     quick_steps: int = 200
     full_steps: int = 2000
 
@@ -120,11 +119,30 @@ class TableRuns:
         """What tells these settings, under this release, from any other."""
         return hashlib.sha256(f"{dpdescent.__version__} {self}".encode()).hexdigest()[:16]
 
+    @property
+    def tolerances(self) -> tuple[tuple[str, float], ...]:
+        """The tolerances that are run."""
+        return self.table.tolerances if self.full else self.table.quick_tolerances
+
+    @property
+    def extent(self) -> str:
+        """How much of the paper's table this is, in words."""
+        table = self.table
+        stand_in = f" Run on {self.dataset} instead of the paper's data." if self.dataset != table.dataset else ""
+        if self.full:
+            given_up = f"given up after {table.full_steps:,} steps of a phase"
+            return f"Full run: {table.seeds} seeds, as in the paper; {given_up}.{stand_in}"
+        shown = " and ".join(f"({size:g}, {size**0.5:.3f})" for _, size in table.quick_tolerances)
+        return (
+            f"Quick run: {table.quick_seeds} seeds, tolerances {shown}, given up after {table.quick_steps} steps of "
+            f"a phase; the paper has {table.seeds} seeds.{stand_in}"
+        )
+
     def __iter__(self) -> Iterator[Run]:
         table = self.table
-        for tolerance, size in table.tolerances:
+        for tolerance, size in self.tolerances:
             for epsilon in table.epsilons:
-                for seed in range(table.seeds if self.full else 1):
+                for seed in range(table.seeds if self.full else table.quick_seeds):
                     for method in table.methods:
                         yield Run(tolerance, size, epsilon, method, seed)
 
@@ -189,47 +207,13 @@ def _measure(run: Run, runs: TableRuns, source: ArraySource, problem: LinearProb
     return outcome, result.weights
 
 
-def write_table(
-    table: StationaryTable, outcomes: list[Outcome], page: Path, json_file: Path | None, extent: str
-) -> tuple[Finding, ...]:
-    """Write the page and the rows; return what was found of the paper's claims."""
-    findings = tuple(_findings(table, outcomes))
-    matrices = tuple(
-        _matrix(
-            table,
-            [each for each in outcomes if each.tolerance == name],
-            f"{name} ({size:g}, {size**0.5:.3f}): {what}",
-            cell,
-        )
-        for name, size in table.tolerances
-        for what, cell in _CELLS.items()
-    )
-    notes = (
-        f"Mean ± standard deviation over several seeds; {_CROSS}: a run did not end at a second-order point.",
-        "Every run is (epsilon, delta)-differentially private for one row under zero-out; seeded, not for release. "
-        "Final losses and times are not private.",
-    )
-    settings = (
-        ("data", table.dataset),
-        ("longest row", f"{table.row_bound:.4g}; longer ones would be scaled down"),
-        ("loss, penalty", f"{table.loss}, {table.penalty}"),
-        ("start", "independent standard normal weights, drawn from the seed"),
-        ("delta", f"{table.delta:g}"),
-        ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
-    )
-    write_whole(
-        page, render(Report(table.title, f"{table.caption} {extent}", (), findings, matrices, (), settings, notes))
-    )
-    if json_file is not None:
-        content = {"figure": table.name, "dataset": table.dataset, "delta": table.delta, "versions": versions()}
-        write_whole(json_file, json.dumps(content | {"rows": [asdict(each) for each in outcomes]}, indent=1) + "\n")
-    return findings
-
-
 def _problem(runs: TableRuns) -> tuple[Any, Floats, LinearProblem]:
     """Return the rows, scaled by their public bounds and to the row bound, their labels, and the objective."""
     table = runs.table
-    data = load_task(Task(runs.dataset, rows=None if runs.full else table.quick_rows), download=True)
+    data = load_task(Task(runs.dataset), download=True)
+    if table.training and data.split is not None:
+        kept = data.split == "train"
+        data = replace(data, X=data.X[kept], y=data.y[kept], table=None, split=None)
     if len(data.classes) != 2:
         raise InvalidParameter(f"{table.name} needs a data set of two classes, and {data.name!r} has another number")
     columns = data.X.shape[1]
@@ -237,74 +221,3 @@ def _problem(runs: TableRuns) -> tuple[Any, Floats, LinearProblem]:
     rows = compact(grid.place(ColumnScaling.from_bounds(data.bounds, columns).apply(data.X)))
     labels = np.where(data.y == data.classes[1], 1.0, -1.0)
     return rows, labels, LinearProblem(table.loss, grid, table.penalty, False)
-
-
-def _spread(values: list[float], digits: int) -> str:
-    spread = f" ± {pstdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{mean(values):.{digits}f}{spread}"
-
-
-def _loss(outcomes: list[Outcome]) -> str:
-    return _spread([each.loss for each in outcomes], 3)
-
-
-def _seconds(outcomes: list[Outcome]) -> str:
-    failed = "" if all(each.success for each in outcomes) else f" {_CROSS}"
-    return _spread([each.seconds for each in outcomes], 2) + failed
-
-
-def _iterations(outcomes: list[Outcome]) -> str:
-    return f"{mean(each.iterations for each in outcomes):.1f}"
-
-
-def _hessians(outcomes: list[Outcome]) -> str:
-    return f"{mean(each.hessians for each in outcomes):.1f}"
-
-
-_CELLS: dict[str, Callable[[list[Outcome]], str]] = {
-    "final loss": _loss,
-    "seconds": _seconds,
-    "iterations": _iterations,
-    "Hessians": _hessians,
-}
-
-
-def _matrix(
-    table: StationaryTable, outcomes: list[Outcome], title: str, cell: Callable[[list[Outcome]], str]
-) -> Matrix:
-    lines = []
-    for method in table.methods:
-        own = [each for each in outcomes if each.method == method]
-        lines.append((method, *(cell([each for each in own if each.epsilon == e]) for e in table.epsilons)))
-    return Matrix(title, ("method", *(f"epsilon {epsilon:g}" for epsilon in table.epsilons)), tuple(lines))
-
-
-def _findings(table: StationaryTable, outcomes: list[Outcome]) -> Iterator[Finding]:
-    """Compare what was found with what the paper says of its tables."""
-
-    def average(method: str, tolerance: str, epsilon: float) -> float:
-        return mean(o.seconds for o in outcomes if (o.method, o.tolerance, o.epsilon) == (method, tolerance, epsilon))
-
-    for tolerance, _ in table.tolerances:
-        own = [each for each in outcomes if each.tolerance == tolerance]
-        ended = [
-            f"{method} at {epsilon:g}"
-            for method in table.methods
-            for epsilon in table.epsilons
-            if not all(o.success for o in own if (o.method, o.epsilon) == (method, epsilon))
-        ]
-        yield Finding(
-            f"{tolerance}: OPT and OPT-LS may fail to terminate at epsilon 0.2, the others terminate.",
-            f"Not terminated in some run: {', '.join(ended) or 'none'}.",
-        )
-        if {"dp-tr", "2opt-ls"} <= set(table.methods):
-            ratios = [average("dp-tr", tolerance, e) / average("2opt-ls", tolerance, e) for e in table.epsilons]
-            shown = ", ".join(f"{r:.1f} at {e:g}" for r, e in zip(ratios, table.epsilons, strict=True))
-            yield Finding(
-                f"{tolerance}: 2OPT-LS takes a fifth to a tenth of the time of TR.", f"TR / 2OPT-LS: {shown}."
-            )
-        counts = {m: mean(o.hessians for o in own if o.method == m) for m in table.methods}
-        yield Finding(
-            f"{tolerance}: hardly any Hessian is evaluated, but by TR in each iteration.",
-            ", ".join(f"{name} {count:.1f}" for name, count in counts.items()) + ".",
-        )

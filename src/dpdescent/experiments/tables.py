@@ -83,6 +83,10 @@ class Group:
         """What the method refused, each refusal once."""
         return tuple(dict.fromkeys(row.error for row in self.rows if row.error))
 
+    def series(self, field: str = "accuracy") -> dict[tuple[int, int], float]:
+        """Return what each repetition, a fold and a seed, gave in one field."""
+        return {(r.fold, r.seed): float(value) for r in self.rows if (value := getattr(r, field)) is not None}
+
     def estimate(self, field: str) -> Estimate | None:
         """Return the summary of one field, or None if no row has it."""
         found = [getattr(row, field) for row in self.rows if getattr(row, field) is not None]

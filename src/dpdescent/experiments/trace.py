@@ -38,6 +38,8 @@ class Trace:
     steps, candidates : int
         Iterations, and step sizes tried at each, spread evenly up to ``max_step``.
     max_step : float
+    seeds : int
+        Descents, each with noise of its own.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Trace:
     steps: int = 10
     candidates: int = 20
     max_step: float = 2.0
+    seeds: int = 5
 
 
 @dataclass(frozen=True)

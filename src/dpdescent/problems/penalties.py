@@ -37,6 +37,8 @@ class Penalty(ABC):
     #: Lipschitz constants of gradient and Hessian in the Euclidean and the spectral norm.
     unit_smoothness: ClassVar[float]
     unit_curvature_lipschitz: ClassVar[float]
+    #: Whether it is convex, on which the guarantee of some methods rests.
+    convex: ClassVar[bool]
 
     def __post_init__(self) -> None:
         require_nonnegative("penalty weight", self.weight)
@@ -72,6 +74,7 @@ class L2(Penalty):
 
     unit_smoothness: ClassVar[float] = 1.0
     unit_curvature_lipschitz: ClassVar[float] = 0.0
+    convex: ClassVar[bool] = True
 
     def value(self, weights: Floats) -> float:
         return self.weight / 2 * float(np.sum(weights * weights))
@@ -95,6 +98,7 @@ class NonConvex(Penalty):
     unit_curvature_lipschitz: ClassVar[float] = (
         24 * math.sqrt(1 - 2 / math.sqrt(5)) * (2 / math.sqrt(5)) / (2 - 2 / math.sqrt(5)) ** 4 * (1 + 2.0**-50)
     )
+    convex: ClassVar[bool] = False
 
     def value(self, weights: Floats) -> float:
         squares = weights * weights

@@ -170,6 +170,11 @@ class Method:
 
     def require_penalty(self, penalty: Penalty) -> None:
         """Raise `InvalidParameter` unless the method can penalise what the penalty does; nothing is charged."""
+        if Need.CONVEX in self.needs and not penalty.convex:
+            raise InvalidParameter(
+                f"method {self.name!r} needs a convex penalty, and {type(penalty).__name__} is none: use "
+                "penalty='l2', or method 'opt'"
+            )
         if self.free_intercept and penalty.weight and penalty.intercept:
             raise InvalidParameter(
                 f"method {self.name!r} does not penalise the intercept: leave penalise_intercept out, or choose "

@@ -5,6 +5,9 @@ r"""DP-GD to a second-order point: T noisy gradient steps, then a check of the i
 The noise of the gradients is what leaves saddles. After the last step the iterates whose gradients were at most e_g
 long are examined, the shortest first, and a Hessian is measured at each until one has no curvature below -e_H.
 
+**No guarantee** That noise leaves every saddle in time is shown up to constants only, so `minimum_rows` is
+about noise alone, and promises no point. The number of steps is that of `opt`.
+
 **Privacy** As in `dpdescent.solvers.second_order`; the order of the iterates follows from released gradients.
 
 References
@@ -33,6 +36,7 @@ __all__ = ["NoisyGradientSettings", "noisy_gradient"]
 class NoisyGradientSettings(OPTSettings):
     """Settings of `dp-gd`: those of `OPTSettings`; steps cannot be searched, and Hessians come last."""
 
+    guaranteed = False
     paper_mode = PAPER_MODES["dp-gd"]
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from ..accounting import currency_named
+from ..accounting import Currency, currency_named
 from ..curator import Batch, Curator, FirstStep, Gradient, Hessian, MeanLoss, hessian_sum
 from ..errors import GuaranteeWarning, InvalidParameter
 from ..problems import LinearProblem
@@ -79,6 +79,10 @@ def minimum_rows(
 ) -> int:
     """Return the number of rows with which a run from zero is guaranteed to end at a second-order point.
 
+    It is the number in the warning of a run that has fewer. For `dp-tr` and `dp-gd` nothing of the kind is guaranteed
+    (see their modules): the number says for how many rows the noise of all their answers stays within what the
+    analysis allows.
+
     Parameters
     ----------
     problem : LinearProblem
@@ -96,10 +100,22 @@ def minimum_rows(
     tolerances = _tolerances(settings, Bounds.of(problem, relation), settings.gradient_tolerance)
     objective = problem.largest_loss(np.zeros(dimension))
     amount = settings.guaranteed_share * currency.budget(epsilon, delta)
-    levels = make_levels(
-        tolerances, currency, relation, amount, tolerances.steps(objective), same_batch=settings.same_batch
+    return _rows_needed(settings, tolerances, objective, currency, relation, amount)
+
+
+def _rows_needed(
+    settings: OPTSettings,
+    tolerances: Tolerances,
+    objective: float,
+    currency: Currency,
+    relation: Relation,
+    amount: float,
+) -> int:
+    """Return the rows for which the guarantee holds from a point of that objective, if it is paid by an amount."""
+    steps = settings.planned_steps(tolerances, objective)
+    return tolerances.minimum_rows(
+        make_levels(tolerances, currency, relation, amount, steps, same_batch=settings.same_batch)
     )
-    return tolerances.minimum_rows(levels)
 
 
 def second_order(curator: Curator, settings: OPTSettings, progress: Progress | None = None) -> SecondOrderResult:
@@ -121,7 +137,7 @@ def second_order(curator: Curator, settings: OPTSettings, progress: Progress | N
 
 
 class Descent:
-    """A run: where it is and what it has done. Other methods override how it iterates and how it plans."""
+    """A run: where it is and what it has done. Other methods override how it iterates."""
 
     def __init__(self, curator: Curator, settings: OPTSettings, progress: Progress | None) -> None:
         self._curator, self._settings, self._progress = curator, settings, progress
@@ -143,10 +159,6 @@ class Descent:
             self._progress(1.0)
         return self.result(found)
 
-    def plan(self, tolerances: Tolerances, objective: float) -> int:
-        """Return how many steps may be needed from a point of that objective."""
-        return tolerances.steps(objective)
-
     def start(self) -> None:
         """Fix the tolerances, and warn if they are out of reach."""
         curator, settings, bounds = self._curator, self._settings, self._bounds
@@ -160,9 +172,8 @@ class Descent:
         amount = min(curator.remaining, settings.guaranteed_share * self._budget)
 
         def rows(tolerance: float) -> int:
-            tolerances = self._with_tolerance(tolerance)
-            steps = self.plan(tolerances, self._objective)
-            return tolerances.minimum_rows(self._levels(tolerances, amount, steps))
+            tolerances, ledger = self._with_tolerance(tolerance), curator.ledger
+            return _rows_needed(settings, tolerances, self._objective, ledger.currency, curator.relation, amount)
 
         asked = settings.gradient_tolerance
         if asked is None:
@@ -172,9 +183,10 @@ class Descent:
         self._tolerances = self._with_tolerance(asked)
         needed = rows(asked)
         if needed > curator.rows:
+            promise = "is guaranteed" if settings.guaranteed else "may be told from noise"
             warnings.warn(
                 f"a second-order point with the tolerances {self._tolerances.gradient:.3g} and "
-                f"{self._tolerances.curvature:.3g} is guaranteed for {needed} rows or more, there are "
+                f"{self._tolerances.curvature:.3g} {promise} for {needed} rows or more, there are "
                 f"{curator.rows}: the run may end elsewhere; collect more rows, or raise the tolerances or epsilon",
                 GuaranteeWarning,
                 stacklevel=4,
@@ -218,6 +230,8 @@ class Descent:
             f"{tolerances.curvature:.6g} (curvature), noise included",
             f"rows longer than {self._curator.problem.grid.row_bound:.6g}, in units of the bounds, were scaled down",
         ]
+        if not self._settings.guaranteed:
+            remarks.append("no number of rows is known for which this method is guaranteed to find such a point")
         if self._approximate:
             remarks.append(
                 f"curvatures come from Lanczos, there being over {LARGEST_EXACT} weights: their tolerance was halved"
@@ -296,7 +310,7 @@ class Descent:
 
     def _planned(self, tolerances: Tolerances, objective: float) -> int:
         """Return how many steps are paid for: all that may be needed, or fewer where nothing is promised."""
-        return int(min(self.plan(tolerances, objective), self._most_planned))
+        return int(min(self._settings.planned_steps(tolerances, objective), self._most_planned))
 
     def _require_drawable(self, tolerances: Tolerances) -> None:
         """Raise, before anything is charged, what keeps the Hessians of the longest plan from being drawn."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ..accounting import RDP, Currency, best_order
 from ..errors import (
@@ -16,7 +17,7 @@ from .paper_modes import PAPER_MODES
 from .result import Facts
 from .schedule import best_currency
 from .settings import Settings
-from .stationary import Constants
+from .stationary import Constants, Tolerances
 
 __all__ = [
     "OPTBSettings",
@@ -72,6 +73,8 @@ class OPTSettings(Constants, Settings):
     failure: float = 0.05
     most_steps: int | None = None
 
+    #: Whether a number of rows is known for which the run ends at a second-order point.
+    guaranteed: ClassVar[bool] = True
     paper_mode = PAPER_MODES["opt"]
 
     def __post_init__(self) -> None:
@@ -101,6 +104,10 @@ class OPTSettings(Constants, Settings):
         if self.sampling_rate < 1:
             return best_currency(self.sampling_rate, _TYPICAL_STEPS, facts.epsilon, facts.delta, facts.relation)
         return RDP(best_order(facts.epsilon, facts.delta)) if self.search else "gdp"
+
+    def planned_steps(self, tolerances: Tolerances, objective: float) -> int:
+        """Return how many steps may be needed from a point of that objective."""
+        return tolerances.steps(objective)
 
     @property
     def guaranteed_share(self) -> float:

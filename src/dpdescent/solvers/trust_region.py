@@ -4,8 +4,14 @@ Every iteration measures a gradient g and a Hessian H, and moves by
 
 .. math:: \arg\min_{|h| \le r} \; g \cdot h + \tfrac12 h' H h, \qquad r = \sqrt{e_g/M},
 
-which lowers the objective by at least e_g^{3/2}/(6 sqrt(M)) until a second-order point is reached. It ends, as
-`dpdescent.solvers.second_order` does, where the gradient is at most e_g long and no curvature is below -e_H.
+and ends, as `dpdescent.solvers.second_order` does, where the gradient is at most e_g long and no curvature is below
+-e_H. As many iterations are planned as there would be if each lowered the objective by e_g^{3/2}/(6 sqrt(M)).
+
+**No guarantee** Without noise a step whose multiplier s (see `trust_region_step`) is at least M r lowers the
+objective by M r^3/2 - M r^3/6 = e_g^{3/2}/(3 sqrt(M)). Noise of length c_1 e_g on the gradient takes
+c_1 e_g^{3/2}/sqrt(M) from that, and after a step with a smaller multiplier the gradient may still be 3/2 e_g long and
+a curvature -2 sqrt(M e_g), which the check at (e_g, e_H) does not pass. `minimum_rows`
+is therefore about noise alone, and promises no point.
 
 **Privacy** As in `second_order`: gradient and Hessian are charged in every iteration before rows are touched.
 
@@ -44,12 +50,18 @@ class TrustRegionSettings(OPTSettings):
 
     same_batch: bool = True
 
+    guaranteed = False
     paper_mode = PAPER_MODES["dp-tr"]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.search:
             raise InvalidParameter("search is not for trust regions, whose steps have a fixed radius: leave it out")
+
+    def planned_steps(self, tolerances: Tolerances, objective: float) -> int:
+        """Return how many steps may be needed if each lowers the objective by e_g^{3/2}/(6 sqrt(M))."""
+        decrease: float = tolerances.gradient**1.5 / (6 * math.sqrt(tolerances.bounds.hessian_lipschitz))
+        return count_steps(objective, decrease)
 
 
 def trust_region(
@@ -60,10 +72,6 @@ def trust_region(
 
 
 class _TrustRegion(Descent):
-    def plan(self, tolerances: Tolerances, objective: float) -> int:
-        decrease: float = tolerances.gradient**1.5 / (6 * math.sqrt(self._bounds.hessian_lipschitz))
-        return count_steps(objective, decrease)
-
     def iterate(self, levels: Levels, last: bool) -> bool:
         gradient, shared = self._gradient(levels)
         matrix = self._hessian(levels, shared)

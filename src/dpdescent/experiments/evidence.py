@@ -1,0 +1,193 @@
+r"""Verdicts that respect noise: a claim about means is judged with the standard errors of what was measured.
+
+The smallest part of a claim is that a mean over repetitions is above zero, such as that of the difference of two
+accuracies on the same fold. With mean m and standard deviation s over k repetitions it is said to hold, or not to
+hold, where
+
+.. math:: m > t\, s/\sqrt{k}, \qquad m < -t\, s/\sqrt{k},
+
+with t the upper quantile of Student's law with k - 1 degrees of freedom, and nothing is said in between. A claim of
+several parts asks that enough of them hold. Its parts share `WRONG` evenly, so that a verdict is wrong with at most
+that probability if the repetitions are independent and about normal. Folds share training rows, so that standard
+errors over folds are a little too small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Protocol
+
+import numpy as np
+from scipy.stats import t as student
+
+__all__ = [
+    "EXPLANATION",
+    "WRONG",
+    "AtLeast",
+    "Margin",
+    "Statement",
+    "Verdict",
+    "every",
+    "judge",
+    "most",
+    "repetitions",
+    "some",
+    "told",
+]
+
+#: The largest probability with which the verdict on a claim is wrong.
+WRONG = 0.05
+#: How a page explains its verdicts.
+EXPLANATION = (
+    "A claim is judged with the standard errors of what was measured: a verdict is wrong with a probability of at "
+    f"most {WRONG:g}, and where the rows cannot tell, the page says how many repetitions would. Claims of a paper "
+    "are judged on paper modes."
+)
+_MOST_REPETITIONS = 1_000_000
+
+
+class Verdict(Enum):
+    """What the rows say of a claim."""
+
+    AGREES = "Agrees"
+    DIFFERS = "Differs"
+    CANNOT_TELL = "Cannot tell"
+
+
+class Statement(Protocol):
+    """A part of a claim, or all of it."""
+
+    @property
+    def margins(self) -> tuple[Margin, ...]:
+        """The means that it is about."""
+        ...
+
+    def verdict(self, chance: float, count: int | None = None) -> Verdict:
+        """Return the verdict if each margin may be wrong with a chance, after as many repetitions as there were.
+
+        With a ``count`` it is the verdict that so many repetitions of the same mean and deviation would give.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Margin:
+    """By how much something is as claimed, if it is positive: mean and standard deviation over repetitions."""
+
+    mean: float
+    deviation: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Margin:
+        """Return the margin of what the repetitions gave."""
+        if not values:
+            return cls(0.0, math.inf, 0)
+        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else math.inf
+        return cls(float(np.mean(values)), deviation, len(values))
+
+    @classmethod
+    def between(
+        cls, first: Mapping[tuple[int, int], float], second: Mapping[tuple[int, int], float], allowed: float = 0.0
+    ) -> Margin:
+        """Return by how much the first is above the second on the same folds and seeds, plus a difference allowed."""
+        return cls.of([first[key] - second[key] + allowed for key in sorted(first.keys() & second.keys())])
+
+    @property
+    def margins(self) -> tuple[Margin, ...]:
+        """The margin itself."""
+        return (self,)
+
+    def verdict(self, chance: float, count: int | None = None) -> Verdict:
+        """Return on which side of zero the mean is, if the standard error allows to tell."""
+        count = self.count if count is None else count
+        if count < 2 or not math.isfinite(self.deviation):
+            return Verdict.CANNOT_TELL
+        reach = _quantile(chance, count - 1) * self.deviation / math.sqrt(count)
+        if abs(self.mean) <= reach:
+            return Verdict.CANNOT_TELL
+        return Verdict.AGREES if self.mean > 0 else Verdict.DIFFERS
+
+    def __str__(self) -> str:
+        error = f" ± {self.deviation / math.sqrt(self.count):.3f}" if math.isfinite(self.deviation) else ""
+        return f"{self.mean:+.3f}{error}"
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """That at least ``needed`` of the parts hold."""
+
+    needed: int
+    parts: tuple[Statement, ...]
+
+    @property
+    def margins(self) -> tuple[Margin, ...]:
+        """Those of all parts."""
+        return tuple(margin for part in self.parts for margin in part.margins)
+
+    def verdict(self, chance: float, count: int | None = None) -> Verdict:
+        """Return whether enough parts surely hold, or too many surely do not."""
+        found = [part.verdict(chance, count) for part in self.parts]
+        if found.count(Verdict.AGREES) >= self.needed:
+            return Verdict.AGREES
+        if found.count(Verdict.DIFFERS) > len(found) - self.needed:
+            return Verdict.DIFFERS
+        return Verdict.CANNOT_TELL
+
+
+@cache
+def _quantile(chance: float, degrees: int) -> float:
+    return float(student.isf(chance, degrees))
+
+
+def every(parts: Sequence[Statement]) -> AtLeast:
+    """Return the statement that all parts hold."""
+    return AtLeast(len(parts), tuple(parts))
+
+
+def some(parts: Sequence[Statement]) -> AtLeast:
+    """Return the statement that one part or more holds."""
+    return AtLeast(1, tuple(parts))
+
+
+def most(parts: Sequence[Statement]) -> AtLeast:
+    """Return the statement that more than half of the parts hold."""
+    return AtLeast(len(parts) // 2 + 1, tuple(parts))
+
+
+def judge(statement: Statement, count: int | None = None) -> Verdict:
+    """Return the verdict on a claim; its margins share `WRONG`, so that all of them are right at once."""
+    return statement.verdict(WRONG / len(statement.margins), count)
+
+
+def repetitions(statement: Statement) -> int | None:
+    """Return how many repetitions would tell, if means and deviations stay as they are; None if no number would."""
+    low, high = 1, 2
+    while judge(statement, high) is Verdict.CANNOT_TELL:
+        low, high = high, 2 * high
+        if low > _MOST_REPETITIONS:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if judge(statement, middle) is Verdict.CANNOT_TELL else (low, middle)
+    return high
+
+
+def told(statement: Statement, text: str) -> str:
+    """Return the verdict on a claim, what it rests on, and what would decide it if it is open."""
+    verdict = judge(statement)
+    found = f"{verdict.value}: {text}."
+    if verdict is not Verdict.CANNOT_TELL:
+        return found
+    if any(not math.isfinite(margin.deviation) for margin in statement.margins):
+        return f"{found} One repetition has no standard error; two or more have."
+    measured, needed = min(margin.count for margin in statement.margins), repetitions(statement)
+    if needed is None:
+        return f"{found} The means are so close that no number of repetitions would tell ({measured} were measured)."
+    return (
+        f"{found} About {needed:,} repetitions would tell if means and deviations stayed ({measured} were measured)."
+    )
