@@ -1,0 +1,450 @@
+"""Change one operator, constant or argument of the code at a time, and run the tests that reach it: `make mutants`.
+
+`python tests/mutants.py accounting.costs ledger` makes the changes of one module and of one package. The changes are
+those of mutmut; unlike mutmut itself this script also changes functions that have decorators (properties, context
+managers, cached functions), and starts every run from a process that has imported and collected everything.
+Constants of modules and defaults of fields are not changed: they are read once, when a module is imported.
+
+The folder `mutants` holds a copy of the sources. For the time of a run the changed module stands there as well, so
+that processes started by a test see the change. What becomes of every mutant is written to `mutants/<module>.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import ctypes
+import difflib
+import functools
+import gc
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import pytest
+
+HOME = Path(__file__).resolve().parent.parent
+FOLDER = HOME / "mutants"
+SOURCES = FOLDER / "src"
+PACKAGE = SOURCES / "dpdescent"
+KEPT = {"classmethod", "staticmethod"}
+LONGEST, MOST = 1.0, 3.0  # seconds of a test, and of all tests of a mutant: the others are left out
+TRACED = 3.0  # how many times longer a test may take while its calls are recorded
+PATIENCE, SLOWER = 10.0, 10.0  # a mutant is stopped after so many seconds, and so many times what its tests take
+
+TESTS = {
+    "ledger": ["ledger", "reservation", "joint_charges", "ledger_file", "smallest_delta"],
+    "accounting": [
+        *("conversions", "divergences", "costs", "sampling", "threshold", "stopping", "schedules", "orders"),
+        *("accounting_oracles", "smallest_delta", "ledger", "objective_perturbation", "permuted_passes", "explain"),
+    ],
+    "curator": [],
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A changed function: the whole text of its module, and the lines that differ."""
+
+    module: str
+    function: str
+    text: str
+    change: str
+
+    @property
+    def path(self) -> Path:
+        return PACKAGE / f"{self.module.replace('.', '/')}.py"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What has become of a mutant: killed, out of time, survived or not reached, and by which test."""
+
+    function: str
+    change: str
+    state: str
+    test: str
+
+
+# Mutants ----------------------------------------------------------------------------------------------------
+
+
+def mutants_of(module: str) -> Iterator[Mutant]:
+    """Yield the changes that mutmut makes of a module, except for those of messages and of capitals."""
+    from mutmut.mutation.file_mutation import create_mutations
+
+    path = PACKAGE / f"{module.replace('.', '/')}.py"
+    text = bare(path)
+    tree, mutations, *_ = create_mutations(str(path), text)
+    names = {id(node): name for name, node in functions_of(tree)}
+    messages = {id(node) for statement in nodes_of(tree) if is_raise(statement) for node in nodes_of(statement)}
+    for mutation in mutations:
+        name = names.get(id(mutation.contained_by_top_level_function))
+        if name is None or id(mutation.original_node) in messages or is_other_case(mutation):
+            continue
+        function: Any = mutation.contained_by_top_level_function
+        function = function.deep_replace(mutation.original_node, mutation.mutated_node).with_changes(leading_lines=[])
+        changed = put(text, name, tree.code_for_node(function))
+        if nameless(changed) != nameless(text):
+            yield Mutant(module, name, changed, difference(text, changed))
+
+
+def nodes_of(node: Any) -> Iterator[Any]:
+    """Yield a node and all nodes below it."""
+    yield node
+    for child in node.children:
+        yield from nodes_of(child)
+
+
+def is_raise(node: Any) -> bool:
+    """Return whether a node raises an error, whose words no guarantee depends on."""
+    import libcst
+
+    return isinstance(node, libcst.Raise)
+
+
+def is_other_case(mutation: Any) -> bool:
+    """Return whether a mutation writes a text in small or in capital letters; another changes the text itself."""
+    import libcst
+
+    old, new = mutation.original_node, mutation.mutated_node
+    return isinstance(old, libcst.SimpleString) and old.value.lower() == getattr(new, "value", "").lower()
+
+
+def nameless(text: str) -> str:
+    """Return a text without the names of arguments that are only there for the words of an error."""
+    return re.sub(r'(require_\w+)\((None|"\w*"),', r"\1(", text)
+
+
+def put(text: str, name: str, function: str) -> str:
+    """Return the text of a module with another text of one of its functions."""
+    node = definition_of(ast.parse(text), name)
+    indented = textwrap.indent(function.strip("\n") + "\n", " " * node.col_offset)
+    lines = text.splitlines(keepends=True)
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    return "".join([*lines[: first - 1], indented, *lines[node.end_lineno :]])
+
+
+def definition_of(tree: ast.Module, name: str) -> ast.FunctionDef:
+    """Return the definition of a function or method of a module."""
+    node: Any = tree
+    for part in name.split("."):
+        node = next(
+            child for child in node.body if isinstance(child, ast.FunctionDef | ast.ClassDef) and child.name == part
+        )
+    assert isinstance(node, ast.FunctionDef)
+    return node
+
+
+def bare(path: Path) -> str:
+    """Return the text of a module without the decorators of its functions, which mutmut would pass over."""
+    lines = path.read_text().splitlines(keepends=True)
+    for node in ast.walk(ast.parse("".join(lines))):
+        if isinstance(node, ast.FunctionDef):
+            for decorator in node.decorator_list:
+                if not (isinstance(decorator, ast.Name) and decorator.id in KEPT):
+                    for number in range(decorator.lineno - 1, decorator.end_lineno or decorator.lineno):
+                        lines[number] = ""
+    return "".join(lines)
+
+
+def functions_of(tree: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the functions and methods of a module with their names."""
+    import libcst
+
+    for node in tree.body:
+        if isinstance(node, libcst.FunctionDef):
+            yield node.name.value, node
+        elif isinstance(node, libcst.ClassDef):
+            for method in node.body.body:
+                if isinstance(method, libcst.FunctionDef):
+                    yield f"{node.name.value}.{method.name.value}", method
+
+
+def difference(before: str, after: str) -> str:
+    """Return the lines that a mutant takes away and those that it puts in their place, with their numbers."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    return "\n".join(list(lines)[2:])
+
+
+def switch_on(mutant: Mutant, live: Mapping[tuple[str, str], list[FunctionType]]) -> None:
+    """Put the changed code and its defaults into all functions that were made of the original."""
+    text = mutant.text
+    code = code_of(compile(text, str(mutant.path), "exec", dont_inherit=True), mutant.function)
+    positional, named = defaults_of(ast.parse(text), mutant.function)
+    for function in live.get((str(mutant.path), mutant.function), []):
+        function.__code__ = code
+        if function.__defaults__:
+            old = function.__defaults__
+            function.__defaults__ = tuple(positional.get(len(old) - i, value) for i, value in enumerate(old))
+        if function.__kwdefaults__:
+            function.__kwdefaults__ = {
+                name: named.get(name, value) for name, value in function.__kwdefaults__.items()
+            }
+    mutant.path.write_text(text)
+
+
+def code_of(module: CodeType, name: str) -> CodeType:
+    """Return the code of a function in the code of its module."""
+    for part in name.split("."):
+        module = next(
+            constant for constant in module.co_consts if isinstance(constant, CodeType) and constant.co_name == part
+        )
+    return module
+
+
+def defaults_of(tree: ast.Module, name: str) -> tuple[dict[int, Any], dict[str, Any]]:
+    """Return the constant defaults of a function: by their place from the end, and of named arguments by name."""
+    node = definition_of(tree, name)
+    last = len(node.args.defaults)
+    positional = {
+        last - i: value.value for i, value in enumerate(node.args.defaults) if isinstance(value, ast.Constant)
+    }
+    named = {
+        argument.arg: value.value
+        for argument, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        if isinstance(value, ast.Constant)
+    }
+    return positional, named
+
+
+# Runs -------------------------------------------------------------------------------------------------------
+
+
+class Runner:
+    """A plugin of pytest that runs the collected tests once for every mutant, each time in a child process."""
+
+    def __init__(self, modules: Sequence[str], options: argparse.Namespace) -> None:
+        self.modules, self.longest, self.most = modules, options.longest, options.most
+        self.go_on, self.survivors = options.go_on, options.survivors
+
+    def pytest_sessionstart(self) -> None:
+        from hypothesis import Phase, settings
+
+        settings.register_profile("mutants", database=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
+        settings.load_profile("mutants")
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        live: dict[tuple[str, str], list[FunctionType]] = {}
+        for thing in gc.get_objects():
+            if isinstance(thing, FunctionType) and thing.__code__.co_filename.startswith(str(PACKAGE)):
+                live.setdefault((thing.__code__.co_filename, thing.__qualname__), []).append(thing)
+            elif isinstance(thing, functools._lru_cache_wrapper):
+                thing.cache_clear()
+        gc.freeze()
+        seconds, reached = self._reach(session)
+        for module in self.modules:
+            self._run_module(session, module, live, seconds, reached)
+        return True
+
+    def _reach(self, session: pytest.Session) -> tuple[dict[str, float], dict[str, list[str]]]:
+        """Run every test once; return what it takes, and which tests reach a function."""
+        log = FOLDER / "reach.json"
+
+        def run() -> None:
+            seconds: dict[str, float] = {}
+            reached: dict[str, list[str]] = {}
+            calls: set[tuple[str, str]] = set()
+
+            def trace(frame: FrameType, *_: object) -> None:
+                calls.add((frame.f_code.co_filename, frame.f_code.co_qualname))
+
+            def stop(*_: object) -> None:
+                raise TimeoutError
+
+            signal.signal(signal.SIGVTALRM, stop)
+            for item in session.items:
+                calls.clear()
+                failed, start = session.testsfailed, time.perf_counter()
+                signal.setitimer(signal.ITIMER_VIRTUAL, TRACED * self.longest)
+                sys.settrace(trace)
+                run_test(item)
+                sys.settrace(None)
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+                if session.testsfailed > failed:
+                    print(f"left out, too long or failing without a mutant: {item.nodeid}", flush=True)
+                    session.shouldfail = False
+                    continue
+                seconds[item.nodeid] = time.perf_counter() - start
+                for path, name in calls:
+                    if path.startswith(str(PACKAGE)):
+                        reached.setdefault(f"{path} {name.partition('.<locals>')[0]}", []).append(item.nodeid)
+            log.write_text(json.dumps([seconds, reached]))
+
+        if not (self.go_on and log.exists()):
+            state, _ = in_child(run, None)
+            assert state == 0, "the tests could not be run without a mutant"
+        seconds, reached = json.loads(log.read_text())
+        print(f"{len(seconds)} tests, {sum(seconds.values()):.0f} s", flush=True)
+        return seconds, reached
+
+    def _run_module(
+        self,
+        session: pytest.Session,
+        module: str,
+        live: Mapping[tuple[str, str], list[FunctionType]],
+        seconds: Mapping[str, float],
+        reached: Mapping[str, list[str]],
+    ) -> None:
+        result = FOLDER / f"{module}.json"
+        outcomes = {}
+        if (self.survivors or self.go_on) and result.exists():
+            outcomes = {
+                (outcome["function"], outcome["change"]): outcome for outcome in json.loads(result.read_text())
+            }
+        begun, known = time.perf_counter(), {item.nodeid: item for item in session.items}
+        for mutant in mutants_of(module):
+            key = mutant.function, mutant.change
+            known_state = outcomes.get(key, {}).get("state")
+            if (self.go_on and known_state) or (self.survivors and known_state not in ("survived", "not reached")):
+                continue
+            tests = self._chosen(reached.get(f"{mutant.path} {mutant.function}", []), seconds)
+            items = [known[test] for test in tests]
+            state, test = (
+                ("not reached", "")
+                if not items
+                else self._run(session, mutant, items, live, sum(map(seconds.__getitem__, tests)))
+            )
+            outcome = Outcome(*key, state, test)
+            outcomes[key] = asdict(outcome)
+            if state in ("survived", "not reached"):
+                print(f"{module} {mutant.function}: {state}\n{outcome.change}", flush=True)
+            result.write_text(json.dumps(list(outcomes.values()), indent=1))
+        states = [outcome["state"] for outcome in outcomes.values()]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
+        print(f"== {module}: {len(states)} mutants, {counts}; {time.perf_counter() - begun:.0f} s", flush=True)
+
+    def _chosen(self, tests: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
+        """Return the quickest of some tests, as many as there is time for."""
+        chosen, total = [], 0.0
+        for test in sorted(tests, key=seconds.__getitem__):
+            total += seconds[test]
+            if seconds[test] > self.longest or (total > self.most and chosen):
+                break
+            chosen.append(test)
+        return chosen
+
+    def _run(
+        self,
+        session: pytest.Session,
+        mutant: Mutant,
+        items: Sequence[pytest.Item],
+        live: Mapping[tuple[str, str], list[FunctionType]],
+        expected: float,
+    ) -> tuple[str, str]:
+        current = FOLDER / "current"
+
+        def run() -> None:
+            try:
+                switch_on(mutant, live)
+            except ValueError:  # a change that drops the use of super() changes what the code closes over
+                current.write_text("cannot be switched on")
+                os._exit(2)
+            for item in items:
+                current.write_text(item.nodeid)
+                run_test(item)
+                if session.testsfailed:
+                    os._exit(1)
+
+        original = mutant.path.read_text()
+        try:
+            state, _ = in_child(run, PATIENCE + SLOWER * expected)
+        finally:
+            mutant.path.write_text(original)
+        if state == 0:
+            return "survived", ""
+        return {None: "out of time", 2: "not run"}.get(state, "killed"), current.read_text()
+
+
+def run_test(item: pytest.Item) -> None:
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+
+
+def in_child(run: Any, limit: float | None) -> tuple[int | None, float]:
+    """Call a function in a child process; return its exit code, or None where it was stopped."""
+    start = time.perf_counter()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setpgrp()
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # dies with its parent
+            if limit is not None:
+                quiet = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(quiet, 1)
+                os.dup2(quiet, 2)
+            run()
+            os._exit(0)
+        except BaseException as problem:
+            print(f"{type(problem).__name__}: {problem}", file=sys.stderr)
+        finally:
+            os._exit(3)
+    pause = 0.002
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status), time.perf_counter() - start
+        if limit is not None and time.perf_counter() - start > limit:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return None, limit
+        time.sleep(pause)
+
+
+def modules_named(names: Sequence[str]) -> list[str]:
+    """Return the modules of packages, and modules that are named themselves."""
+    modules = []
+    for name in names:
+        folder = PACKAGE / name.replace(".", "/")
+        found = (
+            sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__") if folder.is_dir() else []
+        )
+        modules += [f"{name}.{stem}" for stem in found] or [name]
+    return modules
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=["ledger", "accounting", "curator"], help="packages or modules")
+    parser.add_argument("--tests", nargs="*", help="names of test files, if not those of the package")
+    parser.add_argument("--longest", type=float, default=LONGEST, help="seconds of a test that is not left out")
+    parser.add_argument("--most", type=float, default=MOST, help="seconds of the tests of one mutant")
+    parser.add_argument("--survivors", action="store_true", help="only those that survived the last time")
+    parser.add_argument("--go-on", action="store_true", help="go on with a run that was stopped")
+    options = parser.parse_args()
+    if not os.environ.get("MUTANTS_SOURCES"):
+        shutil.rmtree(SOURCES, ignore_errors=True)
+        shutil.copytree(HOME / "src", SOURCES, ignore=shutil.ignore_patterns("__pycache__"))
+        environment = os.environ | {
+            "MUTANTS_SOURCES": str(SOURCES),
+            "PYTHONPATH": str(SOURCES),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        return subprocess.run([sys.executable, *sys.argv], env=environment, cwd=HOME).returncode
+    modules = modules_named(options.names)
+    chosen = options.tests or sorted({test for module in modules for test in TESTS[module.partition(".")[0]]})
+    return int(
+        pytest.main(
+            [
+                *(f"tests/test_{name}.py" for name in chosen),
+                *("-q", "-s", "-p", "no:cacheprovider", "--tb=native", "--show-capture=no"),
+                f"--basetemp={FOLDER / 'tmp'}",
+            ],
+            plugins=[Runner(modules, options)],
+        )
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
