@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from functools import cache
 
 import mpmath
@@ -28,6 +29,7 @@ from dpdescent.accounting import (
     epsilon_to_zcdp,
     rdp_to_delta,
     rdp_to_epsilon,
+    zcdp_to_delta,
     zcdp_to_epsilon,
 )
 from dpdescent.accounting.bellman import bellman_bound
@@ -273,6 +275,33 @@ def test_a_budget_next_to_nothing_is_never_above_the_exact_one(delta: float) -> 
             rho = epsilon_to_zcdp(float(epsilon), delta)
             assert certified(peak) * (1 - mpf(1e-8)) <= rho <= certified(peak)
             assert zcdp_to_epsilon(rho, delta) <= epsilon
+
+
+def zero_of(increasing: Callable[[mpf], mpf]) -> mpf:
+    """Return where an increasing function of x > 0 vanishes, to forty digits of log x."""
+    low, high = mpf(-60), mpf(60)
+    for _ in range(140):
+        middle = (low + high) / 2
+        low, high = (low, middle) if increasing(mpmath.exp(middle)) > 0 else (middle, high)
+    return mpmath.exp(low)
+
+
+@pytest.mark.parametrize("rho", [1e-15, 1e-9, 1e-4, 0.03, 2.0, 700.0])
+def test_the_best_order_of_concentrated_privacy_is_found_and_nothing_is_rounded_down(rho: float) -> None:
+    """With x = a - 1 the derivatives of epsilon and of log delta have one term of x each that is not constant."""
+    with mpmath.workdps(40):
+        r = mpf(rho)
+        for delta in (1e-40, 1e-12, 1e-5, 0.01, 0.123, 0.6):
+            log_delta = mpmath.log(mpf(delta))
+            x = zero_of(lambda x, target=log_delta: r * x * x + mpmath.log1p(x) + target)
+            exact = max(mpf(0), (1 + x) * r - mpmath.log1p(1 / x) - (log_delta + mpmath.log1p(x)) / x)
+            slack = mpf(2e-12) * exact + mpf(2e-14) * (1 + abs(log_delta)) / x
+            assert exact <= zcdp_to_epsilon(rho, delta) <= exact + slack
+        for epsilon in (0.0, 1e-7, 1e-3, 0.2, 1.0, 9.0, 900.0):
+            x = zero_of(lambda x, target=mpf(epsilon): (1 + 2 * x) * r - target - mpmath.log1p(1 / x))
+            exponent = x * ((1 + x) * r - mpf(epsilon)) - mpmath.log(x) - (1 + x) * mpmath.log1p(1 / x)
+            exact, slack = min(mpf(1), mpmath.exp(exponent)), mpf(3e-12) * (1 + abs(exponent))
+            assert exact <= zcdp_to_delta(rho, epsilon) <= exact * mpmath.exp(slack) + mpf("1e-322")
 
 
 @pytest.mark.parametrize("rate", [1e-6, 1e-4, 0.1, 1.0])
