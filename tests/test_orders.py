@@ -17,6 +17,7 @@ import pytest
 from mpmath import mpf
 
 from dpdescent.accounting import (
+    AboveThreshold,
     AdvancedComposition,
     Cost,
     ExponentialMechanism,
@@ -36,6 +37,8 @@ from dpdescent.accounting.bellman import bellman_bound
 from dpdescent.accounting.conversions import gdp_to_epsilon
 from dpdescent.accounting.costs import SMALLEST_LAPLACE_LATTICE
 from dpdescent.accounting.divergences import laplace_rdp
+from dpdescent.accounting.rounding import LOG_SUM, above
+from dpdescent.accounting.sampling import fixed_size_rdp, poisson_rdp
 from dpdescent.accounting.shuffled import ALLOWANCE, ShuffledDescent
 from dpdescent.errors import InvalidParameter
 
@@ -204,6 +207,61 @@ def test_sampled_mechanisms_cost_no_less_than_their_exact_sums(order: float) -> 
                 assert cost.rdp(1 + 1e-12) <= cost.rdp(2)
 
 
+def test_a_sampled_search_pays_for_the_larger_of_both_directions() -> None:
+    """Gaussian searches have no pure epsilon, so that the reverse direction is charged where it is the larger one."""
+    charged = set()
+    for rate, scale, order in itertools.product((1e-3, 0.05, 0.5), (1.0, 3.0, 4.0, 6.0, 300.0), (2, 3, 9)):
+        search = AboveThreshold(4, scale, scale / 2, "gaussian")
+        with mpmath.workdps(40):
+            q, curve = mpf(rate), {j: mpf(search.rdp(j)) for j in range(2, order + 1)}
+            terms = (mpmath.binomial(order, j) * (1 - q) ** (order - j) * q**j for j in curve)
+            moment = mpmath.fsum(
+                term * mpmath.expm1((j - 1) * curve[j]) for term, j in zip(terms, curve, strict=True)
+            )
+            forward = mpmath.log1p(moment) / (order - 1)
+            bend = mpf(order) * (order - 1) / 2 * q**2 * (1 - q) ** (-order - 1) * mpmath.expm1(curve[2])
+            bounds = {"taylor": mpmath.log1p(bend) / (order - 1), "flat": -mpmath.log1p(-q), "whole": curve[order]}
+            reverse = min(bounds, key=lambda name, bounds=bounds: bounds[name])
+            exact = min(curve[order], max(forward, bounds[reverse]))
+            charged.add(reverse if bounds[reverse] > forward * mpf(1.001) else "forward")
+            assert exact <= PoissonSampled(rate, (search,)).rdp(order) <= exact * (1 + mpf(1e-9))
+    assert charged >= {"forward", "taylor", "flat"}
+
+
+@pytest.mark.parametrize("epsilon", [0.03, 0.6, 2.0, 29.0, 31.0])
+def test_batches_of_fixed_size_pay_what_their_theorem_says_of_pure_mechanisms(epsilon: float) -> None:
+    curve = PureDP(epsilon).rdp
+    for rate, order in itertools.product((1e-4, 0.03, 0.4, 1.0), (2, 3, 12)):
+        with mpmath.workdps(40):
+            q, ratio = mpf(rate), mpmath.expm1(mpf(epsilon))
+            terms = [
+                mpmath.binomial(order, j) * q**j * mpmath.exp((j - 1) * mpf(curve(j))) * min(mpf(2), ratio**j)
+                for j in range(2, order + 1)
+            ]
+            terms[0] = min(terms[0], 4 * mpmath.binomial(order, 2) * q**2 * mpmath.expm1(mpf(curve(2))))
+            exact = mpmath.log1p(mpmath.fsum(terms)) / (order - 1)
+        assert exact <= fixed_size_rdp(rate, order, curve, epsilon) <= exact * (1 + mpf(1e-9))
+        small = above(math.log1p(rate * math.expm1(epsilon)), LOG_SUM)
+        for sampled in (PoissonSampled(rate, (PureDP(epsilon),)), FixedSizeSampled(rate, (PureDP(epsilon),))):
+            assert sampled.zcdp() == min(PureDP(small).zcdp(), PureDP(epsilon).zcdp())
+            assert sampled.mu_squared() == min(PureDP(small).mu_squared(), PureDP(epsilon).mu_squared())
+    assert poisson_rdp(1.0, 5, curve) == curve(5)
+
+
+@pytest.mark.parametrize("rate", [1e-5, 0.003, 0.03])
+def test_binomial_weights_of_large_orders_are_never_rounded_down(rate: float) -> None:
+    """The logarithms of factorials are of size 20,000 and cancel, which costs more digits than the sum itself."""
+    for order, share in itertools.product((2000, 2311, 2999), (1e-3, 0.2)):
+        rho = share / order**2
+        with mpmath.workdps(30):
+            q, total, weight = mpf(rate), mpf(0), order * mpf(rate) * (1 - mpf(rate)) ** (order - 1)
+            for j in range(2, min(order, 30 + int(10 * order * rate)) + 1):
+                weight *= mpf(order - j + 1) / j * q / (1 - q)
+                total += weight * mpmath.expm1(j * (j - 1) * mpf(rho))
+            exact = mpmath.log1p(total) / (order - 1)
+        assert exact <= poisson_rdp(rate, order, lambda j, rho=rho: j * rho) <= exact * (1 + mpf(1e-9))
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_delta_of_one_order_is_never_below_the_exact_one(order: float) -> None:
     with mpmath.workdps(50):
@@ -297,11 +355,11 @@ def test_the_best_order_of_concentrated_privacy_is_found_and_nothing_is_rounded_
             exact = max(mpf(0), (1 + x) * r - mpmath.log1p(1 / x) - (log_delta + mpmath.log1p(x)) / x)
             slack = mpf(2e-12) * exact + mpf(2e-14) * (1 + abs(log_delta)) / x
             assert exact <= zcdp_to_epsilon(rho, delta) <= exact + slack
-        for epsilon in (0.0, 1e-7, 1e-3, 0.2, 1.0, 9.0, 900.0):
-            x = zero_of(lambda x, target=mpf(epsilon): (1 + 2 * x) * r - target - mpmath.log1p(1 / x))
-            exponent = x * ((1 + x) * r - mpf(epsilon)) - mpmath.log(x) - (1 + x) * mpmath.log1p(1 / x)
+        for epsilon in map(mpf, (0.0, 1e-7, 1e-3, 0.2, 1.0, 9.0, 900.0)):
+            x = zero_of(lambda x, target=epsilon: (1 + 2 * x) * r - target - mpmath.log1p(1 / x))
+            exponent = x * ((1 + x) * r - epsilon) - mpmath.log(x) - (1 + x) * mpmath.log1p(1 / x)
             exact, slack = min(mpf(1), mpmath.exp(exponent)), mpf(3e-12) * (1 + abs(exponent))
-            assert exact <= zcdp_to_delta(rho, epsilon) <= exact * mpmath.exp(slack) + mpf("1e-322")
+            assert exact <= zcdp_to_delta(rho, float(epsilon)) <= exact * mpmath.exp(slack) + mpf("1e-322")
 
 
 @pytest.mark.parametrize("rate", [1e-6, 1e-4, 0.1, 1.0])
