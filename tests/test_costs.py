@@ -29,8 +29,10 @@ from dpdescent.accounting import (
     ReportNoisyMax,
     calibrate,
     cost_from_dict,
+    currencies,
     currency_from_dict,
     currency_named,
+    epsilon_to_gdp,
     epsilon_to_rdp,
     round_up,
 )
@@ -299,6 +301,17 @@ def test_a_budget_converts_back_to_no_more_than_it_came_from(epsilon, delta):
     for name in ("zcdp", "gdp", "rdp", "pure"):
         currency = currency_named(name, epsilon, delta)
         assert currency.epsilon(currency.budget(epsilon, delta), delta) <= epsilon
+
+
+def test_a_gaussian_total_and_its_root_are_never_rounded_to_the_cheap_side(monkeypatch):
+    roots = []
+    monkeypatch.setattr(currencies, "gdp_to_epsilon", lambda mu, _: roots.append(mu))
+    for exponent in range(-90, 40):
+        total = 10.0 ** (exponent / 10)
+        GDP().epsilon(total, 1e-6)
+        assert Fraction(total) <= Fraction(roots[-1]) ** 2 <= Fraction(total) * (1 + Fraction(1, 2**48))
+        root = Fraction(epsilon_to_gdp(total, 1e-6)) ** 2
+        assert root * (1 - Fraction(1, 10**10)) <= Fraction(GDP().budget(total, 1e-6)) <= root
 
 
 def test_currencies_survive_json_and_bad_ones_are_named():
