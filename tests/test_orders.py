@@ -364,7 +364,7 @@ def test_the_best_order_of_concentrated_privacy_is_found_and_nothing_is_rounded_
 
 @pytest.mark.parametrize("rate", [1e-6, 1e-4, 0.1, 1.0])
 def test_advanced_composition_of_rare_steps_is_never_below_its_formula(rate: float) -> None:
-    for noise, steps in itertools.product((1.0, 30.0, 1e3), (1, 100, 10**6)):
+    for noise, steps in itertools.product((0.02, 1.0, 30.0, 1e3), (1, 100, 10**6)):
         failure = 1e-6
         cost = AdvancedComposition(noise, rate, steps, failure)
         with mpmath.workdps(40):
