@@ -530,6 +530,28 @@ def test_a_relation_given_by_its_name_draws_and_costs_what_the_relation_does(rel
     assert by_name.cost(noise).relations == {relation}
 
 
+@pytest.mark.parametrize("relation", [Relation.ZERO_OUT, Relation.REPLACE_ONE])
+@pytest.mark.parametrize("units", [None, 7])
+def test_a_batch_has_no_more_than_all_rows_and_a_fixed_share_of_them(relation: Relation, units: int | None) -> None:
+    for rate in (0.0, -0.1, 1.0000001, 2.0, math.nan, math.inf):
+        with pytest.raises(InvalidParameter, match="rate"):
+            Sampling(relation, 100, rate, units=units)
+    bits = Randomness(0).stream("batch", 0)
+    for rate, rows_drawn, units_drawn in ((0.0155, 1, 1), (0.29, 29, 2), (0.5, 50, 3), (0.999, 99, 6)):
+        sampling = Sampling(relation, 100, rate, units=units)
+        drawn, places = (rows_drawn, 100) if units is None else (units_drawn, units)
+        if relation is Relation.REPLACE_ONE:
+            assert sampling.fixed_size
+            assert sampling.rate == drawn / places
+            assert {np.count_nonzero(draw_rows(bits, places, sampling)) for _ in range(9)} == {drawn}
+        else:
+            assert not sampling.fixed_size
+            assert sampling.rate == rate
+        assert sampling.cost(Gaussian(2.0)).rate == sampling.rate
+        assert sampling.size == pytest.approx(100 * sampling.rate, rel=1e-15)
+        assert Sampling(relation, 100, rate, amplified=False, units=units).cost(Gaussian(2.0)) == Gaussian(2.0)
+
+
 def test_a_series_pays_for_its_own_gaussian_steps_alone() -> None:
     own = Ledger(100.0, 1e-3, currency="approximate")
     source = ArraySource(*table_of("logistic", 1), PROBLEMS["logistic"].grid)
