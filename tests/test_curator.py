@@ -20,7 +20,8 @@ import pytest
 from scipy import sparse, stats
 
 from asking import best_step, column_moments, gradient, mean_row_norm
-from dpdescent.curator import Curator
+from dpdescent.accounting import AboveThreshold, Gaussian
+from dpdescent.curator import ColumnHistograms, ColumnMoments, Curator, FirstStep, LabelCounts, SecondMoments
 from dpdescent.curator.mechanisms import LatticeNoise
 from dpdescent.curator.sources import ArraySource
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError, ScaleOutOfRange
@@ -34,6 +35,7 @@ from neighbours import ALARM, RICH, Recorder, Watched
 
 D, N = 6, 300
 GRID = FeatureGrid(1.0, D)
+NOISE = Gaussian(5.0)
 LOSSES = [Logistic(), Hinge(), HuberisedHinge(), Squared(), Multinomial(3)]
 STORAGE = {
     "dense": np.asarray,
@@ -194,6 +196,14 @@ def test_an_account_may_count_in_another_currency() -> None:
     assert account.spent == pytest.approx(2e-3)
 
 
+def first_step(
+    asked: Curator, steps: list[float] | None = None, demands: list[float] | None = None, **options: float
+) -> int | None:
+    """Ask for the first of two steps along a direction of length sqrt(D)."""
+    steps, demands = np.array(steps or [1.0, 0.5]), np.array(demands or [0.0, 0.0])
+    return asked.answer(FirstStep(W, W + 1, steps, demands, AboveThreshold(2, 90.0, 30.0), **options))
+
+
 W = np.zeros(D)
 BAD = {
     "weights not finite": lambda c: gradient(c, np.full(D, np.nan), 1.0, 1e-3),
@@ -232,6 +242,14 @@ BAD = {
     "direction not finite": lambda c: best_step(c, W, W + np.inf, STEPS, 1e-3, ceiling=1.0),
     "direction of another shape": lambda c: best_step(c, W, np.zeros(3), STEPS, 1e-3, ceiling=1.0),
     "unknown selection": lambda c: best_step(c, W, W, STEPS, 1e-3, ceiling=1.0, selection="best"),
+    "search of a step of length zero": lambda c: first_step(c, steps=[0.5, 0.0]),
+    "search of a step back": lambda c: first_step(c, steps=[0.5, -0.5]),
+    "search below a ceiling of zero": lambda c: first_step(c, ceiling=0.0),
+    "search below a negative ceiling": lambda c: first_step(c, ceiling=-1.0),
+    "search along a slope of zero": lambda c: first_step(c, slope=0.0),
+    "search without a demand for every step": lambda c: first_step(c, demands=[0.0]),
+    "search of a demand that is not finite": lambda c: first_step(c, demands=[0.0, math.inf]),
+    "search of more steps than are charged for": lambda c: first_step(c, steps=[3.0, 2.0, 1.0], demands=[0.0] * 3),
 }
 
 
@@ -257,9 +275,18 @@ def test_moments_of_entries_beyond_one_leave_no_trace() -> None:
     """A square may then be longer than its row."""
     grid, ledger = FeatureGrid(2.0, 2), Ledger(1.0, 1e-6)
     source = ArraySource(grid.place(np.ones((3, 2))), np.ones(3), grid)
-    with pytest.raises(InvalidParameter, match=r"features in \[-1, 1\]"):
-        column_moments(Curator(source, LinearProblem(Logistic(), grid), ledger, 3), 1.0, 1e-3)
+    asked = Curator(source, LinearProblem(Logistic(), grid), ledger, 3)
+    for question in (ColumnMoments(1.0, Gaussian(50.0)), SecondMoments(1.0, Gaussian(50.0))):
+        with pytest.raises(InvalidParameter, match=r"features in \[-1, 1\]"):
+            asked.answer(question)
     assert ledger.entries == ()
+
+
+def test_demands_and_penalties_beyond_all_losses_decide_a_search() -> None:
+    assert first_step(curator(), demands=[1e300, 1e300]) is None
+    assert first_step(curator(), demands=[1e300, -1e300]) == 1
+    assert first_step(curator(), demands=[-1e300, -1e300]) == 0
+    assert first_step(curator(penalty=1e300), demands=[0.0, 0.0]) is None
 
 
 @pytest.mark.parametrize(
@@ -346,6 +373,22 @@ def test_stated_sensitivities_are_those_on_paper() -> None:
     for question, ceiling in ceilings.items():
         norms = recorded(question, Logistic(), made_up(Logistic())).sensitivity
         assert norms.zero_out == norms.replace_one == pytest.approx(ceiling, rel=1e-6)
+
+
+def test_roots_in_sensitivities_are_never_rounded_down() -> None:
+    roots = [(LabelCounts(NOISE).plan(curator(Multinomial(3)).public()).parts[0].sensitivity.replace_one, 2)]
+    for columns in range(1, 300):
+        histograms = ColumnHistograms.sensitivity(columns)
+        roots += [(histograms.zero_out, columns), (histograms.replace_one, 2 * columns)]
+    for clip in (0.1, 0.5, 0.7, 1.0, 1.3, 2.0):
+        plan = ColumnMoments(clip, NOISE).plan(curator().public())
+        (caps,) = plan.per_row
+        roots.append((plan.parts[0].sensitivity.zero_out, 2 * Fraction(caps.clipped.clip) ** 2))
+        assert plan.parts[0].sensitivity.replace_one == 2 * plan.parts[0].sensitivity.zero_out
+    for stated, square in roots:
+        assert square <= Fraction(stated) ** 2 <= square * (1 + Fraction(1, 2**46))
+    binary = LabelCounts(NOISE).plan(curator().public()).parts[0].sensitivity
+    assert (binary.zero_out, binary.replace_one) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("ceiling", [2.0**-20, 0.3, 2.0, 7.7, 2.0**30])
