@@ -20,8 +20,17 @@ import pytest
 from scipy import sparse, stats
 
 from asking import best_step, column_moments, gradient, mean_row_norm
-from dpdescent.accounting import AboveThreshold, Gaussian
-from dpdescent.curator import ColumnHistograms, ColumnMoments, Curator, FirstStep, LabelCounts, SecondMoments
+from dpdescent.accounting import AboveThreshold, ExponentialMechanism, Gaussian
+from dpdescent.curator import (
+    BestCandidates,
+    ColumnHistograms,
+    ColumnMoments,
+    Curator,
+    FirstStep,
+    LabelCounts,
+    SecondMoments,
+    selection,
+)
 from dpdescent.curator.mechanisms import LatticeNoise
 from dpdescent.curator.sources import ArraySource
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError, ScaleOutOfRange
@@ -591,6 +600,27 @@ def test_carried_margins_give_the_sums_of_fresh_ones(loss: Loss) -> None:
         fresh = Recorder()
         gradient(curator(loss, data=data, noise=fresh), weights, 0.5, 1e-3)
         np.testing.assert_allclose(noise.sums[-1].to_float(), fresh.sums[0].to_float(), atol=1e-5)
+
+
+def test_a_search_carries_the_margins_of_the_step_that_it_finds() -> None:
+    asked = curator()
+    gradient(asked, W, 1.0, 1e-3)
+    assert first_step(asked, demands=[1e300, -1e300]) == 1
+    touches(asked).clear()
+    gradient(asked, W - 0.5, 1.0, 1e-3)
+    assert len(touches(asked)) == 1  # the sum alone, no pass for the margins
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)], ids=str)
+def test_candidates_are_compared_on_all_rows_however_many_are_worked_on_at_once(loss: Loss, monkeypatch) -> None:
+    public, rows = curator(loss).public(), made_up(loss)
+    points = np.random.default_rng(5).normal(size=(4, *public.problem.shape))
+    question = BestCandidates(points[1:], points[0], 0.5, ExponentialMechanism(1.0))
+    whole = question.plan(public).block(*rows)
+    assert len(set(whole.tolist())) == 3
+    for cells in (1, 50, 2**12):
+        monkeypatch.setattr(selection, "_CELLS", cells)
+        np.testing.assert_array_equal(question.plan(public).block(*rows), whole)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
