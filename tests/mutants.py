@@ -320,7 +320,8 @@ class Runner:
         for mutant in itertools.islice(mutants_of(module), 0, None, self.every):
             key = mutant.function, mutant.change
             known_state = outcomes.get(key, {}).get("state")
-            if (self.go_on and known_state) or (self.survivors and known_state not in ("survived", "not reached")):
+            skipped = known_state not in ("survived", "not reached") if self.survivors else self.go_on and known_state
+            if skipped:
                 continue
             tests = self._chosen(reached.get(f"{mutant.path} {mutant.function}", []), seconds)
             tests.sort(key=lambda test: -killers.get(test, 0))

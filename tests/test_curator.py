@@ -32,6 +32,7 @@ from dpdescent.curator import (
     selection,
 )
 from dpdescent.curator.mechanisms import LatticeNoise
+from dpdescent.curator.moments import COUNT
 from dpdescent.curator.sources import ArraySource
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError, ScaleOutOfRange
 from dpdescent.estimators.float_noise import make_noise
@@ -206,11 +207,15 @@ def test_an_account_may_count_in_another_currency() -> None:
 
 
 def first_step(
-    asked: Curator, steps: list[float] | None = None, demands: list[float] | None = None, **options: float
+    asked: Curator,
+    steps: list[float] | None = None,
+    demands: list[float] | None = None,
+    sign: int = 1,
+    **options: float,
 ) -> int | None:
     """Ask for the first of two steps along a direction of length sqrt(D)."""
     steps, demands = np.array(steps or [1.0, 0.5]), np.array(demands or [0.0, 0.0])
-    return asked.answer(FirstStep(W, W + 1, steps, demands, AboveThreshold(2, 90.0, 30.0), **options))
+    return asked.answer(FirstStep(W, W + sign, steps, demands, AboveThreshold(2, 90.0, 30.0), **options))
 
 
 W = np.zeros(D)
@@ -291,11 +296,20 @@ def test_moments_of_entries_beyond_one_leave_no_trace() -> None:
     assert ledger.entries == ()
 
 
-def test_demands_and_penalties_beyond_all_losses_decide_a_search() -> None:
-    assert first_step(curator(), demands=[1e300, 1e300]) is None
-    assert first_step(curator(), demands=[1e300, -1e300]) == 1
-    assert first_step(curator(), demands=[-1e300, -1e300]) == 0
-    assert first_step(curator(penalty=1e300), demands=[0.0, 0.0]) is None
+@pytest.mark.parametrize("sign", [1, -1])
+def test_demands_and_penalties_beyond_all_losses_decide_a_search(sign: int) -> None:
+    assert first_step(curator(), demands=[1e300, 1e300], sign=sign) is None
+    assert first_step(curator(), demands=[1e300, -1e300], sign=sign) == 1
+    assert first_step(curator(), demands=[-1e300, -1e300], sign=sign) == 0
+    assert first_step(curator(penalty=1e300), demands=[0.0, 0.0], sign=sign) is None
+
+
+def test_labels_outside_the_classes_are_counted_with_the_nearest_one() -> None:
+    labels = np.array([0.0, 0.0, -3.0, math.nan, 1.0, 2.0, 2.0, 9.0, math.inf])
+    counted = LabelCounts(NOISE).plan(curator(Multinomial(3)).public()).block(np.zeros((9, D)), labels)
+    np.testing.assert_array_equal(counted / COUNT, [4, 1, 4])
+    signs = LabelCounts(NOISE).plan(curator().public()).block(np.zeros((4, D)), np.array([-1.0, 1.0, 0.3, math.nan]))
+    np.testing.assert_array_equal(signs / COUNT, [2])
 
 
 @pytest.mark.parametrize(
@@ -838,6 +852,20 @@ def test_a_source_refuses_entries_beyond_their_bound_however_long_rows_may_be(gr
     features[:, 0] = grid.largest_entry + 2.0**-grid.exponent
     with pytest.raises(InvalidParameter):
         ArraySource(STORAGE[store](features), np.ones(2), grid)
+
+
+@pytest.mark.parametrize("bound", [0.25, 1.0, 4.0])
+def test_a_source_refuses_rows_beyond_their_bound_however_small_entries_are(bound: float) -> None:
+    grid = FeatureGrid(1.0, 64, bound)
+    for length, accepted in ((1.0, True), (1.01, True), (1.03, False), (1.3, False)):
+        entry = np.rint(length * bound / 8 * 2.0**grid.exponent) / 2.0**grid.exponent
+        rows = np.vstack([np.zeros(64), np.full(64, entry)])
+        for store in ("dense", "csr"):
+            if accepted:
+                ArraySource(STORAGE[store](rows), np.ones(2), grid)
+            else:
+                with pytest.raises(InvalidParameter, match="not on the grid"):
+                    ArraySource(STORAGE[store](rows), np.ones(2), grid)
 
 
 def test_placed_rows_are_always_accepted() -> None:
