@@ -18,11 +18,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpdescent.accounting import AdvancedComposition, Composed, Cost, Gaussian, Laplace, NormLaplace, PureDP
+from dpdescent.accounting import (
+    AdvancedComposition,
+    Composed,
+    Cost,
+    ExponentialMechanism,
+    Gaussian,
+    Laplace,
+    NormLaplace,
+    PureDP,
+)
 from dpdescent.audit.examples import EXAMPLES
 from dpdescent.curator import (
     QUESTIONS,
     ArraySource,
+    BallPoint,
     Batch,
     Curator,
     Gradient,
@@ -33,6 +43,7 @@ from dpdescent.curator import (
     NoisyMinimiser,
     Public,
     Question,
+    points,
 )
 from dpdescent.curator.batches import Sampling, draw_rows
 from dpdescent.curator.curator import _Drawn
@@ -41,6 +52,7 @@ from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, 
 from dpdescent.estimators.float_noise import FloatNoise
 from dpdescent.exact import LatticeSum
 from dpdescent.ledger import Ledger
+from dpdescent.minimisers import Ball, EmpiricalRisk
 from dpdescent.noise import Randomness
 from dpdescent.relations import Norm, Relation, Sensitivity
 from every_question import (
@@ -196,6 +208,33 @@ def test_constants_of_another_number_of_rows_are_refused(rows: int) -> None:
     ):
         with pytest.raises(InvalidParameter, match=f"{rows} (rows|places)"):
             curator.answer(question)
+    assert_no_trace(curator, own, account)
+
+
+@every_relation
+def test_noise_on_a_minimiser_covers_what_the_lattice_of_its_random_term_may_move(relation: str, monkeypatch) -> None:
+    """A lattice step of the linear term moves a minimiser by the step over mu, and 40 of them are paid for."""
+    monkeypatch.setattr(points, "_COUPLING", 2.0**24)  # beside which what the minimiser is short of counts little
+    seen = 0
+    for name in PROBLEMS:
+        for question in examples("NoisyMinimiser", name, relation):
+            public = asked_of(PROBLEMS[name], table_of(name, 1), relation)[0].public()
+            plan = question.plan(public)
+            if plan.linear is not None:
+                mu = points.convexity(ROWS * points.quadratic_penalty(public.problem) + question.strong_convexity)
+                moved = 2.0**24 * math.sqrt(math.prod(public.problem.shape)) * plan.linear.unit / mu
+                assert 2 * moved <= plan.noised.sensitivity.under(relation) <= 2.1 * moved
+                seen += 1
+    assert seen > 1
+
+
+def test_a_ball_for_several_margins_is_refused() -> None:
+    problem = PROBLEMS["multinomial"]
+    curator, own, account = asked_of(problem, table_of("multinomial", 1), "zero-out")
+    risk, quadratic = EmpiricalRisk(problem.loss, problem.longest_row), np.full(problem.shape, 1.0 * ROWS)
+    ball = Ball(risk, ROWS, quadratic, np.zeros(problem.shape), risk.farthest(ROWS, ROWS))
+    with pytest.raises(InvalidParameter, match="one margin"):
+        curator.answer(BallPoint(ball, ExponentialMechanism(0.1)))
     assert_no_trace(curator, own, account)
 
 
