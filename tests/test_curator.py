@@ -33,6 +33,7 @@ from dpdescent.curator import (
 )
 from dpdescent.curator.mechanisms import LatticeNoise
 from dpdescent.curator.moments import COUNT
+from dpdescent.curator.per_row import RowWeights
 from dpdescent.curator.sources import ArraySource
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError, ScaleOutOfRange
 from dpdescent.estimators.float_noise import make_noise
@@ -614,6 +615,11 @@ def test_carried_margins_give_the_sums_of_fresh_ones(loss: Loss) -> None:
         fresh = Recorder()
         gradient(curator(loss, data=data, noise=fresh), weights, 0.5, 1e-3)
         np.testing.assert_allclose(noise.sums[-1].to_float(), fresh.sums[0].to_float(), atol=1e-5)
+
+
+def test_rows_weigh_one_up_to_a_norm_and_less_beyond_it() -> None:
+    weights = RowWeights(2.0, ()).block(None, None, np.array([0.0, 1.0, 4.0, 16.0, 400.0]))
+    np.testing.assert_allclose(weights, [1, 1, 1, math.sqrt(1 / 2), math.sqrt(1 / 10)], rtol=1e-15)
 
 
 def test_a_search_carries_the_margins_of_the_step_that_it_finds() -> None:
