@@ -44,6 +44,7 @@ from dpdescent.curator import (
     Public,
     Question,
     points,
+    reports,
 )
 from dpdescent.curator.batches import Sampling, draw_rows
 from dpdescent.curator.curator import _Drawn
@@ -226,6 +227,20 @@ def test_noise_on_a_minimiser_covers_what_the_lattice_of_its_random_term_may_mov
                 assert 2 * moved <= plan.noised.sensitivity.under(relation) <= 2.1 * moved
                 seen += 1
     assert seen > 1
+
+
+@every_relation
+def test_the_excess_risk_pays_for_the_rounding_errors_of_its_two_values(relation: str) -> None:
+    for question in examples("ExcessAdversarialRisk", "adversary", relation):
+        problem, risk = PROBLEMS["adversary"], question.risk
+        stated = question.plan(asked_of(problem, table_of("adversary", 1), relation)[0].public()).noised
+        mu = reports.convexity(ROWS * reports.quadratic_penalty(problem) + question.strong_convexity)
+        norm = max(risk.farthest(ROWS, mu), float(np.linalg.norm(question.weights)))
+        low, high = reports.loss_range(risk.loss, risk.margin(norm))
+        operations = 2 * (ROWS + 2 * problem.grid.dimension + 32)
+        errors = 2 * operations * 2.0**-52 * ROWS * (high + risk.loss.lipschitz)
+        assert high - low + stated.unit + errors <= stated.sensitivity.zero_out <= (high - low) * 1.001
+        assert stated.sensitivity.replace_one == stated.sensitivity.zero_out + high - low
 
 
 def test_a_ball_for_several_margins_is_refused() -> None:
