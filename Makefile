@@ -60,10 +60,10 @@ $(VENV)/atheris: $(VENV)/ready
 	@$(INSTALL) atheris 2>/dev/null || echo "atheris is not installed: hypothesis draws the examples alone"
 	@touch $@
 
-# An environment of its own, for mutmut and what it needs.
+# An environment of its own, for mutmut and a pytest that it works with.
 $(MUTANTS_VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(MUTANTS_VENV)
-	$(MUTANTS_VENV)/bin/python -m pip install --quiet -e '.[dev]' 'mutmut>=3.8'
+	$(MUTANTS_VENV)/bin/python -m pip install --quiet -e '.[dev]' 'mutmut>=3.8' 'pytest>=8.3,<9'
 	@touch $@
 
 $(VENV)/ready: pyproject.toml

@@ -182,8 +182,8 @@ def functions_of(tree: Any) -> Iterator[tuple[str, Any]]:
 
 def difference(before: str, after: str) -> str:
     """Return the lines that a mutant takes away and those that it puts in their place, with their numbers."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
-    return "\n".join(list(lines)[2:])
+    stripped = ([line.strip() for line in text.splitlines()] for text in (before, after))
+    return "\n".join(list(difflib.unified_diff(*stripped, n=0, lineterm=""))[2:])
 
 
 def switch_on(mutant: Mutant, live: Mapping[tuple[str, str], list[FunctionType]]) -> None:
