@@ -12,9 +12,7 @@ that processes started by a test see the change. What becomes of every mutant is
 from __future__ import annotations
 
 import argparse
-import ast
 import ctypes
-import difflib
 import functools
 import gc
 import itertools
@@ -22,27 +20,19 @@ import json
 import math
 import os
 import random
-import re
 import resource
 import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from types import CodeType, FrameType, FunctionType
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType, FunctionType
 
 import pytest
 
-HOME = Path(__file__).resolve().parent.parent
-FOLDER = HOME / "mutants"
-SOURCES = FOLDER / "src"
-PACKAGE = SOURCES / "dpdescent"
-KEPT = {"classmethod", "staticmethod"}
+from mutations import FOLDER, HOME, PACKAGE, SOURCES, Mutant, mutants_of, switch_on
+
 LONGEST, MOST = 1.0, 3.0  # seconds of a test, and of all tests of a mutant: the others are left out
 TRACED = 3.0  # how many times longer a test may take while its calls are recorded
 PATIENCE, SLOWER = 3.0, 2.0  # a mutant is stopped after so many seconds, and so many times what its tests take
@@ -59,175 +49,6 @@ TESTS = {
         *("output_perturbation", "permuted_passes", "scale_faults", "erring_minimisers", "step_scores"),
     ],
 }
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A changed function: the whole text of its module, and the lines that differ."""
-
-    module: str
-    function: str
-    text: str
-    change: str
-
-    @property
-    def path(self) -> Path:
-        return PACKAGE / f"{self.module.replace('.', '/')}.py"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What has become of a mutant: killed, out of time, survived or not reached, and by which test."""
-
-    function: str
-    change: str
-    state: str
-    test: str
-
-
-# Mutants ----------------------------------------------------------------------------------------------------
-
-
-def mutants_of(module: str) -> Iterator[Mutant]:
-    """Yield the changes that mutmut makes of a module, except for those of messages and of capitals."""
-    from mutmut.mutation.file_mutation import create_mutations
-
-    path = PACKAGE / f"{module.replace('.', '/')}.py"
-    text = bare(path)
-    tree, mutations, *_ = create_mutations(str(path), text)
-    names = {id(node): name for name, node in functions_of(tree)}
-    messages = {id(node) for statement in nodes_of(tree) if is_raise(statement) for node in nodes_of(statement)}
-    for mutation in mutations:
-        name = names.get(id(mutation.contained_by_top_level_function))
-        if name is None or id(mutation.original_node) in messages or is_other_case(mutation):
-            continue
-        function: Any = mutation.contained_by_top_level_function
-        function = function.deep_replace(mutation.original_node, mutation.mutated_node).with_changes(leading_lines=[])
-        changed = put(text, name, tree.code_for_node(function))
-        if nameless(changed) != nameless(text):
-            yield Mutant(module, name, changed, difference(text, changed))
-
-
-def nodes_of(node: Any) -> Iterator[Any]:
-    """Yield a node and all nodes below it."""
-    yield node
-    for child in node.children:
-        yield from nodes_of(child)
-
-
-def is_raise(node: Any) -> bool:
-    """Return whether a node raises an error, whose words no guarantee depends on."""
-    import libcst
-
-    return isinstance(node, libcst.Raise)
-
-
-def is_other_case(mutation: Any) -> bool:
-    """Return whether a mutation writes a text in small or in capital letters; another changes the text itself."""
-    import libcst
-
-    old, new = mutation.original_node, mutation.mutated_node
-    return isinstance(old, libcst.SimpleString) and old.value.lower() == getattr(new, "value", "").lower()
-
-
-def nameless(text: str) -> str:
-    """Return a text without the names of arguments that are only there for the words of an error."""
-    return re.sub(r'(require_\w+)\((None|"\w*"),', r"\1(", text)
-
-
-def put(text: str, name: str, function: str) -> str:
-    """Return the text of a module with another text of one of its functions."""
-    node = definition_of(ast.parse(text), name)
-    indented = textwrap.indent(function.strip("\n") + "\n", " " * node.col_offset)
-    lines = text.splitlines(keepends=True)
-    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-    return "".join([*lines[: first - 1], indented, *lines[node.end_lineno :]])
-
-
-def definition_of(tree: ast.Module, name: str) -> ast.FunctionDef:
-    """Return the definition of a function or method of a module."""
-    node: Any = tree
-    for part in name.split("."):
-        node = next(
-            child for child in node.body if isinstance(child, ast.FunctionDef | ast.ClassDef) and child.name == part
-        )
-    assert isinstance(node, ast.FunctionDef)
-    return node
-
-
-def bare(path: Path) -> str:
-    """Return the text of a module without the decorators of its functions, which mutmut would pass over."""
-    lines = path.read_text().splitlines(keepends=True)
-    for node in ast.walk(ast.parse("".join(lines))):
-        if isinstance(node, ast.FunctionDef):
-            for decorator in node.decorator_list:
-                if not (isinstance(decorator, ast.Name) and decorator.id in KEPT):
-                    for number in range(decorator.lineno - 1, decorator.end_lineno or decorator.lineno):
-                        lines[number] = ""
-    return "".join(lines)
-
-
-def functions_of(tree: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the functions and methods of a module with their names."""
-    import libcst
-
-    for node in tree.body:
-        if isinstance(node, libcst.FunctionDef):
-            yield node.name.value, node
-        elif isinstance(node, libcst.ClassDef):
-            for method in node.body.body:
-                if isinstance(method, libcst.FunctionDef):
-                    yield f"{node.name.value}.{method.name.value}", method
-
-
-def difference(before: str, after: str) -> str:
-    """Return the lines that a mutant takes away and those that it puts in their place, with their numbers."""
-    stripped = ([line.strip() for line in text.splitlines()] for text in (before, after))
-    return "\n".join(list(difflib.unified_diff(*stripped, n=0, lineterm=""))[2:])
-
-
-def switch_on(mutant: Mutant, live: Mapping[tuple[str, str], list[FunctionType]]) -> None:
-    """Put the changed code and its defaults into all functions that were made of the original."""
-    text = mutant.text
-    code = code_of(compile(text, str(mutant.path), "exec", dont_inherit=True), mutant.function)
-    positional, named = defaults_of(ast.parse(text), mutant.function)
-    for function in live.get((str(mutant.path), mutant.function), []):
-        function.__code__ = code
-        if function.__defaults__:
-            old = function.__defaults__
-            function.__defaults__ = tuple(positional.get(len(old) - i, value) for i, value in enumerate(old))
-        if function.__kwdefaults__:
-            function.__kwdefaults__ = {
-                name: named.get(name, value) for name, value in function.__kwdefaults__.items()
-            }
-    mutant.path.write_text(text)
-
-
-def code_of(module: CodeType, name: str) -> CodeType:
-    """Return the code of a function in the code of its module."""
-    for part in name.split("."):
-        module = next(
-            constant for constant in module.co_consts if isinstance(constant, CodeType) and constant.co_name == part
-        )
-    return module
-
-
-def defaults_of(tree: ast.Module, name: str) -> tuple[dict[int, Any], dict[str, Any]]:
-    """Return the constant defaults of a function: by their place from the end, and of named arguments by name."""
-    node = definition_of(tree, name)
-    last = len(node.args.defaults)
-    positional = {
-        last - i: value.value for i, value in enumerate(node.args.defaults) if isinstance(value, ast.Constant)
-    }
-    named = {
-        argument.arg: value.value
-        for argument, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-        if isinstance(value, ast.Constant)
-    }
-    return positional, named
-
-
-# Runs -------------------------------------------------------------------------------------------------------
 
 
 class Runner:
@@ -295,7 +116,7 @@ class Runner:
             log.write_text(json.dumps([seconds, reached]))
 
         if not (self.go_on and log.exists()):
-            state, _ = in_child(run, None)
+            state = in_child(run, None)
             assert state == 0, "the tests could not be run without a mutant"
         seconds, reached = json.loads(log.read_text())
         print(f"{len(seconds)} tests, {sum(seconds.values()):.0f} s", flush=True)
@@ -331,11 +152,10 @@ class Runner:
                 if not items
                 else self._run(session, mutant, items, live, sum(map(seconds.__getitem__, tests)))
             )
-            outcome = Outcome(*key, state, test)
             killers[test] = killers.get(test, 0) + (state == "killed")
-            outcomes[key] = asdict(outcome)
+            outcomes[key] = {"function": key[0], "change": key[1], "state": state, "test": test}
             if state in ("survived", "not reached"):
-                print(f"{module} {mutant.function}: {state}\n{outcome.change}", flush=True)
+                print(f"{module} {mutant.function}: {state}\n{mutant.change}", flush=True)
             result.write_text(json.dumps(list(outcomes.values()), indent=1))
         states = [outcome["state"] for outcome in outcomes.values()]
         counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
@@ -362,10 +182,10 @@ class Runner:
         current = FOLDER / "current"
 
         def run() -> None:
+            current.write_text("it cannot be switched on")
             try:
                 switch_on(mutant, live)
             except ValueError:  # a change that drops the use of super() changes what the code closes over
-                current.write_text("cannot be switched on")
                 os._exit(2)
             for item in items:
                 current.write_text(item.nodeid)
@@ -375,7 +195,7 @@ class Runner:
 
         original = mutant.path.read_text()
         try:
-            state, _ = in_child(run, PATIENCE + SLOWER * expected)
+            state = in_child(run, PATIENCE + SLOWER * expected)
         finally:
             mutant.path.write_text(original)
         if state == 0:
@@ -388,7 +208,7 @@ def run_test(item: pytest.Item) -> None:
     item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
 
 
-def in_child(run: Any, limit: float | None) -> tuple[int | None, float]:
+def in_child(run: Callable[[], None], limit: float | None) -> int | None:
     """Call a function in a child process; return its exit code, or None where it was stopped."""
     start = time.perf_counter()
     child = os.fork()
@@ -407,16 +227,15 @@ def in_child(run: Any, limit: float | None) -> tuple[int | None, float]:
             print(f"{type(problem).__name__}: {problem}", file=sys.stderr)
         finally:
             os._exit(3)
-    pause = 0.002
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status), time.perf_counter() - start
+            return os.waitstatus_to_exitcode(status)
         if limit is not None and time.perf_counter() - start > 20 * limit:  # waits, and uses no processor
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            return None, limit
-        time.sleep(pause)
+            return None
+        time.sleep(0.002)
 
 
 def modules_named(names: Sequence[str]) -> list[str]:

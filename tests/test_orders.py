@@ -228,6 +228,25 @@ def test_a_sampled_search_pays_for_the_larger_of_both_directions() -> None:
     assert charged >= {"forward", "taylor", "flat"}
 
 
+@pytest.mark.parametrize("family", [Laplace, ExponentialMechanism])
+def test_the_curve_of_a_pure_mechanism_is_amplified_in_both_directions_or_as_randomised_response(family) -> None:
+    """The sum of one direction alone is a bound for Gaussian noise and randomised responses, not for every curve."""
+    told_apart = 0
+    for epsilon, rate, order in itertools.product((0.3, 1.0, 4.0), (0.01, 0.2, 0.6), (2, 3, 9)):
+        part = family(epsilon)
+        forward, response = (poisson_rdp(rate, order, each.rdp) for each in (part, PureDP(epsilon)))
+        bend = order * (order - 1) / 2 * rate**2 * (1 - rate) ** (-order - 1) * math.expm1(part.rdp(2))
+        reverse = min(math.log1p(bend) / (order - 1), -math.log1p(-rate), part.rdp(order))
+        small = PureDP(math.log1p(rate * math.expm1(epsilon))).rdp(order)
+        least = min(part.rdp(order), response, max(forward, reverse), small)
+        assert PoissonSampled(rate, (part,)).rdp(order) == pytest.approx(least, rel=1e-9)
+        told_apart += forward < 0.999 * least
+    assert told_apart > 3
+    search = AboveThreshold(4, 6.0, 3.0)
+    whole = FixedSizeSampled(0.1, (PureDP(search.pure()),)).rdp(8)
+    assert FixedSizeSampled(0.1, (search,)).rdp(8) == min(search.rdp(8), whole)
+
+
 @pytest.mark.parametrize("epsilon", [0.03, 0.6, 2.0, 29.0, 31.0])
 def test_batches_of_fixed_size_pay_what_their_theorem_says_of_pure_mechanisms(epsilon: float) -> None:
     curve = PureDP(epsilon).rdp
@@ -245,6 +264,8 @@ def test_batches_of_fixed_size_pay_what_their_theorem_says_of_pure_mechanisms(ep
         for sampled in (PoissonSampled(rate, (PureDP(epsilon),)), FixedSizeSampled(rate, (PureDP(epsilon),))):
             assert sampled.zcdp() == min(PureDP(small).zcdp(), PureDP(epsilon).zcdp())
             assert sampled.mu_squared() == min(PureDP(small).mu_squared(), PureDP(epsilon).mu_squared())
+        charged = min(curve(order), fixed_size_rdp(rate, order, curve, epsilon), PureDP(small).rdp(order))
+        assert FixedSizeSampled(rate, (PureDP(epsilon),)).rdp(order) == charged
     assert poisson_rdp(1.0, 5, curve) == curve(5)
 
 

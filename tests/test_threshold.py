@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpdescent.accounting import AboveThreshold, Gaussian
+from dpdescent.accounting import AboveThreshold, Gaussian, PureDP
 from dpdescent.accounting.bellman import bellman_bound
 from dpdescent.accounting.costs import cost_from_dict
 from dpdescent.accounting.divergences import laplace_rdp, pure_rdp
@@ -304,6 +304,14 @@ def test_between_two_orders_the_largest_chord_is_that_of_a_dense_grid(low, at_lo
     assert dense <= _largest_chord(low, at_low, high, at_high) <= dense * (1 + 1e-8)
 
 
+def test_laplace_searches_are_charged_the_least_of_two_epsilons():
+    for queries, query, threshold, epsilon in ((3, 4.0, 0.0, 0.75), (3, 4.0, 1.0, 0.75), (30, 4.0, 1.0, 1.5)):
+        cost = AboveThreshold(queries, query, threshold)
+        assert epsilon <= cost.pure() <= epsilon * (1 + 1e-14)
+        assert cost.mu_squared() == PureDP(cost.pure()).mu_squared()
+        assert cost.zcdp() <= PureDP(cost.pure()).zcdp()
+
+
 def test_gaussian_searches_are_charged_what_the_limit_of_large_orders_says():
     for queries, query, threshold in ((1, 1.0, 1.0), (5, 2.0, 8.0), (7, 0.1, 2.0)):
         cost = AboveThreshold(queries, query, threshold, "gaussian")
@@ -313,6 +321,8 @@ def test_gaussian_searches_are_charged_what_the_limit_of_large_orders_says():
             assert tail <= _gaussian_tail(cost, order) <= tail * (1 + 2e-12)
             assert cost.rdp(order) <= order * tail * (1 + 2e-12)
         released = queries / (2 * query**2)
+        assert cost.pure() == math.inf
+        assert cost.mu_squared() == pytest.approx(2 * released, rel=1e-14)
         assert min(slope, released) <= cost.zcdp() <= released * (1 + 1e-14)
         assert AboveThreshold(queries, query, 0.0, "gaussian").zcdp() == pytest.approx(released, rel=1e-14)
 
