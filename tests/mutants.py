@@ -144,14 +144,13 @@ class Runner:
             skipped = known_state not in ("survived", "not reached") if self.survivors else self.go_on and known_state
             if skipped:
                 continue
-            tests = self._chosen(reached.get(f"{mutant.path} {mutant.function}", []), seconds)
+            reaching = reached.get(f"{mutant.path} {mutant.function}", [])
+            tests = self._chosen([test for test in reaching if test in known], seconds)
             tests.sort(key=lambda test: -killers.get(test, 0))
             items = [known[test] for test in tests]
-            state, test = (
-                ("not reached", "")
-                if not items
-                else self._run(session, mutant, items, live, sum(map(seconds.__getitem__, tests)))
-            )
+            state, test = "not reached", ""
+            if items:
+                state, test = self._run(session, mutant, items, live, sum(map(seconds.__getitem__, tests)))
             killers[test] = killers.get(test, 0) + (state == "killed")
             outcomes[key] = {"function": key[0], "change": key[1], "state": state, "test": test}
             if state in ("survived", "not reached"):
