@@ -44,6 +44,7 @@ from dpdescent.accounting import (
     epsilon_to_rdp,
     gdp_to_delta,
     round_up,
+    strongest,
 )
 from dpdescent.accounting.shuffled import ALLOWANCE, ShuffledDescent
 from dpdescent.errors import InvalidParameter, LedgerFormatError, UnknownRelation, UnsupportedCost
@@ -395,6 +396,21 @@ def test_objective_perturbation_counts_every_pair_of_corners(corners):
             cost = ObjectivePerturbation(noise, output, 0.1, corners, relation, 1e-6)
             assert delta <= cost.delta_at(excess) <= delta * (1 + 1e-8)
             assert cost.relations == {Relation(relation)}
+
+
+def test_the_strongest_mechanism_on_a_batch_is_paid_for_and_no_stronger_than_asked():
+    def family(strength):
+        return Gaussian(1 / strength)
+
+    def charged(cost):
+        return PoissonSampled(0.1, (cost,))
+
+    for amount in (1e-6, 1e-3, 0.1, 3.0):
+        found = strongest(family, charged, amount, RDP(8.0), 2.0**30)
+        assert amount * (1 - 1e-9) <= RDP(8.0).price(charged(found)) <= amount
+    assert strongest(family, charged, 3.0, RDP(8.0), 0.25) == Gaussian(4.0)
+    with pytest.raises(InvalidParameter, match="amount"):
+        strongest(family, charged, 0.0, RDP(8.0), 0.25)
 
 
 def test_currencies_survive_json_and_bad_ones_are_named():
