@@ -155,7 +155,9 @@ class Runner:
             outcomes[key] = {"function": key[0], "change": key[1], "state": state, "test": test}
             if state in ("survived", "not reached"):
                 print(f"{module} {mutant.function}: {state}\n{mutant.change}", flush=True)
-            result.write_text(json.dumps(list(outcomes.values()), indent=1))
+            written = result.with_suffix(".new")
+            written.write_text(json.dumps(list(outcomes.values()), indent=1))
+            written.replace(result)  # a run may be stopped at any time
         states = [outcome["state"] for outcome in outcomes.values()]
         counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
         print(f"== {module}: {len(states)} mutants, {counts}; {time.perf_counter() - begun:.0f} s", flush=True)
