@@ -47,10 +47,9 @@ docs: $(DOCS_VENV)/ready
 	@echo "open docs/_build/html/index.html"
 
 # Hours: changes the accounting, the curator and the ledger one operator at a time, and lists what no test notices.
-# MUTANTS="dpdescent.curator.mechanisms.*" is a part of it. See docs/mutants.md.
+# MUTANTS="curator.mechanisms" is a part of it. See docs/mutants.md.
 mutants: $(MUTANTS_VENV)/ready
-	OPENBLAS_NUM_THREADS=1 $(MUTANTS_VENV)/bin/mutmut run $(if $(MUTANTS),"$(MUTANTS)")
-	$(MUTANTS_VENV)/bin/mutmut results
+	$(MUTANTS_VENV)/bin/python tests/mutants.py $(MUTANTS)
 
 # Ten minutes: random arguments and damaged files through every command. MINUTES=60 is longer. See docs/fuzzing.md.
 fuzz: $(VENV)/ready $(VENV)/atheris
@@ -61,7 +60,7 @@ $(VENV)/atheris: $(VENV)/ready
 	@$(INSTALL) atheris 2>/dev/null || echo "atheris is not installed: hypothesis draws the examples alone"
 	@touch $@
 
-# An environment of its own: mutmut does not work with the newest pytest.
+# An environment of its own, for mutmut and a pytest that it works with.
 $(MUTANTS_VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(MUTANTS_VENV)
 	$(MUTANTS_VENV)/bin/python -m pip install --quiet -e '.[dev]' 'mutmut>=3.8' 'pytest>=8.3,<9'

@@ -27,7 +27,7 @@ from dpdescent.curator import (
     marks,
 )
 from dpdescent.curator.blocks import _Computed as Computed
-from dpdescent.curator.spill import pack, unpacked
+from dpdescent.curator.spill import pack, unpack, unpacked
 from dpdescent.errors import (
     BudgetExhausted,
     DatasetFormatError,
@@ -35,6 +35,7 @@ from dpdescent.errors import (
     OutputNotWritable,
     UnsupportedSource,
 )
+from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
 from every_question import PROBLEMS, examples, plan_of, table_of
@@ -322,3 +323,12 @@ def test_packed_blocks_are_the_same_rows_again_and_their_numbers_stay_when_their
 def test_an_empty_table_has_no_source() -> None:
     with pytest.raises(InvalidParameter, match="at least one part"):
         BlockSource(type("None", (), {"parts": [], "lengths": []})(), PROBLEMS["logistic"].grid)
+
+
+@pytest.mark.parametrize("bound", [2.0**-140, 2.0**-90, 0.3, 1.0, 2.0**90, 2.0**140])
+def test_rows_on_any_grid_have_the_same_bits_after_they_were_packed(bound: float) -> None:
+    grid = FeatureGrid(bound, 3)
+    placed = grid.place(bound * np.random.default_rng(2).uniform(-1, 1, (40, 3)).round(2))
+    np.testing.assert_array_equal(unpack(placed.shape, pack(placed, grid)), placed)
+    stored = sparse.csr_array(placed)
+    np.testing.assert_array_equal(unpack(placed.shape, pack(stored, grid)).toarray(), placed)

@@ -195,7 +195,8 @@ def test_more_budget_needs_more_epsilon():
 
 
 def test_nothing_spent_costs_nothing_and_extremes_stay_finite():
-    assert zcdp_to_epsilon(0.0, 1e-9) == zcdp_to_delta(0.0, 1.0) == gdp_to_epsilon(0.0, 1e-9) == 0.0
+    assert zcdp_to_epsilon(0.0, 1e-9) == zcdp_to_delta(0.0, 1.0) == 0.0
+    assert gdp_to_epsilon(0.0, 1e-9) == gdp_to_delta(0.0, 1.0) == 0.0
     assert 0.0 < gdp_to_delta(1e-320, 500.0) < 1e-300
     assert gdp_to_delta(1e5, 1.0) == 1.0
     assert 0.0 < gdp_to_delta(1e-160, 1.0) < 1e-300

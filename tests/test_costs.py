@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from fractions import Fraction
@@ -17,23 +18,35 @@ from dpdescent.accounting import (
     RDP,
     ZCDP,
     AboveThreshold,
+    AdvancedComposition,
+    ApproximateDP,
     Composed,
     ExponentialMechanism,
+    FilteredRun,
+    FixedSchedule,
     FixedSizeSampled,
     Gaussian,
     Laplace,
     NormLaplace,
+    ObjectivePerturbation,
     PoissonSampled,
     Pure,
     PureDP,
+    PureObjectivePerturbation,
+    RandomStopping,
     ReportNoisyMax,
     calibrate,
     cost_from_dict,
+    currencies,
     currency_from_dict,
     currency_named,
+    epsilon_to_gdp,
     epsilon_to_rdp,
+    gdp_to_delta,
     round_up,
+    strongest,
 )
+from dpdescent.accounting.shuffled import ALLOWANCE, ShuffledDescent
 from dpdescent.errors import InvalidParameter, LedgerFormatError, UnknownRelation, UnsupportedCost
 from dpdescent.ledger import Ledger
 from dpdescent.relations import Norm, Relation, Sensitivity
@@ -299,6 +312,105 @@ def test_a_budget_converts_back_to_no_more_than_it_came_from(epsilon, delta):
     for name in ("zcdp", "gdp", "rdp", "pure"):
         currency = currency_named(name, epsilon, delta)
         assert currency.epsilon(currency.budget(epsilon, delta), delta) <= epsilon
+
+
+def test_a_gaussian_total_and_its_root_are_never_rounded_to_the_cheap_side(monkeypatch):
+    roots = []
+    monkeypatch.setattr(currencies, "gdp_to_epsilon", lambda mu, _: roots.append(mu))
+    for exponent in range(-90, 40):
+        total = 10.0 ** (exponent / 10)
+        GDP().epsilon(total, 1e-6)
+        assert Fraction(total) <= Fraction(roots[-1]) ** 2 <= Fraction(total) * (1 + Fraction(1, 2**48))
+        root = Fraction(epsilon_to_gdp(total, 1e-6)) ** 2
+        assert root * (1 - Fraction(1, 10**10)) <= Fraction(GDP().budget(total, 1e-6)) <= root
+
+
+EVERY_THEOREM = [
+    ApproximateDP(1.0, 1e-6),
+    AdvancedComposition(2.0, 0.1, 5, 1e-6),
+    ObjectivePerturbation(2.0, 9.0, 0.1, 3, "replace-one", 1e-6),
+    PureObjectivePerturbation(1.0, 0.1, 0.1),
+    ShuffledDescent(2.0, 3, 7),
+    RandomStopping(0.1, 0.2, 1e-6, 1e-12),
+    FixedSchedule((Gaussian(2.0),), 3, 1e-6),
+    FilteredRun("rdp", 1.0, 1e-9, 8.0),
+]
+MAY_BE_ZERO = {"failure", "run_failure", "log_determinant", "threshold_scale"}
+
+
+@pytest.mark.parametrize("cost", [*EVERY_COST, *EVERY_THEOREM], ids=lambda cost: cost.kind)
+def test_no_number_of_a_cost_may_lie_outside_its_domain(cost):
+    for field in dataclasses.fields(cost):
+        value = getattr(cost, field.name)
+        if isinstance(value, int | float):
+            wrong = [math.nan, math.inf, -1.0, "1"]
+            wrong += [] if field.name in MAY_BE_ZERO else [0]
+            wrong += [1.5] if isinstance(value, int) else []
+            wrong += [1.0] if field.name in {"failure", "run_failure", "tails", "output_share", "order"} else []
+            wrong += [1.01] if field.name == "rate" else []
+            for bad in wrong:
+                with pytest.raises(InvalidParameter):
+                    dataclasses.replace(cost, **{field.name: bad})
+
+
+def test_a_filtered_run_has_a_price_in_its_own_currency_alone():
+    names = ("zcdp", "gdp", "rdp", "pure", "approximate")
+    for name in names:
+        order = 8.0 if name == "rdp" else None
+        run = FilteredRun(name, 0.7, 1e-9, order)
+        assert run.delta == 1e-9
+        for other in names:
+            currency = currency_named(other, 1.0, 1e-6, 8.0 if other == "rdp" else None)
+            if other == name or {other, name} == {"pure", "approximate"}:
+                assert currency.price(run) == 0.7
+            else:
+                with pytest.raises(UnsupportedCost):
+                    currency.price(run)
+        with pytest.raises(InvalidParameter, match="order"):
+            FilteredRun(name, 0.7, 0.0, None if order else 8.0)
+    with pytest.raises(UnsupportedCost):
+        FilteredRun("rdp", 0.7, 0.0, 8.0).rdp(4.0)
+    with pytest.raises(InvalidParameter, match="currency"):
+        FilteredRun("renyi", 0.7)
+
+
+def test_passes_in_random_order_are_charged_their_largest_shift_where_orders_do_not_count():
+    for noise in (1e-3, 0.7, 3.0, 41.0):
+        cost = ShuffledDescent(noise, 3, 7)
+        exact = (Fraction(1 + ALLOWANCE) / Fraction(noise)) ** 2
+        assert math.nextafter(cost.mu_squared(), 0) < exact <= Fraction(cost.mu_squared())
+        assert math.nextafter(cost.zcdp(), 0) < exact / 2 <= Fraction(cost.zcdp())
+        for order in (1.001, 2.0, 30.0, 1e4):
+            assert cost.rdp(order) <= order * float(exact) / 2 * (1 + 2e-9) + 1e-14
+
+
+@pytest.mark.parametrize("corners", [1, 3])
+def test_objective_perturbation_counts_every_pair_of_corners(corners):
+    for noise, output, excess in ((2.0, 9.0, 0.1), (0.7, 3.0, 1.0), (20.0, 30.0, 0.01)):
+        plain, once, twice = (gdp_to_delta(math.hypot(m / noise, 1 / output), excess) for m in (0, 1, 2))
+        expected = {
+            "zero-out": plain + corners * once,
+            "replace-one": plain + 2 * corners * once + corners**2 * twice,
+        }
+        for relation, delta in expected.items():
+            cost = ObjectivePerturbation(noise, output, 0.1, corners, relation, 1e-6)
+            assert delta <= cost.delta_at(excess) <= delta * (1 + 1e-8)
+            assert cost.relations == {Relation(relation)}
+
+
+def test_the_strongest_mechanism_on_a_batch_is_paid_for_and_no_stronger_than_asked():
+    def family(strength):
+        return Gaussian(1 / strength)
+
+    def charged(cost):
+        return PoissonSampled(0.1, (cost,))
+
+    for amount in (1e-6, 1e-3, 0.1, 3.0):
+        found = strongest(family, charged, amount, RDP(8.0), 2.0**30)
+        assert amount * (1 - 1e-9) <= RDP(8.0).price(charged(found)) <= amount
+    assert strongest(family, charged, 3.0, RDP(8.0), 0.25) == Gaussian(4.0)
+    with pytest.raises(InvalidParameter, match="amount"):
+        strongest(family, charged, 0.0, RDP(8.0), 0.25)
 
 
 def test_currencies_survive_json_and_bad_ones_are_named():

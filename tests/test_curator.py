@@ -20,8 +20,20 @@ import pytest
 from scipy import sparse, stats
 
 from asking import best_step, column_moments, gradient, mean_row_norm
-from dpdescent.curator import Curator
+from dpdescent.accounting import AboveThreshold, ExponentialMechanism, Gaussian
+from dpdescent.curator import (
+    BestCandidates,
+    ColumnHistograms,
+    ColumnMoments,
+    Curator,
+    FirstStep,
+    LabelCounts,
+    SecondMoments,
+    selection,
+)
 from dpdescent.curator.mechanisms import LatticeNoise
+from dpdescent.curator.moments import COUNT
+from dpdescent.curator.per_row import RowWeights
 from dpdescent.curator.sources import ArraySource
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError, ScaleOutOfRange
 from dpdescent.estimators.float_noise import make_noise
@@ -34,6 +46,7 @@ from neighbours import ALARM, RICH, Recorder, Watched
 
 D, N = 6, 300
 GRID = FeatureGrid(1.0, D)
+NOISE = Gaussian(5.0)
 LOSSES = [Logistic(), Hinge(), HuberisedHinge(), Squared(), Multinomial(3)]
 STORAGE = {
     "dense": np.asarray,
@@ -194,6 +207,18 @@ def test_an_account_may_count_in_another_currency() -> None:
     assert account.spent == pytest.approx(2e-3)
 
 
+def first_step(
+    asked: Curator,
+    steps: list[float] | None = None,
+    demands: list[float] | None = None,
+    sign: int = 1,
+    **options: float,
+) -> int | None:
+    """Ask for the first of two steps along a direction of length sqrt(D)."""
+    steps, demands = np.array(steps or [1.0, 0.5]), np.array(demands or [0.0, 0.0])
+    return asked.answer(FirstStep(W, W + sign, steps, demands, AboveThreshold(2, 90.0, 30.0), **options))
+
+
 W = np.zeros(D)
 BAD = {
     "weights not finite": lambda c: gradient(c, np.full(D, np.nan), 1.0, 1e-3),
@@ -232,6 +257,14 @@ BAD = {
     "direction not finite": lambda c: best_step(c, W, W + np.inf, STEPS, 1e-3, ceiling=1.0),
     "direction of another shape": lambda c: best_step(c, W, np.zeros(3), STEPS, 1e-3, ceiling=1.0),
     "unknown selection": lambda c: best_step(c, W, W, STEPS, 1e-3, ceiling=1.0, selection="best"),
+    "search of a step of length zero": lambda c: first_step(c, steps=[0.5, 0.0]),
+    "search of a step back": lambda c: first_step(c, steps=[0.5, -0.5]),
+    "search below a ceiling of zero": lambda c: first_step(c, ceiling=0.0),
+    "search below a negative ceiling": lambda c: first_step(c, ceiling=-1.0),
+    "search along a slope of zero": lambda c: first_step(c, slope=0.0),
+    "search without a demand for every step": lambda c: first_step(c, demands=[0.0]),
+    "search of a demand that is not finite": lambda c: first_step(c, demands=[0.0, math.inf]),
+    "search of more steps than are charged for": lambda c: first_step(c, steps=[3.0, 2.0, 1.0], demands=[0.0] * 3),
 }
 
 
@@ -257,9 +290,27 @@ def test_moments_of_entries_beyond_one_leave_no_trace() -> None:
     """A square may then be longer than its row."""
     grid, ledger = FeatureGrid(2.0, 2), Ledger(1.0, 1e-6)
     source = ArraySource(grid.place(np.ones((3, 2))), np.ones(3), grid)
-    with pytest.raises(InvalidParameter, match=r"features in \[-1, 1\]"):
-        column_moments(Curator(source, LinearProblem(Logistic(), grid), ledger, 3), 1.0, 1e-3)
+    asked = Curator(source, LinearProblem(Logistic(), grid), ledger, 3)
+    for question in (ColumnMoments(1.0, Gaussian(50.0)), SecondMoments(1.0, Gaussian(50.0))):
+        with pytest.raises(InvalidParameter, match=r"features in \[-1, 1\]"):
+            asked.answer(question)
     assert ledger.entries == ()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_demands_and_penalties_beyond_all_losses_decide_a_search(sign: int) -> None:
+    assert first_step(curator(), demands=[1e300, 1e300], sign=sign) is None
+    assert first_step(curator(), demands=[1e300, -1e300], sign=sign) == 1
+    assert first_step(curator(), demands=[-1e300, -1e300], sign=sign) == 0
+    assert first_step(curator(penalty=1e300), demands=[0.0, 0.0], sign=sign) is None
+
+
+def test_labels_outside_the_classes_are_counted_with_the_nearest_one() -> None:
+    labels = np.array([0.0, 0.0, -3.0, math.nan, 1.0, 2.0, 2.0, 9.0, math.inf])
+    counted = LabelCounts(NOISE).plan(curator(Multinomial(3)).public()).block(np.zeros((9, D)), labels)
+    np.testing.assert_array_equal(counted / COUNT, [4, 1, 4])
+    signs = LabelCounts(NOISE).plan(curator().public()).block(np.zeros((4, D)), np.array([-1.0, 1.0, 0.3, math.nan]))
+    np.testing.assert_array_equal(signs / COUNT, [2])
 
 
 @pytest.mark.parametrize(
@@ -346,6 +397,22 @@ def test_stated_sensitivities_are_those_on_paper() -> None:
     for question, ceiling in ceilings.items():
         norms = recorded(question, Logistic(), made_up(Logistic())).sensitivity
         assert norms.zero_out == norms.replace_one == pytest.approx(ceiling, rel=1e-6)
+
+
+def test_roots_in_sensitivities_are_never_rounded_down() -> None:
+    roots = [(LabelCounts(NOISE).plan(curator(Multinomial(3)).public()).parts[0].sensitivity.replace_one, 2)]
+    for columns in range(1, 300):
+        histograms = ColumnHistograms.sensitivity(columns)
+        roots += [(histograms.zero_out, columns), (histograms.replace_one, 2 * columns)]
+    for clip in (0.1, 0.5, 0.7, 1.0, 1.3, 2.0):
+        plan = ColumnMoments(clip, NOISE).plan(curator().public())
+        (caps,) = plan.per_row
+        roots.append((plan.parts[0].sensitivity.zero_out, 2 * Fraction(caps.clipped.clip) ** 2))
+        assert plan.parts[0].sensitivity.replace_one == 2 * plan.parts[0].sensitivity.zero_out
+    for stated, square in roots:
+        assert square <= Fraction(stated) ** 2 <= square * (1 + Fraction(1, 2**46))
+    binary = LabelCounts(NOISE).plan(curator().public()).parts[0].sensitivity
+    assert (binary.zero_out, binary.replace_one) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("ceiling", [2.0**-20, 0.3, 2.0, 7.7, 2.0**30])
@@ -548,6 +615,32 @@ def test_carried_margins_give_the_sums_of_fresh_ones(loss: Loss) -> None:
         fresh = Recorder()
         gradient(curator(loss, data=data, noise=fresh), weights, 0.5, 1e-3)
         np.testing.assert_allclose(noise.sums[-1].to_float(), fresh.sums[0].to_float(), atol=1e-5)
+
+
+def test_rows_weigh_one_up_to_a_norm_and_less_beyond_it() -> None:
+    weights = RowWeights(2.0, ()).block(None, None, np.array([0.0, 1.0, 4.0, 16.0, 400.0]))
+    np.testing.assert_allclose(weights, [1, 1, 1, math.sqrt(1 / 2), math.sqrt(1 / 10)], rtol=1e-15)
+
+
+def test_a_search_carries_the_margins_of_the_step_that_it_finds() -> None:
+    asked = curator()
+    gradient(asked, W, 1.0, 1e-3)
+    assert first_step(asked, demands=[1e300, -1e300]) == 1
+    touches(asked).clear()
+    gradient(asked, W - 0.5, 1.0, 1e-3)
+    assert len(touches(asked)) == 1  # the sum alone, no pass for the margins
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)], ids=str)
+def test_candidates_are_compared_on_all_rows_however_many_are_worked_on_at_once(loss: Loss, monkeypatch) -> None:
+    public, rows = curator(loss).public(), made_up(loss)
+    points = np.random.default_rng(5).normal(size=(4, *public.problem.shape))
+    question = BestCandidates(points[1:], points[0], 0.5, ExponentialMechanism(1.0))
+    whole = question.plan(public).block(*rows)
+    assert len(set(whole.tolist())) == 3
+    for cells in (1, 50, 2**12):
+        monkeypatch.setattr(selection, "_CELLS", cells)
+        np.testing.assert_array_equal(question.plan(public).block(*rows), whole)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
@@ -765,6 +858,20 @@ def test_a_source_refuses_entries_beyond_their_bound_however_long_rows_may_be(gr
     features[:, 0] = grid.largest_entry + 2.0**-grid.exponent
     with pytest.raises(InvalidParameter):
         ArraySource(STORAGE[store](features), np.ones(2), grid)
+
+
+@pytest.mark.parametrize("bound", [0.25, 1.0, 4.0])
+def test_a_source_refuses_rows_beyond_their_bound_however_small_entries_are(bound: float) -> None:
+    grid = FeatureGrid(1.0, 64, bound)
+    for length, accepted in ((1.0, True), (1.01, True), (1.03, False), (1.3, False)):
+        entry = np.rint(length * bound / 8 * 2.0**grid.exponent) / 2.0**grid.exponent
+        rows = np.vstack([np.zeros(64), np.full(64, entry)])
+        for store in ("dense", "csr"):
+            if accepted:
+                ArraySource(STORAGE[store](rows), np.ones(2), grid)
+            else:
+                with pytest.raises(InvalidParameter, match="not on the grid"):
+                    ArraySource(STORAGE[store](rows), np.ones(2), grid)
 
 
 def test_placed_rows_are_always_accepted() -> None:

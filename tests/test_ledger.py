@@ -444,6 +444,21 @@ def test_what_is_protected_is_said_in_words(unit: object) -> None:
         Ledger(1.0, 1e-6, unit=unit)
 
 
+def test_what_is_protected_is_the_same_after_writing_and_reading(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    ledger = Ledger(1.0, 1e-6, unit="one person", relation="replace-one", currency="gdp", path=path)
+    for again in (Ledger.from_json(ledger.to_json()), Ledger.open(path)):
+        assert again.statement() == ledger.statement()
+        assert (again.unit, again.relation, again.currency) == ("one person", ledger.relation, ledger.currency)
+        assert (again.epsilon, again.delta, again.budget) == (1.0, 1e-6, ledger.budget)
+    stated = ledger.statement()
+    assert (stated["unit"], stated["delta"], stated["budget"]) == ("one person", 1e-6, ledger.budget)
+    ledger.spend(ledger.currency.gaussian(ledger.remaining))
+    while ledger.remaining:  # what rounding has left
+        ledger.spend(ledger.currency.gaussian(ledger.remaining))
+    assert ledger.left() == {"epsilon": 0.0, "gdp": 0.0, "zcdp": 0.0, "pure": 0.0}
+
+
 @pytest.mark.parametrize("currency", ["gdp", "zcdp", "pure"])
 def test_what_was_spent_is_stated_as_the_epsilon_that_it_amounts_to(currency: str) -> None:
     ledger = Ledger(2.0, 1e-6, currency=currency)

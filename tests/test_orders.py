@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from functools import cache
 
 import mpmath
@@ -16,6 +17,7 @@ import pytest
 from mpmath import mpf
 
 from dpdescent.accounting import (
+    AboveThreshold,
     AdvancedComposition,
     Cost,
     ExponentialMechanism,
@@ -28,12 +30,15 @@ from dpdescent.accounting import (
     epsilon_to_zcdp,
     rdp_to_delta,
     rdp_to_epsilon,
+    zcdp_to_delta,
     zcdp_to_epsilon,
 )
 from dpdescent.accounting.bellman import bellman_bound
 from dpdescent.accounting.conversions import gdp_to_epsilon
 from dpdescent.accounting.costs import SMALLEST_LAPLACE_LATTICE
 from dpdescent.accounting.divergences import laplace_rdp
+from dpdescent.accounting.rounding import LOG_SUM, above
+from dpdescent.accounting.sampling import fixed_size_rdp, poisson_rdp
 from dpdescent.accounting.shuffled import ALLOWANCE, ShuffledDescent
 from dpdescent.errors import InvalidParameter
 
@@ -202,6 +207,82 @@ def test_sampled_mechanisms_cost_no_less_than_their_exact_sums(order: float) -> 
                 assert cost.rdp(1 + 1e-12) <= cost.rdp(2)
 
 
+def test_a_sampled_search_pays_for_the_larger_of_both_directions() -> None:
+    """Gaussian searches have no pure epsilon, so that the reverse direction is charged where it is the larger one."""
+    charged = set()
+    for rate, scale, order in itertools.product((1e-3, 0.05, 0.5), (1.0, 3.0, 4.0, 6.0, 300.0), (2, 3, 9)):
+        search = AboveThreshold(4, scale, scale / 2, "gaussian")
+        with mpmath.workdps(40):
+            q, curve = mpf(rate), {j: mpf(search.rdp(j)) for j in range(2, order + 1)}
+            terms = (mpmath.binomial(order, j) * (1 - q) ** (order - j) * q**j for j in curve)
+            moment = mpmath.fsum(
+                term * mpmath.expm1((j - 1) * curve[j]) for term, j in zip(terms, curve, strict=True)
+            )
+            forward = mpmath.log1p(moment) / (order - 1)
+            bend = mpf(order) * (order - 1) / 2 * q**2 * (1 - q) ** (-order - 1) * mpmath.expm1(curve[2])
+            bounds = {"taylor": mpmath.log1p(bend) / (order - 1), "flat": -mpmath.log1p(-q), "whole": curve[order]}
+            reverse = min(bounds, key=lambda name, bounds=bounds: bounds[name])
+            exact = min(curve[order], max(forward, bounds[reverse]))
+            charged.add(reverse if bounds[reverse] > forward * mpf(1.001) else "forward")
+            assert exact <= PoissonSampled(rate, (search,)).rdp(order) <= exact * (1 + mpf(1e-9))
+    assert charged >= {"forward", "taylor", "flat"}
+
+
+@pytest.mark.parametrize("family", [Laplace, ExponentialMechanism])
+def test_the_curve_of_a_pure_mechanism_is_amplified_in_both_directions_or_as_randomised_response(family) -> None:
+    """The sum of one direction alone is a bound for Gaussian noise and randomised responses, not for every curve."""
+    told_apart = 0
+    for epsilon, rate, order in itertools.product((0.3, 1.0, 4.0), (0.01, 0.2, 0.6), (2, 3, 9)):
+        part = family(epsilon)
+        forward, response = (poisson_rdp(rate, order, each.rdp) for each in (part, PureDP(epsilon)))
+        bend = order * (order - 1) / 2 * rate**2 * (1 - rate) ** (-order - 1) * math.expm1(part.rdp(2))
+        reverse = min(math.log1p(bend) / (order - 1), -math.log1p(-rate), part.rdp(order))
+        small = PureDP(math.log1p(rate * math.expm1(epsilon))).rdp(order)
+        least = min(part.rdp(order), response, max(forward, reverse), small)
+        assert PoissonSampled(rate, (part,)).rdp(order) == pytest.approx(least, rel=1e-9)
+        told_apart += forward < 0.999 * least
+    assert told_apart > 3
+    search = AboveThreshold(4, 6.0, 3.0)
+    whole = FixedSizeSampled(0.1, (PureDP(search.pure()),)).rdp(8)
+    assert FixedSizeSampled(0.1, (search,)).rdp(8) == min(search.rdp(8), whole)
+
+
+@pytest.mark.parametrize("epsilon", [0.03, 0.6, 2.0, 29.0, 31.0])
+def test_batches_of_fixed_size_pay_what_their_theorem_says_of_pure_mechanisms(epsilon: float) -> None:
+    curve = PureDP(epsilon).rdp
+    for rate, order in itertools.product((1e-4, 0.03, 0.4, 1.0), (2, 3, 12)):
+        with mpmath.workdps(40):
+            q, ratio = mpf(rate), mpmath.expm1(mpf(epsilon))
+            terms = [
+                mpmath.binomial(order, j) * q**j * mpmath.exp((j - 1) * mpf(curve(j))) * min(mpf(2), ratio**j)
+                for j in range(2, order + 1)
+            ]
+            terms[0] = min(terms[0], 4 * mpmath.binomial(order, 2) * q**2 * mpmath.expm1(mpf(curve(2))))
+            exact = mpmath.log1p(mpmath.fsum(terms)) / (order - 1)
+        assert exact <= fixed_size_rdp(rate, order, curve, epsilon) <= exact * (1 + mpf(1e-9))
+        small = above(math.log1p(rate * math.expm1(epsilon)), LOG_SUM)
+        for sampled in (PoissonSampled(rate, (PureDP(epsilon),)), FixedSizeSampled(rate, (PureDP(epsilon),))):
+            assert sampled.zcdp() == min(PureDP(small).zcdp(), PureDP(epsilon).zcdp())
+            assert sampled.mu_squared() == min(PureDP(small).mu_squared(), PureDP(epsilon).mu_squared())
+        charged = min(curve(order), fixed_size_rdp(rate, order, curve, epsilon), PureDP(small).rdp(order))
+        assert FixedSizeSampled(rate, (PureDP(epsilon),)).rdp(order) == charged
+    assert poisson_rdp(1.0, 5, curve) == curve(5)
+
+
+@pytest.mark.parametrize("rate", [1e-5, 0.003, 0.03])
+def test_binomial_weights_of_large_orders_are_never_rounded_down(rate: float) -> None:
+    """The logarithms of factorials are of size 20,000 and cancel, which costs more digits than the sum itself."""
+    for order, share in itertools.product((2000, 2311, 2999), (1e-3, 0.2)):
+        rho = share / order**2
+        with mpmath.workdps(30):
+            q, total, weight = mpf(rate), mpf(0), order * mpf(rate) * (1 - mpf(rate)) ** (order - 1)
+            for j in range(2, min(order, 30 + int(10 * order * rate)) + 1):
+                weight *= mpf(order - j + 1) / j * q / (1 - q)
+                total += weight * mpmath.expm1(j * (j - 1) * mpf(rho))
+            exact = mpmath.log1p(total) / (order - 1)
+        assert exact <= poisson_rdp(rate, order, lambda j, rho=rho: j * rho) <= exact * (1 + mpf(1e-9))
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_delta_of_one_order_is_never_below_the_exact_one(order: float) -> None:
     with mpmath.workdps(50):
@@ -275,9 +356,36 @@ def test_a_budget_next_to_nothing_is_never_above_the_exact_one(delta: float) -> 
             assert zcdp_to_epsilon(rho, delta) <= epsilon
 
 
+def zero_of(increasing: Callable[[mpf], mpf]) -> mpf:
+    """Return where an increasing function of x > 0 vanishes, to forty digits of log x."""
+    low, high = mpf(-60), mpf(60)
+    for _ in range(140):
+        middle = (low + high) / 2
+        low, high = (low, middle) if increasing(mpmath.exp(middle)) > 0 else (middle, high)
+    return mpmath.exp(low)
+
+
+@pytest.mark.parametrize("rho", [1e-15, 1e-9, 1e-4, 0.03, 2.0, 700.0])
+def test_the_best_order_of_concentrated_privacy_is_found_and_nothing_is_rounded_down(rho: float) -> None:
+    """With x = a - 1 the derivatives of epsilon and of log delta have one term of x each that is not constant."""
+    with mpmath.workdps(40):
+        r = mpf(rho)
+        for delta in (1e-40, 1e-12, 1e-5, 0.01, 0.123, 0.6):
+            log_delta = mpmath.log(mpf(delta))
+            x = zero_of(lambda x, target=log_delta: r * x * x + mpmath.log1p(x) + target)
+            exact = max(mpf(0), (1 + x) * r - mpmath.log1p(1 / x) - (log_delta + mpmath.log1p(x)) / x)
+            slack = mpf(2e-12) * exact + mpf(2e-14) * (1 + abs(log_delta)) / x
+            assert exact <= zcdp_to_epsilon(rho, delta) <= exact + slack
+        for epsilon in map(mpf, (0.0, 1e-7, 1e-3, 0.2, 1.0, 9.0, 900.0)):
+            x = zero_of(lambda x, target=epsilon: (1 + 2 * x) * r - target - mpmath.log1p(1 / x))
+            exponent = x * ((1 + x) * r - epsilon) - mpmath.log(x) - (1 + x) * mpmath.log1p(1 / x)
+            exact, slack = min(mpf(1), mpmath.exp(exponent)), mpf(3e-12) * (1 + abs(exponent))
+            assert exact <= zcdp_to_delta(rho, float(epsilon)) <= exact * mpmath.exp(slack) + mpf("1e-322")
+
+
 @pytest.mark.parametrize("rate", [1e-6, 1e-4, 0.1, 1.0])
 def test_advanced_composition_of_rare_steps_is_never_below_its_formula(rate: float) -> None:
-    for noise, steps in itertools.product((1.0, 30.0, 1e3), (1, 100, 10**6)):
+    for noise, steps in itertools.product((0.02, 1.0, 30.0, 1e3), (1, 100, 10**6)):
         failure = 1e-6
         cost = AdvancedComposition(noise, rate, steps, failure)
         with mpmath.workdps(40):

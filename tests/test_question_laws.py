@@ -18,11 +18,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpdescent.accounting import AdvancedComposition, Composed, Cost, Gaussian, Laplace, NormLaplace, PureDP
+from dpdescent.accounting import (
+    AdvancedComposition,
+    Composed,
+    Cost,
+    ExponentialMechanism,
+    Gaussian,
+    Laplace,
+    NormLaplace,
+    PureDP,
+)
 from dpdescent.audit.examples import EXAMPLES
 from dpdescent.curator import (
     QUESTIONS,
     ArraySource,
+    BallPoint,
     Batch,
     Curator,
     Gradient,
@@ -33,6 +43,8 @@ from dpdescent.curator import (
     NoisyMinimiser,
     Public,
     Question,
+    points,
+    reports,
 )
 from dpdescent.curator.batches import Sampling, draw_rows
 from dpdescent.curator.curator import _Drawn
@@ -41,6 +53,7 @@ from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, 
 from dpdescent.estimators.float_noise import FloatNoise
 from dpdescent.exact import LatticeSum
 from dpdescent.ledger import Ledger
+from dpdescent.minimisers import Ball, EmpiricalRisk
 from dpdescent.noise import Randomness
 from dpdescent.relations import Norm, Relation, Sensitivity
 from every_question import (
@@ -196,6 +209,47 @@ def test_constants_of_another_number_of_rows_are_refused(rows: int) -> None:
     ):
         with pytest.raises(InvalidParameter, match=f"{rows} (rows|places)"):
             curator.answer(question)
+    assert_no_trace(curator, own, account)
+
+
+@every_relation
+def test_noise_on_a_minimiser_covers_what_the_lattice_of_its_random_term_may_move(relation: str, monkeypatch) -> None:
+    """A lattice step of the linear term moves a minimiser by the step over mu, and 40 of them are paid for."""
+    monkeypatch.setattr(points, "_COUPLING", 2.0**24)  # beside which what the minimiser is short of counts little
+    seen = 0
+    for name in PROBLEMS:
+        for question in examples("NoisyMinimiser", name, relation):
+            public = asked_of(PROBLEMS[name], table_of(name, 1), relation)[0].public()
+            plan = question.plan(public)
+            if plan.linear is not None:
+                mu = points.convexity(ROWS * points.quadratic_penalty(public.problem) + question.strong_convexity)
+                moved = 2.0**24 * math.sqrt(math.prod(public.problem.shape)) * plan.linear.unit / mu
+                assert 2 * moved <= plan.noised.sensitivity.under(relation) <= 2.1 * moved
+                seen += 1
+    assert seen > 1
+
+
+@every_relation
+def test_the_excess_risk_pays_for_the_rounding_errors_of_its_two_values(relation: str) -> None:
+    for question in examples("ExcessAdversarialRisk", "adversary", relation):
+        problem, risk = PROBLEMS["adversary"], question.risk
+        stated = question.plan(asked_of(problem, table_of("adversary", 1), relation)[0].public()).noised
+        mu = reports.convexity(ROWS * reports.quadratic_penalty(problem) + question.strong_convexity)
+        norm = max(risk.farthest(ROWS, mu), float(np.linalg.norm(question.weights)))
+        low, high = reports.loss_range(risk.loss, risk.margin(norm))
+        operations = 2 * (ROWS + 2 * problem.grid.dimension + 32)
+        errors = 2 * operations * 2.0**-52 * ROWS * (high + risk.loss.lipschitz)
+        assert high - low + stated.unit + errors <= stated.sensitivity.zero_out <= (high - low) * 1.001
+        assert stated.sensitivity.replace_one == stated.sensitivity.zero_out + high - low
+
+
+def test_a_ball_for_several_margins_is_refused() -> None:
+    problem = PROBLEMS["multinomial"]
+    curator, own, account = asked_of(problem, table_of("multinomial", 1), "zero-out")
+    risk, quadratic = EmpiricalRisk(problem.loss, problem.longest_row), np.full(problem.shape, 1.0 * ROWS)
+    ball = Ball(risk, ROWS, quadratic, np.zeros(problem.shape), risk.farthest(ROWS, ROWS))
+    with pytest.raises(InvalidParameter, match="one margin"):
+        curator.answer(BallPoint(ball, ExponentialMechanism(0.1)))
     assert_no_trace(curator, own, account)
 
 
@@ -528,6 +582,28 @@ def test_a_relation_given_by_its_name_draws_and_costs_what_the_relation_does(rel
         curator.sampling(0.5).cost(noise),
     )
     assert by_name.cost(noise).relations == {relation}
+
+
+@pytest.mark.parametrize("relation", [Relation.ZERO_OUT, Relation.REPLACE_ONE])
+@pytest.mark.parametrize("units", [None, 7])
+def test_a_batch_has_no_more_than_all_rows_and_a_fixed_share_of_them(relation: Relation, units: int | None) -> None:
+    for rate in (0.0, -0.1, 1.0000001, 2.0, math.nan, math.inf):
+        with pytest.raises(InvalidParameter, match="rate"):
+            Sampling(relation, 100, rate, units=units)
+    bits = Randomness(0).stream("batch", 0)
+    for rate, rows_drawn, units_drawn in ((0.0155, 1, 1), (0.29, 29, 2), (0.5, 50, 3), (0.999, 99, 6)):
+        sampling = Sampling(relation, 100, rate, units=units)
+        drawn, places = (rows_drawn, 100) if units is None else (units_drawn, units)
+        if relation is Relation.REPLACE_ONE:
+            assert sampling.fixed_size
+            assert sampling.rate == drawn / places
+            assert {np.count_nonzero(draw_rows(bits, places, sampling)) for _ in range(9)} == {drawn}
+        else:
+            assert not sampling.fixed_size
+            assert sampling.rate == rate
+        assert sampling.cost(Gaussian(2.0)).rate == sampling.rate
+        assert sampling.size == pytest.approx(100 * sampling.rate, rel=1e-15)
+        assert Sampling(relation, 100, rate, amplified=False, units=units).cost(Gaussian(2.0)) == Gaussian(2.0)
 
 
 def test_a_series_pays_for_its_own_gaussian_steps_alone() -> None:

@@ -130,6 +130,9 @@ def test_the_supremum_is_bounded_from_above_on_a_fine_grid() -> None:
         grid = float(np.max(-3 * order * near + 3 * (order - 1) * far))
         bound = _largest_gain(mu, tails, order)
         assert grid <= bound <= grid + 3e-5 * (order - 1) + 1e-6
+        choice = max(0.0, math.log(2 / (tails * (1 + tails))) + 3 * math.log(tails) + grid) / (order - 1)
+        exact, slack = order * mu**2 / 2 + choice, 3e-5 + 1e-6 / (order - 1)
+        assert exact <= RandomStopping(mu, tails).rdp(order) <= exact * (1 + 1e-9) + slack
 
 
 def test_a_run_that_costs_nothing_leaves_the_choice_free() -> None:

@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from dpdescent.accounting import AboveThreshold, Gaussian
+from dpdescent.accounting import AboveThreshold, Gaussian, PureDP
 from dpdescent.accounting.bellman import bellman_bound
 from dpdescent.accounting.costs import cost_from_dict
 from dpdescent.accounting.divergences import laplace_rdp, pure_rdp
+from dpdescent.accounting.threshold import _gaussian_tail, _largest_chord
 from dpdescent.errors import BudgetExhausted, InvalidParameter, LedgerFormatError
 from dpdescent.ledger import Ledger
 from dpdescent.relations import Relation
@@ -283,6 +284,47 @@ def test_zcdp_covers_every_order(cost):
     assert np.all(ratios[orders >= 1.01] <= 1 + 1e-4)
     assert ratios.max() <= 1.02
     assert ratios.max() >= 0.7
+
+
+@pytest.mark.parametrize(
+    ("low", "at_low", "high", "at_high"),
+    [
+        (1.01, 0.02, 1.2, 0.02),
+        (1.5, 0.3, 1.6, 0.5),
+        (2.0, 1.0, 9.0, 1.5),
+        (1.1, 1e-3, 4.0, 0.4),
+        (3.0, 0.1, 40.0, 30.0),
+        (1.0001, 1e-9, 300.0, 1e-9),
+    ],
+)
+def test_between_two_orders_the_largest_chord_is_that_of_a_dense_grid(low, at_low, high, at_high):
+    orders = np.linspace(low, high, 400_001)
+    chord = np.interp(orders, [low, high], [(low - 1) * at_low, (high - 1) * at_high])
+    dense = float(np.max(chord / (orders * (orders - 1))))
+    assert dense <= _largest_chord(low, at_low, high, at_high) <= dense * (1 + 1e-8)
+
+
+def test_laplace_searches_are_charged_the_least_of_two_epsilons():
+    for queries, query, threshold, epsilon in ((3, 4.0, 0.0, 0.75), (3, 4.0, 1.0, 0.75), (30, 4.0, 1.0, 1.5)):
+        cost = AboveThreshold(queries, query, threshold)
+        assert epsilon <= cost.pure() <= epsilon * (1 + 1e-14)
+        assert cost.mu_squared() == PureDP(cost.pure()).mu_squared()
+        assert cost.zcdp() <= PureDP(cost.pure()).zcdp()
+
+
+def test_gaussian_searches_are_charged_what_the_limit_of_large_orders_says():
+    for queries, query, threshold in ((1, 1.0, 1.0), (5, 2.0, 8.0), (7, 0.1, 2.0)):
+        cost = AboveThreshold(queries, query, threshold, "gaussian")
+        slope = 1 / (2 * threshold**2) + 2 / query**2
+        for order in (1.5, 8.0, 1e3):
+            tail = slope + math.log(1 + queries) / (order * (order - 1))
+            assert tail <= _gaussian_tail(cost, order) <= tail * (1 + 2e-12)
+            assert cost.rdp(order) <= order * tail * (1 + 2e-12)
+        released = queries / (2 * query**2)
+        assert cost.pure() == math.inf
+        assert cost.mu_squared() == pytest.approx(2 * released, rel=1e-14)
+        assert min(slope, released) <= cost.zcdp() <= released * (1 + 1e-14)
+        assert AboveThreshold(queries, query, 0.0, "gaussian").zcdp() == pytest.approx(released, rel=1e-14)
 
 
 def test_cost_grows_with_queries_and_shrinks_with_noise():

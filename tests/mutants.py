@@ -1,0 +1,290 @@
+"""Change one operator, constant or argument of the code at a time, and run the tests that reach it: `make mutants`.
+
+`python tests/mutants.py accounting.costs ledger` makes the changes of one module and of one package. The changes are
+those of mutmut; unlike mutmut itself this script also changes functions that have decorators (properties, context
+managers, cached functions), and starts every run from a process that has imported and collected everything.
+Constants of modules and defaults of fields are not changed: they are read once, when a module is imported.
+
+The folder `mutants` holds a copy of the sources. For the time of a run the changed module stands there as well, so
+that processes started by a test see the change. What becomes of every mutant is written to `mutants/<module>.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import functools
+import gc
+import itertools
+import json
+import math
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType, FunctionType
+
+import pytest
+
+from mutations import FOLDER, HOME, PACKAGE, SOURCES, Mutant, mutants_of, switch_on
+
+LONGEST, MOST = 1.0, 3.0  # seconds of a test, and of all tests of a mutant: the others are left out
+TRACED = 3.0  # how many times longer a test may take while its calls are recorded
+PATIENCE, SLOWER = 3.0, 2.0  # a mutant is stopped after so many seconds, and so many times what its tests take
+
+TESTS = {
+    "ledger": ["ledger", "reservation", "joint_charges", "ledger_file", "smallest_delta"],
+    "accounting": [
+        *("conversions", "divergences", "costs", "sampling", "threshold", "stopping", "schedules", "orders"),
+        *("accounting_oracles", "smallest_delta", "ledger", "objective_perturbation", "permuted_passes", "explain"),
+    ],
+    "curator": [
+        *("curator", "question_laws", "units", "points_on_neighbours", "blocks", "search", "search_laws", "select"),
+        *("bounds", "moments", "payment", "curvature", "steps", "sgd", "mechanisms", "noise_selection", "sources"),
+        *("output_perturbation", "permuted_passes", "scale_faults", "erring_minimisers", "step_scores"),
+    ],
+}
+
+
+class Runner:
+    """A plugin of pytest that runs the collected tests once for every mutant, each time in a child process."""
+
+    def __init__(self, modules: Sequence[str], options: argparse.Namespace) -> None:
+        self.modules, self.longest, self.most = modules, options.longest, options.most
+        self.recorded = options.recorded
+        self.go_on, self.survivors, self.every = options.go_on, options.survivors, options.every
+
+    def pytest_sessionstart(self) -> None:
+        from hypothesis import Phase, settings
+
+        settings.register_profile("mutants", database=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
+        settings.load_profile("mutants")
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        live: dict[tuple[str, str], list[FunctionType]] = {}
+        for thing in gc.get_objects():
+            if isinstance(thing, FunctionType) and thing.__code__.co_filename.startswith(str(PACKAGE)):
+                live.setdefault((thing.__code__.co_filename, thing.__qualname__), []).append(thing)
+            elif isinstance(thing, functools._lru_cache_wrapper):
+                thing.cache_clear()
+        gc.freeze()
+        seconds, reached = self._reach(session)
+        for module in self.modules:
+            self._run_module(session, module, live, seconds, reached)
+        return True
+
+    def _reach(self, session: pytest.Session) -> tuple[dict[str, float], dict[str, list[str]]]:
+        """Run every test once; return what it takes, and which tests reach a function."""
+        log = FOLDER / "reach.json"
+
+        def run() -> None:
+            seconds: dict[str, float] = {}
+            reached: dict[str, list[str]] = {}
+            calls: set[tuple[str, str]] = set()
+
+            def trace(frame: FrameType, *_: object) -> None:
+                calls.add((frame.f_code.co_filename, frame.f_code.co_qualname))
+
+            def stop(*_: object) -> None:
+                raise TimeoutError
+
+            signal.signal(signal.SIGVTALRM, stop)
+            for item in random.Random(0).sample(session.items, len(session.items)):
+                if sum(seconds.values()) > self.recorded:
+                    print(f"left out: {len(session.items) - len(seconds)} of {len(session.items)} tests", flush=True)
+                    break
+                calls.clear()
+                failed, start = session.testsfailed, time.process_time()
+                signal.setitimer(signal.ITIMER_VIRTUAL, TRACED * self.longest)
+                sys.settrace(trace)
+                run_test(item)
+                sys.settrace(None)
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+                if session.testsfailed > failed:
+                    print(f"left out, too long or failing without a mutant: {item.nodeid}", flush=True)
+                    session.shouldfail = False
+                    continue
+                seconds[item.nodeid] = time.process_time() - start
+                for path, name in calls:
+                    if path.startswith(str(PACKAGE)):
+                        reached.setdefault(f"{path} {name.partition('.<locals>')[0]}", []).append(item.nodeid)
+            log.write_text(json.dumps([seconds, reached]))
+
+        if not (self.go_on and log.exists()):
+            state = in_child(run, None)
+            assert state == 0, "the tests could not be run without a mutant"
+        seconds, reached = json.loads(log.read_text())
+        print(f"{len(seconds)} tests, {sum(seconds.values()):.0f} s", flush=True)
+        return seconds, reached
+
+    def _run_module(
+        self,
+        session: pytest.Session,
+        module: str,
+        live: Mapping[tuple[str, str], list[FunctionType]],
+        seconds: Mapping[str, float],
+        reached: Mapping[str, list[str]],
+    ) -> None:
+        result = FOLDER / f"{module}.json"
+        outcomes = {}
+        if (self.survivors or self.go_on) and result.exists():
+            outcomes = {
+                (outcome["function"], outcome["change"]): outcome for outcome in json.loads(result.read_text())
+            }
+        begun, known = time.perf_counter(), {item.nodeid: item for item in session.items}
+        killers: dict[str, int] = {}  # those that have killed most are tried first
+        for mutant in itertools.islice(mutants_of(module), 0, None, self.every):
+            key = mutant.function, mutant.change
+            known_state = outcomes.get(key, {}).get("state")
+            skipped = known_state not in ("survived", "not reached") if self.survivors else self.go_on and known_state
+            if skipped:
+                continue
+            reaching = reached.get(f"{mutant.path} {mutant.function}", [])
+            tests = self._chosen([test for test in reaching if test in known], seconds)
+            tests.sort(key=lambda test: -killers.get(test, 0))
+            items = [known[test] for test in tests]
+            state, test = "not reached", ""
+            if items:
+                state, test = self._run(session, mutant, items, live, sum(map(seconds.__getitem__, tests)))
+            killers[test] = killers.get(test, 0) + (state == "killed")
+            outcomes[key] = {"function": key[0], "change": key[1], "state": state, "test": test}
+            if state in ("survived", "not reached"):
+                print(f"{module} {mutant.function}: {state}\n{mutant.change}", flush=True)
+            written = result.with_suffix(".new")
+            written.write_text(json.dumps(list(outcomes.values()), indent=1))
+            written.replace(result)  # a run may be stopped at any time
+        states = [outcome["state"] for outcome in outcomes.values()]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
+        print(f"== {module}: {len(states)} mutants, {counts}; {time.perf_counter() - begun:.0f} s", flush=True)
+
+    def _chosen(self, tests: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
+        """Return the quickest of some tests, as many as there is time for."""
+        chosen, total = [], 0.0
+        for test in sorted(tests, key=seconds.__getitem__):
+            total += seconds[test]
+            if seconds[test] > self.longest or (total > self.most and chosen):
+                break
+            chosen.append(test)
+        return chosen
+
+    def _run(
+        self,
+        session: pytest.Session,
+        mutant: Mutant,
+        items: Sequence[pytest.Item],
+        live: Mapping[tuple[str, str], list[FunctionType]],
+        expected: float,
+    ) -> tuple[str, str]:
+        current = FOLDER / "current"
+
+        def run() -> None:
+            current.write_text("it cannot be switched on")
+            try:
+                switch_on(mutant, live)
+            except ValueError:  # a change that drops the use of super() changes what the code closes over
+                os._exit(2)
+            for item in items:
+                current.write_text(item.nodeid)
+                run_test(item)
+                if session.testsfailed:
+                    os._exit(1)
+
+        original = mutant.path.read_text()
+        try:
+            state = in_child(run, PATIENCE + SLOWER * expected)
+        finally:
+            mutant.path.write_text(original)
+        if state == 0:
+            return "survived", ""
+        states = {None: "out of time", -signal.SIGXCPU: "out of time", 2: "not run"}
+        return states.get(state, "killed"), current.read_text()
+
+
+def run_test(item: pytest.Item) -> None:
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+
+
+def in_child(run: Callable[[], None], limit: float | None) -> int | None:
+    """Call a function in a child process; return its exit code, or None where it was stopped."""
+    start = time.perf_counter()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setpgrp()
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # dies with its parent
+            if limit is not None:
+                resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit), math.ceil(limit) + 1))
+                quiet = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(quiet, 1)
+                os.dup2(quiet, 2)
+            run()
+            os._exit(0)
+        except BaseException as problem:
+            print(f"{type(problem).__name__}: {problem}", file=sys.stderr)
+        finally:
+            os._exit(3)
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if limit is not None and time.perf_counter() - start > 20 * limit:  # waits, and uses no processor
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return None
+        time.sleep(0.002)
+
+
+def modules_named(names: Sequence[str]) -> list[str]:
+    """Return the modules of packages, and modules that are named themselves."""
+    modules = []
+    for name in names:
+        folder = PACKAGE / name.replace(".", "/")
+        found = (
+            sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__") if folder.is_dir() else []
+        )
+        modules += [f"{name}.{stem}" for stem in found] or [name]
+    return modules
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=["ledger", "accounting", "curator"], help="packages or modules")
+    parser.add_argument("--tests", nargs="*", help="names of test files, if not those of the package")
+    parser.add_argument("--longest", type=float, default=LONGEST, help="seconds of a test that is not left out")
+    parser.add_argument("--most", type=float, default=MOST, help="seconds of the tests of one mutant")
+    parser.add_argument("--recorded", type=float, default=math.inf, help="seconds of the tests that are tried at all")
+    parser.add_argument("--survivors", action="store_true", help="only those that survived the last time")
+    parser.add_argument("--every", type=int, default=1, help="3 for every third mutant")
+    parser.add_argument("--go-on", action="store_true", help="go on with a run that was stopped")
+    options = parser.parse_args()
+    if not os.environ.get("MUTANTS_SOURCES"):
+        shutil.rmtree(SOURCES, ignore_errors=True)
+        shutil.copytree(HOME / "src", SOURCES, ignore=shutil.ignore_patterns("__pycache__"))
+        environment = os.environ | {
+            "MUTANTS_SOURCES": str(SOURCES),
+            "PYTHONPATH": str(SOURCES),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        return subprocess.run([sys.executable, *sys.argv], env=environment, cwd=HOME).returncode
+    modules = modules_named(options.names)
+    chosen = options.tests or sorted({test for module in modules for test in TESTS[module.partition(".")[0]]})
+    return int(
+        pytest.main(
+            [
+                *(f"tests/test_{name}.py" for name in chosen),
+                *("-q", "-s", "-p", "no:cacheprovider", "--tb=native", "--show-capture=no"),
+                f"--basetemp={FOLDER / 'tmp'}",
+            ],
+            plugins=[Runner(modules, options)],
+        )
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
