@@ -418,3 +418,14 @@ def test_every_method_figure_and_paper_mode_is_on_the_side_by_side_page() -> Non
     assert set(PAPER_MODES) <= named
     commands = {row[3].strip("`") for row in TABLE}
     assert {f"dpdescent reproduce {name}" for name in FIGURES if not name.endswith("-sigmoid")} <= commands
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_numbers_that_would_overflow_in_the_middle_of_a_run_are_refused_by_their_names(name: str) -> None:
+    """Settings are made before the first charge."""
+    settings = METHODS[name].settings
+    for each in fields(settings):
+        if "float" in str(each.type):
+            for value in (1e300, -1e16, 1e-16, 5e-324):
+                with pytest.raises(InvalidParameter, match=each.name):
+                    settings(**{each.name: value})

@@ -76,6 +76,16 @@ def rows_of(generator: np.random.Generator) -> np.ndarray:
     return table / np.maximum(1.0, np.linalg.norm(table, axis=1))[:, None]
 
 
+def test_rows_that_may_be_missing_and_people_with_several_rows_are_refused_before_the_charge() -> None:
+    """Without row 0 all rows move up by a place, and every part changes, where one charge pays for one of them."""
+    build = softplus(rows_of(np.random.default_rng(0)))
+    for options in ({"relation": "zero-out"}, {"relation": "replace-one", "unit": "at most 3 rows of one person"}):
+        ledger = Ledger(100.0, 1e-6, currency="gdp", **options)
+        with pytest.raises(InvalidParameter, match="single rows that are replaced"):
+            run(build, Replay(), ledger)
+        assert ledger.spent == 0
+
+
 def test_parts_are_disjoint_and_one_charge_comes_before_any_of_them_is_read() -> None:
     ledger = Ledger(100.0, 1e-6, relation="replace-one", currency="gdp")
     seen: list[slice] = []
@@ -196,8 +206,9 @@ def test_what_cannot_be_private_is_refused_before_anything_is_charged() -> None:
         with pytest.raises(InvalidParameter, match=match):
             run(build, LatticeNoise(Randomness(0)), ledger, **options)
         assert not ledger.entries
+    known = {"dimension": 2, "lipschitz": 1.0, "radius": 1.0}
     with pytest.raises(InvalidParameter, match="2 rows"):
-        phased_minimiser(linear(table), 1, Ledger(1.0, 1e-6), Gaussian(5.0), dimension=2, lipschitz=1.0, radius=1.0)
+        phased_minimiser(linear(table), 1, Ledger(1.0, 1e-6, relation="replace-one"), Gaussian(5.0), **known)
 
 
 def test_constants_that_follow_the_centre_are_refused() -> None:

@@ -25,8 +25,9 @@ import numpy as np
 
 from ..accounting import Gaussian
 from ..errors import InvalidParameter, require_positive, require_positive_integer
-from ..ledger import Ledger
+from ..ledger import ONE_ROW, Ledger
 from ..minimisers import GeneralObjective, certified_minimiser, require_minimiser
+from ..relations import Relation
 from .mechanisms import LatticeNoise, require_drawable
 from .points import PointLattice, require_constants, tolerance_share, within_ball
 from .sources import Floats
@@ -55,11 +56,11 @@ def phased_minimiser(
     build : callable
         Called with a slice of the rows, a centre and a pull. It returns the mean loss over the rows of the slice, and
         over no others, plus pull/2 \|w - centre\|^2, with constants that hold for every table and for every centre in
-        the ball. The variation is that of the mean if one row changes as in the ledger's relation.
+        the ball. The variation is that of the mean if one row is replaced.
     rows : int
         The public number of places for rows.
     ledger : Ledger
-        Charged once with ``cost``, before any part is evaluated.
+        Charged once with ``cost``, before any part is evaluated. Its relation must be replace-one.
     cost : Gaussian
     dimension : int
         d.
@@ -76,12 +77,16 @@ def phased_minimiser(
     Notes
     -----
     **Privacy** One charge pays for all points, by adaptive parallel composition. Which rows form a part depends on
-    their places alone. Say that a row of part i changes. The points before part i do not depend on it. Given these,
-    it moves the minimiser of part i by at most V/mu, V being the variation and mu the strong convexity, to which
-    2 tau are added for the certified tolerance: point i is a Gaussian mechanism with the noise of ``cost``. The
-    points after it are computed from earlier points and from other rows, so they are post-processing. All points
-    together therefore lose no more than point i does.
+    their places alone, which only replace-one leaves as they are: if a row is missing, all rows after it move up by a
+    place, and every later part changes. The rows of one person may lie in several parts, so the unit is one row. Say
+    that a row of part i is replaced. The points before part i do not depend on it. Given these, it moves the
+    minimiser of part i by at most V/mu, V being the variation and mu the strong convexity, to which 2 tau are added
+    for the certified tolerance: point i is a Gaussian mechanism with the noise of ``cost``. The points after it are
+    computed from earlier points and from other rows, so they are post-processing. All points together therefore lose
+    no more than point i does.
     """
+    if ledger.relation is not Relation.REPLACE_ONE or ledger.unit != ONE_ROW:
+        raise InvalidParameter("phases protect single rows that are replaced: open a ledger with that relation")
     rows, dimension = require_positive_integer("rows", rows), require_positive_integer("dimension", dimension)
     require_constants(1.0, require_positive("lipschitz", lipschitz), require_positive("radius", radius))
     if rows < 2:

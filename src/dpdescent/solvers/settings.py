@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 from ..accounting import Currency
@@ -13,6 +14,8 @@ from .paper_modes import PaperMode
 from .result import Facts
 
 __all__ = ["GAUSSIAN_NOISE", "Payment", "Settings"]
+
+_LEAST, _LARGEST = 1e-15, 1e15  # numbers beyond them would overflow in the middle of a run, after a charge
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,10 @@ class Settings(ABC):
             cls.__doc__ = f"{cls.__doc__.rstrip()}\n\n{head}\n\n{said}\n    "
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, float) and math.isfinite(value) and value and not _LEAST <= abs(value) <= _LARGEST:
+                raise InvalidParameter(f"{each.name} must lie between 1e-15 and 1e15 in size, got {value!r}")
         if self.paper and self.paper_mode is None:
             raise InvalidParameter("none of the papers describes this method: leave the setting paper out")
         if self.paper and self.paper_mode is not None:

@@ -56,9 +56,18 @@ class StreamedTable(ABC):
         """Yield features, a dense or CSR array of numbers, and labels as they are stored, a few rows at a time."""
 
     def marked(self, part: Any) -> Iterator[tuple[Any, Any, Marks]]:
-        """Yield what `read` does, and the marks of the rows (`dpdescent.curator.seals`)."""
-        for features, labels in self.read(part):
+        """Yield what `read` does, and the marks of the rows (`dpdescent.curator.seals`).
+
+        Views are copied first, since what they show may change between the marks and the sums.
+        """
+        for seen, stored in self.read(part):
+            features, labels = _copied(seen), _copied(stored)
             yield features, labels, marks(features, labels)
+
+
+def _copied(cells: Any) -> Any:
+    """Return cells that nobody else can change; slices of sparse arrays are copies already."""
+    return cells.copy() if isinstance(cells, np.ndarray) and not cells.flags.owndata else cells
 
 
 def block_rows(columns: int, cells: int = BLOCK_CELLS) -> int:

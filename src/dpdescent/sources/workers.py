@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..curator import PartWork, PlacedBlocks, new_digest
+from ..curator.seals import changed
 from ..curator.spill import pack, unpacked
 from ..errors import DatasetFormatError, DPDescentError, InvalidParameter, MissingPackage, WorkerLost
 from ..exact import one_library_thread
@@ -73,12 +74,15 @@ class DaskEngine:
 
     def close(self) -> None:
         """Let go of what workers keep, and end the connection to the scheduler at the address."""
-        self._shares.clear()
+        for blocks in list(self._shares):
+            self.forget(blocks)
         if self._client is not None:
             self._client.close()
 
     def forget(self, blocks: PlacedBlocks) -> None:
-        self._shares.pop(blocks, None)
+        for share in self._shares.pop(blocks, []):
+            for kept in share.kept:
+                kept.release()
 
     def run(
         self,
@@ -283,6 +287,9 @@ def _each(
         totals.append(added)
         seals.append(seal())
         computed.append(numbers_of_rows)
+        held = [each for number, each in zip(numbers, known, strict=True) if number is not None]
+        if any(each.seals[position] != seals[-1] for each in held):
+            raise changed()  # these numbers belong to other rows
     return _Result(sum(totals[1:], start=totals[0]), seals, computed)
 
 
