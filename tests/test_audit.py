@@ -361,7 +361,6 @@ QUICK = {
     "agd": {"splits": 2.0},
     "auto": {"iterations": 2},
     "blsgd": {"iterations": 1},
-    "opt-ls": {"most_steps": 2},
     "outpert": {},
     "sgd": {"steps": 2, "sampling_rate": 0.4},
 }

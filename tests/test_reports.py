@@ -165,7 +165,7 @@ def test_a_figure_of_words_and_counts_is_drawn_and_told(tmp_path: Path, monkeypa
     assert isinstance(figure, Figure)
     budgets = Parameter("allocation", "budgets", ("no", "adaptive"))
     rates = Parameter("sampling_rate", "q", (0.1, 1.0), ("search_rate",))
-    small = Scale((2.0,), 1, 1, rows=600, options={"blsgd-paper": {"iterations": 10}}, remark=" Short.")
+    small = Scale((2.0,), 1, 1, rows=600, options={"blsgd-paper": {"iterations": 6}}, remark=" Short.")
     tiny = replace(figure, quick=small, parameters=(budgets, rates))
     written = reproduce(tiny, tmp_path, datasets=("synthetic",), json_file=tmp_path / "rows.json")
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
