@@ -425,7 +425,7 @@ def test_constants_whose_squares_are_no_numbers_are_refused_before_anything_is_c
                 curator, EmpiricalRisk(Logistic(), bound), strong_convexity, Gaussian(50.0), radius=radius
             )
         assert not curator.ledger.entries
-    for options in ({"row_bound": 1e-170}, {"strong_convexity": 1e-290}, {"radius": 1e-200}):
+    for options in ({"row_bound": 1e-170}, {"strong_convexity": 1e-190}, {"radius": 1e-200}):
         with pytest.raises(InvalidParameter, match=r"2\^-200"):
             OutPertSettings(**options)
 

@@ -15,7 +15,7 @@ from .result import Facts
 
 __all__ = ["GAUSSIAN_NOISE", "Payment", "Settings"]
 
-_LEAST, _LARGEST = 1e-15, 1e15  # numbers beyond them would overflow in the middle of a run, after a charge
+_LEAST, _LARGEST = 1e-200, 1e200  # numbers beyond them would overflow in the middle of a run, after a charge
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Settings(ABC):
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, float) and math.isfinite(value) and value and not _LEAST <= abs(value) <= _LARGEST:
-                raise InvalidParameter(f"{each.name} must lie between 1e-15 and 1e15 in size, got {value!r}")
+                raise InvalidParameter(f"{each.name} must lie between 1e-200 and 1e200 in size, got {value!r}")
         if self.paper and self.paper_mode is None:
             raise InvalidParameter("none of the papers describes this method: leave the setting paper out")
         if self.paper and self.paper_mode is not None:
