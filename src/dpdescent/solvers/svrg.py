@@ -14,8 +14,8 @@ the snapshots; the clip norm of `dpdescent.solvers.schedule`; and the step at wh
 score by about 1.2, or the longest stable one, 1/(s L^2), if that is shorter. L is the typical length of a row,
 measured with a hundredth of the budget, and s the smoothness of the loss.
 
-**Privacy** Gaussian answers: one for each snapshot, and two on one batch for each step, which are charged as one
-mechanism and amplified together.
+**Privacy** Gaussian answers under either relation: one for each snapshot, and two on one batch for each step, which
+are charged as one mechanism and amplified together. Each is charged before its rows are read.
 
 References
 ----------
