@@ -21,7 +21,7 @@ from dpdescent.noise import Randomness
 from dpdescent.problems import Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Squared
 from dpdescent.solvers import AutoSettings, auto
 from dpdescent.solvers.auto import _Geometry, _secant, _signs, _steeper, _trusted
-from dpdescent.solvers.geometry import damping_to, measure_columns, shrink, whiten
+from dpdescent.solvers.geometry import damping_to, measure_columns, public_frame, shrink, whiten
 from dpdescent.solvers.result import effective_rows
 from test_agd import make_curator, optimum
 
@@ -461,6 +461,29 @@ def test_rare_ones_are_stretched_less_than_small_numbers() -> None:
     assert doublings(2.0, binary=(False, None, True)) == [3, 3, 1]
     with pytest.raises(InvalidParameter, match="there are 3"):
         doublings(2.0, binary=(True, False))
+
+
+def test_columns_are_centred_at_their_means_or_where_noise_hides_these_at_the_middles_of_their_ranges() -> None:
+    generator, rows = np.random.default_rng(0), 4000
+    X = generator.uniform(0.2, 0.6, (rows, 3))
+    problem = LinearProblem(Logistic(), FeatureGrid(1.0, 4), middles=(0.5, 0.0, -0.5))
+    source = ArraySource(problem.grid.place(np.column_stack([X, np.ones(rows)])), np.ones(rows), problem.grid)
+
+    def centre(epsilon: float) -> np.ndarray:
+        curator = Curator(source, problem, Ledger(epsilon, DELTA), rows, noise=LatticeNoise(Randomness(0)))
+        frame = measure_columns(curator, 0.01 * curator.budget, 0.1 * curator.budget).frame
+        assert frame is not None
+        return frame.centre
+
+    np.testing.assert_allclose(centre(1e4), [*X.mean(0), 0.0], atol=0.01)
+    assert centre(1e-3).tolist() == [0.5, 0.0, -0.5, 0.0]
+    frame = public_frame(problem)
+    assert frame is not None
+    assert frame.centre.tolist() == [0.5, 0.0, -0.5, 0.0]
+    assert frame.doublings.tolist() == [1, 0, 1, 0]
+    assert public_frame(replace(problem, middles=(0.0,) * 3)) is public_frame(replace(problem, middles=())) is None
+    with pytest.raises(InvalidParameter, match="middles says something of 2 features"):
+        replace(problem, middles=(0.0, 0.5))
 
 
 @pytest.mark.parametrize("clip", [0.1, 1.0, 3.0])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dpdescent.errors import InvalidParameter
-from dpdescent.estimators.scaling import ColumnScaling
+from dpdescent.estimators.scaling import ColumnScaling, middles
 
 RULES = settings(derandomize=True, deadline=None, max_examples=60)
 LOW = np.array([0.0, -3.0, 2.0, -7.0, -1.0, -1e-3])
@@ -143,3 +143,9 @@ def test_errors_name_the_column() -> None:
 def test_a_table_of_other_columns_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(InvalidParameter, match="3 columns"):
         ColumnScaling.from_bounds((0, 1), 3).apply(np.zeros(shape))
+
+
+def test_ranges_on_one_side_of_0_have_a_middle_and_others_are_counted_from_0() -> None:
+    scaling = ColumnScaling.from_bounds((LOW, HIGH), 6)
+    assert middles(scaling, (None,) * 6) == (0.0, 0.0, 0.5, -0.5, 0.0, 0.0)
+    assert middles(scaling, (False, False, True, False, False, None)) == (0.0, 0.0, 0.0, -0.5, 0.0, 0.0)

@@ -36,7 +36,7 @@ from .measuring import Measurement, require_measurable, seen_scaling
 from .payment import charges_noted, open_ledger, paid_by
 from .progress import listening, over_rows
 from .reading import compact, read_table, require_finite_cells
-from .scaling import ColumnScaling, binary_columns, declared_binary
+from .scaling import ColumnScaling, binary_columns, declared_binary, middles
 from .settings import known_method, make_settings, require_robust, seed_of
 from .streaming import FitSources, TargetColumn, check_all_rows, no_labels, streamed_table
 from .trials import CountedEstimator, remarks_on_trials
@@ -190,12 +190,17 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         method.require(loss, tilted=self.tilt > 0, adversarial=self.adversary is not None)
 
         def problem_in(scaling: ColumnScaling, features: ColumnScaling | Curves) -> LinearProblem:
-            binary = (*binary_columns(declared, scaling), *(False,) * (features.columns - scaling.columns))
-            grid, penalty = (
+            known, added = binary_columns(declared, scaling), features.columns - scaling.columns
+            return LinearProblem(
+                loss,
                 FeatureGrid(1.0, features.columns + bool(self.fit_intercept)),
                 self._penalty(self._heaviest()),
+                bool(self.fit_intercept),
+                self.tilt,
+                self.adversary,
+                (*known, *(False,) * added),
+                (*middles(scaling, known), *(0.0,) * added),
             )
-            return LinearProblem(loss, grid, penalty, bool(self.fit_intercept), self.tilt, self.adversary, binary)
 
         # What is wrong with the problem is said before anything is charged, whatever the bounds will be.
         features = self._expansion(scaling, declared, rows, loss.outputs)

@@ -17,7 +17,7 @@ from scipy import sparse
 
 from ..errors import InvalidParameter
 
-__all__ = ["ColumnScaling", "binary_columns", "declared_binary"]
+__all__ = ["ColumnScaling", "binary_columns", "declared_binary", "middles"]
 
 Floats = NDArray[np.float64]
 
@@ -169,3 +169,13 @@ def binary_columns(declared: NDArray[np.bool_] | None, scaling: ColumnScaling) -
     if declared is not None:
         return tuple(declared.tolist())
     return tuple(False if both else None for both in ((scaling.low < 0) & (scaling.high > 0)).tolist())
+
+
+def middles(scaling: ColumnScaling, binary: Sequence[bool | None]) -> tuple[float, ...]:
+    """Return the middle of each column's range after scaling, or 0 if the range contains 0 or the column is binary.
+
+    Where a range begins or ends at 0, many cells often are 0, and it is better to count from there.
+    """
+    low, high = scaling.ends()
+    away = (scaling.low > 0) | (scaling.high < 0)
+    return tuple(np.where(away & (np.array(binary) != True), (low + high) / 2, 0.0).tolist())  # noqa: E712

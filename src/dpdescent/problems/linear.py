@@ -64,6 +64,9 @@ class LinearProblem:
         Who moves every row before its loss is taken.
     binary : tuple of bool or None
         Public: for every feature whether it is 0 or 1, None where that was not declared; empty if nothing is known.
+    middles : tuple of float
+        Public: for every feature the middle of its range, or 0 if the range contains 0 in the caller's units; empty
+        if no range is known.
     """
 
     loss: Loss
@@ -73,12 +76,15 @@ class LinearProblem:
     tilt: float = 0.0
     adversary: Adversary | None = None
     binary: tuple[bool | None, ...] = ()
+    middles: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         require_nonnegative("tilt", self.tilt)
         features = self.grid.dimension - int(self.intercept)
-        if len(self.binary) not in (0, features):
-            raise InvalidParameter(f"binary says something of {len(self.binary)} features, and there are {features}")
+        for name in ("binary", "middles"):
+            known = len(getattr(self, name))
+            if known not in (0, features):
+                raise InvalidParameter(f"{name} says something of {known} features, and there are {features}")
         if self.adversary is not None:
             self.adversary.support(self.grid.dimension, self.intercept)
 

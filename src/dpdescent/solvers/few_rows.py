@@ -2,8 +2,9 @@ r"""Descent with few effective rows: a direction, and then how far to go along i
 
 With fewer than 300 effective rows, :math:`n\mu`, the noise of a whole weight vector is as long as the vector itself,
 while the noise of a few numbers is not. So the weights are found in two stages, after the label counts (at most 20%
-of the budget) and two moments of every column have been measured. (With fewer effective rows than columns and fewer
-than 60, the columns stay as they are.)
+of the budget) and two moments of every column have been measured. (With fewer than 60 effective rows, public ranges
+that lie on one side of 0 are centred at their middles instead; if there are none, and more columns than effective
+rows, the columns stay as they are.)
 
 *Direction.* T noisy gradients in the frame of centred and scaled columns, all added up, beginning at the constant
 that fits the label counts. The step size is the one with which their noise alone gives the score of a typical row a
@@ -38,7 +39,7 @@ from numpy.typing import NDArray
 
 from ..curator import Curator, Gradient, LabelCounts, MeanRowNorm
 from ..problems import Frame, LabelKind, LinearProblem, Need, Whitening
-from .geometry import Columns, mean_length, measure_columns
+from .geometry import Columns, mean_length, measure_columns, public_frame
 from .result import Progress, SolverResult, effective_rows
 
 if TYPE_CHECKING:
@@ -175,15 +176,17 @@ def _coordinates(
 ) -> tuple[Frame | None, float]:
     """Pay for and measure coordinates; return them and the typical row length, without the constant.
 
-    With hardly any rows the columns stay as they are. Norms are then clipped at the square root of their bound,
-    because smaller norms hardly matter, whereas the noise of a larger clip norm would.
+    With hardly any rows the coordinates are public. Norms are then clipped at the square root of their bound, because
+    smaller norms hardly matter, whereas the noise of a larger clip norm would.
     """
     norm_amount = settings.share_norm * curator.budget
-    if columns is None and rows < min(_SCALING_ROWS, curator.problem.grid.dimension - 1):
+    known = public_frame(curator.problem)
+    if columns is None and rows < _SCALING_ROWS and (known is not None or rows < curator.problem.grid.dimension - 1):
         ceiling = math.sqrt(curator.problem.grid.row_bound)
         amount = norm_amount + settings.share_columns * curator.budget / 2
-        norm = curator.answer(MeanRowNorm(curator.gaussian(amount), ceiling=ceiling))
-        return None, math.sqrt(max(min(norm, ceiling) ** 2 - 1, 0.25 * ceiling**2))
+        norm = min(curator.answer(MeanRowNorm(curator.gaussian(amount), known, ceiling)), ceiling)
+        constant = 1 if known is None else 0  # what a norm in a frame leaves out
+        return known, math.sqrt(max(norm**2 - constant, 0.25 * ceiling**2))
     if columns is None:
         columns = measure_columns(curator, norm_amount, settings.share_columns * curator.budget, _LONGEST_ENTRY)
     assert columns.frame is not None, "a problem with an intercept has a frame"

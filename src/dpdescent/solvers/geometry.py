@@ -11,11 +11,20 @@ from scipy.optimize import brentq
 
 from ..curator import ColumnMoments, Curator, MeanRowNorm, SecondMoments
 from ..exact import one_library_thread
-from ..problems import Frame, Whitening
+from ..problems import Frame, LinearProblem, Whitening
 from ..relations import Sensitivity
 from .result import effective_rows
 
-__all__ = ["ROWS_PER_DIRECTION", "SOME_ROWS", "Columns", "damping_to", "mean_length", "measure_columns", "whiten"]
+__all__ = [
+    "ROWS_PER_DIRECTION",
+    "SOME_ROWS",
+    "Columns",
+    "damping_to",
+    "mean_length",
+    "measure_columns",
+    "public_frame",
+    "whiten",
+]
 
 Floats = NDArray[np.float64]
 
@@ -55,8 +64,9 @@ def measure_columns(
 ) -> Columns:
     """Pay for and measure the mean row norm and two moments of every column.
 
-    The centre is the mean, unless noise makes up most of its length: then it moves to 0, in the manner of James and
-    Stein (1961), since rows that are centred at noise get long. A scale is the standard deviation, but at least 0.15
+    The centre is the mean, unless noise explains most of its distance from the middle of the public ranges (0 for
+    those that contain 0): then it moves there, in the manner of James and Stein (1961), since rows that are centred
+    at noise get long. A scale is the standard deviation, but at least 0.15
     and at least what the noise of a variance can show. Nor is a column of zeros and ones stretched until they are
     longer than ``longest_entry``. Where the problem does not say which columns are such, their moments do
     (`_typical_entries`).
@@ -71,8 +81,11 @@ def measure_columns(
     noise = curator.deviation(math.sqrt(2) * norm, moments_amount)
     variances = np.maximum(squares - means**2, 0.0)[:-1]
     scales = np.sqrt(np.maximum(variances, max(noise, _LEAST_SCALE**2)))
-    seen = float(means[:-1] @ means[:-1]) / (max(variances.size, 1) * noise**2)
-    centre = means * min(max(seen - 1, 0.0), 1.0)
+    middles = np.array((*(curator.problem.middles or (0.0,) * variances.size), 0.0))
+    away = means - middles
+    seen = float(away[:-1] @ away[:-1]) / (max(variances.size, 1) * noise**2)
+    kept = min(max(seen - 1, 0.0), 1.0)
+    centre = kept * means + (1 - kept) * middles
     binary = curator.problem.binary or (None,) * variances.size
     typical = _typical_entries(np.abs(means[:-1]), squares[:-1], noise).tolist()
     entries = [size if kind is None else float(kind) for kind, size in zip(binary, typical, strict=True)]
@@ -80,6 +93,14 @@ def measure_columns(
     frame = Frame.place(grid, centre, np.append(scales, 1.0))
     stretched = 4.0 ** frame.doublings[:-1]
     return Columns(norm, frame, variances * stretched, float(np.sum(np.maximum(variances, noise) * stretched)))
+
+
+def public_frame(problem: LinearProblem) -> Frame | None:
+    """Return the frame in which ranges that lie on one side of 0 go from -1 to 1; None if there are none."""
+    if not any(problem.middles):
+        return None
+    middles = np.array((*problem.middles, 0.0))
+    return Frame.place(problem.grid, middles, 1 - np.abs(middles))
 
 
 def _typical_entries(means: Floats, squares: Floats, noise: float) -> Floats:
