@@ -27,6 +27,7 @@ LEFT = {
     "blsgd": 0.1,
     "blsgd-ac": 0.1,
     "blgd": 0.05,
+    "ftrl": 0.15,
     "outpert": 0.02,
     "outpert-rsgd": 0.06,
     "sgd-adv": 0.15,

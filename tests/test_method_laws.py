@@ -203,7 +203,7 @@ def test_a_replay_on_a_neighbour_stays_within_every_sensitivity_and_shows_nothin
 
 REPLAYED = [case for case in PRIVATE if not case.name and case.method not in ("expmech", "objpert")]
 #: Methods whose every gradient is clipped: a row turned around moves it by all of its sensitivity.
-CLIPPED = {"adam", "agd", "auto", "blgd", "blsgd", "blsgd-ac", "majority", "sgd", "sgd-adv", "svrg"}
+CLIPPED = {"adam", "agd", "auto", "blgd", "blsgd", "blsgd-ac", "ftrl", "majority", "sgd", "sgd-adv", "svrg"}
 
 
 @pytest.mark.parametrize("case", REPLAYED, ids=str)

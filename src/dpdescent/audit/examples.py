@@ -46,6 +46,7 @@ from ..curator import (
     Public,
     Question,
     SecondMoments,
+    TreeGradients,
 )
 from ..minimisers import Ball, EmpiricalRisk, RobustRisk
 from ..problems import L2, Frame, LabelKind, LinearProblem, Loss, Whitening
@@ -101,6 +102,15 @@ def _gradients(public: Public, noise: Gaussian) -> Iterable[Gradient]:
     yield Gradient(0 * weights, 2.0 * problem.longest_row, noise, keep_margins=True)
     for frame in _frames(problem):
         yield Gradient(weights, 0.75, noise, frame, soft_norm=0.5, keep_margins=True)
+
+
+@_of(TreeGradients)
+def _tree_gradients(public: Public, noise: Gaussian) -> Iterable[TreeGradients]:
+    def follow(leaf: int, _: Floats) -> Floats:
+        return np.full(public.problem.shape, leaf / 8)  # not the totals: sums can be compared without their noise
+
+    for leaves, clip in ((1, 0.5), (5, 2.0 * public.problem.longest_row)):
+        yield TreeGradients(follow, leaves, clip, noise)
 
 
 @_of(GradientAndCurvature)

@@ -23,7 +23,7 @@ from scipy.optimize import brentq
 
 from ..accounting import Composed, Cost, Currency, Gaussian
 from ..curator import QUESTIONS, ArraySource, Curator, LatticeNoise, Question
-from ..curator.questions import Point, Sum
+from ..curator.questions import Point, Sum, Tree
 from ..errors import InvalidParameter, UnsupportedCost, require_positive_integer
 from ..exact import FeatureGrid
 from ..ledger import Ledger
@@ -172,8 +172,8 @@ def _asked(run: QuestionRun) -> _Asked:
 
     noise = _root(excess, f"{run.kind} has no example that costs an epsilon of {run.epsilon:g}: ask for another")
     problem, question = asked(math.exp(noise))
-    shown = isinstance(first, Sum) or (isinstance(first, Point) and first.linear is None)
-    tables = len(_corners()[0]) + _TABLES if isinstance(first, Sum) else _FEW if shown else 1
+    shown = isinstance(first, Sum | Tree) or (isinstance(first, Point) and first.linear is None)
+    tables = len(_corners()[0]) + _TABLES if isinstance(first, Sum | Tree) else _FEW if shown else 1
     return _Asked(problem, question, "gdp" if currency.name == "gdp" else "approximate", shown, tables)
 
 

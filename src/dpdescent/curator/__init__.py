@@ -31,6 +31,7 @@ from .seals import Marks, Seals, marks, new_digest
 from .search import FirstStep
 from .selection import BestCandidates, BestStep
 from .sources import ArraySource, Source, cached_blocks
+from .trees import TreeGradients
 from .units import Units
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "Source",
     "Sum",
     "Threads",
+    "TreeGradients",
     "Units",
     "batch_cost",
     "cached_blocks",

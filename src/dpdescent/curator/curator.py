@@ -9,10 +9,8 @@ the least noise that this pays for.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -21,15 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting import Cost, Currency, Gaussian
-from ..errors import BudgetExhausted, InvalidParameter, UnsupportedSource, require_positive_integer
+from ..errors import InvalidParameter, UnsupportedSource, require_positive_integer
 from ..ledger import ONE_ROW, Ledger, afford_jointly, require_affordable, require_distinct, spend_jointly
 from ..noise import Bits
 from ..problems import LinearProblem
 from ..relations import Relation, Sensitivity
-from .batches import Batch, Sampling, draw_rows, of_batch, picking
+from .batches import Batch, Drawn, Sampling, draw_leaves, draw_rows, of_batch, picking
 from .mechanisms import LatticeNoise, require_drawable
 from .per_row import Norms, PerRow, moved_margins
-from .questions import Draw, Noised, Plan, Point, Public, Question, Rows, Sum
+from .questions import Draw, Noised, Plan, Point, Public, Question, Rows, Sum, Tree
 from .sources import Integers, Source
 from .units import Units
 
@@ -102,7 +100,7 @@ class Curator:
         self._account = account
         self._streams = 0
         self._kept: dict[str, tuple[Any, Any]] = {}
-        self._drawn: WeakKeyDictionary[Batch, _Drawn] = WeakKeyDictionary()
+        self._drawn: WeakKeyDictionary[Batch, Drawn] = WeakKeyDictionary()
         self._taking = threading.Lock()
         self.problem = problem
         self.ledger = ledger
@@ -226,6 +224,8 @@ class Curator:
         with np.errstate(all="ignore"):  # a warning would speak of rows; sums clip what overflows
             if isinstance(plan, Sum):
                 return self._released_sum(plan, drawn.chosen)
+            if isinstance(plan, Tree):
+                return self._released_tree(plan)
             rows = Rows(self._source, self._per_row(Norms.within(None, self.problem.grid)), self._stream)
             return self._released_point(plan, rows) if isinstance(plan, Point) else plan.draw(rows)
 
@@ -236,10 +236,10 @@ class Curator:
         chosen = draw_rows(self._stream("batch"), self._units.count, sampling)
         return None if chosen is None else self._units.of_rows(chosen)
 
-    def _paid(self, ticket: Batch, costs: tuple[Cost, ...], label: str) -> _Drawn:
+    def _paid(self, ticket: Batch, costs: tuple[Cost, ...], label: str) -> Drawn:
         """Charge for a ticket, unless that was done, and strike off it what is asked now. Nothing is read."""
         with self._taking:  # two threads would both find the last of its answers
-            drawn = self._drawn.get(ticket) or _Drawn(list(ticket.parts))
+            drawn = self._drawn.get(ticket) or Drawn(list(ticket.parts))
             left = drawn.left_after(costs)
             if ticket not in self._drawn:
                 spend_jointly(self._ledgers, ticket.cost, label, randomness=self._noise.description)
@@ -254,14 +254,14 @@ class Curator:
         self._require_drawable_rows(sampling)
         with np.errstate(all="ignore"):
             plan = question.plan(self.public(sampling))
-        if not isinstance(plan, Sum | Point | Draw):
-            raise InvalidParameter(f"the plan of {question.label!r} is neither a sum, a point nor a draw: return one")
+        if not isinstance(plan, Sum | Tree | Point | Draw):
+            raise InvalidParameter(f"{question.label!r} plans neither a sum, a tree, a point nor a draw: return one")
         plan = plan.for_units(self.rows_per_unit)
-        if not isinstance(plan, Sum):
+        if not isinstance(plan, Sum) and sampling.rate < 1 and sampling.amplified:
+            raise InvalidParameter("this question is about all rows, which no batch amplifies: ask without one")
+        if isinstance(plan, Point | Draw):
             if not self._source.in_one_place:
                 raise UnsupportedSource(f"{question.label!r} needs all rows in one place: pass arrays in memory")
-            if sampling.rate < 1 and sampling.amplified:
-                raise InvalidParameter("this question is about all rows, which no batch amplifies: ask without one")
             if self._source.rows > self.rows:
                 raise InvalidParameter(
                     "the table has more rows than the public number of them: pass their true number"
@@ -287,6 +287,16 @@ class Curator:
         if carried is not None:
             self._carry(carried.margins, carried.step, *known)
         return answer
+
+    def _released_tree(self, plan: Tree[Answer]) -> Answer:
+        known = [self._per_row(each) for each in plan.per_row]
+        leaves = draw_leaves(self._stream("leaves"), self._count or self._source.rows, plan.leaves)
+        leaf_of = leaves if self._units is None else leaves[self._units.owners]
+
+        def sum_over(leaf: int, block: Callable[..., Integers]) -> Integers:
+            return self._source.map_sum(partial(of_batch, block), leaf_of == leaf, *known)
+
+        return plan.walk(sum_over, partial(self._noised, plan.noised))
 
     def _released_point(self, plan: Point[Answer], rows: Rows) -> Answer:
         linear = None
@@ -326,24 +336,3 @@ class Curator:
         the new weights by the rounding of weights to their grid, about 2^-32 of their size.
         """
         self._keep(wanted, self._source.map_rows(partial(moved_margins, step), margins, along))
-
-
-@dataclass(eq=False)
-class _Drawn:
-    """What a batch has still to answer, and its rows: unreleased data."""
-
-    left: list[Cost]
-    chosen: NDArray[np.bool_] | None = None
-    fresh: bool = True
-    process: int = field(default_factory=os.getpid)
-
-    def left_after(self, costs: tuple[Cost, ...]) -> list[Cost]:
-        """Return what is left after these mechanisms; raise `BudgetExhausted` unless it was drawn for all of them."""
-        if self.process != os.getpid():  # a forked child would give the same answers once more
-            raise BudgetExhausted("this batch belongs to the process that has paid for it: draw another")
-        left = list(self.left)
-        for cost in costs:
-            if cost not in left:
-                raise BudgetExhausted("this batch has given all the answers that it was drawn for: draw another")
-            left.remove(cost)
-        return left

@@ -1,13 +1,15 @@
 """What a question is: a value that says what is asked, how the answer is protected, and what it costs.
 
 A question holds no rows and does nothing by itself. Its `Question.plan` turns it, from public numbers alone, into one
-of three plans, and `Curator.answer` is the only one who carries a plan out, always in the same order: it checks that
+of four plans, and `Curator.answer` is the only one who carries a plan out, always in the same order: it checks that
 the question is well formed and that its noise can be drawn, charges, draws the batch, touches the rows, adds the
 noise and divides by the public size. So an answer that was not charged for, or that has no noise, cannot be written.
 
 `Sum`
     An exact sum over rows, released through a mechanism: noise on every coordinate, the choice of a least score, or
     the first query above a threshold. Nearly all questions are of this kind.
+`Tree`
+    Sums over parts of the rows, each at weights that follow from the answers about the parts before it.
 `Point`
     A point that is computed from all rows to a certified tolerance, and released with noise.
 `Draw`
@@ -205,6 +207,50 @@ class Sum(Generic[Answer]):
 
 @final
 @dataclass(frozen=True)
+class Tree(Generic[Answer]):
+    """Running totals over the leaves of a binary tree, to which rows are dealt at random (`dpdescent.curator.trees`).
+
+    Parameters
+    ----------
+    leaves : int
+        m, into which the rows are divided.
+    noised : Noised
+        How the sum over the rows of a node is released.
+    walk : callable
+        Takes two functions and returns the answer. The first maps a leaf and a block function to the sum over the
+        leaf, and is called once for each leaf. The second releases the sum over a node: it is called so that no row
+        is in more nodes than there are ``levels``.
+    per_row : tuple of PerRow
+        Numbers of every row that the blocks need.
+    """
+
+    leaves: int
+    noised: Noised
+    walk: Callable[[Callable[[int, Callable[..., Integers]], Integers], Callable[[Integers], Floats]], Answer]
+    per_row: tuple[PerRow, ...] = ()
+
+    @property
+    def levels(self) -> int:
+        """In how many nodes a row can be."""
+        return self.leaves.bit_length()
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """The mechanisms that are charged together: one for each level."""
+        return (self.noised.cost,) * self.levels
+
+    @property
+    def parts(self) -> tuple[Noised, ...]:
+        """The noise of a node."""
+        return (self.noised,)
+
+    def for_units(self, rows_per_unit: int) -> Tree[Answer]:
+        """Return the plan for so many rows that change together; all of them are in one leaf."""
+        return replace(self, noised=self.noised.for_units(rows_per_unit))
+
+
+@final
+@dataclass(frozen=True)
 class Rows:
     """All rows, for a computation that has been paid for. Unreleased data."""
 
@@ -308,4 +354,4 @@ class Draw(Generic[Answer]):
         return self
 
 
-Plan = Sum[Answer] | Point[Answer] | Draw[Answer]
+Plan = Sum[Answer] | Tree[Answer] | Point[Answer] | Draw[Answer]

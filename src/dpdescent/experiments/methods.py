@@ -74,6 +74,7 @@ _LOOKS = {
     "adam": Look("DP-Adam", "#E69F00", "D", "--"),
     "sgd-adv": Look("SGD-Adv", "#CC79A7", "v", ":"),
     "svrg": Look("DP-SVRG", "#B8860B", "x", ":"),
+    "ftrl": Look("DP-FTRL", "#4B0082", "$F$", ":"),
     "objpert": Look("ObjPert", "#009E73", "^"),
     "outpert": Look("OutPert", "#E31A1C", "4", "--"),
     "expmech": Look("ExpMech", "#6F4E37", "2", ":"),

@@ -16,6 +16,7 @@ from .auto import AutoSettings, auto
 from .blsgd import BLGDSettings, BLSGDACSettings, BLSGDSettings, blsgd
 from .descriptions import DESCRIPTIONS, PAPERS, Description
 from .expmech import ExpMechSettings, expmech
+from .ftrl import FTRLSettings, ftrl
 from .majority import MajoritySettings, majority
 from .noisy_gradient import NoisyGradientSettings, noisy_gradient
 from .nonprivate import NonPrivateSettings, nonprivate
@@ -54,6 +55,7 @@ __all__ = [
     "BLSGDSettings",
     "Description",
     "ExpMechSettings",
+    "FTRLSettings",
     "Facts",
     "MajoritySettings",
     "Method",
@@ -86,6 +88,7 @@ __all__ = [
     "auto",
     "blsgd",
     "expmech",
+    "ftrl",
     "majority",
     "minimum_rows",
     "noisy_gradient",
@@ -214,6 +217,7 @@ _REGISTERED = {
     "dp-gd": _to_second_order(noisy_gradient, NoisyGradientSettings),
     "dp-tr": _to_second_order(trust_region, TrustRegionSettings, passes=False),
     "expmech": Method(expmech, ExpMechSettings, general=False, gathers=True, needs=_MINIMISER | {Need.ONE_MARGIN}),
+    "ftrl": Method(ftrl, FTRLSettings, passes=True),
     "majority": Method(majority, MajoritySettings, needs=frozenset({Need.CONSTANT})),
     "nonprivate": Method(nonprivate, NonPrivateSettings, private=False),
     "objpert": Method(objpert, ObjPertSettings, gathers=True, units=False, needs=_MINIMISER | {Need.CORNERS}),

@@ -51,6 +51,10 @@ PAPERS = {
     "Iyengar et al. 2019": (
         "Iyengar, R. et al. (2019). Towards practical differentially private convex optimization. IEEE S&P."
     ),
+    "Kairouz et al. 2021": (
+        "Kairouz, P. et al. (2021). Practical and private (deep) learning without sampling or shuffling. ICML. "
+        "arXiv:2103.00039."
+    ),
     "Kifer et al. 2012": (
         "Kifer, D., Smith, A. & Thakurta, A. (2012). Private convex empirical risk minimization and high-dimensional "
         "regression. COLT."
@@ -160,6 +164,11 @@ DESCRIPTIONS = {
         "the exponential mechanism over models, sampled exactly: pure privacy for a few columns",
         "thousands to millions of candidate models; refused where more would be needed",
         ("Bassily et al. 2014", "Lowy & Razaviyayn 2021"),
+    ),
+    "ftrl": Description(
+        "DP-FTRL, totals of gradients with the noise of a binary tree: one pass, without random batches; a baseline",
+        "one, in 31 to 1,023 parts",
+        ("Kairouz et al. 2021",),
     ),
     "majority": Description(
         "class frequencies or the mean, without features: what every model must beat",
