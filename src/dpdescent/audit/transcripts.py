@@ -6,7 +6,8 @@ and adds up how much more likely the neighbour makes every answer. The sum is a 
 numbers: the best test of two Gaussian sums there is, and a valid one whatever the mechanism.
 
 The attacker of a guarantee sees neither batches nor permutations. A replay therefore draws batches that always hold
-the row in question, and never those of the run.
+the row in question, and never those of the run. The leaves of a tree are the run's own: what is claimed for a tree
+holds for an attacker who knows them.
 """
 
 from __future__ import annotations
@@ -70,10 +71,10 @@ class Replaying(LatticeNoise):
 
 
 class _KnownBatches(Randomness):
-    """The public choices of a run, batches that hold the first rows, and other choices than those of the run."""
+    """The public choices and the leaves of a run, batches of the first rows, and other choices than its own."""
 
     def stream(self, mechanism: str, release: int) -> Bits:
-        if mechanism == "public":
+        if mechanism in ("public", "leaves"):
             return super().stream(mechanism, release)
         return _Counting() if mechanism == "batch" else Randomness(0).stream(mechanism, release)
 
