@@ -18,6 +18,7 @@ from dpdescent.exact import FeatureGrid
 from dpdescent.noise import Randomness
 from dpdescent.problems import L2, Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Squared
 from dpdescent.solvers import AGDSettings, agd
+from dpdescent.solvers.agd import _RANGES
 
 
 def make_curator(
@@ -215,3 +216,16 @@ def test_accuracy_does_not_fall_when_epsilon_rises() -> None:
 def test_bad_settings_are_refused_by_name(options: dict[str, float]) -> None:
     with pytest.raises(InvalidParameter):
         AGDSettings(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", _RANGES)
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_setting_beyond_its_range_is_refused_by_name_and_a_run_at_its_end_ends(name: str, end: int) -> None:
+    value = _RANGES[name][end]
+    with pytest.raises(InvalidParameter, match=f"^{name} must lie between"):
+        AGDSettings(**{name: value * (4.0 if end else 0.25)})  # type: ignore[arg-type]
+    if (name, end) == ("splits", 1):  # which asks for a billion iterations
+        return
+    curator = make_curator(1.0, rows=40, columns=2)
+    agd(curator, AGDSettings(**{"splits": 6.0, "max_step": 1.0, "window": 1} | {name: value}))  # type: ignore[arg-type]
+    assert curator.ledger.entries

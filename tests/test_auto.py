@@ -382,6 +382,8 @@ def test_odd_tables_are_no_trouble(kind: str) -> None:
         {"share_whitening": 0.9},
         {"share_curvature": -0.1},
         {"iterations": 0},
+        {"share_norm": 1e-30},
+        {"share_columns": 1e-30},
         {"clip": 0.0},
         {"clip": math.nan},
         {"batch_rate": 1.5},

@@ -52,6 +52,15 @@ Floats = NDArray[np.float64]
 Selection = Literal["exponential-mechanism", "laplace", "exponential"]
 
 _LARGEST_WORK = 5e10  # cells to go through for iterations beyond the first 20
+# Beyond them an answer in the middle of a run would need noise, or a step, that cannot be represented.
+_RANGES = {
+    "splits": (1e-9, 1e9),
+    "growth": (1e-9, 1e9),
+    "clip_gradient": (1e-30, 1e30),
+    "clip_loss": (1e-30, 1e30),
+    "max_step": (1e-30, 1e30),
+    "stretch": (1e-9, 1e9),
+}
 
 
 @dataclass(frozen=True)
@@ -118,10 +127,10 @@ class AGDSettings(Settings):
             self.fill({"conversion": "optimal"})
         super().__post_init__()
         self.fill(_OURS)
-        for name in ("splits", "growth", "clip_gradient", "clip_loss", "max_step", "stretch"):
+        for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise InvalidParameter(f"{name} must be a positive number, got {value!r}")
+            if value is not None and not low <= value <= high:
+                raise InvalidParameter(f"{name} must lie between {low:g} and {high:g}, got {value!r}")
         if self.candidates is None or self.candidates < 2:
             raise InvalidParameter(f"candidates must be at least 2, zero being one of them: {self.candidates!r}")
         if not 0 < self.batch_rate <= 1:

@@ -29,7 +29,7 @@ IEEE Transactions on Information Theory 62(12).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,10 +93,10 @@ class AutoSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shares = [getattr(self, name) for name in ("share_norm", "share_columns", "share_whitening")]
-        if not (all(share > 0 for share in shares) and self.share_curvature > 0):
-            raise InvalidParameter(f"shares of the budget must be positive, got {(*shares, self.share_curvature)}")
-        if not self.share_norm + sum(shares) + self.share_curvature < 0.9:
+        shares = {each.name: getattr(self, each.name) for each in fields(self) if each.name.startswith("share_")}
+        if small := [name for name, share in shares.items() if not share >= 1e-9]:  # nothing but noise
+            raise InvalidParameter(f"{small[0]} must be at least 1e-9 of the budget, got {shares[small[0]]!r}")
+        if not self.share_norm + sum(shares.values()) < 0.9:
             raise InvalidParameter("shares of the budget must leave at least a tenth of it for the gradients")
         if self.iterations is not None and self.iterations < 1:
             raise InvalidParameter(f"iterations must be at least 1, got {self.iterations!r}")

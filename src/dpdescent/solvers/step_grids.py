@@ -9,6 +9,8 @@ __all__ = ["EvenGrid", "GeometricGrid"]
 
 Floats = NDArray[np.float64]
 
+_LONGEST = 1e30  # along a unit vector; losses at such weights can still be represented
+
 
 class GeometricGrid:
     """Zero, and steps of ratio 2 around a centre that follows the chosen ones; it moves down if zero is chosen."""
@@ -46,5 +48,5 @@ class EvenGrid:
         if chosen > 0:
             self._recent.append(float(self.candidates()[chosen]))
         if len(self._recent) == self._window:
-            self._max_step = (1 + self._stretch) * max(self._recent)
+            self._max_step = min((1 + self._stretch) * max(self._recent), _LONGEST)
             self._recent.clear()
