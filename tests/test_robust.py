@@ -16,14 +16,31 @@ from scipy.optimize import minimize
 from typer.testing import CliRunner
 
 from asking import excess_adversarial_risk, noisy_minimiser
-from dpdescent import Adversary, DPLinearRegression, DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger
+from dpdescent import (
+    Adversary,
+    DPLinearRegression,
+    DPLinearSVC,
+    DPLogisticRegression,
+    InvalidParameter,
+    Ledger,
+    load_dataset,
+)
 from dpdescent.accounting import Gaussian, Laplace
 from dpdescent.cli import app
 from dpdescent.curator import Curator
 from dpdescent.curator.sources import ArraySource
+from dpdescent.errors import UnsupportedLoss
 from dpdescent.exact import FeatureGrid
-from dpdescent.minimisers import RobustObjective, RobustRisk, RowObjective, certified_minimiser, loss_range
-from dpdescent.problems import Huber, HuberisedHinge, Logistic, Loss, Multinomial, Poisson
+from dpdescent.minimisers import (
+    ROUNDED_KINK,
+    RobustObjective,
+    RobustRisk,
+    RowObjective,
+    certified_minimiser,
+    loss_range,
+    robust_loss,
+)
+from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Poisson
 from dpdescent.relations import Relation
 from neighbours import STORAGE
 from rival_tables import curator_of, make_curator, recorded, replaced
@@ -197,7 +214,7 @@ def test_a_certified_point_is_as_near_as_it_says(tilt: float, adversary: Adversa
         assert np.linalg.norm(best.x - point) < 1e-4
 
 
-@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge()], ids=str)
+@pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(ROUNDED_KINK)], ids=str)
 def test_every_table_is_certified(loss: Loss) -> None:
     """Rows of zeros, equal rows, one row, none; tilts and radii small and huge: the search ends, silently."""
     generator, rows = np.random.default_rng(0), 40
@@ -307,7 +324,7 @@ CASES: list[tuple[float, Adversary | None, Loss, float, int]] = [
     (1.0, None, Multinomial(3), math.inf, 30),
     (3.0, None, Logistic(), 0.3, 30),
     (0.0, Adversary(0.2), Logistic(), math.inf, 30),
-    (0.0, Adversary(0.2, "linf"), HuberisedHinge(), math.inf, 30),
+    (0.0, Adversary(0.2, "linf"), HuberisedHinge(ROUNDED_KINK), math.inf, 30),
     (0.0, Adversary((0.3, 0.0), "linf"), Logistic(), math.inf, 30),
 ]
 
@@ -560,6 +577,50 @@ def test_the_excess_risk_is_reported_on_request_and_paid() -> None:
         assert pure.privacy_["mechanisms"] == {"laplace": 2, "norm-laplace": 1}
 
 
+def test_the_kink_of_the_hinge_is_rounded_off_from_above_and_its_slope_stays() -> None:
+    loss, h = robust_loss(Hinge(), "outpert", adversarial=True), ROUNDED_KINK
+    margins, labels = np.linspace(1 - 2 * h, 1 + 2 * h, 4001), np.ones(4001)
+    above = loss.values(margins, labels) - Hinge().values(margins, labels)
+    assert above.min() >= 0
+    assert above.max() == pytest.approx(h / 4, rel=1e-9)
+    assert np.abs(loss.residuals(margins, labels)).max() == loss.lipschitz == 1
+    with pytest.raises(UnsupportedLoss, match="one margin"):
+        robust_loss(Multinomial(3), "outpert", adversarial=True)
+
+
+@pytest.mark.parametrize("adversary", [Adversary(0.2), Adversary(0.1, "linf")], ids=str)
+def test_an_adversarial_hinge_is_minimised_up_to_its_rounding(adversary: Adversary) -> None:
+    """No point near the certified one, and so by convexity no point at all, is better by more than n h/4."""
+    (X, y), mu = table(), 3.0
+    risk = RobustRisk(robust_loss(Hinge(), "outpert", True), 1.3, 60, 0.0, support_of(adversary))
+    point = certified_minimiser(objective_of(X, y, risk, mu), mu, 1e-6)
+
+    def value(w: np.ndarray) -> float:
+        factors = np.minimum(1, 1.3 / np.linalg.norm(X, axis=1))
+        moved = np.linalg.norm(w[:-1]) if adversary.norm == "l2" else np.abs(w[:-1]).sum()
+        margins = factors * (y * (X @ w) - adversary.radius * moved)
+        return float(np.maximum(0, 1 - margins).sum() + mu / 2 * w @ w)
+
+    generator, best = np.random.default_rng(0), value(point)
+    for size in np.geomspace(1e-4, 1.0, 1500):
+        move = generator.normal(size=4)
+        assert value(point + size * move / np.linalg.norm(move)) >= best - 60 * (ROUNDED_KINK / 4 + 1e-4)
+    assert best < value(np.zeros(4)) - 1
+
+
+def test_a_machine_with_the_hinge_is_trained_against_an_adversary() -> None:
+    data = load_dataset("synthetic", n=2000)
+    options = {"bounds": data.bounds, "classes": data.classes, "method": "outpert", "random_state": 0}
+    models = [
+        DPLinearSVC(2.0, 1e-6, loss=loss, adversary=Adversary(0.1), **options).fit(data.X, data.y)
+        for loss in ("hinge", "huberised-hinge")
+    ]
+    assert any("rounded off" in each for each in models[0].privacy_["remarks"])
+    assert not any("rounded off" in each for each in models[1].privacy_["remarks"])
+    assert models[0].privacy_["mechanisms"] == models[1].privacy_["mechanisms"]
+    assert models[0].score(data.X, data.y) > 0.7
+
+
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", tilt=-1.0), "tilt"),
     (lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", tilt=math.nan), "tilt"),
@@ -574,7 +635,6 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
         lambda: DPLogisticRegression(bounds=(0, 1), method="outpert", classes=(-1, 0, 1), adversary=Adversary(0.1)),
         "two classes",
     ),
-    (lambda: DPLinearSVC(bounds=(0, 1), method="outpert", loss="hinge", tilt=1.0), "kink"),
     (
         lambda: DPLogisticRegression(
             bounds=(0, 1), method="outpert", tilt=1.0, solver_options={"strong_convexity": 0.0}

@@ -4,13 +4,14 @@ from .certified import certified_minimiser, certify, require_minimiser, who_mini
 from .methods import METHODS, Candidate, Task
 from .objectives import GeneralObjective, Objective
 from .risks import EmpiricalRisk, Risk
-from .robust import RobustObjective, RobustRisk, loss_at_zero, loss_range, require_robust
+from .robust import ROUNDED_KINK, RobustObjective, RobustRisk, loss_at_zero, loss_range, robust_loss
 from .rows import RowObjective, reachable_tolerance, smooth_loss
 from .saddle import Game, LinearGame, minimax_appa
 from .sampler import Ball, sample_point
 
 __all__ = [
     "METHODS",
+    "ROUNDED_KINK",
     "Ball",
     "Candidate",
     "EmpiricalRisk",
@@ -30,7 +31,7 @@ __all__ = [
     "minimax_appa",
     "reachable_tolerance",
     "require_minimiser",
-    "require_robust",
+    "robust_loss",
     "sample_point",
     "smooth_loss",
     "who_minimises",

@@ -59,32 +59,47 @@ from scipy.sparse import issparse
 from ..errors import InvalidParameter, UnsupportedLoss, require_nonnegative
 from ..exact import FeatureGrid, exp
 from ..exact.grids import require_moderate
-from ..problems import Loss, Need, require_needs
+from ..problems import HuberisedHinge, Loss, Need, require_needs
 from ..problems.adversary import Support
 from ..relations import Norm, Relation, Sensitivity
 from .newton import settled
 from .risks import Risk
 from .rounding import EXPONENTIAL, FEW, MANY, PLACEMENT, UNIT
-from .rows import RowObjective, added_exactly, partial_sums, scaled_by
+from .rows import RowObjective, added_exactly, partial_sums, scaled_by, smooth_loss
 
 if TYPE_CHECKING:
     from ..curator.sources import Source
 
-__all__ = ["RobustObjective", "RobustRisk", "loss_at_zero", "loss_range", "require_robust"]
+__all__ = ["ROUNDED_KINK", "RobustObjective", "RobustRisk", "loss_at_zero", "loss_range", "robust_loss"]
 
 Floats = NDArray[np.float64]
 Margins = Callable[[Any, Floats], Floats]  # of rows, scaled by their factors
 
+#: h, the half-width within which the kink of the hinge is rounded off.
+ROUNDED_KINK = 2.0**-8
+
 _LARGEST_EXPONENT = 150.0  # the product of four exponentials of it is still finite
 _LARGEST_WEIGHT = 2.0**300
+
+
+def robust_loss(loss: Loss, method: str, adversarial: bool) -> Loss:
+    """Return what is minimised of a loss with a tilt or an adversary, or raise `UnsupportedLoss`.
+
+    It is the loss or its substitute with bounded slope and curvature. The kink of the hinge is rounded off within h
+    of it, from above and by at most h/4: a certificate needs a gradient, and the duality gap of the plain hinge is
+    none of a hinge that is moved or tilted. The slope stays 1, so sensitivities are those of the hinge.
+    """
+    smooth = HuberisedHinge(ROUNDED_KINK) if loss.hinge else smooth_loss(loss, method)
+    require_robust(smooth, adversarial)
+    return smooth
 
 
 def require_robust(loss: Loss, adversarial: bool) -> None:
     """Raise `UnsupportedLoss` unless the largest loss over an adversary's moves has the closed form."""
     if adversarial and not (loss.falling and math.isfinite(loss.smoothness)):
         raise UnsupportedLoss(
-            f"an adversary needs a loss that falls in the margin and is smooth, not {type(loss).__name__}: use two "
-            "classes and the logistic loss or the huberised hinge"
+            f"an adversary needs a loss that falls in one margin, where the worst move is known, not "
+            f"{type(loss).__name__}: use two classes and the logistic loss or a hinge"
         )
 
 

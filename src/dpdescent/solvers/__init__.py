@@ -8,7 +8,7 @@ from typing import Any
 
 from ..curator import Curator
 from ..errors import InvalidParameter
-from ..minimisers import require_robust, smooth_loss
+from ..minimisers import robust_loss
 from ..problems import Loss, Need, Penalty, require_needs
 from .adam import AdamSettings, adam
 from .agd import AGDSettings, agd
@@ -169,7 +169,7 @@ class Method:
         """Raise `UnsupportedLoss` unless the loss offers what this method needs; nothing is computed or charged."""
         require_needs(self.name, self.needs, loss)
         if tilted or adversarial:
-            require_robust(smooth_loss(loss, self.name), adversarial)
+            robust_loss(loss, self.name, adversarial)
 
     def require_penalty(self, penalty: Penalty) -> None:
         """Raise `InvalidParameter` unless the method can penalise what the penalty does; nothing is charged."""

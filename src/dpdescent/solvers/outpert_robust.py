@@ -17,6 +17,8 @@ what lets the noise move a typical row's score by about min(0.6, 1.5 k^-0.2); ov
 prescribes there. With ``risk_share`` that share of the budget reports how far the released model is from the best one
 in the adversarial loss. With a tilt or an adversary, B = max(0.5, 0.1 k^0.4) typical row lengths.
 
+The kink of the hinge is rounded off from above, by at most 2^-10.
+
 **Privacy** See `dpdescent.minimisers.robust` for the sensitivity under both relations,
 `dpdescent.curator.NoisyMinimiser` for the release and `dpdescent.curator.ExcessAdversarialRisk` for the
 report.
@@ -39,7 +41,8 @@ from ..accounting import Gaussian, Laplace, NormLaplace
 from ..curator import Curator, ExcessAdversarialRisk, NoisyMinimiser
 from ..errors import InvalidParameter, require_nonnegative
 from ..excess_risk import regularisation
-from ..minimisers import RobustRisk, require_minimiser, require_robust, smooth_loss, who_minimises
+from ..minimisers import ROUNDED_KINK, RobustRisk, require_minimiser, robust_loss, who_minimises
+from ..problems import Loss
 from .outpert import OutPertSettings, noise_deviation, outpert, output_noise, unused_budget
 from .result import Facts, Progress, SolverResult
 from .series import typical_row_norm
@@ -89,8 +92,7 @@ def outpert_robust(
         raise InvalidParameter(
             f"tilt must be at most {_LARGEST_TILT:g}, got {problem.tilt:g}: that is the largest loss"
         )
-    loss = smooth_loss(problem.loss, "outpert")
-    require_robust(loss, problem.adversary is not None)
+    loss = robust_loss(problem.loss, "outpert", problem.adversary is not None)
     require_minimiser(settings.minimiser, smooth=True, rows=False)
     support = None
     if problem.adversary is not None:
@@ -138,7 +140,7 @@ def outpert_robust(
     remarks = [
         f"rows longer than {risk.row_bound:.6g}, in units of the bounds, were scaled down to it",
         f"{added:.6g}/2 |w|^2 was added to the sum of the losses, intercept included",
-        *((f"the loss was {type(loss).__name__}",) if loss is not problem.loss else ()),
+        *(_substitute(problem.loss, loss)),
         *(
             (f"losses were tilted by {problem.tilt:g}, and the weights kept within {radius:.6g}",)
             if problem.tilt
@@ -158,6 +160,13 @@ def outpert_robust(
     if progress is not None:
         progress(1.0)
     return SolverResult(weights, 1, remarks=tuple(remarks))
+
+
+def _substitute(given: Loss, used: Loss) -> tuple[str, ...]:
+    """Return a remark on the loss, if it is not the given one."""
+    if given.hinge:
+        return (f"the kink of the hinge was rounded off within {ROUNDED_KINK:g} of it, from above",)
+    return () if used is given else (f"the loss was {type(used).__name__}",)
 
 
 def _affordable_ball(risk: RobustRisk, buys: Callable[[float], float]) -> float:
