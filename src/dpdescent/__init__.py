@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .choosing import Selection as Selection
     from .choosing import select as select
     from .curator import Curator as Curator
+    from .curator import drawn_minimiser as drawn_minimiser
     from .curator import perturbed_minimiser as perturbed_minimiser
     from .curator import perturbed_saddle_point as perturbed_saddle_point
     from .curator import phased_minimiser as phased_minimiser
@@ -71,6 +72,7 @@ _PUBLIC = {
     "choosing": ("Selection", "select"),
     "curator": (
         "Curator",
+        "drawn_minimiser",
         "perturbed_minimiser",
         "perturbed_saddle_point",
         "phased_minimiser",

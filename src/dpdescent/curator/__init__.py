@@ -18,7 +18,7 @@ from .derivatives import (
     require_frame,
 )
 from .descents import NoisyDescent, PermutedDescent
-from .general import perturbed_minimiser, perturbed_saddle_point
+from .general import drawn_minimiser, perturbed_minimiser, perturbed_saddle_point
 from .histograms import ColumnHistograms
 from .mechanisms import LatticeNoise
 from .moments import ColumnMoments, LabelCounts, LabelSum, MeanRowNorm, SecondMoments, moment_bits
@@ -77,6 +77,7 @@ __all__ = [
     "Units",
     "batch_cost",
     "cached_blocks",
+    "drawn_minimiser",
     "finest_clipped_sum",
     "hessian_sum",
     "law_for_units",

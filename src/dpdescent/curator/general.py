@@ -1,4 +1,4 @@
-"""Minimisers and saddle points of functions that keep their rows to themselves, with noise.
+"""Minimisers and saddle points of functions that keep their rows to themselves, with noise, or drawn at random.
 
 No curator holds these rows: the caller vouches for the constants of the function, and the ledger is charged before it
 is evaluated.
@@ -12,13 +12,22 @@ from functools import partial
 
 import numpy as np
 
-from ..accounting import Gaussian, Laplace, NormLaplace
-from ..errors import InvalidParameter, require_positive
+from ..accounting import ExponentialMechanism, Gaussian, Laplace, NormLaplace
+from ..errors import InvalidParameter, require_nonnegative, require_positive, require_positive_integer
+from ..exact import LatticeSum, ceil_log2
+from ..exact.grids import require_moderate
 from ..ledger import Ledger
 from ..minimisers import Game, GeneralObjective, certified_minimiser, minimax_appa, require_minimiser
+from ..noise import MAXIMUM_SCORES
+from ..relations import Norm, Sensitivity
 from .mechanisms import LatticeNoise, require_drawable
 from .points import OutputNoise, PointLattice, require_constants, tolerance_share, within_ball
 from .sources import Floats
+
+_MOST_WEIGHTS, _FEWEST_PER_AXIS = 10, 3
+_SCORE_BITS = 30  # of a unit of scores below their spread
+_LARGEST_SCORE = 2.0**60
+_AT_ONCE = 2**12
 
 
 def _released(
@@ -135,3 +144,113 @@ def perturbed_saddle_point(
     tolerance = math.sqrt(2 * gap / mu) * (1 + 2.0**-40)
     lattice = PointLattice.of((game.dimension,), moved + 2 * tolerance, largest + tolerance, cost)
     return _released(lattice, lambda: minimax_appa(game, gap)[0], ledger, noise, "saddle point")
+
+
+def drawn_minimiser(
+    score: Callable[[Floats], Floats],
+    ledger: Ledger,
+    cost: ExponentialMechanism,
+    *,
+    dimension: int,
+    radius: float,
+    spread: float,
+    centre: Floats | None = None,
+    box: bool = False,
+    points: int = MAXIMUM_SCORES,
+    error: float = 0.0,
+    noise: LatticeNoise | None = None,
+) -> Floats:
+    r"""Return a point of a ball or a box, the likelier the smaller any function of the rows is there.
+
+    The ball is covered by a public grid of points, of which one is drawn with probability proportional to
+    exp(-epsilon F/spread): the exponential mechanism, exactly. F need be neither convex nor a sum over rows. With
+    probability 1 - b the drawn point is worse than the best one of N by less than (spread/epsilon) log(N/b). A few
+    weights are practical: there are at most 2^16 points, 256 along each of two axes and 9 along each of five. A
+    second call around the point of the first, with a smaller radius, is finer; each call is charged.
+
+    Parameters
+    ----------
+    score : callable
+        F. Maps an array of m points, of shape (m, d), to m numbers.
+    ledger : Ledger
+        Charged with ``cost`` before F is evaluated.
+    cost : ExponentialMechanism
+    dimension : int
+        d, at most 10.
+    radius : float
+        R: |w - centre| is at most R; in a box, each of its entries.
+    spread : float
+        The length of an interval that contains 0 and F(w) - F'(w) at all points w, for all neighbours under the
+        relation of the ledger, which no program can check. It is D if a row can only raise F, and by at most D,
+        and 2D if it can change F by D either way.
+    centre : ndarray of shape (d,), optional
+        Public; zero by default.
+    box : bool
+        Whether the points fill a box.
+    points : int
+        The largest number of points of the box, 2^16 at most.
+    error : float
+        A bound on the rounding error of a computed F.
+    noise : LatticeNoise, optional
+
+    Notes
+    -----
+    **Privacy** Scores are rounded to a unit u, a 2^-30th of the spread, and kept within public limits; one that is no
+    number counts as the largest. Both change a difference towards 0 or by at most u, and errors by at most 2e, so
+    that differences stay within an interval of length spread + 2u + 4e, by which the law divides epsilon.
+
+    References
+    ----------
+    McSherry, F. & Talwar, K. (2007). Mechanism design via differential privacy. FOCS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpdescent import Ledger, drawn_minimiser
+    >>> from dpdescent.accounting import ExponentialMechanism
+    >>> rows, ledger = np.random.default_rng(0).uniform(0, 1, 500), Ledger(1.0, 0.0, currency="pure")
+    >>> def distance_from_median(w):  # how many rows lie between a point and the median: a row changes it by 1/2
+    ...     return np.abs((rows[None, :] < w).sum(axis=1) - rows.size / 2)
+    >>> median = drawn_minimiser(
+    ...     distance_from_median, ledger, ExponentialMechanism(1.0), dimension=1, radius=1.0, spread=1.0
+    ... )
+    >>> abs(float(median[0]) - 0.5) < 0.1
+    True
+    """
+    grid = _covering(require_positive_integer("dimension", dimension), radius, centre, box, points)
+    wide = require_moderate("spread", spread) + 4 * require_nonnegative("error", error)
+    unit = 2.0 ** (ceil_log2(require_moderate("spread and error", wide)) - _SCORE_BITS)
+    change = (wide + 2 * unit) * (1 + 2.0**-50)
+    sensitivity = Sensitivity(Norm.RANGE, change, change)
+    require_drawable(cost, unit, sensitivity, ledger.relation)
+    noise = noise or LatticeNoise()
+    ledger.spend(cost, "point of a grid", randomness=noise.description)
+    with np.errstate(all="ignore"):
+        parts = [np.asarray(score(grid[i : i + _AT_ONCE]), np.float64) for i in range(0, len(grid), _AT_ONCE)]
+        scores = np.concatenate([part.reshape(-1) for part in parts])
+        if scores.shape != (len(grid),):
+            raise InvalidParameter("score must return one number for each point: sum over rows, not over points")
+        known = np.where(np.isnan(scores), np.inf, scores) / unit
+        values = np.rint(np.clip(known, -_LARGEST_SCORE, _LARGEST_SCORE)).astype(np.int64)
+    point: Floats = grid[noise.release(LatticeSum(values, unit, sensitivity), cost, ledger.relation)].copy()
+    return point
+
+
+def _covering(dimension: int, radius: float, centre: Floats | None, box: bool, points: int) -> Floats:
+    """Return the midpoints of equal cells of a box, or those of them that lie in the ball."""
+    require_positive_integer("points", points)
+    if dimension > _MOST_WEIGHTS or not _FEWEST_PER_AXIS**dimension <= points <= MAXIMUM_SCORES:
+        raise InvalidParameter(
+            f"{points} points do not cover {dimension} weights: at most 2^16 can be drawn from, with at least "
+            "3 along each axis; draw fewer weights, or use perturbed_minimiser"
+        )
+    middle = np.zeros(dimension) if centre is None else np.asarray(centre, dtype=np.float64)
+    if middle.shape != (dimension,) or not np.isfinite(middle).all():
+        raise InvalidParameter(f"centre must be {dimension} finite numbers")
+    per_axis = int(points ** (1 / dimension) * (1 + 1e-12))
+    axis = (2 * np.arange(per_axis) + 1.0) / per_axis - 1
+    cells = np.stack(np.meshgrid(*[axis] * dimension, indexing="ij"), axis=-1).reshape(-1, dimension)
+    if not box:
+        cells = cells[(cells**2).sum(axis=1) <= 1]
+    grid: Floats = middle + require_moderate("radius", radius) * cells
+    return grid
