@@ -35,12 +35,28 @@ from ..accounting import (
 )
 from ..accounting.shuffled import ShuffledDescent
 from ..errors import InvalidParameter
-from ..exact import LatticeSum
 from ..noise import Bits
 from ..problems import LinearProblem
-from ..relations import Relation, Sensitivity
+from ..relations import Relation
 from .per_row import PerRow
+from .releases import Noised, Tree
 from .sources import Floats, Integers, Source
+
+__all__ = [
+    "QUESTIONS",
+    "Carry",
+    "Draw",
+    "Noised",
+    "Plan",
+    "Point",
+    "Public",
+    "Question",
+    "Rows",
+    "Sum",
+    "Tree",
+    "noise_on_objective",
+    "noise_on_point",
+]
 
 Answer = TypeVar("Answer")
 
@@ -111,49 +127,6 @@ class Question(ABC, Generic[Answer]):
 
 @final
 @dataclass(frozen=True)
-class Noised:
-    """A part of a sum that is released.
-
-    Parameters
-    ----------
-    cost : Cost
-        The mechanism that releases it, which is also what is charged.
-    unit : float
-        The lattice of the sum: it is an integer multiple of this.
-    sensitivity : Sensitivity
-        How much one row can change it.
-    divisor : float
-        The public number by which the noisy sum is divided.
-    part : callable, optional
-        Maps the sum to the integers that are released; the sum itself by default.
-    symmetric : bool
-        Whether it is a symmetric matrix, whose sensitivity is measured in the Frobenius norm.
-    size : int
-        How many numbers it has. Norm-Laplace noise grows with it, and must be told.
-    """
-
-    cost: Cost
-    unit: float
-    sensitivity: Sensitivity
-    divisor: float = 1.0
-    part: Callable[[Integers], Integers] | None = None
-    symmetric: bool = False
-    size: int = 1
-
-    def __post_init__(self) -> None:
-        LatticeSum(np.zeros(0, dtype=np.int64), self.unit, self.sensitivity)  # refuses what is no lattice
-
-    def for_units(self, rows_per_unit: int) -> Noised:
-        """Return it with the sensitivity of so many rows that change together."""
-        return replace(self, sensitivity=self.sensitivity.times(rows_per_unit))
-
-    def of(self, values: Integers) -> LatticeSum:
-        """Return what is released, from the sum."""
-        return LatticeSum(values if self.part is None else self.part(values), self.unit, self.sensitivity)
-
-
-@final
-@dataclass(frozen=True)
 class Carry:
     """Margins that follow from a released step: those of ``weights`` are t - step u, for margins t and u."""
 
@@ -203,50 +176,6 @@ class Sum(Generic[Answer]):
     def for_units(self, rows_per_unit: int) -> Sum[Answer]:
         """Return the plan for so many rows that change together (`dpdescent.curator.units`)."""
         return replace(self, parts=tuple(part.for_units(rows_per_unit) for part in self.parts))
-
-
-@final
-@dataclass(frozen=True)
-class Tree(Generic[Answer]):
-    """Running totals over the leaves of a binary tree, to which rows are dealt at random (`dpdescent.curator.trees`).
-
-    Parameters
-    ----------
-    leaves : int
-        m, into which the rows are divided.
-    noised : Noised
-        How the sum over the rows of a node is released.
-    walk : callable
-        Takes two functions and returns the answer. The first maps a leaf and a block function to the sum over the
-        leaf, and is called once for each leaf. The second releases the sum over a node: it is called so that no row
-        is in more nodes than there are ``levels``.
-    per_row : tuple of PerRow
-        Numbers of every row that the blocks need.
-    """
-
-    leaves: int
-    noised: Noised
-    walk: Callable[[Callable[[int, Callable[..., Integers]], Integers], Callable[[Integers], Floats]], Answer]
-    per_row: tuple[PerRow, ...] = ()
-
-    @property
-    def levels(self) -> int:
-        """In how many nodes a row can be."""
-        return self.leaves.bit_length()
-
-    @property
-    def costs(self) -> tuple[Cost, ...]:
-        """The mechanisms that are charged together: one for each level."""
-        return (self.noised.cost,) * self.levels
-
-    @property
-    def parts(self) -> tuple[Noised, ...]:
-        """The noise of a node."""
-        return (self.noised,)
-
-    def for_units(self, rows_per_unit: int) -> Tree[Answer]:
-        """Return the plan for so many rows that change together; all of them are in one leaf."""
-        return replace(self, noised=self.noised.for_units(rows_per_unit))
 
 
 @final

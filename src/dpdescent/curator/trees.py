@@ -78,28 +78,10 @@ class TreeGradients(Question[Floats]):
         (noised,) = at_zero.parts
         noised = replace(noised, divisor=public.rows / leaves)
 
-        def walk(
-            sum_over: Callable[[int, Callable[..., Integers]], Integers], release: Callable[[Integers], Floats]
-        ) -> Floats:
-            exact: list[Integers] = []  # of the nodes that make up the total; the last ends at the last leaf
-            noisy: list[Floats] = []
-            total = np.zeros(shape)
-            for leaf in range(leaves):
-                block = self._leaf(self.follow(leaf, total)).plan(public).block
-                node = sum_over(leaf, block)
-                for _ in range(_trailing_zeros(leaf + 1)):
-                    node = node + exact.pop()
-                    noisy.pop()
-                exact.append(node)
-                noisy.append(release(node))
-                total = np.sum(noisy, axis=0)
-            return total
+        def block(leaf: int, total: Floats) -> Callable[..., Integers]:
+            return self._leaf(self.follow(leaf, total)).plan(public).block
 
-        return Tree(leaves, noised, walk, at_zero.per_row)
+        return Tree(leaves, noised, block, lambda total: total, np.zeros(shape), at_zero.per_row)
 
     def _leaf(self, weights: Floats) -> Gradient:
         return Gradient(weights, self.clip, self.noise)
-
-
-def _trailing_zeros(number: int) -> int:
-    return (number & -number).bit_length() - 1
