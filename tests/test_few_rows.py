@@ -39,7 +39,7 @@ def accuracy(load, epsilon: float, method: str) -> float:  # type: ignore[no-unt
 def test_the_first_tables_that_people_try_are_learnt_at_epsilon_1(load, least: float) -> None:  # type: ignore[no-untyped-def]
     """Means of 12 splits; frequencies of the classes alone give at most .40, .40 and .63.
 
-    Rows of iris and wine that are counted from the lower ends of their ranges, not from the middles, give .78 and .85.
+    Counted from the lower ends of their ranges and not from the middles, iris and wine have .78 and .85.
     """
     assert accuracy(load, 1.0, "auto") > least
 
