@@ -230,12 +230,25 @@ def test_totals_have_the_noise_of_their_nodes() -> None:
             assert abs(both) < 6.5
 
 
-@pytest.mark.parametrize("wrong", [{"leaves": 2**21}, {"clip_gradient": 1e150}, {"passes": 10**30}])
+@pytest.mark.parametrize("wrong", [{"leaves": 2**21}, {"clip_gradient": 1e150}, {"passes": 10_001}])
 def test_settings_that_cannot_be_run_are_refused_before_a_charge(wrong: dict[str, Any]) -> None:
     curator = make_curator(1.0, rows=100)
     with pytest.raises(DPDescentError):
         ftrl(curator, FTRLSettings(**wrong))
     assert curator.ledger.entries == ()
+
+
+def test_an_account_that_cannot_pay_for_all_passes_is_left_alone() -> None:
+    account = Ledger(0.9, 1e-6, currency="gdp")
+    curator = make_curator(1.0, rows=100, account=account)
+    with pytest.raises(BudgetExhausted):
+        ftrl(curator, FTRLSettings(passes=3))
+    assert curator.ledger.entries == account.entries == ()
+
+
+def test_a_step_that_is_far_too_long_ends_in_finite_weights_and_not_in_an_error_after_the_charge() -> None:
+    weights = ftrl(make_curator(1.0, rows=100, alpha=0.1), FTRLSettings(step_size=1e150)).weights
+    assert np.isfinite(weights).all()
 
 
 def test_small_steps_without_noise_lead_to_the_optimum_and_stay_in_a_ball() -> None:

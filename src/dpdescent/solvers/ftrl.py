@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..curator import Curator, TreeGradients
-from ..errors import require_positive, require_positive_integer
+from ..errors import InvalidParameter, require_positive, require_positive_integer
 from ..relations import Sensitivity
 from .result import Facts, Progress, SolverResult
 from .schedule import clip_norm
@@ -56,6 +56,8 @@ Floats = NDArray[np.float64]
 
 _SHARE_LENGTH = 0.01
 _FEWEST_LEVELS, _MOST_LEVELS = 5, 10
+_MOST_PASSES = 10_000
+_FARTHEST = 2.0**200  # a step size that is far too long leads here, and not to an error after the charge
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ class FTRLSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive_integer("passes", self.passes)
+        if require_positive_integer("passes", self.passes) > _MOST_PASSES:
+            raise InvalidParameter(f"passes must be at most {_MOST_PASSES:,}, got {self.passes}")
         if self.leaves is not None:
             require_positive_integer("leaves", self.leaves)
         for name in ("step_size", "clip_gradient", "radius"):
@@ -109,6 +112,7 @@ def ftrl(curator: Curator, settings: FTRLSettings, progress: Progress | None = N
 def _require_answerable(curator: Curator, settings: FTRLSettings) -> None:
     """Raise what is wrong with given settings before the length of a row is paid for."""
     leaves = settings.leaves or 2**_MOST_LEVELS - 1
+    curator.require_affordable(curator.gaussian(curator.remaining * (1 - 2.0**-40)))
     noise = curator.gaussian(0.9 * curator.remaining / (settings.passes * leaves.bit_length()))
     still = np.zeros(curator.problem.shape)
     curator.require_answerable(TreeGradients(lambda *_: still, leaves, settings.clip_gradient or 1.0, noise))
@@ -146,7 +150,7 @@ class _Walk:
 
     def __init__(self, curator: Curator, settings: FTRLSettings, plan: _Plan, progress: Progress | None) -> None:
         self._curator, self._plan, self._progress = curator, plan, progress
-        self._radius = settings.radius or math.inf
+        self._radius = settings.radius or _FARTHEST
         self._before = np.zeros(curator.problem.shape)  # the total of the passes before
         self._penalties = np.zeros_like(self._before)
         self._step = 0
@@ -167,7 +171,8 @@ class _Walk:
 
     def _at(self, total: Floats) -> Floats:
         point = -self._plan.step_size * (total + self._penalties)
-        return point / max(1.0, float(np.linalg.norm(point)) / self._radius)
+        with np.errstate(over="ignore"):  # the square of a length may be infinite, and the point then becomes 0
+            return point / max(1.0, float(np.linalg.norm(point)) / self._radius)
 
     def _point(self, total: Floats) -> Floats:
         weights, plan = self._at(total), self._plan
