@@ -31,7 +31,7 @@ from .seals import Marks, Seals, marks, new_digest
 from .search import FirstStep
 from .selection import BestCandidates, BestStep
 from .sources import ArraySource, Source, cached_blocks
-from .units import Units
+from .units import Units, joint_sensitivity
 
 __all__ = [
     "QUESTIONS",
@@ -77,6 +77,7 @@ __all__ = [
     "cached_blocks",
     "finest_clipped_sum",
     "hessian_sum",
+    "joint_sensitivity",
     "law_for_units",
     "marks",
     "moment_bits",

@@ -28,9 +28,9 @@ from ..problems import LinearProblem
 from ..relations import Relation, Sensitivity
 from .batches import Batch, Sampling, draw_rows, of_batch, picking
 from .mechanisms import LatticeNoise, require_drawable
-from .per_row import Norms, PerRow, moved_margins
+from .per_row import Norms, Owners, PerRow, moved_margins
 from .questions import Draw, Noised, Plan, Point, Public, Question, Rows, Sum
-from .sources import Integers, Source
+from .sources import ArraySource, Integers, Source, kept_together
 from .units import Units
 
 Answer = TypeVar("Answer")
@@ -60,7 +60,7 @@ class Curator:
         neither is; it must keep the relation of the first, because the noise is made for that one.
     units : Units, optional
         Which rows belong to the same unit of privacy; each row is one by default. Sensitivities are multiplied by the
-        rows of a unit, and batches are drawn by unit.
+        rows of a unit unless these are clipped together, and batches are drawn by unit.
 
     Notes
     -----
@@ -96,12 +96,12 @@ class Curator:
                 f"the ledger protects {ledger.unit}, and the rows are {'not ' if units is None else ''}grouped by "
                 "unit: open it with the unit of the rows"
             )
-        self._source = source
+        self._source = source if units is None else kept_together(source, units.owners)
         self._units = units
         self._noise = noise or LatticeNoise()
         self._account = account
         self._streams = 0
-        self._kept: dict[str, tuple[Any, Any]] = {}
+        self._kept: dict[str, tuple[Any, Any]] = {} if units is None else {Owners.kind: (Owners(), units.owners)}
         self._drawn: WeakKeyDictionary[Batch, _Drawn] = WeakKeyDictionary()
         self._taking = threading.Lock()
         self.problem = problem
@@ -256,6 +256,8 @@ class Curator:
             plan = question.plan(self.public(sampling))
         if not isinstance(plan, Sum | Point | Draw):
             raise InvalidParameter(f"the plan of {question.label!r} is neither a sum, a point nor a draw: return one")
+        if any(part.of_unit for part in plan.parts) and not isinstance(self._source, ArraySource):
+            raise UnsupportedSource(f"{question.label!r} needs the rows of a unit together: pass arrays in memory")
         plan = plan.for_units(self.rows_per_unit)
         if not isinstance(plan, Sum):
             if not self._source.in_one_place:

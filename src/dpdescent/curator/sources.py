@@ -7,6 +7,7 @@ type and source.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
@@ -87,6 +88,20 @@ class ArraySource:
         if not all(on_threads(self._on_grid, checked)):
             raise InvalidParameter("features are not on the grid: pass them through its place method first")
 
+    def in_blocks_of(self, owners: NDArray[np.intp]) -> ArraySource:
+        """Return the same rows in blocks that hold all rows of an owner or none; these stand one after another."""
+        borders = np.append(np.flatnonzero(np.diff(owners, prepend=-1)), owners.size)
+        blocks, start = [], 0
+        while start < owners.size:
+            last = int(np.searchsorted(borders, start + self._block_rows, side="right")) - 1
+            stop = int(borders[last]) if borders[last] > start else int(borders[last + 1])
+            blocks.append(slice(start, stop))
+            start = stop
+        same = copy.copy(self)
+        if blocks and blocks != [rows for rows, _ in self._blocks]:
+            same._blocks = [(rows, self._features[rows]) for rows in blocks]
+        return same
+
     def _on_grid(self, block: Any) -> bool:
         """Return whether entries are stored once, on the grid and within its bounds: sums are exact only then."""
         grid, entries = self.grid, block
@@ -123,6 +138,11 @@ class ArraySource:
             return function(features, self._labels[rows], *(array[rows] for array in aligned))
 
         return on_threads(on, self._blocks)
+
+
+def kept_together(source: Source, owners: NDArray[np.intp]) -> Source:
+    """Return a source none of whose blocks parts the rows of an owner, or the same one if it is not in memory."""
+    return source.in_blocks_of(owners) if isinstance(source, ArraySource) else source
 
 
 def _block_rows(features: Any) -> int:
