@@ -46,8 +46,7 @@ from dpdescent.curator import (
     points,
     reports,
 )
-from dpdescent.curator.batches import Sampling, draw_rows
-from dpdescent.curator.curator import _Drawn
+from dpdescent.curator.batches import Drawn, Sampling, draw_rows
 from dpdescent.curator.questions import Draw, Noised, Point, Sum
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError
 from dpdescent.estimators.float_noise import FloatNoise
@@ -666,9 +665,9 @@ def test_a_forked_child_gives_none_of_the_answers_that_its_parent_has_left() -> 
 def test_two_threads_do_not_both_get_the_last_answer_of_a_ticket(monkeypatch) -> None:
     """Both threads are made to meet, if they can, while they look at what is left."""
     curator, question, batch = half_used()
-    meeting, look, answers = threading.Barrier(2), _Drawn.left_after, []
+    meeting, look, answers = threading.Barrier(2), Drawn.left_after, []
 
-    def slow_look(drawn: _Drawn, costs: tuple[Cost, ...]) -> list[Cost]:
+    def slow_look(drawn: Drawn, costs: tuple[Cost, ...]) -> list[Cost]:
         left = look(drawn, costs)
         with contextlib.suppress(threading.BrokenBarrierError):
             meeting.wait(0.2)
@@ -678,7 +677,7 @@ def test_two_threads_do_not_both_get_the_last_answer_of_a_ticket(monkeypatch) ->
         with contextlib.suppress(BudgetExhausted):
             answers.append(curator.answer(question, batch))
 
-    monkeypatch.setattr(_Drawn, "left_after", slow_look)
+    monkeypatch.setattr(Drawn, "left_after", slow_look)
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
         thread.start()

@@ -448,7 +448,10 @@ def test_units_are_a_column_or_an_array_and_the_statement_says_so(visits) -> Non
     assert named.privacy_["rows_per_unit"] == 2
     assert "the number of units: 900" in named.privacy_["assumed_public"]
     assert "the number of rows in use, at most: 1800" in named.privacy_["assumed_public"]
-    assert "at most 2 rows of one person were used" in named.privacy_["remarks"]
+    assert named.privacy_["remarks"][:2] == [
+        "at most 2 rows of one person were used",
+        "gradients of all rows of one person were clipped together",
+    ]
 
 
 @pytest.mark.parametrize("bounds", [(0, 1), None])

@@ -9,10 +9,8 @@ the least noise that this pays for.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -21,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting import Cost, Currency, Gaussian
-from ..errors import BudgetExhausted, InvalidParameter, UnsupportedSource, require_positive_integer
+from ..errors import InvalidParameter, UnsupportedSource, require_positive_integer
 from ..ledger import ONE_ROW, Ledger, afford_jointly, require_affordable, require_distinct, spend_jointly
 from ..noise import Bits
 from ..problems import LinearProblem
 from ..relations import Relation, Sensitivity
-from .batches import Batch, Sampling, draw_rows, of_batch, picking
+from .batches import Batch, Drawn, Sampling, draw_rows, of_batch, picking
 from .mechanisms import LatticeNoise, require_drawable
 from .per_row import Norms, Owners, PerRow, moved_margins
 from .questions import Draw, Noised, Plan, Point, Public, Question, Rows, Sum
@@ -61,6 +59,11 @@ class Curator:
     units : Units, optional
         Which rows belong to the same unit of privacy; each row is one by default. Sensitivities are multiplied by the
         rows of a unit unless these are clipped together, and batches are drawn by unit.
+
+    Attributes
+    ----------
+    clips_by_unit : bool
+        Whether a question was asked that clips all rows of a unit together: public, as questions are.
 
     Notes
     -----
@@ -102,10 +105,10 @@ class Curator:
         self._account = account
         self._streams = 0
         self._kept: dict[str, tuple[Any, Any]] = {} if units is None else {Owners.kind: (Owners(), units.owners)}
-        self._drawn: WeakKeyDictionary[Batch, _Drawn] = WeakKeyDictionary()
+        self._drawn: WeakKeyDictionary[Batch, Drawn] = WeakKeyDictionary()
         self._taking = threading.Lock()
-        self.problem = problem
-        self.ledger = ledger
+        self.problem, self.ledger = problem, ledger
+        self.clips_by_unit = False
         self._budget = ledger.remaining
         self.rows = require_positive_integer("rows", rows)
         if not 0 < batch_rate <= 1:
@@ -236,10 +239,10 @@ class Curator:
         chosen = draw_rows(self._stream("batch"), self._units.count, sampling)
         return None if chosen is None else self._units.of_rows(chosen)
 
-    def _paid(self, ticket: Batch, costs: tuple[Cost, ...], label: str) -> _Drawn:
+    def _paid(self, ticket: Batch, costs: tuple[Cost, ...], label: str) -> Drawn:
         """Charge for a ticket, unless that was done, and strike off it what is asked now. Nothing is read."""
         with self._taking:  # two threads would both find the last of its answers
-            drawn = self._drawn.get(ticket) or _Drawn(list(ticket.parts))
+            drawn = self._drawn.get(ticket) or Drawn(list(ticket.parts))
             left = drawn.left_after(costs)
             if ticket not in self._drawn:
                 spend_jointly(self._ledgers, ticket.cost, label, randomness=self._noise.description)
@@ -256,8 +259,12 @@ class Curator:
             plan = question.plan(self.public(sampling))
         if not isinstance(plan, Sum | Point | Draw):
             raise InvalidParameter(f"the plan of {question.label!r} is neither a sum, a point nor a draw: return one")
-        if any(part.of_unit for part in plan.parts) and not isinstance(self._source, ArraySource):
-            raise UnsupportedSource(f"{question.label!r} needs the rows of a unit together: pass arrays in memory")
+        if any(part.of_unit for part in plan.parts):
+            if not isinstance(self._source, ArraySource):
+                raise UnsupportedSource(
+                    f"{question.label!r} needs the rows of a unit together: pass arrays in memory"
+                )
+            self.clips_by_unit = True
         plan = plan.for_units(self.rows_per_unit)
         if not isinstance(plan, Sum):
             if not self._source.in_one_place:
@@ -328,24 +335,3 @@ class Curator:
         the new weights by the rounding of weights to their grid, about 2^-32 of their size.
         """
         self._keep(wanted, self._source.map_rows(partial(moved_margins, step), margins, along))
-
-
-@dataclass(eq=False)
-class _Drawn:
-    """What a batch has still to answer, and its rows: unreleased data."""
-
-    left: list[Cost]
-    chosen: NDArray[np.bool_] | None = None
-    fresh: bool = True
-    process: int = field(default_factory=os.getpid)
-
-    def left_after(self, costs: tuple[Cost, ...]) -> list[Cost]:
-        """Return what is left after these mechanisms; raise `BudgetExhausted` unless it was drawn for all of them."""
-        if self.process != os.getpid():  # a forked child would give the same answers once more
-            raise BudgetExhausted("this batch belongs to the process that has paid for it: draw another")
-        left = list(self.left)
-        for cost in costs:
-            if cost not in left:
-                raise BudgetExhausted("this batch has given all the answers that it was drawn for: draw another")
-            left.remove(cost)
-        return left
