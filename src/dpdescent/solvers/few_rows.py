@@ -237,6 +237,7 @@ def _calibrated(
         along[-1] += intercept.value
         return along
 
+    # Rows of a unit are clipped one by one: along so few parameters they hardly cancel each other.
     for left in range(_CALIBRATING_STEPS, 0, -1):
         amount = curator.remaining / left
         noise = curator.deviation(clip, amount)
