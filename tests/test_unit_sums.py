@@ -143,6 +143,19 @@ def test_inner_products_are_those_of_rows_in_their_coordinates(name: str) -> Non
         np.testing.assert_allclose(products[:, lag - 1], expected, rtol=0, atol=1e-14 * sizes)
 
 
+def test_a_whitening_adds_up_one_coordinate_after_another() -> None:
+    """In any other order the last bits would depend on where a row stands, and so on other rows."""
+    generator, grid = np.random.default_rng(7), FeatureGrid(1.0, 41)
+    whitening, rows = Whitening(grid, generator.normal(size=(41, 41))), grid.place(generator.uniform(-1, 1, (50, 41)))
+    exact = whitening.coordinates(rows).tolist()
+    for lag, column in enumerate(products_with_following(whitening, rows, 2).T, start=1):
+        for one, other, product in zip(exact, exact[lag:], column.tolist(), strict=False):
+            total = 0.0
+            for left, right in zip(one, other, strict=True):
+                total += left * right
+            assert product == total
+
+
 def curator_of(
     rows: Any, labels: np.ndarray, problem: LinearProblem, units: Units, noise: Silent, blocks: int
 ) -> Curator:
