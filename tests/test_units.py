@@ -42,6 +42,7 @@ from dpdescent.ledger import reserving
 from dpdescent.relations import Norm, Relation, Sensitivity
 from dpdescent.schema import Schema
 from dpdescent.solvers import METHODS, Facts
+from dpdescent.solvers.result import gradient_deviation
 from every_question import (
     NOISE,
     PROBLEMS,
@@ -109,7 +110,17 @@ def asked(kind: str, name: str, relation: str) -> list[Question[Any]]:
         plan = question.plan(public)
         if isinstance(plan, Sum) or (isinstance(plan, Point) and plan.cost == plan.noised.cost):
             found.append(question)
-    return found
+    return found + [jointly(question) for question in found if kind in JOINT]
+
+
+JOINT = {"Gradient", "GradientAndCurvature"}
+
+
+def jointly(question: Question[Any]) -> Question[Any]:
+    """Return the question with the rows of a unit clipped together."""
+    if isinstance(question, Gradient):
+        return dataclasses.replace(question, joint=True)
+    return dataclasses.replace(question, gradient=jointly(question.gradient))
 
 
 POINTS = {"NoisyMinimiser", "NoisyDescent", "ExcessAdversarialRisk"}
@@ -160,7 +171,10 @@ def test_no_unit_moves_an_answer_beyond_its_sensitivity_and_some_unit_attains_mo
 @every_relation
 @every_kind
 def test_the_sensitivity_of_an_answer_is_that_of_a_row_times_the_rows_of_a_unit(kind: str, relation: str) -> None:
-    """And the noise that is drawn is the one that was checked: nothing else could tell that it grows with k."""
+    """And the noise that is drawn is the one that was checked: nothing else could tell that it grows with k.
+
+    A part that is bounded by unit is the exception: it is what a unit may add, and is not multiplied.
+    """
     for name in FEW[kind]:
         for question in asked(kind, name, relation):
             noise = Released()
@@ -170,6 +184,9 @@ def test_the_sensitivity_of_an_answer_is_that_of_a_row_times_the_rows_of_a_unit(
             for call, part in zip(noise.calls, parts, strict=True):
                 declared, row = call[0].sensitivity, part.sensitivity
                 assert declared.norm is row.norm
+                if part.of_unit:
+                    assert declared == row
+                    continue
                 for of_unit, of_row in ((declared.zero_out, row.zero_out), (declared.replace_one, row.replace_one)):
                     assert EACH * of_row <= of_unit <= EACH * of_row * (1 + 1e-12)
 
@@ -275,7 +292,8 @@ def test_units_of_one_row_are_rows() -> None:
     table = table_of("logistic", 1)
     alone = Units(np.arange(ROWS), ROWS, 1)
     for kind in ("Gradient", "PermutedDescent", "NoisyMinimiser", "LabelCounts"):
-        for question in examples(kind, "logistic", "replace-one"):
+        questions = examples(kind, "logistic", "replace-one")
+        for question in questions + [jointly(each) for each in questions if kind in JOINT]:
             first = curator_of("logistic", table, "replace-one", Released(), units=alone).answer(question)
             ledger = Ledger(1e9, 1e-6, relation="replace-one", currency="gdp")
             source = Watched(*table, PROBLEMS["logistic"].grid)
@@ -293,6 +311,10 @@ def test_a_curator_plans_with_the_noise_that_it_draws(relation: str) -> None:
     total, cost = noise.calls[0][:2]
     drawn = cost.noise_multiplier * total.sensitivity.under(relation) / curator.scale
     assert curator.deviation(0.5, amount) == pytest.approx(drawn, rel=1e-9)
+    curator.answer(Gradient(np.zeros(3), 0.5, curator.gaussian(amount), joint=True))
+    drawn = cost.noise_multiplier * noise.calls[1][0].sensitivity.under(relation) / curator.scale
+    assert gradient_deviation(curator, 0.5, curator.gaussian(amount)) == drawn
+    assert drawn == pytest.approx(EACH**-0.25 * curator.deviation(0.5, amount), rel=1e-9)
     facts = Facts.of(curator)
     assert facts.change == pytest.approx(EACH * (1 if relation == "zero-out" else 2))
 
@@ -426,7 +448,10 @@ def test_units_are_a_column_or_an_array_and_the_statement_says_so(visits) -> Non
     assert named.privacy_["rows_per_unit"] == 2
     assert "the number of units: 900" in named.privacy_["assumed_public"]
     assert "the number of rows in use, at most: 1800" in named.privacy_["assumed_public"]
-    assert "at most 2 rows of one person were used" in named.privacy_["remarks"]
+    assert named.privacy_["remarks"][:2] == [
+        "at most 2 rows of one person were used",
+        "gradients of all rows of one person were clipped together",
+    ]
 
 
 @pytest.mark.parametrize("bounds", [(0, 1), None])
@@ -452,14 +477,12 @@ def test_which_rows_are_kept_depends_on_the_unit_alone() -> None:
     kept, units = Units.kept(people_of, 4, 200)
     without = people_of != people_of[7]
     again, fewer = Units.kept(people_of[without], 4, int(without.sum()))
-    np.testing.assert_array_equal(kept[without], again)
+    np.testing.assert_array_equal(kept[without[kept]], np.flatnonzero(without)[again])
     assert units.count == fewer.count + 1
     assert np.bincount(people_of[kept]).max() == 4
-    for each in range(30):
-        np.testing.assert_array_equal(
-            np.flatnonzero(kept & (people_of == each)), np.flatnonzero(people_of == each)[:4]
-        )
-    assert units.public_rows(200) == min(200, 4 * units.count) >= kept.sum()
+    for number, each in enumerate(pd.unique(people_of)):  # the first rows of each, and unit by unit
+        np.testing.assert_array_equal(kept[units.owners == number], np.flatnonzero(people_of == each)[:4])
+    assert units.public_rows(200) == min(200, 4 * units.count) >= kept.size
 
 
 def test_noise_grows_with_the_rows_of_a_unit(visits) -> None:
@@ -590,6 +613,8 @@ def test_units_that_do_not_fit_the_rows_are_refused(visits) -> None:
             bad(owners=np.array([0, 0, 0, 1]), count=2, rows_per_unit=2)
     with pytest.raises(InvalidParameter, match=r"Units\.kept"):
         Units(np.array([0, 3]), 2, 2)
+    with pytest.raises(InvalidParameter, match="stand together"):
+        Units(np.array([0, 1, 0]), 2, 2)
 
 
 def test_one_person_is_one_unit_however_the_identifiers_are_stored() -> None:
@@ -604,7 +629,7 @@ def test_one_person_is_one_unit_however_the_identifiers_are_stored() -> None:
     )
     for identifiers in stored:
         kept, units = Units.kept(identifiers, 2, 4)
-        assert kept.tolist() == [True, True, True, False]
+        assert kept.tolist() == [0, 1, 2]
         assert (units.owners.tolist(), units.count) == ([0, 0, 1], 2)
 
 

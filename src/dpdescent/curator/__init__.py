@@ -32,7 +32,7 @@ from .search import FirstStep
 from .selection import BestCandidates, BestStep
 from .sources import ArraySource, Source, cached_blocks
 from .trees import TreeGradients
-from .units import Units
+from .units import Units, joint_clip
 
 __all__ = [
     "QUESTIONS",
@@ -80,6 +80,7 @@ __all__ = [
     "drawn_minimiser",
     "finest_clipped_sum",
     "hessian_sum",
+    "joint_clip",
     "law_for_units",
     "marks",
     "moment_bits",

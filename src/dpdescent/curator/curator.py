@@ -26,9 +26,9 @@ from ..problems import LinearProblem
 from ..relations import Relation, Sensitivity
 from .batches import Batch, Drawn, Sampling, draw_leaves, draw_rows, of_batch, picking
 from .mechanisms import LatticeNoise, require_drawable
-from .per_row import Norms, PerRow, moved_margins
+from .per_row import Norms, Owners, PerRow, moved_margins
 from .questions import Draw, Noised, Plan, Point, Public, Question, Rows, Sum, Tree
-from .sources import Integers, Source
+from .sources import ArraySource, Integers, Source
 from .units import Units
 
 Answer = TypeVar("Answer")
@@ -58,7 +58,12 @@ class Curator:
         neither is; it must keep the relation of the first, because the noise is made for that one.
     units : Units, optional
         Which rows belong to the same unit of privacy; each row is one by default. Sensitivities are multiplied by the
-        rows of a unit, and batches are drawn by unit.
+        rows of a unit unless these are clipped together, and batches are drawn by unit.
+
+    Attributes
+    ----------
+    clips_by_unit : bool
+        Whether a question was asked that clips all rows of a unit together: public, as questions are.
 
     Notes
     -----
@@ -94,16 +99,18 @@ class Curator:
                 f"the ledger protects {ledger.unit}, and the rows are {'not ' if units is None else ''}grouped by "
                 "unit: open it with the unit of the rows"
             )
-        self._source = source
+        self._source, self._together = source, False
+        if units is not None and units.together and isinstance(source, ArraySource):
+            self._source, self._together = source.in_blocks_of(units.owners), True
         self._units = units
         self._noise = noise or LatticeNoise()
         self._account = account
         self._streams = 0
-        self._kept: dict[str, tuple[Any, Any]] = {}
+        self._kept: dict[str, tuple[Any, Any]] = {} if units is None else {Owners.kind: (Owners(), units.owners)}
         self._drawn: WeakKeyDictionary[Batch, Drawn] = WeakKeyDictionary()
         self._taking = threading.Lock()
-        self.problem = problem
-        self.ledger = ledger
+        self.problem, self.ledger = problem, ledger
+        self.clips_by_unit = False
         self._budget = ledger.remaining
         self.rows = require_positive_integer("rows", rows)
         if not 0 < batch_rate <= 1:
@@ -165,7 +172,8 @@ class Curator:
     def public(self, sampling: Sampling | None = None) -> Public:
         """Return what is public about the table, and about the batches that answer."""
         drawn = sampling or self._sampling
-        return Public(self.problem, self.relation, self.rows, drawn.rate, drawn.size, self.rows_per_unit)
+        table = (self.problem, self.relation, self.rows)
+        return Public(*table, drawn.rate, drawn.size, self.rows_per_unit, self._together)
 
     def gaussian(self, amount: float) -> Gaussian:
         """Return the least Gaussian noise that ``amount`` pays for."""
@@ -256,6 +264,10 @@ class Curator:
             plan = question.plan(self.public(sampling))
         if not isinstance(plan, Sum | Tree | Point | Draw):
             raise InvalidParameter(f"{question.label!r} plans neither a sum, a tree, a point nor a draw: return one")
+        if any(part.of_unit for part in plan.parts):
+            if not self._together:
+                raise UnsupportedSource(f"{question.label!r} needs a unit's rows together: pass arrays in memory")
+            self.clips_by_unit = True
         plan = plan.for_units(self.rows_per_unit)
         if not isinstance(plan, Sum) and sampling.rate < 1 and sampling.amplified:
             raise InvalidParameter("this question is about all rows, which no batch amplifies: ask without one")

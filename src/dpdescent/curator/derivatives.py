@@ -1,7 +1,8 @@
 """The objective at public weights: its value, its gradient from clipped rows, and how curved it is.
 
 A row's gradient is l' x, or l' z in a public frame. It is clipped to norm C, so the sum has the L2 sensitivity C, or
-2C when a row is replaced. The penalty's gradient is public and added after the noise.
+2C when a row is replaced. Gradients of rows that belong to one unit may be clipped together instead. The penalty's
+gradient is public and added after the noise.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import numpy as np
 
 from ..accounting import Gaussian
 from ..errors import InvalidParameter, ScaleOutOfRange, require_positive
-from ..exact import BoundedSum, ClippedSum, SecondMomentSum, ceil_log2
+from ..exact import BoundedSum, ClippedSum, SecondMomentSum, ceil_log2, joint_factors
 from ..exact.second_moments import LEAST_BITS
 from ..problems import Frame, LinearProblem, Whitening
 from ..relations import Norm, Sensitivity
-from .per_row import Caps, Margins, Norms, PerRow, RowWeights
+from .per_row import Caps, Margins, Norms, Owners, PerRow, Products, RowWeights
 from .questions import Noised, Public, Question, Sum
 from .sources import Floats, Integers
+from .units import joint_clip
 
 _SCALE_BITS = 51  # lattice noise has a scale of at most 2^52, and rounds it up
 _LARGEST_ROWS = 2**26  # a sum over this many has not wrapped around
@@ -43,11 +45,15 @@ class Gradient(Question[Floats]):
         alone. Clipping follows.
     keep_margins : bool
         Whether to keep the margins of all rows for a search or a Hessian at the same weights.
+    joint : bool
+        Whether the rows of a unit are clipped together, to k^(3/4) C, instead of each to C (`joint_clip`). For
+        units of one row it is the same.
 
     Notes
     -----
-    **Privacy** L2 sensitivity of the sum: C, or 2C when a row is replaced. A whitening rounds the sum once, which
-    adds a lattice step for each coordinate.
+    **Privacy** L2 sensitivity of the sum: C, or 2C when a row is replaced. For a unit of k rows it is k times that,
+    or k^(3/4) times that if they are clipped together (`dpdescent.exact.unit_sums`). A whitening rounds the sum once,
+    which adds a lattice step for each coordinate.
     """
 
     weights: Floats
@@ -56,6 +62,7 @@ class Gradient(Question[Floats]):
     frame: Frame | Whitening | None = None
     soft_norm: float | None = None
     keep_margins: bool = False
+    joint: bool = False
     label = "gradient"
 
     def plan(self, public: Public) -> Sum[Floats]:
@@ -121,14 +128,19 @@ class _Summed:
         if frame is not None:
             require_frame(public, frame)
         placed = problem.grid.place_weights(weights)
-        clipped = finest_clipped_sum(public, asked.clip, asked.noise)
+        each = public.rows_per_unit
+        together = joint_clip(asked.clip, each) if asked.joint and public.together else None
+        clipped = finest_clipped_sum(public, together or asked.clip, asked.noise, of_unit=together is not None)
         norms = (Norms.within(frame, problem.grid),)
         per_row: list[PerRow] = [Caps(clipped, norms)]
+        if together is not None:
+            per_row += [*norms, Products.within(frame, problem.grid, each), Owners()]
         if asked.soft_norm is not None:
             per_row.append(RowWeights(require_positive("soft_norm", asked.soft_norm), norms))
         if asked.keep_margins and public.rate == 1:
             per_row.append(Margins(problem.grid, placed))
-        block = partial(_block, problem, clipped, bounded, placed, frame, asked.soft_norm is not None)
+        weighted = asked.soft_norm is not None
+        block = partial(_block, problem, clipped, bounded, placed, frame, together is not None, weighted)
         whitening = frame if isinstance(frame, Whitening) else None
         sensitivity = clipped.sensitivity
         if whitening is not None:
@@ -138,7 +150,8 @@ class _Summed:
             total = values[: placed.size].reshape(placed.shape)
             return total if whitening is None else whitening.image(clipped.label(total)).values
 
-        return cls(block, Noised(asked.noise, clipped.unit, sensitivity, public.size, part), tuple(per_row))
+        noised = Noised(asked.noise, clipped.unit, sensitivity, public.size, part, of_unit=together is not None)
+        return cls(block, noised, tuple(per_row))
 
     def penalty_gradient(self, asked: Gradient, public: Public) -> Floats:
         gradient = public.problem.penalty_gradient(np.asarray(asked.weights, dtype=np.float64))
@@ -201,9 +214,12 @@ class MeanLoss(Question[float]):
         return Sum(partial(problem.loss_block, bounded, placed), (noised,), lambda mean: float(mean[0]) + added)
 
 
-def finest_clipped_sum(public: Public, clip: float, noise: Gaussian) -> ClippedSum:
-    """Return the finest sum of clipped rows whose noise can still be drawn: great noise needs a coarser unit."""
-    moved = Sensitivity.of_clipped_sum(1.0).times(public.rows_per_unit)
+def finest_clipped_sum(public: Public, clip: float, noise: Gaussian, *, of_unit: bool = False) -> ClippedSum:
+    """Return the finest sum of clipped rows whose noise can still be drawn: great noise needs a coarser unit.
+
+    The clip norm is that of a row, or ``of_unit`` that of all rows of a unit together.
+    """
+    moved = Sensitivity.of_clipped_sum(1.0).times(1 if of_unit else public.rows_per_unit)
     deviation = noise.noise_multiplier * moved.under(public.relation)
     bits = min(ClippedSum.total_bits, _SCALE_BITS - ceil_log2(deviation))
     if bits < 1:
@@ -248,16 +264,19 @@ def _block(
     bounded: BoundedSum | None,
     weights: Floats,
     frame: Frame | Whitening | None,
+    together: bool,
     weighted: bool,
     rows: Any,
     labels: Floats,
     caps: Floats,
-    *known: Floats,
+    *known: Any,
 ) -> Integers:
     """Return the sum of clipped gradients over one block and, after it, the sum of curvatures.
 
-    ``known`` holds the weights of the rows, if they are ``weighted``, and their margins, where those are kept.
+    ``known`` holds what `joint_factors` needs, if rows are clipped ``together``; the weights of the rows, if they are
+    ``weighted``; and their margins, where those are kept.
     """
+    within_units, known = (known[:3], known[3:]) if together else ((), known)
     row_weights, margins = (known[0], known[1:]) if weighted else (None, known)
     at = margins[0] if margins else problem.grid.margins(rows, weights)
     residuals = problem.loss.short_residuals(at, labels)
@@ -272,7 +291,13 @@ def _block(
         lengths = np.sqrt(sum(column * column for column in residuals.T)) if several else np.abs(residuals)
         sizes = lengths * 2.0**clipped.coefficient_exponent
     out = residuals if residuals.ndim == 1 else None
-    gradient = clipped.total_within(rows, residuals, caps, out=out).values
+    if together:
+        coefficients = clipped.coefficients_within(residuals, caps, out)
+        factors = joint_factors(clipped, coefficients, *within_units)
+        shortened = np.rint(coefficients * (factors if coefficients.ndim == 1 else factors[:, None]))
+        gradient = clipped.block(rows, shortened)
+    else:
+        gradient = clipped.total_within(rows, residuals, caps, out=out).values
     if isinstance(frame, Frame):  # block by block: a total may have wrapped around
         gradient = frame.total(gradient)
     if bounded is None or curvatures is None or sizes is None:
@@ -280,4 +305,6 @@ def _block(
     if row_weights is not None:
         curvatures *= row_weights
     curvatures *= sizes < caps
+    if together:
+        curvatures *= factors
     return np.concatenate([gradient.reshape(-1), bounded.block(curvatures)])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..exact import ClippedSum, FeatureGrid
-from ..problems import Frame, Whitening
+from ..problems import Frame, Whitening, products_with_following
 from .sources import Floats
 
 
@@ -62,6 +62,41 @@ class Caps(PerRow):
 
     def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
         return self.clipped.caps(*needed)
+
+
+@dataclass(frozen=True)
+class Owners(PerRow):
+    """Whose row each is. A curator of units keeps it from the beginning, so that it is never computed."""
+
+    kind = "owners"
+
+    def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
+        raise AssertionError("a curator without units was asked whose row each is")
+
+
+@dataclass(frozen=True)
+class Products(PerRow):
+    """Inner products of each row with those of its unit that follow it; blocks hold all rows of a unit or none."""
+
+    coordinates: FeatureGrid | Frame | Whitening
+    rows_per_unit: int
+    kind: str
+    needs: tuple[PerRow, ...] = (Owners(),)
+
+    @classmethod
+    def within(cls, frame: Frame | Whitening | None, grid: FeatureGrid, rows_per_unit: int) -> Products:
+        """Return those in a frame, or in the coordinates of the problem."""
+        if frame is None:
+            return cls(grid, rows_per_unit, "products")
+        return cls(frame, rows_per_unit, "products in a frame")
+
+    def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
+        (owners,) = needed
+        products = products_with_following(self.coordinates, rows, self.rows_per_unit - 1)
+        for lag in range(1, self.rows_per_unit):
+            products[:-lag, lag - 1][owners[lag:] != owners[:-lag]] = 0.0
+        products[~np.isfinite(products)] = 0.0  # one of the two rows is infinitely long, so that it adds nothing
+        return products
 
 
 @dataclass(frozen=True)

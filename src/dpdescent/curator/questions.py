@@ -80,7 +80,9 @@ class Public:
         The public number by which a sum is divided: n, or the expected size of a batch.
     rows_per_unit : int
         k, how many rows of one unit may change together. A plan is made for one row, and the curator raises its
-        sensitivities; a lattice must have room for that.
+        sensitivities, unless the plan bounds what a unit adds; a lattice must have room for that.
+    together : bool
+        Whether the rows of a unit are read together, so that a plan can bound what they add.
     """
 
     problem: LinearProblem
@@ -89,6 +91,7 @@ class Public:
     rate: float
     size: float
     rows_per_unit: int = 1
+    together: bool = False
 
     def weights(self, name: str, values: Any) -> Floats:
         """Return ``values`` as finite weights of the problem's shape, or raise `InvalidParameter`."""

@@ -32,7 +32,7 @@ class Noised:
     unit : float
         The lattice of the sum: it is an integer multiple of this.
     sensitivity : Sensitivity
-        How much one row can change it.
+        How much one row can change it; or one unit, see ``of_unit``.
     divisor : float
         The public number by which the noisy sum is divided.
     part : callable, optional
@@ -41,6 +41,8 @@ class Noised:
         Whether it is a symmetric matrix, whose sensitivity is measured in the Frobenius norm.
     size : int
         How many numbers it has. Norm-Laplace noise grows with it, and must be told.
+    of_unit : bool
+        Whether the sensitivity is that of all rows of a unit together, because what they add was bounded together.
     """
 
     cost: Cost
@@ -50,13 +52,16 @@ class Noised:
     part: Callable[[Integers], Integers] | None = None
     symmetric: bool = False
     size: int = 1
+    of_unit: bool = False
 
     def __post_init__(self) -> None:
         LatticeSum(np.zeros(0, dtype=np.int64), self.unit, self.sensitivity)  # refuses what is no lattice
 
     def for_units(self, rows_per_unit: int) -> Noised:
         """Return it with the sensitivity of so many rows that change together."""
-        return replace(self, sensitivity=self.sensitivity.times(rows_per_unit))
+        if self.of_unit:
+            return self
+        return replace(self, sensitivity=self.sensitivity.times(rows_per_unit), of_unit=True)
 
     def of(self, values: Integers) -> LatticeSum:
         """Return what is released, from the sum."""

@@ -7,6 +7,7 @@ type and source.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
@@ -86,6 +87,20 @@ class ArraySource:
             checked = [features[rows] for rows in cached_blocks(*features.shape)]
         if not all(on_threads(self._on_grid, checked)):
             raise InvalidParameter("features are not on the grid: pass them through its place method first")
+
+    def in_blocks_of(self, owners: NDArray[np.intp]) -> ArraySource:
+        """Return the same rows in blocks that hold all rows of an owner or none; these stand one after another."""
+        borders = np.append(np.flatnonzero(np.diff(owners, prepend=-1)), owners.size)
+        blocks, start = [], 0
+        while start < owners.size:
+            last = int(np.searchsorted(borders, start + self._block_rows, side="right")) - 1
+            stop = int(borders[last]) if borders[last] > start else int(borders[last + 1])
+            blocks.append(slice(start, stop))
+            start = stop
+        same = copy.copy(self)
+        if blocks and blocks != [rows for rows, _ in self._blocks]:
+            same._blocks = [(rows, self._features[rows]) for rows in blocks]
+        return same
 
     def _on_grid(self, block: Any) -> bool:
         """Return whether entries are stored once, on the grid and within its bounds: sums are exact only then."""

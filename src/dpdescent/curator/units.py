@@ -15,6 +15,12 @@ is part of s: the declared sensitivity is multiplied by k, and every mechanism w
 (Gaussian, Laplace, norm-Laplace, the exponential mechanism and noisy maximum over scores, AboveThreshold) costs
 what it did.
 
+**Gradients that are clipped together.** What the rows of a unit add to a gradient may be bounded as a whole: their
+sum is multiplied by a factor, a function of that unit alone, such that it is at most C' long
+(`dpdescent.exact.unit_sums`). A unit then moves the gradient by at most C', or 2C' when it is replaced, however many
+rows either of them has, and nothing is multiplied by k. The gradients of k unrelated rows of length C add up to about
+sqrt(k) C, and those of copies of one row to k C. C' is the geometric mean of the two, k^(3/4) C.
+
 **A point that is drawn** by the exponential mechanism with a law of bounded range epsilon/k for one row has a
 logarithm that changes within a range of epsilon for k of them, since ranges add up along the same path.
 
@@ -31,6 +37,7 @@ in several. With k = 1 a unit is a row, and all theorems hold for it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from numbers import Number
@@ -41,8 +48,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..errors import InvalidParameter, MissingValue, require_positive_integer
+from ..exact import LARGEST_JOINT
 
-__all__ = ["Units"]
+__all__ = ["Units", "joint_clip"]
+
+
+def joint_clip(clip: float, rows_per_unit: int) -> float:
+    """Return k^(3/4) C, to which the sum of a unit's rows is clipped where single rows would be clipped to C."""
+    return clip * math.pow(rows_per_unit, 0.75)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +65,8 @@ class Units:
     Parameters
     ----------
     owners : ndarray of int, shape (rows of the source,)
-        The number of each row's unit, from 0 to ``count`` - 1. Unreleased data.
+        The number of each row's unit, from 0 to ``count`` - 1, in ascending order, so that rows of a unit stand
+        together. Unreleased data.
     count : int
         U, the public number of units.
     rows_per_unit : int
@@ -63,16 +77,25 @@ class Units:
     count: int
     rows_per_unit: int
 
+    @property
+    def together(self) -> bool:
+        """Whether units have several rows, and not too many to keep their inner products in memory."""
+        return 1 < self.rows_per_unit <= LARGEST_JOINT
+
     def __post_init__(self) -> None:
         require_positive_integer("the number of units", self.count)
         require_positive_integer("rows_per_unit", self.rows_per_unit)
         held = np.bincount(self.owners, minlength=self.count) if self.owners.size else np.zeros(self.count)
         if held.size > self.count or held.max() > self.rows_per_unit:
             raise InvalidParameter("a unit has more rows than rows_per_unit, or is none of the units: use Units.kept")
+        if (np.diff(self.owners) < 0).any():
+            raise InvalidParameter("rows of a unit must stand together, in the order of the units: use Units.kept")
 
     @classmethod
-    def kept(cls, identifiers: Any, rows_per_unit: int, rows: int) -> tuple[NDArray[np.bool_], Units]:
-        """Return which of ``rows`` rows are kept, the first of each unit in the order of the table, and their units.
+    def kept(cls, identifiers: Any, rows_per_unit: int, rows: int) -> tuple[NDArray[np.intp], Units]:
+        """Return which of ``rows`` rows are kept, unit by unit, and their units.
+
+        The first rows of each unit are kept, in the order of the table.
 
         Raises
         ------
@@ -101,7 +124,9 @@ class Units:
                 "person: convert all of them to text"
             )
         mask = pd.Series(codes).groupby(codes).cumcount().to_numpy() < limit
-        return mask, cls(codes[mask], len(known), limit)
+        kept = np.flatnonzero(mask)
+        kept = kept[np.argsort(codes[kept], kind="stable")]
+        return kept, cls(codes[kept], len(known), limit)
 
     def public_rows(self, rows: int) -> int:
         """Return a public number that is at least that of the rows which are kept, of ``rows`` public ones."""

@@ -286,7 +286,11 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         }
         if units is not None:
             said["rows_per_unit"] = units.rows_per_unit
-            said["remarks"] = (f"at most {units.rows_per_unit} rows of {protected} were used", *said["remarks"])
+            said["remarks"] = (
+                f"at most {units.rows_per_unit} rows of {protected} were used",
+                *([f"gradients of all rows of {protected} were clipped together"] if curator.clips_by_unit else []),
+                *said["remarks"],
+            )
         stated = _stated(own, noise, self.ledger, said) if method.private else _not_private(own, said)
         self.privacy_ = stated.to_dict()
         return result

@@ -277,8 +277,9 @@ class DPLogisticRegression(LinearClassifier):
     -----
     **Privacy.** The fitted model is (epsilon, delta)-DP for one row, or one unit, under ``adjacency``: every query is
     charged to a privacy filter before it reads the data. Errors about malformed input are outside the guarantee. With
-    units, sensitivities are those of ``rows_per_unit`` rows, batches are drawn by unit, and the number of units is
-    public like that of the rows (`dpdescent.curator.units` has the proof).
+    units, sensitivities are those of ``rows_per_unit`` rows, or of all rows of a unit whose gradients are clipped
+    together; batches are drawn by unit, and the number of units is public like that of the rows
+    (`dpdescent.curator.units` has the proof).
 
     Examples
     --------

@@ -34,8 +34,10 @@ from .second_moments import SecondMomentSum
 from .stepwise import StepwiseScores
 from .sums import ClippedSum, LatticeSum
 from .threads import on_threads, one_library_thread
+from .unit_sums import LARGEST_JOINT, joint_factors
 
 __all__ = [
+    "LARGEST_JOINT",
     "BoundedScores",
     "BoundedSum",
     "ClippedSum",
@@ -50,6 +52,7 @@ __all__ = [
     "ceil_log2",
     "check_row_independence",
     "exp",
+    "joint_factors",
     "log",
     "on_threads",
     "one_library_thread",

@@ -3,6 +3,7 @@
 from .adversary import Adversary
 from .contract import DifferenceLoss, Loss, MarginLoss
 from .frame import Frame
+from .inner_products import products_with_following
 from .labels import LabelKind, Labels
 from .linear import LinearProblem
 from .losses import Hinge, Huber, HuberisedHinge, Logistic, Sigmoid, Squared
@@ -40,6 +41,7 @@ __all__ = [
     "StepwiseChanges",
     "Weighted",
     "Whitening",
+    "products_with_following",
     "require_needs",
 ]
 

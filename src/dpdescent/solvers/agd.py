@@ -42,7 +42,7 @@ from ..errors import InvalidParameter
 from ..problems import Frame
 from .geometry import measure_columns
 from .paper_modes import PAPER_MODES
-from .result import Facts, Progress, SolverResult, effective_rows
+from .result import Facts, Progress, SolverResult, effective_rows, gradient_deviation
 from .settings import GAUSSIAN_NOISE, Payment, Settings
 from .step_grids import EvenGrid, GeometricGrid
 
@@ -194,7 +194,7 @@ def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = Non
         while step == 0 and _left(curator, settings) >= amount + selection_amount:
             noise = curator.gaussian(amount)
             measured += amount * curator.answer(
-                Gradient(weights, plan.clip_gradient, noise, frame, keep_margins=True)
+                Gradient(weights, plan.clip_gradient, noise, frame, keep_margins=True, joint=True)
             )
             measured_amount += amount
             direction = grid.direction((earlier + measured) / (earlier_amount + measured_amount))
@@ -253,7 +253,8 @@ def _plan(curator: Curator, settings: AGDSettings) -> _Plan:
     else:
         # Eight times the step that is always safe, unless noise alone would then carry a score beyond 2.
         safe = 8 / (min(curator.problem.loss.smoothness, 1.0) * row_length**2)
-        walk = curator.deviation(clip, gradient_amount) * math.sqrt(planned) * row_length
+        noise = gradient_deviation(curator, clip, curator.gaussian(gradient_amount))
+        walk = noise * math.sqrt(planned) * row_length
         grid = GeometricGrid(min(safe, 2 / walk), candidates)
     return _Plan(
         frame,

@@ -41,7 +41,7 @@ from ..problems import Frame, LinearProblem, Whitening
 from .average_noise import AverageNoise
 from .few_rows import FEW_ROWS, few_rows, learns_from_few_rows
 from .geometry import ROWS_PER_DIRECTION, SOME_ROWS, Columns, damping_to, measure_columns, whiten
-from .result import Facts, Progress, SolverResult, effective_rows
+from .result import Facts, Progress, SolverResult, effective_rows, gradient_deviation
 from .settings import Settings
 
 __all__ = ["AutoSettings", "auto"]
@@ -140,7 +140,7 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     for t in range(1, iterations + 1):
         amount = curator.remaining / (iterations + 1 - t)
         gradient, measured = _measure(curator, geometry, point, clip, (1 - share) * amount, share * amount)
-        noise = curator.deviation(clip * geometry.length, (1 - share) * amount)
+        noise = gradient_deviation(curator, clip * geometry.length, curator.gaussian((1 - share) * amount))
         mean_curvature = max(measured, floor) if share else min(problem.loss.smoothness, 1.0)
         curvature = mean_curvature
         if before is not None:
@@ -175,7 +175,7 @@ def _measure(
     """Return a noisy gradient at a point, and a noisy mean curvature, 0 if nothing is paid for it."""
     length, noise = geometry.length, curator.gaussian(amount)
     soft_norm = max(1.0, clip**2) * length
-    gradient = Gradient(geometry.weights(point), clip * length, noise, geometry.frame, soft_norm)
+    gradient = Gradient(geometry.weights(point), clip * length, noise, geometry.frame, soft_norm, joint=True)
     if curvature_amount == 0:
         return curator.answer(gradient), 0.0
     return curator.answer(GradientAndCurvature(gradient, curator.gaussian(curvature_amount)))

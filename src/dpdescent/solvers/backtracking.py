@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from ..accounting import AboveThreshold, Composed, Cost, Gaussian
 from ..curator import Batch, Curator, Sampling, finest_clipped_sum
 from ..problems import Frame
-from ..relations import Sensitivity
 from .geometry import measure_columns
-from .result import Facts, effective_rows
+from .result import Facts, effective_rows, gradient_deviation
 from .search_noise import search_noise
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ class Plan:
         mean = average.mean
         along = mean if self.frame is None else self.frame.weights(mean)
         squared = float(np.vdot(mean, mean))
-        unit = _deviation(self.curator, self.gradients, self.budget.clip_gradient, Gaussian(1.0))
+        unit = gradient_deviation(self.curator, self.budget.clip_gradient, Gaussian(1.0), self.gradients.size)
         noise = mean.size * average.squares * (unit / average.weight) ** 2
         if self.settings.paper:
             return along, Slope(squared, self.row_length * math.sqrt(squared))
@@ -213,7 +212,7 @@ def make_plan(curator: Curator, settings: Settings) -> Plan:
     clip = settings.clip_gradient or max(0.5, 0.25 * richness**0.2) * row_length
     # Eight times the step that is always safe, unless noise alone would then carry a score beyond 2.
     safe = 8 / (min(curator.problem.loss.smoothness, 1.0) * row_length**2)
-    walk = _deviation(curator, gradients, clip, gradient) * math.sqrt(planned) * row_length
+    walk = gradient_deviation(curator, clip, gradient, gradients.size) * math.sqrt(planned) * row_length
     first = settings.first_step or 2 * min(safe, 2 / walk)
     budget = Budget(gradient, search, clip, settings.clip_loss or math.inf)
     memory = Average(curator.problem.shape)
@@ -227,12 +226,6 @@ def _attempt(
     if settings.same_batch:
         return gradients.cost(look, search)
     return Composed((gradients.cost(look), searches.cost(search)))
-
-
-def _deviation(curator: Curator, sampling: Sampling, clip: float, noise: Gaussian) -> float:
-    """Return the standard deviation of each coordinate of a gradient."""
-    moved = Sensitivity.of_clipped_sum(clip).times(curator.rows_per_unit).under(sampling.relation)
-    return moved * noise.noise_multiplier / sampling.size
 
 
 def _frame(curator: Curator) -> tuple[Frame | None, float]:

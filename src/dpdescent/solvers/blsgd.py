@@ -240,7 +240,7 @@ def _next_step(plan: Plan, weights: Floats) -> tuple[float, Floats] | None:
     here, grown = Average(weights.shape), False
     while plan.affords(look):
         batch = plan.draw(look)
-        asked = Gradient(weights, plan.budget.clip_gradient, look, plan.frame, keep_margins=True)
+        asked = Gradient(weights, plan.budget.clip_gradient, look, plan.frame, keep_margins=True, joint=True)
         measured = plan.curator.answer(asked, batch)
         if here.weight:  # the last search has failed: what was too noisy?
             apart = angle_between(here.mean, measured)

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from ..curator import Curator, Gradient, LabelCounts, MeanRowNorm
 from ..problems import Frame, LabelKind, LinearProblem, Need, Whitening
 from .geometry import Columns, mean_length, measure_columns, public_frame
-from .result import Progress, SolverResult, effective_rows
+from .result import Progress, SolverResult, effective_rows, gradient_deviation
 
 if TYPE_CHECKING:
     from .auto import AutoSettings
@@ -123,7 +123,7 @@ def few_rows(
     clip = (settings.clip or _CLIP) * length
 
     amount = (curator.remaining - calibrating) / steps
-    noise = curator.deviation(clip, amount)
+    noise = gradient_deviation(curator, clip, curator.gaussian(amount))
     spread = min(max(rows / 200, 0.6), 1.5)
     stable = min(_STABLE / features**2, _stable(problem, frame))
     slowest = min(spread / (noise * math.sqrt(steps) * features), stable)
@@ -133,7 +133,7 @@ def few_rows(
     for step in range(steps):
         point[-1] = intercept.value
         weights = point if frame is None else frame.weights(point)
-        gradient = curator.answer(Gradient(weights, clip, curator.gaussian(amount), frame))
+        gradient = curator.answer(Gradient(weights, clip, curator.gaussian(amount), frame, joint=True))
         total += gradient[:-1]
         rate = min(slowest * max(1.0, _signal(total, (step + 1) * noise**2)), stable)
         walked += rate**2
@@ -237,6 +237,7 @@ def _calibrated(
         along[-1] += intercept.value
         return along
 
+    # Rows of a unit are clipped one by one: along so few parameters they hardly cancel each other.
     for left in range(_CALIBRATING_STEPS, 0, -1):
         amount = curator.remaining / left
         noise = curator.deviation(clip, amount)

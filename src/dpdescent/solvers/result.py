@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accounting import epsilon_to_gdp
-from ..curator import Curator
+from ..accounting import Gaussian, epsilon_to_gdp
+from ..curator import Curator, joint_clip
 from ..relations import Relation, Sensitivity
 
-__all__ = ["Facts", "Progress", "SolverResult", "effective_rows"]
+__all__ = ["Facts", "Progress", "SolverResult", "effective_rows", "gradient_deviation"]
 
 #: Called with the share of the budget that is spent: a public number between 0 and 1.
 Progress = Callable[[float], None]
@@ -61,6 +61,17 @@ class Facts:
 def effective_rows(curator: Curator, parameters: float = 1.0) -> float:
     """Return the effective rows, n mu, or those per parameter, n mu/d, in the currency of the curator's ledger."""
     return 1 / (parameters * curator.deviation(1.0, curator.budget))
+
+
+def gradient_deviation(curator: Curator, clip: float, noise: Gaussian, size: float | None = None) -> float:
+    """Return the standard deviation of each coordinate of a gradient, its rows clipped by unit where they can be.
+
+    ``size`` is the public number by which the sum is divided, that of the curator by default.
+    """
+    together, each = curator.public().together, curator.rows_per_unit
+    longest = joint_clip(clip, each) if together else clip * each
+    moved = Sensitivity.of_clipped_sum(longest).under(curator.relation)
+    return moved * noise.noise_multiplier / (size or curator.scale)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ..accounting import AdvancedComposition, Gaussian, Laplace, calibrate
 from ..curator import Batch, Curator, Gradient, MeanRowNorm, Sampling
 from ..errors import BudgetExhausted, require_positive_integer
-from ..relations import Sensitivity
+from .result import gradient_deviation
 
 __all__ = ["GradientSeries", "typical_row_norm"]
 
@@ -24,7 +24,7 @@ class GradientSeries:
     ----------
     curator : Curator
     clip : float
-        C: each row's gradient is clipped to this norm.
+        C: each row's gradient is clipped to this norm; those of a unit with several rows are clipped together.
     rate : float
         Share of the rows in a batch. At 1 there is no batch and no amplification.
     steps : int
@@ -62,14 +62,12 @@ class GradientSeries:
         curator.require_answerable(self._question(np.zeros(curator.problem.shape)))
 
     def _question(self, weights: Floats) -> Gradient:
-        return Gradient(weights, self._clip, self.noise)
+        return Gradient(weights, self._clip, self.noise, joint=True)
 
     @property
     def deviation(self) -> float:
         """Standard deviation of the noise in each coordinate of a gradient."""
-        row = Sensitivity.of_clipped_sum(self._clip)
-        moved = row.times(self._curator.rows_per_unit).under(self._curator.relation)
-        return moved * self.noise.noise_multiplier / self._sampling.size
+        return gradient_deviation(self._curator, self._clip, self.noise, self._sampling.size)
 
     def at(self, weights: Floats) -> Floats:
         """Return a noisy gradient of the objective at public ``weights``."""
