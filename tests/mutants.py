@@ -7,15 +7,16 @@ Constants of modules and defaults of fields are not changed: they are read once,
 
 The folder `mutants` holds a copy of the sources. For the time of a run the changed module stands there as well, so
 that processes started by a test see the change. What becomes of every mutant is written to `mutants/<module>.json`.
+The command fails where a mutant survives that `survivors.txt` does not list, or where it lists what is no mutant.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import ctypes
 import functools
 import gc
-import itertools
 import json
 import math
 import os
@@ -26,16 +27,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType, FunctionType
+from types import CodeType, FunctionType
 
 import pytest
 
 from mutations import FOLDER, HOME, PACKAGE, SOURCES, Mutant, mutants_of, switch_on
+from survivors import objections
 
 LONGEST, MOST = 1.0, 3.0  # seconds of a test, and of all tests of a mutant: the others are left out
 TRACED = 3.0  # how many times longer a test may take while its calls are recorded
-PATIENCE, SLOWER = 3.0, 2.0  # a mutant is stopped after so many seconds, and so many times what its tests take
+PATIENCE, SLOWER = 1.0, 2.0  # a mutant is stopped after so many seconds, and so many times what its tests take
 
 TESTS = {
     "ledger": ["ledger", "reservation", "joint_charges", "ledger_file", "smallest_delta"],
@@ -58,6 +61,7 @@ class Runner:
         self.modules, self.longest, self.most = modules, options.longest, options.most
         self.recorded = options.recorded
         self.go_on, self.survivors, self.every = options.go_on, options.survivors, options.every
+        self.objections: list[str] = []
 
     def pytest_sessionstart(self) -> None:
         from hypothesis import Phase, settings
@@ -85,10 +89,6 @@ class Runner:
         def run() -> None:
             seconds: dict[str, float] = {}
             reached: dict[str, list[str]] = {}
-            calls: set[tuple[str, str]] = set()
-
-            def trace(frame: FrameType, *_: object) -> None:
-                calls.add((frame.f_code.co_filename, frame.f_code.co_qualname))
 
             def stop(*_: object) -> None:
                 raise TimeoutError
@@ -98,21 +98,23 @@ class Runner:
                 if sum(seconds.values()) > self.recorded:
                     print(f"left out: {len(session.items) - len(seconds)} of {len(session.items)} tests", flush=True)
                     break
-                calls.clear()
+                profile = cProfile.Profile(subcalls=False, builtins=False)
                 failed, start = session.testsfailed, time.process_time()
                 signal.setitimer(signal.ITIMER_VIRTUAL, TRACED * self.longest)
-                sys.settrace(trace)
+                profile.enable()
                 run_test(item)
-                sys.settrace(None)
+                profile.disable()
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
                 if session.testsfailed > failed:
                     print(f"left out, too long or failing without a mutant: {item.nodeid}", flush=True)
                     session.shouldfail = False
                     continue
                 seconds[item.nodeid] = time.process_time() - start
+                codes = [entry.code for entry in profile.getstats() if isinstance(entry.code, CodeType)]
+                calls = {(code.co_filename, code.co_qualname.partition(".<locals>")[0]) for code in codes}
                 for path, name in calls:
                     if path.startswith(str(PACKAGE)):
-                        reached.setdefault(f"{path} {name.partition('.<locals>')[0]}", []).append(item.nodeid)
+                        reached.setdefault(f"{path} {name}", []).append(item.nodeid)
             log.write_text(json.dumps([seconds, reached]))
 
         if not (self.go_on and log.exists()):
@@ -137,39 +139,47 @@ class Runner:
                 (outcome["function"], outcome["change"]): outcome for outcome in json.loads(result.read_text())
             }
         begun, known = time.perf_counter(), {item.nodeid: item for item in session.items}
-        killers: dict[str, int] = {}  # those that have killed most are tried first
-        for mutant in itertools.islice(mutants_of(module), 0, None, self.every):
-            key = mutant.function, mutant.change
+        killers: Counter[str] = Counter()  # those that have killed most are tried first, those of the function before
+        mutants = {(mutant.function, mutant.change): mutant for mutant in mutants_of(module)}
+        for key, mutant in list(mutants.items())[:: self.every]:
             known_state = outcomes.get(key, {}).get("state")
             skipped = known_state not in ("survived", "not reached") if self.survivors else self.go_on and known_state
             if skipped:
                 continue
             reaching = reached.get(f"{mutant.path} {mutant.function}", [])
             tests = self._chosen([test for test in reaching if test in known], seconds)
-            tests.sort(key=lambda test: -killers.get(test, 0))
+            tests.sort(key=lambda test: (-killers[f"{mutant.function} {test}"], -killers[test]))
             items = [known[test] for test in tests]
             state, test = "not reached", ""
             if items:
                 state, test = self._run(session, mutant, items, live, sum(map(seconds.__getitem__, tests)))
-            killers[test] = killers.get(test, 0) + (state == "killed")
+            if state == "killed":
+                killers.update([test, f"{mutant.function} {test}"])
             outcomes[key] = {"function": key[0], "change": key[1], "state": state, "test": test}
             if state in ("survived", "not reached"):
                 print(f"{module} {mutant.function}: {state}\n{mutant.change}", flush=True)
             written = result.with_suffix(".new")
             written.write_text(json.dumps(list(outcomes.values()), indent=1))
             written.replace(result)  # a run may be stopped at any time
-        states = [outcome["state"] for outcome in outcomes.values()]
-        counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
-        print(f"== {module}: {len(states)} mutants, {counts}; {time.perf_counter() - begun:.0f} s", flush=True)
+        states = {key: outcomes[key]["state"] for key in mutants if key in outcomes}
+        self.objections += objections(module, states, mutants)
+        counts = ", ".join(f"{number} {state}" for state, number in sorted(Counter(states.values()).items()))
+        took = f"{time.perf_counter() - begun:.0f} s"
+        print(f"== {module}: {len(states)} of {len(mutants)} mutants, {counts}; {took}", flush=True)
 
     def _chosen(self, tests: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
-        """Return the quickest of some tests, as many as there is time for."""
+        """Return the quickest of some tests, as many as there is time for, and of each first one set of arguments."""
         chosen, total = [], 0.0
+        turns: Counter[str] = Counter()
+        order = []
         for test in sorted(tests, key=seconds.__getitem__):
-            total += seconds[test]
-            if seconds[test] > self.longest or (total > self.most and chosen):
-                break
-            chosen.append(test)
+            function = test.partition("[")[0]
+            order.append((turns[function], seconds[test], test))
+            turns[function] += 1
+        for _, took, test in sorted(order):
+            if took <= self.longest and (total + took <= self.most or not chosen):
+                total += took
+                chosen.append(test)
         return chosen
 
     def _run(
@@ -274,16 +284,18 @@ def main() -> int:
         return subprocess.run([sys.executable, *sys.argv], env=environment, cwd=HOME).returncode
     modules = modules_named(options.names)
     chosen = options.tests or sorted({test for module in modules for test in TESTS[module.partition(".")[0]]})
-    return int(
-        pytest.main(
-            [
-                *(f"tests/test_{name}.py" for name in chosen),
-                *("-q", "-s", "-p", "no:cacheprovider", "--tb=native", "--show-capture=no"),
-                f"--basetemp={FOLDER / 'tmp'}",
-            ],
-            plugins=[Runner(modules, options)],
-        )
+    runner = Runner(modules, options)
+    code = pytest.main(
+        [
+            *(f"tests/test_{name}.py" for name in chosen),
+            *("-q", "-s", "-p", "no:cacheprovider", "--tb=native", "--show-capture=no"),
+            f"--basetemp={FOLDER / 'tmp'}",
+        ],
+        plugins=[runner],
     )
+    for objection in runner.objections:
+        print(objection)
+    return int(code) or bool(runner.objections)
 
 
 if __name__ == "__main__":
