@@ -43,7 +43,17 @@ PATIENCE, SLOWER = 1.0, 2.0  # a mutant is stopped after so many seconds, and so
 TESTS = {
     "ledger": ["ledger", "reservation", "joint_charges", "ledger_file", "smallest_delta"],
     "accounting": [
-        *("conversions", "divergences", "costs", "sampling", "threshold", "stopping", "schedules", "orders"),
+        *(
+            "conversions",
+            "divergences",
+            "costs",
+            "sampling",
+            "bellman",
+            "threshold",
+            "stopping",
+            "schedules",
+            "orders",
+        ),
         *("accounting_oracles", "smallest_delta", "ledger", "objective_perturbation", "permuted_passes", "explain"),
     ],
     "curator": [
