@@ -37,7 +37,7 @@ from mutations import FOLDER, HOME, PACKAGE, SOURCES, Mutant, mutants_of, switch
 from survivors import objections
 
 LONGEST, MOST = 1.0, 3.0  # seconds of a test, and of all tests of a mutant: the others are left out
-TRACED = 3.0  # how many times longer a test may take while its calls are recorded
+TRACED = 1.5  # how many times longer a test may take while its calls are recorded
 PATIENCE, SLOWER = 1.0, 2.0  # a mutant is stopped after so many seconds, and so many times what its tests take
 
 TESTS = {
@@ -93,21 +93,26 @@ class Runner:
         return True
 
     def _reach(self, session: pytest.Session) -> tuple[dict[str, float], dict[str, list[str]]]:
-        """Run every test once; return what it takes, and which tests reach a function."""
+        """Run every test once; return what it takes, and which tests reach a function.
+
+        A run that goes on with another one records only tests that it knows nothing of, or that were stopped earlier
+        than they would be now.
+        """
         log = FOLDER / "reach.json"
+        records: dict[str, tuple[float, list[str]]] = {}
+        if (self.go_on or self.survivors) and log.exists():
+            records = json.loads(log.read_text())
+
+        def stop(*_: object) -> None:
+            raise TimeoutError
 
         def run() -> None:
-            seconds: dict[str, float] = {}
-            reached: dict[str, list[str]] = {}
-
-            def stop(*_: object) -> None:
-                raise TimeoutError
-
             signal.signal(signal.SIGVTALRM, stop)
+            begun = time.process_time()
             for item in random.Random(0).sample(session.items, len(session.items)):
-                if sum(seconds.values()) > self.recorded:
-                    print(f"left out: {len(session.items) - len(seconds)} of {len(session.items)} tests", flush=True)
-                    break
+                seconds, functions = records.get(item.nodeid, (0.0, []))
+                if functions or seconds > TRACED * self.longest or time.process_time() - begun > self.recorded:
+                    continue
                 profile = cProfile.Profile(subcalls=False, builtins=False)
                 failed, start = session.testsfailed, time.process_time()
                 signal.setitimer(signal.ITIMER_VIRTUAL, TRACED * self.longest)
@@ -115,24 +120,27 @@ class Runner:
                 run_test(item)
                 profile.disable()
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+                took, reached = time.process_time() - start, []
                 if session.testsfailed > failed:
                     print(f"left out, too long or failing without a mutant: {item.nodeid}", flush=True)
                     session.shouldfail = False
-                    continue
-                seconds[item.nodeid] = time.process_time() - start
-                codes = [entry.code for entry in profile.getstats() if isinstance(entry.code, CodeType)]
-                calls = {(code.co_filename, code.co_qualname.partition(".<locals>")[0]) for code in codes}
-                for path, name in calls:
-                    if path.startswith(str(PACKAGE)):
-                        reached.setdefault(f"{path} {name}", []).append(item.nodeid)
-            log.write_text(json.dumps([seconds, reached]))
+                else:
+                    codes = [entry.code for entry in profile.getstats() if isinstance(entry.code, CodeType)]
+                    names = {(code.co_filename, code.co_qualname.partition(".<locals>")[0]) for code in codes}
+                    reached = [f"{path} {name}" for path, name in names if path.startswith(str(PACKAGE))]
+                records[item.nodeid] = took, reached
+            log.write_text(json.dumps(records))
 
-        if not (self.go_on and log.exists()):
-            state = in_child(run, None)
-            assert state == 0, "the tests could not be run without a mutant"
-        seconds, reached = json.loads(log.read_text())
-        print(f"{len(seconds)} tests, {sum(seconds.values()):.0f} s", flush=True)
-        return seconds, reached
+        state = in_child(run, None)
+        assert state == 0, "the tests could not be run without a mutant"
+        records = json.loads(log.read_text())
+        by_function: dict[str, list[str]] = {}
+        for test, (_, functions) in records.items():
+            for function in functions:
+                by_function.setdefault(function, []).append(test)
+        seconds = {test: took for test, (took, functions) in records.items() if functions}
+        print(f"{len(seconds)} of {len(session.items)} tests, {sum(seconds.values()):.0f} s", flush=True)
+        return seconds, by_function
 
     def _run_module(
         self,
@@ -169,7 +177,7 @@ class Runner:
             if state in ("survived", "not reached"):
                 print(f"{module} {mutant.function}: {state}\n{mutant.change}", flush=True)
             written = result.with_suffix(".new")
-            written.write_text(json.dumps(list(outcomes.values()), indent=1))
+            written.write_text(json.dumps(list(outcomes.values())))
             written.replace(result)  # a run may be stopped at any time
         states = {key: outcomes[key]["state"] for key in mutants if key in outcomes}
         self.objections += objections(module, states, mutants)
