@@ -147,8 +147,12 @@ def switch_on(mutant: Mutant, live: Mapping[tuple[str, str], list[FunctionType]]
     """Put the changed code and its defaults into all functions that were made of the original."""
     text = mutant.text
     code = code_of(compile(text, str(mutant.path), "exec", dont_inherit=True), mutant.function)
-    positional, named = defaults_of(ast.parse(text), mutant.function)
-    for function in live.get((str(mutant.path), mutant.function), []):
+    functions = live.get((str(mutant.path), mutant.function), [])
+    positional: dict[int, Any] = {}
+    named: dict[str, Any] = {}
+    if any(function.__defaults__ or function.__kwdefaults__ for function in functions):
+        positional, named = defaults_of(ast.parse(text), mutant.function)
+    for function in functions:
         function.__code__ = code
         if function.__defaults__:
             old = function.__defaults__
