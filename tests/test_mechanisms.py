@@ -20,6 +20,7 @@ from dpdescent.accounting import (
     Gaussian,
     Laplace,
     NormLaplace,
+    PureDP,
     ReportNoisyMax,
 )
 from dpdescent.curator import mechanisms
@@ -330,3 +331,75 @@ def test_queries_are_rounded_down_exactly_and_leave_room_for_noise() -> None:
     assert found.tolist() == [max(-(2**61), min(2**61, each)) for each in exact]
     assert {-(2**61), 2**61} <= set(found.tolist())
     assert found.dtype == np.int64
+
+
+PAID = [
+    (Gaussian(3.0), Norm.L2, "gaussian"),
+    (NormLaplace(0.5), Norm.L2, "norm_laplace"),
+    (Laplace(0.5), Norm.L1, "laplace"),
+    (ExponentialMechanism(0.5), Norm.RANGE, "least"),
+    (ReportNoisyMax(0.5), Norm.RANGE, "least"),
+    (AboveThreshold(4, 2.0, 1.0), Norm.MAX, "first_above"),
+]
+
+
+@pytest.mark.parametrize(("cost", "norm", "name"), PAID)
+def test_a_sum_is_released_by_the_mechanism_that_was_paid_for_and_by_no_other(cost, norm: Norm, name: str) -> None:
+    total = lattice([2**36, 0, 5, -(2**37)], Sensitivity(norm, 1.0, 2.0))
+    for relation in (ZERO_OUT, REPLACE_ONE):
+        mechanism = getattr(LatticeNoise(Randomness(seed=3)), name)
+        expected = mechanism(total, cost, relation)
+        assert np.array_equal(LatticeNoise(Randomness(seed=3)).release(total, cost, relation), expected)
+    others = [each for each in Norm if each is not norm]
+    for wrong in (lattice([1, 2], Sensitivity(each, 1.0, 2.0)) for each in others):
+        with pytest.raises(InvalidParameter, match="norm"):
+            mechanisms.require_drawable(cost, wrong.unit, wrong.sensitivity, ZERO_OUT)
+        with pytest.raises(InvalidParameter, match="norm"):
+            LatticeNoise().release(wrong, cost, ZERO_OUT)
+    with pytest.raises(InvalidParameter, match="no mechanism"):
+        LatticeNoise().release(total, PureDP(1.0), ZERO_OUT)
+    with pytest.raises(InvalidParameter, match="no mechanism"):
+        mechanisms.require_drawable(PureDP(1.0), total.unit, total.sensitivity, ZERO_OUT)
+
+
+def test_a_symmetric_sum_is_released_as_one() -> None:
+    total = lattice(np.zeros((3, 3), dtype=np.int64), Sensitivity(Norm.L2, 1.0, 2.0))
+    released = LatticeNoise(Randomness(seed=3)).release(total, Gaussian(3.0), ZERO_OUT, symmetric=True)
+    assert np.array_equal(released, released.T)
+    plain = LatticeNoise(Randomness(seed=3)).release(total, Gaussian(3.0), ZERO_OUT)
+    assert not np.array_equal(plain, plain.T)
+
+
+def fails(action, *arguments: object) -> bool:
+    try:
+        action(*arguments)
+    except ScaleOutOfRange:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.parametrize(
+    ("cost", "norm", "change", "least"),
+    [
+        (Gaussian(3.0), Norm.L2, 3.0, None),
+        (NormLaplace(0.75), Norm.L2, 1 / 0.75, 2.0**24),
+        (Laplace(0.75), Norm.L1, 1 / 0.75, 2.0**20),
+        (ReportNoisyMax(0.75), Norm.RANGE, 1 / 0.75, None),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_before_the_charge_and_what_can_is_not(
+    cost, norm, change, least, size
+) -> None:
+    """The scales in steps of the lattice lie around the least and the largest one that a sampler takes."""
+    scales = [2.0**k for k in (18, 22, 30, 44, 45, 46, 47, 48, 49, 50, 51, 51.5, 52.001, 53, 60)]
+    scales += [bound * (1 + side * 2.0**-42) for bound in (2.0**20, 2.0**24, 2.0**51, 2.0**52) for side in (-1, 1)]
+    for scale in [*scales, 2.0**52 - 2, 2.0**51 - 2]:
+        moved = float(Fraction(scale) * Fraction(2.0**-30) / Fraction(change))
+        total = lattice([0] * size, Sensitivity(norm, moved, 2 * moved), 2.0**-30)
+        refused = fails(mechanisms.require_drawable, cost, total.unit, total.sensitivity, ZERO_OUT, size)
+        assert refused or not fails(LatticeNoise(Randomness(seed=1)).release, total, cost, ZERO_OUT)
+        if scale >= 2.0**52 or (least is not None and scale < least * (1 - 2.0**-30)):
+            assert refused
+        if (least or 32) * 1.1 <= scale <= 2.0**46:
+            assert not refused
