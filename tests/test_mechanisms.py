@@ -34,7 +34,7 @@ from dpdescent.curator.mechanisms import (
 from dpdescent.errors import InvalidParameter, ScaleOutOfRange, UnknownRelation
 from dpdescent.estimators.float_noise import FloatNoise
 from dpdescent.exact import LatticeSum
-from dpdescent.noise import Randomness, select
+from dpdescent.noise import Randomness, laplace_scale, lattice_scale, select
 from dpdescent.relations import Norm, Relation, Sensitivity
 
 ALARM = 1e-6
@@ -403,3 +403,74 @@ def test_what_cannot_be_drawn_is_refused_before_the_charge_and_what_can_is_not(
             assert refused
         if (least or 32) * 1.1 <= scale <= 2.0**46:
             assert not refused
+
+
+class Script:
+    """Stands for a sampler: gives the noise that it was told to, and remembers what it was asked for."""
+
+    def __init__(self, *noise: list[int]) -> None:
+        self.noise, self.asked = list(noise), []
+
+    def __call__(self, bits: object, scale: int, size: int) -> np.ndarray:
+        self.asked.append((scale, size))
+        noise = self.noise.pop(0)
+        assert len(noise) == size
+        return np.array(noise, dtype=np.int64)
+
+
+def test_the_least_score_is_that_of_scores_less_noise_of_the_scale_that_was_paid_for(monkeypatch) -> None:
+    def least(values: list[int], *rows: list[int], relation: Relation = ZERO_OUT) -> list[int]:
+        script = Script([each for row in rows for each in row])
+        monkeypatch.setattr(mechanisms, "discrete_laplace", script)
+        scores = lattice(values, Sensitivity(Norm.RANGE, 3.0, 5.0), 2.0**-10)
+        found = least_scores(Randomness(0).stream("test", 0), scores, cost, relation, len(rows))
+        change = 3 if relation is ZERO_OUT else 5
+        exact = 2**10 * change / 0.7  # rounded up to a multiple of sixteen
+        assert script.asked == [(16 * math.ceil(exact / 16), len(rows) * len(values))]
+        assert found.dtype == np.int64
+        return found.tolist()
+
+    cost = ReportNoisyMax(0.7, noise="laplace")
+    assert least([5, 3, 9], [0, 0, 0], [3, 0, 0], [0, -7, 0], [0, 0, 7], [1, -1, 4]) == [1, 0, 0, 2, 0]
+    assert least([5, 3, 9], [0, 0, 0], [3, 0, 0], relation=REPLACE_ONE) == [1, 0]
+    assert least([2**63 - 1, 0], [-(2**57), 0]) == [1]  # int64 holds the difference
+    assert least([-(2**63), 0], [2**57, 0]) == [0]
+    script = Script([-1, 7, -2, 0, *[-5] * 18], [-1] * 20 + [4, 2])
+    monkeypatch.setattr(mechanisms, "discrete_laplace", script)
+    assert mechanisms._one_sided(Randomness(0).stream("test", 0), 48, 3).tolist() == [7, 0, 4]
+    assert script.asked == [(48, 22), (48, 22)]
+
+
+def test_a_search_stops_at_the_first_query_whose_noise_lifts_it_above_that_of_the_threshold(monkeypatch) -> None:
+    for noise in ("laplace", "gaussian"):
+        cost = AboveThreshold(3, 40.0, 24.0, noise)
+        queries = [[0, 0, 0], [6, 0, 0], [5, 3, 2], [5, 2, 0], [-9, 9, 9]]
+        script = Script([each for row in queries for each in row], [1, 1, 1, -2, 2])
+        monkeypatch.setattr(mechanisms, f"discrete_{noise}", script)
+        bits = Randomness(0).stream("test", 0)
+        found = first_above_threshold(bits, np.array([-5, -2]), cost, 5)
+        assert (found.tolist(), found.dtype) == ([-1, 0, 1, 0, 1], np.int64)
+        scale_of = lattice_scale if noise == "gaussian" else laplace_scale
+        unit = 2.0**-cost.lattice_bits
+        assert script.asked == [(scale_of(40.0, unit), 15), (scale_of(24.0, unit), 5)]
+        script.noise, script.asked = [[4, 2, 9, 0, 0, 0]], []
+        without = AboveThreshold(3, 40.0, 0.0, noise)
+        assert first_above_threshold(bits, np.array([-5, -2]), without, 2).tolist() == [1, -1]
+        assert script.asked == [(scale_of(40.0, 2.0**-without.lattice_bits), 6)]
+    monkeypatch.setattr(mechanisms, "normalised_queries", lambda *_: np.array([-5, -2]))
+    monkeypatch.setattr(mechanisms, "discrete_laplace", Script([5, 9, 9], [1], [0, 0, 0], [1], [0, 2, 0], [0]))
+    cost, total = AboveThreshold(3, 40.0, 24.0), lattice([0, 0], Sensitivity(Norm.MAX, 1.0, 2.0))
+    assert [LatticeNoise().first_above(total, cost, ZERO_OUT) for _ in range(3)] == [1, None, 1]
+
+
+def test_off_the_diagonal_symmetric_noise_has_half_the_variance_and_is_mirrored(monkeypatch) -> None:
+    script = Script([1, 2, 3], [40, 50, 60])
+    monkeypatch.setattr(mechanisms, "discrete_gaussian", script)
+    values = [[100, 200, 300], [7, 400, 500], [8, 9, 600]]  # the lower triangle reaches nobody
+    total = lattice(values, Sensitivity(Norm.L2, 1.0, 1.5), 0.25)
+    released = LatticeNoise().gaussian_symmetric(total, Gaussian(2.0**30), REPLACE_ONE)
+    assert released.tolist() == [[101 / 4, 60, 350 / 4], [60, 402 / 4, 140], [350 / 4, 140, 603 / 4]]
+    deviation = 2.0**30 * 1.5
+    expected = [(lattice_scale(deviation, 0.25), 3), (lattice_scale(deviation / math.sqrt(2), 0.25), 3)]
+    assert [size for _, size in script.asked] == [3, 3]
+    assert [scale for scale, _ in script.asked] == pytest.approx([scale for scale, _ in expected], abs=16)
