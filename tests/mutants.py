@@ -177,9 +177,9 @@ class Runner:
         killers: Counter[str] = Counter()  # those that have killed most are tried first, those of the function before
         mutants = {(mutant.function, mutant.change): mutant for mutant in mutants_of(module)}
         for key, mutant in list(mutants.items())[self.first :: self.every]:
-            known_state = outcomes.get(key, {}).get("state")
-            skipped = known_state not in ("survived", "not reached") if self.survivors else self.go_on and known_state
-            if skipped:
+            state = outcomes.get(key, {}).get("state")
+            again = self.survivors and state in ("survived", "not reached")
+            if not (again or (state is None and (self.go_on or not self.survivors))):
                 continue
             reaching = reached.get(f"{mutant.path} {mutant.function}", [])
             tests = self._chosen([test for test in reaching if test in known], seconds)
@@ -303,7 +303,7 @@ def main() -> int:
     parser.add_argument("--longest", type=float, default=LONGEST, help="seconds of a test that is not left out")
     parser.add_argument("--most", type=float, default=MOST, help="seconds of the tests of one mutant")
     parser.add_argument("--recorded", type=float, default=math.inf, help="seconds of the tests that are tried at all")
-    parser.add_argument("--survivors", action="store_true", help="only those that survived the last time")
+    parser.add_argument("--survivors", action="store_true", help="those that survived the last time; with --go-on also those not run")
     parser.add_argument("--every", type=int, default=1, help="3 for every third mutant")
     parser.add_argument("--first", type=int, default=0, help="the mutant to begin with, 1 for the second one")
     parser.add_argument("--go-on", action="store_true", help="go on with a run that was stopped")
