@@ -175,6 +175,8 @@ class Runner:
             }
         begun, known = time.perf_counter(), {item.nodeid: item for item in session.items}
         killers: Counter[str] = Counter()  # those that have killed most are tried first, those of the function before
+        for (function, _), outcome in outcomes.items():
+            killers.update([outcome["test"], f"{function} {outcome['test']}"])
         mutants = {(mutant.function, mutant.change): mutant for mutant in mutants_of(module)}
         for key, mutant in list(mutants.items())[self.first :: self.every]:
             state = outcomes.get(key, {}).get("state")
@@ -303,7 +305,9 @@ def main() -> int:
     parser.add_argument("--longest", type=float, default=LONGEST, help="seconds of a test that is not left out")
     parser.add_argument("--most", type=float, default=MOST, help="seconds of the tests of one mutant")
     parser.add_argument("--recorded", type=float, default=math.inf, help="seconds of the tests that are tried at all")
-    parser.add_argument("--survivors", action="store_true", help="those that survived the last time; with --go-on also those not run")
+    parser.add_argument(
+        "--survivors", action="store_true", help="those that survived; with --go-on also those not run yet"
+    )
     parser.add_argument("--every", type=int, default=1, help="3 for every third mutant")
     parser.add_argument("--first", type=int, default=0, help="the mutant to begin with, 1 for the second one")
     parser.add_argument("--go-on", action="store_true", help="go on with a run that was stopped")
