@@ -178,10 +178,11 @@ class Runner:
         for (function, _), outcome in outcomes.items():
             killers.update([outcome["test"], f"{function} {outcome['test']}"])
         mutants = {(mutant.function, mutant.change): mutant for mutant in mutants_of(module)}
-        for key, mutant in list(mutants.items())[self.first :: self.every]:
+        sampled = set(list(mutants)[self.first :: self.every])
+        for key, mutant in mutants.items():
             state = outcomes.get(key, {}).get("state")
             again = self.survivors and state in ("survived", "not reached")
-            if not (again or (state is None and (self.go_on or not self.survivors))):
+            if not (again or (state is None and key in sampled and (self.go_on or not self.survivors))):
                 continue
             reaching = reached.get(f"{mutant.path} {mutant.function}", [])
             tests = self._chosen([test for test in reaching if test in known], seconds)
