@@ -262,3 +262,14 @@ def test_conversions_at_one_order_are_those_of_forty_digits_rounded_to_the_safe_
                 exponent = (a - 1) * (mp.mpf(divergence) - mp.mpf(epsilon)) + a * mp.log(1 - 1 / a) - mp.log(a - 1)
                 ours, least = rdp_to_delta(divergence, order, epsilon), min(mp.mpf(1), mp.exp(exponent))
                 assert least <= ours <= least * (1 + 1e-11 * (2 + abs(exponent))) + 1e-322
+
+
+@pytest.mark.parametrize(
+    ("mu", "epsilon"), [(3.0, 1.0), (5.0, 12.4), (1.0, 0.1), (2.0, 6.0), (0.1, 0.5), (8.0, 30.0)]
+)
+def test_delta_of_gaussian_noise_is_that_of_forty_digits_on_both_sides_of_the_middle(mu, epsilon):
+    mp = mpmath.mp.clone()
+    mp.dps = 40
+    m, e = mp.mpf(mu), mp.mpf(epsilon)
+    exact = mp.ncdf(m / 2 - e / m) - mp.exp(e) * mp.ncdf(-m / 2 - e / m)
+    assert exact <= gdp_to_delta(mu, epsilon) <= exact * (1 + 1e-12) + 3e-15 * (epsilon < mu**2 / 2)
