@@ -441,7 +441,7 @@ def test_the_least_score_is_that_of_scores_less_noise_of_the_scale_that_was_paid
     cost = ReportNoisyMax(0.7, noise="laplace")
     assert least([5, 3, 9], [0, 0, 0], [3, 0, 0], [0, -7, 0], [0, 0, 7], [1, -1, 4]) == [1, 0, 0, 2, 0]
     assert least([5, 3, 9], [0, 0, 0], [3, 0, 0], relation=REPLACE_ONE) == [1, 0]
-    assert least([2**60, 2**59, 2**61], [0, 0, 0]) == least([-1, -(2**60), -(2**59)], [0, 0, 0]) == [1]
+    assert least([2**60, 2**59, 2**61], [0, 0, 0]) == least([-(2**59), -(2**60), -1], [0, 0, 0]) == [1]
     assert least([2**63 - 1, 0], [-(2**57), 0]) == [1]  # int64 holds the difference
     assert least([-(2**63), 0], [2**57, 0]) == [0]
     script = Script([-1, 7, -2, 0, *[-5] * 18], [-1] * 20 + [4, 2])
