@@ -329,18 +329,25 @@ def test_gaussian_searches_are_charged_what_the_limit_of_large_orders_says():
 
 
 def test_beside_the_recursion_a_search_is_charged_the_least_of_what_its_noise_alone_allows(monkeypatch):
-    monkeypatch.setattr(threshold_module, "bellman_bound", lambda *_: math.inf)
+    asked: list[tuple] = []
+    monkeypatch.setattr(threshold_module, "bellman_bound", lambda *search: asked.append(search) or math.inf)
     _rdp.cache_clear()
-    for queries, query, threshold in ((1, 1.0, 1.0), (40, 2.0, 8.0), (7, 300.0, 2.0), (3, 2.0**24, 2.0**-10)):
+    for queries, query, threshold in ((1, 1.0, 1.0), (40, 2.0, 8.0), (7, 300.0, 2.0), (2**36, 2.0**24, 2.0**-10)):
+        released = AboveThreshold(queries, query, threshold, "gaussian").mu_squared()
+        assert queries / query**2 <= released * (1 + 2.0**-60) <= queries / query**2 * (1 + 2.0**-48)
+        pure = PureDP(AboveThreshold(queries, query, threshold).pure())
+        assert AboveThreshold(queries, query, threshold).mu_squared() == pure.mu_squared()
         for order in (1.5, 8.0, 1e3):
             gaussian = AboveThreshold(queries, query, threshold, "gaussian")
             released = queries * order / (2 * query**2)
             limit = order / (2 * threshold**2) + 2 * order / query**2 + math.log(1 + queries) / (order - 1)
             assert gaussian.rdp(order) == pytest.approx(min(released, limit), rel=2e-12)
+            assert asked[-1] == (order, queries, "gaussian", threshold, query)
             laplace = AboveThreshold(queries, query, threshold)
             noise = laplace_rdp(1 / threshold, order, threshold * 2.0**laplace.lattice_bits)
             epsilon = min(queries / query, 1 / threshold + 2 / query)
             assert laplace.rdp(order) == pytest.approx(min(pure_rdp(epsilon, order), noise + 2 / query), rel=2e-12)
+            assert asked[-1] == (order, queries, "laplace", threshold, query)
             assert AboveThreshold(queries, query, 0.0).rdp(order) == pytest.approx(
                 pure_rdp(queries / query, order), rel=2e-12
             )
