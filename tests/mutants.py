@@ -126,7 +126,8 @@ class Runner:
         def run() -> None:
             signal.signal(signal.SIGVTALRM, stop)
             self.recording, begun = True, time.process_time()
-            for item in random.Random(0).sample(session.items, len(session.items)):
+            items = random.Random(0).sample(session.items, len(session.items))
+            for item in sorted(items, key=lambda item: item.nodeid in records):  # what is new comes first
                 seconds, functions = records.get(item.nodeid, (0.0, []))
                 if functions or seconds > TRACED * self.longest or time.process_time() - begun > self.recorded:
                     continue
