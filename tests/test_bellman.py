@@ -41,7 +41,7 @@ def test_tails_and_the_mass_between_two_points_keep_their_digits(noise):
     for x in (-30.0, -3.0, -0.25, 0.0, 0.125, 2.0, 13.5, 30.0):
         got = bellman._log_tails(noise, np.array([x]))
         assert [float(part[0]) for part in got] == pytest.approx(
-            [float(mpmath.log(part)) for part in tails(noise, mpmath.mpf(x))], rel=4e-15
+            [float(mpmath.log(part)) for part in tails(noise, mpmath.mpf(x))], rel=4e-15, abs=1e-30
         )
     # Laplace noise is asked for between its two kinks, 0 and h; Gaussian noise wherever the noise lives.
     inside = [(share * h, h) for h in (-0.45, -1e-9, 1e-7, 0.4) for share in (0.0, 0.25, 0.5, 1.0)]
@@ -72,14 +72,14 @@ def test_the_curved_part_of_an_exponential_keeps_its_digits():
         for log_weight in (-3.0, 0.0):
             exact = mpmath.exp(log_weight) * (mpmath.expm1(mpmath.mpf(y)) - mpmath.mpf(y))
             got = float(bellman._curved(np.array([log_weight]), np.array([y]))[0])
-            assert got == pytest.approx(float(exact), rel=1e-14)
+            assert got == pytest.approx(float(exact), rel=1e-14, abs=0)
     assert bellman._curved(np.array([0.0]), np.array([900.0]))[0] == pytest.approx(math.exp(700))
     for step in (1e-12, 1e-6, 9e-3):
         for ratio in (-2.0, -1e-7, 1e-4, 0.3, 4.0):
             a, r = 1 + mpmath.mpf(step), mpmath.mpf(ratio)
             exact = mpmath.exp(-1) * (mpmath.expm1(a * r) - a * mpmath.expm1(r))
             got = float(bellman._excess_near_one(step, np.array([-1.0]), np.array([ratio]))[0])
-            assert got == pytest.approx(float(exact), rel=1e-13)
+            assert got == pytest.approx(float(exact), rel=1e-13, abs=0)
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -148,7 +148,7 @@ def test_drawing_on_integers_adds_what_the_distance_of_the_tails_allows(noise):
         else:
             exact = queries * (order * mpmath.log1p(h) - (order - 1) * mpmath.log1p(-h))
             assert exact <= excess * (1 + 1e-14)
-            assert excess == pytest.approx(float(exact), rel=1e-13)
+            assert excess == pytest.approx(float(exact), rel=1e-13, abs=1e-36)
     assert bellman._lattice_excess(2.0, 1, "laplace", 0.5, 0) == math.inf  # h is a half
     assert bellman._lattice_excess(2.0, 1, "laplace", 0.51, 0) < math.inf
     assert bellman._lattice_excess(2.0, 10, noise, 2.0**20, 60) >= 10 * Fraction(1, 10**40)

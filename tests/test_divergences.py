@@ -214,7 +214,7 @@ def test_no_divergence_is_below_forty_digits_where_its_terms_cancel_or_overflow(
         return mp.log(mp.sinh(mp.mpf(x) / 2) / (mp.mpf(x) / 2))
 
     for x in (1e-3, 0.1, 0.3, 0.45, 0.49, 0.51, 3.0, 80.0):
-        assert divergences._log_sinhc(x) == pytest.approx(float(psi(x)), rel=8e-15)
+        assert divergences._log_sinhc(x) == pytest.approx(float(psi(x)), rel=8e-15 if x < 0.5 else 1e-13, abs=0)
     for epsilon in (1e-4, 0.02, 0.7, 2.5, 90.0):
         for order in (1 + 1e-7, 1.001, 1.7, 30.0, 5e3):
             a, e = mp.mpf(order), mp.mpf(epsilon)

@@ -341,15 +341,17 @@ def test_beside_the_recursion_a_search_is_charged_the_least_of_what_its_noise_al
             gaussian = AboveThreshold(queries, query, threshold, "gaussian")
             released = queries * order / (2 * query**2)
             limit = order / (2 * threshold**2) + 2 * order / query**2 + math.log(1 + queries) / (order - 1)
-            assert gaussian.rdp(order) == pytest.approx(min(released, limit), rel=2e-12)
+            assert gaussian.rdp(order) == pytest.approx(min(released, limit), rel=2e-12, abs=0)
             assert asked[-1] == (order, queries, "gaussian", threshold, query)
             laplace = AboveThreshold(queries, query, threshold)
             noise = laplace_rdp(1 / threshold, order, threshold * 2.0**laplace.lattice_bits)
             epsilon = min(queries / query, 1 / threshold + 2 / query)
-            assert laplace.rdp(order) == pytest.approx(min(pure_rdp(epsilon, order), noise + 2 / query), rel=2e-12)
+            assert laplace.rdp(order) == pytest.approx(
+                min(pure_rdp(epsilon, order), noise + 2 / query), rel=2e-12, abs=0
+            )
             assert asked[-1] == (order, queries, "laplace", threshold, query)
             assert AboveThreshold(queries, query, 0.0).rdp(order) == pytest.approx(
-                pure_rdp(queries / query, order), rel=2e-12
+                pure_rdp(queries / query, order), rel=2e-12, abs=0
             )
     _rdp.cache_clear()
 
