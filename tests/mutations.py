@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,7 @@ def mutants_of(module: str) -> Iterator[Mutant]:
     path = PACKAGE / f"{module.replace('.', '/')}.py"
     text = bare(path)
     tree, mutations, *_ = create_mutations(str(path), text)
+    seen: Counter[tuple[str, str]] = Counter()
     names = {id(node): name for name, node in functions_of(tree)}
     messages = {id(node) for statement in nodes_of(tree) if is_raise(statement) for node in nodes_of(statement)}
     for mutation in mutations:
@@ -49,8 +50,12 @@ def mutants_of(module: str) -> Iterator[Mutant]:
         function: Any = mutation.contained_by_top_level_function
         function = function.deep_replace(mutation.original_node, mutation.mutated_node).with_changes(leading_lines=[])
         changed = put(text, name, tree.code_for_node(function))
+        change = difference(text, changed)
+        seen[name, change] += 1
+        if seen[name, change] > 1:  # one of several equal lines
+            change += f" ({seen[name, change]})"
         if nameless(changed) != nameless(text):
-            yield Mutant(module, name, changed, difference(text, changed))
+            yield Mutant(module, name, changed, change)
 
 
 def nodes_of(node: Any) -> Iterator[Any]:
@@ -126,17 +131,28 @@ def functions_of(tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 def difference(before: str, after: str) -> str:
-    """Return the lines that a mutant takes away and those that it puts in their place, with their numbers."""
-    stripped = ([line.strip() for line in text.splitlines()] for text in (before, after))
-    return "\n".join(list(difflib.unified_diff(*stripped, n=0, lineterm=""))[2:])
+    """Return the lines that a mutant takes away and those that it puts in their place, without their numbers.
+
+    Lines may move; a list of mutants that is kept beside the code stays the same then.
+    """
+    old, new = ([line.strip() for line in text.splitlines()] for text in (before, after))
+    while old and new and old[0] == new[0]:
+        del old[0], new[0]
+    while old and new and old[-1] == new[-1]:
+        del old[-1], new[-1]
+    return f"{' '.join(old)} -> {' '.join(new)}"
 
 
 def switch_on(mutant: Mutant, live: Mapping[tuple[str, str], list[FunctionType]]) -> None:
     """Put the changed code and its defaults into all functions that were made of the original."""
     text = mutant.text
     code = code_of(compile(text, str(mutant.path), "exec", dont_inherit=True), mutant.function)
-    positional, named = defaults_of(ast.parse(text), mutant.function)
-    for function in live.get((str(mutant.path), mutant.function), []):
+    functions = live.get((str(mutant.path), mutant.function), [])
+    positional: dict[int, Any] = {}
+    named: dict[str, Any] = {}
+    if any(function.__defaults__ or function.__kwdefaults__ for function in functions):
+        positional, named = defaults_of(ast.parse(text), mutant.function)
+    for function in functions:
         function.__code__ = code
         if function.__defaults__:
             old = function.__defaults__

@@ -241,3 +241,35 @@ def test_bad_order_is_refused(bad):
         rdp_to_delta(0.1, bad, 1.0)
     with pytest.raises(InvalidParameter, match="order"):
         epsilon_to_rdp(1.0, 1e-6, bad)
+
+
+@pytest.mark.parametrize("order", [1.0001, 1.5, 2.0, 30.0, 4e4])
+def test_conversions_at_one_order_are_those_of_forty_digits_rounded_to_the_safe_side(order):
+    mp = mpmath.mp.clone()
+    mp.dps = 40
+    a = mp.mpf(order)
+    cancelling = float(mp.exp((a - 1) * mp.log(1 - 1 / a) - mp.log(a)))  # where the terms beside D add up to nothing
+    for delta in (1e-12, 1e-3, 0.3, cancelling):
+        offset = mp.log(1 - 1 / a) - (mp.log(delta) + mp.log(a)) / (a - 1)
+        terms = abs(mp.log(1 - 1 / a)) + (abs(mp.log(delta)) + mp.log(a)) / (a - 1)
+        for divergence in (0.0, 1e-9, 0.02, 0.7, 40.0):
+            exact, room = divergence + offset, 1e-11 * (divergence + abs(offset)) + 2.0**-46 * (divergence + terms)
+            assert max(exact, 0) <= rdp_to_epsilon(divergence, order, delta) <= max(exact + room, 0)
+            if exact > 1e-3 and divergence > 0.01:
+                back = epsilon_to_rdp(float(exact), delta, order)
+                assert divergence - 3 * room <= back <= divergence * (1 - 1e-15)
+            for epsilon in (0.0, 0.01, 3.0):
+                exponent = (a - 1) * (mp.mpf(divergence) - mp.mpf(epsilon)) + a * mp.log(1 - 1 / a) - mp.log(a - 1)
+                ours, least = rdp_to_delta(divergence, order, epsilon), min(mp.mpf(1), mp.exp(exponent))
+                assert least <= ours <= least * (1 + 1e-11 * (2 + abs(exponent))) + 1e-322
+
+
+@pytest.mark.parametrize(
+    ("mu", "epsilon"), [(3.0, 1.0), (5.0, 12.4), (1.0, 0.1), (2.0, 6.0), (0.1, 0.5), (8.0, 30.0)]
+)
+def test_delta_of_gaussian_noise_is_that_of_forty_digits_on_both_sides_of_the_middle(mu, epsilon):
+    mp = mpmath.mp.clone()
+    mp.dps = 40
+    m, e = mp.mpf(mu), mp.mpf(epsilon)
+    exact = mp.ncdf(m / 2 - e / m) - mp.exp(e) * mp.ncdf(-m / 2 - e / m)
+    assert exact <= gdp_to_delta(mu, epsilon) <= exact * (1 + 1e-12) + 3e-15 * (epsilon < mu**2 / 2)

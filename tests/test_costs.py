@@ -46,6 +46,8 @@ from dpdescent.accounting import (
     round_up,
     strongest,
 )
+from dpdescent.accounting.costs import kinds_of
+from dpdescent.accounting.divergences import laplace_rdp
 from dpdescent.accounting.shuffled import ALLOWANCE, ShuffledDescent
 from dpdescent.errors import InvalidParameter, LedgerFormatError, UnknownRelation, UnsupportedCost
 from dpdescent.ledger import Ledger
@@ -472,3 +474,11 @@ def test_replacing_a_row_is_never_cheaper_than_removing_it():
     for bad in ("add-remove", "", None, 3, ["zero-out"]):
         with pytest.raises(UnknownRelation, match="zero-out"):
             Relation.parse(bad)
+
+
+def test_laplace_noise_is_charged_its_own_curve_on_the_coarsest_lattice_and_parts_are_counted_one_by_one():
+    for epsilon, order in ((0.01, 2.0), (0.5, 2.0), (1.0, 1.2), (3.0, 40.0)):
+        curve = laplace_rdp(epsilon, order, 2.0**20)
+        assert curve <= Laplace(epsilon).rdp(order) <= curve * (1 + 1e-11) < PureDP(epsilon).rdp(order) * 0.999
+    both = Composed((Gaussian(1.0), Composed((Laplace(0.5), PureDP(1.0)))))
+    assert kinds_of(both) == ["gaussian", "laplace", "pure"]

@@ -31,6 +31,7 @@ from dpdescent.curator import (
     SecondMoments,
     selection,
 )
+from dpdescent.curator.batches import Sampling, bernoulli, draw_rows
 from dpdescent.curator.mechanisms import LatticeNoise
 from dpdescent.curator.moments import COUNT
 from dpdescent.curator.per_row import RowWeights
@@ -921,3 +922,28 @@ def test_a_child_process_has_threads_of_its_own(monkeypatch) -> None:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     assert ended == (child, 0)
+
+
+class Words:
+    """Random words that are written down."""
+
+    def __init__(self, *words) -> None:
+        self.left = list(words)
+
+    def words(self, size: int) -> np.ndarray:
+        words = np.array(self.left.pop(0), dtype=np.uint64)
+        assert words.size == size
+        return words
+
+
+def test_a_row_joins_a_batch_where_its_number_is_below_the_rate_and_subsets_are_those_of_the_least_words() -> None:
+    rate = 0.5 + 2.0**-9  # 128/2^8 and 2^55/2^64: the first byte decides unless it is 128
+    leading = np.array([127, 128, 129, 128, 0, 255, 128, 3], dtype=np.uint8).view("<u8")
+    half = 2**55
+    bits = Words(leading, [(half - 1) << 8, half << 8, 2**55 << 8 | 255])
+    expected = [True, True, False, False, True, False, False, True]
+    assert bernoulli(bits, 8, rate).tolist() == expected
+    words = np.random.default_rng(0).permutation(1000)[:40]
+    drawn = draw_rows(Words([7] * 40, words), 40, Sampling("replace-one", 40, 0.25))  # ties are drawn again
+    assert np.flatnonzero(drawn).tolist() == sorted(np.argsort(words)[:10])
+    assert draw_rows(Words(), 40, Sampling("replace-one", 40)) is None

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import erf, ndtri
 from scipy.stats import norm
 
+from dpdescent.accounting import divergences
 from dpdescent.accounting.divergences import (
     bounded_range_kl,
     bounded_range_mu,
@@ -203,3 +204,32 @@ def test_bad_strengths_are_refused(curve, bad):
 def test_bad_orders_are_refused(curve, bad):
     with pytest.raises(InvalidParameter, match="order"):
         curve(1.0, bad)
+
+
+def test_no_divergence_is_below_forty_digits_where_its_terms_cancel_or_overflow():
+    mp = mpmath.mp.clone()
+    mp.dps = 40
+
+    def psi(x):
+        return mp.log(mp.sinh(mp.mpf(x) / 2) / (mp.mpf(x) / 2))
+
+    for x in (1e-3, 0.1, 0.3, 0.45, 0.49, 0.51, 3.0, 80.0):
+        assert divergences._log_sinhc(x) == pytest.approx(float(psi(x)), rel=8e-15 if x < 0.5 else 1e-13, abs=0)
+    for epsilon in (1e-4, 0.02, 0.7, 2.5, 90.0):
+        for order in (1 + 1e-7, 1.001, 1.7, 30.0, 5e3):
+            a, e = mp.mpf(order), mp.mpf(epsilon)
+            exact = psi(a * e) - psi((a - 1) * e) + (psi(a * e) - psi(e)) / (a - 1)
+            assert bounded_range_rdp(epsilon, order) >= exact * (1 - mp.mpf(2) ** -46)
+    for epsilon in (1e-6, 0.2, 0.99, 1.0, 4.0, 30.0, 600.0):
+        mu = pure_mu(epsilon)  # the trade-off curve is worst at this point
+        assert mp.ncdf(-mp.mpf(mu) / 2) <= 1 / (1 + mp.exp(epsilon)) <= mp.ncdf(-mp.mpf(mu) / 2 * (1 - mp.mpf(3e-14)))
+    for epsilon, order, scale in (
+        (30.0, 30.0, 2.0**20),
+        (2.0, 700.0, 300.0),
+        (700.0, 2.0, 0.5),
+        (5.0, 500.0, math.inf),
+    ):
+        b, a = mp.mpf(scale), mp.mpf(order)
+        outer = 1 / (2 * a - 1) if math.isinf(scale) else mp.tanh(1 / (2 * b)) / mp.tanh((2 * a - 1) / (2 * b))
+        exact = epsilon + (mp.log1p(outer) - mp.log(2)) / (a - 1)
+        assert laplace_rdp(epsilon, order, scale) == pytest.approx(float(exact), rel=1e-15)

@@ -20,6 +20,7 @@ from dpdescent.accounting import (
     Gaussian,
     Laplace,
     NormLaplace,
+    PureDP,
     ReportNoisyMax,
 )
 from dpdescent.curator import mechanisms
@@ -33,7 +34,7 @@ from dpdescent.curator.mechanisms import (
 from dpdescent.errors import InvalidParameter, ScaleOutOfRange, UnknownRelation
 from dpdescent.estimators.float_noise import FloatNoise
 from dpdescent.exact import LatticeSum
-from dpdescent.noise import Randomness, select
+from dpdescent.noise import Randomness, laplace_scale, lattice_scale, select
 from dpdescent.relations import Norm, Relation, Sensitivity
 
 ALARM = 1e-6
@@ -286,11 +287,15 @@ def test_an_empty_search_finds_nothing() -> None:
 def test_scales_are_never_rounded_below_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products and quotients of random floats in exact arithmetic: about half of them are rounded down by a float."""
     spreads: list[float] = []
-    scale_of = mechanisms.lattice_scale
+    scales: list[float] = []
+    scale_of, laplace_scale_of = mechanisms.lattice_scale, mechanisms.laplace_scale
+    monkeypatch.setattr(
+        mechanisms, "laplace_scale", lambda scale, unit: scales.append(scale) or laplace_scale_of(scale, unit)
+    )
     monkeypatch.setattr(
         mechanisms, "lattice_scale", lambda spread, unit: spreads.append(spread) or scale_of(spread, unit)
     )
-    for multiplier, change in np.random.default_rng(0).uniform(1, 2, (100, 2)).tolist():
+    for multiplier, change in np.random.default_rng(0).uniform(1, 2, (60, 2)).tolist():
         cost, square = Gaussian(2.0**20 * multiplier), Sensitivity(Norm.L2, change, 2 * change)
         total = lattice(np.zeros((2, 2), dtype=np.int64), square, 1.0)
         exact = Fraction(cost.noise_multiplier) * Fraction(change)
@@ -299,6 +304,9 @@ def test_scales_are_never_rounded_below_the_exact_ones(monkeypatch: pytest.Monke
         LatticeNoise(Randomness(0)).gaussian_symmetric(total, cost, ZERO_OUT)
         assert exact <= spreads[-2]
         assert exact**2 <= 2 * Fraction(spreads[-1]) ** 2
+        scores = lattice([0, 0], Sensitivity(Norm.RANGE, change, 2 * change), 2.0**-30)
+        least_scores(Randomness(0).stream("test", 0), scores, ReportNoisyMax(multiplier), ZERO_OUT, 1)
+        assert Fraction(change) * 2**30 / Fraction(multiplier) <= scales[-1]
 
 
 @pytest.mark.parametrize("shape", [(4,), (2, 3), (3, 2), (2, 2, 2)])
@@ -330,3 +338,166 @@ def test_queries_are_rounded_down_exactly_and_leave_room_for_noise() -> None:
     assert found.tolist() == [max(-(2**61), min(2**61, each)) for each in exact]
     assert {-(2**61), 2**61} <= set(found.tolist())
     assert found.dtype == np.int64
+
+
+PAID = [
+    (Gaussian(3.0), Norm.L2, "gaussian"),
+    (NormLaplace(0.5), Norm.L2, "norm_laplace"),
+    (Laplace(0.5), Norm.L1, "laplace"),
+    (ExponentialMechanism(0.5), Norm.RANGE, "least"),
+    (ReportNoisyMax(0.5), Norm.RANGE, "least"),
+    (AboveThreshold(4, 2.0, 1.0), Norm.MAX, "first_above"),
+]
+
+
+@pytest.mark.parametrize(("cost", "norm", "name"), PAID)
+def test_a_sum_is_released_by_the_mechanism_that_was_paid_for_and_by_no_other(cost, norm: Norm, name: str) -> None:
+    total = lattice([2**36, 0, 5, -(2**37)], Sensitivity(norm, 1.0, 2.0))
+    for relation in (ZERO_OUT, REPLACE_ONE):
+        mechanism = getattr(LatticeNoise(Randomness(seed=3)), name)
+        expected = mechanism(total, cost, relation)
+        assert np.array_equal(LatticeNoise(Randomness(seed=3)).release(total, cost, relation), expected)
+    others = [each for each in Norm if each is not norm]
+    for wrong in (lattice([1, 2], Sensitivity(each, 1.0, 2.0)) for each in others):
+        with pytest.raises(InvalidParameter, match="norm"):
+            mechanisms.require_drawable(cost, wrong.unit, wrong.sensitivity, ZERO_OUT)
+        with pytest.raises(InvalidParameter, match="norm"):
+            LatticeNoise().release(wrong, cost, ZERO_OUT)
+    with pytest.raises(InvalidParameter, match="no mechanism"):
+        LatticeNoise().release(total, PureDP(1.0), ZERO_OUT)
+    with pytest.raises(InvalidParameter, match="no mechanism"):
+        mechanisms.require_drawable(PureDP(1.0), total.unit, total.sensitivity, ZERO_OUT)
+
+
+def test_a_symmetric_sum_is_released_as_one() -> None:
+    total = lattice(np.zeros((3, 3), dtype=np.int64), Sensitivity(Norm.L2, 1.0, 2.0))
+    released = LatticeNoise(Randomness(seed=3)).release(total, Gaussian(3.0), ZERO_OUT, symmetric=True)
+    assert np.array_equal(released, released.T)
+    plain = LatticeNoise(Randomness(seed=3)).release(total, Gaussian(3.0), ZERO_OUT)
+    assert not np.array_equal(plain, plain.T)
+
+
+def fails(action, *arguments: object) -> bool:
+    try:
+        action(*arguments)
+    except ScaleOutOfRange:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize(
+    ("cost", "norm", "change", "least"),
+    [
+        (Gaussian(3.0), Norm.L2, 3.0, None),
+        (NormLaplace(0.75), Norm.L2, 1 / 0.75, 2.0**24),
+        (Laplace(0.75), Norm.L1, 1 / 0.75, 2.0**20),
+        (ReportNoisyMax(0.75), Norm.RANGE, 1 / 0.75, None),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_before_the_charge_and_what_can_is_not(
+    cost, norm, change, least, size
+) -> None:
+    """The scales in steps of the lattice lie around the least and the largest one that a sampler takes."""
+    scales = [2.0**k for k in (18, 22, 30, 46, 47, 48, 49, 50, 51.5, 52.001, 53)]
+    scales += [bound * (1 + side * 2.0**-42) for bound in (2.0**20, 2.0**24, 2.0**51, 2.0**52) for side in (-1, 1)]
+    for scale in [*scales, 2.0**52 - 2, 2.0**51 - 2]:
+        moved = float(Fraction(scale) * Fraction(2.0**-30) / Fraction(change))
+        total = lattice([0] * size, Sensitivity(norm, moved, 2 * moved), 2.0**-30)
+        refused = fails(mechanisms.require_drawable, cost, total.unit, total.sensitivity, ZERO_OUT, size)
+        assert refused or not fails(LatticeNoise(Randomness(seed=1)).release, total, cost, ZERO_OUT)
+        if scale >= 2.0**52 or (least is not None and scale < least * (1 - 2.0**-30)):
+            assert refused
+        if (least or 32) * 1.1 <= scale <= 2.0**46:
+            assert not refused
+
+
+class Script:
+    """Stands for a sampler: gives the noise that it was told to, and remembers what it was asked for."""
+
+    def __init__(self, *noise: list[int]) -> None:
+        self.noise, self.asked = list(noise), []
+
+    def __call__(self, bits: object, scale: int, size: int) -> np.ndarray:
+        assert hasattr(bits, "words")
+        self.asked.append((scale, size))
+        noise = self.noise.pop(0)
+        assert len(noise) == size
+        return np.array(noise, dtype=np.int64)
+
+
+def test_the_least_score_is_that_of_scores_less_noise_of_the_scale_that_was_paid_for(monkeypatch) -> None:
+    def least(values: list[int], *rows: list[int], relation: Relation = ZERO_OUT) -> list[int]:
+        script = Script([each for row in rows for each in row])
+        monkeypatch.setattr(mechanisms, "discrete_laplace", script)
+        scores = lattice(values, Sensitivity(Norm.RANGE, 3.0, 5.0), 2.0**-10)
+        found = least_scores(Randomness(0).stream("test", 0), scores, cost, relation, len(rows))
+        change = 3 if relation is ZERO_OUT else 5
+        exact = 2**10 * change / 0.7  # rounded up to a multiple of sixteen
+        assert script.asked == [(16 * math.ceil(exact / 16), len(rows) * len(values))]
+        assert found.dtype == np.int64
+        return found.tolist()
+
+    cost = ReportNoisyMax(0.7, noise="laplace")
+    assert least([5, 3, 9], [0, 0, 0], [3, 0, 0], [0, -7, 0], [0, 0, 7], [1, -1, 4]) == [1, 0, 0, 2, 0]
+    assert least([5, 3, 9], [0, 0, 0], [3, 0, 0], relation=REPLACE_ONE) == [1, 0]
+    assert least([2**60, 2**59, 2**61], [0, 0, 0]) == least([-(2**59), -(2**60), -1], [0, 0, 0]) == [1]
+    assert least([2**63 - 1, 0], [-(2**57), 0]) == [1]  # int64 holds the difference
+    assert least([-(2**63), 0], [2**57, 0]) == [0]
+    script = Script([-1, 7, -2, 0, *[-5] * 18], [-1] * 20 + [4, 2])
+    monkeypatch.setattr(mechanisms, "discrete_laplace", script)
+    assert mechanisms._one_sided(Randomness(0).stream("test", 0), 48, 3).tolist() == [7, 0, 4]
+    assert script.asked == [(48, 22), (48, 22)]
+    script = Script([-9, 7, -2, 0, *[3] * 16])
+    monkeypatch.setattr(mechanisms, "discrete_laplace", script)
+    scores = lattice([5, 3], Sensitivity(Norm.RANGE, 1.0, 2.0), 1.0)
+    one_sided = ReportNoisyMax(0.5, noise="exponential")
+    assert least_scores(Randomness(0).stream("test", 0), scores, one_sided, ZERO_OUT, 1).tolist() == [0]
+
+
+def test_the_exponential_mechanism_is_drawn_at_epsilon_over_the_range_in_steps_of_the_lattice(monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(mechanisms, "select", lambda _, values, rate, runs: asked.append((rate, runs)) or values)
+    scores = lattice([5, 3, 9], Sensitivity(Norm.RANGE, 3.0, 5.0), 2.0**-10)
+    for relation, spread in ((ZERO_OUT, 3), (REPLACE_ONE, 5)):
+        least_scores(Randomness(0).stream("test", 0), scores, ExponentialMechanism(0.75), relation, 4)
+        assert asked.pop() == (Fraction(3, 4) / (spread * 2**10), 4)
+
+
+def test_a_search_stops_at_the_first_query_whose_noise_lifts_it_above_that_of_the_threshold(monkeypatch) -> None:
+    for noise in ("laplace", "gaussian"):
+        cost = AboveThreshold(3, 40.0, 24.0, noise)
+        queries = [[0, 0, 0], [6, 0, 0], [5, 3, 2], [5, 2, 0], [-9, 9, 9]]
+        script = Script([each for row in queries for each in row], [1, 1, 1, -2, 2])
+        monkeypatch.setattr(mechanisms, f"discrete_{noise}", script)
+        bits = Randomness(0).stream("test", 0)
+        found = first_above_threshold(bits, np.array([-5, -2]), cost, 5)
+        assert (found.tolist(), found.dtype) == ([-1, 0, 1, 0, 1], np.int64)
+        scale_of = lattice_scale if noise == "gaussian" else laplace_scale
+        unit = 2.0**-cost.lattice_bits
+        assert script.asked == [(scale_of(40.0, unit), 15), (scale_of(24.0, unit), 5)]
+        script.noise, script.asked = [[0, 0, 0], [-6]], []
+        little = AboveThreshold(3, 40.0, 0.5, noise)
+        assert first_above_threshold(bits, np.array([-7, -2]), little, 1).tolist() == [1]
+        assert script.asked[1] == (scale_of(0.5, 2.0**-little.lattice_bits), 1)
+        script.noise, script.asked = [[4, 2, 9, 0, 0, 0]], []
+        without = AboveThreshold(3, 40.0, 0.0, noise)
+        assert first_above_threshold(bits, np.array([-5, -2]), without, 2).tolist() == [1, -1]
+        assert script.asked == [(scale_of(40.0, 2.0**-without.lattice_bits), 6)]
+    monkeypatch.setattr(mechanisms, "normalised_queries", lambda *_: np.array([-5, -2]))
+    monkeypatch.setattr(mechanisms, "discrete_laplace", Script([6, 9, 9], [1], [0, 0, 0], [1], [0, 2, 0], [0]))
+    cost, total = AboveThreshold(3, 40.0, 24.0), lattice([0, 0], Sensitivity(Norm.MAX, 1.0, 2.0))
+    assert [LatticeNoise().first_above(total, cost, ZERO_OUT) for _ in range(3)] == [0, None, 1]
+
+
+def test_off_the_diagonal_symmetric_noise_has_half_the_variance_and_is_mirrored(monkeypatch) -> None:
+    script = Script([1, 2, 3], [40, 50, 60])
+    monkeypatch.setattr(mechanisms, "discrete_gaussian", script)
+    values = [[100, 200, 300], [7, 400, 500], [8, 9, 600]]  # the lower triangle reaches nobody
+    total = lattice(values, Sensitivity(Norm.L2, 1.0, 1.5), 0.25)
+    released = LatticeNoise().gaussian_symmetric(total, Gaussian(2.0**30), REPLACE_ONE)
+    assert released.tolist() == [[101 / 4, 60, 350 / 4], [60, 402 / 4, 140], [350 / 4, 140, 603 / 4]]
+    deviation = 2.0**30 * 1.5
+    expected = [(lattice_scale(deviation, 0.25), 3), (lattice_scale(deviation / math.sqrt(2), 0.25), 3)]
+    assert [size for _, size in script.asked] == [3, 3]
+    assert [scale for scale, _ in script.asked] == pytest.approx([scale for scale, _ in expected], abs=16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from dpdescent.accounting import (
     Laplace,
     PoissonSampled,
     PureDP,
+    sampling,
 )
 from dpdescent.accounting.divergences import laplace_rdp
 from dpdescent.accounting.sampling import fixed_size_rdp, poisson_rdp
@@ -247,3 +249,53 @@ def test_bad_rates_and_parts_are_refused(family, bad):
     for order in (1, 0, 2.5, math.nan):
         with pytest.raises(InvalidParameter, match="order"):
             (poisson_rdp if family is PoissonSampled else fixed_size_rdp)(0.1, order, lambda j: 0.1 * j)
+
+
+@pytest.mark.parametrize(("rate", "slope"), [(0.003, 1e-5), (0.3, 0.05), (0.9, 0.05)])
+def test_sums_over_batches_are_those_of_their_theorems_in_forty_digits_and_never_below(rate, slope):
+    mp = mpmath.mp.clone()
+    mp.dps = 40
+    q = mp.mpf(rate)
+
+    def covers(ours, exact):
+        assert exact <= ours <= exact * (1 + mp.mpf(10) ** -9)
+
+    for order in (2, 3, 17, 150):
+        weights = {j: mp.binomial(order, j) * q**j for j in range(2, order + 1)}
+        grown = {j: mp.exp((j - 1) * mp.mpf(slope * j)) for j in weights}
+        poisson = mp.fsum(weights[j] * (1 - q) ** (order - j) * (grown[j] - 1) for j in weights)
+        covers(poisson_rdp(rate, order, lambda k: slope * k), mp.log(1 + poisson) / (order - 1))
+        second = mp.mpf(order * (order - 1)) / 2 * q**2 * (grown[2] - 1)
+        reverse = min(mp.log(1 + second / (1 - q) ** (order + 1)) / (order - 1), -mp.log(1 - q))
+        covers(sampling._poisson_reverse_rdp(rate, order, lambda k: slope * k), reverse)
+        for epsilon in (0.01, 31.0, 1000.0):
+            growth = mp.expm1(epsilon) if epsilon < 30 else mp.inf
+            terms = {j: weights[j] * grown[j] * min(2, growth**j) for j in weights}
+            terms[2] = min(terms[2], 4 * second)
+            exact = mp.log(1 + mp.fsum(terms.values())) / (order - 1)
+            covers(fixed_size_rdp(rate, order, lambda k: slope * k, epsilon), exact)
+    assert poisson_rdp(1.0, 7, lambda k: slope * k) == slope * 7
+    assert slope * 7 < fixed_size_rdp(1.0, 7, lambda k: slope * k) < math.inf
+
+
+@pytest.mark.parametrize(
+    "part", [Gaussian(2.0), Laplace(0.5), ExponentialMechanism(1.0), AboveThreshold(3, 4.0, 1.0)]
+)
+def test_a_sampled_mechanism_is_charged_the_least_of_the_bounds_that_hold_for_it(part):
+    rate, order, epsilon = 0.1, 6, part.pure()
+    worst = part if isinstance(part, Gaussian) else PureDP(epsilon)  # its curve holds in both directions
+    bounds = [part.rdp(order)]
+    fixed, poisson = [*bounds], [*bounds, poisson_rdp(rate, order, worst.rdp)]
+    quick = worst if isinstance(part, AboveThreshold) else part
+    fixed.append(fixed_size_rdp(rate, order, quick.rdp, epsilon))
+    if not isinstance(part, AboveThreshold):
+        reverse = min(part.rdp(order), sampling._poisson_reverse_rdp(rate, order, part.rdp))
+        poisson.append(max(poisson_rdp(rate, order, part.rdp), reverse))
+    if math.isfinite(epsilon):
+        amplified = PureDP(math.log1p(rate * math.expm1(epsilon))).rdp(order)
+        fixed.append(amplified)
+        poisson.append(amplified)
+    assert PoissonSampled(rate, (part,)).rdp(order) == pytest.approx(min(poisson), rel=1e-11)
+    assert FixedSizeSampled(rate, (part,)).rdp(order) == pytest.approx(min(fixed), rel=1e-11)
+    alone = [FixedSizeSampled(rate, (each,)).rdp(order) for each in (part, AboveThreshold(3, 4.0, 4.0, "gaussian"))]
+    assert max(alone) < FixedSizeSampled(rate, (part, AboveThreshold(3, 4.0, 4.0, "gaussian"))).rdp(order) < math.inf

@@ -159,6 +159,39 @@ def test_the_strongest_schedule_is_paid_for_and_hardly_less_noise_would_be():
         assert currency.price(FixedSchedule(parts(1.004 / noise), 30, failure)) > 1.0
 
 
+@pytest.mark.parametrize("strength", [2.0**-30, 0.011, 0.9, 1.0, 1.7, 2.0, 300.0])
+def test_the_strongest_gaussian_steps_are_those_of_the_closed_form_wherever_the_search_begins(strength):
+    asked = []
+
+    def parts(strength):
+        asked.append(strength)
+        return (Gaussian(1 / strength),)
+
+    for currency, failure, amount in (
+        (GDP(), 0.0, 9 * strength**2),
+        (Approximate(), DELTA, gdp_to_epsilon(3 * strength, DELTA)),
+    ):
+        if failure and strength < 0.01:  # such an epsilon is lost in its delta
+            continue
+        found = strongest_schedule(parts, 9, failure, amount, currency)
+        assert (found.steps, found.failure) == (9, failure)
+        assert currency.price(found) <= amount
+        assert 1 <= found.parts[0].noise_multiplier * strength * (1 + 1e-9) <= 1 + 6e-4
+    assert len(asked) < 200
+    unbounded = strongest_schedule(parts, 9, 0.0, 1e30, GDP())
+    assert 2.0**-20 <= unbounded.parts[0].noise_multiplier < 2.0**-18.9  # the end of its range, to a factor of 2
+
+
+def test_a_schedule_with_a_delta_is_one_mechanism_of_its_epsilon_in_every_currency():
+    schedule, epsilon = FixedSchedule((Gaussian(6.0), Gaussian(8.0)), 16, DELTA), gdp_to_epsilon(5 / 6, DELTA)
+    assert epsilon <= schedule.pure() <= epsilon * (1 + 1e-9)
+    whole = PureDP(schedule.pure())
+    assert schedule.rdp(3.5) == whole.rdp(3.5)
+    assert (schedule.zcdp(), schedule.mu_squared()) == (whole.zcdp(), whole.mu_squared())
+    assert FixedSchedule((PureDP(0.25),), 3).pure() == 0.75
+    assert FixedSchedule((Gaussian(2.0**60),), 1, 0.5).pure() == 2.0**-1000  # a price is positive
+
+
 def test_a_budget_too_small_for_its_steps_is_refused():
     with pytest.raises(InvalidParameter, match="fewer steps"):
         strongest_schedule(lambda s: (PureDP(max(s, 1e-6)),), 10, DELTA, 1e-9, Approximate())

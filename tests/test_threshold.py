@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from dpdescent.accounting import AboveThreshold, Gaussian, PureDP
+from dpdescent.accounting import threshold as threshold_module
 from dpdescent.accounting.bellman import bellman_bound
 from dpdescent.accounting.costs import cost_from_dict
 from dpdescent.accounting.divergences import laplace_rdp, pure_rdp
-from dpdescent.accounting.threshold import _gaussian_tail, _largest_chord
+from dpdescent.accounting.threshold import _gaussian_tail, _largest_chord, _rdp, _zcdp
 from dpdescent.errors import BudgetExhausted, InvalidParameter, LedgerFormatError
 from dpdescent.ledger import Ledger
 from dpdescent.relations import Relation
@@ -325,6 +326,51 @@ def test_gaussian_searches_are_charged_what_the_limit_of_large_orders_says():
         assert cost.mu_squared() == pytest.approx(2 * released, rel=1e-14)
         assert min(slope, released) <= cost.zcdp() <= released * (1 + 1e-14)
         assert AboveThreshold(queries, query, 0.0, "gaussian").zcdp() == pytest.approx(released, rel=1e-14)
+
+
+def test_beside_the_recursion_a_search_is_charged_the_least_of_what_its_noise_alone_allows(monkeypatch):
+    asked: list[tuple] = []
+    monkeypatch.setattr(threshold_module, "bellman_bound", lambda *search: asked.append(search) or math.inf)
+    _rdp.cache_clear()
+    for queries, query, threshold in ((1, 1.0, 1.0), (40, 2.0, 8.0), (7, 300.0, 2.0), (2**36, 2.0**24, 2.0**-10)):
+        released = AboveThreshold(queries, query, threshold, "gaussian").mu_squared()
+        assert queries / query**2 <= released * (1 + 2.0**-60) <= queries / query**2 * (1 + 2.0**-48)
+        pure = PureDP(AboveThreshold(queries, query, threshold).pure())
+        assert AboveThreshold(queries, query, threshold).mu_squared() == pure.mu_squared()
+        for order in (1.5, 8.0, 1e3):
+            gaussian = AboveThreshold(queries, query, threshold, "gaussian")
+            released = queries * order / (2 * query**2)
+            limit = order / (2 * threshold**2) + 2 * order / query**2 + math.log(1 + queries) / (order - 1)
+            assert gaussian.rdp(order) == pytest.approx(min(released, limit), rel=2e-12, abs=0)
+            assert asked[-1] == (order, queries, "gaussian", threshold, query)
+            laplace = AboveThreshold(queries, query, threshold)
+            noise = laplace_rdp(1 / threshold, order, threshold * 2.0**laplace.lattice_bits)
+            epsilon = min(queries / query, 1 / threshold + 2 / query)
+            assert laplace.rdp(order) == pytest.approx(
+                min(pure_rdp(epsilon, order), noise + 2 / query), rel=2e-12, abs=0
+            )
+            assert asked[-1] == (order, queries, "laplace", threshold, query)
+            assert AboveThreshold(queries, query, 0.0).rdp(order) == pytest.approx(
+                pure_rdp(queries / query, order), rel=2e-12, abs=0
+            )
+    _rdp.cache_clear()
+
+
+@pytest.mark.parametrize("start", [1.0, 1.3, 2.0, 9.0])
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_zcdp_finds_the_order_that_is_worst_wherever_it_is(noise, start, monkeypatch):
+    # (a - 1) D_a is 0 up to an order and straight from there: the worst a is known, and is no point of the grid.
+    slope = 0.01 if noise == "gaussian" else 0.001
+    monkeypatch.setattr(threshold_module, "_rdp", lambda _, order: slope * max(0.0, order - start) / (order - 1))
+    worst = start + math.sqrt(start * (start - 1)) if start > 1 else 1.0
+    exact = slope * (worst - start) / (worst * (worst - 1)) if start > 1 else slope
+    rho = _zcdp.__wrapped__(AboveThreshold(100, 40.0, 60.0, noise))
+    limit = 1 / (2 * 60.0**2) + 2 / 40.0**2
+    floor = max(exact, limit) if noise == "gaussian" else exact
+    assert floor <= rho <= 1.01 * floor
+    few = AboveThreshold(1, 40.0, 60.0, noise)  # here it costs less to release all queries
+    released = PureDP(few.pure()).zcdp() if noise == "laplace" else 1 / (2 * 40.0**2)
+    assert _zcdp.__wrapped__(few) == pytest.approx(min(released, rho), rel=1e-9)
 
 
 def test_cost_grows_with_queries_and_shrinks_with_noise():
