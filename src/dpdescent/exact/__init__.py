@@ -24,6 +24,7 @@ and the logistic losses after 20 step sizes along -g, for labels of 1 and -1::
     total = scores.total(signs * grid.margins(X, w), signs * grid.margins(X, g), steps)
 """
 
+from .allocator import keep_freed_memory
 from .audit import check_row_independence
 from .blas import blas_is_exact
 from .elementary import exp, log, quick_sigmoid, quick_softplus, sigmoid, softplus
@@ -50,6 +51,7 @@ __all__ = [
     "ceil_log2",
     "check_row_independence",
     "exp",
+    "keep_freed_memory",
     "log",
     "on_threads",
     "one_library_thread",
