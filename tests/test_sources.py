@@ -394,8 +394,8 @@ def test_fit_and_predict_take_a_folder_a_pattern_and_a_file(
     folder = tmp_path / "table"
     run("datasets", "synthetic", "--rows", 2000, "--columns", 4, "--output", folder)
     schema = folder / "_schema.json"
-    for number, data in enumerate([[folder], [folder / "*.parquet", "--schema", schema]]):
-        run("fit", *data, "--epsilon", 0.3, "--seed", 1, "--output", tmp_path / f"{number}.json")
+    for number, data in enumerate([folder, folder / "*.parquet"]):
+        run("fit", data, "--epsilon", 0.3, "--seed", 1, "--output", tmp_path / f"{number}.json")
     first, second = (SavedModel.load(tmp_path / f"{number}.json") for number in range(2))
     assert first == second
     table = open_parquet(folder, Schema.load(schema))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ class PublicKnowledge:
         if schema is None:
             raise InvalidParameter(
                 f"{self.data} needs --schema FILE, which says what is public about its columns: `dpdescent schema "
-                f"{self.data} --label COLUMN` writes a draft to fill in"
+                f"{shlex.quote(self.data)} --label COLUMN` writes a draft to fill in"
             )
         declared = Schema.load(schema)
         if self.regression and declared.label.classes is not None:
