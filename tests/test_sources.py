@@ -412,7 +412,7 @@ def test_fit_and_predict_take_a_folder_a_pattern_and_a_file(
 
 
 def test_a_folder_without_a_schema_is_refused(stored: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidParameter, match="needs --schema"):
+    with pytest.raises(InvalidParameter, match=r"needs --schema .*`dpdescent schema \S*part-0\.parquet --label"):
         run("fit", stored, "--output", tmp_path / "m.json")
 
 
