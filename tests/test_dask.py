@@ -25,6 +25,7 @@ from dpdescent.errors import (
     MissingValue,
     UnknownLabel,
     UnsupportedSource,
+    WorkerLost,
 )
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
@@ -241,6 +242,19 @@ def test_errors_of_the_tasks_themselves_show_no_cell(lengths: str, table: pd.Dat
     assert "secret" not in str(found.value)
     assert found.value.__context__ is None
     assert not account.entries
+
+
+def test_workers_that_are_lost_are_named_whatever_dask_calls_it() -> None:
+    cancelled = [name for name in vars(distributed.client) if name.endswith("CancelledError")]
+    assert len(cancelled) > 1
+    for name in (*cancelled, "KilledWorker", "CommClosedError"):
+
+        def lose(failure: str) -> None:
+            raise type(failure, (Exception,), {})("0.734375")
+
+        with pytest.raises(WorkerLost, match="start them again") as found:
+            workers.without_cells(lose, name)
+        assert found.value.__context__ is None
 
 
 def test_labels_in_two_dimensions_and_missing_integers_are_named_before_a_charge(table: pd.DataFrame) -> None:

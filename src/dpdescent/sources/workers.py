@@ -27,7 +27,7 @@ from ..exact import keep_freed_memory, one_library_thread
 
 __all__ = ["DaskEngine", "dask_package", "without_cells"]
 
-_LOST = ("KilledWorker", "FutureCancelledError", "CancelledError", "CommClosedError")
+_LOST = ("KilledWorker", "FutureCancelledError", "FuturesCancelledError", "CancelledError", "CommClosedError")
 _PATIENCE = 10.0  # seconds in which a scheduler must answer
 _TREE = 8  # sums that are added up by one task, and sums that this process adds up itself
 _LARGEST_SHARE = 0.25  # of the memory of all workers, for rows on their grid; they can be placed again instead
