@@ -10,10 +10,10 @@ one from rows in memory.
 many passes, how much memory, and what a pass costs beside decoding the folder in the same run. Rows that come after
 those of the table tell the accuracy.
 
-``workers`` measures elapsed seconds of gradients from rows in memory, from one worker process of a local Dask
-cluster, from two, and from one of two threads; of a question about rows that are kept and cost nothing; and of one
-task among many. Gradients and coefficients must be the same to the last bit. Elapsed times mean something on an idle
-machine alone, so the load is shown.
+``workers`` measures gradients, line searches, second moments and whole fits from rows in memory, on the workers of a
+local Dask cluster and in plain processes (`scale_workers`); a question about rows that are kept and cost nothing; and
+one task among many. Answers and coefficients must be the same to the last bit. Elapsed times mean something on an
+idle machine alone, so the load is shown, and processor seconds are counted too.
 
 ``bandwidth`` compares the bytes of the rows that gradients in memory go through in a second with what plain sums of
 an array reach, with one thread and with all.
@@ -35,7 +35,6 @@ import json
 import math
 import os
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -58,7 +57,7 @@ from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
 from dpdescent.schema import Schema
-from dpdescent.sources import DaskEngine, DaskTable, MappedArrays, open_parquet
+from dpdescent.sources import open_parquet
 
 NETWORK = 1e9  # bytes per second between workers: ten gigabits
 LATENCY = 1e-3  # seconds of a message
@@ -169,60 +168,10 @@ def measure_fit(folder: Path, method: str) -> dict[str, float]:
     return found | {"accuracy": float(model.score(X, y))}
 
 
-def measure_workers(rows: int, columns: int, parts: int = 8, repeats: int = 5) -> dict[str, float]:
-    """Return elapsed seconds of a gradient in memory and on workers, and of a task without rows."""
-    here = str(Path(__file__).resolve().parent)
-    sys.path[:] = [each for each in sys.path if each != here]  # Dask looks for a package by the name of a script here
-    from dask import array as da
-    from distributed import Client, LocalCluster
+def measure_workers(rows: int, columns: int) -> dict[str, Any]:
+    from scale_workers import measure_workers  # it is not needed by the workers themselves
 
-    generator = np.random.default_rng(0)
-    X = generator.random((rows, columns))
-    y = (X[:, 0] > X[:, 1]).astype(np.int64)
-    scaling, grid = ColumnScaling(np.zeros(columns), np.ones(columns)), FeatureGrid(1.0, columns + 1)
-    placed = grid.place(coded_block(X, scaling, True))
-    ask = asked(ArraySource(placed, np.where(y > 0, 1.0, -1.0), grid), rows)
-    expected = [ask() for _ in range(repeats + 1)]
-    found = {"load": os.getloadavg()[0], "memory": elapsed_seconds(ask, repeats)}
-    options: dict[str, Any] = {"bounds": (0, 1), "classes": (0, 1), "random_state": 0}
-    options |= {"method": "agd", "solver_options": {"splits": 10.0}, "tighten": False}
-    model = DPLogisticRegression(**options).fit(X, y)
-    del placed, ask
-    chunk = -(-rows // parts)
-    for name, workers, threads in (("workers_1", 1, 1), ("workers_2", 2, 1), ("threads_2", 1, 2)):
-        with (
-            LocalCluster(n_workers=workers, threads_per_worker=threads, dashboard_address=":0") as cluster,
-            Client(cluster) as client,
-        ):
-            stored = [da.from_array(each, chunks=(chunk, *each.shape[1:])).persist() for each in (X, y)]
-            client.rebalance()
-            table = DaskTable(*stored)
-            remote = asked(block_source(classifier(), table, scaling, grid), rows)
-            answers = [remote() for _ in range(repeats + 1)]
-            if not all(np.array_equal(*pair) for pair in zip(answers, expected, strict=True)):
-                raise SystemExit("gradients of workers differ from those in memory")
-            found[name] = elapsed_seconds(remote, repeats)
-            if workers == 2:
-                there = DPLogisticRegression(**options).fit(*stored)
-                if not np.array_equal(model.coef_, there.coef_):
-                    raise SystemExit("coefficients of workers differ from those in memory")
-                found["question"] = _seconds_of_a_question(2, keep_rows=True)
-                found["task"] = _seconds_of_a_question(400, keep_rows=False) / 400
-    return found
-
-
-def _seconds_of_a_question(parts: int, keep_rows: bool) -> float:
-    """Return elapsed seconds of a sum over parts of one row each, which are one task each unless they are kept."""
-    rows = MappedArrays(np.zeros((parts, 1)), np.zeros(parts), part_rows=1)
-    rows.engine = DaskEngine()
-    scaling, grid = ColumnScaling(np.zeros(1), np.ones(1)), FeatureGrid(1.0, 2)
-    source = block_source(classifier(), rows, scaling, grid, keep_rows=keep_rows)
-    source.map_sum(_nothing)
-    return elapsed_seconds(lambda: source.map_sum(_nothing), 3)
-
-
-def _nothing(rows: Any, labels: Any) -> Any:  # noqa: ARG001
-    return np.zeros(1, dtype=np.int64)
+    return measure_workers(rows, columns)
 
 
 def measure_bandwidth(rows: int, columns: int) -> dict[str, float]:
@@ -277,11 +226,45 @@ def draw(found: dict[str, float], columns: int, picture: Path) -> None:
     figure.savefig(picture, dpi=120)
 
 
-_MEASURED: dict[str, Callable[[int, int], dict[str, float]]] = {
+_MEASURED: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "passes": measure_passes,
     "workers": measure_workers,
     "bandwidth": measure_bandwidth,
 }
+
+
+_RATIOS = (
+    ("check", "decode"),
+    ("again", "decode"),
+    ("later", "decode"),
+    ("bounds", "decode"),
+    ("pass", "decode"),
+    ("later", "memory"),
+)
+_RATIOS_OF_WORK = (
+    ("workers_1", "workers_2"),
+    ("plain_1", "plain_2"),
+    ("workers_2", "memory"),
+    ("threads_2", "memory"),
+)
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print figures, and how they compare; those of a kind of work are elapsed and processor seconds."""
+    for key, value in found.items():
+        if not isinstance(value, dict):
+            print(f"{key:>19} {value:10.4g}")
+            continue
+        print(key)
+        for where, seconds in value.items():
+            print(f"{where:>19} {seconds['elapsed']:10.4g} {seconds['processor']:10.4g}")
+        for above, below in _RATIOS_OF_WORK:
+            if above in value and below in value:
+                ratios = (value[above][kind] / value[below][kind] for kind in ("elapsed", "processor"))
+                print(f"{above + '/' + below:>19}", *(f"{ratio:10.2f}" for ratio in ratios))
+    for above, below in _RATIOS:
+        if above in found and below in found:
+            print(f"{above + '/' + below:>19} {found[above] / found[below]:10.2f}")
 
 
 def main() -> None:
@@ -305,21 +288,7 @@ def main() -> None:
     else:
         found = _MEASURED[name](given.rows, given.columns)
         print(f"{given.rows:,} x {given.columns}, {name}")
-    for key, value in found.items():
-        print(f"{key:>16} {value:10.4g}")
-    for above, below in (
-        ("check", "decode"),
-        ("again", "decode"),
-        ("later", "decode"),
-        ("bounds", "decode"),
-        ("pass", "decode"),
-        ("later", "memory"),
-        ("workers_1", "workers_2"),
-        ("workers_2", "memory"),
-        ("threads_2", "memory"),
-    ):
-        if above in found and below in found:
-            print(f"{above + '/' + below:>19} {found[above] / found[below]:7.2f}")
+    show(found)
     if given.json is not None:
         given.json.write_text(json.dumps(known | {name: found}, indent=1) + "\n")
 

@@ -299,9 +299,7 @@ def test_numbers_that_are_no_longer_needed_leave_no_file_behind() -> None:
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("stored", [np.asarray, sparse.csr_array])
-def test_packed_blocks_are_the_same_rows_again_and_their_numbers_stay_when_their_memory_is_reused(
-    kind: Any, stored: Any
-) -> None:
+def test_packed_blocks_are_the_same_rows_again(kind: Any, stored: Any) -> None:
     grid = PROBLEMS["logistic"].grid
     rows, labels = table_of("logistic", 2, ROWS)
     cuts = [slice(0, 9), slice(9, 30), slice(30, 31), slice(31, ROWS)]

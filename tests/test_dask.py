@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,10 +25,11 @@ from dpdescent.errors import (
     MissingValue,
     UnknownLabel,
     UnsupportedSource,
+    WorkerLost,
 )
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
-from dpdescent.sources import DaskEngine, DaskTable, MappedArrays, open_parquet
+from dpdescent.sources import DaskEngine, DaskTable, MappedArrays, open_parquet, workers
 from dpdescent.sources.workers import _balanced
 from every_question import PROBLEMS
 from test_blocks import Parts
@@ -98,7 +101,7 @@ def test_frames_learn_the_same_on_threads(table: pd.DataFrame, expected: Any) ->
     assert model.feature_names_in_.tolist() == ["a", "b", "c"]
 
 
-def test_what_is_wrong_is_named_before_a_charge(table: pd.DataFrame) -> None:
+def test_what_is_wrong_is_named_before_a_charge(table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     account = Ledger(10.0, 1e-3)
     options = OPTIONS | {"ledger": account, "method": "agd", "solver_options": None}
 
@@ -119,6 +122,7 @@ def test_what_is_wrong_is_named_before_a_charge(table: pd.DataFrame) -> None:
             fit(table, method="outpert")
     with pytest.raises(InvalidParameter, match="same partitions"):
         DaskTable(dd.from_pandas(table[["a"]], npartitions=2), table["label"])
+    monkeypatch.setattr(workers, "_PATIENCE", 0.1)
     with pytest.raises(InvalidParameter, match="correct the address"):
         DaskEngine("tcp://127.0.0.1:1")
     assert not account.entries
@@ -135,6 +139,25 @@ def test_workers_learn_the_same_from_frames_and_from_files(
     files.engine = DaskEngine(cluster.scheduler_address)
     same(DPLogisticRegression(**OPTIONS).fit(files), here)
     files.engine.close()
+
+
+def _page_faults() -> int:
+    """Return how many pages a process asks for to make and drop an array of a megabyte twenty times."""
+    np.ones(2**17)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        np.ones(2**17)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators are left alone")
+def test_workers_keep_the_memory_of_a_block_for_the_next_one(cluster: Any, table: pd.DataFrame) -> None:
+    with distributed.Client(cluster) as client:
+        assert all(value == "65536" for value in client.run(os.environ.get, "MALLOC_TRIM_THRESHOLD_").values())
+        stored = dd.from_pandas(table, npartitions=4)
+        DPLogisticRegression(**OPTIONS).fit(stored[["a", "b", "c"]], stored["label"])
+        faults = client.run(_page_faults)
+    assert max(faults.values()) < 20 * 256 / 4  # an array has 256 pages
 
 
 def test_threads_work_on_what_is_beside_them_unless_that_is_too_much() -> None:
@@ -219,6 +242,19 @@ def test_errors_of_the_tasks_themselves_show_no_cell(lengths: str, table: pd.Dat
     assert "secret" not in str(found.value)
     assert found.value.__context__ is None
     assert not account.entries
+
+
+def test_workers_that_are_lost_are_named_whatever_dask_calls_it() -> None:
+    cancelled = [name for name in vars(distributed.client) if name.endswith("CancelledError")]
+    assert len(cancelled) > 1
+    for name in (*cancelled, "KilledWorker", "CommClosedError"):
+
+        def lose(failure: str) -> None:
+            raise type(failure, (Exception,), {})("0.734375")
+
+        with pytest.raises(WorkerLost, match="start them again") as found:
+            workers.without_cells(lose, name)
+        assert found.value.__context__ is None
 
 
 def test_labels_in_two_dimensions_and_missing_integers_are_named_before_a_charge(table: pd.DataFrame) -> None:

@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 from dpdescent import DPLinearRegression, DPLogisticRegression, Ledger
-from dpdescent.curator import BlockSource, Seals, marks
+from dpdescent.curator import BlockSource, Seals, marks, seals
 from dpdescent.errors import DatasetFormatError
 from dpdescent.estimators.measuring import Measurement
 from dpdescent.sources import DaskEngine, MappedArrays
@@ -43,6 +43,14 @@ def test_the_mark_of_a_row_changes_with_any_bit_of_a_cell_and_with_no_other_row(
                 changed = cells.copy()
                 changed[place, column] = other
                 assert np.flatnonzero(marks(stored(changed), labels) != before).tolist() == [place]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_marks_do_not_depend_on_how_many_cells_are_mixed_at_once(order: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = np.random.default_rng(4).random((50, 3))
+    expected = marks(cells, np.zeros(50))
+    monkeypatch.setattr(seals, "_CELLS_AT_ONCE", 7)
+    np.testing.assert_array_equal(marks(np.array(cells, order=order), np.zeros(50)), expected)
 
 
 def test_rows_of_zeros_and_ones_have_marks_of_their_own() -> None:

@@ -3,9 +3,11 @@
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 
+from dpdescent.exact import allocator, keep_freed_memory
 from dpdescent.exact.threads import on_threads
 
 
@@ -49,3 +51,19 @@ def test_python_ends_after_an_interrupt_while_a_thread_was_being_started() -> No
         env={"OMP_NUM_THREADS": "2"},
     )
     assert done.stdout == "interrupted ['1', '2', '3']\n"
+
+
+def test_an_allocator_is_left_alone_where_it_is_another_one_or_was_told_by_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[tuple[int, int]] = []
+    library = SimpleNamespace(mallopt=lambda *option: told.append(option))
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _: library)
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "131072")
+    keep_freed_memory.__wrapped__()
+    assert not told
+    monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_")
+    keep_freed_memory.__wrapped__()
+    assert told == [(-3, 2**25), (-1, 2**26)]
+    del library.mallopt
+    keep_freed_memory.__wrapped__()

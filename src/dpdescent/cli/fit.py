@@ -29,7 +29,12 @@ MODELS = {"logistic": "DPLogisticRegression", "svm": "DPLinearSVC", "regression"
 
 
 def fit_command(
-    data: Annotated[str, typer.Argument(help="A data set name, or a CSV, TSV, Parquet or NPZ file.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A data set name, or a CSV, TSV, Parquet or NPZ file, or a folder or pattern of Parquet files."
+        ),
+    ],
     output: Annotated[Path, typer.Option(help="Where to write the model.")],
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-6,

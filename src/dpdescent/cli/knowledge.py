@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from ..datasets import Dataset
 from ..datasets.files import is_data_path
 from ..errors import DatasetNotAvailable, InvalidParameter
 from ..schema import Schema
-from ..sources import ParquetTable, is_parquet_group
+from ..sources import ParquetTable, is_parquet_group, parquet_files
 from .options import MEASURE, read_bounds, read_classes
 from .tables import schema_in_folder
 
@@ -76,9 +77,10 @@ class PublicKnowledge:
             raise InvalidParameter("--target-bounds is for --model regression: leave it out")
         schema = self.schema or schema_in_folder(self.data)
         if schema is None:
+            file = parquet_files(self.data)[0] if is_parquet_group(self.data) else self.data
             raise InvalidParameter(
                 f"{self.data} needs --schema FILE, which says what is public about its columns: `dpdescent schema "
-                f"{self.data} --label COLUMN` writes a draft to fill in"
+                f"{shlex.quote(file)} --label COLUMN` writes a draft to fill in"
             )
         declared = Schema.load(schema)
         if self.regression and declared.label.classes is not None:

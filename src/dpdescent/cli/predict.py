@@ -15,7 +15,12 @@ __all__ = ["predict_command"]
 
 def predict_command(
     model_file: Annotated[Path, typer.Argument(help="A model written by `dpdescent fit`.")],
-    data: Annotated[str, typer.Argument(help="A data set name, or a CSV, TSV, Parquet or NPZ file.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A data set name, or a CSV, TSV, Parquet or NPZ file, or a folder or pattern of Parquet files."
+        ),
+    ],
     output: Annotated[
         Path | None, typer.Option(help="Write predictions to this CSV or Parquet file instead of the screen.")
     ] = None,

@@ -21,9 +21,9 @@ _IN_MEMORY = 2**25  # cells: a quarter of a gigabyte. The coefficients are the s
 
 
 def schema_in_folder(data: str) -> Path | None:
-    """Return the schema that a folder of tables has with it, if there is one."""
-    path = Path(data) / SCHEMA_NAME
-    return path if os.path.isdir(data) and path.is_file() else None
+    """Return the schema that lies beside Parquet files, in the folder that is named or that they are in, if any."""
+    path = (Path(data) if os.path.isdir(data) else Path(data).parent) / SCHEMA_NAME
+    return path if is_parquet(data) and path.is_file() else None
 
 
 def open_table(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..errors import DatasetFormatError, DPDescentError, InvalidParameter
-from ..exact import FeatureGrid, on_threads
+from ..exact import FeatureGrid, keep_freed_memory, on_threads
 from .seals import Digest, Marks, Seals, changed, new_digest
 from .sources import AnyNumber, Floats, cached_blocks
 from .spill import KeptNumbers, KeptRows
@@ -151,7 +151,7 @@ class PartWork:
                 values = [each[start:stop] for each in known]
                 for each, store in zip(self.computed, kept, strict=True):
                     value = each.function(rows, labels, *(values[i] for i in each.arguments))
-                    store.append(value.copy() if np.may_share_memory(value, rows) else value)  # rows may be reused
+                    store.append(value.copy() if np.may_share_memory(value, rows) else value)  # rows are let go
                     values.append(value)
                 added = self.function(rows, labels, *(values[i] for i in self.arguments))
                 totals = [totals[0] + added] if totals else [added]
@@ -186,6 +186,7 @@ class Threads:
     def run(
         self, work: PartWork, blocks: PlacedBlocks, known: Sequence[Any], listener: Listener | None = None
     ) -> tuple[NDArray[Any], list[bytes], Sequence[Any]]:
+        keep_freed_memory()
         parts, lengths = blocks.blocks.parts, blocks.blocks.lengths
         if blocks.keep_rows and (self._kept is None or self._kept[0] is not blocks):
             cells = sum(lengths) * blocks.grid.dimension

@@ -21,22 +21,28 @@ from pandas.util import hash_array
 from scipy import sparse
 
 from ..errors import DatasetFormatError
+from .sources import cached_blocks
 
 __all__ = ["Digest", "Marks", "Seals", "changed", "marks", "new_digest"]
 
 Digest = blake2b
 Marks = NDArray[np.uint64]
 
+_CELLS_AT_ONCE = 2**15  # so that their bits stay in cache
+
 
 def marks(cells: Any, labels: Any) -> Marks:
     """Return a number for every row that tells it from others; unreleased data."""
-    factors = _factors(cells.shape[1])
+    rows, columns = cells.shape
+    factors = _factors(columns)
     if sparse.issparse(cells):
         bits = _mixed(cells.data).view(np.int64)
         stored = sparse.csr_array((bits, cells.indices, cells.indptr), shape=cells.shape)
         found: Marks = (stored @ factors.view(np.int64)).view(np.uint64)
     else:
-        found = np.einsum("ij,j->i", _mixed(cells), factors)
+        found = np.empty(rows, dtype=np.uint64)
+        for some in cached_blocks(rows, columns, _CELLS_AT_ONCE):
+            np.einsum("ij,j->i", _mixed(cells[some]), factors, out=found[some])
     values = np.asarray(labels)
     if values.dtype.kind == "f":
         values = values.astype(np.float64, copy=False)
@@ -46,7 +52,7 @@ def marks(cells: Any, labels: Any) -> Marks:
 
 def _mixed(cells: NDArray[Any]) -> Marks:
     """Return the bits of numbers, the high ones mixed into the low ones; different numbers stay different, 0 is 0."""
-    bits = np.ascontiguousarray(cells, dtype=np.float64).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    bits: Marks = np.asarray(cells, dtype=np.float64).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     bits ^= bits >> np.uint64(32)
     return bits
 

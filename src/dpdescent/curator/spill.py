@@ -153,20 +153,9 @@ def unpack(shape: tuple[int, int], arrays: Sequence[NDArray[Any]]) -> Any:
 def unpacked(
     blocks: Sequence[tuple[tuple[int, int], Sequence[NDArray[Any]], Floats]],
 ) -> Iterator[tuple[Any, Floats]]:
-    """Yield blocks, given by their shapes, packed rows and labels, each in the memory of the one before it.
-
-    Workers of Dask give memory back at once, and to get it again takes several times as long as a sum over the rows.
-    """
-    room = np.empty(0)
+    """Yield blocks, given by their shapes, packed rows and labels."""
     for shape, arrays, labels in blocks:
-        if len(arrays) > 1 or arrays[0].dtype == np.float64:
-            yield unpack(shape, arrays), labels
-            continue
-        size = shape[0] * shape[1]
-        room = room if room.size >= size else np.empty(size)
-        rows = room[:size].reshape(shape[1], shape[0])
-        rows[:] = arrays[0]
-        yield rows.T, labels
+        yield unpack(shape, arrays), labels
 
 
 def _bytes_of(values: Any) -> memoryview:

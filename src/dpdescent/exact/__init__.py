@@ -24,6 +24,7 @@ and the logistic losses after 20 step sizes along -g, for labels of 1 and -1::
     total = scores.total(signs * grid.margins(X, w), signs * grid.margins(X, g), steps)
 """
 
+from .allocator import keep_freed_memory
 from .audit import check_row_independence
 from .blas import blas_is_exact
 from .elementary import exp, log, quick_sigmoid, quick_softplus, sigmoid, softplus
@@ -53,6 +54,7 @@ __all__ = [
     "check_row_independence",
     "exp",
     "joint_factors",
+    "keep_freed_memory",
     "log",
     "on_threads",
     "one_library_thread",

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -128,27 +128,31 @@ class StepwiseScores:
 
         Starts and slopes are rounded to float32, which is finer than places among the nodes.
         """
-        longest = max(self.steps)
-        far = round(math.log2(self.slope_width) + math.log2(longest))
-        farthest = math.ldexp(1.0, min(max(far, -_LARGEST_EXPONENT), _LARGEST_EXPONENT))
+        per_slope = max(self.steps) / self._farthest
         total = np.zeros(len(self.steps), dtype=np.int64)
         with np.errstate(all="ignore"):  # infinities are clipped
             start, slope = require_real("starts", starts, np.float32), require_real("slopes", slopes, np.float32)
             if start.ndim != 1 or start.shape != slope.shape:
                 raise InvalidParameter(f"expected n starts and n slopes, got {start.shape} and {slope.shape}")
-            tables = self._integers(longest, farthest)
             for rows in blas.row_blocks(start.size, 1 << _BLOCK_BITS, 1 << _BLOCK_BITS):
-                counts = self._counts(start[rows], slope[rows], longest / farthest)
+                counts = self._counts(start[rows], slope[rows], per_slope)
                 if blas.blas_is_exact():
-                    total += (tables @ counts.astype(np.float64)).astype(np.int64)
+                    total += (self._tables @ counts.astype(np.float64)).astype(np.int64)
                 else:
-                    total += tables.astype(np.int64) @ counts
+                    total += self._tables.astype(np.int64) @ counts
         return total
 
-    def _integers(self, longest: float, farthest: float) -> Float64Array:
-        """Return the tables: for every step a row of integers, one for each node."""
-        relative = (np.array(self.steps) / longest).astype(np.float32)  # the same in most searches of a run
-        changes = _changes(self.loss, self.centre, self.start_width, farthest, relative.tobytes())
+    @cached_property
+    def _farthest(self) -> float:
+        """A power of two: how far the longest step leads at the width of slopes, up to a factor of sqrt(2)."""
+        far = round(math.log2(self.slope_width) + math.log2(max(self.steps)))
+        return math.ldexp(1.0, min(max(far, -_LARGEST_EXPONENT), _LARGEST_EXPONENT))
+
+    @cached_property
+    def _tables(self) -> Float64Array:
+        """For every step a row of integers, one for each node; computed once for all blocks."""
+        relative = (np.array(self.steps) / max(self.steps)).astype(np.float32)  # the same in most searches of a run
+        changes = _changes(self.loss, self.centre, self.start_width, self._farthest, relative.tobytes())
         integers = changes * (2.0**_TABLE_BITS / np.array(self.bounds)).astype(np.float32)[:, np.newaxis]
         np.rint(integers, out=integers)
         np.clip(integers, -(2.0**_TABLE_BITS), 2.0**_TABLE_BITS, out=integers)

@@ -6,7 +6,7 @@ They merely yield rows. What is added up, and what is charged for it, is the cur
 
 from .arrays import MappedArrays
 from .dask import DaskTable
-from .parquet import ParquetTable, is_parquet, is_parquet_group, open_parquet
+from .parquet import ParquetTable, is_parquet, is_parquet_group, open_parquet, parquet_files
 from .table import StreamedTable, streamed
 from .text import is_long_text, stream_text
 from .workers import DaskEngine
@@ -21,6 +21,7 @@ __all__ = [
     "is_parquet",
     "is_parquet_group",
     "open_parquet",
+    "parquet_files",
     "stream_text",
     "streamed",
 ]

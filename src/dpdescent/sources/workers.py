@@ -23,11 +23,12 @@ from ..curator import PartWork, PlacedBlocks, new_digest
 from ..curator.seals import changed
 from ..curator.spill import pack, unpacked
 from ..errors import DatasetFormatError, DPDescentError, InvalidParameter, MissingPackage, WorkerLost
-from ..exact import one_library_thread
+from ..exact import keep_freed_memory, one_library_thread
 
 __all__ = ["DaskEngine", "dask_package", "without_cells"]
 
-_LOST = ("KilledWorker", "FutureCancelledError", "CancelledError", "CommClosedError")
+_LOST = ("KilledWorker", "FutureCancelledError", "FuturesCancelledError", "CancelledError", "CommClosedError")
+_PATIENCE = 10.0  # seconds in which a scheduler must answer
 _TREE = 8  # sums that are added up by one task, and sums that this process adds up itself
 _LARGEST_SHARE = 0.25  # of the memory of all workers, for rows on their grid; they can be placed again instead
 
@@ -66,7 +67,7 @@ class DaskEngine:
             try:
                 from distributed import Client
 
-                self._client = Client(address, timeout=10, set_as_default=False)
+                self._client = Client(address, timeout=_PATIENCE, set_as_default=False)
             except ImportError:
                 raise MissingPackage("distributed is not installed: pip install 'dpdescent[scale]'") from None
             except (OSError, ValueError, TimeoutError):
@@ -250,6 +251,7 @@ def _on_part(
 def _place(asked: tuple[PlacedBlocks, Any], part: Any, length: int) -> Any:
     """Return the rows of a part on the grid, with their labels and their seal, or what is wrong with them."""
     (blocks, kind), digest = asked, new_digest()
+    keep_freed_memory()
     try:
         with one_library_thread():
             placed = blocks(part, length, digest)
@@ -296,6 +298,7 @@ def _each(
 def _answered(answer: Callable[[], _Result], parts: int) -> _Result:
     """Return an answer about some parts, or in place of its sum what is wrong."""
     problem: DPDescentError
+    keep_freed_memory()
     try:
         with one_library_thread():
             return answer()
