@@ -82,9 +82,9 @@ def test_a_stopped_run_goes_on_after_the_steps_it_has_begun(tmp_path, account, m
     taken = []
     gradient = PrivateTraining.gradient
 
-    def noted(self):
+    def noted(self, *shortest):
         taken.append(self.drawn)
-        return gradient(self)
+        return gradient(self, *shortest)
 
     monkeypatch.setattr(PrivateTraining, "gradient", noted)
     tuned = {"learning_rate": 0.1, "clip_norm": 1.0} if method == "adam" else {}
@@ -214,12 +214,12 @@ import test_torch_checkpoint as tests
 from dpdescent.ledger import Ledger
 from dpdescent.torch.training import PrivateTraining
 gradient = PrivateTraining.gradient
-def noted(self):
+def noted(self, *shortest):
     with open({log!r}, "a") as file:
         file.write(str(self.drawn) + "\\n")
         file.flush()
         os.fsync(file.fileno())
-    return gradient(self)
+    return gradient(self, *shortest)
 PrivateTraining.gradient = noted
 _, result = tests.train({path!r}, Ledger.open({ledger!r}), steps=200)
 print(len(result.history))

@@ -331,6 +331,7 @@ def _train_privately(
         epochs=None,
         batch_size=batch_size,
         clipping=Clipping(figure.clip_norm),
+        parameters=sum(each.numel() for each in module.parameters()),
         search_steps=MOST_STEPS if method == "blsgd" else 0,
         search_noise="laplace",
         adjacency="zero-out",

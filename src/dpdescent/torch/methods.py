@@ -1,7 +1,10 @@
 r"""How noisy gradients become steps.
 
 ``auto``
-    No learning rate. Rows' gradients are divided by their lengths, and with :math:`s_t = (1 + \cos(\pi t/T))/2`
+    No learning rate. Rows' gradients are divided by their lengths, or by the typical length at the initial parameters
+    if that is longer, so that rows fade once they are fitted. The first step measures this length and moves nothing,
+    if there are at least 20 steps; otherwise it is that of public random rows. With
+    :math:`s_t = (1 + \cos(\pi t/T))/2`
 
     .. math:: m_t = 0.9\,m_{t-1} + 0.1\,\tilde g_t, \qquad w_{t+1} = w_t - \eta s_t m_t/(1 - 0.9^{t+1}), \qquad
               \eta = \min\Big(\frac{0.12}{\tau\sqrt{\sum_t s_t^2}},\ |w_0|\Big),
@@ -40,6 +43,7 @@ __all__ = ["Auto", "LineSearch", "Method", "Optimiser", "StepRecord"]
 
 _ACCUMULATED = 0.12
 _MOMENTUM = 0.9
+_WORTH_MEASURING = 20  # steps, of which the first is not too much for a measurement
 
 # The line search, as in section 5.7 of its paper.
 MOST_STEPS = 20
@@ -49,7 +53,10 @@ _WINDOW, _STRETCH = 10, 1.2
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What is public of a step: its number, its step size and the length of the noisy gradient."""
+    """What is public of a step: its number, its step size and the length of the noisy gradient.
+
+    A step that measures has the size 0 and the length that it has found.
+    """
 
     step: int
     step_size: float
@@ -66,10 +73,13 @@ class Method(ABC):
     def advance(self, step: int) -> StepRecord:
         """Draw, measure and move."""
         self.training.draw()
-        gradient = self.training.gradient()
+        gradient = self._gradient()
         with torch.no_grad():
             size = self._move(step, gradient)
         return StepRecord(step, size, _length(gradient))
+
+    def _gradient(self) -> list[Tensor]:
+        return self.training.gradient()
 
     @abstractmethod
     def _move(self, step: int, gradient: list[Tensor]) -> float:
@@ -95,6 +105,18 @@ class Auto(Method):
         self._rate = min(_ACCUMULATED / walked, max(1.0, _length(self.parameters)))
         self._average = [torch.zeros_like(each) for each in self.parameters]
         self._measured = 0
+        self._shortest = training.public_length
+
+    def advance(self, step: int) -> StepRecord:
+        """Measure the length of gradients in the first of many steps, and move in all others."""
+        if step > 0 or self.training.steps < _WORTH_MEASURING:
+            return super().advance(step)
+        self.training.draw()
+        self._shortest = self.training.typical_length()
+        return StepRecord(step, 0.0, self._shortest)
+
+    def _gradient(self) -> list[Tensor]:
+        return self.training.gradient(self._shortest)
 
     def _move(self, step: int, gradient: list[Tensor]) -> float:
         self._measured += 1
@@ -105,12 +127,18 @@ class Auto(Method):
         return size
 
     def state(self) -> dict[str, Any]:
-        return {"average": self._average, "measured": self._measured, "rate": self._rate}
+        return {
+            "average": self._average,
+            "measured": self._measured,
+            "rate": self._rate,
+            "shortest": self._shortest,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         for mine, saved in zip(self._average, state["average"], strict=True):
             mine.copy_(saved)
         self._measured, self._rate = int(state["measured"]), float(state["rate"])
+        self._shortest = float(state["shortest"])
 
 
 class Optimiser(Method):
