@@ -277,7 +277,9 @@ def measure_features(options: argparse.Namespace) -> list[dict[str, Any]]:
         for epsilon in options.epsilons:
             for seed in range(options.seeds):
                 start = time.process_time()
-                model = DPLogisticRegression(epsilon, DELTA, classes=data.classes, bounds=1.0, random_state=seed)
+                model = DPLogisticRegression(
+                    epsilon, DELTA, classes=data.classes, bounds=(0.0, 1.0), random_state=seed
+                )
                 model.fit(features[train], data.y[train])
                 rows.append(
                     {

@@ -16,8 +16,8 @@ r"""How noisy gradients become steps.
     The step size is searched for privately among five, from long to short (Chen & Lee 2020, section 5.7). If the
     search fails, the shortest step is taken, so that all steps cost the same. The longest moves the parameters by
     t/10 of their initial length in step t, and from the tenth on by all of it: a first step that noise accepts does
-    not ruin a network. Every ten steps the longest falls to 1.2 times the longest that was taken. The parameters that
-    remain are the mean over the last quarter of the steps, because steps do not become shorter by themselves.
+    not ruin a network. The parameters that remain are the mean over the last quarter of the steps, because steps do
+    not become shorter by themselves.
 ``sgd``, ``adam``
     Clipped gradients and a given learning rate (Abadi et al. 2016; Kingma & Ba 2015).
 
@@ -50,7 +50,7 @@ _WORTH_MEASURING = 20  # steps, of which the first is not too much for a measure
 # The line search, as in section 5.7 of its paper.
 MOST_STEPS = 5
 _DECREASE, _BACKTRACK = 0.001, 0.6
-_WARM_UP, _WINDOW, _STRETCH = 10, 10, 1.2
+_WARM_UP = 10
 
 
 @dataclass(frozen=True)
@@ -168,8 +168,7 @@ class LineSearch(Method):
 
     def __init__(self, training: PrivateTraining) -> None:
         super().__init__(training)
-        self._farthest, self._longest = max(1.0, _length(self.parameters)), math.inf
-        self._recent: list[float] = []
+        self._farthest = max(1.0, _length(self.parameters))
         self._mean = [torch.zeros_like(each) for each in self.parameters]
         self._averaged = 0
 
@@ -177,10 +176,6 @@ class LineSearch(Method):
         taken = self._search(step, gradient)
         for each, along in zip(self.parameters, gradient, strict=True):
             each.sub_(along, alpha=taken)
-        self._recent.append(taken)
-        if len(self._recent) == _WINDOW:
-            self._longest = min(_STRETCH * max(self._recent), self._longest)
-            self._recent.clear()
         if step >= self.training.steps * 3 // 4:
             self._average(last=step == self.training.steps - 1)
         return taken
@@ -188,8 +183,7 @@ class LineSearch(Method):
     def _search(self, step: int, gradient: list[Tensor]) -> float:
         length = _length(gradient)
         farthest = self._farthest * min(1.0, (step + 1) / _WARM_UP)
-        longest = min(farthest / max(length, 1e-30), self._longest)
-        sizes = [longest * _BACKTRACK**k for k in range(MOST_STEPS)]
+        sizes = [farthest / max(length, 1e-30) * _BACKTRACK**k for k in range(MOST_STEPS)]
         found = self.training.first_step(gradient, sizes, [_DECREASE * size * length**2 for size in sizes])
         return sizes[-1 if found is None else found]
 
@@ -201,17 +195,10 @@ class LineSearch(Method):
                 each.copy_(mean)
 
     def state(self) -> dict[str, Any]:
-        return {
-            "farthest": self._farthest,
-            "longest": self._longest,
-            "recent": list(self._recent),
-            "mean": self._mean,
-            "averaged": self._averaged,
-        }
+        return {"farthest": self._farthest, "mean": self._mean, "averaged": self._averaged}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._farthest, self._longest = float(state["farthest"]), float(state["longest"])
-        self._recent = [float(each) for each in state["recent"]]
+        self._farthest = float(state["farthest"])
         for mine, saved in zip(self._mean, state["mean"], strict=True):
             mine.copy_(saved)
         self._averaged = int(state["averaged"])
