@@ -242,13 +242,8 @@ class PrivateTraining:
     def gradient(self, shortest: float = SHORTEST) -> list[Tensor]:
         """Return the noisy gradient of the mean loss at the module's parameters, which also becomes their ``grad``.
 
-        Once for each `draw`.
-
-        Parameters
-        ----------
-        shortest : float
-            Public, and only where ``clip_norm`` is None: gradients are divided by their length, and those that are
-            shorter than this by this, so that rows that are fitted fade.
+        Once for each `draw`. Where ``clip_norm`` is None, gradients are divided by their length, and those that are
+        shorter than the public number ``shortest`` by this, so that rows that are fitted fade.
         """
         least = require_positive("shortest", shortest)
         self._take("gradient")
@@ -256,8 +251,8 @@ class PrivateTraining:
         total = self._sum_over_batch(
             "batch", lambda batch: clipped_sum(self._gradients.of(batch), self.plan.clipping, least), start
         )
-        flat = torch.cat([each.reshape(-1) for each in total])
-        noisy = torch.from_numpy(self._noisy(flat) / self.plan.sampling.size)
+        summed = self._noisy(torch.cat([each.reshape(-1) for each in total]))
+        noisy = torch.from_numpy(summed / self.plan.sampling.size)
         sizes = [each.numel() for each in self._parameters]
         for each, part in zip(self._parameters, noisy.split(sizes), strict=True):
             each.grad = part.reshape(each.shape).to(each.device, each.dtype)
@@ -266,8 +261,6 @@ class PrivateTraining:
     def typical_length(self) -> float:
         """Return about how long gradients of rows are at the module's parameters; instead of a `gradient`.
 
-        Notes
-        -----
         **Privacy** What is released is a histogram (`dpdescent.torch.sums`) in which a row is at most 1 long, and
         which is multiplied by C, so that it has the sensitivity, the noise and the price of a gradient. Where the
         noise hides it, the length is that of public random rows at the parameters the training began with.
