@@ -82,9 +82,9 @@ def test_a_stopped_run_goes_on_after_the_steps_it_has_begun(tmp_path, account, m
     taken = []
     gradient = PrivateTraining.gradient
 
-    def noted(self):
+    def noted(self, *shortest):
         taken.append(self.drawn)
-        return gradient(self)
+        return gradient(self, *shortest)
 
     monkeypatch.setattr(PrivateTraining, "gradient", noted)
     tuned = {"learning_rate": 0.1, "clip_norm": 1.0} if method == "adam" else {}
@@ -214,12 +214,12 @@ import test_torch_checkpoint as tests
 from dpdescent.ledger import Ledger
 from dpdescent.torch.training import PrivateTraining
 gradient = PrivateTraining.gradient
-def noted(self):
+def noted(self, *shortest):
     with open({log!r}, "a") as file:
         file.write(str(self.drawn) + "\\n")
         file.flush()
         os.fsync(file.fileno())
-    return gradient(self)
+    return gradient(self, *shortest)
 PrivateTraining.gradient = noted
 _, result = tests.train({path!r}, Ledger.open({ledger!r}), steps=200)
 print(len(result.history))
@@ -232,17 +232,17 @@ def test_a_killed_process_is_resumed_by_another(tmp_path, account):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-W", "ignore", "-c", script]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not (log.exists() and log.read_text().count("\n") >= 20) and time.monotonic() < deadline:
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     before = [int(each) for each in log.read_text().split()]
     assert 20 <= len(before) < 200
-    finished = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, timeout=60)
+    finished = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, timeout=300)
     steps = [int(each) for each in log.read_text().split()]
     assert len(set(steps)) == len(steps)
     assert steps[-1] == 200
-    assert len(steps) >= 200 - 4  # at most one fiftieth of the steps is lost
+    assert len(steps) >= 199 - 4  # the first step measures, and at most one fiftieth of the steps is lost
     assert int(finished.stdout) >= 200 - 2 * 4
     assert charges(account) == 1

@@ -167,7 +167,7 @@ NETWORK_FIGURE = NetworkFigure(
         "each step's budget for the search. The paper does not state its budgets; here every run as a whole has the "
         "same epsilon and delta, charged by the distribution of its privacy loss. It penalises weights by 0.001/2 "
         "times their squared norm, and there is no penalty here. Kernels, which the paper leaves open, are 5 wide, "
-        "and 3 wide on colour images. The first step size of DP-BLSGD is 10."
+        "and 3 wide on colour images. Steps of DP-BLSGD are bounded by the length of the initial parameters."
     ),
     networks=(
         Network("MNIST, MLP", "mnist", "mlp", (1000,)),
@@ -331,6 +331,7 @@ def _train_privately(
         epochs=None,
         batch_size=batch_size,
         clipping=Clipping(figure.clip_norm),
+        parameters=sum(each.numel() for each in module.parameters()),
         search_steps=MOST_STEPS if method == "blsgd" else 0,
         search_noise="laplace",
         adjacency="zero-out",

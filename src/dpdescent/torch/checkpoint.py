@@ -25,7 +25,7 @@ from .training import PrivateTraining
 
 __all__ = ["Checkpoint"]
 
-_FORMAT, _VERSION = "dpdescent-training", 1
+_FORMAT, _VERSION = "dpdescent-training", 2
 _NOTE = PureDP(2.0**-1000)  # a charge has a price
 
 

@@ -26,12 +26,12 @@ from ..exact.grids import ceil_log2
 from ..ledger import ONE_ROW, Ledger
 from ..relations import Relation, Sensitivity
 
-__all__ = ["ROUNDING", "Clipping", "Plan", "batch_size_for", "make_plan", "seed_of"]
+__all__ = ["ROUNDING", "SHORTEST", "Clipping", "Plan", "batch_size_for", "make_plan", "seed_of"]
 
 ROUNDING = 2.0**-10  # of the sensitivity, for the rounding of float32
-_STABILITY = 0.01  # added to a length before a gradient is divided by it
+SHORTEST = 0.01
 _SHARE_SEARCH = 0.1
-_NOISE_BITS, _LOSS_BITS = 28, 34
+_NOISE_BITS, _LOSS_BITS = 22, 34
 _MOST_QUERIES = 1000
 _EPOCHS = 3.0
 _LARGEST_CLIP = 2.0**20
@@ -44,7 +44,7 @@ class Clipping:
     Parameters
     ----------
     norm : float or None
-        C, to which gradients are clipped; None divides each by its own length plus 0.01.
+        C, to which gradients are clipped; None divides each by its own length, or by a shortest one.
     loss : float
         To which losses are clipped.
     """
@@ -68,22 +68,23 @@ class Clipping:
         """The longest that a row's gradient can be after clipping."""
         return 1.0 if self.norm is None else self.norm
 
-    def weights(self, norms: Tensor) -> Tensor:
-        """Return the factor of every row's gradient, given their lengths."""
+    def weights(self, norms: Tensor, shortest: float = SHORTEST) -> Tensor:
+        """Return the factor of every row's gradient, given their lengths; without a norm at most 1/shortest."""
         if self.norm is None:
-            return 1 / (norms + _STABILITY)
+            return 1 / norms.clamp_min(shortest)
         return (self.norm / norms.clamp_min(1e-30)).clamp_max(1.0)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that is fixed before the first step, from public numbers alone."""
+    """All that is fixed before the first step, from public numbers alone; ``parameters`` is how many are trained."""
 
     epsilon: float
     delta: float
     currency: Currency
     sampling: Sampling
     clipping: Clipping
+    parameters: int
     schedule: FixedSchedule
     gradient: Gaussian
     search: AboveThreshold | None
@@ -114,17 +115,19 @@ class Plan:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """What one row can change of a sum of gradients, its rounding included."""
-        return Sensitivity.of_clipped_sum(self.clipping.bound * (1 + ROUNDING))
+        """What one row can change of a sum of gradients, on the lattice.
+
+        Rounding to the lattice moves each coordinate by half of its unit at most, in both of two tables, and so the
+        difference of the sums by sqrt(d) units at most for d parameters: a 2,000th for a million of them.
+        """
+        rounding = math.sqrt(self.parameters) * self.unit
+        return Sensitivity.of_clipped_sum(self.clipping.bound * (1 + ROUNDING) + rounding)
 
     @property
     def unit(self) -> float:
-        """The lattice of sums of gradients: at most 2^-27 of their noise, and 2^-25 of what one row can change.
-
-        A hundred million coordinates, each off by half of it in both of two tables, move by 2^-11 of that.
-        """
-        spread = min(self.noise_multiplier, 4.0) * self.sensitivity.under(self.relation)
-        return _lattice_unit(spread, _NOISE_BITS)
+        """The lattice of sums of gradients: at most 2^-21 of their noise, and 2^-19 of what one row can change."""
+        clipped = Sensitivity.of_clipped_sum(self.clipping.bound * (1 + ROUNDING))
+        return _lattice_unit(min(self.noise_multiplier, 4.0) * clipped.under(self.relation), _NOISE_BITS)
 
     def require_drawable(self) -> None:
         """Raise now if the noise could not be drawn later."""
@@ -150,6 +153,7 @@ def make_plan(
     epochs: float | None,
     batch_size: int | None,
     clipping: Clipping,
+    parameters: int,
     search_steps: int,
     search_noise: str,
     adjacency: str,
@@ -196,7 +200,7 @@ def make_plan(
 
     schedule = strongest_schedule(parts, planned, failure, amount, currency)
     gradient, search = _mechanisms_of(schedule)
-    return Plan(epsilon, delta, currency, sampling, clipping, schedule, gradient, search)
+    return Plan(epsilon, delta, currency, sampling, clipping, parameters, schedule, gradient, search)
 
 
 def _step_count(steps: int | None, epochs: float | None, steps_per_epoch: float) -> int:

@@ -3,17 +3,17 @@ r"""The curator of a module: the only one who holds the data set, and what it an
 A step draws a random batch and releases
 
 .. math:: \tilde g = \frac{1}{qn}\Big(\sum_{i \in B} c_i g_i + z\Big), \qquad
-          c_i = \min(1, C/|g_i|) \ \text{ or } \ 1/(|g_i| + 0.01), \qquad z \sim N(0, \sigma^2 C^2 I),
+          c_i = \min(1, C/|g_i|) \ \text{ or } \ 1/\max(|g_i|, s), \qquad z \sim N(0, \sigma^2 C^2 I),
 
-with the gradient g_i of a row's loss, the public number of rows n and the sampling rate q. The second weight is that
-of automatic clipping (Bu et al. 2022), where C = 1. All steps are one `FixedSchedule`, charged before the first row
-is read.
+with the gradient g_i of a row's loss, the public number of rows n and the sampling rate q. The second weight is a
+form of automatic clipping (Bu et al. 2022), where C = 1 whatever the shortest length s is. All steps are one
+`FixedSchedule`, charged before the first row is read.
 
 **Arithmetic.** Gradients are computed in the precision of the module, and their lengths and sums in float64, so that
 what a row adds is C long at most but for 2^-30. Its gradient may differ in the last digits with the rows beside it,
 by the order in which products are summed. Noise is made for a sensitivity 2^-10 above C, which is more than replays
-show, and not a theorem as it is for linear models: the statement says so. The sum is then rounded to a lattice, and
-the noise on it is exact (`dpdescent.noise`).
+show, and not a theorem as it is for linear models: the statement says so. The sum is then rounded to a lattice, for
+which the sensitivity grows by sqrt(d) of its units, and the noise on it is exact (`dpdescent.noise`).
 
 References
 ----------
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..curator.batches import draw_rows
-from ..errors import BudgetExhausted, InvalidParameter
+from ..errors import BudgetExhausted, InvalidParameter, require_positive
 from ..estimators.float_noise import make_noise
 from ..exact import LatticeSum
 from ..ledger import Ledger, spend_jointly
@@ -42,10 +42,11 @@ from ..statement import PrivacyStatement
 from .checks import private_copy, reading, require_losses, require_trainable, secret_randomness, usable_probe
 from .choice import choose_gradients
 from .data import DatasetRows
-from .gradients import Batch, Loss, unchanged_buffers
-from .plan import ROUNDING, Clipping, Plan, make_plan, seed_of
+from .gradients import Batch, Loss, trained_parameters, unchanged_buffers
+from .plan import ROUNDING, SHORTEST, Clipping, Plan, make_plan, seed_of
 from .search import loss_falls
 from .statement import training_statement
+from .sums import BINS, add_rows, clipped_sum, length_counts, typical_length
 
 __all__ = ["PrivateTraining"]
 
@@ -70,7 +71,7 @@ class PrivateTraining:
     batch_size : int, optional
         The expected number of rows in a batch; sqrt(6 n) by default.
     clip_norm : float, optional
-        C, to which every row's gradient is clipped. None divides each by its own length plus 0.01.
+        C, to which every row's gradient is clipped. None divides each by its own length; see `gradient`.
     search_steps : int
         How many step sizes a line search of `first_step` tries at most. 0 leaves the whole budget to gradients;
         otherwise searches get a tenth of it.
@@ -88,10 +89,10 @@ class PrivateTraining:
 
     Notes
     -----
-    **Privacy** Unit: one row. Sensitivity: C, or 2C if a row is replaced, and 2^-10 of it for rounding. Each `draw`
-    pays for one gradient and, if there are searches, for one search, each on a random batch of its own. Rows whose
-    loss or gradient is not finite or cannot be computed add nothing. Rows are given to a copy of the module that
-    shares its parameters alone, and whose buffers are put back after every pass. What is charged is a
+    **Privacy** Unit: one row. Sensitivity: C, or 2C if a row is replaced, plus what rounding adds (`Plan`). Each
+    `draw` pays for one gradient and, if there are searches, for one search, each on a random batch of its own. Rows
+    whose loss or gradient is not finite or cannot be computed add nothing. Rows are given to a copy of the module
+    that shares its parameters alone, and whose buffers are put back after every pass. What is charged is a
     `FixedSchedule`; batches under zero-out are Poisson, and under replace-one of fixed size.
 
     Examples
@@ -149,6 +150,7 @@ class PrivateTraining:
             epochs=epochs,
             batch_size=batch_size,
             clipping=Clipping(clip_norm, clip_loss),
+            parameters=sum(each.numel() for each in trained_parameters(module).values()),
             search_steps=search_steps,
             search_noise=search_noise,
             adjacency=adjacency,
@@ -160,6 +162,8 @@ class PrivateTraining:
             probe = usable_probe(reader, loss, self._rows.probes())
             require_losses(reader, loss, probe)
             self._gradients = choose_gradients(reader, loss, probe)
+            of_probe = length_counts(self._gradients.of(probe))
+        self.public_length = typical_length(of_probe.cpu().numpy(), 0.0) or 1.0
         self._parameters = list(self._gradients.parameters.values())
         self.plan.require_drawable()
         self.ledger = self.plan.open_ledger()
@@ -235,23 +239,38 @@ class PrivateTraining:
         spend_jointly(ledgers, self.plan.schedule, label, randomness=self._noise.description)
         self._paid = True
 
-    def gradient(self) -> list[Tensor]:
+    def gradient(self, shortest: float = SHORTEST) -> list[Tensor]:
         """Return the noisy gradient of the mean loss at the module's parameters, which also becomes their ``grad``.
 
-        Once for each `draw`.
+        Once for each `draw`. Where ``clip_norm`` is None, gradients are divided by their length, and those that are
+        shorter than the public number ``shortest`` by this, so that rows that are fitted fade.
         """
+        least = require_positive("shortest", shortest)
         self._take("gradient")
         start = [torch.zeros_like(each, dtype=torch.float64) for each in self._parameters]
-        total = self._sum_over_batch("batch", self._clipped_sum, start)
-        flat = torch.cat([each.reshape(-1) for each in total]).to("cpu", torch.float64).nan_to_num_(0.0, 0.0, 0.0)
-        values = np.rint(flat.numpy() / self.plan.unit).astype(np.int64)
-        summed = LatticeSum(values, self.plan.unit, self.plan.sensitivity)
-        released = self._noise.release(summed, self.plan.gradient, self.plan.relation) / self.plan.sampling.size
-        noisy = torch.from_numpy(np.asarray(released, dtype=np.float64))
+        total = self._sum_over_batch(
+            "batch", lambda batch: clipped_sum(self._gradients.of(batch), self.plan.clipping, least), start
+        )
+        summed = self._noisy(torch.cat([each.reshape(-1) for each in total]))
+        noisy = torch.from_numpy(summed / self.plan.sampling.size)
         sizes = [each.numel() for each in self._parameters]
         for each, part in zip(self._parameters, noisy.split(sizes), strict=True):
             each.grad = part.reshape(each.shape).to(each.device, each.dtype)
         return [each.grad for each in self._parameters]
+
+    def typical_length(self) -> float:
+        """Return about how long gradients of rows are at the module's parameters; instead of a `gradient`.
+
+        **Privacy** What is released is a histogram (`dpdescent.torch.sums`) in which a row is at most 1 long, and
+        which is multiplied by C, so that it has the sensitivity, the noise and the price of a gradient. Where the
+        noise hides it, the length is that of public random rows at the parameters the training began with.
+        """
+        self._take("gradient")
+        bound = self.plan.clipping.bound
+        empty = torch.zeros(BINS, dtype=torch.float64, device=self._parameters[0].device)
+        (counts,) = self._sum_over_batch("batch", lambda batch: [length_counts(self._gradients.of(batch))], [empty])
+        found = typical_length(self._noisy(counts * bound) / bound, self.plan.noise_multiplier)
+        return self.public_length if found is None else found
 
     def first_step(
         self, direction: Sequence[Tensor], step_sizes: Sequence[float], demands: Sequence[float]
@@ -310,28 +329,15 @@ class PrivateTraining:
         rows = np.arange(self._rows.count) if chosen is None else np.flatnonzero(chosen)
         seed = self._noise.randomness.stream(f"layers of a {name}", self._drawn).integer(63)
         with reading(), secret_randomness(seed):
-            for first in range(0, rows.size, self._gradients.rows_at_once):
-                self._add(add, rows[first : first + self._gradients.rows_at_once], total)
+            add_rows(total, add, self._rows.batch, rows, self._gradients.rows_at_once)
         return total
 
-    def _add(self, add: Callable[[Batch], list[Tensor]], rows: NDArray[np.int64], total: list[Tensor]) -> None:
-        """Add what rows contribute. One that cannot be computed is searched for by halves, and adds nothing."""
-        try:
-            for each, part in zip(total, add(self._rows.batch(rows)), strict=True):
-                each += part
-        except Exception:
-            if rows.size > 1:
-                for half in np.array_split(rows, 2):
-                    self._add(add, half, total)
-
-    def _clipped_sum(self, batch: Batch) -> list[Tensor]:
-        found = self._gradients.of(batch)
-        norms = found.norms()
-        counted = torch.isfinite(norms) & torch.isfinite(found.losses)
-        total = found.weighted_sum(self.plan.clipping.weights(norms).where(counted, 0.0))
-        if not all(bool(torch.isfinite(each).all()) for each in total):
-            raise ArithmeticError("a weight of zero does not take away what is not finite: that row must go")
-        return total
+    def _noisy(self, total: Tensor) -> NDArray[np.float64]:
+        """Return a sum over a batch, in which a row is at most C long, with the noise that is paid for."""
+        flat = total.to("cpu", torch.float64).nan_to_num(0.0, 0.0, 0.0).numpy()
+        values = np.rint(flat / self.plan.unit).astype(np.int64)
+        summed = LatticeSum(values, self.plan.unit, self.plan.sensitivity)
+        return np.asarray(self._noise.release(summed, self.plan.gradient, self.plan.relation), dtype=np.float64)
 
     # Runs that go on -----------------------------------------------------------------------------------------
 
