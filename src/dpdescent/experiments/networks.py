@@ -75,6 +75,8 @@ class NetworkFigure:
     Parameters
     ----------
     name, title, caption : str
+    details : tuple of str
+        What differs from the paper.
     networks : tuple of Network
     quick_networks : int
         How many of them a quick run takes, the first ones.
@@ -92,6 +94,7 @@ class NetworkFigure:
     name: str
     title: str
     caption: str
+    details: tuple[str, ...]
     networks: tuple[Network, ...]
     quick_networks: int
     methods: tuple[str, ...] = ("auto", "blsgd", "sgd", "adam", "nonprivate")
@@ -164,10 +167,13 @@ NETWORK_FIGURE = NetworkFigure(
     caption=(
         "Accuracy, objective, epsilon and step size against iterations, after section 5.7 of Chen & Lee (2020), "
         "arXiv:2008.07978: batches of a two-hundredth of the rows, gradients and losses clipped to 3, a tenth of "
-        "each step's budget for the search. The paper does not state its budgets; here every run as a whole has the "
-        "same epsilon and delta, charged by the distribution of its privacy loss. It penalises weights by 0.001/2 "
-        "times their squared norm, and there is no penalty here. Kernels, which the paper leaves open, are 5 wide, "
-        "and 3 wide on colour images. The first step size of DP-BLSGD is 10."
+        "each step's budget for the search."
+    ),
+    details=(
+        "The paper does not state its budgets; here every run as a whole has the same epsilon and delta, charged by "
+        "the distribution of its privacy loss.",
+        "The paper penalises weights by 0.001/2 times their squared norm, and there is no penalty here. Kernels, "
+        "which it leaves open, are 5 wide, and 3 wide on colour images. The first step size of DP-BLSGD is 10.",
     ),
     networks=(
         Network("MNIST, MLP", "mnist", "mlp", (1000,)),

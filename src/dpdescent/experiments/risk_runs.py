@@ -75,10 +75,13 @@ class RiskRuns:
     table : RiskTable
     full : bool
         With the repetitions of a full run.
+    repetitions : int, optional
+        Those of a full run, in place of the table's.
     """
 
     table: RiskTable
     full: bool
+    repetitions: int | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -114,11 +117,13 @@ class RiskRuns:
                     for seed in range(self._seeds(row)):
                         yield Measured(place, *point, seed)
 
+    @property
+    def seeds(self) -> int:
+        """How often the fast methods are repeated."""
+        return (self.repetitions or self.table.full_seeds) if self.full else self.table.quick_seeds
+
     def _seeds(self, row: RiskRow) -> int:
-        if row.timed_only:
-            return 1
-        wanted = self.table.full_seeds if self.full else self.table.quick_seeds
-        return min(wanted, row.most_seeds[self.full])
+        return 1 if row.timed_only else min(self.seeds, row.most_seeds[self.full])
 
 
 def public_constants(table: RiskTable, row: RiskRow, point: Point) -> Constants:

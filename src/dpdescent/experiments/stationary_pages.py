@@ -15,6 +15,7 @@ from .plots import Line, Panel, draw
 from .report import Finding, Matrix, Picture, Report, render
 from .stationary import Outcome, StationaryTable, TableRuns
 from .study import versions
+from .summary import cells_of
 
 __all__ = ["write_table"]
 
@@ -29,11 +30,11 @@ _SHOWN = {
 
 
 def write_table(
-    runs: TableRuns, outcomes: list[Outcome], stem: Path, page: Path, json_file: Path | None
-) -> tuple[tuple[Path, Path], tuple[Finding, ...]]:
-    """Write picture, page and rows; return the pictures and what was found of the paper's claims."""
+    runs: TableRuns, outcomes: list[Outcome], stem: Path, page: Path, json_file: Path | None, command: str
+) -> tuple[tuple[Path, Path], Report]:
+    """Write picture, page and rows; return the pictures and the report."""
     table = runs.table
-    pictures = draw(list(_panels(runs, outcomes)), stem)
+    pictures = draw(list(_panels(runs, outcomes)), stem, command=command)
     findings = tuple(_findings(runs, outcomes))
     matrices = tuple(
         _matrix(
@@ -58,14 +59,27 @@ def write_table(
         ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
     )
     picture = Picture(pictures[1], "final loss and seconds of each method against epsilon, for each tolerance")
+    rows = [asdict(each) for each in outcomes]
+    cells = cells_of(rows, ("tolerance", "method", "epsilon"), (*_SHOWN, "success"))
     report = Report(
-        table.title, f"{table.caption} {runs.extent}", (picture,), findings, matrices, (), settings, notes
+        table.title,
+        table.caption,
+        runs.extent,
+        (picture,),
+        findings,
+        matrices,
+        (),
+        settings,
+        notes,
+        table.details,
+        cells,
+        command,
     )
     write_whole(page, render(report))
     if json_file is not None:
         content = {"figure": table.name, "dataset": runs.dataset, "delta": table.delta, "versions": versions()}
-        write_whole(json_file, json.dumps(content | {"rows": [asdict(each) for each in outcomes]}, indent=1) + "\n")
-    return pictures, findings
+        write_whole(json_file, json.dumps(content | {"rows": rows}, indent=1) + "\n")
+    return pictures, report
 
 
 def _values(outcomes: Sequence[Outcome], method: str, epsilon: float, field: str) -> list[float]:

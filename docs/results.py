@@ -1,0 +1,323 @@
+"""The results of the papers' tables and figures that are kept in docs/results.
+
+`python docs/results.py run` measures every target that has none yet and keeps its numbers and its picture; a run that
+was stopped goes on where it was. `python docs/results.py pages` writes the pages from the kept numbers, and with
+``--check`` it fails if they differ instead. Sentences that say why something differs are in docs/results/why.toml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from dpdescent.errors import InvalidParameter
+from dpdescent.experiments.evidence import EXPLANATION, Verdict
+from dpdescent.experiments.figures import FIGURES, AnyFigure, figure_named
+from dpdescent.experiments.methods import look_of
+from dpdescent.experiments.report import Report
+from dpdescent.experiments.reproduce import reproduce
+from dpdescent.experiments.study import versions
+from dpdescent.outputs import write_whole
+from dpdescent.progress import heartbeat
+
+FOLDER = Path(__file__).parent / "results"
+PAPERS = {
+    "000": ("Lee & Kifer (2018)", "DP-AGD", "1808.09501"),
+    "001": ("Lowy & Razaviyayn (2021)", "output perturbation", "2102.04704"),
+    "002": ("Gao & Wright (2023)", "second-order points", "2302.04972"),
+    "003": ("Chen & Lee (2020)", "DP-BLSGD", "2008.07978"),
+}
+#: What a table shows first of a cell, in this order, and how many digits it has.
+MEASURES = {
+    "accuracy": 4,
+    "gradient_passes": 0,
+    "loss_passes": 0,
+    "loss": 3,
+    "hessians": 1,
+    "empirical": 5,
+    "population": 5,
+    "evaluations": 0,
+    "seconds": 2,
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of a target is run.
+
+    Parameters
+    ----------
+    options : mapping
+        Those of `reproduce`.
+    remark : str
+        What the page says of what is left out.
+    change : callable, optional
+        What is run in place of the target.
+    """
+
+    options: Mapping[str, Any]
+    remark: str = ""
+    change: Callable[[AnyFigure], AnyFigure] | None = None
+
+    def command(self, name: str) -> str:
+        """Return what to type if a command for the target would run something else."""
+        return f"python docs/results.py run {name}" if self.change is not None else ""
+
+
+ONCE = Plan({"full": True, "repetitions": 1})
+PLANS = dict.fromkeys(FIGURES, ONCE)
+
+
+def stem(name: str) -> str:
+    """Return the name of the files of a target."""
+    return name.replace("/", "-")
+
+
+def run(names: Sequence[str], output: Path, jobs: int | None) -> None:
+    """Measure the targets one after another and keep what was found."""
+    for name in names:
+        kept = FOLDER / f"{stem(name)}.json"
+        if kept.exists():
+            print(f"{name}: kept already, remove {kept} to measure it again", flush=True)
+            continue
+        measured(name, output, jobs)
+
+
+def measured(name: str, output: Path, jobs: int | None) -> None:
+    """Measure a target, and keep its numbers and its picture."""
+    plan, begun, share = PLANS[name], time.monotonic(), "preparing"
+    figure = figure_named(name) if plan.change is None else plan.change(figure_named(name))
+
+    def listen(done: int, total: int) -> None:
+        nonlocal share
+        share = f"{done} of {total} cells"
+
+    with heartbeat(lambda: f"{name}: {share} after {time.monotonic() - begun:.0f} s", 30), threadpool_limits(1):
+        written = reproduce(figure, output, **plan.options, jobs=jobs, listener=listen, command=plan.command(name))
+    pictures = [path for path in written.pictures if path.suffix == ".png"]
+    for path in pictures:
+        keep_picture(path)
+    write_whole(FOLDER / f"{stem(name)}.json", numbers(name, written.report, time.monotonic() - begun))
+    print(f"{name}: {share}, done after {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def keep_picture(path: Path) -> None:
+    """Keep a picture with few colours, which is a third of its size."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        image.convert("RGB").quantize(96, dither=Image.Dither.NONE).save(FOLDER / path.name, optimize=True)
+
+
+def numbers(name: str, report: Report, elapsed: float) -> str:
+    """Return what is kept of a target, as JSON text with a line for each cell."""
+    fitted = sum(cell["seconds"][0] * cell["seconds"][2] for cell in report.cells if "seconds" in cell)
+    head = {
+        "target": name,
+        "title": report.title,
+        "caption": report.caption,
+        "extent": " ".join(filter(None, (report.extent, PLANS[name].remark))),
+        "command": report.command,
+        "seconds": round(fitted or elapsed, 1),
+        "versions": versions(),
+        "settings": dict(report.settings),
+        "findings": [{"claim": each.claim, "verdict": each.verdict, "found": each.found} for each in report.findings],
+        "notes": list(report.notes),
+        "details": list(report.details),
+        "cells": [],
+    }
+    cells = ",\n".join(json.dumps(cell, ensure_ascii=False) for cell in report.cells)
+    text = json.dumps(head, indent=1, ensure_ascii=False)
+    return text.replace('"cells": []', f'"cells": [\n{cells}\n ]') + "\n"
+
+
+def pages() -> dict[Path, str]:
+    """Return the page of every paper."""
+    why = tomllib.loads((FOLDER / "why.toml").read_text())
+    kept = {
+        name: json.loads(path.read_text()) for name in FIGURES if (path := FOLDER / f"{stem(name)}.json").exists()
+    }
+    stale = [
+        f"{name}: {claim}"
+        for name, reasons in why.items()
+        for claim in reasons
+        if claim not in [each["claim"] for each in kept.get(name, {"findings": []})["findings"]]
+    ]
+    if stale:
+        raise InvalidParameter(f"docs/results/why.toml speaks of claims that no result has: {'; '.join(stale)}")
+    return {FOLDER / f"{number}.md": "\n".join(page(number, kept, why)).rstrip() + "\n" for number in PAPERS}
+
+
+def page(number: str, kept: Mapping[str, Any], why: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Yield the lines of the page of a paper."""
+    authors, subject, arxiv = PAPERS[number]
+    names = [name for name in FIGURES if name.startswith(number)]
+    found = [(name, each) for name in names if name in kept for each in kept[name]["findings"]]
+    spent = sum(kept[name]["seconds"] for name in names if name in kept)
+    counts = ", ".join(f"{word.lower()}: {count}" for word, count in counted(found).items())
+    yield f"# {authors}: {subject}\n"
+    yield f"What the tables and figures of [arXiv:{arxiv}](https://arxiv.org/abs/{arxiv}) claim, in our words, and"
+    yield f"what was found here ({counts}). All runs together took {duration(spent)} of one processor. {EXPLANATION}"
+    yield "Verdicts of a single repetition of cross-validation rest on its folds. [Papers and code, side by"
+    yield "side](../side-by-side.md) says what differs on purpose.\n"
+    yield "| | claim | verdict |"
+    yield "| --- | --- | --- |"
+    for name, each in found:
+        yield f"| [{short(name)}](#{anchor(kept[name]['title'])}) | {each['claim']} | {each['verdict'] or '–'} |"
+    yield ""
+    for name in names:
+        yield from section(name, kept.get(name), why.get(name, {}))
+
+
+def section(name: str, result: Mapping[str, Any] | None, why: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines about a target."""
+    if result is None:
+        yield f"## {figure_named(name).title}\n"
+        yield f"Not run: {PLANS[name].remark or 'there is no result yet'}\n"
+        return
+    yield f"## {result['title']}\n"
+    yield f"{result['caption']} {result['extent']}\n"
+    took = f"{duration(result['seconds'])} of one processor"
+    yield f"`{result['command']}` took {took}. [All numbers]({stem(name)}.json)\n"
+    if (FOLDER / f"{stem(name)}.png").exists():
+        yield f"![{result['title']}]({stem(name)}.png)\n"
+    for each in result["findings"]:
+        yield f"- *{each['claim']}* {bold(each)}"
+        if each["claim"] in why:
+            yield f"  **Why:** {why[each['claim']].strip()}"
+    yield ""
+    for title, header, rows in tables(result["cells"]):
+        yield f"<details><summary>{title}</summary>\n"
+        yield f"| {' | '.join(header)} |"
+        yield f"|{' --- |' * len(header)}"
+        for row in rows:
+            yield f"| {' | '.join(row)} |"
+        yield "\n</details>\n"
+    folded = [*result["details"], *result["notes"]]
+    if folded:
+        yield "<details><summary>What differs from the paper, and notes</summary>\n"
+        for text in folded:
+            yield f"- {text}"
+        yield "\n</details>\n"
+
+
+def tables(cells: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Yield tables of the cells: by epsilon where a method is followed over them, else a line for each cell."""
+    measures = [field for field in MEASURES if any(field in cell for cell in cells)]
+    if not any("method" in cell and "epsilon" in cell and "step" not in cell for cell in cells):
+        yield flat(cells)
+        return
+    for place, group in groupby(cells, lambda cell: {key: cell.get(key) for key in ("dataset", "loss", "tolerance")}):
+        own = list(group)
+        where = ", ".join(str(value) for value in place.values() if isinstance(value, str))
+        epsilons = sorted({cell["epsilon"] for cell in own})
+        for field in measures:
+            if field == "seconds" and "accuracy" in measures:
+                continue
+            lines: dict[str, dict[float, str]] = {}
+            for cell in own:
+                changed = f"{cell['parameter']} = {cell['value']}" if "parameter" in cell else ""
+                line = lines.setdefault(changed or look_of(cell["method"]).name, {})
+                line[cell["epsilon"]] = shown(cell.get(field), MEASURES[field])
+            yield (
+                f"{where}: {field.replace('_', ' ')}",
+                ["", *(f"epsilon {epsilon:g}" for epsilon in epsilons)],
+                [[line, *(values.get(epsilon, "–") for epsilon in epsilons)] for line, values in lines.items()],
+            )
+
+
+def flat(cells: Sequence[Mapping[str, Any]]) -> tuple[str, list[str], list[list[str]]]:
+    """Return one table with a line for each cell; of runs that were followed, only their ends."""
+    last = max((cell["step"] for cell in cells if "step" in cell), default=None)
+    chosen = [cell for cell in cells if cell.get("step") == last]
+    fields = [field for field in dict.fromkeys(key for cell in chosen for key in cell) if field != "row"]
+    rows = [
+        [
+            shown(cell.get(field), MEASURES.get(field, 4))
+            if isinstance(cell.get(field), list)
+            else text(cell.get(field))
+            for field in fields
+        ]
+        for cell in chosen
+    ]
+    return "All numbers", [field.replace("_", " ") for field in fields], rows
+
+
+def shown(value: Any, digits: int) -> str:
+    """Return mean and standard error as text."""
+    if value is None:
+        return "refused"
+    mean, error, _ = value
+    if float(mean).is_integer() and error is None:
+        digits = 0
+    return f"{mean:,.{digits}f}" + ("" if error is None else f" ± {error:,.{digits}f}")
+
+
+def text(value: Any) -> str:
+    """Return a key of a cell as text."""
+    return "–" if value is None else value if isinstance(value, str) else f"{value:,g}"
+
+
+def bold(finding: Mapping[str, str]) -> str:
+    """Return what was found, with its verdict in bold."""
+    verdict, found = finding["verdict"], finding["found"]
+    return f"**{verdict}**{found[len(verdict) :]}" if verdict else found
+
+
+def counted(found: Sequence[tuple[str, Mapping[str, str]]]) -> dict[str, int]:
+    """Return how many claims have each verdict."""
+    verdicts = [each["verdict"] for _, each in found]
+    return {verdict.value: verdicts.count(verdict.value) for verdict in Verdict}
+
+
+def short(name: str) -> str:
+    """Return a name such as `Figure 2`."""
+    return name[4:].replace("figure", "Figure ").replace("table", "Table ")
+
+
+def anchor(title: str) -> str:
+    """Return the anchor of a heading, as GitHub and the manual make it."""
+    return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
+
+
+def duration(seconds: float) -> str:
+    """Return a time as text."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    actions = parser.add_subparsers(dest="action", required=True)
+    runner = actions.add_parser("run", help="measure every target that has no result yet")
+    runner.add_argument("names", nargs="*", help="targets; default: all")
+    runner.add_argument(
+        "--output", type=Path, default=Path("out/full"), help="where to write whole pages and journals"
+    )
+    runner.add_argument("--jobs", type=int, help="worker processes, one thread each; default: all processors")
+    writer = actions.add_parser("pages", help="write the pages from the kept results")
+    writer.add_argument("--check", action="store_true", help="only compare, and fail where they differ")
+    given = parser.parse_args()
+    if given.action == "run":
+        run([figure_named(name).name for name in given.names] or list(PLANS), given.output, given.jobs)
+        return
+    differing = [path for path, content in pages().items() if not path.exists() or path.read_text() != content]
+    if given.check and differing:
+        sys.exit(f"not made from the kept results: {', '.join(map(str, differing))}; python docs/results.py pages")
+    for path in differing:
+        write_whole(path, pages()[path])
+        print(f"written: {path}")
+
+
+if __name__ == "__main__":
+    main()
