@@ -75,7 +75,12 @@ def epsilon_panels(groups: Sequence[Group]) -> list[Panel]:
         for row, (field, name) in enumerate(SHOWN):
             for kind, methods in _sides(tuple(dict.fromkeys(group.method for group in chosen))):
                 lines = [
-                    _line(look_of(method), field, [(g.epsilon, g) for g in chosen if g.method == method])
+                    # Where all are paper modes, the panel says so, and the names need not.
+                    _line(
+                        look_of(method.removesuffix("-paper") if kind else method),
+                        field,
+                        [(g.epsilon, g) for g in chosen if g.method == method],
+                    )
                     for method in methods
                 ]
                 shown = tuple(line for line in lines if line.x)

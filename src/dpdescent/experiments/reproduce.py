@@ -31,7 +31,7 @@ from .summary import cells_of
 from .tables import MEASURES, Measure, grouped
 from .trace import Moment, Trace, follow
 
-__all__ = ["Written", "comparison_report", "reproduce"]
+__all__ = ["Written", "command_of", "comparison_report", "reproduce"]
 
 _KEYS = ("dataset", "loss", "method", "epsilon", "parameter", "value")
 
@@ -84,7 +84,7 @@ def reproduce(
         What page and picture say was typed; by default the command line with these arguments.
     """
     require_repetitions(full, repetitions)
-    command = command or _command(figure.name, full, repetitions, datasets)
+    command = command or command_of(figure.name, full, repetitions, datasets)
     if not isinstance(figure, DataTable):
         require_matplotlib()
     stem = output / figure.name.replace("/", "-")
@@ -190,7 +190,8 @@ def comparison_report(
     )
 
 
-def _command(name: str, full: bool, repetitions: int | None, datasets: tuple[str, ...]) -> str:
+def command_of(name: str, full: bool = False, repetitions: int | None = None, datasets: tuple[str, ...] = ()) -> str:
+    """Return the command line that reproduces a figure."""
     words = ["dpdescent", "reproduce", name, *(["--full"] if full else [])]
     words += ["--repetitions", str(repetitions)] if repetitions is not None else []
     return shlex.join([*words, *(["--data", ",".join(datasets)] if datasets else [])])
