@@ -8,7 +8,8 @@ from .claims import Claim, gap_to_nonprivate, leads_above, standing, steadiness
 from .data_tables import DATA_TABLES, DataTable
 from .figure import FOUR, HINGE, INTERCEPT, LADDER, MODES, STAND_IN, Figure, Parameter, Scale
 from .methods import nearest, paper_differences
-from .networks import NETWORK_FIGURE, NetworkFigure
+from .network_figure import NETWORK_FIGURE
+from .networks import NetworkFigure
 from .parameter_claims import ends_cost, level
 from .risk_tables import RISK_TABLES, RiskTable
 from .search_figures import SEARCH_FIGURES
