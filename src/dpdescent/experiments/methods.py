@@ -72,7 +72,7 @@ _LOOKS = {
     "blsgd-ac-paper": Look("DP-BLSGD-AC (paper)", "#C08A55", "3", "-."),
     "sgd": Look("DP-SGD", "#D55E00", "s"),
     "adam": Look("DP-Adam", "#E69F00", "D", "--"),
-    "sgd-adv": Look("SGD-Adv", "#CC79A7", "v", ":"),
+    "sgd-adv": Look("SGD-Adv", "#CC79A7", "v", ":", backdrop=True),
     "svrg": Look("DP-SVRG", "#B8860B", "x", ":"),
     "objpert": Look("ObjPert", "#009E73", "^"),
     "outpert": Look("OutPert", "#E31A1C", "4", "--"),

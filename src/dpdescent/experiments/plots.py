@@ -65,14 +65,14 @@ def require_matplotlib() -> Any:
 def epsilon_panels(groups: Sequence[Group]) -> list[Panel]:
     """Return the panels of each task: accuracy and objective against epsilon, a line per method.
 
-    Where there are paper modes and others, a row has one measure: paper modes to the left, the others to the right,
-    on one scale. The majority class and no privacy stand on both sides.
+    Where there are paper modes and others, a row has one measure: paper modes to the left, the others to the right.
+    Accuracies have one scale. The majority class and no privacy stand on both sides.
     """
     panels = []
     for dataset, loss in dict.fromkeys((group.dataset, group.loss) for group in groups):
         chosen = [group for group in groups if (group.dataset, group.loss) == (dataset, loss)]
         ticks = tuple(sorted({group.epsilon for group in chosen}))
-        for row, (field, name) in enumerate(SHOWN):
+        for field, name in SHOWN:
             for kind, methods in _sides(tuple(dict.fromkeys(group.method for group in chosen))):
                 lines = [
                     # Where all are paper modes, the panel says so, and the names need not.
@@ -85,7 +85,7 @@ def epsilon_panels(groups: Sequence[Group]) -> list[Panel]:
                 ]
                 shown = tuple(line for line in lines if line.x)
                 title = f"{dataset}, {_MODELS.get(loss, loss)}{kind}"
-                scale = f"{dataset} {loss} {row}" if kind else ""
+                scale = f"{dataset} {loss}" if kind and field == "accuracy" else ""
                 panels.append(Panel(title, "epsilon", name, ticks, True, shown, scale=scale))
     return panels
 
