@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import MissingPackage
 from ..outputs import write_whole
@@ -25,6 +26,7 @@ INK, GREY, FAINT = "#22262b", "#6b7280", "#d9dce1"
 SHOWN = (("accuracy", "test accuracy"), ("objective", "objective (training part)"))
 _MODELS = {"logistic": "logistic regression", "svm": "SVM"}
 _BACKGROUND = ("majority", "nonprivate")
+_ASIDE = 0.006  # of the width of a panel, between the bars of two lines
 
 
 @dataclass(frozen=True)
@@ -218,13 +220,15 @@ def _shade(method: str, epsilon: float, place: int, count: int) -> Look:
 def _draw_panel(axes: Any, panel: Panel) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+    barred = [line for line in panel.lines if any(line.error) and not line.look.flat]
     for line in panel.lines:
         look = line.look
         x, mean, error = (np.array(part) for part in (line.x, line.mean, line.error))
         if look.flat:
             axes.axhline(mean[0], color=look.colour, lw=1.2, ls="--", zorder=1)
             continue
-        if error.any():
+        if line in barred:
+            x = _aside(x, panel, barred.index(line) - (len(barred) - 1) / 2)
             axes.errorbar(x, mean, error, color=look.colour, alpha=0.7, ls="", elinewidth=1.0, capsize=1.5)
         outlined = look.hollow or look.marker in STROKES
         axes.plot(
@@ -263,6 +267,14 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color=FAINT, lw=0.6)
     axes.set_axisbelow(True)
+
+
+def _aside(x: NDArray[np.float64], panel: Panel, places: float) -> NDArray[np.float64]:
+    """Return where a line is drawn: moved a little to the side, so that no bar hides another."""
+    first, last = panel.ticks[0], panel.ticks[-1]
+    if panel.log_x:
+        return np.asarray(x * (last / first) ** (_ASIDE * places))
+    return np.asarray(x + (last - first) * _ASIDE * places)
 
 
 def _share_scales(drawn: Sequence[tuple[Any, Panel]]) -> None:

@@ -96,7 +96,7 @@ def _panels(runs: TableRuns, outcomes: list[Outcome]) -> Iterator[Panel]:
                 found = [_values(own, method, epsilon, field) for epsilon in epsilons]
                 deviations = tuple(stdev(values) if len(values) > 1 else 0.0 for values in found)
                 lines.append(Line(look_of(method), epsilons, tuple(map(mean, found)), deviations))
-            title = f"{tolerance}: ({size:g}, {size**0.5:.3f})"
+            title = f"{tolerance} tolerances ({size:g}, {size**0.5:.3f})"
             yield Panel(
                 title, "epsilon", _SHOWN[field][0], epsilons, False, tuple(lines), from_zero=field == "seconds"
             )
