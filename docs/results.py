@@ -14,7 +14,6 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -37,23 +36,23 @@ PAPERS = {
     "002": ("Gao & Wright (2023)", "second-order points", "2302.04972"),
     "003": ("Chen & Lee (2020)", "DP-BLSGD", "2008.07978"),
 }
-#: What a table shows first of a cell, in this order, and how many digits it has.
+#: What a table shows of a cell, in this order, and the format of its numbers.
 MEASURES = {
-    "accuracy": 4,
-    "gradient_passes": 0,
-    "loss_passes": 0,
-    "loss": 3,
-    "hessians": 1,
-    "empirical": 5,
-    "population": 5,
-    "evaluations": 0,
-    "seconds": 2,
+    "accuracy": ",.4f",
+    "gradient_passes": ",.0f",
+    "loss_passes": ",.0f",
+    "loss": ",.3f",
+    "hessians": ",.1f",
+    "empirical": ",.3g",
+    "population": ",.3g",
+    "evaluations": ",.0f",
+    "seconds": ",.2f",
 }
 
 
 #: Epsilons and folds of the figures of which a part is kept, because all of it takes hours.
 PARTS = {
-    "000/figure1": ((0.1, 0.8), 5),
+    "000/figure1": ((0.1, 0.8), 3),
     "000/figure2": ((0.05, 1.6), 5),
     "000/figure3": ((0.1, 0.4), 5),
     "003/figure1": ((0.05, 0.2), 3),
@@ -61,7 +60,7 @@ PARTS = {
     "003/figure3": ((0.05, 1.6), 3),
 }
 #: Repetitions of the tables whose full runs are kept; of the others a quick run is.
-REPETITIONS = dict.fromkeys(("001/table1", "001/table2", "001/table4", "001/table6"), 40)
+REPETITIONS = {"001/table1": 40, "001/table2": 40}
 #: Why targets have no result.
 LEFT_OUT: dict[str, str] = {}
 
@@ -232,13 +231,15 @@ def section(name: str, result: Mapping[str, Any] | None, why: Mapping[str, str])
 
 def tables(cells: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     """Yield tables of the cells: by epsilon where a method is followed over them, else a line for each cell."""
-    measures = [field for field in MEASURES if any(field in cell for cell in cells)]
+    measures = [field for field in MEASURES if any(isinstance(cell.get(field), list) for cell in cells)]
     if not any("method" in cell and "epsilon" in cell and "step" not in cell for cell in cells):
         yield flat(cells)
         return
-    for place, group in groupby(cells, lambda cell: {key: cell.get(key) for key in ("dataset", "loss", "tolerance")}):
-        own = list(group)
-        where = ", ".join(str(value) for value in place.values() if isinstance(value, str))
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for cell in cells:
+        named = [cell.get(key) for key in ("dataset", "loss", "tolerance")]
+        groups.setdefault(", ".join(each for each in named if isinstance(each, str)), []).append(cell)
+    for where, own in groups.items():
         epsilons = sorted({cell["epsilon"] for cell in own})
         for field in measures:
             if field == "seconds" and "accuracy" in measures:
@@ -262,7 +263,7 @@ def flat(cells: Sequence[Mapping[str, Any]]) -> tuple[str, list[str], list[list[
     fields = [field for field in dict.fromkeys(key for cell in chosen for key in cell) if field != "row"]
     rows = [
         [
-            shown(cell.get(field), MEASURES.get(field, 4))
+            shown(cell.get(field), MEASURES.get(field, ".4f"))
             if isinstance(cell.get(field), list)
             else text(cell.get(field))
             for field in fields
@@ -272,14 +273,14 @@ def flat(cells: Sequence[Mapping[str, Any]]) -> tuple[str, list[str], list[list[
     return "All numbers", [field.replace("_", " ") for field in fields], rows
 
 
-def shown(value: Any, digits: int) -> str:
+def shown(value: Any, form: str) -> str:
     """Return mean and standard error as text."""
     if value is None:
-        return "refused"
+        return "–"
     mean, error, _ = value
     if float(mean).is_integer() and error is None:
-        digits = 0
-    return f"{mean:,.{digits}f}" + ("" if error is None else f" ± {error:,.{digits}f}")
+        form = ",.0f"
+    return f"{mean:{form}}" + ("" if error is None else f" ± {error:{form}}")
 
 
 def text(value: Any) -> str:
@@ -314,7 +315,7 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     actions = parser.add_subparsers(dest="action", required=True)
@@ -329,16 +330,18 @@ def main() -> None:
     runner.add_argument("--jobs", type=int, help="worker processes, one thread each; default: all processors")
     writer = actions.add_parser("pages", help="write the pages from the kept results")
     writer.add_argument("--check", action="store_true", help="only compare, and fail where they differ")
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     if given.action == "run":
         names = [figure_named(name).name for name in given.names] or list(FIGURES)
         run(names, given.output, given.jobs, given.repetitions)
         return
-    differing = [path for path, content in pages().items() if not path.exists() or path.read_text() != content]
+    differing = {
+        path: content for path, content in pages().items() if not path.exists() or path.read_text() != content
+    }
     if given.check and differing:
         sys.exit(f"not made from the kept results: {', '.join(map(str, differing))}; python docs/results.py pages")
-    for path in differing:
-        write_whole(path, pages()[path])
+    for path, content in differing.items():
+        write_whole(path, content)
         print(f"written: {path}")
 
 

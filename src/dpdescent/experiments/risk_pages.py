@@ -27,7 +27,7 @@ _CAPTION = (
     "Excess {} risk of output perturbation and its rivals beside the bounds of Lowy & Razaviyayn (2021), "
     "arXiv:2102.04704, on synthetic problems whose minimisers are known."
 )
-_KEYS = ("row", "reference", "rows", "dimension", "epsilon")
+_KEYS = ("row", "reference", "rows", "dimension", "epsilon", "bound")
 _MEASURES = ("empirical", "population", "evaluations", "seconds")
 
 
@@ -47,7 +47,11 @@ def write_risks(
     findings = tuple(risk_findings(runs, found, measured))
     whole = f" of {table.full_seeds}" if runs.seeds < table.full_seeds else ""
     repeated = f"{'Full' if runs.full else 'Quick'} run: {runs.seeds}{whole} repetitions, fewer of slow methods."
-    rows = [asdict(each) | {"reference": table.rows[each.row].name} for each in measured]
+    bounds = {(each.row, each.point): float(f"{each.bound:.6g}") for each in summaries}
+    rows = [
+        asdict(each) | {"reference": table.rows[each.row].name, "bound": bounds.get((each.row, each.point))}
+        for each in measured
+    ]
     report = Report(
         table.title,
         _CAPTION.format("population" if table.population else "empirical"),
