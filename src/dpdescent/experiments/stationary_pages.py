@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -46,7 +47,7 @@ def write_table(
     notes = (
         f"{EXPLANATION} The paper makes its claims of Covertype and the non-convex penalty; here each is asked of "
         "every table.",
-        f"Mean ± standard deviation over seeds; {_CROSS}: a run did not end at a second-order point.",
+        f"Mean ± standard error over seeds; {_CROSS}: a run did not end at a second-order point.",
         "Every run is (epsilon, delta)-differentially private for one row under zero-out; seeded, not for release. "
         "Final losses and times are not private.",
     )
@@ -94,17 +95,21 @@ def _panels(runs: TableRuns, outcomes: list[Outcome]) -> Iterator[Panel]:
             lines = []
             for method in runs.table.methods:
                 found = [_values(own, method, epsilon, field) for epsilon in epsilons]
-                deviations = tuple(stdev(values) if len(values) > 1 else 0.0 for values in found)
-                lines.append(Line(look_of(method), epsilons, tuple(map(mean, found)), deviations))
+                lines.append(Line(look_of(method), epsilons, tuple(map(mean, found)), tuple(map(_error, found))))
             title = f"{tolerance} tolerances ({size:g}, {size**0.5:.3f})"
             yield Panel(
                 title, "epsilon", _SHOWN[field][0], epsilons, False, tuple(lines), from_zero=field == "seconds"
             )
 
 
+def _error(values: Sequence[float]) -> float:
+    """Return the standard error of a mean; nothing is known of it after one run."""
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
 def _cell(outcomes: Sequence[Outcome], field: str) -> str:
     digits, values = _SHOWN[field][1], [float(getattr(each, field)) for each in outcomes]
-    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    spread = f" ± {_error(values):.{digits}f}" if len(values) > 1 else ""
     failed = f" {_CROSS}" if field == "seconds" and not all(each.success for each in outcomes) else ""
     return f"{mean(values):.{digits}f}{spread}{failed}"
 
