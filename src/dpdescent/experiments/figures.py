@@ -25,6 +25,12 @@ _METHODS = ("agd-paper", *_RIVALS, "outpert-gd-paper", "majority", "nonprivate",
 _LARGE = ("agd-paper", *_RIVALS, "majority", "nonprivate", "agd", "sgd", "objpert")
 _DIFFERENCES = (INTERCEPT, *paper_differences(_METHODS))
 _PAPER = "Lee & Kifer (2018), arXiv:1808.09501"
+_KINK = (
+    "On the hinge DP-AGD (paper) may stop after a few steps where there is little noise: at a kink even the true "
+    "subgradient need not be a direction of descent for the shortest step of the paper's even grid. Zero is then "
+    "chosen, and the same subgradient is measured again until the budget is gone, because the grid shrinks after ten "
+    "chosen steps only."
+)
 _OPEN = "The paper tunes its L2 penalty without privacy and does not state it; here there is none."
 
 AnyFigure = Figure | Trace | DataTable | RiskTable | StationaryTable | NetworkFigure
@@ -104,7 +110,7 @@ _ALL: tuple[AnyFigure, ...] = (
         name="000/figure3",
         title="Figure 3 of Lee & Kifer (2018): private linear support vector machine",
         caption=f"Accuracy and mean hinge loss against epsilon, after {_PAPER}. {MODES}",
-        details=(HINGE, STAND_IN, _OPEN, *_DIFFERENCES),
+        details=(HINGE, STAND_IN, _KINK, _OPEN, *_DIFFERENCES),
         tasks=tuple(Task(name, "svm") for name in FOUR),
         methods=_METHODS,
         delta=1e-8,
