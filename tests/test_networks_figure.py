@@ -18,6 +18,7 @@ SMALL = NetworkFigure(
     name="003/figure5",
     title="A small figure",
     caption="Synthetic rows.",
+    details=("Details.",),
     networks=(Network("synthetic, MLP", "synthetic", "mlp", (8,)),),
     quick_networks=1,
     batch_share=0.05,

@@ -38,8 +38,22 @@ def test_the_tables_of_methods_and_papers_are_those_of_the_registry() -> None:
         assert written(page) == page, f"docs/{name} is out of date: python docs/methods_table.py"
 
 
+def test_the_pages_of_results_are_made_from_the_results_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    sys.path.insert(0, str(ROOT / "docs"))
+    import results
+
+    results.main(["pages", "--check"])
+    assert {path.suffix for path in results.FOLDER.iterdir()} == {".json", ".md", ".png", ".toml"}
+    assert sum(path.stat().st_size for path in results.FOLDER.iterdir()) < 3_200_000
+    monkeypatch.setattr(results, "duration", lambda seconds: f"{seconds + 1:.0f} s")
+    with pytest.raises(SystemExit, match=r"results/000\.md"):
+        results.main(["pages", "--check"])
+
+
 def test_every_page_is_in_the_contents_of_the_manual() -> None:
-    pages = {path.stem: path.read_text() for path in (ROOT / "docs").glob("*.md")}
+    docs = ROOT / "docs"
+    found = [*docs.glob("*.md"), *docs.glob("results/*.md")]
+    pages = {str(path.relative_to(docs).with_suffix("")): path.read_text() for path in found}
     trees = re.findall(r"^```{toctree}$(.*?)^```$", "".join(pages.values()), re.MULTILINE | re.DOTALL)
     listed = re.findall(r"^(?:.+ <)?([\w/-]+)>?$", "".join(trees), re.MULTILINE)
     assert sorted({*pages, "pictures/index"} - {"index"}) == sorted(listed)
@@ -51,7 +65,8 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
-    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    docs = ROOT / "docs"
+    pages = [*docs.glob("*.md"), *docs.glob("results/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     for page in pages:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", page.read_text()):
             generated = target.startswith(("pictures/", "api/"))

@@ -18,7 +18,8 @@ from dpdescent.cli import app
 from dpdescent.experiments import Record, Row, Study, Task, curves_of
 from dpdescent.experiments.evidence import judge
 from dpdescent.experiments.figures import FIGURES, Figure, Parameter, Scale
-from dpdescent.experiments.plots import _apart, draw, epsilon_panels, parameter_panels
+from dpdescent.experiments.plot_labels import _apart
+from dpdescent.experiments.plots import draw, epsilon_panels, parameter_panels
 from dpdescent.experiments.report import privacy_statements
 from dpdescent.experiments.reproduce import Written, _descends, reproduce
 from dpdescent.experiments.tables import grouped

@@ -232,7 +232,7 @@ def test_findings_tell_broken_bounds_and_wrong_slopes() -> None:
         for point in runs.points(row):
             bound = risk_runs.prescribed_for(table, row, point).bound
             mean = share * bound * (point.rows / 4000) ** slope
-            found.append(RiskSummary(0, point, (0.99 * mean, 1.01 * mean), bound, 1e9))
+            found.append(RiskSummary(0, point, 20 * (0.99 * mean, 1.01 * mean), bound, 1e9))
         return found
 
     fine = risk_findings(runs, summaries(0.1, -0.2), [])
@@ -244,7 +244,7 @@ def test_findings_tell_broken_bounds_and_wrong_slopes() -> None:
     assert "in n: -1.50" in slow[1].found
     slope = slopes_of(runs, summaries(0.1, 0.5), 0)["rows"]
     assert slope[:2] == pytest.approx((-2.0, -1.5))
-    assert slope[2] == pytest.approx(0.01 * math.sqrt(2) / math.log(16), rel=1e-6)
+    assert slope[2] == pytest.approx(0.01 / math.sqrt(39) * math.sqrt(2) / math.log(16), rel=1e-6)
 
 
 def test_data_sets_and_unknown_numbers_are_refused(tmp_path: Path) -> None:

@@ -110,6 +110,9 @@ def compare_command(
 def reproduce_command(
     figure: Annotated[str | None, typer.Argument(help="A figure; without one, they are listed.")] = None,
     full: Annotated[bool, typer.Option("--full/--quick", help="The paper's repetitions, or a few minutes.")] = False,
+    repetitions: Annotated[
+        int | None, typer.Option(metavar="K", help="With --full: repeat K times instead of as often as the paper.")
+    ] = None,
     output: Annotated[Path, typer.Option(metavar="DIR", help="Where to write picture and page.")] = Path("out"),
     data: Annotated[str, typer.Option(help="Data sets that stand in for the paper's.")] = "",
     jobs: Jobs = None,
@@ -133,6 +136,7 @@ def reproduce_command(
             chosen,
             output,
             full=full,
+            repetitions=repetitions,
             datasets=tuple(_split("data", data)) if data else (),
             json_file=json_file,
             jobs=jobs,
@@ -156,8 +160,9 @@ def _write(
     from ..experiments.plots import draw, epsilon_panels
     from ..experiments.report import render
     from ..experiments.reproduce import comparison_report
-    from ..experiments.study import NOT_PRIVATE
+    from ..experiments.study import NOT_PRIVATE, command_line
 
+    command = dict(command_line()).get("command", "")
     if json_file is not None:
         yield write_whole(json_file, record.to_json())
     if parquet is not None:
@@ -166,9 +171,9 @@ def _write(
     if plots is not None:
         for name in dict.fromkeys(group.dataset for group in groups):
             shown = [group for group in groups if group.dataset == name]
-            yield from draw(epsilon_panels(shown), plots / Path(name).stem)
+            yield from draw(epsilon_panels(shown), plots / Path(name).stem, command=command)
     if html is not None:
-        pictures = draw(epsilon_panels(groups), html.with_suffix(""))
+        pictures = draw(epsilon_panels(groups), html.with_suffix(""), command=command)
         yield from pictures
         report = comparison_report(
             record,

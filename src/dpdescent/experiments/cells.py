@@ -121,7 +121,7 @@ class Row:
     """What was measured in a cell; None where there is nothing to report.
 
     ``accuracy`` and ``auc`` are those of the test fold, ``objective`` is the mean loss plus penalty on the training
-    fold, ``seconds`` the time of the fit on one thread, ``n`` the rows it was trained on, and ``spent_epsilon`` what
+    fold, ``seconds`` the processor time of the fit, ``n`` the rows it was trained on, and ``spent_epsilon`` what
     its own ledger says. ``gradient_passes`` and ``loss_passes`` say how often the gradient and the loss of a row were
     evaluated on average, for a line search. ``error`` names the refusal of a method that cannot do what was asked.
     """
@@ -218,12 +218,12 @@ def measure(cell: Cell) -> Row:
         solver_options=options,
         **kind,
     )
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         model.fit(X, y)
     except DPDescentError as refusal:
         return Row(**known, error=f"{type(refusal).__name__}: {refusal}")
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     privacy = model.privacy_
     private = curve.private and not curve.oracle
     return Row(

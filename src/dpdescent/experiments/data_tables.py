@@ -13,6 +13,7 @@ from ..outputs import write_whole
 from .report import Finding, Matrix, Report, render
 from .runner import Listener
 from .study import versions
+from .summary import cells_of
 
 __all__ = ["DATA_TABLES", "Counted", "DataTable", "Published", "count_data", "write_data"]
 
@@ -76,8 +77,8 @@ def count_data(table: DataTable, listener: Listener | None = None) -> list[Count
     return counted
 
 
-def write_data(table: DataTable, counted: list[Counted], page: Path, json_file: Path | None) -> tuple[Finding, ...]:
-    """Write page and rows; return line by line whether what is printed is what is here."""
+def write_data(table: DataTable, counted: list[Counted], page: Path, json_file: Path | None, command: str) -> Report:
+    """Write page and rows; return the report, which says line by line whether what is printed is what is here."""
     pairs = list(zip(table.lines, counted, strict=True))
     findings = tuple(_finding(line, found) for line, found in pairs)
     header = (
@@ -101,11 +102,25 @@ def write_data(table: DataTable, counted: list[Counted], page: Path, json_file: 
     settings = (("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),)
     matrix = Matrix(table.title, header, rows)
     statement = (("all counts", "Not private: they are shown here because the data are public."),)
-    write_whole(page, render(Report(table.title, table.caption, (), findings, (matrix,), statement, settings)))
+    found = [asdict(each) for each in counted]
+    cells = cells_of(found, ("dataset",), ("rows", "columns", "positives", "baseline"))
+    report = Report(
+        table.title,
+        table.caption,
+        "All rows.",
+        (),
+        findings,
+        (matrix,),
+        statement,
+        settings,
+        cells=cells,
+        command=command,
+    )
+    write_whole(page, render(report))
     if json_file is not None:
-        content = {"figure": table.name, "versions": versions(), "rows": [asdict(found) for found in counted]}
+        content = {"figure": table.name, "versions": versions(), "rows": found}
         write_whole(json_file, json.dumps(content, indent=1) + "\n")
-    return findings
+    return report
 
 
 def _finding(line: Published, found: Counted) -> Finding:

@@ -12,7 +12,7 @@ from .methods import known_variants, look_of, variant
 from .study import Study
 from .tables import Measure
 
-__all__ = ["FOUR", "HINGE", "LADDER", "MODES", "STAND_IN", "Figure", "Parameter", "Scale"]
+__all__ = ["FOUR", "HINGE", "INTERCEPT", "LADDER", "MODES", "STAND_IN", "Figure", "Parameter", "Scale"]
 
 # What several figures share: budgets, data sets, and where the data and a rival differ from the papers'.
 LADDER = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
@@ -21,10 +21,10 @@ STAND_IN = (
     "IPUMS-US is not to be had, so acs-income (American Community Survey, NIST excerpts) stands in for it: other "
     "years, areas, columns and label."
 )
-MODES = (
-    "Curves marked (paper) have the settings of the paper, which `dpdescent methods NAME --paper` prints; the others "
-    "are our versions. An intercept is penalised in the former only, and no objective shown counts that penalty. "
-    "Where they differ from the papers on purpose:"
+MODES = "Curves marked (paper) have the settings of the paper; the others are our versions."
+INTERCEPT = (
+    "`dpdescent methods NAME --paper` prints the settings of a paper mode. An intercept is penalised in paper modes "
+    "only, and no objective shown counts that penalty. Where they differ from the papers on purpose:"
 )
 HINGE = "Curves marked (paper) minimise the hinge where the method can; all others minimise a huberised one."
 
@@ -61,6 +61,8 @@ class Figure:
     Parameters
     ----------
     name, title, caption : str
+    details : tuple of str
+        What differs from the paper.
     tasks : tuple of Task
     methods : tuple of str
         What the paper compares; those that are not registered are named on the page.
@@ -83,6 +85,7 @@ class Figure:
     name: str
     title: str
     caption: str
+    details: tuple[str, ...]
     tasks: tuple[Task, ...]
     methods: tuple[str, ...]
     delta: float

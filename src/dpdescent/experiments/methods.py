@@ -72,7 +72,7 @@ _LOOKS = {
     "blsgd-ac-paper": Look("DP-BLSGD-AC (paper)", "#C08A55", "3", "-."),
     "sgd": Look("DP-SGD", "#D55E00", "s"),
     "adam": Look("DP-Adam", "#E69F00", "D", "--"),
-    "sgd-adv": Look("SGD-Adv", "#CC79A7", "v", ":"),
+    "sgd-adv": Look("SGD-Adv", "#CC79A7", "v", ":", backdrop=True),
     "svrg": Look("DP-SVRG", "#B8860B", "x", ":"),
     "ftrl": Look("DP-FTRL", "#4B0082", "$F$", ":"),
     "objpert": Look("ObjPert", "#009E73", "^"),
@@ -80,7 +80,7 @@ _LOOKS = {
     "expmech": Look("ExpMech", "#6F4E37", "2", ":"),
     "outpert-gd": Look("OutPert-GD", "#882255", "P", "--"),
     "outpert-rsgd": Look("OutPert-RSGD", "#8C8300", "X", "-."),
-    "privgene": Look("PrivGene", "#5B3A8C", "<", ":"),
+    "privgene": Look("PrivGene", "#5B3A8C", "<", ":", backdrop=True),
     "majority": Look("majority", "#8A8F98", "_", ":", backdrop=True),
     "nonprivate": Look("no privacy", "#4A4F57", "", "--", flat=True),
     "2opt": Look("2OPT", "#0B5FA5", "+", "--"),
@@ -149,14 +149,14 @@ def _paler(colour: str) -> str:
     return "#" + "".join(f"{(int(colour[k : k + 2], 16) + 255) // 2:02X}" for k in (1, 3, 5))
 
 
-def paper_differences(names: Iterable[str]) -> str:
-    """Return one sentence for every deliberate difference of these paper modes from their papers."""
+def paper_differences(names: Iterable[str]) -> tuple[str, ...]:
+    """Return a text for each of these paper modes, a sentence for every deliberate difference from its paper."""
     said = []
     for name in names:
         method = name.removesuffix(_PAPER)
         if name.endswith(_PAPER) and PAPER_MODES[method].differences:
             said.append(f"{look_of(method).name}: {' '.join(PAPER_MODES[method].differences)}")
-    return " ".join(said).replace("`", "")
+    return tuple(text.replace("`", "") for text in said)
 
 
 def registered_methods() -> list[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from ..outputs import write_whole
 from .evidence import Margin, Statement, every, told
@@ -13,16 +15,17 @@ from .networks import Course, NetworkRuns
 from .plots import Line, Panel, draw
 from .report import Finding, Matrix, Picture, Report, render
 from .study import versions
+from .summary import cells_of
 
 __all__ = ["write_networks"]
 
 
 def write_networks(
-    runs: NetworkRuns, courses: list[Course], stem: Path, page: Path, json_file: Path | None
-) -> tuple[tuple[Path, Path], tuple[Finding, ...]]:
-    """Write picture, page and rows; return the pictures and what was found of the paper's claims."""
+    runs: NetworkRuns, courses: list[Course], stem: Path, page: Path, json_file: Path | None, command: str
+) -> tuple[tuple[Path, Path], Report]:
+    """Write picture, page and rows; return the pictures and the report."""
     figure = runs.figure
-    pictures = draw(_panels(courses), stem)
+    pictures = draw(_panels(courses), stem, command=command)
     findings = tuple(_findings(courses))
     stand_in = f" Run on {runs.datasets[0]} instead of the paper's data." if runs.datasets else ""
     left_out = ", ".join(network.title for network in figure.networks[figure.quick_networks :])
@@ -33,7 +36,8 @@ def write_networks(
     )
     report = Report(
         figure.title,
-        f"{figure.caption} {extent}",
+        figure.caption,
+        extent,
         (Picture(pictures[1], "accuracy, objective, epsilon and step size of each method against iterations"),),
         findings,
         tuple(_matrix(courses, name) for name in dict.fromkeys(course.network for course in courses)),
@@ -51,12 +55,32 @@ def write_networks(
             ("learning rates", "DP-SGD as tuned in the paper, DP-Adam 0.001; auto and DP-BLSGD have none"),
             ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
         ),
+        details=figure.details,
+        command=command,
+        cells=cells_of(
+            _steps(courses), ("network", "method", "step"), ("accuracy", "objective", "epsilon", "step_size")
+        ),
     )
     write_whole(page, render(report))
     if json_file is not None:
         content = {"figure": figure.name, "versions": versions(), "rows": [asdict(each) for each in courses]}
         write_whole(json_file, json.dumps(content, indent=1) + "\n")
-    return pictures, findings
+    return pictures, report
+
+
+def _steps(courses: list[Course]) -> Iterator[dict[str, Any]]:
+    """Yield what was seen after each step that was looked at."""
+    for course in courses:
+        for place, step in enumerate(course.steps):
+            yield {
+                "network": course.network,
+                "method": course.method,
+                "step": step,
+                "accuracy": course.accuracy[place],
+                "objective": course.objective[place],
+                "epsilon": course.epsilon[place] if course.epsilon else None,
+                "step_size": course.step_size[place],
+            }
 
 
 def _panels(courses: list[Course]) -> list[Panel]:

@@ -18,7 +18,7 @@ from ..errors import InvalidParameter, MissingPackage
 from .cells import Task, load_task
 from .runner import Journal, Listener
 
-__all__ = ["NETWORK_FIGURE", "Course", "Network", "NetworkFigure", "NetworkRuns", "measure_networks"]
+__all__ = ["Course", "Network", "NetworkFigure", "NetworkRuns", "measure_networks"]
 
 _MEASURED_ROWS = 5000  # of the training part, for the objective
 
@@ -75,6 +75,8 @@ class NetworkFigure:
     Parameters
     ----------
     name, title, caption : str
+    details : tuple of str
+        What differs from the paper.
     networks : tuple of Network
     quick_networks : int
         How many of them a quick run takes, the first ones.
@@ -92,6 +94,7 @@ class NetworkFigure:
     name: str
     title: str
     caption: str
+    details: tuple[str, ...]
     networks: tuple[Network, ...]
     quick_networks: int
     methods: tuple[str, ...] = ("auto", "blsgd", "sgd", "adam", "nonprivate")
@@ -153,31 +156,6 @@ class NetworkRuns:
         name = self.datasets[0]
         kinds = {network.shape: network for network in reversed(chosen)}.values()
         return tuple(replace(each, title=f"{name}, {each.shape.upper()}", dataset=name) for each in kinds)
-
-
-_IMAGE_CNN = (((6,), (16,)), (256, 128))
-_COLOUR_CNN = (((32, 64), (128, 128), (256, 256)), (4096, 1024, 512))
-
-NETWORK_FIGURE = NetworkFigure(
-    name="003/figure5",
-    title="Figure 5 of Chen & Lee (2020): private training of networks",
-    caption=(
-        "Accuracy, objective, epsilon and step size against iterations, after section 5.7 of Chen & Lee (2020), "
-        "arXiv:2008.07978: batches of a two-hundredth of the rows, gradients and losses clipped to 3, a tenth of "
-        "each step's budget for the search. The paper does not state its budgets; here every run as a whole has the "
-        "same epsilon and delta, charged by the distribution of its privacy loss. It penalises weights by 0.001/2 "
-        "times their squared norm, and there is no penalty here. Kernels, which the paper leaves open, are 5 wide, "
-        "and 3 wide on colour images. Steps of DP-BLSGD are bounded by the length of the initial parameters."
-    ),
-    networks=(
-        Network("MNIST, MLP", "mnist", "mlp", (1000,)),
-        Network("Fashion-MNIST, MLP", "fashion-mnist", "mlp", (256, 256)),
-        Network("MNIST, CNN", "mnist", "cnn", _IMAGE_CNN[1], _IMAGE_CNN[0]),
-        Network("Fashion-MNIST, CNN", "fashion-mnist", "cnn", _IMAGE_CNN[1], _IMAGE_CNN[0]),
-        Network("CIFAR-10, CNN", "cifar10", "cnn", _COLOUR_CNN[1], _COLOUR_CNN[0], learning_rate=0.1),
-    ),
-    quick_networks=4,
-)
 
 
 def measure_networks(

@@ -45,7 +45,8 @@ def ends_cost(parameter: str, *, at: float | None = None) -> Check:
                 for end in (min(found), max(found)):
                     ends.append(some([Margin.between(found[k], found[end]) for k in found if k != end]))
                     loss = Margin.between(found[best], found[end])
-                    texts.append(f"at epsilon {epsilon:g}, {_text(best)} minus {_text(end)} is {loss}")
+                    cost = f"{_text(best)} minus {_text(end)} is {loss}" if best != end else f"{_text(end)} is best"
+                    texts.append(f"at epsilon {epsilon:g}, {cost}")
         return told(every(ends), "; ".join(texts)) if ends else NOT_MEASURED
 
     return check

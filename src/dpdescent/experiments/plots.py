@@ -1,4 +1,4 @@
-"""Pictures: one panel per task and measure, bands over folds, and the name of every line at its end."""
+"""Pictures: panels of lines with their standard errors, and the name of every line at its end."""
 
 from __future__ import annotations
 
@@ -9,32 +9,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.isotonic import isotonic_regression
+from numpy.typing import NDArray
 
 from ..errors import MissingPackage
 from ..outputs import write_whole
 from .methods import Look, look_of
+from .plot_labels import STROKES, label_lines
 from .tables import Group, Measure
 from .trace import Moment
 
 __all__ = ["Line", "Panel", "draw", "draw_trace", "epsilon_panels", "parameter_panels", "require_matplotlib"]
 
-INK, FAINT = "#22262b", "#d9dce1"
-LABEL_SIZE = 8.5
-_STROKES = ("_", "|", "1", "2", "3", "4", "x")  # markers that have no inside
+INK, GREY, FAINT = "#22262b", "#6b7280", "#d9dce1"
 
 #: What the panels show: field, name on the axis.
 SHOWN = (("accuracy", "test accuracy"), ("objective", "objective (training part)"))
+_MODELS = {"logistic": "logistic regression", "svm": "SVM"}
+_BACKGROUND = ("majority", "nonprivate")
+_ASIDE = 0.006  # of the width of a panel, between the bars of two lines
 
 
 @dataclass(frozen=True)
 class Line:
-    """A curve with its band of one standard deviation."""
+    """A curve; ``error`` is how far its bars reach to either side."""
 
     look: Look
     x: tuple[float, ...]
     mean: tuple[float, ...]
-    deviation: tuple[float, ...]
+    error: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Panel:
     lines: tuple[Line, ...]
     words: tuple[str, ...] = ()  # what stands at the ticks, where the values are no numbers
     from_zero: bool = False
+    scale: str = ""  # panels of the same name share their vertical axis
 
 
 def require_matplotlib() -> Any:
@@ -62,20 +65,41 @@ def require_matplotlib() -> Any:
 
 
 def epsilon_panels(groups: Sequence[Group]) -> list[Panel]:
-    """Return a row of panels per task: accuracy and objective against epsilon, a line per method."""
+    """Return the panels of each task: accuracy and objective against epsilon, a line per method.
+
+    Where there are paper modes and others, a row has one measure: paper modes to the left, the others to the right.
+    Accuracies have one scale. The majority class and no privacy stand on both sides.
+    """
     panels = []
     for dataset, loss in dict.fromkeys((group.dataset, group.loss) for group in groups):
         chosen = [group for group in groups if (group.dataset, group.loss) == (dataset, loss)]
         ticks = tuple(sorted({group.epsilon for group in chosen}))
-        methods = dict.fromkeys(group.method for group in chosen)
         for field, name in SHOWN:
-            lines = [
-                _line(look_of(method), field, [(g.epsilon, g) for g in chosen if g.method == method])
-                for method in methods
-            ]
-            title = f"{dataset}, {loss}: {name}"
-            panels.append(Panel(title, "epsilon", name, ticks, True, tuple(line for line in lines if line.x)))
+            for kind, methods in _sides(tuple(dict.fromkeys(group.method for group in chosen))):
+                lines = [
+                    # Where all are paper modes, the panel says so, and the names need not.
+                    _line(
+                        look_of(method.removesuffix("-paper") if kind else method),
+                        field,
+                        [(g.epsilon, g) for g in chosen if g.method == method],
+                    )
+                    for method in methods
+                ]
+                shown = tuple(line for line in lines if line.x)
+                title = f"{dataset}, {_MODELS.get(loss, loss)}{kind}"
+                scale = f"{dataset} {loss}" if kind and field == "accuracy" else ""
+                panels.append(Panel(title, "epsilon", name, ticks, True, shown, scale=scale))
     return panels
+
+
+def _sides(methods: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return paper modes and our versions apart, with what is neither in both, or all if there is one kind only."""
+    printed = [method for method in methods if method.endswith("-paper")]
+    both = [method for method in methods if method in _BACKGROUND]
+    ours = [method for method in methods if method not in printed and method not in both]
+    if not printed or not ours:
+        return [("", methods)]
+    return [(": as in the paper", (*printed, *both)), (": our versions", (*ours, *both))]
 
 
 def parameter_panels(groups: Sequence[Group], names: dict[str, str], measures: Sequence[Measure] = ()) -> list[Panel]:
@@ -103,7 +127,7 @@ def parameter_panels(groups: Sequence[Group], names: dict[str, str], measures: S
             ]
             panels.append(
                 Panel(
-                    f"{f'({letter}) ' if len(names) > 1 else ''}{chosen[0].dataset}: {name}",
+                    f"{f'({letter}) ' if len(names) > 1 else ''}{chosen[0].dataset}: {shown}",
                     shown,
                     name,
                     values,
@@ -116,8 +140,11 @@ def parameter_panels(groups: Sequence[Group], names: dict[str, str], measures: S
     return panels
 
 
-def draw(panels: Sequence[Panel], stem: Path, columns: int = 2) -> tuple[Path, Path]:
-    """Draw the panels, ``columns`` to a row, as ``stem``.png and ``stem``.svg; return both paths."""
+def draw(panels: Sequence[Panel], stem: Path, columns: int = 2, command: str = "") -> tuple[Path, Path]:
+    """Draw the panels, ``columns`` to a row, as ``stem``.png and ``stem``.svg; return both paths.
+
+    The command that made it is written below in small print.
+    """
     mpl = require_matplotlib()
     import matplotlib.pyplot as plt
 
@@ -132,7 +159,11 @@ def draw(panels: Sequence[Panel], stem: Path, columns: int = 2) -> tuple[Path, P
             _draw_panel(axes, panel)
         for axes in grid.flat[len(panels) :]:
             axes.set_axis_off()
-        _label(figure, list(zip(grid.flat, panels, strict=False)))
+        if command:
+            figure.supxlabel(command, x=0.995, ha="right", fontsize=7, color=GREY, family="monospace")
+        drawn = list(zip(grid.flat, panels, strict=False))
+        _share_scales(drawn)
+        label_lines(figure, drawn)
         paths = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
         for path in paths:
             sink = io.BytesIO()
@@ -143,7 +174,7 @@ def draw(panels: Sequence[Panel], stem: Path, columns: int = 2) -> tuple[Path, P
     return paths
 
 
-def draw_trace(moments: Sequence[Moment], stem: Path) -> tuple[Path, Path]:
+def draw_trace(moments: Sequence[Moment], stem: Path, command: str = "") -> tuple[Path, Path]:
     """Draw the norms of a descent's gradients beside its objective."""
     x = tuple(float(moment.iteration) for moment in moments)
     still = (0.0,) * len(x)
@@ -163,17 +194,18 @@ def draw_trace(moments: Sequence[Moment], stem: Path) -> tuple[Path, Path]:
             Panel("Objective", "iteration", "mean loss", x, False, objective),
         ),
         stem,
+        command=command,
     )
 
 
 def _line(look: Look, field: str, points: Sequence[tuple[float | None, Group]]) -> Line:
     found = sorted(
-        (x, estimate.mean, estimate.deviation)
+        (x, estimate.mean, estimate.error or 0.0)
         for x, group in points
         if x is not None and (estimate := group.estimate(field)) is not None
     )
-    x, mean, deviation = zip(*found, strict=True) if found else ((), (), ())
-    return Line(look, tuple(x), tuple(mean), tuple(deviation))
+    x, mean, error = zip(*found, strict=True) if found else ((), (), ())
+    return Line(look, tuple(x), tuple(mean), tuple(error))
 
 
 def _shade(method: str, epsilon: float, place: int, count: int) -> Look:
@@ -188,17 +220,17 @@ def _shade(method: str, epsilon: float, place: int, count: int) -> Look:
 def _draw_panel(axes: Any, panel: Panel) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+    barred = [line for line in panel.lines if any(line.error) and not line.look.flat]
     for line in panel.lines:
         look = line.look
-        x, mean, deviation = (np.array(part) for part in (line.x, line.mean, line.deviation))
+        x, mean, error = (np.array(part) for part in (line.x, line.mean, line.error))
         if look.flat:
             axes.axhline(mean[0], color=look.colour, lw=1.2, ls="--", zorder=1)
             continue
-        if panel.words:
-            axes.errorbar(x, mean, deviation, color=look.colour, alpha=0.5, ls="", lw=1.2)
-        else:
-            axes.fill_between(x, mean - deviation, mean + deviation, color=look.colour, alpha=0.14, lw=0)
-        outlined = look.hollow or look.marker in _STROKES
+        if line in barred:
+            x = _aside(x, panel, barred.index(line) - (len(barred) - 1) / 2)
+            axes.errorbar(x, mean, error, color=look.colour, alpha=0.7, ls="", elinewidth=1.0, capsize=1.5)
+        outlined = look.hollow or look.marker in STROKES
         axes.plot(
             x,
             mean,
@@ -206,10 +238,10 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
             marker=look.marker,
             ls="" if panel.words else look.dash,
             lw=1.6,
-            ms=7 if look.marker in _STROKES else 5,
+            ms=7 if look.marker in STROKES else 5,
             mec=look.colour if outlined else "white",
             mfc="white" if look.hollow else look.colour,
-            mew=1.2 if look.marker in _STROKES else 1.0 if look.hollow else 0.6,
+            mew=1.2 if look.marker in STROKES else 1.0 if look.hollow else 0.6,
             zorder=3 if look.hollow else 2,
         )
     means = np.concatenate([line.mean for line in panel.lines]) if panel.lines else np.ones(1)
@@ -237,6 +269,25 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
     axes.set_axisbelow(True)
 
 
+def _aside(x: NDArray[np.float64], panel: Panel, places: float) -> NDArray[np.float64]:
+    """Return where a line is drawn: moved a little to the side, so that no bar hides another."""
+    first, last = panel.ticks[0], panel.ticks[-1]
+    if panel.log_x:
+        return np.asarray(x * (last / first) ** (_ASIDE * places))
+    return np.asarray(x + (last - first) * _ASIDE * places)
+
+
+def _share_scales(drawn: Sequence[tuple[Any, Panel]]) -> None:
+    """Give panels that are to be compared the same vertical axis, wide enough for each of them."""
+    for scale in {panel.scale for _, panel in drawn if panel.scale}:
+        own = [axes for axes, panel in drawn if panel.scale == scale]
+        if len({axes.get_yscale() for axes in own}) > 1:
+            continue
+        low, high = zip(*(axes.get_ylim() for axes in own), strict=True)
+        for axes in own:
+            axes.set_ylim(min(low), max(high))
+
+
 def _leave_backdrops_out(axes: Any, panel: Panel) -> None:
     """Let the other lines set the scale, unless a backdrop lies near them anyway."""
     warp = np.log if axes.get_yscale() == "log" else np.asarray
@@ -244,7 +295,7 @@ def _leave_backdrops_out(axes: Any, panel: Panel) -> None:
         part
         for line in panel.lines
         if not line.look.backdrop
-        for part in (np.subtract(line.mean, line.deviation), np.add(line.mean, line.deviation))
+        for part in (np.subtract(line.mean, line.error), np.add(line.mean, line.error))
     ]
     values = np.concatenate(others) if others else np.empty(0)
     if not values.size or (axes.get_yscale() == "log" and values.min() <= 0):
@@ -255,104 +306,3 @@ def _leave_backdrops_out(axes: Any, panel: Panel) -> None:
     if any(not low - room <= value <= high + room for value in behind):
         ends = np.array([low, high]) + 0.06 * (high - low) * np.array([-1, 1])
         axes.set_ylim(*(np.exp(ends) if axes.get_yscale() == "log" else ends))
-
-
-def _label(figure: Any, drawn: Sequence[tuple[Any, Panel]]) -> None:
-    """Write the name of each line at its end, moved apart where they would overlap; else draw one legend."""
-    figure.draw_without_rendering()
-    points = figure.dpi / 72
-    gap = 1.2 * LABEL_SIZE * points
-    if any(len(panel.lines) * gap > axes.get_window_extent().height for axes, panel in drawn):
-        _legend(figure, [panel for _, panel in drawn])
-        return
-    ending = [[line for line in panel.lines if line.look.flat or line.x[-1] == panel.ticks[-1]] for _, panel in drawn]
-    texts = [[_annotate(axes, line) for line in lines] for (axes, _), lines in zip(drawn, ending, strict=True)]
-    for (axes, panel), lines in zip(drawn, ending, strict=True):
-        for line in panel.lines:
-            if line not in lines:
-                _annotate_inside(axes, line)
-    figure.draw_without_rendering()  # the layout makes room for the widest name
-    figure.set_layout_engine("none")
-    for (axes, _), lines, labels in zip(drawn, ending, texts, strict=True):
-        if not labels:
-            continue
-        box = axes.get_window_extent()
-        ends = [axes.transData.transform((line.x[-1], _seen(axes, line)))[1] - box.y0 for line in lines]
-        for label, height in zip(labels, _apart(ends, gap, box.height), strict=True):
-            label.set_position((label.get_position()[0], height / box.height))
-
-
-def _apart(heights: Sequence[float], gap: float, room: float) -> list[float]:
-    """Return heights as near as can be to the wanted ones, ``gap`` apart and inside [0, room]."""
-    order = np.argsort(heights, kind="stable")
-    steps = gap * np.arange(len(heights))
-    moved = isotonic_regression(np.asarray(heights)[order] - steps)
-    placed = np.empty(len(heights))
-    placed[order] = np.clip(moved, 0, max(0.0, room - steps[-1])) + steps
-    return [float(height) for height in placed]
-
-
-def _annotate(axes: Any, line: Line) -> Any:
-    end = (1.0 if line.look.flat else line.x[-1], _seen(axes, line))
-    outside = end[1] != line.mean[-1]
-    return axes.annotate(
-        f"{line.look.name} ({line.mean[-1]:.3f})" if outside else line.look.name,
-        end,
-        xycoords=("axes fraction", "data") if line.look.flat else "data",
-        xytext=(1.035, 0.5),
-        textcoords="axes fraction",
-        va="center",
-        ha="left",
-        fontsize=LABEL_SIZE,
-        color=line.look.colour,
-        annotation_clip=False,
-        arrowprops={
-            "arrowstyle": "-",
-            "color": line.look.colour,
-            "lw": 0.6,
-            "shrinkA": 1,
-            "shrinkB": 3,
-            "relpos": (0, 0.5),
-        },
-    )
-
-
-def _annotate_inside(axes: Any, line: Line) -> None:
-    """Name a line that ends early, because a method refused the rest, where it ends."""
-    axes.annotate(
-        line.look.name,
-        (line.x[-1], line.mean[-1]),
-        xytext=(6, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=LABEL_SIZE,
-        color=line.look.colour,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5},
-    )
-
-
-def _seen(axes: Any, line: Line) -> float:
-    """Return where a line ends, or the edge of the panel it has left."""
-    return float(np.clip(line.mean[-1], *axes.get_ylim()))
-
-
-def _legend(figure: Any, panels: Sequence[Panel]) -> None:
-    from matplotlib.lines import Line2D
-
-    looks = {line.look.name: line.look for panel in panels for line in panel.lines}
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=look.colour,
-            marker=look.marker,
-            ls=look.dash,
-            lw=1.6,
-            ms=5,
-            mfc="white" if look.hollow else look.colour,
-            mew=1.2 if look.marker in _STROKES else 1.0,
-            label=look.name,
-        )
-        for look in looks.values()
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)), frameon=False)

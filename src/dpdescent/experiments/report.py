@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from .cells import Row
+from .evidence import Verdict
 from .methods import ORACLE, look_of
 from .study import Record, command_line, versions
 from .tables import MEASURES, Group, Measure
@@ -31,6 +33,11 @@ class Finding:
     claim: str
     found: str
 
+    @property
+    def verdict(self) -> str:
+        """Whether the paper and the rows agree, in the words of `Verdict`; empty where nothing is judged."""
+        return next((verdict.value for verdict in Verdict if self.found.startswith(verdict.value)), "")
+
 
 @dataclass(frozen=True)
 class Matrix:
@@ -43,16 +50,37 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Report:
-    """The parts of a page; `statements` and `settings` are pairs of a name and a text."""
+    """The parts of a page.
+
+    Parameters
+    ----------
+    title, caption : str
+    extent : str
+        How much of what the paper ran was run.
+    pictures, findings, tables : tuples
+    statements, settings : tuples of pairs of str
+        A name and a text.
+    notes : tuple of str
+    details : tuple of str
+        What few readers need: the page folds it away.
+    cells : tuple of mappings
+        The numbers, as of `summary.cells_of`.
+    command : str
+        What to type for it, if it is not what was typed.
+    """
 
     title: str
     caption: str
+    extent: str
     pictures: tuple[Picture, ...]
     findings: tuple[Finding, ...]
     tables: tuple[Matrix, ...]
     statements: tuple[tuple[str, str], ...]
     settings: tuple[tuple[str, str], ...]
     notes: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+    cells: tuple[Mapping[str, Any], ...] = ()
+    command: str = ""
 
 
 _STYLE = """
@@ -80,7 +108,10 @@ thead th { border-bottom: 1.5px solid #22262b; }
 
 def render(report: Report) -> str:
     """Return the page. It loads nothing: pictures are inside it."""
-    parts = [f"<h1>{escape(report.title)}</h1>", f"<p>{escape(report.caption)}</p>"]
+    parts = [f"<h1>{escape(report.title)}</h1>", f"<p>{escape(report.caption)} {escape(report.extent)}</p>"]
+    if report.details:
+        folded = "".join(f"<p>{escape(text)}</p>" for text in report.details)
+        parts.append(f'<details class="note"><summary>What differs from the paper</summary>{folded}</details>')
     parts += [_figure(picture) for picture in report.pictures]
     if report.findings:
         pairs = [(finding.claim, finding.found) for finding in report.findings]
@@ -94,7 +125,7 @@ def render(report: Report) -> str:
     parts.append(_section("The privacy of each curve", "privacy"))
     parts.append(_table(Matrix("", ("curve", "statement"), report.statements), "prose"))
     parts.append(_section("Settings", "settings"))
-    settings = (*report.settings, *command_line())
+    settings = (*report.settings, *((("command", report.command),) if report.command else command_line()))
     parts.append(_table(Matrix("", ("setting", "value"), settings), "prose"))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

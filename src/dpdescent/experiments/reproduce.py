@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import shlex
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from .cells import Row, Task, load_task
 from .claims import Claim
 from .data_tables import DataTable, count_data, write_data
 from .evidence import EXPLANATION, AtLeast, Margin, every, told
-from .figures import AnyFigure, Figure
+from .figures import AnyFigure, Figure, Scale
 from .network_pages import write_networks
 from .networks import Course, NetworkFigure, NetworkRuns, measure_networks
 from .plots import draw, draw_trace, epsilon_panels, parameter_panels, require_matplotlib
+from .repetitions import repeated, require_repetitions
 from .report import Finding, Matrix, Picture, Report, matrices, privacy_statements, render, settings_of
 from .risk_pages import write_risks
 from .risk_runs import Measured, RiskRuns, measure_risks
@@ -25,19 +27,27 @@ from .runner import Journal, Listener, run
 from .stationary import Outcome, StationaryTable, TableRuns, measure_table
 from .stationary_pages import write_table
 from .study import Record, versions
+from .summary import cells_of
 from .tables import MEASURES, Measure, grouped
 from .trace import Moment, Trace, follow
 
-__all__ = ["Written", "comparison_report", "reproduce"]
+__all__ = ["Written", "command_of", "comparison_report", "reproduce"]
+
+_KEYS = ("dataset", "loss", "method", "epsilon", "parameter", "value")
 
 
 @dataclass(frozen=True)
 class Written:
-    """The files of a reproduced figure, and what was found."""
+    """The files of a reproduced figure, and what is in them."""
 
     page: Path
     pictures: tuple[Path, ...]
-    findings: tuple[Finding, ...]
+    report: Report
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found of the paper's claims."""
+        return self.report.findings
 
 
 def reproduce(
@@ -45,10 +55,12 @@ def reproduce(
     output: Path,
     *,
     full: bool = False,
+    repetitions: int | None = None,
     datasets: tuple[str, ...] = (),
     json_file: Path | None = None,
     jobs: int | None = None,
     listener: Listener | None = None,
+    command: str = "",
 ) -> Written:
     """Run a figure and write its PNG, SVG and page into the folder ``output``.
 
@@ -57,7 +69,9 @@ def reproduce(
     figure : Figure, Trace, DataTable, RiskTable, StationaryTable or NetworkFigure
     output : Path
     full : bool
-        The repetitions of the paper instead of a few minutes' worth.
+        Every data set, method, epsilon and fold, repeated as in the paper, instead of a few minutes' worth.
+    repetitions : int, optional
+        How often a full run repeats them, in place of the paper's number. Networks are always trained once.
     datasets : tuple of str
         Data sets that stand in for those of the paper.
     json_file : Path, optional
@@ -66,7 +80,11 @@ def reproduce(
         Worker processes.
     listener : callable, optional
         Called after each cell.
+    command : str
+        What page and picture say was typed; by default the command line with these arguments.
     """
+    require_repetitions(full, repetitions)
+    command = command or command_of(figure.name, full, repetitions, datasets)
     if not isinstance(figure, DataTable):
         require_matplotlib()
     stem = output / figure.name.replace("/", "-")
@@ -74,53 +92,57 @@ def reproduce(
     if json_file is not None:
         require_writable(json_file)
     if isinstance(figure, DataTable):
-        return Written(page, (), write_data(figure, count_data(figure, listener), page, json_file))
+        return Written(page, (), write_data(figure, count_data(figure, listener), page, json_file, command))
     if isinstance(figure, StationaryTable):
-        runs = TableRuns(figure, full, datasets[0] if datasets else figure.dataset)
+        runs = TableRuns(figure, full, datasets[0] if datasets else figure.dataset, repetitions)
         with Journal(page, runs.fingerprint, Outcome) as outcomes:
             measured = measure_table(runs, outcomes, listener)
-            drawn, findings = write_table(runs, measured, stem, page, json_file)
+            drawn, report = write_table(runs, measured, stem, page, json_file, command)
             outcomes.remove()
-        return Written(page, drawn, findings)
+        return Written(page, drawn, report)
     if isinstance(figure, RiskTable):
         if datasets:
             raise InvalidParameter(f"{figure.name} is about synthetic problems with known minimisers: leave data out")
-        risks = RiskRuns(figure, full)
+        risks = RiskRuns(figure, full, repetitions)
         with Journal(page, risks.fingerprint, Measured) as trials:
             found = measure_risks(risks, trials, listener, jobs)
-            drawn, findings = write_risks(risks, found, stem, page, json_file)
+            drawn, report = write_risks(risks, found, stem, page, json_file, command)
             trials.remove()
-        return Written(page, drawn, findings)
+        return Written(page, drawn, report)
     if isinstance(figure, NetworkFigure):
         courses = NetworkRuns(figure, full, datasets)
         with Journal(page, courses.fingerprint, Course) as journal:
             measured_courses = measure_networks(courses, journal, listener)
-            drawn, findings = write_networks(courses, measured_courses, stem, page, json_file)
+            drawn, report = write_networks(courses, measured_courses, stem, page, json_file, command)
             journal.remove()
-        return Written(page, drawn, findings)
+        return Written(page, drawn, report)
     if isinstance(figure, Trace):
-        return _reproduce_trace(figure, stem, page, datasets, json_file)
-    study = figure.study(figure.full if full else figure.quick, datasets)
+        return _reproduce_trace(figure, stem, page, datasets, json_file, command)
+    scale = figure.quick if not full else replace(figure.full, seeds=repetitions or figure.full.seeds)
+    study = figure.study(scale, datasets)
     with Journal(page, study.fingerprint, Row) as rows:
         record = run(study, jobs=jobs, journal=rows, listener=listener)
         groups = grouped(record.rows)
         names = {parameter.setting: parameter.shown for parameter in figure.parameters}
         panels = parameter_panels(groups, names, figure.measures) if names else epsilon_panels(groups)
-        pictures = draw(panels, stem)
+        pictures = draw(panels, stem, command=command)
         report = comparison_report(
             record,
             pictures[1],
             figure.title,
-            f"{figure.caption} {_extent(figure, full, datasets)}",
+            figure.caption,
+            _extent(figure, scale, full, datasets),
             figure.claims,
             _missing(figure),
             (*figure.measures, *MEASURES),
+            figure.details,
+            command,
         )
         write_whole(page, render(report))
         if json_file is not None:
             write_whole(json_file, record.to_json())
         rows.remove()
-    return Written(page, pictures, report.findings)
+    return Written(page, pictures, report)
 
 
 def comparison_report(
@@ -128,25 +150,29 @@ def comparison_report(
     picture: Path | None,
     title: str,
     caption: str,
+    extent: str = "",
     claims: tuple[Claim, ...] = (),
     notes: tuple[str, ...] = (),
     measures: tuple[Measure, ...] = MEASURES,
+    details: tuple[str, ...] = (),
+    command: str = "",
 ) -> Report:
     """Return the page of a study."""
     groups = grouped(record.rows)
     refusals = dict.fromkeys(f"{group.name}: {error}" for group in groups for error in group.errors)
     count = max(len(group.rows) for group in groups)
-    spread = "Tables show single fits, so there are no standard errors and no bands."
+    spread = "Tables show single fits, so there are no standard errors."
     if count > 1:
         spread = (
             f"Tables show mean ± standard error over {count} fits, one per fold and repetition. The folds of a "
-            "repetition share training rows, so the standard errors are a little too small. Bands are one standard "
-            "deviation to either side."
+            "repetition share training rows, so the standard errors are a little too small. Bars in the picture are "
+            "one standard error to either side."
         )
     description = f"{title}: accuracy and objective of {', '.join(dict.fromkeys(group.name for group in groups))}"
     return Report(
         title,
         caption,
+        extent,
         (Picture(picture, description),) if picture is not None else (),
         tuple(Finding(claim.text, claim.check(groups)) for claim in claims),
         matrices(groups, measures),
@@ -158,20 +184,30 @@ def comparison_report(
             *notes,
             *(f"Refused by a method: {refusal}" for refusal in refusals),
         ),
+        details,
+        cells_of(map(vars, record.rows), _KEYS, (*(measure.field for measure in measures), "seconds")),
+        command,
     )
 
 
-def _extent(figure: Figure, full: bool, datasets: tuple[str, ...]) -> str:
-    scale = figure.full if full else figure.quick
+def command_of(name: str, full: bool = False, repetitions: int | None = None, datasets: tuple[str, ...] = ()) -> str:
+    """Return the command line that reproduces a figure."""
+    words = ["dpdescent", "reproduce", name, *(["--full"] if full else [])]
+    words += ["--repetitions", str(repetitions)] if repetitions is not None else []
+    return shlex.join([*words, *(["--data", ",".join(datasets)] if datasets else [])])
+
+
+def _extent(figure: Figure, scale: Scale, full: bool, datasets: tuple[str, ...]) -> str:
     stand_in = f" Run on {', '.join(datasets)} instead of the paper's data." if datasets else ""
-    repeated = f"{figure.folds}-fold cross-validation {figure.full.seeds} times"
     if full:
-        return f"Full run: {repeated}, as in the paper.{stand_in}"
+        times = repeated(scale.seeds, figure.full.seeds)
+        return f"Full run: {figure.folds}-fold cross-validation, {times}.{stand_in}"
     rows = f", {scale.rows:,} of the rows" if scale.rows is not None else ""
     count = len(scale.epsilons)
     return (
         f"Quick run: {count} value{'s' if count > 1 else ''} of epsilon, {scale.folds_used} of {figure.folds} folds, "
-        f"{scale.seeds} repetition{rows}; the paper repeats {repeated}.{scale.remark}{stand_in}"
+        f"{scale.seeds} repetition{rows}; the paper repeats "
+        f"{figure.folds}-fold cross-validation {figure.full.seeds} times.{scale.remark}{stand_in}"
     )
 
 
@@ -181,7 +217,7 @@ def _missing(figure: Figure) -> tuple[str, ...]:
 
 
 def _reproduce_trace(
-    trace: Trace, stem: Path, page: Path, datasets: tuple[str, ...], json_file: Path | None
+    trace: Trace, stem: Path, page: Path, datasets: tuple[str, ...], json_file: Path | None, command: str
 ) -> Written:
     name = datasets[0] if datasets else trace.dataset
     data = load_task(Task(name), download=True)
@@ -196,10 +232,11 @@ def _reproduce_trace(
         f"steps, from {first.objective:.3f} to {last.objective:.3f}"
     )
     finding = Finding(trace.claim, told(_descends(runs), text))
-    pictures = draw_trace(moments, stem)
+    pictures = draw_trace(moments, stem, command)
     report = Report(
         trace.title,
-        trace.caption + (f" Run on {name} instead of the paper's data." if datasets else ""),
+        trace.caption,
+        f"{trace.seeds} descents." + (f" Run on {name} instead of the paper's data." if datasets else ""),
         (Picture(pictures[1], "norms of the true and the noisy gradient, and the objective, at each iteration"),),
         (finding,),
         (_moments_table(moments),),
@@ -219,12 +256,18 @@ def _reproduce_trace(
             ("seeds", f"0 to {trace.seeds - 1}; picture and table show that of 0"),
             ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
         ),
+        cells=cells_of(
+            (vars(moment) for run in runs for moment in run),
+            ("iteration",),
+            ("gradient_norm", "noisy_norm", "noise_norm", "objective"),
+        ),
+        command=command,
     )
     write_whole(page, render(report))
     if json_file is not None:
         content = {"figure": trace.name, "dataset": name, "versions": versions()}
         write_whole(json_file, json.dumps(content | {"rows": [asdict(m) for m in moments]}, indent=1) + "\n")
-    return Written(page, pictures, report.findings)
+    return Written(page, pictures, report)
 
 
 def _descends(runs: list[list[Moment]]) -> AtLeast:

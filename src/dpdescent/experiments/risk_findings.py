@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .evidence import Margin, Statement, every, told
 from .report import Finding
 from .risk_runs import Measured, Point, RiskRuns, prescribed_for, public_constants
 from .risk_tables import RiskTable
@@ -16,6 +17,8 @@ __all__ = ["AXES", "RiskSummary", "line_through_middle", "risk_findings", "slope
 
 #: What is varied, and its name.
 AXES = (("rows", "n"), ("dimension", "d"), ("epsilon", "epsilon"))
+#: Differences of slopes up to this count as level.
+_LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -93,76 +96,76 @@ def risk_findings(runs: RiskRuns, found: Sequence[RiskSummary], measured: Sequen
     ours = [each for each in found if rows[each.row].ours]
     worst = max(ours, key=lambda each: each.mean / each.bound)
     vacuous = sum(each.bound >= each.trivial for each in ours)
-    broken = [each for each in ours if each.mean - 2 * each.error > each.bound]
     findings = [
         Finding(
             "The expected excess risk of output perturbation is at most the bound of its row.",
-            f"{'Differs' if broken else 'Agrees'}: at {len(ours)} points the mean is at most "
-            f"{worst.mean / worst.bound:.2g} of its bound ({rows[worst.row].reference}). At {vacuous} of them the "
-            "bound is no better than L R, which any fixed point has.",
+            told(
+                every([Margin.of([each.bound - value for value in each.values]) for each in ours]),
+                f"at {len(ours)} points the mean is at most {worst.mean / worst.bound:.2g} of its bound "
+                f"({rows[worst.row].reference}); at {vacuous} of them the bound is no better than L R, which any "
+                "fixed point has",
+            ),
         )
     ]
-    slopes: dict[str, list[str]] = {"agrees": [], "differs": [], "cannot tell": []}
+    margins: list[Statement] = []
+    steeper, empty = [], 0
     for place, row in enumerate(rows):
         for axis, (bound, slope, error) in slopes_of(runs, found, place).items() if row.ours else ():
-            empty = any(each.bound >= each.trivial for each in line_through_middle(runs, found, place, axis))
-            steeper = slope > bound + 2 * error + 0.05
-            verdict = "cannot tell" if empty or error > 0.5 else "differs" if steeper else "agrees"
-            slopes[verdict].append(
-                f"{row.reference} in {dict(AXES)[axis]}: {slope:.2f} ± {error:.2f}, bound {bound:.2f}"
-            )
+            line = line_through_middle(runs, found, place, axis)
+            if any(each.bound >= each.trivial for each in line):
+                empty += 1
+                continue
+            count = min(len(each.values) for each in line)
+            margins.append(Margin(bound + _LEVEL - slope, error * math.sqrt(count), count))
+            if slope > bound + _LEVEL:
+                steeper.append(f"{row.reference} in {dict(AXES)[axis]}: {slope:.2f} ± {error:.2f}, bound {bound:.2f}")
+    text = (
+        f"{len(margins) - len(steeper)} of {len(margins)} slopes are at most {_LEVEL} above that of the bound"
+        f"{f' ({empty} more have a bound on the way that is no better than L R)' if empty else ''}"
+        + "".join(f"; {each}" for each in steeper)
+    )
     findings.append(
         Finding(
             "It falls with n and epsilon, and grows with d, at the rate of the bound or better.",
-            f"{'Differs' if slopes['differs'] else 'Agrees' if slopes['agrees'] else 'Cannot tell'}: of "
-            f"{sum(map(len, slopes.values()))} slopes {len(slopes['agrees'])} are at most that of the bound, within "
-            f"two standard errors, and {len(slopes['differs'])} are not; {len(slopes['cannot tell'])} cannot be "
-            "judged, because a bound on the way is no better than L R or the standard error is above 0.5."
-            + "".join(f" {text}." for text in slopes["differs"]),
+            told(every(margins), text) if margins else f"Cannot be judged: {text}.",
         )
     )
-    rivals = _rivals(runs, found, measured)
+    rivals = _rivals(runs, measured)
     return [*findings, *([rivals] if rivals is not None else [])]
 
 
-def _rivals(runs: RiskRuns, found: Sequence[RiskSummary], measured: Sequence[Measured]) -> Finding | None:
-    """Compare output perturbation with its rivals in the middle, class by class."""
-    rows, texts = runs.table.rows, []
-    middles = {each.row: each for each in found if each.point == runs.points(rows[each.row])[0]}
+def _rivals(runs: RiskRuns, measured: Sequence[Measured]) -> Finding | None:
+    """Compare output perturbation with its rivals in the middle, class by class, on the same tables."""
+    table, texts = runs.table, []
+    field = "population" if table.population else "empirical"
+    middles: dict[int, list[Measured]] = {}
+    for each in measured:
+        row = table.rows[each.row]
+        if not row.timed_only and not row.tilted and each.point == runs.points(row)[0] and not each.error:
+            middles.setdefault(each.row, []).append(each)
 
-    def gradients(place: int) -> float:
-        own = [each for each in measured if (each.row, each.point) == (place, middles[place].point)]
-        return float(np.mean([each.evaluations for each in own if each.evaluations is not None]))
+    def series(place: int, name: str) -> dict[tuple[int, int], float]:
+        return {(0, each.seed): float(getattr(each, name)) for each in middles[place]}
 
-    lower: list[str] = []
-    faster: list[str] = []
-    for kind in dict.fromkeys(row.measured_on for row in rows):
-        own = [place for place in middles if rows[place].measured_on == kind and not rows[place].tilted]
-        mine = next((place for place in own if rows[place].ours), None)
+    margins: dict[str, list[Statement]] = {field: [], "evaluations": []}
+    for kind in dict.fromkeys(row.measured_on for row in table.rows):
+        own = [place for place in middles if table.rows[place].measured_on == kind]
+        mine = next((place for place in own if table.rows[place].ours), None)
         if mine is None or len(own) == 1:
             continue
-        for place in own:
-            doubt = 2 * math.hypot(middles[place].error, middles[mine].error)
-            if middles[place].mean + doubt < middles[mine].mean:
-                lower.append(rows[place].reference)
-            if gradients(place) < gradients(mine):
-                faster.append(rows[place].reference)
-        parts = [
-            f"{rows[place].reference} {middles[place].mean:.2g} ± {middles[place].error:.1g} with "
-            f"{gradients(place):,.0f} gradients"
+        for name, parts in margins.items():
+            parts += [Margin.between(series(place, name), series(mine, name)) for place in own if place != mine]
+        shown = [
+            f"{table.rows[place].reference} {np.mean([*series(place, field).values()]):.2g} with "
+            f"{np.mean([*series(place, 'evaluations').values()]):,.0f} gradients"
             for place in own
         ]
-        texts.append(f"{kind}: {', '.join(parts)}")
+        texts.append(f"{kind}: {', '.join(shown)}")
     if not texts:
         return None
-    claim = "Output perturbation has the lowest population loss and the shortest running time of its class."
-    if not runs.table.population:
-        claim = "Output perturbation is the fastest of its class, and near-optimal where the loss is smooth."
-    verdict = "Agrees" if not (lower or faster) else "Differs"
-    if not runs.table.population:
-        verdict = "Differs" if faster else "Agrees"
-    told = (
-        f"A lower risk by more than two standard errors: {', '.join(dict.fromkeys(lower)) or 'nobody'}. "
-        f"Fewer gradients: {', '.join(dict.fromkeys(faster)) or 'nobody'}."
-    )
-    return Finding(claim, f"{verdict}. {told} In the middle: {'; '.join(texts)}.")
+    claim = "Output perturbation is the fastest of its class, and near-optimal where the loss is smooth."
+    judged = every(margins["evaluations"])
+    if table.population:
+        claim = "Output perturbation has the lowest population loss and the shortest running time of its class."
+        judged = every([*margins[field], *margins["evaluations"]])
+    return Finding(claim, told(judged, f"in the middle, excess {field} risk of {'; '.join(texts)}"))

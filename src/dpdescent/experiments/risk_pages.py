@@ -10,23 +10,31 @@ from pathlib import Path
 import numpy as np
 
 from ..outputs import write_whole
+from .evidence import EXPLANATION
 from .methods import Look, look_of
 from .plots import Line, Panel, draw
-from .report import Finding, Matrix, Picture, Report, render
+from .report import Matrix, Picture, Report, render
 from .risk_findings import AXES, RiskSummary, line_through_middle, risk_findings, slopes_of, summarised
 from .risk_runs import Measured, RiskRuns, prescribed_for
 from .risk_tables import RiskRow, RiskTable
 from .study import versions
+from .summary import cells_of
 
 __all__ = ["write_risks"]
 
 _GREY = "#8A8F98"
+_CAPTION = (
+    "Excess {} risk of output perturbation and its rivals beside the bounds of Lowy & Razaviyayn (2021), "
+    "arXiv:2102.04704, on synthetic problems whose minimisers are known."
+)
+_KEYS = ("row", "reference", "rows", "dimension", "epsilon", "bound")
+_MEASURES = ("empirical", "population", "evaluations", "seconds")
 
 
 def write_risks(
-    runs: RiskRuns, measured: Sequence[Measured], stem: Path, page: Path, json_file: Path | None
-) -> tuple[tuple[Path, Path], tuple[Finding, ...]]:
-    """Write picture, page and rows; return the pictures and what was found of the paper's claims."""
+    runs: RiskRuns, measured: Sequence[Measured], stem: Path, page: Path, json_file: Path | None, command: str
+) -> tuple[tuple[Path, Path], Report]:
+    """Write picture, page and rows; return the pictures and the report."""
     table = runs.table
     summaries = [
         summarised(table, place, point, measured, table.population)
@@ -35,12 +43,19 @@ def write_risks(
         for point in runs.points(row)
     ]
     found = [summary for summary in summaries if summary.values]
-    pictures = draw(_panels(runs, found, measured), stem, columns=3)
+    pictures = draw(_panels(runs, found, measured), stem, 3, command)
     findings = tuple(risk_findings(runs, found, measured))
-    repeated = f"{table.full_seeds if runs.full else table.quick_seeds} repetitions"
+    whole = f" of {table.full_seeds}" if runs.seeds < table.full_seeds else ""
+    repeated = f"{'Full' if runs.full else 'Quick'} run: {runs.seeds}{whole} repetitions, fewer of slow methods."
+    bounds = {(each.row, each.point): float(f"{each.bound:.6g}") for each in summaries}
+    rows = [
+        asdict(each) | {"reference": table.rows[each.row].name, "bound": bounds.get((each.row, each.point))}
+        for each in measured
+    ]
     report = Report(
         table.title,
-        f"{_caption(table)} {'Full' if runs.full else 'Quick'} run: {repeated}, fewer of slow methods.",
+        _CAPTION.format("population" if table.population else "empirical"),
+        repeated,
         (Picture(pictures[1], f"{table.title}: excess risk and bounds against n, d and epsilon"),),
         findings,
         (_risks(runs, measured), _times(runs, measured), _slopes(runs, found)),
@@ -58,26 +73,27 @@ def write_risks(
             ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
         ),
         tuple(_notes(runs, measured)),
+        _details(table),
+        cells_of(rows, _KEYS, _MEASURES),
+        command,
     )
     write_whole(page, render(report))
     if json_file is not None:
-        rows = [asdict(each) | {"reference": table.rows[each.row].name} for each in measured]
         content = {"figure": table.name, "delta": table.delta, "versions": versions(), "rows": rows}
         write_whole(json_file, json.dumps(content, indent=1) + "\n")
-    return pictures, findings
+    return pictures, report
 
 
-def _caption(table: RiskTable) -> str:
+def _details(table: RiskTable) -> tuple[str, ...]:
     price = "d/(epsilon n)" if table.delta == 0 else "sqrt(d) (c + sqrt(c^2 + epsilon))/(epsilon n)"
     if not table.mean:
         price += ", n being 1 but for the tilted rows"
     return (
-        f"Excess {'population' if table.population else 'empirical'} risk of output perturbation and its rivals, "
-        f"after Lowy & Razaviyayn (2021), arXiv:2102.04704. The price of privacy x is {price}. Bounds of the paper "
-        "have their constants; those of rivals and lower bounds are printed without constants and logarithms, and "
-        "their values here have a constant of 1. Minimisers are certified to lie within 1/256 of the sensitivity "
-        "(1/16 to 1/128 where there is a kink) of the true ones, where the paper asks for an accuracy alpha in "
-        "expectation. Every bound is to be read as the lesser of itself and L R."
+        f"The price of privacy x is {price}. Bounds of the paper have their constants; those of rivals and lower "
+        "bounds are printed without constants and logarithms, and their values here have a constant of 1. Every "
+        "bound is to be read as the lesser of itself and L R.",
+        "Minimisers are certified to lie within 1/256 of the sensitivity (1/16 to 1/128 where there is a kink) of "
+        "the true ones, where the paper asks for an accuracy alpha in expectation.",
     )
 
 
@@ -184,7 +200,7 @@ def _slopes(runs: RiskRuns, found: Sequence[RiskSummary]) -> Matrix:
 
 
 def _notes(runs: RiskRuns, measured: Sequence[Measured]) -> list[str]:
-    notes = ["Mean ± standard error. A row of the picture is a class of functions; bounds are dotted."]
+    notes = [f"{EXPLANATION} Mean ± standard error. A row of the picture is a class of functions; bounds are dotted."]
     if runs.table.mean:
         notes.append(
             "A row of a linear model has a gradient along its own features only: noise costs such a model d times "

@@ -75,10 +75,13 @@ class RiskRuns:
     table : RiskTable
     full : bool
         With the repetitions of a full run.
+    repetitions : int, optional
+        Those of a full run, in place of the table's.
     """
 
     table: RiskTable
     full: bool
+    repetitions: int | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -114,11 +117,13 @@ class RiskRuns:
                     for seed in range(self._seeds(row)):
                         yield Measured(place, *point, seed)
 
+    @property
+    def seeds(self) -> int:
+        """How often the fast methods are repeated."""
+        return (self.repetitions or self.table.full_seeds) if self.full else self.table.quick_seeds
+
     def _seeds(self, row: RiskRow) -> int:
-        if row.timed_only:
-            return 1
-        wanted = self.table.full_seeds if self.full else self.table.quick_seeds
-        return min(wanted, row.most_seeds[self.full])
+        return 1 if row.timed_only else min(self.seeds, row.most_seeds[self.full])
 
 
 def public_constants(table: RiskTable, row: RiskRow, point: Point) -> Constants:
@@ -191,11 +196,11 @@ def _from_function(table: RiskTable, row: RiskRow, trial: Measured) -> dict[str,
     mu, usual = objective.strong_convexity, 1 / (256 if objective.smoothness < math.inf else 16)
     tolerance = min(usual, max(_NEAREST, math.sqrt(2 * wanted.accuracy / mu) * mu / objective.variation))
     radius = math.inf if row.kind == SMOOTH_STRONG else problem.radius
-    start = time.perf_counter()
+    start = time.process_time()
     weights = perturbed_minimiser(
         objective, ledger, cost, tolerance=tolerance, radius=radius, minimiser=row.minimiser, noise=noise
     )
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     spent = ledger.spent_epsilon()
     return dict(zip(_FOUND, (problem.excess(weights), None, tally[0], seconds, spent), strict=True))
 
@@ -221,9 +226,9 @@ def _from_rows(table: RiskTable, row: RiskRow, trial: Measured) -> dict[str, Any
         noise=LatticeNoise(Randomness(trial.seed)),
     )
     problem.loss.tally[0] = 0
-    start = time.perf_counter()
+    start = time.process_time()
     weights = np.asarray(method.solve(curator, settings, None).weights)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     # The kink is minimised by way of smooth losses, so passes over the rows are counted instead of its gradients.
     evaluations = problem.loss.tally[0] + (source.read if problem.loss.hinge else 0)
     empirical, population = problem.excess(weights)
@@ -235,7 +240,7 @@ def _from_parts(table: RiskTable, row: RiskRow, trial: Measured) -> dict[str, An
     """Release the last of a series of minimisers over disjoint parts of the rows."""
     problem, tally = _groups(row, trial.point, trial.seed), [0]
     ledger = Ledger(trial.epsilon, table.delta, relation="replace-one", currency="gdp")
-    start = time.perf_counter()
+    start = time.process_time()
     weights = phased_minimiser(
         lambda part, centre, pull: problem.part(part, centre, pull, tally),
         trial.rows,
@@ -246,7 +251,7 @@ def _from_parts(table: RiskTable, row: RiskRow, trial: Measured) -> dict[str, An
         radius=problem.radius,
         noise=LatticeNoise(Randomness(trial.seed)),
     )
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     empirical, population = problem.excess(weights)
     spent = ledger.spent_epsilon()
     return dict(zip(_FOUND, (empirical, population, tally[0], seconds, spent), strict=True))

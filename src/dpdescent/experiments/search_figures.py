@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .cells import Task
 from .claims import Claim, duel, standing
-from .figure import FOUR, HINGE, LADDER, MODES, STAND_IN, Figure, Parameter, Scale
+from .figure import FOUR, HINGE, INTERCEPT, LADDER, MODES, STAND_IN, Figure, Parameter, Scale
 from .methods import paper_differences
 from .parameter_claims import fewer_passes, helps, level, preferred, small_hurts
 from .tables import PASSES
@@ -16,7 +16,7 @@ _SEARCH = tuple(f"{name}{kind}" for kind in ("", "-paper") for name in ("blsgd",
 _SEARCHED = (
     "The paper leaves max_it, the first step and the random start open; they are 20, 4, and a deviation of 0.1. "
     "Our accounting (docs/line-search.md) is also less wasteful than the paper's, so the same budgets last for many "
-    f"more updates. {paper_differences(['blsgd-paper'])}"
+    "more updates."
 )
 _PENALTY = "The L2 penalty is 0.001/2 times the squared norm of the weights, intercept included."
 _SGD = "DP-SGD (paper) has the q = 0.1 and the C_grad = 3 that this paper states for it."
@@ -73,8 +73,14 @@ SEARCH_FIGURES = (
         title="Figure 1 of Chen & Lee (2020): the parameters of DP-BLSGD",
         caption=(
             f"DP-BLSGD with the settings of {_SEARCH_PAPER}, logistic regression on Adult; one setting is varied "
-            f"at a time. {_SEARCHED} Gaussian searches have no pure guarantee to amplify, so on batches they are "
-            f"charged far more, which decides (c). {_PENALTY}"
+            "at a time."
+        ),
+        details=(
+            _SEARCHED,
+            "Gaussian searches have no pure guarantee to amplify, so on batches they are charged far more, which "
+            "decides (c).",
+            _PENALTY,
+            *paper_differences(["blsgd-paper"]),
         ),
         tasks=(Task("adult"),),
         methods=("blsgd-paper",),
@@ -115,9 +121,14 @@ SEARCH_FIGURES = (
         title="Figure 2 of Chen & Lee (2020): evaluations of gradients and losses by sampling ratio",
         caption=(
             f"DP-BLSGD with the settings of {_SEARCH_PAPER}, logistic regression on Adult at epsilon 0.4. "
-            "Evaluations are counted per row of the training part. A search counts with all of its 20 steps and the "
-            "point it starts from, because they are evaluated together; the paper stops at the step that is chosen. "
-            f"{_SEARCHED} {_PENALTY}"
+            "Evaluations are counted per row of the training part."
+        ),
+        details=(
+            "A search counts with all of its 20 steps and the point it starts from, because they are evaluated "
+            "together; the paper stops at the step that is chosen.",
+            _SEARCHED,
+            _PENALTY,
+            *paper_differences(["blsgd-paper"]),
         ),
         tasks=(Task("adult"),),
         methods=("blsgd-paper",),
@@ -143,9 +154,15 @@ SEARCH_FIGURES = (
         Figure(
             name=f"003/figure{number}",
             title=f"Figure {number} of Chen & Lee (2020): private {model} with line search",
-            caption=(
-                f"Accuracy and {objective} against epsilon, after {_SEARCH_PAPER}. {_SEARCHED} {STAND_IN} {_PENALTY} "
-                f"{MODES} {_SGD} {paper_differences(_RIVALS)}"
+            caption=f"Accuracy and {objective} against epsilon, after {_SEARCH_PAPER}. {MODES}",
+            details=(
+                *hinge,
+                _SEARCHED,
+                STAND_IN,
+                _PENALTY,
+                _SGD,
+                INTERCEPT,
+                *paper_differences(("blsgd-paper", *_RIVALS)),
             ),
             options={"sgd-paper": {"sampling_rate": 0.1, "clip_gradient": 3.0}},
             tasks=tuple(Task(name, loss) for name in FOUR),
@@ -157,9 +174,9 @@ SEARCH_FIGURES = (
             alpha=0.001,
             claims=_SEARCH_CLAIMS,
         )
-        for number, model, loss, objective in (
-            (3, "logistic regression", "logistic", "objective"),
-            (4, "linear support vector machine", "svm", f"mean hinge loss ({HINGE[:-1].lower()})"),
+        for number, model, loss, objective, hinge in (
+            (3, "logistic regression", "logistic", "objective", ()),
+            (4, "linear support vector machine", "svm", "mean hinge loss", (HINGE,)),
         )
     ),
 )

@@ -30,6 +30,7 @@ from ..noise import Randomness
 from ..problems import LinearProblem, Loss, Penalty
 from ..solvers import METHODS, Facts, SecondOrderResult
 from .cells import Task, load_task
+from .repetitions import repeated
 from .runner import Journal, Listener
 
 __all__ = ["Outcome", "Run", "StationaryTable", "TableRuns", "measure_table"]
@@ -44,6 +45,8 @@ class StationaryTable:
     Parameters
     ----------
     name, title, caption : str
+    details : tuple of str
+        What differs from the paper.
     dataset : str
     row_bound : float
         Public bound on the length of a row, scaled by the bounds of its columns.
@@ -65,6 +68,7 @@ class StationaryTable:
     name: str
     title: str
     caption: str
+    details: tuple[str, ...]
     dataset: str
     row_bound: float
     loss: Loss
@@ -108,11 +112,14 @@ class TableRuns:
         All rows and seeds.
     dataset : str
         The data set, that of the table or a stand-in.
+    repetitions : int, optional
+        Seeds of a full run, in place of the paper's.
     """
 
     table: StationaryTable
     full: bool
     dataset: str
+    repetitions: int | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -125,13 +132,18 @@ class TableRuns:
         return self.table.tolerances if self.full else self.table.quick_tolerances
 
     @property
+    def seeds(self) -> int:
+        """How many seeds are run."""
+        return (self.repetitions or self.table.seeds) if self.full else self.table.quick_seeds
+
+    @property
     def extent(self) -> str:
         """How much of the paper's table this is, in words."""
         table = self.table
         stand_in = f" Run on {self.dataset} instead of the paper's data." if self.dataset != table.dataset else ""
         if self.full:
             given_up = f"given up after {table.full_steps:,} steps of a phase"
-            return f"Full run: {table.seeds} seeds, as in the paper; {given_up}.{stand_in}"
+            return f"Full run: {repeated(self.seeds, table.seeds, 'seeds')}; {given_up}.{stand_in}"
         shown = " and ".join(f"({size:g}, {size**0.5:.3f})" for _, size in table.quick_tolerances)
         return (
             f"Quick run: {table.quick_seeds} seeds, tolerances {shown}, given up after {table.quick_steps} steps of "
@@ -142,7 +154,7 @@ class TableRuns:
         table = self.table
         for tolerance, size in self.tolerances:
             for epsilon in table.epsilons:
-                for seed in range(table.seeds if self.full else table.quick_seeds):
+                for seed in range(self.seeds):
                     for method in table.methods:
                         yield Run(tolerance, size, epsilon, method, seed)
 
@@ -196,11 +208,11 @@ def _measure(run: Run, runs: TableRuns, source: ArraySource, problem: LinearProb
     ledger = Ledger(run.epsilon, delta, currency=currency, relation="zero-out")
     noise = LatticeNoise(Randomness(run.seed))
     curator = Curator(source, problem, ledger, source.rows, noise=noise)
-    start = time.perf_counter()
+    start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GuaranteeWarning)  # the caption speaks of it
         result = method.solve(curator, settings, None)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     assert isinstance(result, SecondOrderResult)
     counts = result.iterations, result.hessians, result.success, ledger.spent_epsilon()
     outcome = Outcome(run.method, run.tolerance, run.epsilon, run.seed, math.nan, seconds, *counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,7 @@ from .plots import Line, Panel, draw
 from .report import Finding, Matrix, Picture, Report, render
 from .stationary import Outcome, StationaryTable, TableRuns
 from .study import versions
+from .summary import cells_of
 
 __all__ = ["write_table"]
 
@@ -29,11 +31,11 @@ _SHOWN = {
 
 
 def write_table(
-    runs: TableRuns, outcomes: list[Outcome], stem: Path, page: Path, json_file: Path | None
-) -> tuple[tuple[Path, Path], tuple[Finding, ...]]:
-    """Write picture, page and rows; return the pictures and what was found of the paper's claims."""
+    runs: TableRuns, outcomes: list[Outcome], stem: Path, page: Path, json_file: Path | None, command: str
+) -> tuple[tuple[Path, Path], Report]:
+    """Write picture, page and rows; return the pictures and the report."""
     table = runs.table
-    pictures = draw(list(_panels(runs, outcomes)), stem)
+    pictures = draw(list(_panels(runs, outcomes)), stem, command=command)
     findings = tuple(_findings(runs, outcomes))
     matrices = tuple(
         _matrix(
@@ -45,7 +47,7 @@ def write_table(
     notes = (
         f"{EXPLANATION} The paper makes its claims of Covertype and the non-convex penalty; here each is asked of "
         "every table.",
-        f"Mean ± standard deviation over seeds; {_CROSS}: a run did not end at a second-order point.",
+        f"Mean ± standard error over seeds; {_CROSS}: a run did not end at a second-order point.",
         "Every run is (epsilon, delta)-differentially private for one row under zero-out; seeded, not for release. "
         "Final losses and times are not private.",
     )
@@ -58,14 +60,27 @@ def write_table(
         ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
     )
     picture = Picture(pictures[1], "final loss and seconds of each method against epsilon, for each tolerance")
+    rows = [asdict(each) for each in outcomes]
+    cells = cells_of(rows, ("tolerance", "method", "epsilon"), (*_SHOWN, "success"))
     report = Report(
-        table.title, f"{table.caption} {runs.extent}", (picture,), findings, matrices, (), settings, notes
+        table.title,
+        table.caption,
+        runs.extent,
+        (picture,),
+        findings,
+        matrices,
+        (),
+        settings,
+        notes,
+        table.details,
+        cells,
+        command,
     )
     write_whole(page, render(report))
     if json_file is not None:
         content = {"figure": table.name, "dataset": runs.dataset, "delta": table.delta, "versions": versions()}
-        write_whole(json_file, json.dumps(content | {"rows": [asdict(each) for each in outcomes]}, indent=1) + "\n")
-    return pictures, findings
+        write_whole(json_file, json.dumps(content | {"rows": rows}, indent=1) + "\n")
+    return pictures, report
 
 
 def _values(outcomes: Sequence[Outcome], method: str, epsilon: float, field: str) -> list[float]:
@@ -80,17 +95,21 @@ def _panels(runs: TableRuns, outcomes: list[Outcome]) -> Iterator[Panel]:
             lines = []
             for method in runs.table.methods:
                 found = [_values(own, method, epsilon, field) for epsilon in epsilons]
-                deviations = tuple(stdev(values) if len(values) > 1 else 0.0 for values in found)
-                lines.append(Line(look_of(method), epsilons, tuple(map(mean, found)), deviations))
-            title = f"{tolerance}: ({size:g}, {size**0.5:.3f})"
+                lines.append(Line(look_of(method), epsilons, tuple(map(mean, found)), tuple(map(_error, found))))
+            title = f"{tolerance} tolerances ({size:g}, {size**0.5:.3f})"
             yield Panel(
                 title, "epsilon", _SHOWN[field][0], epsilons, False, tuple(lines), from_zero=field == "seconds"
             )
 
 
+def _error(values: Sequence[float]) -> float:
+    """Return the standard error of a mean; nothing is known of it after one run."""
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
 def _cell(outcomes: Sequence[Outcome], field: str) -> str:
     digits, values = _SHOWN[field][1], [float(getattr(each, field)) for each in outcomes]
-    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    spread = f" ± {_error(values):.{digits}f}" if len(values) > 1 else ""
     failed = f" {_CROSS}" if field == "seconds" and not all(each.success for each in outcomes) else ""
     return f"{mean(values):.{digits}f}{spread}{failed}"
 

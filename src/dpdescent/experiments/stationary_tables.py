@@ -8,12 +8,14 @@ from .stationary import StationaryTable
 __all__ = ["STATIONARY_TABLES"]
 
 _PAPER = "the tables of `Differentially private optimization for smooth non-convex ERM' (2022)"
-_CONSTANTS = (
+_RELATION = "Neighbours are those of zero-out."
+_DETAILS = (
     "The paper's neighbours differ in one row that is changed; here a row is taken out (zero-out), which moves a sum "
-    "half as far or nearly so, and the same epsilon buys less noise. Columns are scaled by public bounds; numbers "
-    "are then at most 1 and one of a group of indicators is 1, which bounds the length of a row, and all constants "
-    "follow from that. The paper states neither delta nor its constants. With so few rows most runs are promised "
-    "nothing, as in the paper."
+    "half as far or nearly so, and the same epsilon buys less noise.",
+    "Columns are scaled by public bounds; numbers are then at most 1 and one of a group of indicators is 1, which "
+    "bounds the length of a row, and all constants follow from that. The paper states neither delta nor its "
+    "constants.",
+    "With so few rows most runs are promised nothing, as in the paper.",
 )
 _ROWS = {
     "covertype": "All 495,141 rows of its first two classes, as in the paper.",
@@ -27,7 +29,8 @@ STATIONARY_TABLES = tuple(
     StationaryTable(
         name=f"002/{dataset}{mark}",
         title=f"Second-order points on {shown}: {what}",
-        caption=f"{what[:1].upper()}{what[1:]}, after {_PAPER}. {_ROWS[dataset]} {_CONSTANTS}",
+        caption=f"{what[:1].upper()}{what[1:]}, after {_PAPER}. {_ROWS[dataset]} {_RELATION}",
+        details=_DETAILS,
         dataset=dataset,
         row_bound=row_bound,
         loss=loss,

@@ -1,0 +1,346 @@
+"""The results of the papers' tables and figures that are kept in docs/results.
+
+`python docs/results.py run` measures every target that has none yet and keeps its numbers and its picture; a run that
+was stopped goes on where it was. `python docs/results.py pages` writes the pages from the kept numbers, and with
+``--check`` it fails if they differ instead. Sentences that say why something differs are in docs/results/why.toml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from dpdescent.errors import InvalidParameter
+from dpdescent.experiments.evidence import EXPLANATION, Verdict
+from dpdescent.experiments.figures import FIGURES, AnyFigure, Figure, figure_named
+from dpdescent.experiments.methods import look_of
+from dpdescent.experiments.report import Report
+from dpdescent.experiments.reproduce import command_of, reproduce
+from dpdescent.experiments.study import versions
+from dpdescent.outputs import write_whole
+from dpdescent.progress import heartbeat
+
+FOLDER = Path(__file__).parent / "results"
+PAPERS = {
+    "000": ("Lee & Kifer (2018)", "DP-AGD", "1808.09501"),
+    "001": ("Lowy & Razaviyayn (2021)", "output perturbation", "2102.04704"),
+    "002": ("Gao & Wright (2023)", "second-order points", "2302.04972"),
+    "003": ("Chen & Lee (2020)", "DP-BLSGD", "2008.07978"),
+}
+#: What a table shows of a cell, in this order, and the format of its numbers.
+MEASURES = {
+    "accuracy": ",.4f",
+    "gradient_passes": ",.0f",
+    "loss_passes": ",.0f",
+    "loss": ",.3f",
+    "hessians": ",.1f",
+    "empirical": ",.3g",
+    "population": ",.3g",
+    "evaluations": ",.0f",
+    "seconds": ",.2f",
+}
+
+
+#: Epsilons and folds of the figures of which a part is kept, because all of it takes hours.
+PARTS = {
+    "000/figure1": ((0.1, 0.8), 3),
+    "000/figure2": ((0.05, 1.6), 4),
+    "000/figure3": ((0.1, 0.4), 5),
+    "003/figure2": ((0.4,), 1),
+    "003/figure3": ((0.05, 1.6), 2),
+}
+#: Repetitions of the tables whose full runs are kept; of the others a quick run is.
+REPETITIONS = {"001/table1": 40, "001/table2": 40}
+
+
+def stem(name: str) -> str:
+    """Return the name of the files of a target."""
+    return name.replace("/", "-")
+
+
+def command_for(name: str, repetitions: int | None) -> str:
+    """Return what to type for a target: a full run of so many repetitions, or what is kept of it."""
+    if repetitions is not None or name not in PARTS:
+        return command_of(name, repetitions is not None, repetitions)
+    return f"python docs/results.py run {name}"
+
+
+def part_of(name: str) -> AnyFigure:
+    """Return a target, with the part of it that is kept as its quick run."""
+    figure = figure_named(name)
+    if name not in PARTS or not isinstance(figure, Figure):
+        return figure
+    epsilons, folds = PARTS[name]
+    return replace(figure, quick=replace(figure.quick, epsilons=epsilons, folds_used=folds))
+
+
+def run(names: Sequence[str], output: Path, jobs: int | None, repetitions: int | None) -> None:
+    """Measure the targets that have no result of the same command yet, one after another, and keep what is found."""
+    for name in names:
+        kept, times = FOLDER / f"{stem(name)}.json", repetitions or REPETITIONS.get(name)
+        if kept.exists() and json.loads(kept.read_text())["command"] == command_for(name, times):
+            print(f"{name}: kept already; remove {kept} to measure it again", flush=True)
+        else:
+            measure(name, output, jobs, times)
+
+
+def measure(name: str, output: Path, jobs: int | None, repetitions: int | None) -> None:
+    """Measure a target, and keep its numbers and its picture."""
+    begun, share = time.monotonic(), "preparing"
+
+    def listen(done: int, total: int) -> None:
+        nonlocal share
+        share = f"{done} of {total} cells"
+
+    def line() -> str:
+        return f"{name}: {share} after {time.monotonic() - begun:.0f} s"
+
+    with heartbeat(line, 30), threadpool_limits(1):
+        written = reproduce(
+            part_of(name),
+            output,
+            full=repetitions is not None,
+            repetitions=repetitions,
+            jobs=jobs,
+            listener=listen,
+            command=command_for(name, repetitions),
+        )
+    for path in written.pictures:
+        if path.suffix == ".png":
+            keep_picture(path)
+    write_whole(FOLDER / f"{stem(name)}.json", numbers(name, written.report, time.monotonic() - begun))
+    print(f"{line()}, done", flush=True)
+
+
+def keep_picture(path: Path) -> None:
+    """Keep a picture with few colours, which is a third of its size."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        image.convert("RGB").quantize(96, dither=Image.Dither.NONE).save(FOLDER / path.name, optimize=True)
+
+
+def numbers(name: str, report: Report, elapsed: float) -> str:
+    """Return what is kept of a target, as JSON text with a line for each cell."""
+    fits = [
+        (cell["seconds"], max(each[2] for each in cell.values() if isinstance(each, list)))
+        for cell in report.cells
+        if "seconds" in cell
+    ]
+    fitted = sum(mean * count for (mean, _, _), count in fits)
+    head = {
+        "target": name,
+        "title": report.title,
+        "caption": report.caption,
+        "extent": report.extent,
+        "command": report.command,
+        "seconds": round(fitted or elapsed, 1),
+        "versions": versions(),
+        "settings": {key: value for key, value in report.settings if key != "versions"},
+        "findings": [{"claim": each.claim, "verdict": each.verdict, "found": each.found} for each in report.findings],
+        "notes": list(report.notes),
+        "details": list(report.details),
+        "cells": [],
+    }
+    cells = ",\n".join(json.dumps(cell, ensure_ascii=False) for cell in report.cells)
+    text = json.dumps(head, indent=1, ensure_ascii=False)
+    return text.replace('"cells": []', f'"cells": [\n{cells}\n ]') + "\n"
+
+
+def pages() -> dict[Path, str]:
+    """Return the page of every paper."""
+    why = tomllib.loads((FOLDER / "why.toml").read_text())
+    kept = {
+        name: json.loads(path.read_text()) for name in FIGURES if (path := FOLDER / f"{stem(name)}.json").exists()
+    }
+    stale = [
+        f"{name}: {claim}"
+        for name, reasons in why.items()
+        for claim in reasons
+        if claim not in [each["claim"] for each in kept.get(name, {"findings": []})["findings"]]
+    ]
+    if stale:
+        raise InvalidParameter(f"docs/results/why.toml speaks of claims that no result has: {'; '.join(stale)}")
+    return {FOLDER / f"{number}.md": "\n".join(page(number, kept, why)).rstrip() + "\n" for number in PAPERS}
+
+
+def page(number: str, kept: Mapping[str, Any], why: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Yield the lines of the page of a paper."""
+    authors, subject, arxiv = PAPERS[number]
+    names = [name for name in FIGURES if name.startswith(number)]
+    found = [(name, each) for name in names if name in kept for each in kept[name]["findings"]]
+    spent = sum(kept[name]["seconds"] for name in names if name in kept)
+    counts = ", ".join(f"{word.lower()}: {count}" for word, count in counted(found).items())
+    yield f"# {authors}: {subject}\n"
+    yield f"What the tables and figures of [arXiv:{arxiv}](https://arxiv.org/abs/{arxiv}) claim, in our words, and"
+    yield f"what was found here ({counts}). All runs together took {duration(spent)} of one processor. {EXPLANATION}"
+    yield "Verdicts of a single repetition of cross-validation rest on its folds. [Papers and code, side by"
+    yield "side](../side-by-side.md) says what differs on purpose.\n"
+    yield "| | claim | verdict |"
+    yield "| --- | --- | --- |"
+    for name, each in found:
+        yield f"| [{short(name)}](#{anchor(kept[name]['title'])}) | {each['claim']} | {each['verdict'] or '–'} |"
+    yield ""
+    for name in names:
+        yield from section(name, kept.get(name), why.get(name, {}))
+
+
+def section(name: str, result: Mapping[str, Any] | None, why: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines about a target."""
+    if result is None:
+        yield f"## {figure_named(name).title}\n"
+        yield f"There is no result yet: other targets were run first. `{command_for(name, None)}` measures it.\n"
+        return
+    yield f"## {result['title']}\n"
+    yield f"{result['caption']} {result['extent']}\n"
+    took = f"{duration(result['seconds'])} of one processor"
+    yield f"`{result['command']}` took {took}. [All numbers]({stem(name)}.json)\n"
+    if (FOLDER / f"{stem(name)}.png").exists():
+        yield f"![{result['title']}]({stem(name)}.png)\n"
+    for each in result["findings"]:
+        yield f"- *{each['claim']}* {bold(each)}"
+        if each["claim"] in why:
+            yield f"  **Why:** {why[each['claim']].strip()}"
+    yield ""
+    for title, header, rows in tables(result["cells"]):
+        yield f"<details><summary>{title}</summary>\n"
+        yield f"| {' | '.join(header)} |"
+        yield f"|{' --- |' * len(header)}"
+        for row in rows:
+            yield f"| {' | '.join(row)} |"
+        yield "\n</details>\n"
+    folded = [*result["details"], *result["notes"]]
+    if folded:
+        yield "<details><summary>What differs from the paper, and notes</summary>\n"
+        for text in folded:
+            yield f"- {text}"
+        yield "\n</details>\n"
+
+
+def tables(cells: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Yield tables of the cells: by epsilon where a method is followed over them, else a line for each cell."""
+    measures = [field for field in MEASURES if any(isinstance(cell.get(field), list) for cell in cells)]
+    if not any("method" in cell and "epsilon" in cell and "step" not in cell for cell in cells):
+        yield flat(cells)
+        return
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for cell in cells:
+        named = [cell.get(key) for key in ("dataset", "loss", "tolerance")]
+        groups.setdefault(", ".join(each for each in named if isinstance(each, str)), []).append(cell)
+    for where, own in groups.items():
+        epsilons = sorted({cell["epsilon"] for cell in own})
+        for field in measures:
+            if field == "seconds" and "accuracy" in measures:
+                continue
+            lines: dict[str, dict[float, str]] = {}
+            for cell in own:
+                changed = f"{cell['parameter']} = {cell['value']}" if "parameter" in cell else ""
+                line = lines.setdefault(changed or look_of(cell["method"]).name, {})
+                line[cell["epsilon"]] = shown(cell.get(field), MEASURES[field])
+            yield (
+                f"{where}: {field.replace('_', ' ')}",
+                ["", *(f"epsilon {epsilon:g}" for epsilon in epsilons)],
+                [[line, *(values.get(epsilon, "–") for epsilon in epsilons)] for line, values in lines.items()],
+            )
+
+
+def flat(cells: Sequence[Mapping[str, Any]]) -> tuple[str, list[str], list[list[str]]]:
+    """Return one table with a line for each cell; of runs that were followed, only their ends."""
+    last = max((cell["step"] for cell in cells if "step" in cell), default=None)
+    chosen = [cell for cell in cells if cell.get("step") == last]
+    fields = [field for field in dict.fromkeys(key for cell in chosen for key in cell) if field != "row"]
+    rows = [
+        [
+            shown(cell.get(field), MEASURES.get(field, ".4f"))
+            if isinstance(cell.get(field), list)
+            else text(cell.get(field))
+            for field in fields
+        ]
+        for cell in chosen
+    ]
+    return "All numbers", [field.replace("_", " ") for field in fields], rows
+
+
+def shown(value: Any, form: str) -> str:
+    """Return mean and standard error as text."""
+    if value is None:
+        return "–"
+    mean, error, _ = value
+    if float(mean).is_integer() and error is None:
+        form = ",.0f"
+    return f"{mean:{form}}" + ("" if error is None else f" ± {error:{form}}")
+
+
+def text(value: Any) -> str:
+    """Return a key of a cell as text."""
+    return "–" if value is None else value if isinstance(value, str) else f"{value:,g}"
+
+
+def bold(finding: Mapping[str, str]) -> str:
+    """Return what was found, with its verdict in bold."""
+    verdict, found = finding["verdict"], finding["found"]
+    return f"**{verdict}**{found[len(verdict) :]}" if verdict else found
+
+
+def counted(found: Sequence[tuple[str, Mapping[str, str]]]) -> dict[str, int]:
+    """Return how many claims have each verdict."""
+    verdicts = [each["verdict"] for _, each in found]
+    return {verdict.value: verdicts.count(verdict.value) for verdict in Verdict}
+
+
+def short(name: str) -> str:
+    """Return a name such as `Figure 2`."""
+    return name[4:].replace("figure", "Figure ").replace("table", "Table ")
+
+
+def anchor(title: str) -> str:
+    """Return the anchor of a heading, as GitHub and the manual make it."""
+    return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
+
+
+def duration(seconds: float) -> str:
+    """Return a time as text."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    actions = parser.add_subparsers(dest="action", required=True)
+    runner = actions.add_parser("run", help="measure every target that has no result yet")
+    runner.add_argument("names", nargs="*", help="targets; default: all")
+    runner.add_argument(
+        "--output", type=Path, default=Path("out/full"), help="where to write whole pages and journals"
+    )
+    runner.add_argument(
+        "--repetitions", type=int, help="full runs of so many repetitions; default: the parts that are kept"
+    )
+    runner.add_argument("--jobs", type=int, help="worker processes, one thread each; default: all processors")
+    writer = actions.add_parser("pages", help="write the pages from the kept results")
+    writer.add_argument("--check", action="store_true", help="only compare, and fail where they differ")
+    given = parser.parse_args(words)
+    if given.action == "run":
+        names = [figure_named(name).name for name in given.names] or list(FIGURES)
+        run(names, given.output, given.jobs, given.repetitions)
+        return
+    differing = {
+        path: content for path, content in pages().items() if not path.exists() or path.read_text() != content
+    }
+    if given.check and differing:
+        sys.exit(f"not made from the kept results: {', '.join(map(str, differing))}; python docs/results.py pages")
+    for path, content in differing.items():
+        write_whole(path, content)
+        print(f"written: {path}")
+
+
+if __name__ == "__main__":
+    main()
