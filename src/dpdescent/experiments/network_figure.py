@@ -21,7 +21,8 @@ NETWORK_FIGURE = NetworkFigure(
         "The paper does not state its budgets; here every run as a whole has the same epsilon and delta, charged by "
         "the distribution of its privacy loss.",
         "The paper penalises weights by 0.001/2 times their squared norm, and there is no penalty here. Kernels, "
-        "which it leaves open, are 5 wide, and 3 wide on colour images. Steps of DP-BLSGD are bounded by the length of the initial parameters.",
+        "which it leaves open, are 5 wide, and 3 wide on colour images. Steps of DP-BLSGD are bounded by the length "
+        "of the initial parameters.",
     ),
     networks=(
         Network("MNIST, MLP", "mnist", "mlp", (1000,)),
