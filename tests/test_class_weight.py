@@ -157,7 +157,7 @@ def test_balanced_counts_are_charged_before_rows_are_read_and_refused_without_a_
     ("kind", "options"),
     [
         (DPLinearSVC, {"loss": "hinge"}),
-        (DPLinearSVC, {"loss": "hinge", "tilt": 1.0, "class_weight": None, "bounds": None}),
+        (DPLinearSVC, {"loss": "hinge", "tilt": 1.0, "bounds": None}),
         (DPLogisticRegression, {"adversary": Adversary(0.1)}),
         (DPLogisticRegression, {"adversary": Adversary(0.1), "class_weight": {1: 2.0}, "bounds": None}),
     ],

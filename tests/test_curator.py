@@ -553,12 +553,12 @@ def test_a_rich_best_step_is_the_argmin(selection, bound: dict, penalty: float) 
         assert objective[best] <= min(objective) + 1e-5  # several steps may reach no loss at all
 
 
-@pytest.mark.parametrize("selection", ["exponential-mechanism", "laplace", "exponential"])
+@pytest.mark.parametrize("selection", ["exponential-mechanism", "exponential"])
 def test_a_poor_best_step_is_nearly_uniform(selection) -> None:
     """Scores differ by at most N * C, which this amount cannot tell apart; false-alarm rate 1e-6."""
     asked = curator()
     weights, direction = weights_for(asked), weights_for(asked, 4)
-    draw = [best_step(asked, weights, direction, STEPS, 1e-13, ceiling=1.0, selection=selection) for _ in range(1200)]
+    draw = [best_step(asked, weights, direction, STEPS, 1e-13, ceiling=1.0, selection=selection) for _ in range(800)]
     counts = np.bincount(draw, minlength=4)
     assert stats.chisquare(counts).pvalue > ALARM
 
@@ -750,6 +750,7 @@ def test_neither_representations_nor_errors_show_rows() -> None:
         "answer",
         "batch_rate",
         "budget",
+        "clips_by_unit",
         "currency",
         "deviation",
         "gaussian",

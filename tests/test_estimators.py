@@ -387,8 +387,8 @@ def test_sparse_and_dense_rows_give_the_same_model_to_the_last_bit(method: str) 
     """Dense rows of few entries, like the first, are stored sparse, and others are not."""
     generator = np.random.default_rng(0)
     for share in (0.1, 0.5):
-        X = (generator.random((600, 12)) < share).astype(np.float64)
-        y = (generator.random(600) < 0.2 + 0.6 * X[:, 0]).astype(int)
+        X = (generator.random((300, 12)) < share).astype(np.float64)
+        y = (generator.random(300) < 0.2 + 0.6 * X[:, 0]).astype(int)
         options = {"method": method, "epsilon": 2.0, "delta": 1e-5}
         if issubclass(METHODS[method].settings, OPTSettings):
             options["solver_options"] = {"most_steps": 5}

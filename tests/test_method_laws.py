@@ -99,7 +99,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(case: Variant
 def test_a_table_of_few_columns_or_rows_is_learnt_from_or_refused_before_the_charge(
     case: Variant, columns: int
 ) -> None:
-    for rows in (1, 2, 3):
+    for rows in (1, 3):
         small = replace(case, adversary=None) if case.adversary else case
         ran = run(small, "logistic", table=make_table("logistic", rows, columns), epsilon=1.0)
         assert_finished_or_refused_without_a_charge(ran)
@@ -181,8 +181,8 @@ def test_a_replay_on_a_neighbour_stays_within_every_sensitivity_and_shows_nothin
     case: Variant, relation: str
 ) -> None:
     generator = np.random.default_rng(3)
-    for loss in [name for name in LOSSES if accepted(case, name)]:
-        for table, other in neighbours(make_table(loss, 40), relation, loss, generator):
+    for turn, loss in enumerate(name for name in LOSSES if accepted(case, name)):
+        for table, other in neighbours(make_table(loss, 40), relation, loss, generator)[turn % 2 :: 2]:
             recorded = run(case, loss, relation, table=table, rows=41, noise=Recording())
             if isinstance(recorded, DPDescentError) or recorded.refusal is not None:
                 continue

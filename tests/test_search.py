@@ -86,9 +86,12 @@ def largest_move(queries: Any, others: Any) -> Fraction:
 # The law -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
-@pytest.mark.parametrize("cost", [AboveThreshold(5, 4.0, 2.0), AboveThreshold(5, 3.0, 1.2, "gaussian")], ids=str)
-def test_search_matches_its_exact_law(cost: AboveThreshold, relation: str) -> None:
+@pytest.mark.parametrize(
+    ("relation", "cost"),
+    [("zero-out", AboveThreshold(5, 4.0, 2.0)), ("replace-one", AboveThreshold(5, 3.0, 1.2, "gaussian"))],
+    ids=str,
+)
+def test_search_matches_its_exact_law(relation: str, cost: AboveThreshold) -> None:
     rows, labels = table(3, 40)
     demands = 0.02 * STEPS
     asked = ask(rows, labels, relation=relation, penalty=0.01)

@@ -137,7 +137,7 @@ def test_no_pair_of_neighbours_is_farther_apart_than_the_sensitivity(loss: Loss,
         return spread(kind, change, scores, relation)
 
     best, most = np.zeros((2, 3)), Fraction(0)
-    for attempt in range(400):
+    for attempt in range(240):
         size = 1.0 if attempt < 150 else 0.3
         moved = generator.normal(0, 3, (2, 3)) if attempt < 150 else best + size * generator.normal(size=(2, 3))
         moved[:, :2] = np.clip(moved[:, :2], -1, 1)

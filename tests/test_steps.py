@@ -470,9 +470,9 @@ def test_the_intercept_alone_depends_on_the_labels_through_releases_alone(
 
 def test_auto_refuses_noise_that_cannot_be_drawn_before_it_pays() -> None:
     features, labels = table(np.random.default_rng(2), Logistic(), 60)
-    asked = curator(features, labels, GRID, epsilon=1.0, intercept=False)
+    asked = curator(features, labels, GRID, epsilon=1e-9, intercept=False)
     with pytest.raises(ScaleOutOfRange):
-        auto(asked, AutoSettings(share_whitening=1e-16))
+        auto(asked, AutoSettings(share_whitening=1e-9))
     assert asked.ledger.entries == ()
     assert touches(asked) == []
 
