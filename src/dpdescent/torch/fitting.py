@@ -169,6 +169,7 @@ def _run(
         history.append(rule.advance(step))
         if progress is not None:
             progress((step + 1) / training.steps)
+    rule.finish()
     if saved is not None:
         saved.write(training.steps, history)
     return history

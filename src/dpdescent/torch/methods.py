@@ -7,7 +7,7 @@ r"""How noisy gradients become steps.
     :math:`s_t = (1 + \cos(\pi t/T))/2`
 
     .. math:: m_t = 0.9\,m_{t-1} + 0.1\,\tilde g_t, \qquad w_{t+1} = w_t - \eta s_t m_t/(1 - 0.9^{t+1}), \qquad
-              \eta = \min\Big(\frac{0.12}{\tau\sqrt{\sum_t s_t^2}},\ |w_0|\Big),
+              \eta = \min\Big(\frac{0.12}{\tau\sqrt{\sum_t s_t^2}},\ \max(1, |w_0|)\Big),
 
     where tau is the standard deviation of the noise in a coordinate of a gradient. All steps together then move each
     coordinate by noise of deviation 0.12, whatever the budget: less noise buys longer steps. No step is longer than
@@ -86,6 +86,9 @@ class Method(ABC):
     @abstractmethod
     def _move(self, step: int, gradient: list[Tensor]) -> float:
         """Move the parameters, and return the step size."""
+
+    def finish(self) -> None:  # noqa: B027
+        """Do what is left after the last step; doing it twice changes nothing."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
@@ -177,8 +180,17 @@ class LineSearch(Method):
         for each, along in zip(self.parameters, gradient, strict=True):
             each.sub_(along, alpha=taken)
         if step >= self.training.steps * 3 // 4:
-            self._average(last=step == self.training.steps - 1)
+            self._averaged += 1
+            for mean, each in zip(self._mean, self.parameters, strict=True):
+                mean.lerp_(each, 1 / self._averaged)
         return taken
+
+    def finish(self) -> None:
+        """Move the parameters to the mean of those that count."""
+        if self._averaged:
+            with torch.no_grad():
+                for mean, each in zip(self._mean, self.parameters, strict=True):
+                    each.copy_(mean)
 
     def _search(self, step: int, gradient: list[Tensor]) -> float:
         length = _length(gradient)
@@ -186,13 +198,6 @@ class LineSearch(Method):
         sizes = [farthest / max(length, 1e-30) * _BACKTRACK**k for k in range(MOST_STEPS)]
         found = self.training.first_step(gradient, sizes, [_DECREASE * size * length**2 for size in sizes])
         return sizes[-1 if found is None else found]
-
-    def _average(self, last: bool) -> None:
-        self._averaged += 1
-        for mean, each in zip(self._mean, self.parameters, strict=True):
-            mean.lerp_(each, 1 / self._averaged)
-            if last:
-                each.copy_(mean)
 
     def state(self) -> dict[str, Any]:
         return {"farthest": self._farthest, "mean": self._mean, "averaged": self._averaged}

@@ -28,8 +28,8 @@ from ..relations import Relation, Sensitivity
 
 __all__ = ["ROUNDING", "SHORTEST", "Clipping", "Plan", "batch_size_for", "make_plan", "seed_of"]
 
-ROUNDING = 2.0**-10  # of the sensitivity, for the rounding of float32
-SHORTEST = 0.01
+ROUNDING = 2.0**-7  # of the sensitivity, for the rounding of float32
+SHORTEST = 0.01  # by a shorter length, rounding errors of a gradient would be divided and count for much
 _SHARE_SEARCH = 0.1
 _NOISE_BITS, _LOSS_BITS = 22, 34
 _MOST_QUERIES = 1000
@@ -69,9 +69,9 @@ class Clipping:
         return 1.0 if self.norm is None else self.norm
 
     def weights(self, norms: Tensor, shortest: float = SHORTEST) -> Tensor:
-        """Return the factor of every row's gradient, given their lengths; without a norm at most 1/shortest."""
+        """Return the factor of every row's gradient, given their lengths; without a norm at most 1/SHORTEST."""
         if self.norm is None:
-            return 1 / norms.clamp_min(shortest)
+            return 1 / norms.clamp_min(max(shortest, SHORTEST))
         return (self.norm / norms.clamp_min(1e-30)).clamp_max(1.0)
 
 

@@ -12,7 +12,8 @@ __all__ = ["training_statement"]
 
 _ARITHMETIC = (
     "gradients are in the precision of the module, whose rounding may differ with the rows beside a row, for which "
-    "noise is 2^-10 larger; lengths and sums are in float64; the noise on the sum is "
+    "noise is 2^-7 larger: that is not proved, and too little for float32 where inputs are far longer than 1; "
+    "lengths and sums are in float64; the noise on the sum is "
 )
 
 

@@ -3,6 +3,7 @@ r"""What a row adds to a sum over a batch: its clipped gradient, or its place in
 **Lengths.** Bins lie at powers of two. A row with a gradient of length :math:`2^{k+f}`, 0 <= f < 1, counts 1 - f in
 bin k and f in bin k + 1, so its vector is at most 1 long. Sharing a row between two bins also makes the vector
 continuous: lengths that differ in their last digits, as they may with the rows beside a row, move it by as little.
+Lengths below 2^-7 share the lowest bin, since those that are all rounding error may differ by several powers of two.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .plan import Clipping
 
 __all__ = ["BINS", "add_rows", "clipped_sum", "length_counts", "typical_length"]
 
-_LOWEST, _HIGHEST = -32, 32
+_LOWEST, _HIGHEST = -7, 32  # 2^-7 is next to SHORTEST, below which no length counts
 BINS = _HIGHEST - _LOWEST + 1
 _CERTAIN = 6.0  # deviations of the noise, beyond which a bin is believed; by chance, once in 10^7 histograms
 
@@ -53,7 +54,7 @@ def clipped_sum(found: RowGradients, clipping: Clipping, shortest: float) -> lis
 
 
 def length_counts(found: RowGradients) -> Tensor:
-    """Return the histogram of lengths. Those outside of 2^-32 and 2^32 count in the outermost bins."""
+    """Return the histogram of lengths. Those outside of 2^-7 and 2^32 count in the outermost bins."""
     norms = found.norms()
     norms = norms[_counted(found, norms)]
     places = norms.double().clamp_min(2.0**_LOWEST).log2().clamp_max(_HIGHEST) - _LOWEST
