@@ -198,7 +198,7 @@ def section(name: str, result: Mapping[str, Any] | None, why: Mapping[str, str])
     """Yield the lines about a target."""
     if result is None:
         yield f"## {figure_named(name).title}\n"
-        yield f"There is no result yet: it takes long, and has not been run. `{command_for(name, None)}` measures it.\n"
+        yield f"There is no result yet: it has not been run. `{command_for(name, None)}` measures it.\n"
         return
     yield f"## {result['title']}\n"
     yield f"{result['caption']} {result['extent']}\n"
