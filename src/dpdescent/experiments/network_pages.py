@@ -69,7 +69,7 @@ def write_networks(
 
 
 def _steps(courses: list[Course]) -> Iterator[dict[str, Any]]:
-    """Yield what was seen after each step that was looked at."""
+    """Yield the measurements of every training, one for each step at which it was measured."""
     for course in courses:
         for place, step in enumerate(course.steps):
             yield {
