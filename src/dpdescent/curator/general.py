@@ -178,7 +178,7 @@ def drawn_minimiser(
     dimension : int
         d, at most 10.
     radius : float
-        R: |w - centre| is at most R; in a box, each of its entries.
+        R, how far a point may be from the centre; in a box, how far along each axis.
     spread : float
         The length of an interval that contains 0 and F(w) - F'(w) at all points w, for all neighbours under the
         relation of the ledger, which no program can check. It is D if a row can only raise F, and by at most D,
