@@ -28,6 +28,7 @@ from dpdescent.errors import (  # noqa: E402
 from dpdescent.ledger import Ledger  # noqa: E402
 from dpdescent.noise import Randomness  # noqa: E402
 from dpdescent.torch import PrivateTraining, fit  # noqa: E402
+from dpdescent.torch.gradients import Batch  # noqa: E402
 from dpdescent.torch.methods import Auto, LineSearch  # noqa: E402
 from dpdescent.torch.plan import ROUNDING  # noqa: E402
 from dpdescent.torch.search import loss_falls  # noqa: E402
@@ -282,6 +283,99 @@ def test_a_row_that_cannot_be_computed_is_a_removed_row(clip):
         assert np.abs(other.values - without.values).max() * without.unit < 1e-5
 
 
+class Spoiled(Dataset):
+    """A table of which one row cannot be used."""
+
+    def __init__(self, data, row, how):
+        self.data, self.row, self.how = data, row, how
+
+    def __len__(self):
+        return len(self.data[0])
+
+    def __getitem__(self, row):
+        inputs, target = self.data[0][row], self.data[1][row]
+        if row != self.row:
+            return inputs, target
+        if self.how == "raises":
+            raise OSError("this file cannot be read")
+        return {
+            "shape": (inputs[:1], target),
+            "type": (inputs.double(), target),
+            "no pair": inputs,
+            "nan": (inputs * math.nan, target),
+            "infinite": (inputs + math.inf, target),
+            "no such class": (inputs, target + 17) if not target.is_floating_point() else (inputs, target * math.nan),
+        }[self.how]
+
+
+def fitted_table(size, rows=200):
+    """A module and rows that it fits up to the rounding of float32, which differs with a row's place in a batch."""
+    torch.manual_seed(1)
+    module = nn.Linear(50, 2)
+    inputs = torch.rand(rows, 50) * size
+    with torch.no_grad():
+        outputs = module(inputs)
+        shifted = torch.cat([outputs[:1], module(inputs[1:].clone())])
+    targets = torch.where(
+        outputs > shifted, (outputs + shifted) / 2, torch.where(outputs == shifted, outputs, outputs + 100 * size)
+    )
+    return module, inputs, targets
+
+
+def squares(outputs, targets):
+    return (outputs - targets).square().sum(1)
+
+
+@pytest.mark.parametrize("how", ["shape", "type", "no pair", "raises", "nan", "infinite", "no such class"])
+@pytest.mark.parametrize(("clip", "size"), [(1.0, 1000.0), (None, 100.0)])
+def test_a_row_that_is_removed_does_not_change_the_rounding_of_the_others(how, clip, size):
+    """Last digits are all that is left of the gradients of rows that are fitted, and here they are clipped to C."""
+    module, inputs, targets = fitted_table(size)
+    row = 1
+    sums = [
+        released_sum(silenced(training_of(module, data, squares, batch_size=200, clip_norm=clip, steps=1)))
+        for data in (Spoiled((inputs, targets), None, ""), Spoiled((inputs, targets), row, how))
+    ]
+    moved_by = float(np.linalg.norm(sums[0].to_float() - sums[1].to_float()))
+    assert moved_by <= 1 + 1e-4
+    # The sum without the row is that of a table which never had it, with the others at their places.
+    alone = silenced(training_of(module, (inputs, targets), squares, batch_size=200, clip_norm=clip, steps=1))
+    before = alone._gradients.of(alone._rows.batch(np.arange(200)))
+    weights = alone.plan.clipping.weights(before.norms())
+    weights[row] = 0.0
+    expected = torch.cat([each.reshape(-1) for each in before.weighted_sum(weights)])
+    assert np.abs(sums[1].to_float() - expected.numpy()).max() <= sums[1].unit
+
+
+def test_the_table_of_the_test_above_breaks_a_sum_over_rows_that_move_up():
+    """Taking the row out of the tensors moves the sum by more than C."""
+    module, inputs, targets = fitted_table(1000.0)
+    training = training_of(module, (inputs, targets), squares, batch_size=200, steps=1)
+    sums = []
+    for rows in (np.arange(200), np.arange(1, 200)):
+        found = training._gradients.of(training._rows.batch(rows))
+        weights = training.plan.clipping.weights(found.norms())
+        sums.append(torch.cat([each.reshape(-1) for each in found.weighted_sum(weights)]))
+    if float((sums[0] - sums[1]).norm()) <= 1 + ROUNDING:
+        pytest.skip("products are rounded alike at all places on this machine")
+
+
+def test_rows_that_fail_only_together_are_taken_one_by_one():
+    class Crowded(nn.Linear):
+        def forward(self, values):
+            if len(values) > 3:
+                raise RuntimeError("too many")
+            return super().forward(values)
+
+    torch.manual_seed(0)
+    module, data = Crowded(3, 2), table()
+    found = released_sum(silenced(training_of(module, data, batch_size=N, steps=1)))
+    plain = nn.Linear(3, 2)
+    plain.load_state_dict(module.state_dict())
+    expected = released_sum(silenced(training_of(plain, data, batch_size=N, steps=1)))
+    np.testing.assert_allclose(found.to_float(), expected.to_float(), atol=1e-4)
+
+
 def test_a_row_of_infinite_loss_adds_nothing_though_its_gradient_is_finite():
     inputs, targets = table()
     row = int(np.flatnonzero(chosen_rows(training_of(batch_size=50)))[0])
@@ -426,9 +520,17 @@ def test_no_length_counts_for_more_than_one_and_close_lengths_are_close(scale):
         def norms(self):
             return self._norms
 
-    near = length_counts(Rows([scale, scale, math.nan])) - length_counts(Rows([scale * (1 + 1e-7), scale, math.inf]))
+        def of(self, batch):
+            return self
+
+    batch = Batch((torch.zeros(3, 1),), torch.zeros(3))
+
+    def counts(norms):
+        return length_counts(Rows(norms), batch)
+
+    near = counts([scale, scale, math.nan]) - counts([scale * (1 + 1e-7), scale, math.inf])
     assert float(near.norm()) < 1e-6
-    one = length_counts(Rows([scale, math.nan, math.inf]))
+    one = counts([scale, math.nan, math.inf])
     assert float(one.sum()) == pytest.approx(1.0)
     assert 0.7 < float(one.norm()) <= 1.0
     assert float(one.min()) >= 0.0
@@ -467,11 +569,11 @@ def test_a_bin_is_believed_beyond_six_deviations_under_either_relation():
         training = training_of(adjacency=relation, clip_norm=None, epsilon=50.0)
         counts = np.zeros(40)
         counts[10] = 6.1 * change * training.plan.noise_multiplier
-        training._noisy = lambda _, counts=counts: counts
+        training._noisy = lambda _, __, counts=counts: counts
         training.draw()
         assert training.typical_length() == pytest.approx(2.0**3)
         training.draw()
-        training._noisy = lambda _, counts=counts: counts * 0.95
+        training._noisy = lambda _, __, counts=counts: counts * 0.95
         assert training.typical_length() == training.public_length
 
 
@@ -634,8 +736,8 @@ def test_a_search_finds_the_first_step_that_lowers_the_clipped_loss_by_its_deman
                 each.copy_(start - size * along)
         expected.append(here - loss() - 20 * demand)
     np.testing.assert_allclose(queries.to_float(), expected, atol=1e-5)
-    assert queries.sensitivity.zero_out == 2.0 * (1 + ROUNDING)
-    assert queries.sensitivity.replace_one == 4.0 * (1 + ROUNDING)
+    assert queries.sensitivity.zero_out == 2.0 + queries.unit
+    assert queries.sensitivity.replace_one == 2 * (2.0 + queries.unit)
 
 
 def test_no_row_moves_a_query_by_more_than_its_clipped_loss():
@@ -669,7 +771,9 @@ def test_a_loss_that_is_no_number_moves_a_query_by_its_bound_at_most(strange):
             return torch.tensor([self.then if float(self.parameters["weight"]) else self.first])
 
     for first, then in ((0.1, strange), (strange, 0.1)):
-        falls = loss_falls(Losses(first, then), None, [torch.ones(1)], np.array([1.0]), 0.5, 2.0**-20)
+        falls = loss_falls(
+            Losses(first, then), Batch((), torch.zeros(1)), [torch.ones(1)], np.array([1.0]), 0.5, 2.0**-20
+        )
         assert abs(int(falls[0])) <= 0.5 * 2**20
 
 

@@ -22,6 +22,7 @@ from .gradients import (
     RecordedGradients,
     trained_parameters,
 )
+from .layers import MOST_ROWS
 
 __all__ = ["choose_gradients"]
 
@@ -57,10 +58,10 @@ def choose_gradients(module: nn.Module, loss: Loss, probe: Batch) -> ModuleGradi
     recorded = RecordedGradients(module, loss)
     with _repeatable(module, loss, probe):
         if recorded.has_rules() and _agrees(recorded, probe):
-            recorded.rows_at_once = max(1, _HELD_NUMBERS // max(1, recorded.numbers_per_row(probe)))
+            recorded.rows_at_once = _rows_at_once(recorded.numbers_per_row(probe))
             return recorded
         mapped = MappedGradients(module, loss)
-        mapped.rows_at_once = max(1, _HELD_NUMBERS // max(1, numbers))
+        mapped.rows_at_once = _rows_at_once(numbers)
         if _agrees(mapped, probe):
             return mapped
     looped = LoopedGradients(module, loss)
@@ -68,15 +69,22 @@ def choose_gradients(module: nn.Module, loss: Loss, probe: Batch) -> ModuleGradi
     return looped
 
 
+def _rows_at_once(numbers: int) -> int:
+    return min(MOST_ROWS, max(1, _HELD_NUMBERS // max(1, numbers)))
+
+
 def _agrees(way: ModuleGradients, probe: Batch) -> bool:
-    """Return whether lengths and a weighted sum are those of one row at a time."""
+    """Return whether lengths and a weighted sum are those of one row at a time, to the last bit if others change."""
     rows = probe[:_PROBE_ROWS]
     single = LoopedGradients(way.module, way.loss).of(rows)
     weights = torch.arange(1, len(rows) + 1).to(single.losses)
     try:
         found = way.of(rows)
         norms, sums = found.norms(), found.weighted_sum(weights)
+        beside_others = way.of(rows.without(torch.arange(len(rows), device=weights.device) > 0, rows))
     except Exception:  # whatever it is, it is the module's nature and not the data's
+        return False
+    if beside_others.losses[0] != found.losses[0] or beside_others.norms()[0] != norms[0]:
         return False
     scale = float(single.norms().max())
     return bool(

@@ -58,19 +58,27 @@ class DatasetRows:
             raise InvalidParameter("the data set has no rows")
 
     def batch(self, chosen: NDArray[np.int64]) -> Batch:
-        """Return the rows at these positions; a row of another shape than the first is left out."""
+        """Return the rows at these positions. One that cannot be read, or is of another shape, is absent."""
+        absent = None
         if self._tensors is not None:
             at = torch.from_numpy(chosen)
             found = [each[at] for each in self._tensors]
         else:
-            rows = [_row(self._dataset[int(i)]) for i in chosen]
-            kept = [row for row in rows if tuple((tuple(x.shape), x.dtype) for x in row) == self._shapes]
-            found = [
-                torch.stack([row[k] for row in kept]) if kept else torch.empty((0, *shape), dtype=dtype)
-                for k, (shape, dtype) in enumerate(self._shapes)
-            ]
+            rows = [self._read(int(i)) for i in chosen]
+            empty = tuple(torch.zeros(shape, dtype=dtype) for shape, dtype in self._shapes)
+            found = [torch.stack(each) for each in zip(*(row or empty for row in rows), strict=True)]
+            if None in rows:
+                absent = torch.tensor([row is None for row in rows], device=self._device)
         *inputs, targets = (each.to(self._device) for each in found)
-        return Batch(tuple(inputs), targets)
+        return Batch(tuple(inputs), targets, absent)
+
+    def _read(self, position: int) -> tuple[Tensor, ...] | None:
+        """Return the row at a position, or None if it is none of the public shapes: an error would tell of it."""
+        try:
+            row = _row(self._dataset[position])
+        except Exception:
+            return None
+        return row if tuple((tuple(each.shape), each.dtype) for each in row) == self._shapes else None
 
     def probes(self) -> tuple[Batch, Batch]:
         """Return public rows of the same shapes, to be tried in this order.

@@ -43,16 +43,29 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of a data set: what goes into the module, and what comes out of it ideally."""
+    """Rows of a data set: what goes into the module, and what comes out of it ideally.
+
+    Rows that are ``absent`` hold a place and nothing else: they add nothing to a sum.
+    """
 
     inputs: tuple[Tensor, ...]
     targets: Tensor
+    absent: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.targets.shape[0])
 
     def __getitem__(self, rows: Any) -> Batch:
-        return Batch(tuple(each[rows] for each in self.inputs), self.targets[rows])
+        absent = None if self.absent is None else self.absent[rows]
+        return Batch(tuple(each[rows] for each in self.inputs), self.targets[rows], absent)
+
+    def without(self, rows: Tensor, blank: Batch) -> Batch:
+        """Return a batch of the same shape, in which some rows are absent and the first one of ``blank`` instead."""
+        absent = rows if self.absent is None else self.absent | rows
+        held = [each.clone() for each in (*self.inputs, self.targets)]
+        for each, instead in zip(held, (*blank.inputs, blank.targets), strict=True):
+            each[rows] = instead[0]
+        return Batch(tuple(held[:-1]), held[-1], absent)
 
 
 class RowGradients(ABC):
@@ -66,7 +79,11 @@ class RowGradients(ABC):
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> list[Tensor]:
-        """Return the sum of weight times gradient in float64, in the shapes of the parameters."""
+        """Return the sum of weight times gradient in float64, in the shapes of the parameters.
+
+        A row of weight zero adds nothing, whatever its gradient is. Lengths times weights are at most C for all rows
+        of which the sum is to be trusted (`dpdescent.torch.layers`).
+        """
 
 
 class ModuleGradients(ABC):

@@ -8,11 +8,33 @@ With one position the norm is the product of two lengths. With several it comes 
 itself where that is the smaller. Sums over rows with weights are one matrix product, so no row's gradient of a large
 layer is ever formed.
 
-**Rounding.** Lengths and sums are computed in float64 from the numbers that the module has computed, so that what a
-row adds is as long as its weight says to within 2^-30, whatever its numbers: products of two float32 numbers are
-exact in float64, and neither vanish nor overflow. A norm that comes from Gram matrices is a sum of terms of either
-sign, which may cancel, and a long gradient would look short. So 2^-30 of the square of
-:math:`\sum_t |a_t||b_t|`, which no term exceeds, is added to the squared norm.
+**Lengths** are computed in float64 from the numbers that the module has computed: products of two float32 numbers
+are exact there, and neither vanish nor overflow. A norm that comes from Gram matrices is a sum of terms of either
+sign, which may cancel, and a long gradient would look short. So 2^-20 of the square of :math:`B = \sum_t
+|a_t||b_t|`, which no term exceeds, is added to the squared norm, and a row of length at most C after weighting has
+a weighted B of at most 2^10 C.
+
+**Lemma (sums).** Let every row be at most C long after weighting, and let two tables differ in one row. Then the
+computed sums differ by at most what the row adds, and 2^-9 C more.
+
+*Proof.* A sum of N terms in whatever order, with a rounding error of u for each operation, is off by at most
+:math:`\gamma_N = Nu/(1 - Nu)` times the sum of the absolute terms (Higham 2002, section 3.1).
+
+1. Outer products of float32 numbers are summed in float32, u = 2^-24, in groups of N = 100 rows, each of which is
+   :math:`|b||a| \le C` long, so a group is off by :math:`\gamma_N N C`. Only the group of the row that differs has
+   another error in the other table: :math:`2 \gamma_N N C \le 0.0012 C`. Up to six groups, which are 600 C long
+   together, are added in float32 too, and the five additions are off by 5 u 600 C in either table: 0.0004 C
+   together. Both factors are scaled beforehand to a product of at most C, whose rounding changes each by 2^-23 of
+   it, so no number of them overflows, and those that vanish are below 2^-126.
+2. All else is summed in float64, u = 2^-53, with at most m = 2^12 rows and N = 2^17 terms of all their positions
+   (`MOST_ROWS`, `held_numbers`), off by :math:`\gamma_N 2^{10} m C < 2^{-14} C`, in either table. Groups are added
+   in float64 as well, at most 2^12 of them.
+
+The squares of all parameters' parts add up to C^2 for each row, and so the parts of the errors add up to no more
+than if all were in one. The sum of 0.0012, 0.0004, 2^-13 and 2^-21 is less than 2^-9. ∎
+
+The first part needs products that are rounded as float32 numbers. Where the caller lets them be shorter
+(`torch.set_float32_matmul_precision`), and on devices other than the processor, they are summed in float64.
 
 References
 ----------
@@ -20,20 +42,27 @@ Goodfellow, I. (2015). Efficient per-example gradient computations. arXiv:1510.0
 Li, X. et al. (2022). Large language models can be strong differentially private learners. arXiv:2110.05679.
 Bu, Z. et al. (2022). Scalable and efficient training of large convolutional neural networks with differential
 privacy. arXiv:2205.10683.
+Higham, N. J. (2002). Accuracy and stability of numerical algorithms, 2nd ed. SIAM.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import cached_property, reduce
 from math import prod
 
-from torch import Tensor, float64, linalg, nn
+import torch
+from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["RULES", "ParameterGradients", "Rule", "held_numbers"]
+__all__ = ["MOST_ROWS", "RULES", "ParameterGradients", "Rule", "held_numbers"]
 
-_CANCELLATION = 2.0**-30
+MOST_ROWS = 2**12  # that are summed at once
+_GROUP, _GROUPS = 100, 6  # rows whose products are summed in float32, and groups that are added in it
+_TERMS = 64  # numbers that a position counts for at least, so that 2^23 numbers have 2^17 positions
+_CANCELLATION = 2.0**-20
+_SMALLEST = torch.finfo(torch.float64).tiny
 
 
 class ParameterGradients(ABC):
@@ -45,7 +74,10 @@ class ParameterGradients(ABC):
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return the sum over rows of weight times gradient in float64, in the shape of the parameter."""
+        """Return the sum over rows of weight times gradient in float64, in the shape of the parameter.
+
+        A row of weight zero adds nothing, whatever it holds.
+        """
 
 
 class Formed(ParameterGradients):
@@ -58,7 +90,7 @@ class Formed(ParameterGradients):
         return _lengths(self._gradients.flatten(1), 1).square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        flat = weights.double() @ self._gradients.flatten(1).double()
+        flat = weights.double() @ _of_weight(self._gradients, weights).flatten(1).double()
         return flat.reshape(self._gradients.shape[1:])
 
 
@@ -68,11 +100,20 @@ class Outer(ParameterGradients):
     def __init__(self, left: Tensor, right: Tensor) -> None:
         self._left, self._right = left, right
 
+    @cached_property
+    def _right_lengths(self) -> Tensor:
+        return _lengths(self._right, 1)
+
     def squared_norms(self) -> Tensor:
-        return (_lengths(self._left, 1) * _lengths(self._right, 1)).square()
+        return (_lengths(self._left, 1) * self._right_lengths).square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        return (self._left.double() * weights.double()[:, None]).T @ self._right.double()
+        lengths = self._right_lengths.where(weights != 0, 1.0).clamp_min(_SMALLEST)
+        left = _of_weight(self._left, weights).double() * (weights.double() * lengths)[:, None]
+        right = _of_weight(self._right, weights).double() / lengths[:, None]
+        if self._left.dtype is torch.float32 and _has_full_float32(self._left):
+            return _sum_of_groups(left.float(), right.float())
+        return left.T @ right
 
 
 class Positions(ParameterGradients):
@@ -89,8 +130,9 @@ class Positions(ParameterGradients):
         return exact.clamp_min(0) + _CANCELLATION * bound.square().sum(1)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        left = (self._left.double() * weights.double()[:, None, None, None]).permute(1, 2, 0, 3).flatten(2)
-        right = self._right.permute(1, 0, 3, 2).flatten(1, 2).double()
+        kept = _of_weight(self._left, weights)
+        left = (kept.double() * weights.double()[:, None, None, None]).permute(1, 2, 0, 3).flatten(2)
+        right = _of_weight(self._right, weights).permute(1, 0, 3, 2).flatten(1, 2).double()
         return (left @ right).reshape(self._shape)
 
 
@@ -108,15 +150,49 @@ class Looked(ParameterGradients):
         return (products * same).sum((1, 2)).clamp_min(0) + _CANCELLATION * bound.square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        weighted = (self._left.double() * weights.double()[:, None, None]).flatten(0, 1)
+        weighted = (_of_weight(self._left, weights).double() * weights.double()[:, None, None]).flatten(0, 1)
         total = weighted.new_zeros(self._shape)
         return total.index_add_(0, self._tokens.flatten(), weighted)
 
 
 def _lengths(vectors: Tensor, dimension: int) -> Tensor:
     """Return Euclidean lengths in float64, where no square of a float32 number vanishes or overflows."""
-    lengths: Tensor = linalg.vector_norm(vectors, dim=dimension, dtype=float64)
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=dimension, dtype=torch.float64)
     return lengths
+
+
+def _of_weight(rows: Tensor, weights: Tensor) -> Tensor:
+    """Return rows, with zeros for those of weight zero, which may hold what is not finite."""
+    counted = weights != 0
+    if bool(counted.all()):
+        return rows
+    return rows.where(counted.reshape(-1, *(1 for _ in rows.shape[1:])), 0)
+
+
+def _has_full_float32(values: Tensor) -> bool:
+    """Return whether products of float32 numbers are rounded as such, and not as a shorter type that is allowed."""
+    if values.device.type != "cpu":
+        return False
+    try:
+        return bool(torch.get_float32_matmul_precision() == "highest")
+    except RuntimeError:  # it is set for one backend alone
+        return False
+
+
+def _sum_of_groups(left: Tensor, right: Tensor) -> Tensor:
+    """Return the product of left^T and right, in float32 for some groups of rows and in float64 over all of them."""
+    some = _GROUP * _GROUPS
+    sums = (_sum_in_float32(*sides).double() for sides in zip(left.split(some), right.split(some), strict=True))
+    return reduce(Tensor.add_, sums)
+
+
+def _sum_in_float32(left: Tensor, right: Tensor) -> Tensor:
+    first, *others = zip(left.split(_GROUP), right.split(_GROUP), strict=True)
+    total = first[0].T @ first[1]
+    part = torch.empty_like(total)
+    for one, other in others:
+        total += torch.mm(one.T, other, out=part)
+    return total
 
 
 def _summed_positions(left: Tensor, right: Tensor, shape: tuple[int, ...]) -> ParameterGradients:
@@ -236,9 +312,9 @@ def held_numbers(layer: nn.Module, entered: Tensor, returned: Tensor) -> int:
     held = int(entered.numel() + 2 * returned.numel()) // rows
     if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
         positions = prod(returned.shape[2:])
-        held += positions * prod(layer.weight.shape[1:]) * layer.groups
+        held += positions * max(_TERMS, prod(layer.weight.shape[1:]) * layer.groups)
         held += min(2 * layer.groups * positions**2, layer.weight.numel())
     elif isinstance(layer, nn.Linear | nn.Embedding):
         positions = returned.numel() // (rows * returned.shape[-1])
-        held += min(2 * positions**2, layer.weight.numel()) if positions > 1 else 0
+        held += _TERMS * positions + min(2 * positions**2, layer.weight.numel()) if positions > 1 else 0
     return int(held)

@@ -27,18 +27,19 @@ def loss_falls(
     Notes
     -----
     **Privacy** A row's clipped losses lie in [0, ``bound``], a loss that is not a number counting as the bound. Each
-    fall is rounded by itself, so a row adds at most bound/unit, and the sum of integers is exact.
+    fall is rounded by itself, so a row adds at most bound/unit + 1/2, and the sum of integers is exact.
     """
     parameters = list(gradients.parameters.values())
     before = [each.detach().clone() for each in parameters]
     here = _clipped_losses(gradients, batch, bound)
     falls = torch.zeros(step_sizes.size, dtype=torch.int64)
+    present = 1 if batch.absent is None else (~batch.absent).cpu()
     try:
         for position, size in enumerate(step_sizes.tolist()):
             for each, start, along in zip(parameters, before, direction, strict=True):
                 each.data.copy_(start - size * along)
             changes = (here - _clipped_losses(gradients, batch, bound)) / unit
-            falls[position] = changes.round().to(torch.int64).sum()
+            falls[position] = (changes.round().to(torch.int64) * present).sum()
     finally:
         for each, start in zip(parameters, before, strict=True):
             each.data.copy_(start)

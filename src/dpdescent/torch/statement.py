@@ -11,9 +11,8 @@ from .plan import Plan
 __all__ = ["training_statement"]
 
 _ARITHMETIC = (
-    "gradients are in the precision of the module, whose rounding may differ with the rows beside a row, for which "
-    "noise is 2^-7 larger: that is not proved, and too little for float32 where inputs are far longer than 1; "
-    "lengths and sums are in float64; the noise on the sum is "
+    "gradients are in the precision of the module, each at a place of its batch that is its own, so that no other "
+    "row changes its rounding; lengths are in float64; for the rounding of sums the noise is 2^-9 larger; it is "
 )
 
 

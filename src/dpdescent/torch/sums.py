@@ -1,63 +1,91 @@
 r"""What a row adds to a sum over a batch: its clipped gradient, or its place in a histogram of lengths.
 
+**Rows keep their places.** The last digits of a row's gradient depend on the shape of the batch and on the row's
+place in it, since they decide in which order products are summed. Removing a row would therefore change what the
+others add, and where a module nearly fits its rows, last digits are all that is left of a gradient. So a row that
+is removed, or cannot be computed, leaves its place to a public row that adds nothing. Then two tables that differ
+in one row are computed in tensors of the same shapes, in which all other rows hold the same numbers at the same
+places, and what they add is the same to the last bit. This takes for granted that torch computes what belongs to
+one row of a batch from that row, the parameters and the shapes alone (`dpdescent.torch.choice` tries it on public
+rows). Parts of a batch are added as whole numbers of a lattice, without rounding, so only the part with the row
+that differs is another one.
+
 **Lengths.** Bins lie at powers of two. A row with a gradient of length :math:`2^{k+f}`, 0 <= f < 1, counts 1 - f in
-bin k and f in bin k + 1, so its vector is at most 1 long. Sharing a row between two bins also makes the vector
-continuous: lengths that differ in their last digits, as they may with the rows beside a row, move it by as little.
-Lengths below 2^-7 share the lowest bin, since those that are all rounding error may differ by several powers of two.
+bin k and f in bin k + 1, so its vector is at most 1 long. Lengths below 2^-7 share the lowest bin.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .gradients import Batch, RowGradients
+from .gradients import Batch, ModuleGradients, RowGradients
 from .plan import Clipping
 
-__all__ = ["BINS", "add_rows", "clipped_sum", "length_counts", "typical_length"]
+__all__ = ["BINS", "clipped_sum", "length_counts", "on_lattice", "sum_rows", "typical_length"]
 
 _LOWEST, _HIGHEST = -7, 32  # 2^-7 is next to SHORTEST, below which no length counts
 BINS = _HIGHEST - _LOWEST + 1
 _CERTAIN = 6.0  # deviations of the noise, beyond which a bin is believed; by chance, once in 10^7 histograms
 
 
-def add_rows(
-    total: list[Tensor],
-    add: Callable[[Batch], list[Tensor]],
-    read: Callable[[NDArray[np.int64]], Batch],
-    rows: NDArray[np.int64],
-    at_once: int,
-) -> None:
-    """Add what rows contribute, some at once. One that cannot be computed is found by halves, and adds nothing."""
-    for first in range(0, rows.size, at_once):
-        some = rows[first : first + at_once]
+def sum_rows(add: Callable[[Batch], Tensor], parts: Iterable[Batch], blank: Batch) -> Tensor | int:
+    """Return the sum of the whole numbers that the parts of a batch add, to which a row that fails adds nothing.
+
+    Parameters
+    ----------
+    add : callable
+        What a part adds, as int64.
+    parts : iterable of Batch
+    blank : Batch
+        A public row, to stand in the place of one that fails.
+    """
+    total: Tensor | int = 0
+    for part in parts:
         try:
-            for each, part in zip(total, add(read(some)), strict=True):
-                each += part
+            total = total + add(part)
         except Exception:
-            if some.size > 1:
-                add_rows(total, add, read, some, -(-some.size // 2))
-
-
-def clipped_sum(found: RowGradients, clipping: Clipping, shortest: float) -> list[Tensor]:
-    """Return the sum of clipped gradients, to which rows that are not finite add nothing."""
-    norms = found.norms()
-    total = found.weighted_sum(clipping.weights(norms, shortest).where(_counted(found, norms), 0.0))
-    if not all(bool(torch.isfinite(each).all()) for each in total):
-        raise ArithmeticError("a weight of zero does not take away what is not finite: that row must go")
+            total = total + _sum_without_failing(add, part, blank)
     return total
 
 
-def length_counts(found: RowGradients) -> Tensor:
-    """Return the histogram of lengths. Those outside of 2^-7 and 2^32 count in the outermost bins."""
+def _sum_without_failing(add: Callable[[Batch], Tensor], part: Batch, blank: Batch) -> Tensor | int:
+    """Return what a part adds without the rows that fail by themselves, each of which keeps its place."""
+    failing = torch.tensor([_fails(add, part[row : row + 1]) for row in range(len(part))], device=part.targets.device)
+    try:
+        return add(part.without(failing, blank))
+    except Exception:  # rows that fail only together are taken one by one
+        alone = (part[row : row + 1] for row in range(len(part)) if not failing[row])
+        return sum((add(row) for row in alone), start=0)
+
+
+def _fails(add: Callable[[Batch], Tensor], row: Batch) -> bool:
+    try:
+        add(row)
+    except Exception:
+        return True
+    return False
+
+
+def clipped_sum(way: ModuleGradients, batch: Batch, clipping: Clipping, shortest: float, unit: float) -> Tensor:
+    """Return the sum of clipped gradients in whole multiples of ``unit``; rows that are not finite add nothing."""
+    found = way.of(batch)
     norms = found.norms()
-    norms = norms[_counted(found, norms)]
-    places = norms.double().clamp_min(2.0**_LOWEST).log2().clamp_max(_HIGHEST) - _LOWEST
+    weights = clipping.weights(norms, shortest).where(_counted(batch, found, norms), 0.0)
+    return on_lattice(torch.cat([each.reshape(-1) for each in found.weighted_sum(weights)]), unit)
+
+
+def length_counts(way: ModuleGradients, batch: Batch) -> Tensor:
+    """Return the histogram of lengths. Those outside of 2^-7 and 2^32 count in the outermost bins."""
+    found = way.of(batch)
+    norms = found.norms()
+    norms = norms[_counted(batch, found, norms)]
+    places = norms.clamp_min(2.0**_LOWEST).log2().clamp_max(_HIGHEST) - _LOWEST
     lower = places.floor().clamp_max(BINS - 2)
     counts = torch.zeros(BINS, dtype=torch.float64, device=norms.device)
     counts.index_add_(0, lower.long(), lower + 1 - places)
@@ -65,8 +93,16 @@ def length_counts(found: RowGradients) -> Tensor:
     return counts
 
 
-def _counted(found: RowGradients, norms: Tensor) -> Tensor:
-    return torch.isfinite(norms) & torch.isfinite(found.losses)
+def on_lattice(total: Tensor, unit: float) -> Tensor:
+    """Return the nearest whole multiples of a unit, as int64 on the processor."""
+    if not bool(torch.isfinite(total).all()):
+        raise ArithmeticError("a row has made the sum infinite")
+    return (total.cpu() / unit).round_().to(torch.int64)
+
+
+def _counted(batch: Batch, found: RowGradients, norms: Tensor) -> Tensor:
+    finite = torch.isfinite(norms) & torch.isfinite(found.losses)
+    return finite if batch.absent is None else finite & ~batch.absent
 
 
 def typical_length(noisy: NDArray[np.float64], deviation: float) -> float | None:

@@ -9,14 +9,11 @@ with the gradient g_i of a row's loss, the public number of rows n and the sampl
 form of automatic clipping (Bu et al. 2022), where C = 1 whatever the shortest length s is. All steps are one
 `FixedSchedule`, charged before the first row is read.
 
-**Arithmetic.** Gradients are computed in the precision of the module, and their lengths and sums in float64, so that
-what a row adds is C long at most but for 2^-30. Its gradient may differ in the last digits with the rows beside it,
-by the order in which products are summed. Noise is made for a sensitivity 2^-7 above C. That is no theorem, as for
-linear models, but an assumption, which the statement names: rounding errors must move the sum over a batch by less
-than C/128. Where inputs were of the order of 1, tables made to break it moved the sum by 0.003 C. With inputs of 100
-and more in float32 they moved it by more than C: the losses of rows that are nearly fitted are then small differences
-of large numbers. The remedy is to scale inputs, or a module and inputs in float64. The sum is then rounded to a
-lattice, for which the sensitivity grows by sqrt(d) of its units, and the noise on it is exact (`dpdescent.noise`).
+**Arithmetic.** Gradients are computed in the precision of the module, and what a row adds does not depend on the
+rows beside it, to the last bit (`dpdescent.torch.sums`). Lengths are computed in float64, so that a row is C long
+at most but for 2^-30, and sums so that two tables that differ in one row have sums that differ by 2^-9 C more at
+most (`dpdescent.torch.layers`). The sum is rounded to a lattice, for which the sensitivity grows by sqrt(d) of its
+units, and the noise on it is exact (`dpdescent.noise`).
 
 References
 ----------
@@ -46,10 +43,10 @@ from .checks import private_copy, reading, require_losses, require_trainable, se
 from .choice import choose_gradients
 from .data import DatasetRows
 from .gradients import Batch, Loss, trained_parameters, unchanged_buffers
-from .plan import ROUNDING, SHORTEST, Clipping, Plan, make_plan, seed_of
+from .plan import SHORTEST, Clipping, Plan, make_plan, seed_of
 from .search import loss_falls
 from .statement import training_statement
-from .sums import BINS, add_rows, clipped_sum, length_counts, typical_length
+from .sums import BINS, clipped_sum, length_counts, on_lattice, sum_rows, typical_length
 
 __all__ = ["PrivateTraining"]
 
@@ -165,7 +162,8 @@ class PrivateTraining:
             probe = usable_probe(reader, loss, self._rows.probes())
             require_losses(reader, loss, probe)
             self._gradients = choose_gradients(reader, loss, probe)
-            of_probe = length_counts(self._gradients.of(probe))
+            of_probe = length_counts(self._gradients, probe)
+        self._blank = probe
         self.public_length = typical_length(of_probe.cpu().numpy(), 0.0) or 1.0
         self._parameters = list(self._gradients.parameters.values())
         self.plan.require_drawable()
@@ -250,14 +248,13 @@ class PrivateTraining:
         """
         least = require_positive("shortest", shortest)
         self._take("gradient")
-        start = [torch.zeros_like(each, dtype=torch.float64) for each in self._parameters]
-        total = self._sum_over_batch(
-            "batch", lambda batch: clipped_sum(self._gradients.of(batch), self.plan.clipping, least), start
+        clipping, unit = self.plan.clipping, self.plan.unit
+        noisy = self._noisy(
+            lambda batch: clipped_sum(self._gradients, batch, clipping, least, unit), self.plan.parameters
         )
-        summed = self._noisy(torch.cat([each.reshape(-1) for each in total]))
-        noisy = torch.from_numpy(summed / self.plan.sampling.size)
+        mean = torch.from_numpy(noisy / self.plan.sampling.size)
         sizes = [each.numel() for each in self._parameters]
-        for each, part in zip(self._parameters, noisy.split(sizes), strict=True):
+        for each, part in zip(self._parameters, mean.split(sizes), strict=True):
             each.grad = part.reshape(each.shape).to(each.device, each.dtype)
         return [each.grad for each in self._parameters]
 
@@ -269,10 +266,9 @@ class PrivateTraining:
         noise hides it, the length is that of public random rows at the parameters the training began with.
         """
         self._take("gradient")
-        bound = self.plan.clipping.bound
-        empty = torch.zeros(BINS, dtype=torch.float64, device=self._parameters[0].device)
-        (counts,) = self._sum_over_batch("batch", lambda batch: [length_counts(self._gradients.of(batch))], [empty])
-        noisy = self._noisy(counts * bound) / bound
+        bound, unit = self.plan.clipping.bound, self.plan.unit
+        counted = self._noisy(lambda batch: on_lattice(length_counts(self._gradients, batch) * bound, unit), BINS)
+        noisy = counted / bound
         found = typical_length(noisy, self.deviation * self.plan.sampling.size / bound)
         return self.public_length if found is None else found
 
@@ -305,13 +301,13 @@ class PrivateTraining:
             raise InvalidParameter("step sizes and demands must be finite")
         self._take("search")
         bound, unit = self.plan.clipping.loss, self.plan.loss_unit
-
-        def falls(batch: Batch) -> list[Tensor]:
-            return [loss_falls(self._gradients, batch, direction, sizes, bound, unit)]
-
-        total = self._sum_over_batch("search batch", falls, [torch.zeros(sizes.size, dtype=torch.int64)])[0]
+        total = self._sum_over_batch(
+            "search batch",
+            lambda batch: loss_falls(self._gradients, batch, direction, sizes, bound, unit),
+            sizes.size,
+        )
         demanded = np.clip(np.rint(self.plan.sampling.size * wanted / unit), -(2.0**61), 2.0**61).astype(np.int64)
-        queries = LatticeSum(total.numpy() - demanded, unit, Sensitivity.of_signed_sum(bound * (1 + ROUNDING)))
+        queries = LatticeSum(total - demanded, unit, Sensitivity.of_signed_sum(bound + unit))
         found: int | None = self._noise.release(queries, search, self.plan.relation)
         return found
 
@@ -326,21 +322,22 @@ class PrivateTraining:
             raise BudgetExhausted(f"this step has no {part} left: call draw() to begin the next one")
         self._pending.remove(part)
 
-    def _sum_over_batch(self, name: str, add: Callable[[Batch], list[Tensor]], total: list[Tensor]) -> list[Tensor]:
-        """Add to zeros the sum over the rows of a fresh batch, a bounded number of rows at a time."""
+    def _sum_over_batch(self, name: str, add: Callable[[Batch], Tensor], count: int) -> NDArray[np.int64]:
+        """Return the sum of ``count`` whole numbers over a fresh batch, a bounded number of rows at a time."""
         stream = self._noise.randomness.stream(name, self._drawn)
         chosen = draw_rows(stream, self._rows.count, self.plan.sampling)
         rows = np.arange(self._rows.count) if chosen is None else np.flatnonzero(chosen)
         seed = self._noise.randomness.stream(f"layers of a {name}", self._drawn).integer(63)
+        at_once = self._gradients.rows_at_once
+        parts = (self._rows.batch(rows[first : first + at_once]) for first in range(0, rows.size, at_once))
         with reading(), secret_randomness(seed):
-            add_rows(total, add, self._rows.batch, rows, self._gradients.rows_at_once)
-        return total
+            total = sum_rows(add, parts, self._blank)
+        return total.numpy() if isinstance(total, Tensor) else np.zeros(count, np.int64)
 
-    def _noisy(self, total: Tensor) -> NDArray[np.float64]:
+    def _noisy(self, add: Callable[[Batch], Tensor], count: int) -> NDArray[np.float64]:
         """Return a sum over a batch, in which a row is at most C long, with the noise that is paid for."""
-        flat = total.to("cpu", torch.float64).nan_to_num(0.0, 0.0, 0.0).numpy()
-        values = np.rint(flat / self.plan.unit).astype(np.int64)
-        summed = LatticeSum(values, self.plan.unit, self.plan.sensitivity)
+        total = self._sum_over_batch("batch", add, count)
+        summed = LatticeSum(total, self.plan.unit, self.plan.sensitivity)
         return np.asarray(self._noise.release(summed, self.plan.gradient, self.plan.relation), dtype=np.float64)
 
     # Runs that go on -----------------------------------------------------------------------------------------
