@@ -24,14 +24,15 @@ computed sums differ by at most what the row adds, and 2^-9 C more.
    :math:`|b||a| \le C` long, so a group is off by :math:`\gamma_N N C`. Only the group of the row that differs has
    another error in the other table: :math:`2 \gamma_N N C \le 0.0012 C`. Up to six groups, which are 600 C long
    together, are added in float32 too, and the five additions are off by 5 u 600 C in either table: 0.0004 C
-   together. Both factors are scaled beforehand to a product of at most C, whose rounding changes each by 2^-23 of
-   it, so no number of them overflows, and those that vanish are below 2^-126.
+   together. Both factors are scaled beforehand, the right one to a length of 1 at most, and in float32 only where
+   no length exceeds 2^60. That rounds each number to within 2^-22 of itself, except for those that vanish, of which
+   none adds 2^-60.
 2. All else is summed in float64, u = 2^-53, with at most m = 2^12 rows and N = 2^17 terms of all their positions
    (`MOST_ROWS`, `held_numbers`), off by :math:`\gamma_N 2^{10} m C < 2^{-14} C`, in either table. Groups are added
    in float64 as well, at most 2^12 of them.
 
 The squares of all parameters' parts add up to C^2 for each row, and so the parts of the errors add up to no more
-than if all were in one. The sum of 0.0012, 0.0004, 2^-13 and 2^-21 is less than 2^-9. ∎
+than if all were in one. The sum of 0.0012, 0.0004, 2^-13 and 2^-20 is less than 2^-9. ∎
 
 The first part needs products that are rounded as float32 numbers. Where the caller lets them be shorter
 (`torch.set_float32_matmul_precision`), and on devices other than the processor, they are summed in float64.
@@ -62,7 +63,7 @@ MOST_ROWS = 2**12  # that are summed at once
 _GROUP, _GROUPS = 100, 6  # rows whose products are summed in float32, and groups that are added in it
 _TERMS = 64  # numbers that a position counts for at least, so that 2^23 numbers have 2^17 positions
 _CANCELLATION = 2.0**-20
-_SMALLEST = torch.finfo(torch.float64).tiny
+_MODERATE = 2.0**60  # lengths that can be scaled in float32
 
 
 class ParameterGradients(ABC):
@@ -101,19 +102,20 @@ class Outer(ParameterGradients):
         self._left, self._right = left, right
 
     @cached_property
-    def _right_lengths(self) -> Tensor:
-        return _lengths(self._right, 1)
+    def _both_lengths(self) -> tuple[Tensor, Tensor]:
+        return _lengths(self._left, 1), _lengths(self._right, 1)
 
     def squared_norms(self) -> Tensor:
-        return (_lengths(self._left, 1) * self._right_lengths).square()
+        left, right = self._both_lengths
+        return (left * right).square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        lengths = self._right_lengths.where(weights != 0, 1.0).clamp_min(_SMALLEST)
-        left = _of_weight(self._left, weights).double() * (weights.double() * lengths)[:, None]
-        right = _of_weight(self._right, weights).double() / lengths[:, None]
-        if self._left.dtype is torch.float32 and _has_full_float32(self._left):
-            return _sum_of_groups(left.float(), right.float())
-        return left.T @ right
+        left, right = (_of_weight(side, weights) for side in (self._left, self._right))
+        lefts, rights = (_of_weight(lengths, weights) for lengths in self._both_lengths)
+        scales = rights.clamp_min(1 / _MODERATE)  # of the right side, which is at most 1 long without them
+        if _has_full_float32(left) and max(float(lefts.max()), float(rights.max())) <= _MODERATE:
+            return _sum_of_groups(left * (weights * scales).float()[:, None], right / scales.float()[:, None])
+        return (left.double() * (weights.double() * scales)[:, None]).T @ (right.double() / scales[:, None])
 
 
 class Positions(ParameterGradients):
@@ -171,7 +173,7 @@ def _of_weight(rows: Tensor, weights: Tensor) -> Tensor:
 
 def _has_full_float32(values: Tensor) -> bool:
     """Return whether products of float32 numbers are rounded as such, and not as a shorter type that is allowed."""
-    if values.device.type != "cpu":
+    if values.device.type != "cpu" or values.dtype is not torch.float32:
         return False
     try:
         return bool(torch.get_float32_matmul_precision() == "highest")
