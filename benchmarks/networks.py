@@ -8,7 +8,8 @@ Speed is processor time of one thread: a step that measures and clips every row'
 (``mlp_over_plain`` at batch 600, ``cnn1024_over_plain`` at 1,024), and exact noise over the gradient it goes to
 (``noise_over_gradient``). With the Python of an environment that has Opacus, its ghost clipping and, for the CNN, its
 hooks are timed as well, and the ratios of our steps to the faster of them are given (``mlp_over_opacus``,
-``cnn256_over_opacus``, ``cnn1024_over_opacus``).
+``cnn256_over_opacus``, ``cnn1024_over_opacus``), and of the peak memory of a step, above that of the process, to that
+of ghost clipping (``mlp_memory_over_opacus`` and so on).
 
 Accuracy is that of networks with 256 and 256 hidden units on Fashion-MNIST and with 1,000 on MNIST, or of the same
 CNN on both, after 3 epochs with batches of 600 at delta = 1e-5. Rivals are DP-SGD and DP-Adam over a grid of learning
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -87,37 +89,45 @@ def random_rows(size: int) -> tuple[Any, Any]:
     return torch.rand(size, 1, 28, 28, generator=generator), torch.randint(0, 10, (size,), generator=generator)
 
 
-def measure_speed(repeats: int) -> dict[str, float]:
-    import numpy as np
+def own_steps(name: str) -> dict[str, Callable[[], object]]:
+    """Return a plain backward pass of a network, and the sum of its rows' clipped gradients."""
     import torch
     from torch import nn
 
-    from dpdescent.noise import SystemBits, discrete_gaussian
     from dpdescent.torch.choice import choose_gradients
     from dpdescent.torch.gradients import Batch
     from dpdescent.torch.plan import Clipping
 
     loss = nn.CrossEntropyLoss(reduction="none")
+    make, size = CASES[name]
+    torch.manual_seed(0)
+    module = make()
+    inputs, targets = random_rows(size)
+    batch = Batch((inputs,), targets)
+    way, clipping = choose_gradients(module, loss, batch[:3]), Clipping(None)
+
+    def plain() -> None:
+        module.zero_grad()
+        loss(module(inputs), targets).mean().backward()
+
+    def private() -> None:
+        total = None
+        for first in range(0, len(batch), way.rows_at_once):
+            found = way.of(batch[first : first + way.rows_at_once])
+            part = found.weighted_sum(clipping.weights(found.norms()))
+            total = part if total is None else [one + other for one, other in zip(total, part, strict=True)]
+
+    return {"plain": plain, "private": private}
+
+
+def measure_speed(repeats: int) -> dict[str, float]:
+    import numpy as np
+
+    from dpdescent.noise import SystemBits, discrete_gaussian
+
     report: dict[str, float] = {}
-    for name, (make, size) in CASES.items():
-        torch.manual_seed(0)
-        module = make()
-        inputs, targets = random_rows(size)
-        batch = Batch((inputs,), targets)
-        way, clipping = choose_gradients(module, loss, batch[:3]), Clipping(None)
-
-        def plain(module: Any = module, inputs: Any = inputs, targets: Any = targets) -> None:
-            module.zero_grad()
-            loss(module(inputs), targets).mean().backward()
-
-        def private(way: Any = way, batch: Any = batch, clipping: Clipping = clipping) -> None:
-            total = None
-            for first in range(0, len(batch), way.rows_at_once):
-                found = way.of(batch[first : first + way.rows_at_once])
-                part = found.weighted_sum(clipping.weights(found.norms()))
-                total = part if total is None else [one + other for one, other in zip(total, part, strict=True)]
-
-        times = least_processor_times({"plain": plain, "private": private}, repeats)
+    for name in CASES:
+        times = least_processor_times(own_steps(name), repeats)
         report |= {f"{name}_{key}_seconds": value for key, value in times.items()}
         report[f"{name}_over_plain"] = times["private"] / times["plain"]
     parameters = sum(each.numel() for each in CASES["mlp"][0]().parameters())
@@ -133,8 +143,8 @@ def measure_speed(repeats: int) -> dict[str, float]:
     return report
 
 
-def time_opacus(repeats: int) -> dict[str, float]:
-    """Time the faster of Opacus's modes; run by the Python of an environment that has it."""
+def opacus_steps(name: str) -> dict[str, Callable[[], object]]:
+    """Return steps of Opacus in its modes; for the Python of an environment that has it."""
     import torch
     from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
@@ -148,33 +158,73 @@ def time_opacus(repeats: int) -> dict[str, float]:
         def zero_grad(self) -> None:
             module.zero_grad()
 
+    make, size = CASES[name]
+    torch.manual_seed(0)
+    module = GradSampleModuleFastGradientClipping(
+        make(), batch_first=True, max_grad_norm=1.0, use_ghost_clipping=True, loss_reduction="mean"
+    )
+    loss = DPLossFastGradientClipping(module, Optimizer(), nn.CrossEntropyLoss(reduction="mean"), "mean")
+    inputs, targets = random_rows(size)
+
+    def ghost() -> None:
+        loss(module(inputs), targets).backward()
+        module.zero_grad()
+
+    hooked = GradSampleModule(make(), batch_first=True, loss_reduction="mean")
+
+    def hooks() -> None:
+        nn.functional.cross_entropy(hooked(inputs), targets).backward()
+        each_row = [each.grad_sample for each in hooked.parameters()]
+        norms = torch.stack([each.flatten(1).norm(dim=1) for each in each_row]).norm(dim=0)
+        factors = (1.0 / (norms + 1e-6)).clamp_max(1.0)
+        for parameter, each in zip(hooked.parameters(), each_row, strict=True):
+            parameter.grad = torch.einsum("i,i...", factors, each)
+            parameter.grad_sample = None
+
+    # Hooks form every row's gradient: gigabytes for the MLP.
+    return {"ghost": ghost} if name == "mlp" else {"ghost": ghost, "hooks": hooks}
+
+
+def peak_memory(step: Callable[[], object]) -> float:
+    """Return by how many megabytes some steps raise the peak of this process, on Linux."""
+
+    def status(field: str) -> float:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    start = status("VmRSS")
+    for _ in range(4):
+        step()
+    return status("VmHWM") - start
+
+
+def in_process(python: str, *words: str) -> Any:
+    """Return what this script prints last as JSON, run by a Python in a process of its own."""
+    # With this setting freed arrays go back to the system, so that a peak is that of the arrays in use.
+    given = os.environ | ({"MALLOC_MMAP_THRESHOLD_": "65536"} if words[0].startswith("--peak") else {})
+    command = [python, "-W", "ignore", __file__, *words]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=given)
+    if found.returncode:
+        print(f"{' '.join(words)} failed: {found.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+        return None
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def measure_beside_opacus(opacus: str, repeats: int, private: dict[str, float]) -> dict[str, float]:
+    """Return times of Opacus, and ratios of our steps to them in time and, on Linux, in peak memory."""
     report = {}
-    for name, (make, size) in CASES.items():
-        torch.manual_seed(0)
-        module = GradSampleModuleFastGradientClipping(
-            make(), batch_first=True, max_grad_norm=1.0, use_ghost_clipping=True, loss_reduction="mean"
-        )
-        loss = DPLossFastGradientClipping(module, Optimizer(), nn.CrossEntropyLoss(reduction="mean"), "mean")
-        inputs, targets = random_rows(size)
-
-        def ghost(module: Any = module, loss: Any = loss, inputs: Any = inputs, targets: Any = targets) -> None:
-            loss(module(inputs), targets).backward()
-            module.zero_grad()
-
-        hooked = GradSampleModule(make(), batch_first=True, loss_reduction="mean")
-
-        def hooks(module: Any = hooked, inputs: Any = inputs, targets: Any = targets) -> None:
-            nn.functional.cross_entropy(module(inputs), targets).backward()
-            each_row = [each.grad_sample for each in module.parameters()]
-            norms = torch.stack([each.flatten(1).norm(dim=1) for each in each_row]).norm(dim=0)
-            factors = (1.0 / (norms + 1e-6)).clamp_max(1.0)
-            for parameter, each in zip(module.parameters(), each_row, strict=True):
-                parameter.grad = torch.einsum("i,i...", factors, each)
-                parameter.grad_sample = None
-
-        # Hooks form every row's gradient: gigabytes for the MLP.
-        modes = {"ghost": ghost} if name == "mlp" else {"ghost": ghost, "hooks": hooks}
-        report[name] = min(least_processor_times(modes, repeats).values())
+    for name in CASES:
+        times = in_process(opacus, "--time-opacus", name, "--repeats", str(repeats))
+        if times is None:
+            return report
+        report[f"{name}_opacus_seconds"] = min(times.values())
+        report[f"{name}_over_opacus"] = private[f"{name}_private_seconds"] / min(times.values())
+        if Path("/proc/self/clear_refs").exists():
+            peaks = [in_process(sys.executable, "--peak", name), in_process(opacus, "--peak-opacus", name)]
+            if None not in peaks:
+                report |= {f"{name}_memory": peaks[0], f"{name}_opacus_memory": peaks[1]}
+                report[f"{name}_memory_over_opacus"] = peaks[0] / peaks[1]
     return report
 
 
@@ -310,7 +360,8 @@ def main() -> None:
     parser.add_argument("--features", action="store_true", help="only train the linear auto on image features")
     parser.add_argument("--repeats", type=int, default=15, help="steps of which the quickest counts")
     parser.add_argument("--opacus", metavar="PYTHON", help="the Python of an environment that has Opacus")
-    parser.add_argument("--time-opacus", action="store_true", help=argparse.SUPPRESS)
+    for own in ("--time-opacus", "--peak", "--peak-opacus"):
+        parser.add_argument(own, choices=CASES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     try:
         import torch
@@ -319,7 +370,11 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     if options.time_opacus:
-        print(json.dumps(time_opacus(options.repeats)))
+        print(json.dumps(least_processor_times(opacus_steps(options.time_opacus), options.repeats)))
+        return
+    if options.peak or options.peak_opacus:
+        step = own_steps(options.peak)["private"] if options.peak else opacus_steps(options.peak_opacus)["ghost"]
+        print(json.dumps(peak_memory(step)))
         return
     if options.features:
         found = {"features": measure_features(options)}
@@ -328,14 +383,7 @@ def main() -> None:
         return
     report: dict[str, Any] = measure_speed(options.repeats)
     if options.opacus:
-        command = [options.opacus, "-W", "ignore", __file__, "--time-opacus", "--repeats", str(options.repeats)]
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-        if found.returncode:
-            print(f"Opacus could not be timed: {found.stderr.strip().splitlines()[-1]}", file=sys.stderr)
-        else:
-            for name, seconds in json.loads(found.stdout.splitlines()[-1]).items():
-                report[f"{name}_opacus_seconds"] = seconds
-                report[f"{name}_over_opacus"] = report[f"{name}_private_seconds"] / seconds
+        report |= measure_beside_opacus(options.opacus, options.repeats, report)
     for name, value in report.items():
         print(f"{name:26s} {value:12.4f}")
     if options.accuracy:

@@ -1,8 +1,8 @@
-"""The memory allocator of a process that works on blocks of rows.
+"""The memory allocator of a process that works on blocks of rows, or on one batch after another.
 
-Each block needs several arrays of a megabyte or two. The allocator of glibc gives such memory back to the system when
-it is freed, and to get its pages again takes about as long as sums over them. By and by it learns to keep arrays of
-the length that it has seen, but never several of them; and Dask starts its workers with
+Each of them needs several arrays of a megabyte or two. The allocator of glibc gives such memory back to the system
+when it is freed, and to get its pages again takes about as long as sums over them. By and by it learns to keep
+arrays of the length that it has seen, but never several of them; and Dask starts its workers with
 ``MALLOC_TRIM_THRESHOLD_=65536``, with which it learns nothing.
 """
 

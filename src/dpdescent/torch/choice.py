@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ..errors import InvalidParameter
+from ..exact.allocator import keep_freed_memory
 from .gradients import (
     Batch,
     LoopedGradients,
@@ -47,6 +48,7 @@ def choose_gradients(module: nn.Module, loss: Loss, probe: Batch) -> ModuleGradi
     **Privacy** The choice rests on the module, the loss and the shapes of rows. Rows that a module mixes are told
     apart in the second way, where each is a batch by itself.
     """
+    keep_freed_memory()  # every step needs the same megabytes again
     numbers = sum(each.numel() for each in trained_parameters(module).values())
     try:
         LoopedGradients(module, loss).of(probe)
