@@ -464,7 +464,7 @@ def test_auto_takes_steps_that_accumulate_the_noise_of_its_rule():
     length = float(flat(module).norm())
     result = fit(module, table(), cross_entropy, epsilon=0.5, delta=DELTA, steps=30, random_state=0)
     training = training_of(epsilon=0.5, steps=30, batch_size=None, clip_norm=None)
-    shape = [(1 + math.cos(math.pi * t / 30)) / 2 for t in range(30)]
+    shape = [1 - t / 30 for t in range(30)]
     walked = training.deviation * math.sqrt(sum(each**2 for each in shape))
     assert 0.12 / walked < length
     assert result.history[0].step_size == 0.0  # it measures

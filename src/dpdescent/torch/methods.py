@@ -3,15 +3,16 @@ r"""How noisy gradients become steps.
 ``auto``
     No learning rate. Rows' gradients are divided by their lengths, or by the typical length at the initial parameters
     if that is longer, so that rows fade once they are fitted. The first step measures this length and moves nothing,
-    if there are at least 20 steps; otherwise it is that of public random rows. With
-    :math:`s_t = (1 + \cos(\pi t/T))/2`
+    if there are at least 20 steps; otherwise it is that of public random rows. Steps become shorter in proportion to
+    what is left of the run (Defazio et al. 2023), :math:`s_t = 1 - t/T`, and
 
     .. math:: m_t = 0.9\,m_{t-1} + 0.1\,\tilde g_t, \qquad w_{t+1} = w_t - \eta s_t m_t/(1 - 0.9^{t+1}), \qquad
               \eta = \min\Big(\frac{0.12}{\tau\sqrt{\sum_t s_t^2}},\ \max(1, |w_0|)\Big),
 
     where tau is the standard deviation of the noise in a coordinate of a gradient. All steps together then move each
     coordinate by noise of deviation 0.12, whatever the budget: less noise buys longer steps. No step is longer than
-    the parameters are at first, which takes over as the noise goes to zero. The constant was chosen on Fashion-MNIST.
+    the parameters are at first, which takes over as the noise goes to zero. The constant was chosen on Fashion-MNIST
+    with a cosine instead of the straight line.
 ``blsgd``
     The step size is searched for privately among five, from long to short (Chen & Lee 2020, section 5.7). If the
     search fails, the shortest step is taken, so that all steps cost the same. The longest moves the parameters by
@@ -25,6 +26,8 @@ References
 ----------
 Abadi, M. et al. (2016). Deep learning with differential privacy. arXiv:1607.00133.
 Chen, C. & Lee, J. (2020). Stochastic adaptive line search for differentially private optimization. arXiv:2008.07978.
+Defazio, A., Cutkosky, A., Mehta, H. & Mishchenko, K. (2023). Optimal linear decay learning rate schedules and
+further refinements. arXiv:2310.07831.
 Kingma, D. & Ba, J. (2015). Adam: a method for stochastic optimization. arXiv:1412.6980.
 """
 
@@ -100,12 +103,12 @@ class Method(ABC):
 
 
 class Auto(Method):
-    """Normalised gradients, momentum, a cosine, and a learning rate that follows from the noise."""
+    """Normalised gradients, momentum, steps that shrink to zero, and a learning rate that follows from the noise."""
 
     def __init__(self, training: PrivateTraining) -> None:
         super().__init__(training)
         total = training.steps
-        self._shape = [(1 + math.cos(math.pi * t / total)) / 2 for t in range(total)]
+        self._shape = [1 - t / total for t in range(total)]
         walked = training.deviation * math.sqrt(sum(each**2 for each in self._shape))
         self._rate = min(_ACCUMULATED / walked, max(1.0, _length(self.parameters)))
         self._average = [torch.zeros_like(each) for each in self.parameters]
