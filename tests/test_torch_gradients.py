@@ -234,6 +234,18 @@ def test_modules_that_cannot_be_mapped_are_looped_over():
     check(Stepwise(), torch.randn(ROWS, 4), LoopedGradients)
 
 
+def test_a_branch_that_public_rows_do_not_take_keeps_a_module_from_being_recorded():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.layer(x / x.abs().max() if x.abs().max() > 1e4 else x)
+
+    check(Scaled(), torch.randn(ROWS, 4), LoopedGradients)
+
+
 def test_a_layer_called_twice_after_all_is_never_measured_too_short():
     module, batch = Reused().double(), batch_of(torch.randn(ROWS, 4).double())
     batch = Batch(batch.inputs, batch.targets.double())
@@ -265,6 +277,13 @@ def test_lengths_are_right_where_squares_of_float32_vanish_or_overflow(small, la
         torch.testing.assert_close(norms[0], expected, rtol=1e-6, atol=0)
         assert norms[0] >= expected * (1 - 1e-12)
         assert norms[1] == 0
+
+
+def test_numbers_of_float64_whose_squares_vanish_make_no_long_gradient_short():
+    left, right = (torch.full((1, 100), each, dtype=torch.float64) for each in (1.5e-162, 1.2e153))
+    positions = Positions(left.reshape(1, 1, 100, 1), right.reshape(1, 1, 100, 1), (100, 100))
+    for way in (Outer(left, right), positions):
+        assert not float(way.squared_norms()) < 1e-20  # it is 3e-14, or counts as infinite
 
 
 def test_a_position_whose_squares_vanish_beside_another_is_not_measured_as_nothing():
@@ -332,6 +351,8 @@ def test_products_that_may_be_shorter_than_float32_are_summed_in_float64():
     finally:
         torch.set_float32_matmul_precision("highest")
     torch.testing.assert_close(found, exact, rtol=1e-12, atol=0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(Outer(left, right).weighted_sum(weights), exact, rtol=1e-12, atol=0)
     with pytest.MonkeyPatch.context() as patch:
 
         def refuses():

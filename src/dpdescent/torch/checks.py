@@ -13,9 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidParameter, RowDependence
-from .gradients import Batch, Loss, trained_parameters
+from .gradients import Batch, LoopedGradients, Loss, trained_parameters, unchanged_buffers
 
-__all__ = ["private_copy", "reading", "require_losses", "require_trainable", "secret_randomness", "usable_probe"]
+__all__ = [
+    "private_copy",
+    "reading",
+    "require_losses",
+    "require_no_memory",
+    "require_trainable",
+    "secret_randomness",
+    "usable_probe",
+]
 
 
 def require_trainable(module: nn.Module, device: str | torch.device | None) -> torch.device:
@@ -83,7 +91,7 @@ def usable_probe(module: nn.Module, loss: Loss, probes: Sequence[Batch]) -> Batc
     for probe in probes[:-1]:
         try:
             with torch.no_grad():
-                finite = torch.isfinite(loss(module(*probe.inputs), probe.targets)).all()
+                finite = torch.isfinite(LoopedGradients(module, loss).losses_together(probe)).all()
         except Exception:
             continue
         if bool(finite):
@@ -92,11 +100,20 @@ def usable_probe(module: nn.Module, loss: Loss, probes: Sequence[Batch]) -> Batc
 
 
 def require_losses(module: nn.Module, loss: Loss, probe: Batch) -> None:
-    """Raise `InvalidParameter` unless the loss gives one number for each of some public rows, each by itself."""
-    rows = len(probe)
+    """Raise what is wrong unless the loss gives one number for each of some public rows, each by itself.
+
+    Raises
+    ------
+    InvalidParameter
+        The module or the loss cannot be computed, or gives no number for each row that could be differentiated.
+    RowDependence
+        The loss of a row changes with the outputs of other rows.
+    """
+    rows, given = len(probe), probe.copy()
     try:
-        outputs = module(*probe.inputs)
-        losses = loss(outputs, probe.targets)
+        with unchanged_buffers(module):
+            outputs = module(*given.inputs)
+        losses = loss(outputs, given.targets)
     except Exception as problem:
         raise InvalidParameter(
             f"the module and the loss cannot be computed on public rows of the shapes of the data ({problem}): check "
@@ -113,13 +130,31 @@ def require_losses(module: nn.Module, loss: Loss, probe: Batch) -> None:
     with torch.no_grad():
         changed = outputs.detach().clone() if isinstance(outputs, Tensor) else None
         if changed is not None and changed.dim() and changed.shape[0] == rows:
-            before = loss(changed, probe.targets)[0]
+            before = loss(changed.clone(), probe.copy().targets)[0]
             changed[1:] = changed[1:] * 2 + 1
-            after = loss(changed, probe.targets)[0]
+            after = loss(changed.clone(), probe.copy().targets)[0]
             if not torch.allclose(before, after, rtol=1e-4, atol=1e-5, equal_nan=True):
                 raise RowDependence(
                     "the loss of a row changes with the outputs of other rows: compute it from its own output alone"
                 )
+
+
+def require_no_memory(module: nn.Module, loss: Loss, probe: Batch) -> None:
+    """Raise `RowDependence` if the loss of a public row changes once others have passed through the module.
+
+    Buffers are put back after every pass, and nothing else is: what a module keeps in plain attributes would tell
+    later rows of earlier ones.
+    """
+    losses = []
+    for rows in (probe[:1], probe[1:], probe[:1]):
+        with secret_randomness(0), torch.no_grad():
+            losses.append(LoopedGradients(module, loss).losses_together(rows))
+    if not torch.allclose(losses[0], losses[2], rtol=0, atol=0, equal_nan=True):
+        raise RowDependence(
+            "the loss of a row changes when other rows have passed through the module before it: keep nothing of a "
+            "pass in the module or the loss, and draw random numbers from the generators of torch, numpy or Python "
+            "that all share"
+        )
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from torch import nn
 
 from ..errors import InvalidParameter
 from ..exact.allocator import keep_freed_memory
+from .checks import require_no_memory
 from .gradients import (
     Batch,
     LoopedGradients,
@@ -33,7 +34,7 @@ _PROBE_ROWS = 3
 
 
 def choose_gradients(module: nn.Module, loss: Loss, probe: Batch) -> ModuleGradients:
-    """Return the quickest way that gives the gradients of single rows on public rows.
+    """Return the quickest way that gives the gradients of single rows on public rows, or raise why there is none.
 
     Parameters
     ----------
@@ -46,7 +47,8 @@ def choose_gradients(module: nn.Module, loss: Loss, probe: Batch) -> ModuleGradi
     Notes
     -----
     **Privacy** The choice rests on the module, the loss and the shapes of rows. Rows that a module mixes are told
-    apart in the second way, where each is a batch by itself.
+    apart in the second way, where each is a batch by itself. So are those of a module that does one thing or another
+    depending on what rows hold, which public rows may not show: `torch.func` refuses to map it.
     """
     keep_freed_memory()  # every step needs the same megabytes again
     numbers = sum(each.numel() for each in trained_parameters(module).values())
@@ -57,13 +59,14 @@ def choose_gradients(module: nn.Module, loss: Loss, probe: Batch) -> ModuleGradi
             f"the gradient of a single row cannot be computed on public rows ({problem}): check that the module "
             "takes a batch of one row"
         ) from None
+    require_no_memory(module, loss, probe)
     recorded = RecordedGradients(module, loss)
     with _repeatable(module, loss, probe):
-        if recorded.has_rules() and _agrees(recorded, probe):
-            recorded.rows_at_once = _rows_at_once(recorded.numbers_per_row(probe))
-            return recorded
         mapped = MappedGradients(module, loss)
         mapped.rows_at_once = _rows_at_once(numbers)
+        if recorded.has_rules() and _maps(mapped, probe) and _agrees(recorded, probe):
+            recorded.rows_at_once = _rows_at_once(recorded.numbers_per_row(probe))
+            return recorded
         if _agrees(mapped, probe):
             return mapped
     looped = LoopedGradients(module, loss)
@@ -73,6 +76,15 @@ def choose_gradients(module: nn.Module, loss: Loss, probe: Batch) -> ModuleGradi
 
 def _rows_at_once(numbers: int) -> int:
     return min(MOST_ROWS, max(1, _HELD_NUMBERS // max(1, numbers)))
+
+
+def _maps(way: MappedGradients, probe: Batch) -> bool:
+    """Return whether neither branches nor shapes of a pass depend on what rows hold, as far as `torch.func` tells."""
+    try:
+        way.losses(probe)
+    except Exception:  # whatever it is, it is the module's nature and not the data's
+        return False
+    return True
 
 
 def _agrees(way: ModuleGradients, probe: Batch) -> bool:

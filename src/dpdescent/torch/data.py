@@ -64,21 +64,29 @@ class DatasetRows:
             at = torch.from_numpy(chosen)
             found = [each[at] for each in self._tensors]
         else:
-            rows = [self._read(int(i)) for i in chosen]
-            empty = tuple(torch.zeros(shape, dtype=dtype) for shape, dtype in self._shapes)
-            found = [torch.stack(each) for each in zip(*(row or empty for row in rows), strict=True)]
-            if None in rows:
-                absent = torch.tensor([row is None for row in rows], device=self._device)
+            found = [torch.zeros((chosen.size, *shape), dtype=dtype) for shape, dtype in self._shapes]
+            read = [self._read(int(i), [each[place] for each in found]) for place, i in enumerate(chosen)]
+            if not all(read):
+                absent = torch.tensor(read, device=self._device).logical_not()
         *inputs, targets = (each.to(self._device) for each in found)
         return Batch(tuple(inputs), targets, absent)
 
-    def _read(self, position: int) -> tuple[Tensor, ...] | None:
-        """Return the row at a position, or None if it is none of the public shapes: an error would tell of it."""
+    def _read(self, position: int, places: Sequence[Tensor]) -> bool:
+        """Copy the row at a position to its places, and return whether it is one of the public shapes and types.
+
+        It is copied before the next one is read, as a data set may use one buffer for all of its rows.
+        """
         try:
             row = _row(self._dataset[position])
-        except Exception:
-            return None
-        return row if tuple((tuple(each.shape), each.dtype) for each in row) == self._shapes else None
+            if tuple((tuple(each.shape), each.dtype) for each in row) != self._shapes:
+                return False
+            for place, each in zip(places, row, strict=True):
+                place.copy_(each.detach())
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # whatever it is, it would tell of the row
+            return False
+        return True
 
     def probes(self) -> tuple[Batch, Batch]:
         """Return public rows of the same shapes, to be tried in this order.

@@ -59,13 +59,16 @@ class Batch:
         absent = None if self.absent is None else self.absent[rows]
         return Batch(tuple(each[rows] for each in self.inputs), self.targets[rows], absent)
 
+    def copy(self) -> Batch:
+        """Return the same rows in tensors of their own, for a module or a loss that changes what it is given."""
+        return Batch(tuple(each.clone() for each in self.inputs), self.targets.clone(), self.absent)
+
     def without(self, rows: Tensor, blank: Batch) -> Batch:
         """Return a batch of the same shape, in which some rows are absent and the first one of ``blank`` instead."""
-        absent = rows if self.absent is None else self.absent | rows
-        held = [each.clone() for each in (*self.inputs, self.targets)]
-        for each, instead in zip(held, (*blank.inputs, blank.targets), strict=True):
+        held = self.copy()
+        for each, instead in zip((*held.inputs, held.targets), (*blank.inputs, blank.targets), strict=True):
             each[rows] = instead[0]
-        return Batch(tuple(held[:-1]), held[-1], absent)
+        return Batch(held.inputs, held.targets, rows if self.absent is None else self.absent | rows)
 
 
 class RowGradients(ABC):
@@ -110,25 +113,24 @@ class ModuleGradients(ABC):
         """Return the loss of every row, which no other row of the batch changes."""
 
     def losses_together(self, batch: Batch) -> Tensor:
-        """Return the losses of one pass over all rows, after which buffers are as before."""
+        """Return the losses of one pass over all rows, after which buffers and the batch are as before."""
+        given = batch.copy()
         with unchanged_buffers(self.module):
-            return self.loss(self.module(*batch.inputs), batch.targets)
+            return self.loss(self.module(*given.inputs), given.targets)
 
 
 @contextmanager
 def unchanged_buffers(module: nn.Module) -> Iterator[None]:
     """Put back what a pass has changed in the buffers of a module, and leave alone what it has not."""
-    before = [
-        (owner, name, each, each.clone())
-        for owner in module.modules()
-        for name, each in owner._buffers.items()
-        if each is not None
-    ]
+    owned = [(owner._buffers, dict(owner._buffers)) for owner in module.modules()]
+    before = [(each, each.clone()) for _, buffers in owned for each in buffers.values() if each is not None]
     try:
         yield
     finally:
-        for owner, name, each, kept in before:
-            owner._buffers[name] = each
+        for held, buffers in owned:
+            held.clear()
+            held.update(buffers)
+        for each, kept in before:
             if not torch.equal(each, kept):
                 with torch.no_grad():
                     each.copy_(kept)
@@ -270,9 +272,10 @@ class MappedGradients(ModuleGradients):
     def _mapped(self, function: Callable[..., Any], batch: Batch) -> Any:
         current = {name: each.detach() for name, each in self.parameters.items()}
         # As many targets as rows, and as many dimensions as the module expects: every row is a batch of one.
-        inputs = tuple(each.unsqueeze(1) for each in batch.inputs)
+        given = batch.copy()
+        inputs = tuple(each.unsqueeze(1) for each in given.inputs)
         mapped = torch.func.vmap(function, in_dims=(None, 0, 0), randomness="different")
-        return mapped(current, inputs, batch.targets.unsqueeze(1))
+        return mapped(current, inputs, given.targets.unsqueeze(1))
 
     def _loss_of_row(self, current: dict[str, Tensor], inputs: tuple[Tensor, ...], target: Tensor) -> Tensor:
         with unchanged_buffers(self.module):

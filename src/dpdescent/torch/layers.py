@@ -8,11 +8,11 @@ With one position the norm is the product of two lengths. With several it comes 
 itself where that is the smaller. Sums over rows with weights are one matrix product, so no row's gradient of a large
 layer is ever formed.
 
-**Lengths** are computed in float64 from the numbers that the module has computed: products of two float32 numbers
-are exact there, and neither vanish nor overflow. A norm that comes from Gram matrices is a sum of terms of either
-sign, which may cancel, and a long gradient would look short. So 2^-20 of the square of :math:`B = \sum_t
-|a_t||b_t|`, which no term exceeds, is added to the squared norm, and a row of length at most C after weighting has
-a weighted B of at most 2^10 C.
+**Lengths** are computed in float64 from the numbers that the module has computed: products of two float32 numbers are
+exact there, and neither vanish nor overflow; vectors of 2^300 and more, which float64 modules may have, count as
+infinite. A norm that comes from Gram matrices is a sum of terms of either sign, which may cancel, and a long gradient
+would look short. So 2^-20 of the square of :math:`B = \sum_t |a_t||b_t|`, which no term exceeds, is added to the
+squared norm, and a row of length at most C after weighting has a weighted B of at most 2^10 C.
 
 **Lemma (sums).** Let every row be at most C long after weighting, and let two tables differ in one row. Then the
 computed sums differ by at most what the row adds, and 2^-9 C more.
@@ -35,7 +35,8 @@ The squares of all parameters' parts add up to C^2 for each row, and so the part
 than if all were in one. The sum of 0.0012, 0.0004, 2^-13 and 2^-20 is less than 2^-9. ∎
 
 The first part needs products that are rounded as float32 numbers. Where the caller lets them be shorter
-(`torch.set_float32_matmul_precision`), and on devices other than the processor, they are summed in float64.
+(`torch.set_float32_matmul_precision`, `torch.autocast`), and on devices other than the processor, they are summed in
+float64.
 
 References
 ----------
@@ -64,6 +65,7 @@ _GROUP, _GROUPS = 100, 6  # rows whose products are summed in float32, and group
 _TERMS = 64  # numbers that a position counts for at least, so that 2^23 numbers have 2^17 positions
 _CANCELLATION = 2.0**-20
 _MODERATE = 2.0**60  # lengths that can be scaled in float32
+_LARGEST = 2.0**300  # from here on, lengths of float64 modules count as infinite
 
 
 class ParameterGradients(ABC):
@@ -158,9 +160,13 @@ class Looked(ParameterGradients):
 
 
 def _lengths(vectors: Tensor, dimension: int) -> Tensor:
-    """Return Euclidean lengths in float64, where no square of a float32 number vanishes or overflows."""
+    """Return Euclidean lengths in float64, where no square of a float32 number vanishes or overflows.
+
+    A float64 number below 2^-537 has a square of zero. It can make a long product only with numbers that are so large
+    that they count as infinite here.
+    """
     lengths: Tensor = torch.linalg.vector_norm(vectors, dim=dimension, dtype=torch.float64)
-    return lengths
+    return lengths.where(lengths < _LARGEST, torch.inf)
 
 
 def _of_weight(rows: Tensor, weights: Tensor) -> Tensor:
@@ -173,7 +179,7 @@ def _of_weight(rows: Tensor, weights: Tensor) -> Tensor:
 
 def _has_full_float32(values: Tensor) -> bool:
     """Return whether products of float32 numbers are rounded as such, and not as a shorter type that is allowed."""
-    if values.device.type != "cpu" or values.dtype is not torch.float32:
+    if values.device.type != "cpu" or values.dtype is not torch.float32 or torch.is_autocast_enabled("cpu"):
         return False
     try:
         return bool(torch.get_float32_matmul_precision() == "highest")

@@ -47,29 +47,32 @@ def sum_rows(add: Callable[[Batch], Tensor], parts: Iterable[Batch], blank: Batc
     """
     total: Tensor | int = 0
     for part in parts:
-        try:
-            total = total + add(part)
-        except Exception:
-            total = total + _sum_without_failing(add, part, blank)
+        added = _attempt(add, part)
+        total = total + (_sum_without_failing(add, part, blank) if added is None else added)
     return total
 
 
 def _sum_without_failing(add: Callable[[Batch], Tensor], part: Batch, blank: Batch) -> Tensor | int:
     """Return what a part adds without the rows that fail by themselves, each of which keeps its place."""
-    failing = torch.tensor([_fails(add, part[row : row + 1]) for row in range(len(part))], device=part.targets.device)
-    try:
-        return add(part.without(failing, blank))
-    except Exception:  # rows that fail only together are taken one by one
-        alone = (part[row : row + 1] for row in range(len(part)) if not failing[row])
-        return sum((add(row) for row in alone), start=0)
+    alone: Tensor | int = 0
+    failing = torch.zeros(len(part), dtype=torch.bool, device=part.targets.device)
+    for row in range(len(part)):
+        added = _attempt(add, part[row : row + 1])
+        failing[row] = added is None
+        alone = alone if added is None else alone + added
+    together = _attempt(add, part.without(failing, blank))
+    # So many rows may fail together, whatever they hold: then they are taken one by one.
+    return alone if together is None else together
 
 
-def _fails(add: Callable[[Batch], Tensor], row: Batch) -> bool:
+def _attempt(add: Callable[[Batch], Tensor], part: Batch) -> Tensor | None:
+    """Return what a part adds, or None if that fails, for whatever reason: an error would tell of its rows."""
     try:
-        add(row)
-    except Exception:
-        return True
-    return False
+        return add(part)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return None
 
 
 def clipped_sum(way: ModuleGradients, batch: Batch, clipping: Clipping, shortest: float, unit: float) -> Tensor:
