@@ -216,7 +216,18 @@ class Mixed(nn.Module):
         return self.layer(x) - self.layer(x).mean(0) / 2
 
 
-@pytest.mark.parametrize("family", [Reused, Tied, BorrowedWeight, OwnParameter, FlattenedRows, Mixed])
+class MixedIfLarge(nn.Module):
+    """Divides all rows by their largest number where it is beyond a bound, without a branch."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x / x.abs().max().clamp_min(1e4))
+
+
+@pytest.mark.parametrize("family", [Reused, Tied, BorrowedWeight, OwnParameter, FlattenedRows, Mixed, MixedIfLarge])
 def test_what_a_record_cannot_tell_is_left_to_single_rows(family):
     torch.manual_seed(0)
     check(family(), torch.randn(ROWS, 4), MappedGradients)

@@ -30,6 +30,7 @@ __all__ = ["choose_gradients"]
 
 _HELD_NUMBERS = 2**23  # while a part of a batch is worked on: 32 MB of float32, and 64 MB where it is summed
 _TOLERANCE = 1e-3
+_LARGE = 2.0**20
 _PROBE_ROWS = 3
 
 
@@ -88,17 +89,21 @@ def _maps(way: MappedGradients, probe: Batch) -> bool:
 
 
 def _agrees(way: ModuleGradients, probe: Batch) -> bool:
-    """Return whether lengths and a weighted sum are those of one row at a time, to the last bit if others change."""
+    """Return whether lengths and a weighted sum are those of one row at a time, to the last bit if others change.
+
+    The others become equal to the first row, or large, which mixes rows in modules that look for a largest number.
+    """
     rows = probe[:_PROBE_ROWS]
     single = LoopedGradients(way.module, way.loss).of(rows)
     weights = torch.arange(1, len(rows) + 1).to(single.losses)
     try:
         found = way.of(rows)
         norms, sums = found.norms(), found.weighted_sum(weights)
-        beside_others = way.of(rows.without(torch.arange(len(rows), device=weights.device) > 0, rows))
+        others = torch.arange(len(rows), device=weights.device) > 0
+        changed = [way.of(rows.without(others, instead)) for instead in (rows, _large(rows))]
     except Exception:  # whatever it is, it is the module's nature and not the data's
         return False
-    if beside_others.losses[0] != found.losses[0] or beside_others.norms()[0] != norms[0]:
+    if any(each.losses[0] != found.losses[0] or each.norms()[0] != norms[0] for each in changed):
         return False
     scale = float(single.norms().max())
     return bool(
@@ -109,6 +114,11 @@ def _agrees(way: ModuleGradients, probe: Batch) -> bool:
             for one, other in zip(sums, single.weighted_sum(weights), strict=True)
         )
     )
+
+
+def _large(rows: Batch) -> Batch:
+    inputs = tuple(each * _LARGE if each.is_floating_point() else each for each in rows.inputs)
+    return Batch(inputs, rows.targets)
 
 
 @contextmanager
