@@ -11,9 +11,11 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch import nn  # noqa: E402
 
+from dpdescent.torch import choice, layers  # noqa: E402
 from dpdescent.torch.choice import choose_gradients  # noqa: E402
 from dpdescent.torch.gradients import Batch, LoopedGradients, MappedGradients, RecordedGradients  # noqa: E402
 from dpdescent.torch.layers import RULES, Formed, Looked, Outer, Positions  # noqa: E402
+from dpdescent.torch.plan import ROUNDING  # noqa: E402
 
 ROWS = 4
 FEW = settings(max_examples=12, deadline=None, derandomize=True)
@@ -297,6 +299,22 @@ def test_numbers_of_float64_whose_squares_vanish_make_no_long_gradient_short():
         assert not float(way.squared_norms()) < 1e-20  # it is 3e-14, or counts as infinite
 
 
+def test_a_gradient_whose_positions_cancel_is_no_shorter_than_a_thousandth_of_them():
+    # The lemma needs it: their products are rounded one by one, and here nothing else is left.
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(2, 3, 5, 4, generator=generator) for _ in range(2))
+    left, right = torch.cat([left, -left], 3), torch.cat([right, right], 3)
+    products = (left.double().norm(dim=2) * right.double().norm(dim=2)).sum(2).norm(dim=1)
+    tokens = torch.tensor([[0, 1, 2, 0, 0, 1, 2, 0]] * 2)
+    looked = left[:, 0].transpose(1, 2)
+    for way, terms in (
+        (Positions(left, right, (15, 5)), products),
+        (Looked(looked, tokens, (3, 5)), looked.double().norm(dim=2).sum(1)),
+    ):
+        torch.testing.assert_close(way.squared_norms().sqrt(), terms * 2.0**-10, rtol=1e-3, atol=0)
+        assert float(way.weighted_sum(torch.ones(2)).norm()) < 1e-9
+
+
 def test_a_position_whose_squares_vanish_beside_another_is_not_measured_as_nothing():
     # The long part is at positions whose output gradients have squares of zero in float32, beside a larger one.
     left, right = torch.full((1, 1, 30, 20), 2e-23), torch.full((1, 1, 30, 20), 1e18)
@@ -349,6 +367,41 @@ def test_outer_products_are_summed_in_float32_by_groups_and_moved_by_no_more_tha
         assert abs(moved - exact) <= 2.0**-9 * exact
         largest = max(largest, abs(moved - exact))
     assert largest > 0  # it is float32
+
+
+def test_the_constants_of_the_lemma_add_up_to_what_the_sensitivity_covers():
+    def off(terms, unit):
+        return terms * unit / (1 - terms * unit)
+
+    group, groups, single, double = layers._GROUP, layers._GROUPS, 2.0**-24, 2.0**-53
+    positions, cancelled = choice._HELD_NUMBERS // layers._TERMS, math.sqrt(layers._CANCELLATION)
+    parts = [
+        2 * off(group, single) * group,  # the group of the row that differs
+        2 * (groups - 1) * single * groups * group,  # the additions of groups
+        2 * off(positions, double) * layers.MOST_ROWS / cancelled,  # what is summed in float64
+        2.0**-21,  # what is left: the rounding of the row itself, and of few additions in float64
+    ]
+    assert 0.8 * ROUNDING < sum(parts) <= ROUNDING
+    # A norm from Gram matrices of 2^13 positions is off by less than is added to it.
+    assert off(2**26 + 2**13, double) < layers._CANCELLATION / 4
+
+
+@pytest.mark.parametrize(
+    ("ones", "places"), [(64, slice(64, 100)), (512, slice(512, 600)), (2048, slice(2100, 4096, 100))]
+)
+def test_a_row_moves_sums_in_float32_by_its_length_where_it_takes_them_to_the_next_power_of_two(ones, places):
+    # Beside a power of two, steps of float32 double. The small rows are rounded to one step on either side of it, so
+    # they count twice as much beside the row that is removed. If all groups were added in float32, the last of these
+    # sums would move by 1.25 times what the lemma allows.
+    rows = torch.zeros(4096)
+    rows[:ones], rows[places] = 1.0, 1.2 * ones * 2.0**-24
+    way = Outer(rows[:, None].expand(-1, 16) / 4, torch.full((4096, 16), 0.25))
+    weights = torch.ones(4096, dtype=torch.float64)
+    whole = way.weighted_sum(weights)
+    weights[7] = 0.0
+    moved = float((whole - way.weighted_sum(weights)).norm())
+    assert whole.dtype is torch.float64
+    assert abs(moved - 1) <= ROUNDING
 
 
 def test_products_that_may_be_shorter_than_float32_are_summed_in_float64():
