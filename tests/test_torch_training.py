@@ -28,6 +28,7 @@ from dpdescent.errors import (  # noqa: E402
 from dpdescent.ledger import Ledger  # noqa: E402
 from dpdescent.noise import Randomness  # noqa: E402
 from dpdescent.torch import PrivateTraining, fit  # noqa: E402
+from dpdescent.torch.data import DatasetRows  # noqa: E402
 from dpdescent.torch.gradients import Batch, unchanged_buffers  # noqa: E402
 from dpdescent.torch.methods import Auto, LineSearch  # noqa: E402
 from dpdescent.torch.plan import ROUNDING  # noqa: E402
@@ -437,13 +438,22 @@ def test_an_error_of_a_row_that_fails_by_chance_is_never_heard():
     assert int(sum_rows(add, [rows], rows)) == 1 + 3 + 4
 
 
-def test_a_stop_by_the_user_is_one():
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_a_stop_from_outside_is_no_row_that_fails(stop):
+    class Stopping(Watched):
+        def __getitem__(self, row):
+            if self.noted:
+                raise stop
+            return super().__getitem__(row)
+
     def add(_):
-        raise KeyboardInterrupt
+        raise stop
 
     rows = Batch((torch.zeros(2, 1),), torch.zeros(2))
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(stop):
         sum_rows(add, [rows], rows)
+    with pytest.raises(stop):
+        DatasetRows(Stopping(table(), []), torch.device("cpu")).batch(np.arange(2))
 
 
 def test_a_row_of_infinite_loss_adds_nothing_though_its_gradient_is_finite():

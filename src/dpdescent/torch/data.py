@@ -82,7 +82,7 @@ class DatasetRows:
                 return False
             for place, each in zip(places, row, strict=True):
                 place.copy_(each.detach())
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:  # whatever it is, it would tell of the row
             return False

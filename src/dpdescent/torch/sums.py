@@ -69,7 +69,7 @@ def _attempt(add: Callable[[Batch], Tensor], part: Batch) -> Tensor | None:
     """Return what a part adds, or None if that fails, for whatever reason: an error would tell of its rows."""
     try:
         return add(part)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException:
         return None
