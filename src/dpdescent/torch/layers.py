@@ -24,9 +24,9 @@ computed sums differ by at most what the row adds, and 2^-9 C more.
    :math:`|b||a| \le C` long, so a group is off by :math:`\gamma_N N C`. Only the group of the row that differs has
    another error in the other table: :math:`2 \gamma_N N C \le 0.0012 C`. Up to six groups, which are 600 C long
    together, are added in float32 too, and the five additions are off by 5 u 600 C in either table: 0.0004 C
-   together. Both factors are scaled beforehand, the right one to a length of 1 at most, and in float32 only where
-   no length exceeds 2^60. That rounds each number to within 2^-22 of itself, except for those that vanish, of which
-   none adds 2^-60.
+   together. Both factors are scaled beforehand, the right one to a length of 1 at most. That rounds each number to
+   within 2^-22 of itself, except for those that vanish, of which none adds 2^-60. A row of which a factor is longer
+   than 2^60 holds zeros here and is summed below, without changing where others are summed.
 2. All else is summed in float64, u = 2^-53, with at most m = 2^12 rows and N = 2^17 terms of all their positions
    (`MOST_ROWS`, `held_numbers`), off by :math:`\gamma_N 2^{10} m C < 2^{-14} C`, in either table. Groups are added
    in float64 as well, at most 2^12 of them.
@@ -112,11 +112,21 @@ class Outer(ParameterGradients):
         return (left * right).square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        left, right = (_of_weight(side, weights) for side in (self._left, self._right))
-        lefts, rights = (_of_weight(lengths, weights) for lengths in self._both_lengths)
-        scales = rights.clamp_min(1 / _MODERATE)  # of the right side, which is at most 1 long without them
-        if _has_full_float32(left) and max(float(lefts.max()), float(rights.max())) <= _MODERATE:
-            return _sum_of_groups(left * (weights * scales).float()[:, None], right / scales.float()[:, None])
+        if not _has_full_float32(self._left):
+            return self._sum_in_float64(weights)
+        # Each row by itself, so that none decides how others are summed.
+        moderate = torch.maximum(*self._both_lengths) <= _MODERATE
+        some = weights.where(moderate, 0.0)
+        left, right, lengths = (_of_weight(side, some) for side in (self._left, self._right, self._both_lengths[1]))
+        scales = lengths.clamp_min(1 / _MODERATE)  # of the right side, which is at most 1 long without them
+        total = _sum_of_groups(left * (some * scales).float()[:, None], right / scales.float()[:, None])
+        return total if bool(moderate.all()) else total + self._sum_in_float64(weights.where(~moderate, 0.0))
+
+    def _sum_in_float64(self, weights: Tensor) -> Tensor:
+        left, right, lengths = (
+            _of_weight(side, weights) for side in (self._left, self._right, self._both_lengths[1])
+        )
+        scales = lengths.clamp_min(1 / _MODERATE)
         return (left.double() * (weights.double() * scales)[:, None]).T @ (right.double() / scales[:, None])
 
 
