@@ -423,6 +423,26 @@ def test_a_row_that_fails_does_not_let_others_be_changed_in_place_once_more(fami
     assert 1e-3 < moved_by <= 1 + ROUNDING
 
 
+def test_a_row_that_fails_leaves_its_place_to_a_public_one_and_absent_rows_stay_absent():
+    seen = []
+
+    def add(part):
+        if bool((part.targets == 9).any()):
+            raise ValueError
+        seen.append(part)
+        return part.targets.long()[~part.absent].sum()
+
+    absent = torch.tensor([False, False, False, True])
+    part = Batch((torch.arange(4.0)[:, None],), torch.tensor([1, 9, 3, 4]), absent)
+    blank = Batch((torch.full((3, 1), 7.0),), torch.full((3,), 5))
+    assert int(sum_rows(add, [part], blank)) == 1 + 3
+    assert [each.absent.tolist() for each in seen[:-1]] == [[False], [False], [True]]
+    assert seen[-1].targets.tolist() == [1, 5, 3, 4]
+    assert seen[-1].inputs[0][:, 0].tolist() == [0, 7, 2, 3]
+    assert seen[-1].absent.tolist() == [False, True, False, True]
+    assert part.targets.tolist() == [1, 9, 3, 4]
+
+
 def test_an_error_of_a_row_that_fails_by_chance_is_never_heard():
     # Rows fail in company, and by themselves whenever they are tried a second time.
     tried = set()
