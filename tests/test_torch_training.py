@@ -33,7 +33,7 @@ from dpdescent.torch.gradients import Batch, unchanged_buffers  # noqa: E402
 from dpdescent.torch.methods import Auto, LineSearch  # noqa: E402
 from dpdescent.torch.plan import ROUNDING  # noqa: E402
 from dpdescent.torch.search import loss_falls  # noqa: E402
-from dpdescent.torch.sums import length_counts, sum_rows, typical_length  # noqa: E402
+from dpdescent.torch.sums import length_counts, on_lattice, sum_rows, typical_length  # noqa: E402
 
 N = 60
 DELTA = 1e-9  # so small that Renyi divergences pay, which is the quickest to plan
@@ -918,6 +918,28 @@ def test_a_loss_that_is_no_number_moves_a_query_by_its_bound_at_most(strange):
             Losses(first, then), Batch((), torch.zeros(1)), [torch.ones(1)], np.array([1.0]), 0.5, 2.0**-20
         )
         assert abs(int(falls[0])) <= 0.5 * 2**20
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_sum_that_is_not_finite_is_never_rounded_to_whole_numbers(bad):
+    with pytest.raises(ArithmeticError):
+        on_lattice(torch.tensor([0.0, bad]), 1.0)
+
+
+def test_an_absent_row_adds_nothing_to_a_query():
+    class Falling:
+        parameters = {"weight": torch.zeros(1)}  # noqa: RUF012
+
+        def losses(self, _):
+            return torch.tensor([0.3, 0.4]) * (1 - self.parameters["weight"])
+
+    def fall(*absent):
+        batch = Batch((), torch.zeros(2), torch.tensor(absent))
+        return int(loss_falls(Falling(), batch, [-torch.ones(1)], np.array([1.0]), 0.5, 2.0**-20)[0])
+
+    assert [fall(False, True), fall(True, False)] == [round(0.3 * 2**20), round(0.4 * 2**20)]
+    assert fall(True, True) == 0
+    assert fall(False, False) == fall(False, True) + fall(True, False)
 
 
 def test_a_seeded_training_that_goes_on_has_other_streams_than_at_first():
