@@ -31,7 +31,6 @@ from typing import Any
 
 EPSILONS = (1.0, 3.0, 8.0)
 DELTA = 1e-5
-BATCH = 600
 WIDTHS = {"fashion-mnist": (256, 256), "mnist": (1000,)}
 RIVALS = {"sgd": (0.2, 0.7, 2.0), "adam": (1e-3, 3e-3)}
 RIVALS_CLIP = 3.0  # that of Chen & Lee (2020)
@@ -286,7 +285,6 @@ def train(
         epsilon=epsilon,
         delta=DELTA,
         method=method,
-        batch_size=BATCH,
         epochs=options.epochs,
         random_state=seed,
         noise="float",

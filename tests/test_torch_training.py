@@ -713,6 +713,10 @@ def test_defaults_are_rules_of_the_number_of_rows():
     assert training.plan.sampling.rate == size / N
     assert training.steps == math.ceil(3 * N / size)
     assert training_of(steps=None, epochs=10).steps == 30
+    longer = training_of(steps=None, epochs=12, batch_size=None)
+    assert longer.plan.sampling.rate == 38 / N  # sqrt(2 * 60 * 12) = 37.9
+    assert longer.steps == 19
+    assert training_of(steps=None, epochs=50, batch_size=None).plan.sampling.rate == 1
 
 
 def test_a_run_is_repeated_by_its_seed_and_by_nothing_else():

@@ -83,7 +83,7 @@ def fit(
         See `dpdescent.torch.methods`. ``auto`` has nothing to tune. ``sgd`` and ``adam`` need a learning rate and a
         clip norm, and trying several of them on the same rows is not paid for.
     batch_size : int, optional
-        The expected number of rows in a batch; sqrt(6 n) by default.
+        The expected number of rows in a batch; by default sqrt(2 n epochs), where ``steps`` count as 3 epochs.
     steps : int, optional
         How many steps. By default, as many as make up ``epochs``.
     epochs : float, optional

@@ -139,9 +139,13 @@ def _lattice_unit(bound: float, bits: int) -> float:
     return math.ldexp(1.0, ceil_log2(bound) - bits)
 
 
-def batch_size_for(rows: int) -> int:
-    """Return the expected number of rows in a batch: sqrt(6 n), which is 1% of 60,000 rows and more of fewer."""
-    return min(rows, math.ceil(math.sqrt(6 * rows)))
+def batch_size_for(rows: int, epochs: float | None) -> int:
+    """Return the expected number of rows in a batch, sqrt(2 n epochs): 1% of 60,000 rows for 3 epochs.
+
+    What more epochs can read is then shared evenly between longer batches and more steps.
+    """
+    wanted = 2 * rows * (_EPOCHS if epochs is None else require_positive("epochs", epochs))
+    return rows if wanted >= rows**2 else max(1, math.ceil(math.sqrt(wanted)))
 
 
 def make_plan(
@@ -170,7 +174,7 @@ def make_plan(
     require_positive("epsilon", epsilon)
     require_open_unit("delta", delta)
     relation = Relation.parse(adjacency)
-    size = batch_size_for(rows) if batch_size is None else require_positive_integer("batch_size", batch_size)
+    size = batch_size_for(rows, epochs) if batch_size is None else require_positive_integer("batch_size", batch_size)
     if size > rows:
         raise InvalidParameter(f"batch_size is {size} and there are {rows} rows: take at most so many")
     planned = _step_count(steps, epochs, rows / size)

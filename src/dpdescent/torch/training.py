@@ -69,7 +69,7 @@ class PrivateTraining:
     epochs : float, optional
         Instead of ``steps``: how often each row is read on average, 3 by default.
     batch_size : int, optional
-        The expected number of rows in a batch; sqrt(6 n) by default.
+        The expected number of rows in a batch; by default sqrt(2 n epochs), where ``steps`` count as 3 epochs.
     clip_norm : float, optional
         C, to which every row's gradient is clipped. None divides each by its own length; see `gradient`.
     search_steps : int
