@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from dpdescent.errors import InvalidParameter
 from dpdescent.exact import BoundedScores, FeatureGrid, SignedScores, StepwiseScores
+from dpdescent.exact.stepwise import _changes
 from dpdescent.problems import (
     Huber,
     LinearProblem,
@@ -234,3 +236,24 @@ def test_kept_rows_count_as_if_there_were_no_others(loss: Loss) -> None:
 def test_impossible_bounds_are_refused(steps, bounds) -> None:
     with pytest.raises(InvalidParameter):
         StepwiseChanges(steps, bounds, PlainLogistic())
+
+
+def test_equal_losses_share_a_table_and_others_do_not() -> None:
+    """A loss that is sent to a worker is another object for each question, and the table takes longer than a pass."""
+    rows = np.linspace(-2, 2, 7), np.linspace(1, 3, 7)
+
+    def asked(loss: Loss) -> list[int]:
+        problem = pickle.loads(pickle.dumps(LinearProblem(loss, GRID)))
+        return list(problem.stepwise_scores(SEARCHED, BOUNDS, 1.0).block(*rows))
+
+    expected = asked(Huber(0.3))
+    before = _changes.cache_info().misses
+    assert asked(Huber(0.3)) == expected
+    assert _changes.cache_info().misses == before
+    assert asked(Huber(0.6)) != expected
+    assert _changes.cache_info().misses == before + 1
+    assert Huber(0.3).tabulated == Huber(0.3).tabulated != Squared().tabulated
+    marked = Logistic()
+    vars(marked)["weights"] = np.ones(2)  # what cannot be compared is taken for different
+    assert marked.tabulated != Logistic().tabulated
+    np.testing.assert_array_equal(marked.tabulated(rows[0]), Logistic().profile(rows[0]))

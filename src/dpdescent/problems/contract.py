@@ -24,6 +24,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -209,6 +211,20 @@ class Loss(ABC):
         """Return the loss as a function of one position, for instance y t or t - y."""
         raise InvalidParameter(f"{type(self).__name__} is no function of one position: use its values")
 
+    @property
+    def tabulated(self) -> Callable[[Floats], Floats]:
+        """The `profile` as a function that equals that of a loss of the same class and attributes.
+
+        A table of it is then made once per process. Methods of two objects are never equal, and a loss that was sent
+        to another process is another object for each question.
+        """
+        try:
+            attributes = (type(self), *sorted(vars(self).items()))
+            hash(attributes)
+        except TypeError:  # attributes that cannot be compared in general, for instance arrays
+            return self.profile
+        return _Profile(self, attributes)
+
     def line(self, margins: Floats, along: Floats, labels: Floats, kind: DTypeLike = np.float64) -> tuple[Any, Any]:
         """Return where every row stands and how fast it moves, as positions of `profile`, rounded to ``kind``."""
         raise InvalidParameter(f"{type(self).__name__} is no function of one position: use its values")
@@ -216,6 +232,15 @@ class Loss(ABC):
     def table(self, ceiling: float | None) -> tuple[float, float] | None:
         """Return the interval on which the profile is tabulated for scores up to ``ceiling``; None for no table."""
         return None
+
+
+@dataclass(frozen=True)
+class _Profile:
+    loss: Loss = field(compare=False)
+    attributes: tuple[Any, ...]
+
+    def __call__(self, positions: Floats) -> Floats:
+        return self.loss.profile(positions)
 
 
 class MarginLoss(Loss):

@@ -281,8 +281,8 @@ class LinearProblem:
             return StepLosses(BoundedSum(ceiling) if ceiling is not None else SignedSum(change), self.loss)  # type: ignore[arg-type]
         interval = self.loss.table(ceiling)
         if ceiling is not None:
-            return _bounded_scores(ceiling, self.loss.profile, interval)
-        return SignedScores(change, self.loss.profile, interval)  # type: ignore[arg-type]
+            return _bounded_scores(ceiling, self.loss.tabulated, interval)
+        return SignedScores(change, self.loss.tabulated, interval)  # type: ignore[arg-type]
 
     def stepwise_scores(
         self, steps: tuple[float, ...], bounds: tuple[float, ...], length: float, ceiling: float | None = None
@@ -304,7 +304,7 @@ class LinearProblem:
         else:
             slope_width = min(slope_width, steepest / (4 * loss.lipschitz))
             start_width = loss.lipschitz / 2 if math.isfinite(loss.smoothness) else loss.lipschitz / 4
-        return StepwiseScores(steps, bounds, loss.profile, start_width, slope_width, loss.centre)
+        return StepwiseScores(steps, bounds, loss.tabulated, start_width, slope_width, loss.centre)
 
     def scores_block(
         self,
