@@ -18,6 +18,7 @@ from dpdescent.curator import (
     ArraySource,
     BestStep,
     BlockSource,
+    Computed,
     Curator,
     Gradient,
     LatticeNoise,
@@ -26,7 +27,6 @@ from dpdescent.curator import (
     Sum,
     marks,
 )
-from dpdescent.curator.blocks import _Computed as Computed
 from dpdescent.curator.releases import Tree
 from dpdescent.curator.spill import pack, unpack, unpacked
 from dpdescent.errors import (

@@ -30,7 +30,8 @@ from dpdescent.errors import (
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
 from dpdescent.sources import DaskEngine, DaskTable, MappedArrays, open_parquet, workers
-from dpdescent.sources.workers import _balanced
+from dpdescent.sources.keepers import balanced
+from dpdescent.sources.tasks import without_cells
 from every_question import PROBLEMS
 from test_blocks import Parts
 
@@ -160,15 +161,13 @@ def test_workers_keep_the_memory_of_a_block_for_the_next_one(cluster: Any, table
     assert max(faults.values()) < 20 * 256 / 4  # an array has 256 pages
 
 
-def test_threads_work_on_what_is_beside_them_unless_that_is_too_much() -> None:
-    beside = _balanced({"a": 1, "b": 1}, [10, 10, 10, 10], [["a"], ["b"], ["a"], ["b"]])
-    assert beside == [("a", [0, 2]), ("b", [1, 3])]
-    uneven = _balanced({"a": 1, "b": 2}, [10, 10, 10, 10, 10, 10], [["a"]] * 6)
-    assert sorted(place for _, places in uneven for place in places) == list(range(6))
-    assert [(address, len(places)) for address, places in uneven] == [("a", 2), ("b", 2), ("b", 2)]
-    assert _balanced({"a": 1, "b": 1}, [7], [[]]) == [
-        ("a", [0])
-    ]  # nothing is left out, and nobody is asked for nothing
+def test_workers_keep_what_is_beside_them_unless_that_is_too_much() -> None:
+    beside = balanced({"a": 1, "b": 1}, [10, 10, 10, 10], [["a"], ["b"], ["a"], ["b"]])
+    assert beside == {"a": [0, 2], "b": [1, 3]}
+    uneven = balanced({"a": 1, "b": 2}, [10, 10, 10, 10, 10, 10], [["a"]] * 6)
+    assert sorted(place for places in uneven.values() for place in places) == list(range(6))
+    assert {address: len(places) for address, places in uneven.items()} == {"a": 2, "b": 4}
+    assert balanced({"a": 1, "b": 1}, [7], [[]]) == {"a": [0]}  # nothing is left out, and nobody is asked for nothing
 
 
 def test_a_worker_that_is_killed_between_questions_changes_nothing(cluster: Any) -> None:
@@ -253,7 +252,7 @@ def test_workers_that_are_lost_are_named_whatever_dask_calls_it() -> None:
             raise type(failure, (Exception,), {})("0.734375")
 
         with pytest.raises(WorkerLost, match="start them again") as found:
-            workers.without_cells(lose, name)
+            without_cells(lose, name)
         assert found.value.__context__ is None
 
 

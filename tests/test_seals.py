@@ -15,7 +15,7 @@ from dpdescent.curator import BlockSource, Seals, marks, seals
 from dpdescent.errors import DatasetFormatError
 from dpdescent.estimators.measuring import Measurement
 from dpdescent.sources import DaskEngine, MappedArrays
-from dpdescent.sources.workers import _each, _Result, _Share
+from dpdescent.sources.workers import _on_part, _Result
 from every_question import PROBLEMS, table_of
 from test_blocks import Parts
 
@@ -79,33 +79,16 @@ def test_numbers_of_other_rows_are_refused_by_workers() -> None:
     def work(blocks: Any, known: Any) -> Any:
         return sum(float(rows.sum()) for rows, _ in blocks) * known[0][0], []
 
-    parts = [(lambda: iter([(np.ones((2, 1)), np.zeros(2))]), lambda: b"these")]
-    for seal in (b"these", b"others"):
-        held = _Result(0.0, [seal], [[np.ones(2)]])
-        if seal == b"these":
-            assert _each(work, (0,), parts, [held]).total == 2.0
-        else:
-            with pytest.raises(DatasetFormatError, match="not what it was"):
-                _each(work, (0,), parts, [held])
+    def blocks(part: str, length: int, digest: Any) -> Any:
+        digest.update(part.encode())
+        return iter([(np.ones((length, 1)), np.zeros(length))])
 
-
-def test_rows_that_workers_keep_are_released_where_they_are_forgotten() -> None:
-    class Kept:
-        released = False
-
-        def release(self) -> None:
-            self.released = True
-
-    class Blocks:
-        pass
-
-    engine, kept, blocks = DaskEngine(), [Kept(), Kept()], [Blocks(), Blocks()]
-    for each, block in zip(kept, blocks, strict=True):
-        engine._shares[block] = [_Share([0], [each])]  # type: ignore[index]
-    engine.forget(blocks[0])  # type: ignore[arg-type]
-    assert [each.released for each in kept] == [True, False]
-    engine.close()
-    assert kept[1].released
+    digest = seals.new_digest()
+    digest.update(b"these")
+    held = _Result(0.0, [digest.digest()], [np.ones(2)])
+    assert _on_part((0,), (work, blocks), "these", 2, [held]).total == 2.0  # type: ignore[arg-type]
+    found = _on_part((0,), (work, blocks), "others", 2, [held])  # type: ignore[arg-type]
+    assert isinstance(found.total, DatasetFormatError)
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2], [0.5, 1.5, 2.5], ["a", "b", "c"], [None, "b", 3]], ids=str)

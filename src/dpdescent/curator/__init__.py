@@ -6,7 +6,7 @@ hold neither rows nor noise, and an answer that was not charged for cannot be wr
 
 from .ball import BallPoint, law_for_units
 from .batches import Batch, Sampling, batch_cost
-from .blocks import BlockSource, Engine, PartWork, PlacedBlocks, RowBlocks, Threads
+from .blocks import BlockSource, Computed, Engine, PartWork, PlacedBlocks, RowBlocks, Threads
 from .curator import Curator
 from .derivatives import (
     Gradient,
@@ -44,6 +44,7 @@ __all__ = [
     "BlockSource",
     "ColumnHistograms",
     "ColumnMoments",
+    "Computed",
     "Curator",
     "Engine",
     "ExcessAdversarialRisk",

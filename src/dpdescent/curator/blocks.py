@@ -30,7 +30,7 @@ from .seals import Digest, Marks, Seals, changed, new_digest
 from .sources import AnyNumber, Floats, cached_blocks
 from .spill import KeptNumbers, KeptRows
 
-__all__ = ["BlockSource", "Engine", "PartWork", "PlacedBlocks", "RowBlocks", "Threads"]
+__all__ = ["BlockSource", "Computed", "Engine", "PartWork", "PlacedBlocks", "RowBlocks", "Threads"]
 
 Listener = Callable[[float], None]
 
@@ -113,11 +113,15 @@ class PlacedBlocks:
 
 
 @dataclass(frozen=True)
-class _Computed:
-    """A number of single rows to compute: the function, and which of the numbers before it are its arguments."""
+class Computed:
+    """A number of single rows to compute: the function, and which of the numbers before it are its arguments.
+
+    Where it is not ``kept``, it is merely what others are computed from.
+    """
 
     function: Callable[..., Floats]
     arguments: tuple[int, ...]
+    kept: bool = True
 
 
 @dataclass(frozen=True)
@@ -136,12 +140,12 @@ class PartWork:
 
     function: Callable[..., NDArray[Any]]
     arguments: tuple[int, ...]
-    computed: tuple[_Computed, ...]
+    computed: tuple[Computed, ...]
 
     def __call__(
         self, blocks: Iterator[tuple[Any, Floats]], known: Sequence[NDArray[Any]]
     ) -> tuple[NDArray[Any], list[Floats]]:
-        """Return the sum over the blocks of a part, and the numbers that were computed for its rows."""
+        """Return the sum over the blocks of a part, and the numbers to keep that were computed for its rows."""
         totals: list[NDArray[Any]] = []
         kept: list[list[Floats]] = [[] for _ in self.computed]
         start = 0
@@ -151,12 +155,13 @@ class PartWork:
                 values = [each[start:stop] for each in known]
                 for each, store in zip(self.computed, kept, strict=True):
                     value = each.function(rows, labels, *(values[i] for i in each.arguments))
-                    store.append(value.copy() if np.may_share_memory(value, rows) else value)  # rows are let go
+                    if each.kept:
+                        store.append(value.copy() if np.may_share_memory(value, rows) else value)  # rows are let go
                     values.append(value)
                 added = self.function(rows, labels, *(values[i] for i in self.arguments))
                 totals = [totals[0] + added] if totals else [added]
                 start = stop
-        return totals[0], [np.concatenate(each) for each in kept]
+        return totals[0], [np.concatenate(values) for values in kept if values]
 
 
 class Engine(Protocol):
@@ -292,7 +297,7 @@ class BlockSource:
         def at(wanted: tuple[Any, ...]) -> tuple[int, ...]:
             return tuple(places[id(each)] for each in wanted)
 
-        wanted = tuple(_Computed(each.function, at(each.needs)) for each in computed)
+        wanted = tuple(Computed(each.function, at(each.needs)) for each in computed)
         work = PartWork(function, at(aligned), wanted)
         found = [self._by_part(each) for each in known]
         total, seals, held = self._engine.run(work, self._blocks, found, self.listener)

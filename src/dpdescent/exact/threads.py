@@ -26,8 +26,8 @@ _inside = 0
 _limit: Any = None
 
 
-def on_threads(function: Callable[[Any], Any], blocks: Sequence[Any]) -> list[Any]:
-    """Return the results of all blocks, computed by as many threads as there are processors.
+def on_threads(function: Callable[[Any], Any], blocks: Sequence[Any], threads: int | None = None) -> list[Any]:
+    """Return the results of all blocks, computed by some threads; by default as many as there are processors.
 
     ``function`` must not call `on_threads` itself: it would wait for its own thread.
     """
@@ -42,7 +42,7 @@ def on_threads(function: Callable[[Any], Any], blocks: Sequence[Any]) -> list[An
                 return
             results[place] = function(block)
 
-    helpers = min(len(blocks), _processors()) - 1
+    helpers = min(len(blocks), threads or _processors()) - 1
     outcomes: SimpleQueue[BaseException | None] = SimpleQueue()
     with one_library_thread():
         # The caller works too. One that slept at once would leave its processor to the thread that it has woken,

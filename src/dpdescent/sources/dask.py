@@ -9,7 +9,8 @@ import numpy as np
 
 from ..errors import ColumnTypeError, InvalidParameter
 from .table import StreamedTable, block_rows
-from .workers import DaskEngine, dask_package, without_cells
+from .tasks import dask_package, without_cells
+from .workers import DaskEngine
 
 __all__ = ["DaskTable", "is_dask"]
 
