@@ -26,9 +26,10 @@ from dpdescent.curator import (
     PartWork,
     Sum,
     marks,
+    spill,
 )
 from dpdescent.curator.releases import Tree
-from dpdescent.curator.spill import pack, unpack, unpacked
+from dpdescent.curator.spill import pack, packed_blocks, unpack, unpacked
 from dpdescent.errors import (
     BudgetExhausted,
     DatasetFormatError,
@@ -299,12 +300,18 @@ def test_numbers_that_are_no_longer_needed_leave_no_file_behind() -> None:
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("stored", [np.asarray, sparse.csr_array])
-def test_packed_blocks_are_the_same_rows_again(kind: Any, stored: Any) -> None:
+@pytest.mark.parametrize("together", [1, 31, 10**6])
+def test_packed_blocks_are_the_same_rows_again(
+    together: int, kind: Any, stored: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill, "_MOST_ROWS", together)
     grid = PROBLEMS["logistic"].grid
     rows, labels = table_of("logistic", 2, ROWS)
     cuts = [slice(0, 9), slice(9, 30), slice(30, 31), slice(31, ROWS)]
-    packed = [(rows[some].shape, pack(stored(rows[some]), grid, kind), labels[some]) for some in cuts]
+    packed = packed_blocks(((stored(rows[some]), labels[some]) for some in cuts), grid, kind)
     assert all(arrays[0].dtype == kind for _, arrays, _ in packed)
+    lengths = {1: [9, 21, 1, ROWS - 31], 31: [31, ROWS - 31], 10**6: [ROWS]}[together]
+    assert [shape for shape, *_ in packed] == [(length, rows.shape[1]) for length in lengths]
 
     def first(block: Any, _: Any) -> np.ndarray:
         return (block.toarray() if sparse.issparse(block) else block)[:, 0]  # a view of dense rows
@@ -328,6 +335,6 @@ def test_an_empty_table_has_no_source() -> None:
 def test_rows_on_any_grid_have_the_same_bits_after_they_were_packed(bound: float) -> None:
     grid = FeatureGrid(bound, 3)
     placed = grid.place(bound * np.random.default_rng(2).uniform(-1, 1, (40, 3)).round(2))
-    np.testing.assert_array_equal(unpack(placed.shape, pack(placed, grid)), placed)
+    np.testing.assert_array_equal(unpack(placed.shape, pack([placed], grid)), placed)
     stored = sparse.csr_array(placed)
-    np.testing.assert_array_equal(unpack(placed.shape, pack(stored, grid)).toarray(), placed)
+    np.testing.assert_array_equal(unpack(placed.shape, pack([stored], grid)).toarray(), placed)

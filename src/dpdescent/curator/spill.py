@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,16 @@ from ..exact import FeatureGrid
 from .seals import Digest
 from .sources import Floats
 
-__all__ = ["KeptNumbers", "KeptRows", "SpillFile", "pack", "unpack", "unpacked"]
+__all__ = ["KeptNumbers", "KeptRows", "SpillFile", "pack", "packed_blocks", "unpack", "unpacked"]
 
 _LARGEST_SHARE = 0.5  # of the free room, for rows; they can be read again instead
 _LARGEST_EXPONENT = 100  # of a grid whose values float32 holds
+_MOST_ROWS = 2**16  # of a block that is kept
+_MOST_CELLS = {4: 2**19, 8: 2**21}  # of it, by bytes: float32 is made float64 in cache, and float64 used as it is
 
 Place = tuple[int, tuple[int, ...], np.dtype[Any]]
+Block = tuple[Any, Floats]  # rows and labels
+Packed = tuple[tuple[int, int], Sequence[NDArray[Any]], Floats]
 
 
 class SpillFile:
@@ -120,26 +124,56 @@ class KeptRows:
         """Yield the blocks of a part as they are read, and keep them."""
         file = self._file
         fresh: list[Any] | None = None if file is None else []
-        for rows, labels in self._read(part, length, digest):
+        for some in _together(self._read(part, length, digest), np.float32):
             if fresh is not None and file is not None:
                 try:
-                    places = [file.write(each) for each in pack(rows, self._grid)]
-                    fresh.append((rows.shape, places, file.write(labels)))
+                    shape, arrays, labels = _packed(some, self._grid, np.float32)
+                    fresh.append((shape, [file.write(each) for each in arrays], file.write(labels)))
                 except OutputNotWritable:  # then they are read again
                     fresh = self._file = None
-            yield rows, labels
+            yield from some
         if fresh is not None:
             self._blocks[part] = digest.digest(), fresh
 
 
-def pack(rows: Any, grid: FeatureGrid, kind: Any = np.float32) -> tuple[NDArray[Any], ...]:
-    """Return a block on a grid as arrays of four bytes per cell that is stored, or of eight for float64.
+def packed_blocks(blocks: Iterable[Block], grid: FeatureGrid, kind: Any) -> list[Packed]:
+    """Return what is kept of blocks on a grid, for `unpacked`."""
+    return [_packed(some, grid, kind) for some in _together(blocks, kind)]
+
+
+def _together(blocks: Iterable[Block], kind: Any) -> Iterator[list[Block]]:
+    """Yield lists of blocks that are kept as one: whatever is asked, a block takes some time by itself."""
+    some: list[Block] = []
+    count = 0
+    for rows, labels in blocks:
+        length, columns = rows.shape
+        if some and count + length > min(_MOST_ROWS, _MOST_CELLS[np.dtype(kind).itemsize] // columns):
+            yield some
+            some, count = [], 0
+        some.append((rows, labels))
+        count += length
+    if some:
+        yield some
+
+
+def _packed(blocks: Sequence[Block], grid: FeatureGrid, kind: Any) -> Packed:
+    """Return the shape, the packed rows and the labels of some blocks, one after the other."""
+    labels = np.concatenate([each for _, each in blocks])
+    columns = blocks[0][0].shape[1]
+    return (labels.shape[0], columns), pack([rows for rows, _ in blocks], grid, kind), labels
+
+
+def pack(blocks: Sequence[Any], grid: FeatureGrid, kind: Any = np.float32) -> tuple[NDArray[Any], ...]:
+    """Return rows on a grid as arrays of four bytes per cell that is stored, or of eight for float64.
 
     Values on a grid have 21 bits, and float32 holds them exactly unless they are very large or small.
     """
     stored = kind if abs(grid.exponent) <= _LARGEST_EXPONENT else np.float64
-    if not sparse.issparse(rows):
-        return (np.ascontiguousarray(rows.T, dtype=stored),)
+    if not sparse.issparse(blocks[0]):
+        columns = np.empty((blocks[0].shape[1], sum(len(rows) for rows in blocks)), dtype=stored)
+        np.concatenate([rows.T for rows in blocks], axis=1, out=columns, casting="same_kind")
+        return (columns,)
+    rows = blocks[0] if len(blocks) == 1 else sparse.vstack(blocks, format="csr")
     return rows.data.astype(stored), rows.indices, rows.indptr
 
 
@@ -150,9 +184,7 @@ def unpack(shape: tuple[int, int], arrays: Sequence[NDArray[Any]]) -> Any:
     return entries.T if len(arrays) == 1 else sparse.csr_array((entries, *arrays[1:]), shape=shape)
 
 
-def unpacked(
-    blocks: Sequence[tuple[tuple[int, int], Sequence[NDArray[Any]], Floats]],
-) -> Iterator[tuple[Any, Floats]]:
+def unpacked(blocks: Iterable[Packed]) -> Iterator[Block]:
     """Yield blocks, given by their shapes, packed rows and labels."""
     for shape, arrays, labels in blocks:
         yield unpack(shape, arrays), labels

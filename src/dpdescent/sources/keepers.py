@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..curator import Computed, PartWork, PlacedBlocks, new_digest
-from ..curator.spill import pack, unpacked
+from ..curator.spill import packed_blocks, unpacked
 from ..errors import DPDescentError
 from ..exact import on_threads
 from .tasks import attempted, dask_package, lost, workers_of
@@ -266,9 +266,7 @@ def _place(asked: tuple[PlacedBlocks, Any], part: Any, length: int) -> Any:
     (blocks, kind), digest = asked, new_digest()
 
     def place() -> Any:
-        placed = blocks(part, length, digest)
-        kept = [(rows.shape, pack(rows, blocks.grid, kind), labels) for rows, labels in placed]
-        return kept, digest.digest()
+        return packed_blocks(blocks(part, length, digest), blocks.grid, kind), digest.digest()
 
     return attempted(place)
 
