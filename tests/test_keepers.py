@@ -1,4 +1,4 @@
-"""Workers that keep rows answer as rows in memory do, let go of numbers that nobody wants, and are replaced if lost."""
+"""Workers that keep rows answer as rows in memory do, let go of what nobody wants, and are replaced if lost."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpdescent import DPLogisticRegression
 from dpdescent.curator import ArraySource, BlockSource
 from dpdescent.errors import DatasetFormatError, WorkerLost
 from dpdescent.sources import DaskEngine, keepers
@@ -16,6 +17,7 @@ from every_question import PROBLEMS, table_of
 from test_blocks import Parts
 
 distributed = pytest.importorskip("distributed")
+da = pytest.importorskip("dask.array")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
 ROWS, CUTS, WORKERS = 300, (10, 30, 60, 100, 200), 4
@@ -119,11 +121,26 @@ def test_keepers_that_are_lost_again_and_again_are_named(
 
     monkeypatch.setattr(Keepers, "_asked", lose)
     with pytest.raises(WorkerLost, match="start them again") as found:
-        sources[0].map_sum(lambda rows, _: np.zeros(1, dtype=np.int64))
+        sources[0].map_sum(first_cells)
     assert attempts == [WORKERS] * 3
     assert found.value.__context__ is None
     assert not sources[0]._engine._keepers[sources[0]._blocks]._shares
     assert cluster.status.name == "running"
+
+
+def test_errors_of_a_collections_own_tasks_are_named_at_once_without_a_cell(cluster: Any) -> None:
+    def spoiled(cells: Any) -> Any:
+        if cells.size:
+            float("a secret")
+        return cells
+
+    X, y = (da.from_array(np.ones(shape), chunks=20) for shape in ((40, 2), (40,)))
+    X = X.map_blocks(spoiled, dtype=float, meta=np.empty((0, 0)))
+    with pytest.raises(DatasetFormatError, match="failed with ValueError") as found:
+        DPLogisticRegression(bounds=(0, 1), classes=(0, 1), tighten=False).fit(X, y)
+    assert "secret" not in str(found.value)
+    assert found.value.__context__ is None
+    assert not actors(cluster)
 
 
 def test_what_is_wrong_at_one_worker_is_the_answer() -> None:
@@ -134,8 +151,8 @@ def test_what_is_wrong_at_one_worker_is_the_answer() -> None:
     assert total.tolist() == [3.0, 3.0]
     assert seals == [b"first", b"second", b"third"]
     placed = ([((1, 1), (np.ones((1, 1)),), np.zeros(1))], b"seal")
-    assert isinstance(Keeper(1, placed, problem).answer(b""), DatasetFormatError)
-    assert isinstance(Keeper(1, placed).answer(b"no question"), DatasetFormatError)
+    assert str(Keeper(1, placed, problem).answer(b"")) == "a part is damaged"
+    assert "UnpicklingError" in str(Keeper(1, placed).answer(b"no question"))
 
 
 def test_an_answer_is_waited_for_as_long_as_its_keeper_is_there() -> None:

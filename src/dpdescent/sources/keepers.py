@@ -85,9 +85,7 @@ class Keepers:
         futures = [share.future for share in self._shares]
         self._shares.clear()
         if futures and self._client.status == "running":
-            self._client.cancel(
-                futures
-            )  # a handle of an actor is in a cycle with its calls, and is not freed at once
+            self._client.cancel(futures)  # handles of actors are in cycles with their calls, and not freed at once
         self._held.clear()
 
     def _keep(self) -> None:
@@ -154,10 +152,7 @@ class Keepers:
         contents: list[bytes] = []
         for share in self._shares:
             if not (alike and contents):
-                of_rows = [
-                    each.key if isinstance(each, _Number) else [each[place] for place in share.places]
-                    for each in given
-                ]
+                of_rows = [each.key if isinstance(each, _Number) else share.its(each) for each in given]
                 contents.append(dumps((work, of_rows, kept, forgotten)))
         contents = contents * len(self._shares) if alike else contents
         answer = _added(_unless_gone(partial(self._gathered, contents)))
