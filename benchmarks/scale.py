@@ -24,7 +24,7 @@ an array reach, with one thread and with all.
                        + passes (question + workers task + levels sum)
 
 from what ``passes`` and ``workers`` have measured: a scheduler starts one task after the other, one for each part in
-the first pass; in the others it passes on one message to each worker, which is counted as a task and costs less; and a
+the first pass; in the others it passes on one message to each worker, which is counted as a task and costs less. A
 sum of d numbers of 8 bytes goes through the network once for every level of the tree in which the workers add up.
 """
 
