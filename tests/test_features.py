@@ -63,3 +63,22 @@ def test_channels_and_shapes() -> None:
 def test_what_is_no_image_is_refused(options: dict[str, object], shape: tuple[int, ...]) -> None:
     with pytest.raises(InvalidParameter):
         ImageEnergies(**options).fit(np.zeros(shape))
+
+
+def test_colours_are_described_by_what_they_differ_in():
+    grey = np.repeat(np.random.default_rng(3).random((2, 8, 8, 1)), 3, axis=3)
+    settings = {"cells": 2, "scales": (1.0,)}
+    found = ImageEnergies(**settings).fit_transform(grey).reshape(2, -1)
+    energies = found[:, 12:].reshape(2, 8, 3, 4)  # orientations, channels, cells
+    assert energies[:, :, 0].max() > 0.1
+    assert energies[:, :, 1:].max() < 1e-3  # a grey image has no edges between colours
+    red = np.zeros((1, 8, 8, 3))
+    red[..., :4, 0] = 1.0
+    edges = ImageEnergies(**settings).fit_transform(red)[0, 12:].reshape(8, 3, 4)
+    assert (edges.max(axis=(0, 2)) > 0.1).all()
+    whole = np.rint(grey * 255)
+    np.testing.assert_allclose(
+        ImageEnergies(**settings).fit_transform(whole.astype(np.uint8)),
+        ImageEnergies(**settings).fit_transform(whole / 255),
+        atol=1e-5,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ def _panels(courses: list[Course]) -> list[Panel]:
                 shown = [course for course in own if course.method in ("auto", "blsgd")]
             lines = tuple(
                 Line(
-                    look_of(course.method),
+                    replace(look_of(course.method), flat=False),  # without privacy, too, training takes its time
                     tuple(map(float, course.steps)),
                     tuple(getattr(course, field)),
                     (0.0,) * len(course.steps),
