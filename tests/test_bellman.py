@@ -188,3 +188,36 @@ def test_the_recursion_takes_every_step_and_its_shortcuts_do_not_fall_below(nois
         assert plain[queries] * (1 - 1e-7) <= ours <= plain[queries] * (1 + (1e-5 if queries <= 64 else 2e-3))
     assert 0.99 * ours <= bellman._log_value(order, queries, noise, scale, shifts, False) <= ours
     assert bellman._log_value(200.0, 10, noise, 0.1, shifts, True) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("noise", "order", "shift"), [("gaussian", 8.0, 1.0), ("gaussian", 8.0, -1.0), ("laplace", 8.0, 1.0)]
+)
+def test_a_narrow_peak_is_found_wherever_it_lies_between_points_of_a_coarse_grid(noise, order, shift):
+    def height(t, value=0.3):
+        return bellman._brackets(order, noise, 1.0, column(shift), np.atleast_2d(t), False).log_value(value)
+
+    fine = np.linspace(0.0, order * shift, 400_001)
+    top = fine[height(fine).argmax()]
+    highest = float(height(top)[0, 0])
+    assert highest > 1
+    width = abs(top) / 3
+    for first in (-0.01, -0.4, -0.6, -1.02, -3.5, -5.98):  # the peak is beside either end, or in the middle
+        grid = np.atleast_2d(top + width * (first + np.arange(7)))
+        found = bellman._refined_peak(order, noise, 1.0, column(shift), grid, height(grid), 0.3, False)
+        assert highest * (1 - 1e-7) <= found <= highest * (1 + 1e-9)
+
+
+def test_large_orders_are_searched_on_both_sides():
+    """Without threshold noise all queries but the last may lie far below, where each adds order/2."""
+    order, queries = 40.0, 3
+    t = np.linspace(-4 * order, 4 * order, 20_001)
+    value = 0.0
+    for _ in range(queries):
+        both = [
+            bellman._brackets(order, "gaussian", 1.0, column(e), t[None], False).log_value(value) for e in (-1.0, 1.0)
+        ]
+        value = max(value, float(np.max(both)))
+    assert value > 0.99 * queries * order * (order - 1) / 2
+    bound = bellman.bellman_bound(order, queries, "gaussian", 0.0, 1.0)
+    assert value / (order - 1) * (1 - 1e-7) <= bound <= value / (order - 1) * (1 + 1e-5)

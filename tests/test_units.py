@@ -641,6 +641,8 @@ def test_one_person_is_one_unit_however_the_identifiers_are_stored() -> None:
         ([b"7", "7", "8"], "several kinds"),
         (pd.Series([[7], [7], [8]]), "no identifiers"),
         ([[7], [7, 8], [8]], "one identifier per row"),
+        (np.full((3, 1), 7), "one identifier per row"),
+        ("778", "one identifier per row"),
     ],
 )
 def test_identifiers_that_may_split_a_person_in_two_are_refused(identifiers: Any, message: str) -> None:

@@ -1,0 +1,93 @@
+"""Batches: what they are divided by, and that they answer from their own rows, with a plan that is made for them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpdescent.accounting import ExponentialMechanism, Gaussian
+from dpdescent.curator import QUESTIONS, Batch, BestCandidates, Public, selection
+from dpdescent.curator.batches import Sampling
+from dpdescent.curator.per_row import PerRow
+from dpdescent.curator.questions import Sum
+from dpdescent.errors import BudgetExhausted, InvalidParameter
+from dpdescent.noise import MAXIMUM_SCORES
+from dpdescent.relations import Relation
+from every_question import PROBLEMS, ROWS, Silent, Table, asked_of, examples, quick, table_of
+
+
+def numbers(wanted: PerRow, table: Table) -> Any:
+    return wanted.block(*table, *(numbers(each, table) for each in wanted.needs))
+
+
+def answered_at_once(plan: Sum[Any], table: Table) -> tuple[Any, list[Any]]:
+    """Return what a plan makes of the sum over a table, without noise, and what it would release of it."""
+    block = partial(plan.block, None) if plan.picks else plan.block
+    values = block(*table, *(numbers(each, table) for each in plan.per_row))
+    noise = Silent()
+    parts = [(noise.release(part.of(values), part.cost, Relation.ZERO_OUT), part.divisor) for part in plan.parts]
+    answers = [released / divisor if isinstance(released, np.ndarray) else released for released, divisor in parts]
+    return plan.finish(*answers), [total for total, *_ in noise.calls]
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_a_batch_answers_from_its_own_rows_with_a_plan_of_its_own_size(kind: str) -> None:
+    """Below and above the rate from which margins of all rows are kept."""
+    for relation, rate in ((Relation.ZERO_OUT, 1 / 6), (Relation.REPLACE_ONE, 0.5)):
+        for name, problem in PROBLEMS.items():
+            rows, labels = table_of(name, 5)
+            for question in examples(kind, name, relation)[:1]:
+                curator = quick(problem, (rows, labels), relation, Silent())
+                plan = question.plan(Public(problem, relation, ROWS, rate, rate * ROWS))
+                if not isinstance(plan, Sum):
+                    return
+                batch = Batch(curator.sampling(rate), plan.costs)
+                answer = curator.answer(question, batch)
+                chosen = curator._drawn[batch].chosen
+                assert 0 < np.count_nonzero(chosen) < ROWS
+                expected, totals = answered_at_once(plan, (rows[chosen], labels[chosen]))
+                for (total, *_), other in zip(curator._noise.calls, totals, strict=True):  # type: ignore[attr-defined]
+                    assert (total.unit, total.sensitivity) == (other.unit, other.sensitivity)
+                    np.testing.assert_array_equal(total.values, other.values)
+                np.testing.assert_equal(answer, expected)
+
+
+def test_sizes_of_batches_are_whole_where_they_are_of_rows_and_the_least_noise_is_found() -> None:
+    assert Sampling("replace-one", 49, 1 / 49).size == 1.0 != 49 * (1 / 49)
+    assert Sampling("replace-one", 10, 1 / 3, units=3).size == pytest.approx(10 / 3, rel=1e-15)
+    assert Sampling("zero-out", 10, 0.25).size == 2.5
+    assert not Sampling("replace-one", 49).fixed_size
+    curator, ledger, _ = asked_of(PROBLEMS["logistic"], table_of("logistic", 1), "replace-one", own=1.0)
+    noise = curator.sampling(0.5).gaussian(0.25, ledger.currency)
+    price = ledger.currency.price(curator.sampling(0.5).cost(noise))
+    assert 0.249 < price <= 0.25
+    assert curator.affords(Gaussian(1e6))
+    curator.require_affordable(Gaussian(1e6))
+    assert not curator.affords(Gaussian(1e-3))
+    with pytest.raises(BudgetExhausted):
+        curator.require_affordable(Gaussian(1e-3))
+
+
+@pytest.mark.parametrize("name", ["penalty", "multinomial"])
+def test_candidates_are_scored_by_their_losses_and_penalties(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, (rows, labels) = PROBLEMS[name], table_of(name, 3)
+    curator = quick(problem, (rows, labels), "zero-out", Silent())
+    points = np.random.default_rng(0).integers(-64, 65, (4, *problem.shape)) / 64.0
+
+    def question(candidates: Any) -> BestCandidates:
+        return BestCandidates(candidates, points[0], 8.0, ExponentialMechanism(1.0))
+
+    losses = [problem.loss.values(problem.grid.margins(rows, point), labels).sum() for point in points]
+    scores = [loss - losses[0] + ROWS * problem.penalty_value(p) for loss, p in zip(losses, points, strict=True)]
+    for cells in (1, 2**21):
+        monkeypatch.setattr(selection, "_CELLS", cells)
+        curator.answer(question(points[1:]))
+        total = curator._noise.calls[-1][0]  # type: ignore[attr-defined]
+        np.testing.assert_allclose(total.to_float(), scores[1:], rtol=0, atol=ROWS * total.unit)
+    curator.answer(question(points[1:2]))
+    for wrong in (points[:0], points[0], np.zeros((2, 1)), np.zeros((MAXIMUM_SCORES + 1, *problem.shape))):
+        with pytest.raises(InvalidParameter, match="candidates must have the shape"):
+            curator.answer(question(wrong))
