@@ -12,8 +12,13 @@ import pytest
 from mpmath import mpf
 
 from dpdescent.accounting import (
+    RDP,
+    ZCDP,
     AdvancedComposition,
     ApproximateDP,
+    Currency,
+    ExponentialMechanism,
+    FilteredRun,
     FixedSchedule,
     FixedSizeSampled,
     Gaussian,
@@ -21,6 +26,7 @@ from dpdescent.accounting import (
     ObjectivePerturbation,
     PoissonSampled,
     PureObjectivePerturbation,
+    TradeOff,
     epsilon_to_zcdp,
 )
 from dpdescent.accounting.approximate import _least_argument
@@ -31,9 +37,11 @@ from dpdescent.accounting.conversions import (
     gaussian_tail_constant,
     loose_noise_multiplier,
     loose_zcdp_budget,
+    rdp_to_delta,
     zcdp_to_delta,
 )
 from dpdescent.accounting.divergences import bounded_range_rdp
+from dpdescent.accounting.events import to_dp_event
 from dpdescent.accounting.shuffled import ALLOWANCE, ShuffledDescent, shift_law
 from dpdescent.accounting.stopping import RandomStopping
 from dpdescent.errors import InvalidParameter
@@ -88,6 +96,7 @@ def test_costs_hold_plain_numbers_and_names_whatever_they_were_given() -> None:
         PureObjectivePerturbation(one, np.float32(0.25), np.float32(0.25)),
         PoissonSampled(one, (Gaussian(1.0),)),
         FixedSizeSampled(np.float32(0.5), (Gaussian(1.0),)),
+        FilteredRun("rdp", one, np.float32(0.25), np.float32(2)),
     ):
         values = [value for value in vars(cost).values() if not isinstance(value, tuple)]
         assert {type(value) for value in values} <= {float, int, str}
@@ -195,3 +204,37 @@ def test_the_order_of_a_filter_is_the_whole_one_that_certifies_most() -> None:
         assert certified(epsilon, order) >= (1 - 1e-4) * max(certified(epsilon, each) for each in range(2, 2 * order))
     assert best_order(1e4, 1e-6) == 2
     assert best_order(1e-30, 1e-60) == round(1 + math.exp(30))
+
+
+def test_every_cost_is_exported_as_an_event_of_its_own_numbers() -> None:
+    dp = pytest.importorskip("dp_accounting")
+    gaussian, laplace = Gaussian(3.0), Laplace(0.25)
+    step = dp.ComposedDpEvent([dp.GaussianDpEvent(3.0), dp.LaplaceDpEvent(4.0)])
+    assert to_dp_event(FixedSchedule((gaussian, laplace), 7)) == dp.SelfComposedDpEvent(step, 7)
+    sampled = to_dp_event(PoissonSampled(0.25, (gaussian, Gaussian(4.0))))
+    assert sampled.sampling_probability == 0.25
+    assert sampled.event.noise_multiplier == pytest.approx(12 / 5, rel=1e-15)
+    for charged in (ExponentialMechanism(0.5), PoissonSampled(0.25, (gaussian, laplace)), ShuffledDescent(2.0, 1, 3)):
+        assert to_dp_event(charged) == dp.ZCDpEvent(charged.zcdp())
+    for unsupported in (ApproximateDP(0.1, 1e-9), FilteredRun("zcdp", 0.5)):
+        assert to_dp_event(unsupported) == dp.UnsupportedDpEvent()
+
+
+@pytest.mark.parametrize("currency", [ZCDP(), RDP(3.0)])
+def test_a_test_errs_as_often_as_every_pair_says_and_failures_count_against_it(
+    currency: Currency,
+) -> None:
+    delta, total = 1e-2, 0.05  # large, so that the share of failures can be seen
+    curve, slack = TradeOff(1.0, delta, currency, total), delta * 2.0**-20
+    for given in (0.0, 0.004, 0.3, 1.0):
+        pairs = [(e, currency_delta(currency, total, e)) for e in np.linspace(0, 1, 48).tolist()]
+        lines = [1 - d - math.exp(e) * (given + slack) - slack for e, d in pairs]
+        lines += [math.exp(-e) * (1 - d - given - slack) - slack for e, d in pairs]
+        stated = [1 - delta - math.e * given, (1 - delta - given) / math.e]
+        assert float(curve.false_negatives(given)) == pytest.approx(max(0.0, *lines, *stated), abs=1e-13)
+
+
+def currency_delta(currency: Currency, total: float, epsilon: float) -> float:
+    if isinstance(currency, RDP):
+        return rdp_to_delta(total, currency.order, epsilon)
+    return zcdp_to_delta(total, epsilon)
