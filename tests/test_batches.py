@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpdescent.accounting import ExponentialMechanism, Gaussian
-from dpdescent.curator import QUESTIONS, Batch, BestCandidates, Public, selection
+from dpdescent.curator import QUESTIONS, Batch, BestCandidates, LabelSum, Public, selection
 from dpdescent.curator.batches import Sampling
 from dpdescent.curator.per_row import PerRow
 from dpdescent.curator.questions import Sum
@@ -53,6 +53,14 @@ def test_a_batch_answers_from_its_own_rows_with_a_plan_of_its_own_size(kind: str
                     assert (total.unit, total.sensitivity) == (other.unit, other.sensitivity)
                     np.testing.assert_array_equal(total.values, other.values)
                 np.testing.assert_equal(answer, expected)
+
+
+def test_all_answers_of_a_ticket_come_from_the_rows_that_were_drawn_for_the_first() -> None:
+    curator, ledger, _ = asked_of(PROBLEMS["logistic"], table_of("logistic", 1), "replace-one", Silent())
+    batch = Batch(curator.sampling(0.5), (Gaussian(1.0), Gaussian(2.0), Gaussian(1.0)))
+    answers = [curator.answer(LabelSum(noise), batch) for noise in batch.parts]
+    assert len(set(answers)) == 1
+    assert curator._streams == len(ledger.entries) == 1
 
 
 def test_sizes_of_batches_are_whole_where_they_are_of_rows_and_the_least_noise_is_found() -> None:

@@ -111,6 +111,10 @@ def test_a_schedule_fails_when_it_does_or_one_of_its_steps() -> None:
         assert exact + Fraction(failure) <= delta <= (exact + Fraction(failure)) * (1 + Fraction(1, 2**50))
 
 
+def test_a_choice_among_runs_that_tell_nothing_still_has_a_price() -> None:
+    assert RandomStopping(1e-9, 0.5, 0.5).pure() == 2.0**-1000
+
+
 def test_batches_of_all_rows_cost_what_their_mechanisms_do() -> None:
     parts = (Gaussian(3.0), Laplace(0.2))
     for order in (1.5, 2.0, 40.0):

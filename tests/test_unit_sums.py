@@ -201,6 +201,10 @@ def test_rows_that_are_not_in_memory_are_clipped_row_by_row() -> None:
     assert gradient_deviation(streamed, 1.0, Gaussian(3.0)) == 2 * 3 / 6
     together = curator_of(rows, labels, problem, units, Silent(), 2)
     assert gradient_deviation(together, 1.0, Gaussian(3.0)) == 2**0.75 * 3 / 6
+    together.answer(Gradient(np.zeros(3), 1.0, Gaussian(1.0)))
+    assert (streamed.clips_by_unit, together.clips_by_unit) == (False, False)
+    together.answer(Gradient(np.zeros(3), 1.0, Gaussian(1.0), joint=True))
+    assert together.clips_by_unit is True
 
 
 class _Claims(Gradient):
