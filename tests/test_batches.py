@@ -15,8 +15,16 @@ from dpdescent.curator.per_row import PerRow
 from dpdescent.curator.questions import Sum
 from dpdescent.errors import BudgetExhausted, InvalidParameter
 from dpdescent.noise import MAXIMUM_SCORES
-from dpdescent.relations import Relation
+from dpdescent.problems import L2, LinearProblem, Logistic
+from dpdescent.relations import Norm, Relation
 from every_question import PROBLEMS, ROWS, Silent, Table, asked_of, examples, quick, table_of
+
+#: What is counted is divided by the rate alone.
+COUNTS = {"ColumnHistograms", "LabelCounts", "LabelSum"}
+
+
+def quick_public(problem: LinearProblem, relation: Relation) -> Public:
+    return Public(problem, relation, ROWS, 1.0, ROWS)
 
 
 def numbers(wanted: PerRow, table: Table) -> Any:
@@ -53,6 +61,10 @@ def test_a_batch_answers_from_its_own_rows_with_a_plan_of_its_own_size(kind: str
                     assert (total.unit, total.sensitivity) == (other.unit, other.sensitivity)
                     np.testing.assert_array_equal(total.values, other.values)
                 np.testing.assert_equal(answer, expected)
+                for part, whole in zip(plan.parts, question.plan(quick_public(problem, relation)).parts, strict=True):
+                    chosen_from = part.sensitivity.norm in (Norm.RANGE, Norm.MAX)  # divided by nothing
+                    assert part.divisor == pytest.approx(whole.divisor * (1 if chosen_from else rate), rel=1e-15)
+                    assert whole.divisor == (1 if chosen_from or kind in COUNTS else ROWS)
 
 
 def test_all_answers_of_a_ticket_come_from_the_rows_that_were_drawn_for_the_first() -> None:
@@ -82,6 +94,8 @@ def test_sizes_of_batches_are_whole_where_they_are_of_rows_and_the_least_noise_i
 @pytest.mark.parametrize("name", ["penalty", "multinomial"])
 def test_candidates_are_scored_by_their_losses_and_penalties(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, (rows, labels) = PROBLEMS[name], table_of(name, 3)
+    if name == "penalty":
+        problem = LinearProblem(Logistic(), problem.grid, L2(1.0, intercept=True))
     curator = quick(problem, (rows, labels), "zero-out", Silent())
     points = np.random.default_rng(0).integers(-64, 65, (4, *problem.shape)) / 64.0
 

@@ -29,11 +29,12 @@ from dpdescent.curator import (
     FirstStep,
     LabelCounts,
     SecondMoments,
+    histograms,
     selection,
 )
 from dpdescent.curator.batches import Sampling, bernoulli, draw_rows
 from dpdescent.curator.mechanisms import LatticeNoise
-from dpdescent.curator.moments import COUNT
+from dpdescent.curator.moments import COUNT, _counts_block
 from dpdescent.curator.per_row import RowWeights
 from dpdescent.curator.sources import ArraySource
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError, ScaleOutOfRange
@@ -305,14 +306,32 @@ def test_demands_and_penalties_beyond_all_losses_decide_a_search(sign: int) -> N
         assert first_step(curator(), demands=[1e308, -1e308], sign=sign) == 1
         assert first_step(curator(), demands=[-1e300, -1e300], sign=sign) == 0
         assert first_step(curator(penalty=1e300), demands=[0.0, 0.0], sign=sign) is None
+        assert first_step(curator(penalty=1.0), steps=[100.0, 50.0], sign=sign) is None
 
 
 def test_labels_outside_the_classes_are_counted_with_the_nearest_one() -> None:
     labels = np.array([0.0, 0.0, -3.0, math.nan, 1.0, 2.0, 2.0, 9.0, math.inf])
     counted = LabelCounts(NOISE).plan(curator(Multinomial(3)).public()).block(np.zeros((9, D)), labels)
     np.testing.assert_array_equal(counted / COUNT, [4, 1, 4])
-    signs = LabelCounts(NOISE).plan(curator().public()).block(np.zeros((4, D)), np.array([-1.0, 1.0, 0.3, math.nan]))
+    signs = (
+        LabelCounts(NOISE).plan(curator().public()).block(np.zeros((5, D)), np.array([-1.0, 1.0, 0.3, 0.0, math.nan]))
+    )
     np.testing.assert_array_equal(signs / COUNT, [2])
+    both = _counts_block(2, True, np.zeros((5, D)), np.array([-1.0, 1.0, 0.3, 0.0, math.nan]))
+    np.testing.assert_array_equal(both / COUNT, [3, 2])
+    assert LabelCounts(NOISE).plan(curator().public()).finish(np.array([70.0])).tolist() == [N - 70, 70]
+
+
+def test_cells_are_counted_on_the_nearest_level_however_they_are_stored() -> None:
+    cells = np.array([[0.26, -0.1, 0.0], [0.24, 0.0, 0.0], [9.0, 0.9, 0.0], [math.nan, -math.inf, 0.0]])
+    levels, scale = 2, 2.0
+    expected = np.zeros((3, 5))
+    for column, column_levels in enumerate([[1, 0, 2, 2], [0, 0, 2, -2], [0, 0, 0, 0]]):  # NaN is on the last level
+        np.add.at(expected[column], np.array(column_levels) + levels, 1)
+    for stored in (cells, np.asfortranarray(cells), cells.astype(np.float32), sparse.csr_array(cells)):
+        counts = histograms._block(levels, scale, stored, np.ones(4))
+        np.testing.assert_array_equal(counts.reshape(3, 5) / COUNT, expected)
+    assert histograms._levels(cells.astype(np.float32), levels, scale).dtype == np.float64
 
 
 @pytest.mark.parametrize(

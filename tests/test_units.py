@@ -639,6 +639,7 @@ def test_one_person_is_one_unit_however_the_identifiers_are_stored() -> None:
         ([7, "7", 8], "several kinds"),  # the same person twice, as a file that is read in parts has it
         (pd.Categorical([7, "7", 8]), "several kinds"),
         ([b"7", "7", "8"], "several kinds"),
+        (pd.Series([b"7", (7,), b"8"]), "several kinds"),
         (pd.Series([[7], [7], [8]]), "no identifiers"),
         ([[7], [7, 8], [8]], "one identifier per row"),
         (np.full((3, 1), 7), "one identifier per row"),
