@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,13 +10,26 @@ import numpy as np
 import pytest
 
 from dpdescent.accounting import ExponentialMechanism, Gaussian
-from dpdescent.curator import QUESTIONS, Batch, BestCandidates, LabelSum, Public, selection
+from dpdescent.curator import (
+    QUESTIONS,
+    Batch,
+    BestCandidates,
+    ColumnMoments,
+    Gradient,
+    Hessian,
+    LabelSum,
+    MeanLoss,
+    MeanRowNorm,
+    Public,
+    SecondMoments,
+    selection,
+)
 from dpdescent.curator.batches import Sampling
 from dpdescent.curator.per_row import PerRow
 from dpdescent.curator.questions import Sum
 from dpdescent.errors import BudgetExhausted, InvalidParameter
 from dpdescent.noise import MAXIMUM_SCORES
-from dpdescent.problems import L2, LinearProblem, Logistic
+from dpdescent.problems import L2, Frame, LinearProblem, Logistic
 from dpdescent.relations import Norm, Relation
 from every_question import PROBLEMS, ROWS, Silent, Table, asked_of, examples, quick, table_of
 
@@ -113,3 +127,41 @@ def test_candidates_are_scored_by_their_losses_and_penalties(name: str, monkeypa
     for wrong in (points[:0], points[0], np.zeros((2, 1)), np.zeros((MAXIMUM_SCORES + 1, *problem.shape))):
         with pytest.raises(InvalidParameter, match="candidates must have the shape"):
             curator.answer(question(wrong))
+
+
+@pytest.mark.parametrize("name", ["penalty", "squared", "multinomial", "huber"])
+def test_without_noise_answers_are_what_their_names_say(name: str) -> None:
+    problem, (rows, labels) = PROBLEMS[name], table_of(name, 4)
+    noise, frame = Gaussian(3.0), Frame.place(problem.grid, np.array([0.25, -0.5, 0.0]), np.array([1.0, 0.5, 1.0]))
+    weights = np.random.default_rng(1).integers(-64, 65, problem.shape) / 64.0
+    curator = quick(problem, (rows, labels), "zero-out", Silent())
+    public, margins = curator.public(), problem.grid.margins(rows, weights)
+    scaled = frame.coordinates(rows)[:, :2]
+    residuals = problem.loss.residuals(margins, labels)
+    penalty = problem.penalty_gradient(weights)
+    small, fine = 5e-3, 1e-4  # of what is rounded to few bits, and of other sums
+    asked = [
+        (Gradient(weights, 8.0, noise), rows.T @ residuals / ROWS + penalty, fine),
+        (LabelSum(noise), labels.sum(), fine),
+        (MeanRowNorm(noise), np.sqrt((rows**2).sum(axis=1)).mean(), fine),
+        (MeanRowNorm(noise, ceiling=1.25), np.minimum(np.sqrt((rows**2).sum(axis=1)), 1.25).mean(), fine),
+        (MeanRowNorm(noise, frame, 9.0), np.sqrt((scaled**2).sum(axis=1)).mean(), fine),
+        (ColumnMoments(2.0, noise), (rows.mean(axis=0), (rows**2).mean(axis=0)), fine),
+        (SecondMoments(2.0, noise), rows.T @ rows / ROWS, small),
+        (SecondMoments(9.0, noise, frame), scaled.T @ scaled / ROWS, small),
+    ]
+    if problem.loss.outputs == 1:
+        curved = problem.loss.curvatures(margins, labels)[:, None] * rows
+        losses = problem.loss.values(margins, labels)
+        asked += [
+            (Hessian(weights, noise), rows.T @ curved / ROWS + np.diag(problem.penalty_curvature(weights)), small),
+            (MeanLoss(weights, noise), losses.mean() + problem.penalty_value(weights), fine),
+        ]
+    for question, expected, off in asked:
+        for got, value in zip(np.atleast_1d(curator.answer(question)), np.atleast_1d(expected), strict=True):
+            np.testing.assert_allclose(got, value, rtol=0, atol=off)
+    for question in (MeanLoss(weights, noise),) if problem.loss.outputs == 1 else ():
+        (part,) = question.plan(public).parts
+        for each in (1, 3):
+            stated = question.deviation(replace(public, rows_per_unit=each))
+            assert stated == pytest.approx(each * 3 * part.sensitivity.under("zero-out") / ROWS, rel=1e-12)
