@@ -896,6 +896,42 @@ def test_a_source_refuses_rows_beyond_their_bound_however_small_entries_are(boun
                     ArraySource(STORAGE[store](rows), np.ones(2), grid)
 
 
+def test_a_source_refuses_what_exact_sums_are_not_made_for() -> None:
+    rows = made_up(Logistic())[0][:4]
+    off = rows + np.eye(4, D) * 2.0 ** -(GRID.exponent + 1)
+    twice = sparse.csr_array(
+        (np.ones(2), np.array([1, 1]), np.array([0, 2, 2, 2, 2])), shape=(4, D)
+    )  # one cell, twice
+    for wrong in (off, sparse.csr_array(off), twice, rows.astype(np.int64), rows.astype(np.float16), rows + math.nan):
+        with pytest.raises(InvalidParameter, match="not on the grid"):
+            ArraySource(wrong, np.ones(4), GRID)
+    for wrong in (rows[:, :-1], sparse.csr_array(rows[:, :-1]), sparse.csc_array(rows), rows[0]):
+        with pytest.raises(InvalidParameter, match="dense or CSR"):
+            ArraySource(wrong, np.ones(4), GRID)
+    with pytest.raises(InvalidParameter, match="do not match"):
+        ArraySource(rows, np.ones(3), GRID)
+    assert ArraySource(rows, [1, -1, 1, 1], GRID)._labels.dtype == np.float64
+
+
+@pytest.mark.parametrize("block_rows", [1, 2, 3, 5, 100])
+def test_blocks_of_owners_cover_every_row_once_and_part_no_owner(block_rows: int) -> None:
+    owners = np.repeat([0, 1, 2, 3, 5, 6], [1, 3, 2, 4, 1, 1])
+    rows = made_up(Logistic())[0][: owners.size]
+    source = ArraySource(rows, np.arange(owners.size), GRID, block_rows)
+    together = source.in_blocks_of(owners)
+    pieces = [(part.start, part.stop) for part, _ in together._blocks]
+    assert [start for start, _ in pieces] == [0, *(stop for _, stop in pieces[:-1])]
+    assert pieces[-1][1] == owners.size
+    for (start, stop), (_, block) in zip(pieces, together._blocks, strict=True):
+        np.testing.assert_array_equal(block, rows[start:stop])
+        assert start == 0 or owners[start - 1] != owners[start]
+        assert stop - start <= block_rows or len(set(owners[start:stop])) == 1
+        if stop < owners.size:  # the next owner has no room in it
+            assert stop - start + np.count_nonzero(owners == owners[stop]) > block_rows
+    np.testing.assert_array_equal(together.map_rows(lambda _, labels: labels), np.arange(owners.size))
+    assert ArraySource(rows[:0], [], GRID).in_blocks_of(owners[:0]).rows == 0
+
+
 def test_placed_rows_are_always_accepted() -> None:
     generator = np.random.default_rng(0)
     for _ in range(200):
