@@ -62,7 +62,7 @@ TESTS = {
         *("bounds", "moments", "payment", "curvature", "steps", "sgd", "mechanisms", "noise_selection", "sources"),
         *("output_perturbation", "permuted_passes", "scale_faults", "erring_minimisers", "step_scores"),
         *("ftrl", "phased", "seals", "excess_risk", "unit_sums", "objective_perturbation", "expmech"),
-        *("drawn_minimiser", "any_loss", "saddle", "whitening", "outpert", "point_formulas"),
+        *("drawn_minimiser", "any_loss", "saddle", "whitening", "outpert", "point_formulas", "progress_over_rows"),
     ],
 }
 
