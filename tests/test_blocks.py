@@ -29,7 +29,7 @@ from dpdescent.curator import (
     spill,
 )
 from dpdescent.curator.releases import Tree
-from dpdescent.curator.spill import pack, packed_blocks, unpack, unpacked
+from dpdescent.curator.spill import SpillFile, pack, packed_blocks, unpack, unpacked
 from dpdescent.errors import (
     BudgetExhausted,
     DatasetFormatError,
@@ -338,3 +338,16 @@ def test_rows_on_any_grid_have_the_same_bits_after_they_were_packed(bound: float
     np.testing.assert_array_equal(unpack(placed.shape, pack([placed], grid)), placed)
     stored = sparse.csr_array(placed)
     np.testing.assert_array_equal(unpack(placed.shape, pack([stored], grid)).toarray(), placed)
+
+
+def test_a_disk_that_takes_a_few_bytes_at_a_time_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    write, read = os.pwrite, os.preadv
+    monkeypatch.setattr(os, "pwrite", lambda file, content, start: write(file, content[:5], start))
+    monkeypatch.setattr(os, "preadv", lambda file, buffers, start: read(file, [buffers[0][:7]], start))
+    file, arrays = SpillFile(), [np.arange(9.0), np.arange(12, dtype=np.float32).reshape(3, 4), np.empty((0, 2))]
+    places = [file.write(each) for each in arrays]
+    for place, each in zip(places, arrays, strict=True):
+        found = file.read(place)
+        np.testing.assert_array_equal(found, each)
+        assert found.dtype == each.dtype
+        assert not found.flags.writeable
