@@ -338,6 +338,11 @@ def test_rows_on_any_grid_have_the_same_bits_after_they_were_packed(bound: float
     np.testing.assert_array_equal(unpack(placed.shape, pack([placed], grid)), placed)
     stored = sparse.csr_array(placed)
     np.testing.assert_array_equal(unpack(placed.shape, pack([stored], grid)).toarray(), placed)
+    placed[:, -1] = 0.0  # the shape does not follow from the cells
+    ((again, _),) = unpacked([(placed.shape, pack([sparse.csr_array(placed)], grid), np.ones(40))])
+    np.testing.assert_array_equal(again.toarray(), placed)
+    assert not again.data.flags.writeable
+    assert not unpack(placed.shape, pack([placed], grid, np.float64)).flags.writeable
 
 
 def test_a_disk_that_takes_a_few_bytes_at_a_time_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,8 @@ import pytest
 from scipy import sparse, stats
 
 from asking import best_step, column_moments, gradient, mean_row_norm
-from dpdescent.accounting import AboveThreshold, ExponentialMechanism, Gaussian
+from dpdescent.accounting import AboveThreshold, Gaussian
 from dpdescent.curator import (
-    BestCandidates,
     ColumnHistograms,
     ColumnMoments,
     Curator,
@@ -30,11 +29,11 @@ from dpdescent.curator import (
     LabelCounts,
     SecondMoments,
     histograms,
-    selection,
 )
 from dpdescent.curator.batches import Sampling, bernoulli, draw_rows
 from dpdescent.curator.mechanisms import LatticeNoise
 from dpdescent.curator.moments import COUNT, _counts_block
+from dpdescent.curator.nonprivate import sum_without_privacy
 from dpdescent.curator.per_row import RowWeights
 from dpdescent.curator.sources import ArraySource
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError, ScaleOutOfRange
@@ -200,6 +199,24 @@ def test_an_account_must_keep_the_same_relation_and_be_another_ledger(tmp_path) 
     for account in (ledger, Ledger.open(tmp_path / "ledger")):
         with pytest.raises(InvalidParameter, match="twice"):
             Curator(source, problem, ledger, N, account=account)
+
+
+def test_a_sum_without_privacy_is_refused_wherever_a_budget_is_kept(tmp_path) -> None:
+    def total(asked: Curator) -> np.ndarray:
+        with np.errstate(all="raise"):
+            return sum_without_privacy(asked, lambda rows, _: (rows * 1e200).sum(axis=0) * 1e200)
+
+    found = total(curator())
+    assert found.dtype == np.float64
+    assert np.isinf(found).any()
+    kept, paid = curator(), curator()
+    kept.ledger = Ledger(1.0, 1e-6, path=tmp_path / "ledger")
+    mean_row_norm(paid, 1e-3)
+    for asked in (curator(account=Ledger(3.0, 1e-6)), kept, paid):
+        touches(asked).clear()
+        with pytest.raises(InvalidParameter, match="promise of a ledger"):
+            total(asked)
+        assert touches(asked) == []
 
 
 def test_an_account_may_count_in_another_currency() -> None:
@@ -650,18 +667,6 @@ def test_a_search_carries_the_margins_of_the_step_that_it_finds() -> None:
     touches(asked).clear()
     gradient(asked, W - 0.5, 1.0, 1e-3)
     assert len(touches(asked)) == 1  # the sum alone, no pass for the margins
-
-
-@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)], ids=str)
-def test_candidates_are_compared_on_all_rows_however_many_are_worked_on_at_once(loss: Loss, monkeypatch) -> None:
-    public, rows = curator(loss).public(), made_up(loss)
-    points = np.random.default_rng(5).normal(size=(4, *public.problem.shape))
-    question = BestCandidates(points[1:], points[0], 0.5, ExponentialMechanism(1.0))
-    whole = question.plan(public).block(*rows)
-    assert len(set(whole.tolist())) == 3
-    for cells in (1, 50, 2**12):
-        monkeypatch.setattr(selection, "_CELLS", cells)
-        np.testing.assert_array_equal(question.plan(public).block(*rows), whole)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
