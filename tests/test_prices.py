@@ -35,6 +35,7 @@ from dpdescent.accounting.conversions import (
     epsilon_to_zcdp_at,
     gaussian_noise_multiplier,
     gaussian_tail_constant,
+    gdp_to_epsilon,
     loose_noise_multiplier,
     loose_zcdp_budget,
     rdp_to_delta,
@@ -115,6 +116,10 @@ def test_a_choice_among_runs_that_tell_nothing_still_has_a_price() -> None:
     assert RandomStopping(1e-9, 0.5, 0.5).pure() == 2.0**-1000
 
 
+def test_a_schedule_without_noise_to_speak_of_has_an_infinite_price() -> None:
+    assert FixedSchedule((ShuffledDescent(1e-200, 1, 1),), 2, 1e-3).pure() == math.inf
+
+
 def test_batches_of_all_rows_cost_what_their_mechanisms_do() -> None:
     parts = (Gaussian(3.0), Laplace(0.2))
     for order in (1.5, 2.0, 40.0):
@@ -162,13 +167,12 @@ def test_permuted_passes_are_charged_the_mixture_over_their_shifts(passes: int, 
 
 
 def test_an_advanced_composition_of_very_rare_steps_neither_overflows_nor_loses_what_is_left() -> None:
-    """A step of an epsilon next to 700 on batches that hold a row with a probability next to exp(-700)."""
-    for noise, rate, failure in ((0.02672, 1e-304, 0.5), (0.0266, 1e-304, 0.9), (0.02, 0.5, 0.5)):
-        cost = AdvancedComposition(noise, rate, 1, failure)
-        whole = mpf(1) / (2 * mpf(noise) ** 2)  # nearly; at a delta of a half
-        assert 690 < whole < 1300
+    """A step of an epsilon beyond 700 on batches that hold a row with a probability next to exp(-700)."""
+    for noise, rate in ((0.02669, 1e-304), (0.0266, 3e-304), (0.02, 0.5)):
+        whole = mpf(gdp_to_epsilon(1 / noise, 0.5))
+        assert 700 < whole < 1300
         step = mpmath.log1p(rate * mpmath.expm1(whole))
-        assert cost.pure() == pytest.approx(float(step), abs=0.05 * float(step) + 1)
+        assert AdvancedComposition(noise, rate, 1, 0.9999).pure() == pytest.approx(float(step), rel=1e-6)
 
 
 def test_the_least_argument_is_that_of_a_falling_function() -> None:
