@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdescent.accounting import ExponentialMechanism, Gaussian
+from dpdescent.accounting import AboveThreshold, ExponentialMechanism, Gaussian
 from dpdescent.curator import (
     QUESTIONS,
     Batch,
     BestCandidates,
     ColumnMoments,
+    FirstStep,
     Gradient,
     Hessian,
     LabelSum,
@@ -27,6 +29,7 @@ from dpdescent.curator import (
 from dpdescent.curator.batches import Sampling
 from dpdescent.curator.per_row import PerRow
 from dpdescent.curator.questions import Sum
+from dpdescent.curator.search import require_steps
 from dpdescent.errors import BudgetExhausted, InvalidParameter
 from dpdescent.noise import MAXIMUM_SCORES
 from dpdescent.problems import L2, Frame, LinearProblem, Logistic
@@ -165,3 +168,38 @@ def test_without_noise_answers_are_what_their_names_say(name: str) -> None:
         for each in (1, 3):
             stated = question.deviation(replace(public, rows_per_unit=each))
             assert stated == pytest.approx(each * 3 * part.sensitivity.under("zero-out") / ROWS, rel=1e-12)
+
+
+@pytest.mark.parametrize("clip_losses", [False, True])
+@pytest.mark.parametrize("name", ["penalty", "huber"])
+def test_a_search_compares_clipped_changes_or_clipped_losses_with_its_demands(name: str, clip_losses: bool) -> None:
+    problem, (rows, labels) = PROBLEMS[name], table_of(name, 4)
+    weights, direction, ceiling = np.array([1.0, -0.5, 2.0]), np.array([1.5, -0.25, 1.0]), 0.25
+    steps, demands = np.array([2.0, 0.5, 0.03125]), np.array([0.125, 0.0, -0.0625])
+    curator = quick(problem, (rows, labels), "zero-out", Silent())
+    curator.answer(
+        FirstStep(
+            weights, direction, steps, demands, AboveThreshold(3, 1.0, 1.0), ceiling=ceiling, clip_losses=clip_losses
+        )
+    )
+    (total, *_), steepest = curator._noise.calls[0], problem.longest_row * np.linalg.norm(direction)  # type: ignore[attr-defined]
+    for found, a, demand in zip(total.to_float(), steps, demands, strict=True):
+        before, after = (
+            problem.loss.values(problem.grid.margins(rows, problem.grid.place_weights(point)), labels)
+            for point in (weights, weights - a * direction)
+        )
+        bound = ceiling if clip_losses else min(ceiling, problem.loss.lipschitz * steepest * a)
+        fall, near = np.clip(before - after, -bound, bound), 0.3  # counted at public nodes
+        if clip_losses:
+            fall, near = np.minimum(before, ceiling) - np.minimum(after, ceiling), 1e-6
+        rise = problem.penalty_value(weights - a * direction) - problem.penalty_value(weights)
+        assert found == pytest.approx((fall.sum() - ROWS * (demand + rise)) / bound, abs=near)
+
+
+def test_steps_that_lead_too_far_are_refused_in_any_arithmetic() -> None:
+    point, direction = np.array([1.0, 2.0]), np.array([3.0, 1.0])
+    with np.errstate(all="raise"):
+        for steps in ([1e308], [0.5, 2.0**500], [math.nan]):
+            with pytest.raises(InvalidParameter, match="beyond"):
+                require_steps(point, direction, np.array(steps))
+        require_steps(point, direction, np.array([2.0**498]))
