@@ -32,12 +32,16 @@ from dpdescent.curator.questions import Sum
 from dpdescent.curator.search import require_steps
 from dpdescent.errors import BudgetExhausted, InvalidParameter
 from dpdescent.noise import MAXIMUM_SCORES
-from dpdescent.problems import L2, Frame, LinearProblem, Logistic
+from dpdescent.problems import L2, Frame, LinearProblem, Logistic, Whitening
 from dpdescent.relations import Norm, Relation
 from every_question import PROBLEMS, ROWS, Silent, Table, asked_of, examples, quick, table_of
 
 #: What is counted is divided by the rate alone.
 COUNTS = {"ColumnHistograms", "LabelCounts", "LabelSum"}
+
+
+#: What is symmetric has noise of its own.
+MATRICES = {"Hessian", "SecondMoments"}
 
 
 def quick_public(problem: LinearProblem, relation: Relation) -> Public:
@@ -74,7 +78,8 @@ def test_a_batch_answers_from_its_own_rows_with_a_plan_of_its_own_size(kind: str
                 chosen = curator._drawn[batch].chosen
                 assert 0 < np.count_nonzero(chosen) < ROWS
                 expected, totals = answered_at_once(plan, (rows[chosen], labels[chosen]))
-                for (total, *_), other in zip(curator._noise.calls, totals, strict=True):  # type: ignore[attr-defined]
+                for (total, _, _, symmetric, _), other in zip(curator._noise.calls, totals, strict=True):  # type: ignore[attr-defined]
+                    assert symmetric == (kind in MATRICES)
                     assert (total.unit, total.sensitivity) == (other.unit, other.sensitivity)
                     np.testing.assert_array_equal(total.values, other.values)
                 np.testing.assert_equal(answer, expected)
@@ -140,6 +145,9 @@ def test_without_noise_answers_are_what_their_names_say(name: str) -> None:
     curator = quick(problem, (rows, labels), "zero-out", Silent())
     public, margins = curator.public(), problem.grid.margins(rows, weights)
     scaled = frame.coordinates(rows)[:, :2]
+    narrow, centred = Frame.place(problem.grid, frame.centre, np.full(3, 0.125)), rows[:, :2] - frame.centre[:2]
+    whitening = Whitening(problem.grid, np.array([[2.0, 0.0], [1.0, -1.0], [0.0, 0.5]]))
+    white = rows @ whitening.matrix
     residuals = problem.loss.residuals(margins, labels)
     penalty = problem.penalty_gradient(weights)
     small, fine = 5e-3, 1e-4  # of what is rounded to few bits, and of other sums
@@ -152,6 +160,8 @@ def test_without_noise_answers_are_what_their_names_say(name: str) -> None:
         (ColumnMoments(2.0, noise), (rows.mean(axis=0), (rows**2).mean(axis=0)), fine),
         (SecondMoments(2.0, noise), rows.T @ rows / ROWS, small),
         (SecondMoments(9.0, noise, frame), scaled.T @ scaled / ROWS, small),
+        (SecondMoments(40.0, noise, narrow), 64 * centred.T @ centred / ROWS, 40 * small),
+        (SecondMoments(9.0, noise, whitening), white.T @ white / ROWS, 3 * small),
     ]
     if problem.loss.outputs == 1:
         curved = problem.loss.curvatures(margins, labels)[:, None] * rows

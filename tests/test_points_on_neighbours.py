@@ -149,6 +149,7 @@ def test_no_draw_of_the_linear_term_is_longer_than_is_certified_for(weights: int
         gaussian = ObjectivePerturbation(1 / strength, 1.0, 0.1, 1, str(relation), 1e-15)
         linear = _LinearNoise.of((weights,), risk, gaussian)
         part = linear.noised(gaussian)
+        assert part.size == weights
         scale = lattice_scale(part.cost.noise_multiplier * part.sensitivity.under(relation), part.unit)
         assert scale * gaussian_cells * part.unit * math.sqrt(weights) <= linear.norm
     for epsilon in (0.01, 1.0, 16.0):
@@ -204,7 +205,7 @@ def test_a_lattice_is_as_fine_as_its_noise_allows_and_its_sensitivity_covers_eve
     root = math.sqrt(6)
     scales = {Gaussian: lambda: noise.noise_multiplier, NormLaplace: lambda: 2 * (17 + root) / noise.epsilon}
     scale = scales.get(type(noise), lambda: 2 / noise.epsilon)()
-    for moved, largest, each in ((1.0, 1e-9, 1), (1.0, 1e-9, 5), (1e-3, 1e6, 1), (3.0, 30.0, 2)):
+    for moved, largest, each in ((1.0, 1e-9, 1), (1.0, 1e-9, 5), (1e-3, 1e6, 1), (1e-9, 1e6, 1), (3.0, 30.0, 2)):
         lattice = PointLattice.of((2, 3), moved, largest, noise, each)
         unit, declared = lattice.unit, moved * (root if isinstance(noise, Laplace) else 1.0)
         finest = max(largest * 2.0**-60, each * declared * scale * 2.0**-48)
@@ -246,6 +247,7 @@ def test_noise_on_a_perturbed_minimiser_hides_the_tolerance_and_the_lattice_of_b
         public = Public(problem, relation, ROWS, 1.0, ROWS)
         for question in examples("NoisyMinimiser", name, relation)[-2:]:
             plan = question.plan(public)
+            assert plan.parts == (plan.linear, plan.noised)  # both must be drawable before the charge
             linear = _LinearNoise.of(problem.shape, question.risk, question.cost)
             curvature = mu + ROWS * float(np.max(problem.penalty_curvature(np.zeros(problem.shape))))
             reachable = question.risk.reachable(ROWS, problem.grid.dimension, mu, curvature, linear.norm)
@@ -254,15 +256,16 @@ def test_noise_on_a_perturbed_minimiser_hides_the_tolerance_and_the_lattice_of_b
             assert plan.noised.sensitivity.under(relation) >= 2 * (tolerance + coupling)
 
 
-def test_a_gradient_in_whitened_coordinates_declares_the_rounding_of_its_image() -> None:
-    problem = PROBLEMS["logistic"]
+@pytest.mark.parametrize(("name", "outputs"), [("logistic", 1), ("multinomial", 3)])
+def test_a_gradient_in_whitened_coordinates_declares_the_rounding_of_its_image(name: str, outputs: int) -> None:
+    problem = PROBLEMS[name]
     public, weights = Public(problem, Relation.ZERO_OUT, ROWS, 1.0, ROWS), np.zeros(problem.shape)
     whitening = Whitening(problem.grid, np.random.default_rng(0).normal(size=(3, 2)))
     (plain,), (whitened,) = (
         Gradient(weights, 1.0, Gaussian(1.0), frame).plan(public).parts for frame in (None, whitening)
     )
     assert whitened.unit == plain.unit
-    assert whitened.sensitivity.zero_out >= plain.sensitivity.zero_out + math.sqrt(2) * plain.unit
+    assert whitened.sensitivity.zero_out >= plain.sensitivity.zero_out + math.sqrt(2 * outputs) * plain.unit
 
 
 @dataclass(frozen=True)
