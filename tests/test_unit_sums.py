@@ -12,12 +12,13 @@ import pytest
 
 from dpdescent import Ledger
 from dpdescent.accounting import Gaussian
-from dpdescent.curator import BlockSource, ColumnMoments, Curator, Gradient, Units
+from dpdescent.curator import BlockSource, ColumnMoments, Curator, Gradient, Public, Units
+from dpdescent.curator.per_row import Products
 from dpdescent.curator.sources import ArraySource
 from dpdescent.errors import UnsupportedSource
 from dpdescent.exact import LARGEST_JOINT, ClippedSum, FeatureGrid, joint_factors
 from dpdescent.problems import Frame, LinearProblem, Logistic, Multinomial, Whitening, products_with_following
-from dpdescent.relations import Sensitivity
+from dpdescent.relations import Relation, Sensitivity
 from dpdescent.solvers.result import gradient_deviation
 from every_question import Silent
 from neighbours import STORAGE
@@ -270,3 +271,14 @@ def test_units_of_too_many_rows_are_clipped_row_by_row() -> None:
     assert first.sensitivity == second.sensitivity
     np.testing.assert_array_equal(first.values, second.values)
     assert math.isclose(first.sensitivity.zero_out, 0.1 * many)
+
+
+def test_products_are_those_of_rows_of_one_unit_in_the_coordinates_of_the_sum() -> None:
+    frame = COORDINATES["frame"]
+    public = Public(LinearProblem(Logistic(), GRID), Relation.ZERO_OUT, 6, 1.0, 6, rows_per_unit=3, together=True)
+    for given, kind in ((None, "products"), (frame, "products in a frame")):
+        needed = Gradient(np.zeros(3), 1.0, Gaussian(1.0), given, joint=True).plan(public).per_row
+        assert Products(GRID if given is None else given, 3, kind) in needed
+    rows, owners = np.array([[1.0, 2.0, 1.0], [3.0, 0.5, 1.0], [1.0, math.inf, 1.0], [2.0, 2.0, 1.0]]), [0, 0, 0, 1]
+    found = Products.within(None, GRID, 3).block(rows, np.ones(4), np.array(owners))
+    np.testing.assert_array_equal(found, [[5.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
