@@ -115,12 +115,53 @@ def test_an_excess_risk_pays_for_its_range_its_tolerance_and_the_rounding_of_two
                 moved += high - low
             assert plan.noised.unit == unit
             assert plan.noised.divisor == ROWS
-            assert plan.noised.sensitivity.under(relation) == pytest.approx(moved, rel=1e-15)
+            assert plan.noised.sensitivity.under(relation) == pytest.approx(moved, rel=1e-15, abs=0)
             released, deviation = plan.finish(np.array([0.125]))
             assert released == 0.125
             assert deviation == pytest.approx(moved * noise * (1 if gaussian else math.sqrt(2)) / ROWS, rel=1e-11)
             asked += 1
     assert asked >= 1
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.25])
+def test_a_pass_over_one_batch_is_a_step_of_descent(penalty: float) -> None:
+    problem, step_size, passes = LinearProblem(Logistic(), GRID, L2(penalty, intercept=True)), 0.5, 3
+    rows, labels = table_of("logistic", 2)
+    cost = ShuffledDescent(1.0, passes, 1)
+    curator = quick(problem, (rows, labels), "zero-out", Silent())
+    found = curator.answer(PermutedDescent(Logistic(), 2.0, ROWS, step_size, cost))
+    point = np.zeros(3)
+    for _ in range(passes):
+        gradient = rows.T @ Logistic().residuals(rows @ point, labels) / ROWS
+        point = point - step_size * (gradient + penalty * point)
+    np.testing.assert_allclose(found, point, atol=1e-6)
+
+
+def test_minimisers_in_a_ball_are_those_of_the_ball() -> None:
+    """At such a point on the border the gradient leads straight inwards; at a projected minimiser it need not."""
+    curved, far = np.array([1.0, 10.0]), np.array([3.0, 3.0])
+
+    def gradient(w: np.ndarray) -> np.ndarray:
+        return curved * (w - far)
+
+    def build(_: Any, centre: np.ndarray, pull: float) -> GeneralObjective:  # noqa: ARG001
+        return GeneralObjective(
+            lambda w: (pull / 2 * float(curved @ (w - far) ** 2), pull * gradient(w)),
+            2,
+            strong_convexity=pull,
+            lipschitz=99.0 * pull,
+            smoothness=10.0 * pull,
+            variation=1e-3 * pull,
+        )
+
+    ledger = Ledger(1e9, 1e-6, relation="replace-one", currency="gdp")
+    options = {"dimension": 2, "lipschitz": 1.0, "radius": 1.0, "noise": Silent()}
+    for point in (
+        perturbed_minimiser(build(None, far, 1.0), ledger, Gaussian(1.0), radius=1.0, noise=Silent()),
+        phased.phased_minimiser(build, 4, ledger, Gaussian(1.0), **options),
+    ):
+        inwards = -gradient(point) / np.linalg.norm(gradient(point))
+        np.testing.assert_allclose(point, inwards, atol=1e-3)
 
 
 def test_phases_are_disjoint_halves_and_steps_follow_the_rule() -> None:
