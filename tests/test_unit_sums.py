@@ -12,7 +12,7 @@ import pytest
 
 from dpdescent import Ledger
 from dpdescent.accounting import Gaussian
-from dpdescent.curator import BlockSource, ColumnMoments, Curator, Gradient, Public, Units
+from dpdescent.curator import BlockSource, ColumnMoments, Curator, Gradient, GradientAndCurvature, Public, Units
 from dpdescent.curator.per_row import Products
 from dpdescent.curator.sources import ArraySource
 from dpdescent.errors import UnsupportedSource
@@ -282,3 +282,26 @@ def test_products_are_those_of_rows_of_one_unit_in_the_coordinates_of_the_sum() 
     rows, owners = np.array([[1.0, 2.0, 1.0], [3.0, 0.5, 1.0], [1.0, math.inf, 1.0], [2.0, 2.0, 1.0]]), [0, 0, 0, 1]
     found = Products.within(None, GRID, 3).block(rows, np.ones(4), np.array(owners))
     np.testing.assert_array_equal(found, [[5.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    placed = GRID.place(np.array([[0.5, -0.25, 1.0], [0.75, 0.5, 1.0], [0.25, 0.25, 1.0]]))
+    scaled = Products.within(frame, GRID, 3).block(placed, np.ones(3), np.zeros(3))
+    np.testing.assert_array_equal(scaled, products_with_following(frame, placed, 2))
+    assert not np.array_equal(scaled, products_with_following(GRID, placed, 2))
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)], ids=str)
+def test_copies_of_a_row_are_shortened_together_and_so_are_their_curvatures(loss: Any) -> None:
+    """Three copies add up to three times one of them, and are shortened to 3^(3/4) clip norms."""
+    problem, row = LinearProblem(loss, GRID), GRID.place(np.array([[0.5, -0.25, 1.0]]))
+    residual = np.linalg.norm(loss.residuals(np.zeros((1, 3) if loss.outputs > 1 else 1), np.ones(1)))
+    length = float(residual * np.linalg.norm(row))
+    found = {}
+    for joint in (False, True):
+        units = Units(np.zeros(3, dtype=np.intp), 1, 3)
+        asked = curator_of(np.repeat(row, 3, axis=0), np.ones(3), problem, units, Silent(), 10)
+        gradient = Gradient(np.zeros(problem.shape), 1.05 * length, Gaussian(1.0), joint=joint)
+        found[joint] = asked.answer(GradientAndCurvature(gradient, Gaussian(1.0)))
+    assert np.linalg.norm(found[False][0]) == pytest.approx(length, rel=1e-3)
+    assert np.linalg.norm(found[True][0]) == pytest.approx(3**0.75 * 1.05 * length / 3, rel=1e-3)
+    assert np.linalg.norm(found[True][0]) * 3 <= 3**0.75 * 1.05 * length
+    assert found[False][1] > 0
+    assert found[True][1] / found[False][1] == pytest.approx(3**-0.25 * 1.05, rel=1e-2)
