@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpdescent.accounting import Gaussian, Laplace
+from dpdescent.accounting import Gaussian, Laplace, ObjectivePerturbation
 from dpdescent.accounting.shuffled import ALLOWANCE, ShuffledDescent
 from dpdescent.curator import (
     NoisyDescent,
+    NoisyMinimiser,
     PermutedDescent,
     Public,
     ball,
@@ -27,7 +28,7 @@ from dpdescent.errors import InvalidParameter, ScaleOutOfRange
 from dpdescent.exact import FeatureGrid, ceil_log2
 from dpdescent.ledger import Ledger
 from dpdescent.minimisers import EmpiricalRisk, GeneralObjective, loss_range
-from dpdescent.problems import L2, LinearProblem, Logistic
+from dpdescent.problems import L2, Hinge, LinearProblem, Logistic
 from dpdescent.relations import Relation
 from every_question import PROBLEMS, ROWS, Silent, examples, quick, table_of
 
@@ -162,6 +163,19 @@ def test_minimisers_in_a_ball_are_those_of_the_ball() -> None:
     ):
         inwards = -gradient(point) / np.linalg.norm(gradient(point))
         np.testing.assert_allclose(point, inwards, atol=1e-3)
+    rows, labels = table_of("logistic", 2)
+    curator = quick(PROBLEMS["logistic"], (rows, labels), "zero-out", Silent())
+    point = curator.answer(NoisyMinimiser(EmpiricalRisk(Logistic(), 2.0), 0.5, Gaussian(1.0), radius=0.25))
+    slope = rows.T @ Logistic().residuals(rows @ point, labels) + 0.5 * point
+    np.testing.assert_allclose(point, -0.25 * slope / np.linalg.norm(slope), atol=0.01)
+
+
+def test_objective_perturbation_is_about_sums_of_smooth_losses_alone() -> None:
+    cost = ObjectivePerturbation(1.0, 1.0, 9.0, 3, "zero-out", 1e-6)
+    robust = examples("ExcessAdversarialRisk", "adversary", "zero-out")[0].risk
+    for risk in (EmpiricalRisk(Hinge(), 2.0), robust):
+        with pytest.raises(InvalidParameter, match="sums of smooth losses"):
+            NoisyMinimiser(risk, 1.0, cost).plan(public_of(PROBLEMS["adversary"], "zero-out"))
 
 
 def test_phases_are_disjoint_halves_and_steps_follow_the_rule() -> None:
