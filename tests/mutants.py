@@ -43,23 +43,26 @@ PATIENCE, SLOWER = 1.0, 2.0  # a mutant is stopped after so many seconds, and so
 TESTS = {
     "ledger": ["ledger", "reservation", "joint_charges", "ledger_file", "smallest_delta"],
     "accounting": [
-        *(
-            "conversions",
-            "divergences",
-            "costs",
-            "sampling",
-            "bellman",
-            "threshold",
-            "stopping",
-            "schedules",
-            "orders",
-        ),
+        *("conversions", "divergences", "costs", "prices", "sampling", "bellman", "threshold", "stopping"),
+        *("schedules", "orders"),
         *("accounting_oracles", "smallest_delta", "ledger", "objective_perturbation", "permuted_passes", "explain"),
     ],
     "curator": [
-        *("curator", "question_laws", "units", "points_on_neighbours", "blocks", "search", "search_laws", "select"),
+        *(
+            "batches",
+            "curator",
+            "question_laws",
+            "units",
+            "points_on_neighbours",
+            "blocks",
+            "search",
+            "search_laws",
+            "select",
+        ),
         *("bounds", "moments", "payment", "curvature", "steps", "sgd", "mechanisms", "noise_selection", "sources"),
         *("output_perturbation", "permuted_passes", "scale_faults", "erring_minimisers", "step_scores"),
+        *("ftrl", "phased", "seals", "excess_risk", "unit_sums", "objective_perturbation", "expmech"),
+        *("drawn_minimiser", "any_loss", "saddle", "whitening", "outpert", "point_formulas", "progress_over_rows"),
     ],
 }
 

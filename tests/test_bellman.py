@@ -188,3 +188,83 @@ def test_the_recursion_takes_every_step_and_its_shortcuts_do_not_fall_below(nois
         assert plain[queries] * (1 - 1e-7) <= ours <= plain[queries] * (1 + (1e-5 if queries <= 64 else 2e-3))
     assert 0.99 * ours <= bellman._log_value(order, queries, noise, scale, shifts, False) <= ours
     assert bellman._log_value(200.0, 10, noise, 0.1, shifts, True) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("noise", "order", "scale", "shift"),
+    [
+        ("gaussian", 8.0, 1.0, 1.0),
+        ("gaussian", 8.0, 1.0, -1.0),
+        ("gaussian", 1.5, 0.1, 1.0),
+        ("laplace", 8.0, 1.0, 1.0),
+    ],
+)
+def test_a_narrow_peak_is_found_wherever_it_lies_between_points_of_a_coarse_grid(noise, order, scale, shift):
+    def height(t, value=0.3):
+        return bellman._brackets(order, noise, scale, column(shift), np.atleast_2d(t), False).log_value(value)
+
+    fine = np.linspace(0.0, order * shift, 400_001)
+    top = fine[height(fine).argmax()]
+    highest = float(height(top)[0, 0])
+    assert highest > 1
+    width = abs(top) / 3
+    for first in (-0.01, -0.4, -0.6, -1.02, -3.5, -5.98):  # the peak is beside either end, or in the middle
+        grid = np.atleast_2d(top + width * (first + np.arange(7)))
+        found = bellman._refined_peak(order, noise, scale, column(shift), grid, height(grid), 0.3, False)
+        assert highest * (1 - 1e-7) <= found <= highest * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("order", [20.0, 40.0])
+def test_large_orders_are_searched_on_both_sides(order):
+    """Without threshold noise all queries but the last may lie far below, where each adds order/2."""
+    t = np.linspace(-4 * order, 4 * order, 20_001)
+    value, queries = 0.0, 3
+    for _ in range(queries):
+        both = [
+            bellman._brackets(order, "gaussian", 1.0, column(e), t[None], False).log_value(value) for e in (-1.0, 1.0)
+        ]
+        value = max(value, float(np.max(both)))
+    assert value > 0.98 * queries * order * (order - 1) / 2
+    bound = bellman.bellman_bound(order, queries, "gaussian", 0.0, 1.0)
+    assert value / (order - 1) * (1 - 1e-7) <= bound <= value / (order - 1) * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_first_step_of_very_wide_noise_keeps_its_digits(noise):
+    for order, scale in ((1.001, 1e6), (2.0, 1e7), (150.0, 1e6), (1e4, 2e9)):
+        exact = max(
+            mpmath.log(bracket(order, noise, scale, e, t * (e if noise == "laplace" else scale), 0.0))
+            for e in (-0.5, 1.5)
+            for t in np.linspace(0, 1, 21)
+        )
+        ours = bellman._log_value(order, 1, noise, scale, (-0.5, 1.5), True)
+        assert exact * (1 - mpmath.mpf(1e-7)) <= ours <= exact * (1 + mpmath.mpf(2e-2))
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_bound_is_put_together_from_its_parts_at_the_best_coupling(noise):
+    order, queries, query, coupling = 3.0, 5, 1.5, 0.375
+    for threshold in (1.0, 6.0):
+        bits = bellman.threshold_lattice_bits(threshold, query)
+
+        def bound(s, threshold=threshold, bits=bits):
+            value = bellman._log_value(order, queries, noise, query, (s - 1, s + 1), True) / (order - 1)
+            return bellman.threshold_divergence(order, noise, threshold, s, bits) + value
+
+        excess = bellman._lattice_excess(order, queries, noise, query, bits) / (order - 1)
+        assert excess > 0
+        parts = order, queries, noise, threshold, query
+        assert bellman.bellman_bound(*parts, coupling) == bound(coupling) * (1 + 1e-6) + excess
+        found = {k / 32: bellman.bellman_bound(*parts, k / 32) for k in range(33)}
+        least = bellman.bellman_bound(*parts)
+        assert min(found.values()) <= least <= min(found.values()) * (1 + 1e-3)
+        assert least in found.values()
+    coarse = 1.001, 1, noise, 2.0**-11, 2.0**-11  # on a lattice of 2^19 steps, whose excess can be seen
+    value = bellman._log_value(1.001, 1, noise, 2.0**-11, (-0.5, 1.5), True)
+    divergence = bellman.threshold_divergence(1.001, noise, 2.0**-11, 0.5, 30)
+    excess = bellman._lattice_excess(1.001, 1, noise, 2.0**-11, 30) / (1.001 - 1)
+    whole = (divergence + value / (1.001 - 1)) * (1 + 1e-6)
+    assert bellman.bellman_bound(*coarse, 0.5) == whole + excess > whole
+    assert bellman.bellman_bound(order, queries, noise, 0.0, query) == bellman.bellman_bound(
+        order, queries, noise, 0.0, query, 0.0
+    )

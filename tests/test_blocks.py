@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,7 +30,8 @@ from dpdescent.curator import (
     spill,
 )
 from dpdescent.curator.releases import Tree
-from dpdescent.curator.spill import pack, packed_blocks, unpack, unpacked
+from dpdescent.curator.seals import new_digest
+from dpdescent.curator.spill import KeptRows, SpillFile, pack, packed_blocks, unpack, unpacked
 from dpdescent.errors import (
     BudgetExhausted,
     DatasetFormatError,
@@ -338,3 +340,37 @@ def test_rows_on_any_grid_have_the_same_bits_after_they_were_packed(bound: float
     np.testing.assert_array_equal(unpack(placed.shape, pack([placed], grid)), placed)
     stored = sparse.csr_array(placed)
     np.testing.assert_array_equal(unpack(placed.shape, pack([stored], grid)).toarray(), placed)
+    placed[:, -1] = 0.0  # the shape does not follow from the cells
+    ((again, _),) = unpacked([(placed.shape, pack([sparse.csr_array(placed)], grid), np.ones(40))])
+    np.testing.assert_array_equal(again.toarray(), placed)
+    assert not again.data.flags.writeable
+    assert not unpack(placed.shape, pack([placed], grid, np.float64)).flags.writeable
+
+
+def test_a_disk_that_takes_a_few_bytes_at_a_time_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    write, read = os.pwrite, os.preadv
+    monkeypatch.setattr(os, "pwrite", lambda file, content, start: write(file, content[:5], start))
+    monkeypatch.setattr(os, "preadv", lambda file, buffers, start: read(file, [buffers[0][:7]], start))
+    file, arrays = SpillFile(), [np.arange(9.0), np.arange(12, dtype=np.float32).reshape(3, 4), np.empty((0, 2))]
+    places = [file.write(each) for each in arrays]
+    for place, each in zip(places, arrays, strict=True):
+        found = file.read(place)
+        np.testing.assert_array_equal(found, each)
+        assert found.dtype == each.dtype
+        assert not found.flags.writeable
+
+
+def test_blocks_that_overflow_are_silent_and_kept_rows_keep_their_empty_columns() -> None:
+    grid = FeatureGrid(1.0, 3)
+    rows, labels = grid.place(np.array([[0.5, 1.0, 0.0], [0.25, 0.0, 0.0]] * 2)), np.ones(4)
+    source = BlockSource(Parts(rows, labels, (2, 2)), grid)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        total = source.map_sum(lambda some, _: np.array([np.isinf(some * 1e308 * 1e308).sum()]))
+    assert total == 6
+    kept = KeptRows(lambda *_: iter([(sparse.csr_array(rows), labels)]), rows.size, grid)
+    list(kept(0, 4, new_digest()))
+    found = kept.again(0)
+    assert found is not None
+    ((again, _),) = found[1]
+    np.testing.assert_array_equal(again.toarray(), rows)

@@ -20,20 +20,20 @@ import pytest
 from scipy import sparse, stats
 
 from asking import best_step, column_moments, gradient, mean_row_norm
-from dpdescent.accounting import AboveThreshold, ExponentialMechanism, Gaussian
+from dpdescent.accounting import AboveThreshold, Gaussian
 from dpdescent.curator import (
-    BestCandidates,
     ColumnHistograms,
     ColumnMoments,
     Curator,
     FirstStep,
     LabelCounts,
     SecondMoments,
-    selection,
+    histograms,
 )
 from dpdescent.curator.batches import Sampling, bernoulli, draw_rows
 from dpdescent.curator.mechanisms import LatticeNoise
-from dpdescent.curator.moments import COUNT
+from dpdescent.curator.moments import COUNT, _counts_block
+from dpdescent.curator.nonprivate import sum_without_privacy
 from dpdescent.curator.per_row import RowWeights
 from dpdescent.curator.sources import ArraySource
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError, ScaleOutOfRange
@@ -201,6 +201,24 @@ def test_an_account_must_keep_the_same_relation_and_be_another_ledger(tmp_path) 
             Curator(source, problem, ledger, N, account=account)
 
 
+def test_a_sum_without_privacy_is_refused_wherever_a_budget_is_kept(tmp_path) -> None:
+    def total(asked: Curator) -> np.ndarray:
+        with np.errstate(all="raise"):
+            return sum_without_privacy(asked, lambda rows, _: (rows * 1e200).sum(axis=0) * 1e200)
+
+    found = total(curator())
+    assert found.dtype == np.float64
+    assert np.isinf(found).any()
+    kept, paid = curator(), curator()
+    kept.ledger = Ledger(1.0, 1e-6, path=tmp_path / "ledger")
+    mean_row_norm(paid, 1e-3)
+    for asked in (curator(account=Ledger(3.0, 1e-6)), kept, paid):
+        touches(asked).clear()
+        with pytest.raises(InvalidParameter, match="promise of a ledger"):
+            total(asked)
+        assert touches(asked) == []
+
+
 def test_an_account_may_count_in_another_currency() -> None:
     account = Ledger(3.0, 1e-6, currency="gdp")
     asked = curator(account=account)
@@ -300,18 +318,37 @@ def test_moments_of_entries_beyond_one_leave_no_trace() -> None:
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_demands_and_penalties_beyond_all_losses_decide_a_search(sign: int) -> None:
-    assert first_step(curator(), demands=[1e300, 1e300], sign=sign) is None
-    assert first_step(curator(), demands=[1e300, -1e300], sign=sign) == 1
-    assert first_step(curator(), demands=[-1e300, -1e300], sign=sign) == 0
-    assert first_step(curator(penalty=1e300), demands=[0.0, 0.0], sign=sign) is None
+    with np.errstate(all="raise"):  # a plan is made in arithmetic of its own
+        assert first_step(curator(), demands=[1e300, 1e300], sign=sign) is None
+        assert first_step(curator(), demands=[1e308, -1e308], sign=sign) == 1
+        assert first_step(curator(), demands=[-1e300, -1e300], sign=sign) == 0
+        assert first_step(curator(penalty=1e300), demands=[0.0, 0.0], sign=sign) is None
+        assert first_step(curator(penalty=1.0), steps=[100.0, 50.0], sign=sign) is None
 
 
 def test_labels_outside_the_classes_are_counted_with_the_nearest_one() -> None:
     labels = np.array([0.0, 0.0, -3.0, math.nan, 1.0, 2.0, 2.0, 9.0, math.inf])
     counted = LabelCounts(NOISE).plan(curator(Multinomial(3)).public()).block(np.zeros((9, D)), labels)
     np.testing.assert_array_equal(counted / COUNT, [4, 1, 4])
-    signs = LabelCounts(NOISE).plan(curator().public()).block(np.zeros((4, D)), np.array([-1.0, 1.0, 0.3, math.nan]))
+    signs = (
+        LabelCounts(NOISE).plan(curator().public()).block(np.zeros((5, D)), np.array([-1.0, 1.0, 0.3, 0.0, math.nan]))
+    )
     np.testing.assert_array_equal(signs / COUNT, [2])
+    both = _counts_block(2, True, np.zeros((5, D)), np.array([-1.0, 1.0, 0.3, 0.0, math.nan]))
+    np.testing.assert_array_equal(both / COUNT, [3, 2])
+    assert LabelCounts(NOISE).plan(curator().public()).finish(np.array([70.0])).tolist() == [N - 70, 70]
+
+
+def test_cells_are_counted_on_the_nearest_level_however_they_are_stored() -> None:
+    cells = np.array([[0.26, -0.1, 0.0], [0.24, 0.0, 0.0], [9.0, 0.9, 0.0], [math.nan, -math.inf, 0.0]])
+    levels, scale = 2, 2.0
+    expected = np.zeros((3, 5))
+    for column, column_levels in enumerate([[1, 0, 2, 2], [0, 0, 2, -2], [0, 0, 0, 0]]):  # NaN is on the last level
+        np.add.at(expected[column], np.array(column_levels) + levels, 1)
+    for stored in (cells, np.asfortranarray(cells), cells.astype(np.float32), sparse.csr_array(cells)):
+        counts = histograms._block(levels, scale, stored, np.ones(4))
+        np.testing.assert_array_equal(counts.reshape(3, 5) / COUNT, expected)
+    assert histograms._levels(cells.astype(np.float32), levels, scale).dtype == np.float64
 
 
 @pytest.mark.parametrize(
@@ -632,18 +669,6 @@ def test_a_search_carries_the_margins_of_the_step_that_it_finds() -> None:
     assert len(touches(asked)) == 1  # the sum alone, no pass for the margins
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)], ids=str)
-def test_candidates_are_compared_on_all_rows_however_many_are_worked_on_at_once(loss: Loss, monkeypatch) -> None:
-    public, rows = curator(loss).public(), made_up(loss)
-    points = np.random.default_rng(5).normal(size=(4, *public.problem.shape))
-    question = BestCandidates(points[1:], points[0], 0.5, ExponentialMechanism(1.0))
-    whole = question.plan(public).block(*rows)
-    assert len(set(whole.tolist())) == 3
-    for cells in (1, 50, 2**12):
-        monkeypatch.setattr(selection, "_CELLS", cells)
-        np.testing.assert_array_equal(question.plan(public).block(*rows), whole)
-
-
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_carried_margins_are_the_same_bits_for_every_block_size_storage_and_row_order(loss: Loss) -> None:
     features, labels = made_up(loss)
@@ -874,6 +899,42 @@ def test_a_source_refuses_rows_beyond_their_bound_however_small_entries_are(boun
             else:
                 with pytest.raises(InvalidParameter, match="not on the grid"):
                     ArraySource(STORAGE[store](rows), np.ones(2), grid)
+
+
+def test_a_source_refuses_what_exact_sums_are_not_made_for() -> None:
+    rows = made_up(Logistic())[0][:4]
+    off = rows + np.eye(4, D) * 2.0 ** -(GRID.exponent + 1)
+    twice = sparse.csr_array(
+        (np.ones(2), np.array([1, 1]), np.array([0, 2, 2, 2, 2])), shape=(4, D)
+    )  # one cell, twice
+    for wrong in (off, sparse.csr_array(off), twice, rows.astype(np.int64), rows.astype(np.float16), rows + math.nan):
+        with pytest.raises(InvalidParameter, match="not on the grid"):
+            ArraySource(wrong, np.ones(4), GRID)
+    for wrong in (rows[:, :-1], sparse.csr_array(rows[:, :-1]), sparse.csc_array(rows), rows[0]):
+        with pytest.raises(InvalidParameter, match="dense or CSR"):
+            ArraySource(wrong, np.ones(4), GRID)
+    with pytest.raises(InvalidParameter, match="do not match"):
+        ArraySource(rows, np.ones(3), GRID)
+    assert ArraySource(rows, [1, -1, 1, 1], GRID)._labels.dtype == np.float64
+
+
+@pytest.mark.parametrize("block_rows", [1, 2, 3, 5, 100])
+def test_blocks_of_owners_cover_every_row_once_and_part_no_owner(block_rows: int) -> None:
+    owners = np.repeat([0, 1, 2, 3, 5, 6], [1, 3, 2, 4, 1, 1])
+    rows = made_up(Logistic())[0][: owners.size]
+    source = ArraySource(rows, np.arange(owners.size), GRID, block_rows)
+    together = source.in_blocks_of(owners)
+    pieces = [(part.start, part.stop) for part, _ in together._blocks]
+    assert [start for start, _ in pieces] == [0, *(stop for _, stop in pieces[:-1])]
+    assert pieces[-1][1] == owners.size
+    for (start, stop), (_, block) in zip(pieces, together._blocks, strict=True):
+        np.testing.assert_array_equal(block, rows[start:stop])
+        assert start == 0 or owners[start - 1] != owners[start]
+        assert stop - start <= block_rows or len(set(owners[start:stop])) == 1
+        if stop < owners.size:  # the next owner has no room in it
+            assert stop - start + np.count_nonzero(owners == owners[stop]) > block_rows
+    np.testing.assert_array_equal(together.map_rows(lambda _, labels: labels), np.arange(owners.size))
+    assert ArraySource(rows[:0], [], GRID).in_blocks_of(owners[:0]).rows == 0
 
 
 def test_placed_rows_are_always_accepted() -> None:

@@ -462,6 +462,7 @@ def test_what_is_protected_is_the_same_after_writing_and_reading(tmp_path: Path)
 @pytest.mark.parametrize("currency", ["gdp", "zcdp", "pure"])
 def test_what_was_spent_is_stated_as_the_epsilon_that_it_amounts_to(currency: str) -> None:
     ledger = Ledger(2.0, 1e-6, currency=currency)
+    assert ledger.remaining == ledger.budget > 0
     assert ledger.epsilon_of(0.0) == 0.0
     assert ledger.epsilon_of(1.0) >= 1.0
     assert 1.99 < ledger.epsilon_of(ledger.budget) <= 2.0

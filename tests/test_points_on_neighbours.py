@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from dpdescent import BudgetExhausted, InvalidParameter, Ledger
-from dpdescent.accounting import Gaussian, Laplace, NormLaplace, ObjectivePerturbation, PureObjectivePerturbation
+from dpdescent.accounting import (
+    Cost,
+    Gaussian,
+    Laplace,
+    NormLaplace,
+    ObjectivePerturbation,
+    PureObjectivePerturbation,
+)
 from dpdescent.audit.examples import EXAMPLES
 from dpdescent.curator import (
     ArraySource,
@@ -24,7 +31,7 @@ from dpdescent.curator import (
     perturbed_saddle_point,
 )
 from dpdescent.curator.batches import Sampling, bernoulli, draw_rows
-from dpdescent.curator.points import PointLattice, _LinearNoise
+from dpdescent.curator.points import PointLattice, _LinearNoise, tolerance_share, within_ball
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Entry
 from dpdescent.minimisers import EmpiricalRisk, GeneralObjective, LinearGame, loss_range
@@ -142,6 +149,7 @@ def test_no_draw_of_the_linear_term_is_longer_than_is_certified_for(weights: int
         gaussian = ObjectivePerturbation(1 / strength, 1.0, 0.1, 1, str(relation), 1e-15)
         linear = _LinearNoise.of((weights,), risk, gaussian)
         part = linear.noised(gaussian)
+        assert part.size == weights
         scale = lattice_scale(part.cost.noise_multiplier * part.sensitivity.under(relation), part.unit)
         assert scale * gaussian_cells * part.unit * math.sqrt(weights) <= linear.norm
     for epsilon in (0.01, 1.0, 16.0):
@@ -190,6 +198,45 @@ def test_points_that_are_rounded_apart_stay_within_the_sensitivity_of_their_latt
     assert reached >= declared
 
 
+@pytest.mark.parametrize(
+    "noise", [Gaussian(0.1), Gaussian(7.0), NormLaplace(0.3), Laplace(3.0), Laplace(0.2)], ids=str
+)
+def test_a_lattice_is_as_fine_as_its_noise_allows_and_its_sensitivity_covers_every_rounding(noise: Cost) -> None:
+    root = math.sqrt(6)
+    scales = {Gaussian: lambda: noise.noise_multiplier, NormLaplace: lambda: 2 * (17 + root) / noise.epsilon}
+    scale = scales.get(type(noise), lambda: 2 / noise.epsilon)()
+    for moved, largest, each in ((1.0, 1e-9, 1), (1.0, 1e-9, 5), (1e-3, 1e6, 1), (1e-9, 1e6, 1), (3.0, 30.0, 2)):
+        lattice = PointLattice.of((2, 3), moved, largest, noise, each)
+        unit, declared = lattice.unit, moved * (root if isinstance(noise, Laplace) else 1.0)
+        finest = max(largest * 2.0**-60, each * declared * scale * 2.0**-48)
+        assert finest <= unit < 2 * finest
+        least = {Gaussian: 0.0, NormLaplace: 2.0**25, Laplace: 2.0**21}[type(noise)]
+        least *= 0.0 if isinstance(noise, Gaussian) else noise.epsilon * unit
+        rounded = declared + (6 if isinstance(noise, Laplace) else root) * unit
+        sensitivity = lattice.noised.sensitivity
+        assert sensitivity.zero_out == sensitivity.replace_one
+        assert least <= sensitivity.zero_out <= max(rounded * (1 + 2.0**-39), least)
+        assert sensitivity.zero_out >= rounded * (1 + 2.0**-41)
+        assert (lattice.noised.size, lattice.limit) == (6, largest)
+        beyond = np.array([-1e300, -largest / 2, math.nan, largest * 2])
+        expected = np.rint(np.array([-largest, -largest / 2, 0.0, largest]) / unit)
+        np.testing.assert_array_equal(lattice.place(beyond), expected)
+    assert PointLattice.of((2, 3), 1.0, 1.0, noise).unit == PointLattice.of((2, 3), 1.0, 1.0, noise, 1).unit
+
+
+def test_tolerances_and_projections_are_those_that_were_asked_for() -> None:
+    assert [tolerance_share(None, True), tolerance_share(None, False), tolerance_share(None, False, 16)] == [
+        1 / 256,
+        1 / 64,
+        1 / 16,
+    ]
+    for smooth, least in ((True, 2.0**-20), (False, 2.0**-10)):
+        assert [tolerance_share(given, smooth) for given in (1e-9, least, 0.5)] == [least, least, 0.5]
+    point = np.array([3.0, 4.0])
+    for radius, length in ((math.inf, 5.0), (7.0, 5.0), (5.0, 5.0), (2.0, 2.0)):
+        np.testing.assert_allclose(within_ball(point, radius), point * length / 5, rtol=1e-15)
+
+
 @pytest.mark.parametrize("relation", list(Relation))
 def test_noise_on_a_perturbed_minimiser_hides_the_tolerance_and_the_lattice_of_both_neighbours(
     relation: Relation,
@@ -200,6 +247,7 @@ def test_noise_on_a_perturbed_minimiser_hides_the_tolerance_and_the_lattice_of_b
         public = Public(problem, relation, ROWS, 1.0, ROWS)
         for question in examples("NoisyMinimiser", name, relation)[-2:]:
             plan = question.plan(public)
+            assert plan.parts == (plan.linear, plan.noised)  # both must be drawable before the charge
             linear = _LinearNoise.of(problem.shape, question.risk, question.cost)
             curvature = mu + ROWS * float(np.max(problem.penalty_curvature(np.zeros(problem.shape))))
             reachable = question.risk.reachable(ROWS, problem.grid.dimension, mu, curvature, linear.norm)
@@ -208,15 +256,16 @@ def test_noise_on_a_perturbed_minimiser_hides_the_tolerance_and_the_lattice_of_b
             assert plan.noised.sensitivity.under(relation) >= 2 * (tolerance + coupling)
 
 
-def test_a_gradient_in_whitened_coordinates_declares_the_rounding_of_its_image() -> None:
-    problem = PROBLEMS["logistic"]
+@pytest.mark.parametrize(("name", "outputs"), [("logistic", 1), ("multinomial", 3)])
+def test_a_gradient_in_whitened_coordinates_declares_the_rounding_of_its_image(name: str, outputs: int) -> None:
+    problem = PROBLEMS[name]
     public, weights = Public(problem, Relation.ZERO_OUT, ROWS, 1.0, ROWS), np.zeros(problem.shape)
     whitening = Whitening(problem.grid, np.random.default_rng(0).normal(size=(3, 2)))
     (plain,), (whitened,) = (
         Gradient(weights, 1.0, Gaussian(1.0), frame).plan(public).parts for frame in (None, whitening)
     )
     assert whitened.unit == plain.unit
-    assert whitened.sensitivity.zero_out >= plain.sensitivity.zero_out + math.sqrt(2) * plain.unit
+    assert whitened.sensitivity.zero_out >= plain.sensitivity.zero_out + math.sqrt(2 * outputs) * plain.unit
 
 
 @dataclass(frozen=True)

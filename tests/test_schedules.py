@@ -115,6 +115,8 @@ def test_a_step_of_several_parts_costs_more_than_each_and_no_more_than_their_div
     alone = FixedSchedule((gradient,), 50, DELTA).pure()
     assert alone < both.pure() <= module._renyi_epsilon(both)
     assert both.pure() < alone + FixedSchedule((search,), 50, DELTA).pure()
+    alone = FixedSchedule((Gaussian(3.0),), 2, DELTA).pure()
+    assert alone < FixedSchedule((Gaussian(3.0), PureDP(0.05)), 2, DELTA).pure() < alone + 2 * 0.05
 
 
 def test_without_a_delta_steps_add_up_in_every_currency():

@@ -12,12 +12,13 @@ import pytest
 
 from dpdescent import Ledger
 from dpdescent.accounting import Gaussian
-from dpdescent.curator import BlockSource, ColumnMoments, Curator, Gradient, Units
+from dpdescent.curator import BlockSource, ColumnMoments, Curator, Gradient, GradientAndCurvature, Public, Units
+from dpdescent.curator.per_row import Products
 from dpdescent.curator.sources import ArraySource
 from dpdescent.errors import UnsupportedSource
 from dpdescent.exact import LARGEST_JOINT, ClippedSum, FeatureGrid, joint_factors
 from dpdescent.problems import Frame, LinearProblem, Logistic, Multinomial, Whitening, products_with_following
-from dpdescent.relations import Sensitivity
+from dpdescent.relations import Relation, Sensitivity
 from dpdescent.solvers.result import gradient_deviation
 from every_question import Silent
 from neighbours import STORAGE
@@ -201,6 +202,10 @@ def test_rows_that_are_not_in_memory_are_clipped_row_by_row() -> None:
     assert gradient_deviation(streamed, 1.0, Gaussian(3.0)) == 2 * 3 / 6
     together = curator_of(rows, labels, problem, units, Silent(), 2)
     assert gradient_deviation(together, 1.0, Gaussian(3.0)) == 2**0.75 * 3 / 6
+    together.answer(Gradient(np.zeros(3), 1.0, Gaussian(1.0)))
+    assert (streamed.clips_by_unit, together.clips_by_unit) == (False, False)
+    together.answer(Gradient(np.zeros(3), 1.0, Gaussian(1.0), joint=True))
+    assert together.clips_by_unit is True
 
 
 class _Claims(Gradient):
@@ -266,3 +271,37 @@ def test_units_of_too_many_rows_are_clipped_row_by_row() -> None:
     assert first.sensitivity == second.sensitivity
     np.testing.assert_array_equal(first.values, second.values)
     assert math.isclose(first.sensitivity.zero_out, 0.1 * many)
+
+
+def test_products_are_those_of_rows_of_one_unit_in_the_coordinates_of_the_sum() -> None:
+    frame = COORDINATES["frame"]
+    public = Public(LinearProblem(Logistic(), GRID), Relation.ZERO_OUT, 6, 1.0, 6, rows_per_unit=3, together=True)
+    for given, kind in ((None, "products"), (frame, "products in a frame")):
+        needed = Gradient(np.zeros(3), 1.0, Gaussian(1.0), given, joint=True).plan(public).per_row
+        assert Products(GRID if given is None else given, 3, kind) in needed
+    rows, owners = np.array([[1.0, 2.0, 1.0], [3.0, 0.5, 1.0], [1.0, math.inf, 1.0], [2.0, 2.0, 1.0]]), [0, 0, 0, 1]
+    found = Products.within(None, GRID, 3).block(rows, np.ones(4), np.array(owners))
+    np.testing.assert_array_equal(found, [[5.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    placed = GRID.place(np.array([[0.5, -0.25, 1.0], [0.75, 0.5, 1.0], [0.25, 0.25, 1.0]]))
+    scaled = Products.within(frame, GRID, 3).block(placed, np.ones(3), np.zeros(3))
+    np.testing.assert_array_equal(scaled, products_with_following(frame, placed, 2))
+    assert not np.array_equal(scaled, products_with_following(GRID, placed, 2))
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)], ids=str)
+def test_copies_of_a_row_are_shortened_together_and_so_are_their_curvatures(loss: Any) -> None:
+    """Three copies add up to three times one of them, and are shortened to 3^(3/4) clip norms."""
+    problem, row = LinearProblem(loss, GRID), GRID.place(np.array([[0.5, -0.25, 1.0]]))
+    residual = np.linalg.norm(loss.residuals(np.zeros((1, 3) if loss.outputs > 1 else 1), np.ones(1)))
+    length = float(residual * np.linalg.norm(row))
+    found = {}
+    for joint in (False, True):
+        units = Units(np.zeros(3, dtype=np.intp), 1, 3)
+        asked = curator_of(np.repeat(row, 3, axis=0), np.ones(3), problem, units, Silent(), 10)
+        gradient = Gradient(np.zeros(problem.shape), 1.05 * length, Gaussian(1.0), joint=joint)
+        found[joint] = asked.answer(GradientAndCurvature(gradient, Gaussian(1.0)))
+    assert np.linalg.norm(found[False][0]) == pytest.approx(length, rel=1e-3)
+    assert np.linalg.norm(found[True][0]) == pytest.approx(3**0.75 * 1.05 * length / 3, rel=1e-3)
+    assert np.linalg.norm(found[True][0]) * 3 <= 3**0.75 * 1.05 * length
+    assert found[False][1] > 0
+    assert found[True][1] / found[False][1] == pytest.approx(3**-0.25 * 1.05, rel=1e-2)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -266,7 +267,15 @@ def test_a_point_that_is_drawn_uses_a_part_of_the_range_for_every_row(monkeypatc
         curator.answer(question)
         assert [entry.cost for entry in curator.ledger.entries] == [question.cost]
         assert EACH * laws[-1].epsilon <= question.cost.epsilon <= EACH * laws[-1].epsilon * (1 + 1e-9)
-    assert law_for_units(ExponentialMechanism(1.0), 1) == ExponentialMechanism(1.0)
+    for epsilon in (0.1, 0.7, 1.0, 4.4):
+        assert law_for_units(ExponentialMechanism(epsilon), 1) == ExponentialMechanism(epsilon)
+        for each in (2, 3, 7):
+            law = law_for_units(ExponentialMechanism(epsilon), each)
+            assert (
+                each * Fraction(law.epsilon)
+                <= Fraction(epsilon)
+                <= each * Fraction(law.epsilon) * (1 + Fraction(1e-9))
+            )
     with pytest.raises(InvalidParameter, match="made for 1 rows"):
         Draw(ExponentialMechanism(1.0), lambda _: None).for_units(2)
 
@@ -282,6 +291,8 @@ def test_points_without_a_proof_for_several_rows_are_refused_before_the_charge()
                 continue
             with pytest.raises(InvalidParameter, match="proved for one row"):
                 curator.answer(question)
+            with pytest.raises(InvalidParameter, match="proved for one row and not for 2 rows"):
+                question.plan(curator.public()).for_units(2)
             assert not curator.ledger.entries
             refused += 1
     assert refused == 3
@@ -639,8 +650,11 @@ def test_one_person_is_one_unit_however_the_identifiers_are_stored() -> None:
         ([7, "7", 8], "several kinds"),  # the same person twice, as a file that is read in parts has it
         (pd.Categorical([7, "7", 8]), "several kinds"),
         ([b"7", "7", "8"], "several kinds"),
+        (pd.Series([b"7", (7,), b"8"]), "several kinds"),
         (pd.Series([[7], [7], [8]]), "no identifiers"),
         ([[7], [7, 8], [8]], "one identifier per row"),
+        (np.full((3, 1), 7), "one identifier per row"),
+        ("778", "one identifier per row"),
     ],
 )
 def test_identifiers_that_may_split_a_person_in_two_are_refused(identifiers: Any, message: str) -> None:
