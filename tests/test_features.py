@@ -80,5 +80,5 @@ def test_colours_are_described_by_what_they_differ_in():
     np.testing.assert_allclose(
         ImageEnergies(**settings).fit_transform(whole.astype(np.uint8)),
         ImageEnergies(**settings).fit_transform(whole / 255),
-        atol=1e-5,
+        atol=1e-3,  # roots of rounding errors
     )
