@@ -316,16 +316,16 @@ def test_the_bound_for_a_removed_row_is_the_largest_over_all_sums() -> None:
 
 
 CASES: list[tuple[float, Adversary | None, Loss, float, int]] = [
-    (1.0, None, Logistic(), math.inf, 40),
-    (10.0, None, Logistic(), math.inf, 40),
-    (4.0, None, HuberisedHinge(), math.inf, 30),
-    (2.0, None, Huber(1.0), math.inf, 30),
-    (2.0, None, Poisson(), math.inf, 20),
-    (1.0, None, Multinomial(3), math.inf, 15),
-    (3.0, None, Logistic(), 0.3, 20),
-    (0.0, Adversary(0.2), Logistic(), math.inf, 30),
-    (0.0, Adversary(0.2, "linf"), HuberisedHinge(ROUNDED_KINK), math.inf, 30),
-    (0.0, Adversary((0.3, 0.0), "linf"), Logistic(), math.inf, 30),
+    (1.0, None, Logistic(), math.inf, 20),
+    (10.0, None, Logistic(), math.inf, 20),
+    (4.0, None, HuberisedHinge(), math.inf, 15),
+    (2.0, None, Huber(1.0), math.inf, 15),
+    (2.0, None, Poisson(), math.inf, 10),
+    (1.0, None, Multinomial(3), math.inf, 7),
+    (3.0, None, Logistic(), 0.3, 10),
+    (0.0, Adversary(0.2), Logistic(), math.inf, 15),
+    (0.0, Adversary(0.2, "linf"), HuberisedHinge(ROUNDED_KINK), math.inf, 15),
+    (0.0, Adversary((0.3, 0.0), "linf"), Logistic(), math.inf, 15),
 ]
 
 
@@ -334,7 +334,7 @@ CASES: list[tuple[float, Adversary | None, Loss, float, int]] = [
 def test_one_row_moves_the_minimiser_by_at_most_its_sensitivity(
     tilt: float, adversary: Adversary | None, loss: Loss, radius: float, pairs: int, relation: str
 ) -> None:
-    """Some 500 random neighbours in all: the points that noise would be added to."""
+    """Some 250 random neighbours in all: the points that noise would be added to."""
 
     def ask(curator: Curator) -> None:
         support = adversary and adversary.support(3, True)

@@ -310,7 +310,7 @@ def test_too_few_rows_are_said_with_the_number_and_not_refused(method: str) -> N
     assert np.isfinite(result.weights).all()
 
 
-@pytest.mark.parametrize("method", ["opt", "2opt-ls", "opt-b", "dp-tr"])
+@pytest.mark.parametrize("method", ["2opt-ls", "opt-b", "dp-tr"])
 def test_default_tolerances_are_the_tightest_in_reach(method: str) -> None:
     # A warning would be an error; batches are too small here for any tolerance, and that is said.
     curator, result = solve(method, quietly=method.endswith("-b"), rows=20_000, epsilon=100.0)

@@ -243,7 +243,7 @@ def test_a_gradient_is_the_clipped_sum_of_its_batch_over_its_public_size(clip):
 def test_a_neighbouring_table_moves_every_sum_by_no_more_than_was_declared(clip, relation):
     inputs, targets = table()
     reached = 0.0
-    for row in range(6):
+    for row in range(3):
         sums = []
         for change in (False, True):
             moved = inputs.clone(), targets.clone()
