@@ -64,8 +64,7 @@ def optimum(curator: Curator) -> tuple[float, Callable[[np.ndarray], float]]:
 
 
 @pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Squared()], ids=str)
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("alpha", [0.0, 0.01])
+@pytest.mark.parametrize(("intercept", "alpha"), [(True, 0.01), (False, 0.0)])
 def test_epsilon_to_infinity_recovers_the_optimum(loss: Loss, intercept: bool, alpha: float) -> None:
     curator = make_curator(1e4, loss, intercept=intercept, alpha=alpha)
     result = agd(curator, AGDSettings())

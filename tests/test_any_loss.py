@@ -67,7 +67,7 @@ def least(loss: Loss) -> tuple[float, float]:
     return best, value(np.zeros(asked.problem.shape))
 
 
-@pytest.mark.parametrize("loss", LOSSES[1:], ids=str)
+@pytest.mark.parametrize("loss", [PlainLogistic(), Huber(1.0, 8.0)], ids=str)
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in APART])
 def test_epsilon_to_infinity_recovers_the_optimum_unless_the_loss_is_refused(method: str, loss: Loss) -> None:
     asked, settings = curator(method, loss)
