@@ -360,8 +360,10 @@ def test_the_table_of_the_test_above_breaks_a_sum_over_rows_that_move_up():
         found = training._gradients.of(training._rows.batch(rows))
         weights = training.plan.clipping.weights(found.norms())
         sums.append(torch.cat([each.reshape(-1) for each in found.weighted_sum(weights)]))
-    if float((sums[0] - sums[1]).norm()) <= 1 + ROUNDING:
-        pytest.skip("products are rounded alike at all places on this machine")
+    with torch.no_grad():
+        if torch.equal(module(inputs)[1:], module(inputs[1:].clone())):
+            pytest.skip("products are rounded alike at all places on this machine")
+    assert float((sums[0] - sums[1]).norm()) > 1 + ROUNDING
 
 
 def test_rows_that_fail_only_together_are_taken_one_by_one():
@@ -644,7 +646,7 @@ def test_a_length_that_noise_hides_is_that_of_public_rows():
 
 
 def test_no_gradient_is_divided_by_less_than_a_hundredth():
-    """Rows that are fitted up to rounding errors would count for much, and these differ with the rows beside them."""
+    """Rows that are fitted up to rounding errors would count for much."""
     inputs, targets = table()
     data = (inputs, torch.zeros_like(targets))
     sums = []

@@ -169,9 +169,9 @@ def reading() -> Iterator[None]:
 def secret_randomness(seed: int) -> Iterator[None]:
     """Give random layers and random augmentations numbers of their own, and leave all generators as they were.
 
-    A row's place in a batch decides which of these numbers are its own, so that a row that is removed shifts those of
-    the rows after it. The noise covers that only if nobody knows them: a seed that the caller has published would
-    not do. How many were drawn tells how many rows a batch had, so nothing of it is left behind either.
+    A row whose augmentation draws more numbers than another's shifts those of the rows that are read after it. The
+    noise covers that only if nobody knows them: a seed that the caller has published would not do. How many were
+    drawn tells how many rows a batch had, so nothing of it is left behind either.
     """
     python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:

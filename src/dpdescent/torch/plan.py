@@ -29,7 +29,7 @@ from ..relations import Relation, Sensitivity
 __all__ = ["ROUNDING", "SHORTEST", "Clipping", "Plan", "batch_size_for", "make_plan", "seed_of"]
 
 ROUNDING = 2.0**-9  # of the sensitivity, for the rounding of sums (the lemma of `dpdescent.torch.layers`)
-SHORTEST = 0.01  # by a shorter length, rounding errors of a gradient would be divided and count for much
+SHORTEST = 0.01  # divided by less, gradients that are all rounding error would count as much as others
 _SHARE_SEARCH = 0.1
 _NOISE_BITS, _LOSS_BITS = 22, 34
 _MOST_QUERIES = 1000

@@ -12,7 +12,7 @@ __all__ = ["training_statement"]
 
 _ARITHMETIC = (
     "gradients are in the precision of the module, each at a place of its batch that is its own, so that no other "
-    "row changes its rounding; lengths are in float64; for the rounding of sums the noise is 2^-9 larger; it is "
+    "row changes its rounding; lengths are in float64; the noise is 2^-9 larger, for the rounding of sums, and is "
 )
 
 
