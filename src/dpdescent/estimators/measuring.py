@@ -142,7 +142,7 @@ class Measurement:
         elif tighten:
             scaling = self.tightened(X, given, binary)
             narrower = np.count_nonzero((scaling.low != given.low) | (scaling.high != given.high))
-            said = f"{narrower} of the columns got narrower bounds from noisy histograms"
+            said = f"{narrower or 'none'} of the columns got narrower bounds from noisy histograms"
         else:
             return given, []
         return scaling, self.told(said, before)
@@ -150,7 +150,7 @@ class Measurement:
     def told(self, said: str, before: float) -> list[str]:
         """Return a remark on what was bought since so much had been spent, if anything was."""
         share = (self.ledger.spent - before) / self.ledger.budget
-        return [f"{said}, for {share:.1%} of the budget: cells outside of them are clipped"] if share else []
+        return [f"{said}, for {share:.1%} of the budget: cells outside of the bounds are clipped"] if share else []
 
 
 def seen_scaling(X: Any) -> ColumnScaling:
