@@ -13,7 +13,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from dpdescent.errors import InvalidParameter
 from dpdescent.experiments.evidence import EXPLANATION, Verdict
-from dpdescent.experiments.figures import FIGURES, AnyFigure, Figure, figure_named
+from dpdescent.experiments.figures import FIGURES, figure_named
 from dpdescent.experiments.methods import look_of
 from dpdescent.experiments.report import Report
 from dpdescent.experiments.reproduce import command_of, reproduce
@@ -50,16 +50,27 @@ MEASURES = {
 }
 
 
-#: Epsilons and folds of the figures of which a part is kept, because all of it takes hours.
-PARTS = {
-    "000/figure1": ((0.1, 0.8), 3),
-    "000/figure2": ((0.05, 1.6), 4),
-    "000/figure3": ((0.1, 0.4), 5),
-    "003/figure2": ((0.4,), 1),
-    "003/figure3": ((0.05, 1.6), 2),
+@dataclass(frozen=True)
+class Extent:
+    """How much of a full run is kept: so many of the repetitions, and the first folds of each; None means all."""
+
+    repetitions: int | None = None
+    folds: int | None = None
+
+
+#: Targets whose full runs are kept; of the others a quick run is.
+FULL = {
+    "000/figure1": Extent(1),
+    "000/figure2": Extent(1),
+    "000/figure3": Extent(1),
+    "000/figure4": Extent(1, folds=2),
+    "001/table1": Extent(40),
+    "001/table2": Extent(40),
+    "003/figure1": Extent(1, folds=3),
+    "003/figure2": Extent(1),
+    "003/figure3": Extent(1, folds=3),
+    "003/figure4": Extent(1, folds=3),
 }
-#: Repetitions of the tables whose full runs are kept; of the others a quick run is.
-REPETITIONS = {"001/table1": 40, "001/table2": 40}
 
 
 def stem(name: str) -> str:
@@ -67,33 +78,24 @@ def stem(name: str) -> str:
     return name.replace("/", "-")
 
 
-def command_for(name: str, repetitions: int | None) -> str:
-    """Return what to type for a target: a full run of so many repetitions, or what is kept of it."""
-    if repetitions is not None or name not in PARTS:
-        return command_of(name, repetitions is not None, repetitions)
-    return f"python docs/results.py run {name}"
+def command_for(name: str, extent: Extent | None) -> str:
+    """Return what to type for a target: a full run of this extent, or a quick one."""
+    if extent is None:
+        return command_of(name)
+    return command_of(name, True, extent.repetitions, folds=extent.folds)
 
 
-def part_of(name: str) -> AnyFigure:
-    """Return a target, with the part of it that is kept as its quick run."""
-    figure = figure_named(name)
-    if name not in PARTS or not isinstance(figure, Figure):
-        return figure
-    epsilons, folds = PARTS[name]
-    return replace(figure, quick=replace(figure.quick, epsilons=epsilons, folds_used=folds))
-
-
-def run(names: Sequence[str], output: Path, jobs: int | None, repetitions: int | None) -> None:
+def run(names: Sequence[str], output: Path, jobs: int | None, extent: Extent | None) -> None:
     """Measure the targets that have no result of the same command yet, one after another, and keep what is found."""
     for name in names:
-        kept, times = FOLDER / f"{stem(name)}.json", repetitions or REPETITIONS.get(name)
-        if kept.exists() and json.loads(kept.read_text())["command"] == command_for(name, times):
+        kept, asked = FOLDER / f"{stem(name)}.json", extent or FULL.get(name)
+        if kept.exists() and json.loads(kept.read_text())["command"] == command_for(name, asked):
             print(f"{name}: kept already; remove {kept} to measure it again", flush=True)
         else:
-            measure(name, output, jobs, times)
+            measure(name, output, jobs, asked)
 
 
-def measure(name: str, output: Path, jobs: int | None, repetitions: int | None) -> None:
+def measure(name: str, output: Path, jobs: int | None, extent: Extent | None) -> None:
     """Measure a target, and keep its numbers and its picture."""
     begun, share = time.monotonic(), "preparing"
 
@@ -106,13 +108,13 @@ def measure(name: str, output: Path, jobs: int | None, repetitions: int | None) 
 
     with heartbeat(line, 30), threadpool_limits(1):
         written = reproduce(
-            part_of(name),
+            figure_named(name),
             output,
-            full=repetitions is not None,
-            repetitions=repetitions,
+            full=extent is not None,
+            repetitions=extent and extent.repetitions,
+            folds=extent and extent.folds,
             jobs=jobs,
             listener=listen,
-            command=command_for(name, repetitions),
         )
     for path in written.pictures:
         if path.suffix == ".png":
@@ -198,7 +200,7 @@ def section(name: str, result: Mapping[str, Any] | None, why: Mapping[str, str])
     """Yield the lines about a target."""
     if result is None:
         yield f"## {figure_named(name).title}\n"
-        yield f"There is no result yet: it has not been run. `{command_for(name, None)}` measures it.\n"
+        yield f"There is no result yet: it has not been run. `{command_for(name, FULL.get(name))}` measures it.\n"
         return
     yield f"## {result['title']}\n"
     yield f"{result['caption']} {result['extent']}\n"
@@ -322,15 +324,17 @@ def main(words: Sequence[str] | None = None) -> None:
         "--output", type=Path, default=Path("out/full"), help="where to write whole pages and journals"
     )
     runner.add_argument(
-        "--repetitions", type=int, help="full runs of so many repetitions; default: the parts that are kept"
+        "--repetitions", type=int, help="full runs of so many repetitions; default: as much as is kept"
     )
+    runner.add_argument("--folds", type=int, help="only the first folds of each repetition of a full run")
     runner.add_argument("--jobs", type=int, help="worker processes, one thread each; default: all processors")
     writer = actions.add_parser("pages", help="write the pages from the kept results")
     writer.add_argument("--check", action="store_true", help="only compare, and fail where they differ")
     given = parser.parse_args(words)
     if given.action == "run":
         names = [figure_named(name).name for name in given.names] or list(FIGURES)
-        run(names, given.output, given.jobs, given.repetitions)
+        asked = Extent(given.repetitions, given.folds)
+        run(names, given.output, given.jobs, None if asked == Extent() else asked)
         return
     differing = {
         path: content for path, content in pages().items() if not path.exists() or path.read_text() != content

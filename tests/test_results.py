@@ -54,6 +54,25 @@ def test_a_full_run_takes_the_repetitions_it_is_told_and_its_page_says_so(
     assert "1 repetitions, as in the paper" in whole.report.extent
 
 
+def test_a_full_run_takes_the_first_folds_if_it_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "dpdescent.experiments.runner.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
+    )
+    figure = FIGURES["000/figure2"]
+    assert isinstance(figure, Figure)
+    small = replace(figure, full=Scale((0.5,), 5, 20, rows=300), methods=("majority",))
+    options = {"full": True, "repetitions": 2, "folds": 3, "datasets": ("synthetic",)}
+    written = reproduce(small, tmp_path, **options, json_file=tmp_path / "rows.json")  # type: ignore[arg-type]
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [(row["seed"], row["fold"], row["n"]) for row in rows] == [
+        (seed, fold, 240) for seed in range(2) for fold in range(3)
+    ]
+    assert "3 folds of 5-fold cross-validation, 2 of the paper's 20 repetitions" in written.report.extent
+    assert written.report.command == (
+        "dpdescent reproduce 000/figure2 --full --repetitions 2 --folds 3 --data synthetic"
+    )
+
+
 def test_tables_take_as_many_seeds_and_repetitions() -> None:
     table = STATIONARY_TABLES[0]
     few, whole = TableRuns(table, True, table.dataset, 2), TableRuns(table, True, table.dataset)
@@ -70,10 +89,18 @@ def test_tables_take_as_many_seeds_and_repetitions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "remedy"), [(["--repetitions", "2"], "add --full"), (["--full", "--repetitions", "0"], "repetitions")]
+    ("given", "remedy"),
+    [
+        (["000/figure2", "--repetitions", "2"], "add --full"),
+        (["000/figure2", "--full", "--repetitions", "0"], "repetitions"),
+        (["000/figure2", "--folds", "2"], "add --full"),
+        (["000/figure2", "--full", "--folds", "0"], "folds"),
+        (["000/figure2", "--full", "--folds", "6"], "at most 5"),
+        (["001/table1", "--full", "--folds", "2"], "leave --folds out"),
+    ],
 )
-def test_repetitions_are_those_of_a_full_run_and_positive(tmp_path: Path, given: list[str], remedy: str) -> None:
-    result = CliRunner().invoke(app, ["reproduce", "000/figure2", *given, "--output", str(tmp_path / "out")])
+def test_repetitions_and_folds_are_those_of_a_full_run(tmp_path: Path, given: list[str], remedy: str) -> None:
+    result = CliRunner().invoke(app, ["reproduce", *given, "--output", str(tmp_path / "out")])
     assert isinstance(result.exception, InvalidParameter)
     assert remedy in str(result.exception)
     assert not list(tmp_path.iterdir())

@@ -113,6 +113,9 @@ def reproduce_command(
     repetitions: Annotated[
         int | None, typer.Option(metavar="K", help="With --full: repeat K times instead of as often as the paper.")
     ] = None,
+    folds: Annotated[
+        int | None, typer.Option(metavar="K", help="With --full: only the first K folds of each cross-validation.")
+    ] = None,
     output: Annotated[Path, typer.Option(metavar="DIR", help="Where to write picture and page.")] = Path("out"),
     data: Annotated[str, typer.Option(help="Data sets that stand in for the paper's.")] = "",
     jobs: Jobs = None,
@@ -137,6 +140,7 @@ def reproduce_command(
             output,
             full=full,
             repetitions=repetitions,
+            folds=folds,
             datasets=tuple(_split("data", data)) if data else (),
             json_file=json_file,
             jobs=jobs,

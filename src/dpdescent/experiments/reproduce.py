@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from ..errors import InvalidParameter
+from ..errors import InvalidParameter, require_positive_integer
 from ..outputs import require_writable, write_whole
 from .cells import Row, Task, load_task
 from .claims import Claim
@@ -56,6 +56,7 @@ def reproduce(
     *,
     full: bool = False,
     repetitions: int | None = None,
+    folds: int | None = None,
     datasets: tuple[str, ...] = (),
     json_file: Path | None = None,
     jobs: int | None = None,
@@ -72,6 +73,8 @@ def reproduce(
         Every data set, method, epsilon and fold, repeated as in the paper, instead of a few minutes' worth.
     repetitions : int, optional
         How often a full run repeats them, in place of the paper's number. Networks are always trained once.
+    folds : int, optional
+        Measure only the first folds of each cross-validation of a full run, with training parts of the same size.
     datasets : tuple of str
         Data sets that stand in for those of the paper.
     json_file : Path, optional
@@ -84,7 +87,9 @@ def reproduce(
         What page and picture say was typed; by default the command line with these arguments.
     """
     require_repetitions(full, repetitions)
-    command = command or command_of(figure.name, full, repetitions, datasets)
+    if folds is not None:
+        _require_folds(figure, full, folds)
+    command = command or command_of(figure.name, full, repetitions, datasets, folds)
     if not isinstance(figure, DataTable):
         require_matplotlib()
     stem = output / figure.name.replace("/", "-")
@@ -118,7 +123,11 @@ def reproduce(
         return Written(page, drawn, report)
     if isinstance(figure, Trace):
         return _reproduce_trace(figure, stem, page, datasets, json_file, command)
-    scale = figure.quick if not full else replace(figure.full, seeds=repetitions or figure.full.seeds)
+    scale = figure.quick
+    if full:
+        scale = replace(
+            figure.full, seeds=repetitions or figure.full.seeds, folds_used=folds or figure.full.folds_used
+        )
     study = figure.study(scale, datasets)
     with Journal(page, study.fingerprint, Row) as rows:
         record = run(study, jobs=jobs, journal=rows, listener=listener)
@@ -190,18 +199,36 @@ def comparison_report(
     )
 
 
-def command_of(name: str, full: bool = False, repetitions: int | None = None, datasets: tuple[str, ...] = ()) -> str:
+def command_of(
+    name: str,
+    full: bool = False,
+    repetitions: int | None = None,
+    datasets: tuple[str, ...] = (),
+    folds: int | None = None,
+) -> str:
     """Return the command line that reproduces a figure."""
     words = ["dpdescent", "reproduce", name, *(["--full"] if full else [])]
     words += ["--repetitions", str(repetitions)] if repetitions is not None else []
+    words += ["--folds", str(folds)] if folds is not None else []
     return shlex.join([*words, *(["--data", ",".join(datasets)] if datasets else [])])
+
+
+def _require_folds(figure: AnyFigure, full: bool, folds: int) -> None:
+    """Raise unless so many folds can be a part of a full run of this figure."""
+    if not isinstance(figure, Figure):
+        raise InvalidParameter(f"{figure.name} has no cross-validation: leave --folds out")
+    if not full:
+        raise InvalidParameter("folds are a part of a full run: add --full, or leave --folds out")
+    if require_positive_integer("folds", folds) > figure.folds:
+        raise InvalidParameter(f"folds must be at most {figure.folds}, which is how many {figure.name} has")
 
 
 def _extent(figure: Figure, scale: Scale, full: bool, datasets: tuple[str, ...]) -> str:
     stand_in = f" Run on {', '.join(datasets)} instead of the paper's data." if datasets else ""
     if full:
         times = repeated(scale.seeds, figure.full.seeds)
-        return f"Full run: {figure.folds}-fold cross-validation, {times}.{stand_in}"
+        used = "" if scale.folds_used == figure.folds else f"{scale.folds_used} folds of "
+        return f"Full run: {used}{figure.folds}-fold cross-validation, {times}.{stand_in}"
     rows = f", {scale.rows:,} of the rows" if scale.rows is not None else ""
     count = len(scale.epsilons)
     return (
