@@ -564,13 +564,13 @@ def test_auto_takes_steps_that_accumulate_the_noise_of_its_rule():
     training = training_of(epsilon=0.5, steps=30, batch_size=None, clip_norm=None)
     shape = [1 - t / 30 for t in range(30)]
     walked = training.deviation * math.sqrt(sum(each**2 for each in shape))
-    assert 0.12 / walked < length
+    assert 0.12 / walked < 2 * length
     assert result.history[0].step_size == 0.0  # it measures
     for record in result.history[1:]:
         rate = 0.12 / walked * shape[record.step] / (1 - 0.9**record.step)
         assert record.step_size == pytest.approx(rate)
     rich = fit(network(), table(), cross_entropy, epsilon=1e6, delta=DELTA, steps=30, random_state=0)
-    assert rich.history[1].step_size == pytest.approx(length * shape[1] / 0.1)
+    assert rich.history[1].step_size == pytest.approx(2 * length * shape[1] / 0.1)
 
 
 def lengths_of(data, module):
