@@ -21,6 +21,7 @@ from dpdescent.noise import Randomness
 from dpdescent.problems import Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Squared
 from dpdescent.solvers import AutoSettings, auto
 from dpdescent.solvers.auto import _Geometry, _secant, _signs, _steeper, _trusted
+from dpdescent.solvers.average_noise import AverageNoise
 from dpdescent.solvers.geometry import damping_to, measure_columns, public_frame, shrink, whiten
 from dpdescent.solvers.result import effective_rows
 from test_agd import make_curator, optimum
@@ -436,6 +437,47 @@ def test_noise_along_the_features_does_not_hold_the_intercept_back() -> None:
     assert _trusted(step[:-1], 120, 0.3, 0.3) == pytest.approx(trusted[:-1])
     # A single number of two standard deviations may be noise.
     assert _trusted(np.array([1.5]), 0, 0.75, 0.75) == pytest.approx([0.6])
+
+
+@pytest.mark.parametrize("classes", [3, 10, 40])
+def test_a_step_of_noise_may_be_as_long_for_each_class_as_for_one(classes: int) -> None:
+    """Ten times the noise is cut to 0.6 a class, a signal to 2 in all or, if that is more, to what noise may have."""
+    direction = np.random.default_rng(0).standard_normal((50, classes))
+    direction /= np.linalg.norm(direction)
+    noise = 10 / math.sqrt(50 * classes)  # of a step of length 10
+    assert np.linalg.norm(_trusted(10 * direction, 50, noise, 1.0)) == pytest.approx(0.6 * math.sqrt(classes))
+    longest = max(2.0, 0.6 * math.sqrt(classes))
+    assert np.linalg.norm(_trusted(10 * direction, 50, 1e-9, 1.0)) == pytest.approx(longest)
+    assert np.linalg.norm(_trusted(10 * direction, 50, 1e-9, 1.0, 0.5)) == pytest.approx(longest / 2)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_an_average_that_noise_explains_nothing_is_kept(turned: bool) -> None:
+    """500 x 8 standard normals: the share has a deviation of sqrt(2/4000) = 0.022, and 0.15 is 6.7 of them."""
+    generator = np.random.default_rng(0)
+    axes = np.linalg.qr(generator.standard_normal((501, 501)))[0] if turned else None
+    noises = AverageNoise(np.full(500, 0.5), np.ones(501), np.zeros(501), axes)
+    noises.step(
+        1.0, 0.3, 0.5, 0.0, 1.0
+    )  # an iterate with noise of deviation 0.3/0.5, and an average of this one alone
+    noise = 0.6 * generator.standard_normal((501, 8))
+    noise[-1] = 100.0  # an intercept, which is not shrunk
+    assert noises.signal(noise, 500) < 0.15
+    assert noises.signal(2 * noise, 500) == pytest.approx(0.75, abs=0.04)
+    assert noises.signal(1e6 * noise, 500) == pytest.approx(1.0)
+    assert noises.signal(0 * noise, 500) == 0.0
+
+
+@pytest.mark.parametrize(("rows", "columns", "epsilon"), [(8000, 150, 0.5), (8000, 10, 0.5)])
+def test_classes_that_nothing_explains_are_predicted_about_evenly(rows: int, columns: int, epsilon: float) -> None:
+    """The mean log-loss of four seeds is close to the entropy; without shrinking it would be 1.15 of it."""
+    losses = []
+    for seed in range(4):
+        generator = np.random.default_rng(seed)
+        X, y = generator.uniform(0, 1, (rows, columns)), generator.integers(0, 10, rows)
+        fitted = model(epsilon, classes=list(range(10)), random_state=seed).fit(X, y)
+        losses.append(-np.log(fitted.predict_proba(X)[np.arange(rows), y]).mean())
+    assert np.mean(losses) < 1.03 * math.log(10)
 
 
 def test_rare_ones_are_stretched_less_than_small_numbers() -> None:

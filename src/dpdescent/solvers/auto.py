@@ -69,8 +69,9 @@ class AutoSettings(Settings):
         curvatures.
     iterations : int, optional
         T. By default 32 sqrt(k/50), k = n mu/D, between 32 and 300, unless that takes more than 5 10^8 cells of
-        the table to go through; then 20, or 20 sqrt(k/2000) if that is more. With n mu below 200, sqrt(n mu/200) of
-        that. A classifier with n mu below 300 takes n mu/2 of them, at least 24, to find a direction.
+        the table to go through; then 20, or 20 sqrt(k/2000) if that is more (32 instead of 20 with several classes).
+        With n mu below 200, sqrt(n mu/200) of that. A classifier with n mu below 300 takes n mu/2 of them, at least
+        24, to find a direction.
     clip : float, optional
         c, the clip norm of gradients and second moments in units of the typical length of a row, from 1e-6 to 1e6.
         By default max(0.5, 0.25 k^0.3).
@@ -120,7 +121,7 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
         _try_out(curator, whitening=False)
         return few_rows(curator, settings, progress)
     richness = rows_of_privacy / math.prod(problem.shape)
-    iterations = settings.iterations or _iterations(richness, rows_of_privacy, curator.rows * problem.grid.dimension)
+    iterations = settings.iterations or _iterations(richness, rows_of_privacy, curator)
     clip = settings.clip or max(0.5, 0.25 * richness**0.3)
     geometry = _geometry(curator, settings, rows_of_privacy, clip)
     if isinstance(geometry, Columns):
@@ -161,11 +162,12 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
 
     point = average / average_weight
     # The effect of noise alone on a margin. If it exceeds 1, the features' part is shrunk, as a posterior mean would
-    # be.
+    # be. Several classes have wider limits and more noise, so there it is shrunk by as much as noise explains.
     walk = 1.8 / iterations * (noise / curvature) ** 2 * (geometry.length**2 - 1)
-    point[: geometry.features] /= max(1.0, walk)
+    shrinkage = max(1.0, walk) if loss.outputs == 1 else 1 / max(noises.signal(point, geometry.features), 0.01)
+    point[: geometry.features] /= shrinkage
     report(1.0)
-    factor = noises.factor(geometry.frame, geometry.features, max(1.0, walk))
+    factor = noises.factor(geometry.frame, geometry.features, shrinkage)
     return SolverResult(geometry.weights(point), iterations, tuple(lengths), geometry.remarks, noise_factor=factor)
 
 
@@ -181,10 +183,15 @@ def _measure(
     return curator.answer(GradientAndCurvature(gradient, curator.gaussian(curvature_amount)))
 
 
-def _iterations(richness: float, rows_of_privacy: float, cells: int) -> int:
-    """Return T: more steps if there is little noise and time allows them, fewer if there are hardly any rows."""
+def _iterations(richness: float, rows_of_privacy: float, curator: Curator) -> int:
+    """Return T: more steps if there is little noise and time allows them, fewer if there are hardly any rows.
+
+    Several classes need more steps to converge, so that the least number is larger for them.
+    """
+    cells = curator.rows * curator.problem.grid.dimension
+    least = 20 if curator.problem.loss.outputs == 1 else 32
     wanted = 32 * math.sqrt(max(richness / 50, 1.0))
-    timely = max(min(wanted, _LARGEST_WORK / cells), 20 * math.sqrt(max(richness / 2000, 1.0)))
+    timely = max(min(wanted, _LARGEST_WORK / cells), least * math.sqrt(max(richness / 2000, 1.0)))
     return round(min(max(timely * min(1.0, math.sqrt(rows_of_privacy / SOME_ROWS)), 4), 300))
 
 
@@ -234,7 +241,9 @@ def _trusted(step: Floats, features: int, noise: float, intercept_noise: float, 
 def _cut(step: Floats, noise: float, radius: float = 1.0) -> Floats:
     length = float(np.linalg.norm(step))
     signal = max(0.0, length**2 - max(step.size, 4) * noise**2)  # one number may be noise of 2 deviations
-    return step * min(1.0, radius * min(_LONGEST_STEP, math.sqrt(_TRUST**2 + signal)) / max(length, 1e-300))
+    trust = _TRUST * math.sqrt(math.prod(step.shape[1:]))  # a column for each class
+    trusted = min(max(_LONGEST_STEP, trust), math.sqrt(trust**2 + signal))
+    return step * min(1.0, radius * trusted / max(length, 1e-300))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,10 @@ follow from those of the step before, so that no history is kept.
 
 All of it is computed from released and public quantities. It leaves out how noise in the coordinates themselves
 changes a descent.
+
+References
+----------
+James, W. & Stein, C. (1961). Estimation with quadratic loss. Fourth Berkeley Symposium 1.
 """
 
 from __future__ import annotations
@@ -67,6 +71,15 @@ class AverageNoise:
         self._sum = self._sum + 2 * weight * self._covariance + weight**2 * self._iterate
         self._covariance = self._covariance + weight * self._iterate
         self._weight += weight
+
+    def signal(self, average: Floats, features: int) -> float:
+        """Return the share of the features' mean squared scores that noise does not explain (James & Stein 1961)."""
+        own = np.concatenate([average[:features], np.zeros_like(average[features:])])
+        along = own if self.axes is None else np.einsum("jk,j...->k...", self.axes, own)
+        seen = float(np.sum(along.reshape(self.squares.size, -1) ** 2 * self.squares[:, None]))
+        variances = self._sum[:features] if self.axes is None else self._sum
+        noise = float(np.sum(variances * self.squares[: variances.size])) / self._weight**2
+        return max(0.0, 1 - along.size / self.squares.size * noise / max(seen, 1e-300))
 
     def factor(self, frame: Frame | Whitening | None, features: int, shrinkage: float) -> Floats | None:
         """Return F, where F times independent standard normals is the noise of the weights, if it is not too large.

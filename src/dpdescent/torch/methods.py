@@ -12,8 +12,8 @@ r"""How noisy gradients become steps.
     where tau is the standard deviation of the noise in a coordinate of a gradient. All steps together then move each
     coordinate by noise of deviation 0.12, whatever the budget: less noise buys longer steps. No step is longer than
     twice the length of the initial parameters, which takes over as the noise goes to zero. The constant 0.12 was
-    chosen on Fashion-MNIST with a cosine instead of the straight line, the 2 with a CNN on MNIST, where 1 is too short
-    for epsilon 3 and 4 too long for epsilon 100.
+    chosen on Fashion-MNIST with a cosine instead of the straight line, the 2 with a CNN on MNIST, where 1 is too
+    short for epsilon 3 and 4 too long for epsilon 100.
 ``blsgd``
     The step size is searched for privately among five, from long to short (Chen & Lee 2020, section 5.7). If the
     search fails, the shortest step is taken, so that all steps cost the same. The longest moves the parameters by
