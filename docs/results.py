@@ -127,7 +127,7 @@ def keep_picture(path: Path) -> None:
     from PIL import Image
 
     with Image.open(path) as image:
-        image.convert("RGB").quantize(96, dither=Image.Dither.NONE).save(FOLDER / path.name, optimize=True)
+        image.convert("RGB").quantize(48, dither=Image.Dither.NONE).save(FOLDER / path.name, optimize=True)
 
 
 def numbers(name: str, report: Report, elapsed: float) -> str:

@@ -44,7 +44,7 @@ def test_the_pages_of_results_are_made_from_the_results_that_are_kept(monkeypatc
 
     results.main(["pages", "--check"])
     assert {path.suffix for path in results.FOLDER.iterdir()} == {".json", ".md", ".png", ".toml"}
-    assert sum(path.stat().st_size for path in results.FOLDER.iterdir()) < 4_000_000
+    assert sum(path.stat().st_size for path in results.FOLDER.iterdir()) < 3_200_000
     monkeypatch.setattr(results, "duration", lambda seconds: f"{seconds + 1:.0f} s")
     with pytest.raises(SystemExit, match=r"results/000\.md"):
         results.main(["pages", "--check"])

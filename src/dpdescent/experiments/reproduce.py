@@ -61,7 +61,6 @@ def reproduce(
     json_file: Path | None = None,
     jobs: int | None = None,
     listener: Listener | None = None,
-    command: str = "",
 ) -> Written:
     """Run a figure and write its PNG, SVG and page into the folder ``output``.
 
@@ -83,13 +82,11 @@ def reproduce(
         Worker processes.
     listener : callable, optional
         Called after each cell.
-    command : str
-        What page and picture say was typed; by default the command line with these arguments.
     """
     require_repetitions(full, repetitions)
     if folds is not None:
         _require_folds(figure, full, folds)
-    command = command or command_of(figure.name, full, repetitions, datasets, folds)
+    command = command_of(figure.name, full, repetitions, datasets, folds)
     if not isinstance(figure, DataTable):
         require_matplotlib()
     stem = output / figure.name.replace("/", "-")
