@@ -27,6 +27,7 @@ from dpdescent.estimators.bounds import (
     _EXPONENTS,
     BINS,
     RUNGS,
+    Ends,
     _edge,
     bins,
     column_ends,
@@ -142,9 +143,9 @@ def test_noise_alone_shows_nothing() -> None:
     generator = np.random.default_rng(3)
     noise = generator.normal(0, 10, (600, 2 * RUNGS + 1))
     assert sum(column_ends(column, 10.0, 1000) is not None for column in noise) <= 3
-    low, high = rung_ends(noise[:5], 10.0, 1000)
-    assert (low == -1).all()
-    assert (high == 1).all()
+    ends = rung_ends(noise[:5], 10.0, 1000)
+    assert (ends.low == -1).all()
+    assert (ends.high == 1).all()
 
 
 def test_a_share_of_the_budget_grows_where_there_are_few_rows() -> None:
@@ -319,11 +320,69 @@ def test_a_tail_that_is_thin_everywhere_is_not_cut_off() -> None:
     rows, noise = 40_000, 60.0
     counts = np.full(BINS, 0.1 * rows / BINS)
     counts[0] += 0.9 * rows
-    ends = np.zeros(1), np.ones(1)
-    assert linear_ends(counts[None], noise, rows, *ends) == ends
+    low, high = np.zeros(1), np.ones(1)
+    unlimited = Ends(low, high, high, low)
+    assert linear_ends(counts[None], noise, rows, unlimited) == (low, high)
     counts[1:] = 0.0
-    low, high = linear_ends(counts[None], noise, rows, *ends)
-    assert (low, high) == (0.0, 1 / BINS)
+    assert linear_ends(counts[None], noise, rows, unlimited) == (0.0, 1 / BINS)
+
+
+def test_bins_move_an_end_only_within_the_outermost_rung() -> None:
+    """Cells seen on the ladder between 1/2 and 1 may be hidden by noise in each of the bins there."""
+    rows, noise = 40_000, 250.0
+    counts = np.zeros((2, BINS))
+    counts[:, 0] = rows
+    low, high = np.zeros(2), np.ones(2)
+    seen_above = Ends(low, high, low, np.array([0.5, 0.0]))
+    ends = linear_ends(counts, noise, rows, seen_above)
+    np.testing.assert_array_equal(ends, ([0.0, 0.0], [1.0, 2 / BINS]))
+    seen_below = Ends(-high, low, -np.array([0.5, 0.0]), low)
+    ends = linear_ends(counts[:, ::-1], noise, rows, seen_below)
+    np.testing.assert_array_equal(ends, ([-1.0, -2 / BINS], [0.0, 0.0]))
+
+
+def mostly_zero(rows: int) -> np.ndarray:
+    """A column that is 0 in 19 of 20 rows, and between 1,500 and 2,500 in the others."""
+    generator = np.random.default_rng(4)
+    return np.where(generator.random(rows) < 0.05, generator.uniform(1500, 2500, rows), 0.0)[:, None]
+
+
+def test_numbers_in_few_rows_are_not_cut_off() -> None:
+    """Noise of 200 hides them in every bin of 64: 5 in 100,000 draws miss them on the ladder too, all 20 see them."""
+    for seed in range(20):
+        low, high = ends_of(mostly_zero(40_000), 200.0, seed)
+        assert low == 0
+        assert 2048 <= high <= 8192
+
+
+def test_cells_that_the_only_sure_level_lacks_are_looked_for() -> None:
+    """At 5.2 deviations of noise in two levels, half of the draws would not be sure of them."""
+    counts = np.zeros(2 * RUNGS + 1)
+    counts[RUNGS] = 38_000
+    counts[RUNGS + 45 : RUNGS + 47] = 1000
+    generator, noise = np.random.default_rng(8), 385.0
+    found = [column_ends(counts + generator.normal(0, noise, counts.size), noise, 40_000) for _ in range(200)]
+    reached = np.mean([each is not None and each[1] >= RUNGS + 45 for each in found])
+    # 2000/(385 sqrt 2) = 3.67: over 4 deviations with a probability of .37; over 5 with .09, and single levels less.
+    assert 0.28 < reached < 0.55
+    whole = [column_ends(counts + generator.normal(0, noise, counts.size), noise, 38_000) for _ in range(200)]
+    assert np.mean([each[1] >= RUNGS + 45 for each in whole if each is not None]) < 0.25
+
+
+def test_noise_beyond_an_end_rarely_widens_a_column_much() -> None:
+    """Of 4,000 columns with one level, with a noise of 2.5% of the rows, 1 in 40 gets wider, and few much wider.
+
+    Without further deviations for every level in between, 1 in 12 gets more than twice as wide.
+    """
+    generator = np.random.default_rng(9)
+    counts = generator.normal(0, 1000.0, (4000, 2 * RUNGS + 1))
+    counts[:, RUNGS + 40] += 40_000
+    ends = rung_ends(counts, 1000.0, 40_000)
+    right = 2 * _edge(40, outer=True)  # twice as wide where noise could hide a percent of the rows
+    assert 0.01 < np.mean(ends.high > right) < 0.04
+    assert np.mean(ends.high > 2 * right) < 0.015
+    assert np.mean(ends.high > 8 * right) < 0.004
+    assert np.mean(ends.high < right) == 0
 
 
 # Given bounds --------------------------------------------------------------------------------------------------

@@ -6,9 +6,14 @@ Each release counts every cell once: a row adds one count per column, so the L2 
 columns, and :math:`\sqrt{2c}` where a row is replaced. Each is charged before anything is counted.
 
 A level holds cells for sure if it, or it and its neighbours, exceed five standard deviations of noise and half a
-percent of the rows. Beyond the outermost of them, counts that are added up from outside need only two. An end that is
-too wide by a factor of two costs little and one that is too narrow cuts cells off, so where noise could hide more
-than a percent of the rows the end is moved out by that factor.
+percent of the rows. Beyond the outermost of them, counts that are added up from outside need only two, and half a
+deviation more for every level in between. A column has as many cells as the table has rows: where only one level is
+sure, and lacks some of them, as in a column of many zeros, four deviations tell where these are. An end that is too
+wide by a factor of two costs little and one that is too narrow cuts cells off, so where noise could hide more than a
+percent of the rows the end is moved out by that factor.
+
+The bins move an end only within the outermost rung of the ladder. A column that is 0 in most rows may have its other
+cells spread over so many bins that noise hides each of them, while on the ladder they were seen.
 
 Cells outside the measured ends are clipped, like those outside given bounds.
 
@@ -22,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -34,6 +40,7 @@ from ..curator import cached_blocks
 __all__ = [
     "BINS",
     "RUNGS",
+    "Ends",
     "column_ends",
     "linear_ends",
     "measured_ends",
@@ -59,6 +66,8 @@ _RUNG_OF = np.searchsorted(_EXPONENTS, np.arange(_LEAST_EXPONENT, 1025) - 1.0, s
 RUNGS = _EXPONENTS.size
 _RARE = 0.005  # share of the rows beyond an end
 _SURE, _LIKELY = 5.0, 2.0  # standard deviations: for a level anywhere, and for one next to those that are sure
+_PER_LEVEL = 0.5  # further deviations for every level in between
+_LACKING, _EVIDENT = 3.0, 4.0  # deviations: for rows that the only sure level lacks, and for where they are then
 _WINDOWS = (1, 2, 4)  # widths of neighbouring levels that are tested together
 _TAIL = 6  # levels beyond the sure ones that are tested once more
 _WORTHWHILE = 4  # a column is made narrower by at least this factor, or left alone
@@ -160,34 +169,98 @@ def column_ends(counts: Floats, noise: float, rows: int) -> tuple[int, int] | No
     """
     seen = np.zeros(counts.size, dtype=np.bool_)
     for width in _WINDOWS:
-        sums = np.convolve(counts, np.ones(width), "valid")
+        sums = np.convolve(np.where(seen, 0.0, counts), np.ones(width), "valid")
         for start in np.flatnonzero(sums > max(_SURE * noise * math.sqrt(width), _RARE * rows)):
             seen[start : start + width] |= counts[start : start + width] > _LIKELY * noise
     if not seen.any():
         return None
-    first, last = int(seen.argmax()), counts.size - 1 - int(seen[::-1].argmax())
+    first, last = _hull(seen)
+    if first == last:
+        first, last = _hull(seen | _others(counts, noise, rows, first))
     first -= _further(counts[max(first - _TAIL, 0) : first][::-1], noise, rows)
     last += _further(counts[last + 1 : last + 1 + _TAIL], noise, rows)
     return first, last
 
 
+def _hull(seen: NDArray[np.bool_]) -> tuple[int, int]:
+    """Return the first and the last level that is seen."""
+    return int(seen.argmax()), seen.size - 1 - int(seen[::-1].argmax())
+
+
+def _others(counts: Floats, noise: float, rows: int, level: int) -> NDArray[np.bool_]:
+    """Return where the cells are that are not on the only level which is sure, say that of zero.
+
+    A column has as many cells as the table has rows. If many are lacking for sure, less evidence is enough to say
+    where they are.
+    """
+    elsewhere, found = counts.copy(), np.zeros(counts.size, dtype=np.bool_)
+    elsewhere[level] = 0.0
+    lacking = rows - float(counts[level])
+    if lacking > _LACKING * noise:
+        sums = [np.convolve(elsewhere, np.ones(width), "valid") for width in _WINDOWS]
+        deviations = [each.max() / (noise * math.sqrt(width)) for each, width in zip(sums, _WINDOWS, strict=True)]
+        best = int(np.argmax(deviations))
+        start = int(sums[best].argmax())
+        if deviations[best] > _EVIDENT and sums[best][start] > max(lacking / 3, _RARE * rows):
+            window = slice(start, start + _WINDOWS[best])
+            found[window] = elsewhere[window] > _LIKELY * noise
+    return found
+
+
 def _further(beyond: Floats, noise: float, rows: int) -> int:
-    """Return how many levels beyond an end still hold more than rare cells, by counts added up from outside."""
+    """Return how many levels beyond an end still hold more than rare cells, by counts added up from outside.
+
+    The farther out a level is, the more would be lost by noise that is taken for cells, so the more is asked of it.
+    """
     tails = np.cumsum(beyond[::-1])
-    least = np.maximum(_RARE * rows, _LIKELY * noise * np.sqrt(np.arange(1, beyond.size + 1)))
+    added = np.arange(1, beyond.size + 1)
+    deviations = _LIKELY + _PER_LEVEL * (beyond.size - added)
+    least = np.maximum(_RARE * rows, deviations * noise * np.sqrt(added))
     return beyond.size - int((tails > least).argmax()) if (tails > least).any() else 0
 
 
-def rung_ends(counts: Floats, noise: float, rows: int) -> tuple[Floats, Floats]:
-    """Return low and high of every column from its counts on the ladder, shape (columns, 2 RUNGS + 1).
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """The ends of columns, and how far inside them cells were seen.
+
+    Parameters
+    ----------
+    low, high : ndarray of shape (columns,)
+    first, last : ndarray of shape (columns,)
+        Cells were seen between low and first, and between last and high: the outermost rungs of the ladder.
+    """
+
+    low: Floats
+    high: Floats
+    first: Floats
+    last: Floats
+
+    def within(self, low: Floats, high: Floats) -> Ends:
+        """Return the part of these ends that lies within others, or the others where there is none."""
+        inner_low, inner_high = np.maximum(self.low, low), np.minimum(self.high, high)
+        inside = inner_low < inner_high
+        return Ends(
+            np.where(inside, inner_low, low),
+            np.where(inside, inner_high, high),
+            np.where(inside, np.maximum(self.first, inner_low), high),
+            np.where(inside, np.minimum(self.last, inner_high), low),
+        )
+
+
+def rung_ends(counts: Floats, noise: float, rows: int) -> Ends:
+    """Return the ends of every column from its counts on the ladder, shape (columns, 2 RUNGS + 1).
 
     A column of which nothing is seen gets the ends that all columns have together, or (-1, 1).
     """
     together = column_ends(counts.sum(axis=0), noise * math.sqrt(counts.shape[0]), rows * counts.shape[0])
-    found = [column_ends(column, noise, rows) or together for column in counts]
     wider = _LIKELY * noise > _HIDDEN * rows
-    ends = np.array([(-1.0, 1.0) if each is None else _interval(*each, wider) for each in found])
-    return ends[:, 0], ends[:, 1]
+    unseen = (-1.0, 1.0) if together is None else _interval(*together, wider)
+    found = [column_ends(column, noise, rows) for column in counts]
+    ends = [
+        (*unseen, *unseen[::-1]) if each is None else (*_interval(*each, wider), *_inner_edges(*each))
+        for each in found
+    ]
+    return Ends(*np.array(ends, dtype=np.float64).T)
 
 
 def _interval(first: int, last: int, wider: bool) -> tuple[float, float]:
@@ -198,6 +271,12 @@ def _interval(first: int, last: int, wider: bool) -> tuple[float, float]:
         return 0.0, 1.0
     stretch = 2.0 if wider else 1.0
     return min(ends[0] * stretch, ends[0]), max(ends[1] * stretch, ends[1])
+
+
+def _inner_edges(first: int, last: int) -> tuple[float, float]:
+    """Return where the first rung ends and where the last one begins."""
+    low, high = first - RUNGS, last - RUNGS
+    return _edge(low, outer=low > 0), _edge(high, outer=high < 0)
 
 
 def _edge(rung: int, outer: bool) -> float:
@@ -211,13 +290,14 @@ def _edge(rung: int, outer: bool) -> float:
     return math.copysign(math.ldexp(1.0, int(min(exponent, 1000.0))), rung)
 
 
-def linear_ends(counts: Floats, noise: float, rows: int, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+def linear_ends(counts: Floats, noise: float, rows: int, ends: Ends) -> tuple[Floats, Floats]:
     """Return narrower ends of every column from its counts in `BINS` equal bins, shape (columns, BINS).
 
-    Noise may hide long tails in so many bins, so ends are moved only where the column gets much narrower, and where
-    the bins that are cut off do not hold more than rare cells together, however few each of them holds.
+    Noise may hide long tails in so many bins, so ends are moved only where the column gets much narrower, only
+    within what was seen outermost, and where the bins that are cut off do not hold more than rare cells together,
+    however few each of them holds.
     """
-    width = (high - low) / BINS
+    width = (ends.high - ends.low) / BINS
     found = [column_ends(column, noise, rows) or (0, BINS - 1) for column in counts]
     room = 1 if _LIKELY * noise > _HIDDEN * rows else 0
     first, last = np.array(found, dtype=np.float64).T
@@ -226,8 +306,10 @@ def linear_ends(counts: Floats, noise: float, rows: int, low: Floats, high: Floa
     outside = (places < first[:, None]) | (places >= last[:, None])
     lost = np.where(outside, counts, 0.0).sum(axis=1)
     rare = lost <= np.maximum(_HIDDEN * rows, _LIKELY * noise * np.sqrt(outside.sum(axis=1)))
-    narrow = rare & (last - first <= BINS / _WORTHWHILE)
-    return np.where(narrow, low + first * width, low), np.where(narrow, low + last * width, high)
+    low, high = ends.low + first * width, ends.low + last * width
+    low, high = np.where(low < ends.first, low, ends.low), np.where(high > ends.last, high, ends.high)
+    narrow = rare & _much_narrower(low, high, ends.low, ends.high)
+    return np.where(narrow, low, ends.low), np.where(narrow, high, ends.high)
 
 
 def measured_ends(ask: Callable[[Any, int], tuple[Floats, float]], cells: Any, rows: int) -> tuple[Floats, Floats]:
@@ -241,7 +323,7 @@ def measured_ends(ask: Callable[[Any, int], tuple[Floats, float]], cells: Any, r
     rows : int
         The public number of rows.
     """
-    return _refined(ask, cells, rows, *rung_ends(*ask(rungs(cells), RUNGS), rows))
+    return _refined(ask, cells, rows, rung_ends(*ask(rungs(cells), RUNGS), rows))
 
 
 def tightened_ends(
@@ -251,12 +333,10 @@ def tightened_ends(
 
     The other arguments are those of `measured_ends`.
     """
-    found_low, found_high = rung_ends(*ask(rungs(cells), RUNGS), rows)
-    inner_low, inner_high = np.maximum(found_low, low), np.minimum(found_high, high)
-    inside = inner_low < inner_high
-    inner_low, inner_high = np.where(inside, inner_low, low), np.where(inside, inner_high, high)
+    found = rung_ends(*ask(rungs(cells), RUNGS), rows).within(low, high)
+    inner_low, inner_high = found.low, found.high
     if _much_narrower(inner_low, inner_high, low, high).any():
-        inner_low, inner_high = _refined(ask, cells, rows, inner_low, inner_high)
+        inner_low, inner_high = _refined(ask, cells, rows, found)
     narrow = _much_narrower(inner_low, inner_high, low, high)
     return np.where(narrow, inner_low, low), np.where(narrow, inner_high, high)
 
@@ -267,12 +347,13 @@ def _much_narrower(inner_low: Floats, inner_high: Floats, low: Floats, high: Flo
 
 
 def _refined(
-    ask: Callable[[Any, int], tuple[Floats, float]], cells: Any, rows: int, low: Floats, high: Floats
+    ask: Callable[[Any, int], tuple[Floats, float]], cells: Any, rows: int, ends: Ends
 ) -> tuple[Floats, Floats]:
     """Return narrower ends from a histogram of equal bins between those that were found."""
+    low, high = ends.low, ends.high
     numbered = bins(cells, low, high)
     counts, noise = ask(numbered, BINS)
     zero = (np.clip(0.0, low, high) - low) / (high - low)
-    first = BINS - np.minimum(np.floor(zero * BINS), BINS - 1).astype(np.int64)  # where the lowest bin is counted
-    counts = np.take_along_axis(counts, first[:, None] + np.arange(BINS), axis=1)
-    return linear_ends(counts, noise, rows, low, high)
+    lowest = BINS - np.minimum(np.floor(zero * BINS), BINS - 1).astype(np.int64)  # where the lowest bin is counted
+    counts = np.take_along_axis(counts, lowest[:, None] + np.arange(BINS), axis=1)
+    return linear_ends(counts, noise, rows, ends)
