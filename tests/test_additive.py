@@ -161,6 +161,19 @@ def test_curves_follow_bounds_that_are_measured() -> None:
     assert model.privacy_["spent_epsilon"] <= 2.0
 
 
+def test_curves_have_as_many_pieces_as_the_effective_rows_pay_for() -> None:
+    """64 effective rows per added column for two pieces and more, 45 for one, and a share of them for each class."""
+    scaling = ColumnScaling.from_bounds(BOUNDS, 4)
+    added = {pieces: curves(pieces).columns - 4 for pieces in (16, 8, 4, 2, 1)}
+    for pieces, fewer, needed in ((16, 8, 64), (8, 4, 64), (4, 2, 64), (2, 1, 64), (1, 0, 45)):
+        for outputs in (1, 3):
+            rows = math.ceil(outputs * needed * added[pieces])  # one effective row each at delta 0 and epsilon 1
+            for given, found in ((rows, pieces), (rows - 1, fewer)):
+                model = DPAdditiveClassifier(1.0, 0.0, bounds=BOUNDS, classes=(0, 1))
+                drawn = model._expansion(scaling, np.array([False, False, False, True]), given, outputs)
+                assert drawn.columns - 4 == added.get(found, 0)
+
+
 def test_no_pieces_are_the_linear_model() -> None:
     X, y = table(2000)
     linear = DPLogisticRegression(1.0, DELTA, bounds=BOUNDS, binary_features=[3], classes=(0, 1), random_state=0)

@@ -24,7 +24,8 @@ __all__ = ["AdditiveModel", "DPAdditiveClassifier", "DPAdditiveRegressor"]
 
 Floats = NDArray[np.float64]
 
-_ROWS_PER_COLUMN = 45  # effective rows, n mu, per column that curves add and per output
+#: Effective rows, n mu, per column that curves add and per output, by the number of pieces.
+_ROWS_PER_COLUMN = {16: 64, 8: 64, 4: 64, 2: 64, 1: 45}
 _LARGEST_PIECES = 1024  # that can be asked for
 
 
@@ -36,7 +37,8 @@ class AdditiveModel(PrivateLinearModel):
     ----------
     pieces : int, optional
         Number of linear pieces of a curve from 0 to the farther bound, on each scale. By default the largest of 16,
-        8, 4, 2 and 1 for which there are 45 effective rows, n mu, per added column and output, or none.
+        8, 4 and 2 for which there are 64 effective rows, n mu, per added column and output; else 1 if there are 45,
+        or none.
     knots : mapping, optional
         Public knots of some columns, by name or position, in the unit of the column and between its bounds. An empty
         list keeps a column linear.
@@ -60,10 +62,12 @@ class AdditiveModel(PrivateLinearModel):
         knots = scaled_knots(self.knots, scaling, getattr(self, "feature_names_in_", None), self._binary)
         numbers = [column for column, kind in enumerate(self._binary) if not kind and column not in knots]
         if self.pieces is None:
-            affordable = self._effective_rows(rows) / (_ROWS_PER_COLUMN * outputs)
-            choices = (Curves.drawn(scaling, numbers, pieces, knots) for pieces in (16, 8, 4, 2, 1))
-            fitting = (each for each in choices if each.columns - scaling.columns <= affordable)
-            return next(fitting, Curves.drawn(scaling, numbers, 0, knots))
+            effective = self._effective_rows(rows) / outputs
+            for pieces, needed in _ROWS_PER_COLUMN.items():
+                curves = Curves.drawn(scaling, numbers, pieces, knots)
+                if needed * (curves.columns - scaling.columns) <= effective:
+                    return curves
+            return Curves.drawn(scaling, numbers, 0, knots)
         pieces = 0 if self.pieces == 0 else require_positive_integer("pieces", self.pieces)
         if pieces > _LARGEST_PIECES:
             raise InvalidParameter(f"pieces must be at most {_LARGEST_PIECES}, got {pieces}")
@@ -131,8 +135,8 @@ class DPAdditiveClassifier(AdditiveModel, DPLogisticRegression):
     ----------
     pieces : int, optional
         Number of linear pieces of a curve from 0 to the farther bound, on each scale; 0 keeps all columns linear. By
-        default the largest of 16, 8, 4, 2 and 1 for which there are 45 effective rows, n mu, per added column and
-        output, or none.
+        default the largest of 16, 8, 4 and 2 for which there are 64 effective rows, n mu, per added column and
+        output; else 1 if there are 45, or none.
     knots : mapping, optional
         Public knots of some columns, by name or position, in the unit of the column and between its bounds. An empty
         list keeps a column linear.
