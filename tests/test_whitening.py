@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from dpdescent.errors import InvalidParameter
 from dpdescent.exact import FeatureGrid, LatticeSum, blas
@@ -173,6 +174,15 @@ def test_norms_have_the_same_bits_for_any_layout(exact_blas: bool, monkeypatch: 
 
 
 # The map itself ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.03125, 0.2, 1.0])
+def test_norms_of_sparse_rows_are_those_of_dense_ones_however_full_they_are(share: float) -> None:
+    generator = np.random.default_rng(3)
+    grid = FeatureGrid(1.0, 40)
+    rows = grid.place(generator.uniform(-1, 1, (200, 40)) * (generator.random((200, 40)) < share))
+    whitening = Whitening(grid, generator.normal(0, 1, (40, 30)))
+    assert (whitening.squared_norms(sparse.csr_array(rows)) == whitening.squared_norms(rows)).all()
 
 
 @pytest.mark.parametrize("outputs", [(), (3,)])

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from ..errors import InvalidParameter
 from ..exact import FeatureGrid, LatticeSum
@@ -23,6 +24,7 @@ __all__ = ["Whitening"]
 Floats = NDArray[np.float64]
 
 _BLOCK_BYTES = 2**21
+_FULL = 1 / 32  # share of entries from which sparse rows are multiplied faster as dense ones, to the same bits
 _LIMB_BITS = 15
 _LOW_BITS = 4 * _LIMB_BITS
 
@@ -91,7 +93,10 @@ class Whitening:
         step = max(_BLOCK_BYTES // (8 * directions), directions)  # many rows, since each call checks the matrix
         for start in range(0, rows.shape[0], step):
             block = slice(start, start + step)
-            by_coordinate = np.ascontiguousarray(self.grid.margins(rows[block], self.matrix).T)
+            some = rows[block]
+            if sparse.issparse(some) and some.nnz >= _FULL * math.prod(some.shape):
+                some = some.toarray()
+            by_coordinate = np.ascontiguousarray(self.grid.margins(some, self.matrix).T)
             total = np.zeros(by_coordinate.shape[1])
             for coordinate in by_coordinate:
                 total += np.square(coordinate, out=coordinate)
