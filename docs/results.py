@@ -28,6 +28,7 @@ from dpdescent.experiments.reproduce import command_of, reproduce
 from dpdescent.experiments.study import versions
 from dpdescent.outputs import write_whole
 from dpdescent.progress import heartbeat
+from dpdescent.solvers import METHODS
 
 FOLDER = Path(__file__).parent / "results"
 PAPERS = {
@@ -132,19 +133,13 @@ def keep_picture(path: Path) -> None:
 
 def numbers(name: str, report: Report, elapsed: float) -> str:
     """Return what is kept of a target, as JSON text with a line for each cell."""
-    fits = [
-        (cell["seconds"], max(each[2] for each in cell.values() if isinstance(each, list)))
-        for cell in report.cells
-        if "seconds" in cell
-    ]
-    fitted = sum(mean * count for (mean, _, _), count in fits)
     head = {
         "target": name,
         "title": report.title,
         "caption": report.caption,
         "extent": report.extent,
         "command": report.command,
-        "seconds": round(fitted or elapsed, 1),
+        "seconds": round(fitted(report.cells) or elapsed, 1),
         "versions": versions(),
         "settings": {key: value for key, value in report.settings if key != "versions"},
         "findings": [{"claim": each.claim, "verdict": each.verdict, "found": each.found} for each in report.findings],
@@ -155,6 +150,20 @@ def numbers(name: str, report: Report, elapsed: float) -> str:
     cells = ",\n".join(json.dumps(cell, ensure_ascii=False) for cell in report.cells)
     text = json.dumps(head, indent=1, ensure_ascii=False)
     return text.replace('"cells": []', f'"cells": [\n{cells}\n ]') + "\n"
+
+
+def fitted(cells: Sequence[Mapping[str, Any]]) -> float:
+    """Return the processor seconds of all fits; a method without a budget is fitted once for every epsilon."""
+    total, once = 0.0, set()
+    for cell in (cell for cell in cells if "seconds" in cell):
+        method = METHODS.get(cell.get("method", ""))
+        if method is not None and not method.private:
+            place = (cell["dataset"], cell["loss"], cell["method"])
+            if place in once:
+                continue
+            once.add(place)
+        total += cell["seconds"][0] * max(each[2] for each in cell.values() if isinstance(each, list))
+    return total
 
 
 def pages() -> dict[Path, str]:

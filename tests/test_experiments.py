@@ -35,7 +35,7 @@ from dpdescent.errors import (
 )
 from dpdescent.experiments import Curve, Journal, Row, Study, Task, curves_of, run
 from dpdescent.experiments import methods as methods_table
-from dpdescent.experiments.cells import measure
+from dpdescent.experiments.cells import _parts, measure
 from dpdescent.experiments.methods import ORACLE, known_variants, look_of, oracle_variants, registered_methods
 from dpdescent.experiments.runner import threads_pinned
 from dpdescent.experiments.tables import grouped
@@ -86,6 +86,18 @@ def test_a_cell_is_the_estimator_on_its_fold() -> None:
     assert 0.4 < row.spent_epsilon <= 0.5
 
 
+def test_cells_of_one_fold_share_its_rows_and_measure_the_same_in_any_order() -> None:
+    first, *others = SMALL.cells()
+    same = next(cell for cell in others if cell.fold == first.fold)
+    other = next(cell for cell in others if cell.fold != first.fold)
+    alone = measure(first)
+    parts = _parts(replace(first.task, loss="logistic"), first.folds, first.fold, first.seed)
+    measure(same)
+    assert _parts(replace(same.task, loss="logistic"), same.folds, same.fold, same.seed) is parts
+    measure(other)
+    assert replace(measure(first), seconds=alone.seconds) == alone
+
+
 def test_the_objective_of_an_svm_is_hinge_plus_penalty() -> None:
     cell = replace(SMALL.cells()[0], task=Task("synthetic", "svm", 1500), alpha=0.3)
     without = replace(cell, alpha=0.0)
@@ -106,10 +118,12 @@ def test_multiclass_tasks_have_an_auc_and_an_objective() -> None:
 
     loaded = cells._loaded
     cells._loaded = lambda _: data  # type: ignore[assignment]
+    cells._parts.cache_clear()
     try:
         row = measure(SMALL.cells()[1])
     finally:
         cells._loaded = loaded
+        cells._parts.cache_clear()
     assert row.auc is not None
     assert row.auc > 0.8
     assert row.objective is not None

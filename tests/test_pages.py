@@ -50,6 +50,20 @@ def test_the_pages_of_results_are_made_from_the_results_that_are_kept(monkeypatc
         results.main(["pages", "--check"])
 
 
+def test_a_fit_without_a_budget_is_counted_once_in_the_time_of_a_result() -> None:
+    sys.path.insert(0, str(ROOT / "docs"))
+    from results import fitted
+
+    seconds = {"nonprivate": 10.0, "agd-paper": 2.0}
+    cells = [
+        {"dataset": name, "loss": "logistic", "method": method, "epsilon": epsilon, "seconds": [mean, None, 3]}
+        for name in ("adult", "bank")
+        for method, mean in seconds.items()
+        for epsilon in (0.1, 0.2)
+    ]
+    assert fitted([*cells, {"iteration": 1}]) == 2 * 3 * (10.0 + 2 * 2.0)
+
+
 def test_every_page_is_in_the_contents_of_the_manual() -> None:
     docs = ROOT / "docs"
     found = [*docs.glob("*.md"), *docs.glob("results/*.md")]

@@ -171,20 +171,29 @@ def load_task(task: Task, *, download: bool = False) -> Dataset:
     return replace(data, X=data.X[kept], y=data.y[kept], table=None, split=None)
 
 
-# Cells come data set by data set, so one in memory is enough.
+# Cells come data set by data set and fold by fold, so one of each in memory is enough.
 _loaded = lru_cache(maxsize=1)(load_task)
+
+
+@lru_cache(maxsize=1)
+def _parts(task: Task, folds: int, fold: int, seed: int) -> tuple[Any, NDArray[Any], Any, NDArray[Any]]:
+    """Return the rows and labels of the training part, and those of the test part."""
+    data = _loaded(task)
+    split = KFold(folds, shuffle=True, random_state=seed).split(data.X)
+    train, test = next(pair for number, pair in enumerate(split) if number == fold)
+    return data.X[train], data.y[train], data.X[test], data.y[test]
 
 
 def measure(cell: Cell) -> Row:
     """Fit and score one cell. A refusal by a named error becomes its row; anything else is a fault and is raised."""
-    data, task, curve = _loaded(replace(cell.task, loss="logistic")), cell.task, cell.curve
-    split = KFold(cell.folds, shuffle=True, random_state=cell.seed).split(data.X)
-    train, test = next(pair for number, pair in enumerate(split) if number == cell.fold)
+    task, curve, rows = cell.task, cell.curve, replace(cell.task, loss="logistic")
+    data = _loaded(rows)
+    X, y, X_test, y_test = _parts(rows, cell.folds, cell.fold, cell.seed)
     options = dict(curve.options)
     if curve.parameter:
         options[curve.parameter] = curve.value
     if curve.batch_size is not None:
-        options["batch_rate"] = min(1.0, curve.batch_size / train.size)
+        options["batch_rate"] = min(1.0, curve.batch_size / y.size)
     known: dict[str, Any] = {
         "dataset": task.dataset,
         "method": curve.name,
@@ -192,7 +201,7 @@ def measure(cell: Cell) -> Row:
         "delta": cell.delta,
         "fold": cell.fold,
         "seed": cell.seed,
-        "n": int(train.size),
+        "n": int(y.size),
         "d": int(data.X.shape[1]),
         "loss": task.loss,
         "adjacency": cell.adjacency,
@@ -202,7 +211,6 @@ def measure(cell: Cell) -> Row:
         "value": curve.value,
         "options": options,
     }
-    X, y = data.X[train], data.y[train]
     kind: dict[str, Any] = {"loss": "hinge"} if task.loss == "svm" and _takes_hinge(curve) else {}
     model = LOSSES[task.loss](
         cell.epsilon,
@@ -228,8 +236,8 @@ def measure(cell: Cell) -> Row:
     private = curve.private and not curve.oracle
     return Row(
         **known,
-        accuracy=float(model.score(data.X[test], data.y[test])),
-        auc=_auc(model.decision_function(data.X[test]), data.y[test], model.classes_),
+        accuracy=float(model.score(X_test, y_test)),
+        auc=_auc(model.decision_function(X_test), y_test, model.classes_),
         objective=_finite(_objective(model, X, y, task.loss, cell.alpha)),
         seconds=seconds,
         spent_epsilon=_finite(privacy["spent_epsilon"]) if private else None,
