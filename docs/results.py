@@ -67,7 +67,7 @@ FULL = {
     "000/figure4": Extent(1, folds=2),
     **{f"001/table{k}": Extent() for k in range(1, 7)},
     "003/figure1": Extent(1, folds=3),
-    "003/figure2": Extent(1),
+    "003/figure2": Extent(1, folds=3),
     "003/figure3": Extent(1, folds=3),
     "003/figure4": Extent(1, folds=3),
 }
