@@ -64,14 +64,15 @@ FULL = {
     "000/figure1": Extent(1),
     "000/figure2": Extent(1),
     "000/figure3": Extent(1),
-    "000/figure4": Extent(1, folds=2),
+    "000/figure4": Extent(1, folds=1),
     **{f"001/table{k}": Extent(50) for k in (1, 2, 4, 5)},
     "001/table3": Extent(),
     "001/table6": Extent(),
-    "003/figure1": Extent(1, folds=3),
+    **{f"002/{name}": Extent(3) for name in ("covertype", "ijcnn1", "covertype-sigmoid", "ijcnn1-sigmoid")},
+    "003/figure1": Extent(1, folds=1),
     "003/figure2": Extent(1, folds=3),
-    "003/figure3": Extent(1, folds=3),
-    "003/figure4": Extent(1, folds=3),
+    "003/figure3": Extent(1, folds=1),
+    "003/figure4": Extent(1, folds=1),
 }
 
 

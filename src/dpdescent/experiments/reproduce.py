@@ -224,7 +224,8 @@ def _extent(figure: Figure, scale: Scale, full: bool, datasets: tuple[str, ...])
     stand_in = f" Run on {', '.join(datasets)} instead of the paper's data." if datasets else ""
     if full:
         times = repeated(scale.seeds, figure.full.seeds)
-        used = "" if scale.folds_used == figure.folds else f"{scale.folds_used} folds of "
+        folds = "1 fold" if scale.folds_used == 1 else f"{scale.folds_used} folds"
+        used = "" if scale.folds_used == figure.folds else f"{folds} of "
         return f"Full run: {used}{figure.folds}-fold cross-validation, {times}.{stand_in}"
     rows = f", {scale.rows:,} of the rows" if scale.rows is not None else ""
     count = len(scale.epsilons)

@@ -82,7 +82,7 @@ class StationaryTable:
     quick_seeds: int = 2
     quick_tolerances: tuple[tuple[str, float], ...] = (("loose", 0.06),)
     quick_steps: int = 200
-    full_steps: int = 2000
+    full_steps: int = 500
 
 
 @dataclass(frozen=True)
