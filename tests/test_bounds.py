@@ -369,6 +369,36 @@ def test_cells_that_the_only_sure_level_lacks_are_looked_for() -> None:
     assert np.mean([each[1] >= RUNGS + 45 for each in whole if each is not None]) < 0.25
 
 
+def test_with_few_rows_the_ladder_is_measured_twice_and_ranges_stay_narrow() -> None:
+    """120 rows and a noise of 18: four columns of one scale each, of which the bins would show nothing."""
+    generator = np.random.default_rng(2)
+    X = generator.uniform(1.0, 2.0, (120, 4)) * [4.0, 32.0, 0.25, 1024.0]
+    asked = []
+
+    def ask(levels: np.ndarray, largest: int) -> tuple[np.ndarray, float]:
+        asked.append(largest)
+        counts = np.array([np.bincount((c + largest).astype(int), minlength=2 * largest + 1) for c in levels.T])
+        return counts + generator.normal(0, 18.0, counts.shape), 18.0
+
+    right = 0
+    for _ in range(25):
+        low, high = measured_ends(ask, X, 120)
+        right += int(np.sum((low == [4.0, 32.0, 0.25, 1024.0]) & (high == 2 * low)))
+    assert set(asked) == {RUNGS}
+    assert len(asked) == 50
+    # A column is one level, at 9.4 deviations: noise of 2 of them or more beyond either end widens 1 in 13 columns.
+    assert 80 <= right <= 99
+
+
+def test_columns_of_which_nothing_is_seen_may_hold_zero() -> None:
+    counts = np.zeros((3, 2 * RUNGS + 1))
+    counts[:2, RUNGS + 40] = 1000.0
+    ends = rung_ends(counts, 20.0, 1000)
+    assert ends.low[2] == 0
+    assert ends.high[2] == ends.high[0]
+    assert ends.low[0] > 0
+
+
 def test_noise_beyond_an_end_rarely_widens_a_column_much() -> None:
     """Of 4,000 columns with one level, with a noise of 2.5% of the rows, 1 in 40 gets wider, and few much wider.
 

@@ -7,10 +7,12 @@ columns, and :math:`\sqrt{2c}` where a row is replaced. Each is charged before a
 
 A level holds cells for sure if it, or it and its neighbours, exceed five standard deviations of noise and half a
 percent of the rows. Beyond the outermost of them, counts that are added up from outside need only two, and half a
-deviation more for every level in between. A column has as many cells as the table has rows: where only one level is
-sure, and lacks some of them, as in a column of many zeros, four deviations tell where these are. An end that is too
-wide by a factor of two costs little and one that is too narrow cuts cells off, so where noise could hide more than a
-percent of the rows the end is moved out by that factor.
+deviation more for every level in between. A column has as many cells as the table has rows. So where only one level
+is sure and lacks some of them, as in a column of many zeros, four deviations tell where these are, and three where no
+level is sure. An end that is too wide by a factor of two costs little and one that is too narrow cuts cells off, so
+where noise could hide more than a percent of the rows the end is moved out by that factor. With few rows, where noise
+could hide more than six percent, a range twice as wide would cost more than the cells that are cut off. With so few
+that noise would hide the bins too, the ladder is measured once more in their place.
 
 The bins move an end only within the outermost rung of the ladder. A column that is 0 in most rows may have its other
 cells spread over so many bins that noise hides each of them, while on the ladder they were seen.
@@ -67,11 +69,13 @@ RUNGS = _EXPONENTS.size
 _RARE = 0.005  # share of the rows beyond an end
 _SURE, _LIKELY = 5.0, 2.0  # standard deviations: for a level anywhere, and for one next to those that are sure
 _PER_LEVEL = 0.5  # further deviations for every level in between
-_LACKING, _EVIDENT = 3.0, 4.0  # deviations: for rows that the only sure level lacks, and for where they are then
+_LACKING = 3.0  # deviations: for cells that the only sure level lacks
+_EVIDENT, _GUESSED = 4.0, 3.0  # deviations: for where they are then, and where all cells are if no level is sure
 _WINDOWS = (1, 2, 4)  # widths of neighbouring levels that are tested together
 _TAIL = 6  # levels beyond the sure ones that are tested once more
 _WORTHWHILE = 4  # a column is made narrower by at least this factor, or left alone
-_HIDDEN = 0.01  # share of the rows that noise may hide
+_HIDDEN, _MUCH_HIDDEN = 0.01, 0.06  # share of the rows that noise may hide
+_HIDING = 0.1  # noise of a count as a share of the rows, above which it would hide equal bins
 
 
 def share_of_bounds(effective_rows: float, columns: int) -> float:
@@ -172,36 +176,30 @@ def column_ends(counts: Floats, noise: float, rows: int) -> tuple[int, int] | No
         sums = np.convolve(np.where(seen, 0.0, counts), np.ones(width), "valid")
         for start in np.flatnonzero(sums > max(_SURE * noise * math.sqrt(width), _RARE * rows)):
             seen[start : start + width] |= counts[start : start + width] > _LIKELY * noise
+    if seen.sum() <= 1:
+        seen |= _others(counts, noise, rows, seen)
     if not seen.any():
         return None
-    first, last = _hull(seen)
-    if first == last:
-        first, last = _hull(seen | _others(counts, noise, rows, first))
+    first, last = int(seen.argmax()), counts.size - 1 - int(seen[::-1].argmax())
     first -= _further(counts[max(first - _TAIL, 0) : first][::-1], noise, rows)
     last += _further(counts[last + 1 : last + 1 + _TAIL], noise, rows)
     return first, last
 
 
-def _hull(seen: NDArray[np.bool_]) -> tuple[int, int]:
-    """Return the first and the last level that is seen."""
-    return int(seen.argmax()), seen.size - 1 - int(seen[::-1].argmax())
+def _others(counts: Floats, noise: float, rows: int, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return where the cells are that are not on the only level which is sure, say that of zero, if any level is.
 
-
-def _others(counts: Floats, noise: float, rows: int, level: int) -> NDArray[np.bool_]:
-    """Return where the cells are that are not on the only level which is sure, say that of zero.
-
-    A column has as many cells as the table has rows. If many are lacking for sure, less evidence is enough to say
-    where they are.
+    If many cells are elsewhere for sure, less evidence is enough to say where.
     """
-    elsewhere, found = counts.copy(), np.zeros(counts.size, dtype=np.bool_)
-    elsewhere[level] = 0.0
-    lacking = rows - float(counts[level])
+    elsewhere, found = np.where(seen, 0.0, counts), np.zeros(counts.size, dtype=np.bool_)
+    lacking = rows - float(counts[seen].sum())
     if lacking > _LACKING * noise:
         sums = [np.convolve(elsewhere, np.ones(width), "valid") for width in _WINDOWS]
         deviations = [each.max() / (noise * math.sqrt(width)) for each, width in zip(sums, _WINDOWS, strict=True)]
         best = int(np.argmax(deviations))
         start = int(sums[best].argmax())
-        if deviations[best] > _EVIDENT and sums[best][start] > max(lacking / 3, _RARE * rows):
+        needed = _EVIDENT if seen.any() else _GUESSED
+        if deviations[best] > needed and sums[best][start] > max(lacking / 3, _RARE * rows):
             window = slice(start, start + _WINDOWS[best])
             found[window] = elsewhere[window] > _LIKELY * noise
     return found
@@ -250,11 +248,12 @@ class Ends:
 def rung_ends(counts: Floats, noise: float, rows: int) -> Ends:
     """Return the ends of every column from its counts on the ladder, shape (columns, 2 RUNGS + 1).
 
-    A column of which nothing is seen gets the ends that all columns have together, or (-1, 1).
+    A column of which nothing is seen gets the ends that all columns have together, and 0 between them, or (-1, 1).
     """
     together = column_ends(counts.sum(axis=0), noise * math.sqrt(counts.shape[0]), rows * counts.shape[0])
-    wider = _LIKELY * noise > _HIDDEN * rows
-    unseen = (-1.0, 1.0) if together is None else _interval(*together, wider)
+    wider = _HIDDEN * rows < _LIKELY * noise < _MUCH_HIDDEN * rows
+    low, high = (-1.0, 1.0) if together is None else _interval(*together, wider)
+    unseen = min(low, 0.0), max(high, 0.0)
     found = [column_ends(column, noise, rows) for column in counts]
     ends = [
         (*unseen, *unseen[::-1]) if each is None else (*_interval(*each, wider), *_inner_edges(*each))
@@ -323,7 +322,13 @@ def measured_ends(ask: Callable[[Any, int], tuple[Floats, float]], cells: Any, r
     rows : int
         The public number of rows.
     """
-    return _refined(ask, cells, rows, rung_ends(*ask(rungs(cells), RUNGS), rows))
+    levels = rungs(cells)
+    counts, noise = ask(levels, RUNGS)
+    if noise <= _HIDING * rows:
+        return _refined(ask, cells, rows, rung_ends(counts, noise, rows))
+    again, _ = ask(levels, RUNGS)
+    ends = rung_ends((counts + again) / 2, noise / math.sqrt(2), rows)
+    return ends.low, ends.high
 
 
 def tightened_ends(
