@@ -150,7 +150,7 @@ def numbers(name: str, report: Report, elapsed: float) -> str:
         "details": list(report.details),
         "cells": [],
     }
-    cells = ",\n".join(json.dumps(cell, ensure_ascii=False) for cell in report.cells)
+    cells = ",\n".join(json.dumps(cell, ensure_ascii=False, separators=(",", ":")) for cell in report.cells)
     text = json.dumps(head, indent=1, ensure_ascii=False)
     return text.replace('"cells": []', f'"cells": [\n{cells}\n ]') + "\n"
 
