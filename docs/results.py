@@ -131,7 +131,8 @@ def keep_picture(path: Path) -> None:
     from PIL import Image
 
     with Image.open(path) as image:
-        image.convert("RGB").quantize(48, dither=Image.Dither.NONE).save(FOLDER / path.name, optimize=True)
+        few = image.convert("RGB").quantize(48, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few.save(FOLDER / path.name, optimize=True)
 
 
 def numbers(name: str, report: Report, elapsed: float) -> str:
