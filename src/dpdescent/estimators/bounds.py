@@ -14,8 +14,9 @@ where noise could hide more than a percent of the rows the end is moved out by t
 could hide more than six percent, a range twice as wide would cost more than the cells that are cut off. With so few
 that noise would hide the bins too, the ladder is measured once more in their place.
 
-The bins move an end only within the outermost rung of the ladder. A column that is 0 in most rows may have its other
-cells spread over so many bins that noise hides each of them, while on the ladder they were seen.
+The bins are for columns on one or two rungs, and move an end only within the outermost one. A column that is 0 in
+most rows may have its other cells spread over so many bins that noise hides each of them, while on the ladder they
+were seen.
 
 Cells outside the measured ends are clipped, like those outside given bounds.
 
@@ -294,7 +295,7 @@ def linear_ends(counts: Floats, noise: float, rows: int, ends: Ends) -> tuple[Fl
 
     Noise may hide long tails in so many bins, so ends are moved only where the column gets much narrower, only
     within what was seen outermost, and where the bins that are cut off do not hold more than rare cells together,
-    however few each of them holds.
+    however few each of them holds. A column on more than two rungs has long tails, and is left alone.
     """
     width = (ends.high - ends.low) / BINS
     found = [column_ends(column, noise, rows) or (0, BINS - 1) for column in counts]
@@ -307,7 +308,7 @@ def linear_ends(counts: Floats, noise: float, rows: int, ends: Ends) -> tuple[Fl
     rare = lost <= np.maximum(_HIDDEN * rows, _LIKELY * noise * np.sqrt(outside.sum(axis=1)))
     low, high = ends.low + first * width, ends.low + last * width
     low, high = np.where(low < ends.first, low, ends.low), np.where(high > ends.last, high, ends.high)
-    narrow = rare & _much_narrower(low, high, ends.low, ends.high)
+    narrow = rare & _much_narrower(low, high, ends.low, ends.high) & (ends.first >= ends.last)
     return np.where(narrow, low, ends.low), np.where(narrow, high, ends.high)
 
 
