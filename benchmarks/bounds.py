@@ -6,7 +6,7 @@ distance to them is what a measurement costs or saves.
 
 When given bounds are tightened is a rule of n mu and the number of columns that was made without looking at a table.
 What counts as an end of a column was decided on counts of Adult, Bank, the census excerpts and KDD Cup 1999;
-Covertype and IPUMS-BR (``--tables covertype,ipums-br``) were not looked at.
+Covertype and IPUMS-BR (``--tables covertype,ipums-br``) were not used for it.
 
     python benchmarks/bounds.py [--tables adult-raw,bank] [--folds 3] [--methods auto] [--json FILE]
 """

@@ -3,7 +3,7 @@
 Adult, Bank and the census excerpts with numbers in their own units and public bounds; delta 1e-8; means and standard
 errors over folds. Without privacy: logistic regression on the coded columns, and gradient boosting. The raw file of
 Bank, bank_full.csv.gz, is read from $DPDESCENT_DATA. ``--dataset covertype`` (50,000 of its rows) and ``--dataset
-ipums-br`` are tables that were not looked at when the rules were made.
+ipums-br`` are tables that were not used when the rules were made.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Test log-loss, accuracy and area under the curve for n mu effective rows, 8,000 rows to learn from (delta 1e-6), and
 accuracy on scikit-learn's own tables for several epsilons (delta 1e-5, 5 folds). Means, with standard errors.
-``--no-bounds`` gives no bounds of these, so that they are measured. ``--json FILE`` writes all of them.
+With ``--no-bounds`` the bounds of these are measured instead of given. ``--json FILE`` writes all of them.
 """
 
 from __future__ import annotations

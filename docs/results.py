@@ -157,7 +157,7 @@ def numbers(name: str, report: Report, elapsed: float) -> str:
 
 
 def fitted(cells: Sequence[Mapping[str, Any]]) -> float:
-    """Return the processor seconds of all fits; a method without a budget is fitted once for every epsilon."""
+    """Return the processor seconds of all fits; a method without a budget is fitted once for all epsilons."""
     total, once = 0.0, set()
     for cell in (cell for cell in cells if "seconds" in cell):
         method = METHODS.get(cell.get("method", ""))

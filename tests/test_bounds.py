@@ -20,7 +20,7 @@ from dpdescent import (
     InvalidParameter,
 )
 from dpdescent.accounting import Gaussian
-from dpdescent.curator import ArraySource, ColumnHistograms, Curator
+from dpdescent.curator import ArraySource, ColumnHistograms, Curator, LatticeNoise
 from dpdescent.curator.histograms import _block
 from dpdescent.curator.moments import COUNT
 from dpdescent.estimators.bounds import (
@@ -41,6 +41,7 @@ from dpdescent.estimators.measuring import Measurement
 from dpdescent.estimators.scaling import ColumnScaling
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
+from dpdescent.noise import Randomness
 from dpdescent.problems import Adversary, LinearProblem, Squared
 from dpdescent.relations import Relation
 from method_runs import Recording, Replaying
@@ -492,6 +493,42 @@ def test_one_row_moves_what_is_measured_within_its_sensitivity(bounds: Any, rela
     measure(replayed, other, labels)
     assert len(replayed.shares) == 4
     assert 0.5 < max(replayed.shares) <= 1
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+def test_with_few_rows_both_measurements_of_the_ladder_are_charged_and_have_noise_of_their_own(relation: str) -> None:
+    """Averaging them as if they were independent must be right, and one row moves each within its sensitivity."""
+    X, _ = raw_table(60)
+
+    def measure(noise: Any, table: np.ndarray) -> Ledger:
+        ledger = Ledger(1.0, DELTA, currency="gdp", relation=relation)
+        Measurement(ledger, noise, 60).scaling(table, np.zeros(2, np.bool_))
+        return ledger
+
+    other = np.vstack([X[:-1], [[-1e30, 0.0]]]) if relation == "replace-one" else X[:-1]
+    recorded = Recording()
+    spent = measure(recorded, X)
+    assert [entry.label for entry in spent.entries] == ["column histograms"] * 2
+    assert spent.spent == pytest.approx(0.2 * spent.budget)
+    replayed = Replaying(recorded)
+    measure(replayed, other)
+    assert len(replayed.shares) == 2
+    assert 0.5 < max(replayed.shares) <= 1
+    for seed in (0, None):
+        source = LatticeNoise(Randomness(seed))
+        curator = Curator(
+            ArraySource(np.zeros((60, 2)), np.zeros(60), FeatureGrid(1.0, 2)),
+            LinearProblem(Squared(), FeatureGrid(1.0, 2), intercept=False),
+            Ledger(1.0, DELTA, currency="gdp", relation=relation),
+            60,
+            noise=source,
+        )
+        question = ColumnHistograms(RUNGS, 9, Gaussian(40.0))
+        first, second = curator.answer(question).ravel(), curator.answer(question).ravel()
+        zero = np.zeros((2, 2 * RUNGS + 1))
+        zero[:, RUNGS] = 60
+        # 634 counts: a correlation of 0.2 is five deviations of chance, and shared noise has one of 1.
+        assert abs(np.corrcoef(first - zero.ravel(), second - zero.ravel())[0, 1]) < 0.2
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
