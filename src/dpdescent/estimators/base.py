@@ -332,7 +332,7 @@ def _placed(X: Any, features: ColumnScaling | Curves, grid: FeatureGrid, constan
     if sparse.issparse(X) or features.columns > scaling.columns:
         scaled = features.apply(X)
         if constant:
-            scaled = sparse.hstack([scaled, np.ones((X.shape[0], 1))], format="csr")
+            scaled = sparse.hstack([scaled, sparse.csr_array(np.ones((X.shape[0], 1)))], format="csr")
         rows = grid.place(scaled)
         many = not sparse.issparse(X) and rows.nnz > _MANY * math.prod(rows.shape)
         return rows.toarray() if many else rows

@@ -101,7 +101,7 @@ class Curve:
         stops = np.unique(np.concatenate([[low, 0.0, high], self.knots]))
         cell = np.clip(np.searchsorted(stops, positions, side="right") - 1, 0, stops.size - 2)
         share = (positions - stops[cell]) / (stops[cell + 1] - stops[cell])
-        order = np.argsort(cell, kind="stable")
+        order = np.argsort(cell.astype(np.min_scalar_type(stops.size)), kind="stable")  # short integers sort fastest
         starts = np.searchsorted(cell[order], np.arange(stops.size))
         for stop in np.searchsorted(stops, self.knots).tolist():
             rising, falling = (order[starts[at] : starts[at + 1]] for at in (stop - 1, stop))
