@@ -38,6 +38,7 @@ from ..curator import (
     Hessian,
     LabelCounts,
     LabelSum,
+    MarginCounts,
     MeanLoss,
     MeanRowNorm,
     NoisyDescent,
@@ -131,6 +132,14 @@ def _hessians(public: Public, noise: Gaussian) -> Iterable[Hessian]:
 def _mean_losses(public: Public, noise: Gaussian) -> Iterable[MeanLoss]:
     if public.problem.loss.outputs == 1 and math.isfinite(public.problem.loss.lipschitz):
         yield MeanLoss(np.linspace(-1.0, 1.0, public.problem.grid.dimension), noise)
+
+
+@_of(MarginCounts)
+def _margin_counts(public: Public, noise: Gaussian) -> Iterable[MarginCounts]:
+    if public.problem.loss.labels.kind is LabelKind.SIGNS:
+        weights = np.linspace(-1.0, 1.0, public.problem.grid.dimension)
+        yield MarginCounts(weights, np.array([-0.5, 0.0, 0.25]), noise)
+        yield MarginCounts(weights, np.zeros(1), Laplace(1 / noise.noise_multiplier))
 
 
 @_of(MeanRowNorm)

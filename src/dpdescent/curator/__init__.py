@@ -19,7 +19,7 @@ from .derivatives import (
 )
 from .descents import NoisyDescent, PermutedDescent
 from .general import drawn_minimiser, perturbed_minimiser, perturbed_saddle_point
-from .histograms import ColumnHistograms
+from .histograms import ColumnHistograms, MarginCounts
 from .mechanisms import LatticeNoise
 from .moments import ColumnMoments, LabelCounts, LabelSum, MeanRowNorm, SecondMoments, moment_bits
 from .nonprivate import sum_without_privacy
@@ -55,6 +55,7 @@ __all__ = [
     "LabelCounts",
     "LabelSum",
     "LatticeNoise",
+    "MarginCounts",
     "Marks",
     "MeanLoss",
     "MeanRowNorm",

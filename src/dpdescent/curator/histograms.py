@@ -1,4 +1,4 @@
-"""How often each level occurs in every column."""
+"""How often each level occurs in every column, and margins of each size in both classes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..accounting import Gaussian
+from ..accounting import Gaussian, Laplace
 from ..errors import InvalidParameter, require_positive_integer
+from ..exact import FeatureGrid
+from ..problems import LabelKind
 from ..relations import Norm, Sensitivity
 from .moments import COUNT
 from .questions import Noised, Public, Question, Sum
@@ -57,6 +59,62 @@ class ColumnHistograms(Question[Floats]):
         """Return how much one row can change the counts of so many columns."""
         removed, replaced = (math.sqrt(each * columns) * (1 + 2.0**-50) for each in (1, 2))
         return Sensitivity(Norm.L2, removed, replaced)
+
+
+@dataclass(frozen=True, eq=False)
+class MarginCounts(Question[Floats]):
+    """The number of rows of either class whose margins x . w lie in each of some intervals, shape (2, k + 1).
+
+    Parameters
+    ----------
+    weights : ndarray
+        Public or released.
+    edges : ndarray of shape (k,)
+        Public, in increasing order: the intervals are those below, between and above them. A margin on an edge is
+        above it.
+    noise : Gaussian or Laplace
+
+    Notes
+    -----
+    **Privacy** A row adds 1 to one count: sensitivity 1. A row that is replaced takes 1 from one count and adds 1 to
+    another: sqrt(2) in the L2 norm and 2 in the L1 norm.
+    """
+
+    weights: Floats
+    edges: Floats
+    noise: Gaussian | Laplace
+    label = "margin counts"
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """How much one row can change the counts."""
+        if isinstance(self.noise, Laplace):
+            return Sensitivity(Norm.L1, 1.0, 2.0)
+        return Sensitivity(Norm.L2, 1.0, math.sqrt(2) * (1 + 2.0**-50))
+
+    def deviation(self, public: Public) -> float:
+        """Return the standard deviation of the noise in a count."""
+        moved = self.sensitivity.times(public.rows_per_unit).under(public.relation) / public.rate
+        return moved * (
+            self.noise.noise_multiplier if isinstance(self.noise, Gaussian) else math.sqrt(2) / self.noise.epsilon
+        )
+
+    def plan(self, public: Public) -> Sum[Floats]:
+        problem, edges = public.problem, np.asarray(self.edges, dtype=np.float64)
+        if problem.loss.labels.kind is not LabelKind.SIGNS:
+            raise InvalidParameter("margins are counted for two classes: the loss must be one of labels -1 and 1")
+        if edges.ndim != 1 or not edges.size or not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
+            raise InvalidParameter("edges must be finite numbers in increasing order, at least one")
+        placed = problem.grid.place_weights(public.weights("weights", self.weights))
+        noised = Noised(self.noise, 1 / COUNT, self.sensitivity, public.rate)
+        block = partial(_margins_block, problem.grid, placed, edges)
+        return Sum(block, (noised,), lambda counts: counts.reshape(2, edges.size + 1))
+
+
+def _margins_block(grid: FeatureGrid, weights: Floats, edges: Floats, rows: Any, labels: Floats) -> Integers:
+    intervals = edges.size + 1
+    places = np.searchsorted(edges, grid.margins(rows, weights), side="right") + intervals * (labels > 0)
+    return np.bincount(places, minlength=2 * intervals).astype(np.int64) * COUNT
 
 
 def _block(levels: int, scale: float, rows: Any, labels: Floats) -> Integers:  # noqa: ARG001

@@ -4,13 +4,17 @@ The objective is that of `dpdescent.minimisers.robust`: a tilt tau weighs rows w
 adversary moves every row within a ball or a box before its loss is taken. Without either this is `outpert`.
 
 **A tilt is expensive.** One row may have a share C/(C + n - 1) of all weights, C = exp(tau (A - a)), where [a, A]
-holds the losses at every point considered. That is a matter of how long the weights may be, so a tilted objective
-is minimised over a ball B(0, R). Rules, with k = n/(s p), the noise s in units of the sensitivity, p weights and V(R)
-the change that one row can make in the gradient: the noise in a weight is d = min(R/20, r/length), with the r of
-`outpert`; the strong convexity is what gives this noise, Lambda = s V(R)/d; and R is a third of the longest that a
-minimiser can be with that Lambda, because a longer ball fits better and is noisier. A ball in which no row has more
-than 1.05 times its share is taken as it is, so that the model for tau -> 0 is that of the mean loss. The thirds and
-twentieths were chosen on Adult.
+holds the losses at every point considered. For two classes the rule is therefore to minimise the mean loss, and to
+spend a twentieth of the budget on the length and the intercept that are best for the tilt
+(`dpdescent.solvers.tilted_length`).
+
+**A tilted objective itself**, as in the paper, is minimised on request, for other losses, and for a tilt that changes
+next to nothing. C is a matter of how long the weights may be, so that is done over a ball B(0, R). Rules, with k =
+n/(s p), the noise s in units of the sensitivity, p weights and V(R) the change that one row can make in the gradient:
+the noise in a weight is d = min(R/20, r/length), with the r of `outpert`; the strong convexity is what gives this
+noise, Lambda = s V(R)/d; and R is a third of the longest that a minimiser can be with that Lambda, because a longer
+ball fits better and is noisier. A ball in which no row has more than 1.05 times its share is taken as it is, so that
+the model for tau -> 0 is that of the mean loss. The thirds and twentieths were chosen on Adult.
 
 **An adversary costs next to nothing**: L = lipschitz (B + rho) instead of lipschitz B. Rules: the strong convexity is
 what lets the noise move a typical row's score by about min(0.6, 1.5 k^-0.2); over a given ball it is what the paper
@@ -32,24 +36,26 @@ population loss bounds, runtimes and applications to private adversarial trainin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..accounting import Gaussian, Laplace, NormLaplace
-from ..curator import Curator, ExcessAdversarialRisk, NoisyMinimiser
+from ..curator import Curator, ExcessAdversarialRisk, MarginCounts, NoisyMinimiser
 from ..errors import InvalidParameter, require_nonnegative
 from ..excess_risk import regularisation
 from ..minimisers import ROUNDED_KINK, RobustRisk, require_minimiser, robust_loss, who_minimises
-from ..problems import Loss
+from ..problems import LabelKind, Loss
+from ..relations import Relation
 from .outpert import OutPertSettings, noise_deviation, outpert, output_noise, unused_budget
 from .result import Facts, Progress, SolverResult
 from .series import typical_row_norm
+from .tilted_length import LengthSearch
 
 __all__ = ["RobustOutPertSettings", "outpert_robust"]
 
-_SHARE_LENGTH = 0.01
+_SHARE_LENGTH, _SHARE_MARGINS = 0.01, 0.05
+_ENOUGH = 1.0  # epsilon for counts, which have Laplace noise of one row then
 _NOISE_SHARE = 0.05
 _BALL_SHARE = 1 / 3
 # Exponents of the largest weight of a row: below the first a tilt changes next to nothing; none exceeds the last.
@@ -59,18 +65,24 @@ _LARGEST_TILT = 1e6
 
 @dataclass(frozen=True)
 class RobustOutPertSettings(OutPertSettings):
-    """Settings of `outpert_robust`: those of `outpert`, and one more.
+    """Settings of `outpert_robust`: those of `outpert`, and two more.
 
     Parameters
     ----------
     risk_share : float
         Share of the budget for a report of the excess adversarial risk; 0 for none.
+    tilting : {"length", "objective"}
+        With a tilt and two classes: minimise the mean loss and choose length and intercept, or minimise the tilted
+        objective itself, as is done if ``radius`` or ``strong_convexity`` is given.
     """
 
     risk_share: float = 0.0
+    tilting: str = "length"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.tilting not in ("length", "objective"):
+            raise InvalidParameter(f"tilting must be 'length' or 'objective', got {self.tilting!r}")
         if not require_nonnegative("risk_share", self.risk_share) < 1:
             raise InvalidParameter(f"risk_share must be below 1, got {self.risk_share}")
 
@@ -102,64 +114,149 @@ def outpert_robust(
     length = settings.row_bound or (problem.longest_row if settings.paper else None)
     length = length or typical_row_norm(curator, _SHARE_LENGTH)
     reserved = settings.risk_share * curator.budget
-    cost, left = _reduced(curator, settings, reserved), curator.remaining - reserved
-    noise, moved = noise_deviation(cost, facts.parameters), facts.change
-    richness = facts.rows / (moved * noise * facts.parameters)
-    rule = length if settings.paper else max(0.5, 0.1 * math.pow(richness, 0.4)) * length
-    row_bound = settings.row_bound or rule
-    risk = RobustRisk(loss, min(row_bound, problem.longest_row), facts.rows, problem.tilt, support)
-    wanted, radius = settings.strong_convexity, settings.radius or math.inf
-    if problem.tilt:
-        spread = min(0.8, 1.6 * math.pow(richness, -0.3)) / length
-
-        def buys(radius: float) -> float:
-            """Return the strong convexity with which a ball of that radius has the noise of the rule."""
-            tilted = replace(risk, radius=radius)
-            changed = facts.rows_per_unit * tilted.variation(facts.rows, curator.relation)
-            return noise * changed / min(_NOISE_SHARE * radius, spread)
-
-        if settings.radius is None:
-            radius = risk.farthest(facts.rows, max(wanted, least)) if wanted else _affordable_ball(risk, buys)
-        risk = replace(risk, radius=radius)
-        wanted = wanted or buys(radius)
-    elif wanted is None and settings.radius is not None:
-        wanted = facts.rows * regularisation(
-            lipschitz=risk.clip,
-            radius=settings.radius,
-            dimension=facts.parameters,
-            epsilon=facts.epsilon,
-            delta=facts.delta if isinstance(cost, Gaussian) else 0.0,
-            rows=facts.rows,
-            smoothness=loss.smoothness * risk.reach**2,  # of the loss without the kink of the adversary's norm at 0
-            population=settings.population,
-        )
-    elif wanted is None:
-        wanted = moved * noise * risk.clip * length / min(0.6, 1.5 * math.pow(richness, -0.2))
+    rules = _Rules.for_rows(
+        curator, settings, RobustRisk(loss, 1.0, facts.rows, problem.tilt, support), length, reserved
+    )
+    by_length = _has_choice(settings, loss) and problem.tilt > 0 and not rules.harmless_tilt
+    if by_length:
+        reserved = _SHARE_MARGINS * curator.budget
+        if curator.currency.name == "pure":
+            reserved = min(reserved, _ENOUGH)
+        rules = _Rules.for_rows(curator, settings, replace(rules.risk, tilt=0.0), length, reserved)
+    left = curator.remaining - reserved
+    wanted, radius = rules.wanted(max(settings.strong_convexity or 0.0, least))
+    risk = replace(rules.risk, radius=radius) if rules.risk.tilt else rules.risk
     added = max(wanted - least, 0.0)
-    weights = curator.answer(NoisyMinimiser(risk, added, cost, settings.tolerance, radius, settings.minimiser))
+    weights = curator.answer(NoisyMinimiser(risk, added, rules.cost, settings.tolerance, radius, settings.minimiser))
     remarks = [
         f"rows longer than {risk.row_bound:.6g}, in units of the bounds, were scaled down to it",
         f"{added:.6g}/2 |w|^2 was added to the sum of the losses, intercept included",
         *(_substitute(problem.loss, loss)),
         *(
             (f"losses were tilted by {problem.tilt:g}, and the weights kept within {radius:.6g}",)
-            if problem.tilt
+            if risk.tilt
             else ()
         ),
         *(("every row was moved by the adversary before its loss was taken",) if support else ()),
-        *unused_budget(cost, left),
+        *unused_budget(rules.cost, left),
         *who_minimises(settings.minimiser, smooth=True),
         "the minimiser is certified, rounding errors included, and the noise covers the tolerance",
     ]
-    if reserved:
-        currency = curator.ledger.currency
-        share = reserved * (1 - 2.0**-40)  # sums of costs are rounded up
-        paid = Laplace(share) if currency.name == "pure" else currency.gaussian(share)
-        excess, deviation = curator.answer(ExcessAdversarialRisk(risk, added, weights, paid))
+    if by_length:
+        search = LengthSearch(loss, problem.tilt, weights, problem.intercept, length, support)
+        counted = MarginCounts(weights, search.edges, _paid(curator, reserved))
+        share, shift = search.best(curator.answer(counted), counted.deviation(curator.public()))
+        weights = search.applied(share, shift)
+        moved = f", and {shift:.4g} added to its intercept" if problem.intercept else ""
+        remarks.append(
+            f"the mean loss was minimised, and for the tilt of {problem.tilt:g} the minimiser was multiplied by "
+            f"{share:.4g}{moved}: counts of margins say that this is best"
+        )
+    elif reserved:
+        excess, deviation = curator.answer(ExcessAdversarialRisk(risk, added, weights, _paid(curator, reserved)))
         remarks.append(f"excess adversarial risk: {excess:.4g}, with noise of standard deviation {deviation:.2g}")
     if progress is not None:
         progress(1.0)
     return SolverResult(weights, 1, remarks=tuple(remarks))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rules:
+    """The noise, the rows and the strong convexity of a run, by the rules above or as they are given.
+
+    ``noise`` is that in a weight in units of the sensitivity, ``richness`` is k, ``length`` that of a typical row.
+    """
+
+    facts: Facts
+    relation: Relation
+    settings: RobustOutPertSettings
+    cost: Gaussian | NormLaplace | Laplace
+    noise: float
+    richness: float
+    length: float
+    risk: RobustRisk
+
+    @classmethod
+    def for_rows(
+        cls, curator: Curator, settings: RobustOutPertSettings, risk: RobustRisk, length: float, reserved: float
+    ) -> _Rules:
+        """Return the rules for what is left of a curator's budget without what is reserved."""
+        facts, cost = Facts.of(curator), _reduced(curator, settings, reserved)
+        noise = noise_deviation(cost, facts.parameters)
+        richness = facts.rows / (facts.change * noise * facts.parameters)
+        rule = length if settings.paper else max(0.5, 0.1 * math.pow(richness, 0.4)) * length
+        risk = replace(risk, row_bound=min(settings.row_bound or rule, curator.problem.longest_row))
+        return cls(facts, curator.relation, settings, cost, noise, richness, length, risk)
+
+    @property
+    def harmless_tilt(self) -> bool:
+        """Whether the ball of the rule is one in which a tilt changes next to nothing."""
+        unit = 1 / (self.risk.tilt * self.risk.loss.lipschitz * self.risk.reach)
+        return self.ball() <= _HARMLESS_TILT * unit
+
+    def wanted(self, given: float) -> tuple[float, float]:
+        """Return strong convexity and radius; ``given`` is what the penalty or a setting has of the former."""
+        settings, risk, facts = self.settings, self.risk, self.facts
+        wanted, radius = settings.strong_convexity, settings.radius or math.inf
+        if risk.tilt:
+            if settings.radius is None:
+                radius = risk.farthest(facts.rows, given) if wanted else self.ball()
+            return wanted or self.buys(radius), radius
+        if wanted is not None:
+            return wanted, radius
+        if settings.radius is not None:
+            regularised = regularisation(
+                lipschitz=risk.clip,
+                radius=settings.radius,
+                dimension=facts.parameters,
+                epsilon=facts.epsilon,
+                delta=facts.delta if isinstance(self.cost, Gaussian) else 0.0,
+                rows=facts.rows,
+                smoothness=risk.loss.smoothness * risk.reach**2,  # without the kink of the adversary's norm at 0
+                population=settings.population,
+            )
+            return facts.rows * regularised, radius
+        moved = min(0.8, 1.6 * math.pow(self.richness, -0.3))
+        if risk.support is not None:
+            moved = min(0.6, 1.5 * math.pow(self.richness, -0.2))
+        return facts.change * self.noise * risk.clip * self.length / moved, radius
+
+    def buys(self, radius: float) -> float:
+        """Return the strong convexity with which a ball of that radius has the noise of the rule."""
+        changed = self.facts.rows_per_unit * replace(self.risk, radius=radius).variation(
+            self.facts.rows, self.relation
+        )
+        spread = min(0.8, 1.6 * math.pow(self.richness, -0.3)) / self.length
+        return self.noise * changed / min(_NOISE_SHARE * radius, spread)
+
+    def ball(self) -> float:
+        """Return a third of the longest that a minimiser can be with the strong convexity that this radius needs."""
+        risk = self.risk
+
+        def longest(radius: float) -> float:
+            return risk.farthest(risk.places, self.buys(radius))
+
+        unit = 1 / (risk.tilt * risk.loss.lipschitz * risk.reach)
+        low, high = _HARMLESS_TILT * unit, _LARGEST_TILT_EXPONENT * unit
+        if low >= _BALL_SHARE * longest(low):
+            return min(low, longest(low))
+        while high > 1.001 * low:
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if middle < _BALL_SHARE * longest(middle) else (low, middle)
+        return low
+
+
+def _has_choice(settings: RobustOutPertSettings, loss: Loss) -> bool:
+    """Return whether nothing that was given tells how a tilted loss of two classes is to be minimised."""
+    given = settings.radius, settings.strong_convexity
+    exact = settings.paper or settings.sigma == "paper" or settings.tilting == "objective"
+    return given == (None, None) and not exact and loss.labels.kind is LabelKind.SIGNS
+
+
+def _paid(curator: Curator, amount: float) -> Gaussian | Laplace:
+    """Return the noise that an amount pays for."""
+    currency, share = curator.ledger.currency, amount * (1 - 2.0**-40)  # sums of costs are rounded up
+    return Laplace(share) if currency.name == "pure" else currency.gaussian(share)
 
 
 def _substitute(given: Loss, used: Loss) -> tuple[str, ...]:
@@ -167,22 +264,6 @@ def _substitute(given: Loss, used: Loss) -> tuple[str, ...]:
     if given.hinge:
         return (f"the kink of the hinge was rounded off within {ROUNDED_KINK:g} of it, from above",)
     return () if used is given else (f"the loss was {type(used).__name__}",)
-
-
-def _affordable_ball(risk: RobustRisk, buys: Callable[[float], float]) -> float:
-    """Return the radius that is a third of the longest minimiser with the strong convexity that it needs itself."""
-
-    def longest(radius: float) -> float:
-        return risk.farthest(risk.places, buys(radius))
-
-    unit = 1 / (risk.tilt * risk.loss.lipschitz * risk.reach)
-    low, high = _HARMLESS_TILT * unit, _LARGEST_TILT_EXPONENT * unit
-    if low >= _BALL_SHARE * longest(low):
-        return min(low, longest(low))
-    while high > 1.001 * low:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if middle < _BALL_SHARE * longest(middle) else (low, middle)
-    return low
 
 
 def _reduced(curator: Curator, settings: RobustOutPertSettings, reserved: float) -> Gaussian | NormLaplace | Laplace:
