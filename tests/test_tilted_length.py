@@ -14,7 +14,7 @@ from scipy import sparse, stats
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from dpdescent import Adversary, DPLogisticRegression
+from dpdescent import Adversary, DPLinearSVC, DPLogisticRegression
 from dpdescent.accounting import Gaussian, Laplace
 from dpdescent.curator import ArraySource, Curator, MarginCounts
 from dpdescent.errors import InvalidParameter
@@ -188,13 +188,15 @@ def test_the_search_minimises_what_it_says() -> None:
 
 def test_what_noise_may_hide_makes_weights_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     margins, labels = some_margins()
-    search = search_for(1.0)
-    counts = counted(search, margins, labels)
+    longer = replace(search_for(1.0), row_length=8.0)  # half a typical margin is 10
+    counts = counted(longer, margins, labels)
     for deviation in (10.0, 100.0):
-        length = search.best(counts, deviation)[0]
+        length = longer.best(counts, deviation)[0]
         with monkeypatch.context() as patched:
             patched.setattr("dpdescent.solvers.tilted_length._HIDDEN", 0.0)
-            assert length < 0.95 * search.best(counts, deviation)[0]
+            assert length < 0.97 * longer.best(counts, deviation)[0]
+    search = search_for(1.0)
+    counts = counted(search, margins, labels)
     # Where nothing is sure, a row has at most e times its share: 2 |w| times the tilt is 5.
     assert search.best(counts, 1e6) == (pytest.approx(0.2), 0.0)
     assert search_for(0.01).best(counts, 1e6) == (1.0, 0.0)
@@ -202,14 +204,32 @@ def test_what_noise_may_hide_makes_weights_shorter(monkeypatch: pytest.MonkeyPat
 
 
 def test_counts_that_are_noise_are_not_believed() -> None:
-    """A single interval far out with three deviations of noise changes nothing."""
+    """A single interval far out with three deviations of noise changes nothing but the totals."""
     margins, labels = some_margins()
     search = search_for(10.0)
     counts = counted(search, margins, labels)
     noisy = counts.copy()
     noisy[:, [0, -1]] += 300.0
-    assert search.best(noisy, 100.0) == search.best(counts, 100.0)
-    assert search.best(noisy, 50.0) != search.best(counts, 50.0)
+    noisy[:, 8] -= 600.0
+    counts[:, 8] -= 600.0
+    counts[:, [0, -1]] = 0.0
+    assert search.best(noisy, 100.0)[0] == pytest.approx(search.best(counts, 100.0)[0], rel=0.05)
+    assert search.best(noisy, 50.0)[0] < 0.8 * search.best(counts, 50.0)[0]
+
+
+def test_a_class_that_noise_hides_does_not_move_the_intercept() -> None:
+    search = LengthSearch(Logistic(), 1.0, np.array([2.0, 0.0, 1.5]), True, 2.0)
+    counts = np.zeros((2, search.edges.size + 1))
+    counts[0, 5:12] = [600, 300, 100, 50, 30, 20, 10]
+    counts[1, 8:16] = 60.0
+    for some in (counts, counts[::-1]):
+        assert search.best(some, 100.0) == (pytest.approx(0.2), 0.0)
+    # A class of which a part is seen counts for its total.
+    counts[1, 8:16] = [60.0, 60.0, 60.0, 60.0, 450.0, 60.0, 60.0, 60.0]
+    partly = search.best(counts, 100.0)
+    counts[1] = 0.0
+    counts[1, 12] = 870.0
+    assert search.best(counts, 100.0) == pytest.approx(partly)
 
 
 def test_weights_of_zero_have_a_length() -> None:
@@ -239,6 +259,71 @@ def model_of(tilt: float, **options: Any) -> DPLogisticRegression:
     return DPLogisticRegression(0.8, 1e-8, method="outpert", tilt=tilt, **given)
 
 
+@pytest.mark.parametrize(("rows", "epsilon"), [(3000, 0.2), (3000, 0.4), (20000, 0.05)])
+def test_few_rows_keep_the_accuracy_of_the_mean_loss(rows: int, epsilon: float) -> None:
+    X, y = rows_of(rows)
+    given = {"epsilon": epsilon}
+    for seed in range(3):
+        plain = model_of(0.0, random_state=seed).set_params(**given).fit(X, y).score(X, y)
+        for tilt in (1.0, 10.0):
+            model = model_of(tilt, random_state=seed).set_params(**given).fit(X, y)
+            assert model.score(X, y) > plain - 0.03
+            assert tilted(model.decision_function(X), y, tilt) < math.log(2) + 0.02
+
+
+def test_the_adversary_reaches_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = []
+    best = LengthSearch.best
+
+    def listening(search: LengthSearch, counts: np.ndarray, deviation: float) -> tuple[float, float]:
+        searched.append((search, deviation))
+        return best(search, counts, deviation)
+
+    monkeypatch.setattr(LengthSearch, "best", listening)
+    X, y = rows_of(3000)
+    unit = np.arange(3000) // 2
+    for relation, larger in (("zero-out", 1.0), ("replace-one", math.sqrt(2))):
+        options: dict[str, Any] = {"adjacency": relation, "rows_per_unit": 2}
+        model = model_of(1.0, adversary=Adversary(0.05), **options).fit(X, y, unit=unit)
+        search, deviation = searched.pop()
+        assert search.support is not None
+        assert search.tilt == 1.0
+        charge = next(each for each in model.privacy_["charges"] if each["label"] == "margin counts")
+        assert deviation == pytest.approx(2 * larger * charge["mechanism"]["noise_multiplier"], rel=1e-9)
+
+
+@pytest.mark.parametrize("delta", [1e-8, 0.0])
+def test_the_parts_of_the_budget_are_those_of_the_rule(delta: float) -> None:
+    X, y = rows_of(3000)
+    for pure in {False, delta > 0}:
+        options = {"solver_options": {"pure": True}} if pure else {}
+        model = model_of(1.0, **options).set_params(delta=delta).fit(X, y)
+        shares = model.privacy_["spent_on"]
+        parts = {"mean row norm": 0.01, "minimiser": 0.94, "margin counts": 0.05}
+        assert shares == pytest.approx(parts, rel=1e-6)
+        assert model.privacy_["spent_epsilon"] <= 0.8
+
+
+def test_a_tilt_that_is_next_to_nothing_is_none() -> None:
+    X, y = rows_of(300)
+    with np.errstate(all="raise"):
+        plain, tiny = (
+            DPLinearSVC(
+                1.0,
+                1e-6,
+                method="outpert",
+                bounds=(-1, 1),
+                classes=(-1, 1),
+                tilt=tilt,
+                random_state=0,
+                tighten=False,
+                fit_intercept=False,
+            ).fit(X[:, :1], y)
+            for tilt in (0.0, 5e-324)
+        )
+    np.testing.assert_array_equal(plain.coef_, tiny.coef_)
+
+
 @pytest.mark.parametrize("adversary", [None, Adversary(0.05)])
 def test_every_tilt_keeps_the_accuracy_of_the_mean_loss(adversary: Adversary | None) -> None:
     """And has a tilted loss that is not far from that of a model without privacy, at every tilt."""
@@ -261,6 +346,7 @@ def test_every_tilt_keeps_the_accuracy_of_the_mean_loss(adversary: Adversary | N
         ({"solver_options": {"pure": True}}, True),
         ({"solver_options": {"paper": True}}, False),
         ({"solver_options": {"sigma": "paper"}}, False),
+        ({"solver_options": {"tilting": "objective"}}, False),
         ({"solver_options": {"radius": 1.0}}, False),
         ({"solver_options": {"strong_convexity": 50.0}}, False),
         ({"classes": (-1, 1, 3)}, False),

@@ -8,24 +8,25 @@ holds the losses at every point considered. For two classes the rule is therefor
 spend a twentieth of the budget on the length and the intercept that are best for the tilt
 (`dpdescent.solvers.tilted_length`).
 
-**A tilted objective itself**, as in the paper, is minimised on request, for other losses, and for a tilt that changes
-next to nothing. C is a matter of how long the weights may be, so that is done over a ball B(0, R). Rules, with k =
-n/(s p), the noise s in units of the sensitivity, p weights and V(R) the change that one row can make in the gradient:
-the noise in a weight is d = min(R/20, r/length), with the r of `outpert`; the strong convexity is what gives this
-noise, Lambda = s V(R)/d; and R is a third of the longest that a minimiser can be with that Lambda, because a longer
-ball fits better and is noisier. A ball in which no row has more than 1.05 times its share is taken as it is, so that
-the model for tau -> 0 is that of the mean loss. The thirds and twentieths were chosen on Adult.
+**A tilted objective itself**, as in the paper, is minimised on request, for other losses, and where the ball of the
+following rules is so small that a tilt changes next to nothing in it. C is a matter of how long the weights may be,
+so that is done over a ball B(0, R). Rules, with k = n/(s p), the noise s in units of the sensitivity, p weights and
+V(R) the change that one row can make in the gradient: the noise in a weight is d = min(R/20, r/length), with the r of
+`outpert`; the strong convexity is what gives this noise, Lambda = s V(R)/d; and R is a third of the longest that a
+minimiser can be with that Lambda, because a longer ball fits better and is noisier. A ball in which no row has more
+than 1.05 times its share is taken as it is, so that the model for tau -> 0 is that of the mean loss. The thirds and
+twentieths were chosen on Adult.
 
 **An adversary costs next to nothing**: L = lipschitz (B + rho) instead of lipschitz B. Rules: the strong convexity is
 what lets the noise move a typical row's score by about min(0.6, 1.5 k^-0.2); over a given ball it is what the paper
 prescribes there. With ``risk_share`` that share of the budget reports how far the released model is from the best one
 in the adversarial loss. With a tilt or an adversary, B = max(0.5, 0.1 k^0.4) typical row lengths.
 
-The kink of the hinge is rounded off from above, by at most 2^-10.
+The kink of the hinge is rounded off from above, by at most 2^-10. Tilts below 1e-9 are taken for 0.
 
 **Privacy** See `dpdescent.minimisers.robust` for the sensitivity under both relations,
-`dpdescent.curator.NoisyMinimiser` for the release and `dpdescent.curator.ExcessAdversarialRisk` for the
-report.
+`dpdescent.curator.NoisyMinimiser` for the release, `dpdescent.curator.MarginCounts` for the counts and
+`dpdescent.curator.ExcessAdversarialRisk` for the report.
 
 References
 ----------
@@ -60,7 +61,7 @@ _NOISE_SHARE = 0.05
 _BALL_SHARE = 1 / 3
 # Exponents of the largest weight of a row: below the first a tilt changes next to nothing; none exceeds the last.
 _HARMLESS_TILT, _LARGEST_TILT_EXPONENT = 0.05, 100.0
-_LARGEST_TILT = 1e6
+_LEAST_TILT, _LARGEST_TILT = 1e-9, 1e6
 
 
 @dataclass(frozen=True)
@@ -92,18 +93,17 @@ def outpert_robust(
 ) -> SolverResult:
     """Minimise the tilted or adversarial objective of a curator's problem, and release the minimiser with noise."""
     problem, facts = curator.problem, Facts.of(curator)
-    if settings.risk_share and (problem.adversary is None or problem.tilt):
+    tilt = problem.tilt if problem.tilt >= _LEAST_TILT else 0.0
+    if settings.risk_share and (problem.adversary is None or tilt):
         raise InvalidParameter("risk_share is for an adversary without a tilt: leave it at 0")
     if settings.risk_share and settings.sigma == "paper":
         raise InvalidParameter("sigma='paper' spends all of the budget: leave risk_share at 0")
-    if problem.tilt == 0 and problem.adversary is None:
+    if tilt == 0 and problem.adversary is None:
         return outpert(curator, settings, progress)
-    if problem.tilt and settings.population:
+    if tilt and settings.population:
         raise InvalidParameter("population is about means over rows, and a tilted loss is none: leave it out")
-    if problem.tilt > _LARGEST_TILT:
-        raise InvalidParameter(
-            f"tilt must be at most {_LARGEST_TILT:g}, got {problem.tilt:g}: that is the largest loss"
-        )
+    if tilt > _LARGEST_TILT:
+        raise InvalidParameter(f"tilt must be at most {_LARGEST_TILT:g}, got {tilt:g}: that is the largest loss")
     loss = robust_loss(problem.loss, "outpert", problem.adversary is not None)
     require_minimiser(settings.minimiser, smooth=True, rows=False)
     support = None
@@ -114,10 +114,8 @@ def outpert_robust(
     length = settings.row_bound or (problem.longest_row if settings.paper else None)
     length = length or typical_row_norm(curator, _SHARE_LENGTH)
     reserved = settings.risk_share * curator.budget
-    rules = _Rules.for_rows(
-        curator, settings, RobustRisk(loss, 1.0, facts.rows, problem.tilt, support), length, reserved
-    )
-    by_length = _has_choice(settings, loss) and problem.tilt > 0 and not rules.harmless_tilt
+    rules = _Rules.for_rows(curator, settings, RobustRisk(loss, 1.0, facts.rows, tilt, support), length, reserved)
+    by_length = _has_choice(settings, loss) and tilt > 0 and not rules.harmless_tilt
     if by_length:
         reserved = _SHARE_MARGINS * curator.budget
         if curator.currency.name == "pure":
@@ -132,24 +130,20 @@ def outpert_robust(
         f"rows longer than {risk.row_bound:.6g}, in units of the bounds, were scaled down to it",
         f"{added:.6g}/2 |w|^2 was added to the sum of the losses, intercept included",
         *(_substitute(problem.loss, loss)),
-        *(
-            (f"losses were tilted by {problem.tilt:g}, and the weights kept within {radius:.6g}",)
-            if risk.tilt
-            else ()
-        ),
+        *((f"losses were tilted by {tilt:g}, and the weights kept within {radius:.6g}",) if risk.tilt else ()),
         *(("every row was moved by the adversary before its loss was taken",) if support else ()),
         *unused_budget(rules.cost, left),
         *who_minimises(settings.minimiser, smooth=True),
         "the minimiser is certified, rounding errors included, and the noise covers the tolerance",
     ]
     if by_length:
-        search = LengthSearch(loss, problem.tilt, weights, problem.intercept, length, support)
+        search = LengthSearch(loss, tilt, weights, problem.intercept, length, support)
         counted = MarginCounts(weights, search.edges, _paid(curator, reserved))
         share, shift = search.best(curator.answer(counted), counted.deviation(curator.public()))
         weights = search.applied(share, shift)
         moved = f", and {shift:.4g} added to its intercept" if problem.intercept else ""
         remarks.append(
-            f"the mean loss was minimised, and for the tilt of {problem.tilt:g} the minimiser was multiplied by "
+            f"the mean loss was minimised, and for the tilt of {tilt:g} the minimiser was multiplied by "
             f"{share:.4g}{moved}: counts of margins say that this is best"
         )
     elif reserved:

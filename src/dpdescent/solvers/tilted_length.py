@@ -12,10 +12,12 @@ either class, and
 is minimised over the length 0 <= c <= 1 and, where there is an intercept, over its shift b. It is convex, since the
 losses are. sigma is the support function of an adversary's moves, which grows with the length.
 
-Intervals double, from 1/32 of |w| times the typical length of a row to 4 times that. Weights that are too long cost
-much more than weights that are too short, so what the noise may hide is assumed to be there: two standard deviations
-in the interval beyond the outermost count of more than four. If there is no such count, weights are so short that one
-row has at most e times its share at a typical margin. (Chosen on Adult, at epsilons from 0.05 to 0.8.)
+Intervals double, from 1/32 of a typical margin, |w| times the typical length of a row, to 4 times that. Weights that
+are too long cost much more than weights that are too short, so what the noise may hide is assumed to be there: beyond
+the outermost count of more than four standard deviations of its noise, one standard deviation in every interval up to
+half a typical margin. What is seen of a class is multiplied up to its total, if that is larger. Unless both classes
+have such a count, the intercept stays, and weights are so short that one row has at most e times its share at a
+typical margin. (Chosen on Adult, at epsilons from 0.05 to 0.8, and on a made-up table of 3,000 to 20,000 rows.)
 
 **Privacy** Post-processing of released weights and counts.
 """
@@ -37,7 +39,8 @@ __all__ = ["LengthSearch"]
 Floats = NDArray[np.float64]
 
 _POWERS = np.arange(-5.0, 3.0)  # of two, at which intervals end
-_SURE, _HIDDEN = 4.0, 2.0  # standard deviations of the noise
+_NEAR = int(np.count_nonzero(_POWERS < -1))  # intervals on either side of the middle one within half a typical margin
+_SURE, _HIDDEN = 4.0, 1.0  # standard deviations of the noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +82,9 @@ class LengthSearch:
 
     def best(self, counts: Floats, deviation: float) -> tuple[float, float]:
         """Return length and shift, from counts of margins with noise of that standard deviation."""
-        kept = np.array([_with_hidden(each, deviation) for each in counts])
-        if not kept.any():
+        if not (counts > _SURE * deviation).any(axis=1).all():
             return min(1.0, 1 / (self.tilt * self.loss.lipschitz * self.typical_margin)), 0.0
+        kept = np.array([_with_hidden(each, deviation) for each in counts])
         middles = self.typical_margin * 2.0 ** (_POWERS + 0.5)
         margins = np.tile(np.concatenate([-middles[::-1], [0.0], middles]), 2)
         labels = np.repeat([-1.0, 1.0], margins.size // 2)
@@ -110,11 +113,11 @@ class LengthSearch:
 
 
 def _with_hidden(counts: Floats, deviation: float) -> Floats:
-    """Return the counts of one class up to the outermost that are sure, none negative, and what may hide beyond."""
-    sure = np.flatnonzero(counts > _SURE * deviation)
+    """Return the counts of one class up to the outermost that are sure, and what may hide beyond."""
+    sure, middle = np.flatnonzero(counts > _SURE * deviation), counts.size // 2
+    first, last = int(sure[0]), int(sure[-1])
+    seen = np.maximum(counts[first : last + 1], 0.0)
     kept = np.zeros_like(counts)
-    if sure.size:
-        first, last = int(sure[0]), int(sure[-1])
-        kept[max(first - 1, 0) : last + 2] = _HIDDEN * deviation
-        kept[first : last + 1] = np.maximum(counts[first : last + 1], 0.0)
+    kept[min(first, middle - _NEAR) : max(last, middle + _NEAR) + 1] = _HIDDEN * deviation
+    kept[first : last + 1] = seen * max(counts.sum() / seen.sum(), 1.0)
     return kept
