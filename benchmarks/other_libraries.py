@@ -1,4 +1,6 @@
-"""dpdescent beside diffprivlib, InterpretML and Opacus: AUC and seconds of private classifiers on the same rows.
+"""dpdescent beside diffprivlib, InterpretML and Opacus: private classifiers on the same rows.
+
+Printed are test accuracy, AUC and log-loss, and processor seconds of a fit.
 
 Each library is run by the Python of an environment that has it, with its default settings and the same public
 knowledge: bounds, levels and classes from the schema of the table. Opacus trains a linear model by DP-SGD for ten
@@ -25,6 +27,7 @@ from typing import Any
 import numpy as np
 
 RATES = (0.5, 2.0, 8.0)
+MEASURES = ("accuracy", "auc", "log_loss")
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 Scorer = Callable[[float, float, int], np.ndarray]
 
@@ -59,7 +62,8 @@ def run_interpret(folder: Path, public: dict[str, Any]) -> dict[str, Scorer]:
             n_jobs=1,
             random_state=seed,
         )
-        return model.fit(train, y).predict_proba(test)[:, 1]
+        chance = np.clip(model.fit(train, y).predict_proba(test)[:, 1], 1e-12, 1 - 1e-12)
+        return np.log(chance / (1 - chance))
 
     return {"InterpretML DP-EBM": score}
 
@@ -165,6 +169,14 @@ def prepare(folder: Path, dataset: str) -> np.ndarray:
     return y[test]
 
 
+def measures(truth: np.ndarray, scores: np.ndarray) -> tuple[float, float, float]:
+    """Return accuracy, AUC and log-loss of the log-odds of test rows."""
+    from sklearn.metrics import roc_auc_score
+
+    losses = np.logaddexp(0, np.where(truth > 0, -scores, scores))
+    return float(np.mean((scores > 0) == truth)), float(roc_auc_score(truth, scores)), float(losses.mean())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("diffprivlib", "interpret", "opacus"):
@@ -181,8 +193,6 @@ def main() -> None:
         child(arguments.child, arguments.folder, arguments.epsilon, arguments.delta, arguments.seeds)
         return
 
-    from sklearn.metrics import roc_auc_score
-
     pythons = {"dpdescent": sys.executable}
     pythons |= {name: getattr(arguments, name) for name in LIBRARIES if getattr(arguments, name, None)}
     measured = []
@@ -190,7 +200,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             truth = prepare(folder, dataset)
-            print(f"{dataset}, {truth.size} test rows, delta {arguments.delta:g}: mean AUC (seconds) by epsilon")
+            print(f"{dataset}, {truth.size} test rows, delta {arguments.delta:g}, by epsilon:")
+            print("  mean accuracy/AUC/log-loss (seconds)")
             for library, python in pythons.items():
                 options = ["--epsilon", *map(str, arguments.epsilon), "--delta", str(arguments.delta)]
                 options += ["--seeds", str(arguments.seeds), "--child", library, "--folder", name]
@@ -200,12 +211,12 @@ def main() -> None:
                     line = []
                     for epsilon in arguments.epsilon:
                         runs = [found[f"{model}|{epsilon:g}|{seed}"] for seed in range(arguments.seeds)]
-                        auc = float(np.mean([roc_auc_score(truth, run[:-1]) for run in runs]))
+                        means = np.mean([measures(truth, run[:-1]) for run in runs], axis=0).tolist()
                         seconds = float(np.mean([run[-1] for run in runs]))
-                        line.append(f"{auc:.3f} ({seconds:.1f})")
-                        measured.append({"dataset": dataset, "model": model, "epsilon": epsilon, "auc": auc})
-                        measured[-1]["seconds"] = seconds
-                    print(f"  {model:<28}" + "".join(f"{cell:>16}" for cell in line), flush=True)
+                        line.append("/".join(f"{mean:.3f}" for mean in means) + f" ({seconds:.1f})")
+                        at = {"dataset": dataset, "model": model, "epsilon": epsilon}
+                        measured.append(at | dict(zip(MEASURES, means, strict=True)) | {"seconds": seconds})
+                    print(f"  {model:<28}" + "".join(f"{cell:>26}" for cell in line), flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(measured, indent=1) + "\n")
 
