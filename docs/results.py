@@ -136,7 +136,8 @@ def keep_picture(path: Path) -> None:
 
 
 def numbers(name: str, report: Report, elapsed: float) -> str:
-    """Return what is kept of a target, as JSON text with a line for each cell."""
+    """Return what is kept of a target, as JSON text: the fields of its cells, and a line for each cell."""
+    fields = list(dict.fromkeys(field for cell in report.cells for field in cell))
     head = {
         "target": name,
         "title": report.title,
@@ -149,11 +150,20 @@ def numbers(name: str, report: Report, elapsed: float) -> str:
         "findings": [{"claim": each.claim, "verdict": each.verdict, "found": each.found} for each in report.findings],
         "notes": list(report.notes),
         "details": list(report.details),
+        "fields": fields,
         "cells": [],
     }
-    cells = ",\n".join(json.dumps(cell, ensure_ascii=False, separators=(",", ":")) for cell in report.cells)
+    lines = [[cell.get(field) for field in fields] for cell in report.cells]
+    cells = ",\n".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) for line in lines)
     text = json.dumps(head, indent=1, ensure_ascii=False)
     return text.replace('"cells": []', f'"cells": [\n{cells}\n ]') + "\n"
+
+
+def kept_result(path: Path) -> dict[str, Any]:
+    """Return what is kept of a target, with the fields that a cell has."""
+    result: dict[str, Any] = json.loads(path.read_text())
+    named = [dict(zip(result["fields"], line, strict=True)) for line in result["cells"]]
+    return result | {"cells": [{key: value for key, value in cell.items() if value is not None} for cell in named]}
 
 
 def fitted(cells: Sequence[Mapping[str, Any]]) -> float:
@@ -173,9 +183,7 @@ def fitted(cells: Sequence[Mapping[str, Any]]) -> float:
 def pages() -> dict[Path, str]:
     """Return the page of every paper."""
     why = tomllib.loads((FOLDER / "why.toml").read_text())
-    kept = {
-        name: json.loads(path.read_text()) for name in FIGURES if (path := FOLDER / f"{stem(name)}.json").exists()
-    }
+    kept = {name: kept_result(path) for name in FIGURES if (path := FOLDER / f"{stem(name)}.json").exists()}
     stale = [
         f"{name}: {claim}"
         for name, reasons in why.items()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import dpdescent
+from dpdescent.experiments.report import Report
 from pages import ROOT, Page, read_blocks, small
 
 __all__ = ["small"]
@@ -48,6 +49,17 @@ def test_the_pages_of_results_are_made_from_the_results_that_are_kept(monkeypatc
     monkeypatch.setattr(results, "duration", lambda seconds: f"{seconds + 1:.0f} s")
     with pytest.raises(SystemExit, match=r"results/000\.md"):
         results.main(["pages", "--check"])
+
+
+def test_a_kept_result_is_read_as_it_was_measured(tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT / "docs"))
+    from results import kept_result, numbers
+
+    cells = ({"method": "agd", "accuracy": [0.8, None, 1]}, {"method": "sgd", "value": 0.0, "seconds": [1.5, 0.1, 2]})
+    (tmp_path / "kept.json").write_text(
+        numbers("000/figure1", Report("", "", "", (), (), (), (), (), cells=cells), 1)
+    )
+    assert kept_result(tmp_path / "kept.json")["cells"] == list(cells)
 
 
 def test_a_fit_without_a_budget_is_counted_once_in_the_time_of_a_result() -> None:
