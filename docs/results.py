@@ -72,7 +72,7 @@ FULL = {
     "003/figure1": Extent(1, folds=2),
     "003/figure2": Extent(1, folds=3),
     "003/figure3": Extent(1, folds=2),
-    "003/figure4": Extent(1, folds=1),
+    "003/figure4": Extent(1, folds=2),
 }
 
 
