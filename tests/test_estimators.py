@@ -354,6 +354,28 @@ def test_progress_reports_the_share_of_the_budget(data) -> None:
     assert all(0 <= share <= 1 for share in shares)
 
 
+@pytest.mark.parametrize(
+    ("low", "binary", "said"),
+    [
+        ([0.0, 0.0, 0.0], [], True),
+        ([0.0, 0.0, 0.0], [0, 1, 2], True),
+        ([math.nan, 0.0, 0.0], [2], True),
+        ([math.nan, math.nan, 0.0], [2], False),
+        ([math.nan, math.nan, math.nan], [], False),
+        (None, [2], False),
+    ],
+)
+def test_bounds_are_assumed_public_only_where_somebody_gave_them(
+    low: list[float] | None, binary: list[int], said: bool
+) -> None:
+    X = np.random.default_rng(0).integers(0, 2, (2000, 3)).astype(float)
+    high = None if low is None else np.where(np.isnan(low), math.nan, 1.0)
+    bounds = None if low is None else (np.array(low), high)
+    model = DPLogisticRegression(bounds=bounds, binary_features=binary, classes=(0, 1), random_state=0)
+    model.fit(X, X[:, 0].astype(int))
+    assert ("bounds: cells outside are clipped" in model.privacy_["assumed_public"]) is said
+
+
 @pytest.mark.parametrize("kind", ["mask", "positions", "names"])
 def test_binary_features_are_a_mask_positions_or_names(data, kind: str) -> None:
     table = pd.DataFrame(data.X, columns=data.feature_names)

@@ -210,6 +210,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         own = open_ledger(self.method, method, settings, self.solver_options, facts, self.ledger, protected)
         binary = np.zeros(X.shape[1], dtype=np.bool_) if declared is None else declared
         tighten, gaps = False, gaps & ~binary
+        bounded = self.bounds is not None and not (gaps.any() and (gaps | binary).all())
         if (given is None or gaps.any()) and self.adversary is not None:
             raise InvalidParameter("an adversary moves rows in units of their bounds: give bounds")
         if method.private:
@@ -278,7 +279,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
             "assumed_public": (
                 f"the number of rows{'' if units is None else ' in use, at most'}: {rows}",
                 *([] if units is None else [f"the number of units: {units.count}"]),
-                *(["bounds: cells outside are clipped"] if self.bounds is not None else []),
+                *(["bounds: cells outside are clipped"] if bounded else []),
                 *(["binary_features: which columns are 0 or 1"] if self.binary_features is not None else []),
                 *assumed,
             ),
