@@ -64,7 +64,7 @@ FULL = {
     "000/figure1": Extent(1),
     "000/figure2": Extent(1),
     "000/figure3": Extent(1),
-    "000/figure4": Extent(1, folds=1),
+    "000/figure4": Extent(1, folds=2),
     **{f"001/table{k}": Extent(50) for k in (1, 2, 4, 5)},
     "001/table3": Extent(),
     "001/table6": Extent(),
