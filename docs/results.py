@@ -70,7 +70,7 @@ FULL = {
     "001/table6": Extent(),
     **{f"002/{name}": Extent(3) for name in ("covertype", "ijcnn1", "covertype-sigmoid", "ijcnn1-sigmoid")},
     "003/figure1": Extent(1, folds=2),
-    "003/figure2": Extent(1, folds=4),
+    "003/figure2": Extent(1, folds=5),
     "003/figure3": Extent(1, folds=2),
     "003/figure4": Extent(1, folds=2),
 }
