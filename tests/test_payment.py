@@ -137,7 +137,7 @@ def test_an_account_pays_what_the_fit_pays_or_is_left_as_it_was(
     ],
 )
 @pytest.mark.parametrize(
-    ("currency", "adjacency"), zip(CURRENCIES, itertools.cycle(["zero-out", "replace-one"]), strict=False)
+    ("currency", "adjacency"), list(zip(CURRENCIES, itertools.cycle(["zero-out", "replace-one"]), strict=False))
 )
 def test_settings_that_change_the_mechanism_change_who_can_pay(
     method: str, options: dict[str, Any], paid_in: set[str], adjacency: str, currency: str, opened: list[Ledger]
