@@ -2,8 +2,8 @@
 
 ``--cost`` times a value and a gradient of the adversarial objective in units of the plain one, on the same rows.
 ``--picture FILE`` trains for several epsilons, tilts and radii, prints the tables and draws the picture of
-``docs/output-perturbation.md``. A few minutes; ``--seeds`` repeats. ``--tilts`` prints accuracy and tilted loss at
-epsilon 0.8 for tilts from 1e-6 to 10: by the rule, with the tilted objective itself, and without privacy.
+``docs/output-perturbation.md``. A few minutes; ``--seeds`` repeats. ``--tilts`` prints accuracy and tilted loss for
+tilts from 1e-6 to 10: by the rule, with the tilted objective itself, and without privacy.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-class Adult:
-    """Training and test rows, with labels -1 and 1."""
+class Coded:
+    """Training and test rows of a table, at most 50,000, with labels -1 and 1."""
 
-    def __init__(self) -> None:
-        data = load_dataset("adult")
+    def __init__(self, name: str = "adult") -> None:
+        data = load_dataset(name)
         X = np.asarray(data.X.toarray() if hasattr(data.X, "toarray") else data.X, dtype=np.float64)
         y = np.where(np.asarray(data.y) == data.classes[1], 1.0, -1.0)
-        order = np.random.default_rng(0).permutation(y.size)
-        self.train, self.test = order[: 4 * y.size // 5], order[4 * y.size // 5 :]
+        order = np.random.default_rng(0).permutation(y.size)[:50_000]
+        self.train, self.test = np.split(order, [4 * order.size // 5])
         self.X, self.y, self.bounds = X, y, data.bounds
 
     def fit(self, epsilon: float, seed: int, **options: Any) -> DPLogisticRegression:
@@ -71,7 +71,7 @@ class Adult:
 
 def cost() -> dict[str, float]:
     """Return the time of an adversarial value and gradient over the plain one, for each loss and shape."""
-    data = Adult()
+    data = Coded()
     X = np.column_stack([data.X[data.train], np.ones(data.train.size)])
     grid = FeatureGrid(1.0, X.shape[1])
     placed = grid.place(X)
@@ -97,7 +97,7 @@ def cost() -> dict[str, float]:
 
 def measure(seeds: int) -> dict[str, Any]:
     """Train everything that the picture shows."""
-    data = Adult()
+    data = Coded()
     rows: list[dict[str, Any]] = []
     for name, options in MODELS.items():
         for epsilon in EPSILONS:
@@ -134,7 +134,7 @@ def measure(seeds: int) -> dict[str, Any]:
     return {"rows": rows, "robust": robust, "tail": tail(data), "time": times(data)}
 
 
-def tail(data: Adult) -> dict[str, list[float]]:
+def tail(data: Coded) -> dict[str, list[float]]:
     """Return the mean and the largest hundredth of the losses, and how far one row moves the minimiser, by tilt."""
     found: dict[str, list[float]] = {"mean loss": [], "worst 1%": [], "moved by a row": []}
     X = np.column_stack([data.X[data.train], np.ones(data.train.size)])
@@ -156,11 +156,12 @@ def tail(data: Adult) -> dict[str, list[float]]:
     return found
 
 
-def tilts(seeds: int, epsilon: float = 0.8) -> None:
+def tilts(name: str, seeds: int, epsilon: float) -> None:
     """Print test accuracy and tilted loss for many tilts."""
-    data = Adult()
+    data = Coded(name)
     rows = np.column_stack([data.X, np.ones(data.y.size)])
-    print(f"epsilon {epsilon}; accuracy and tilted loss by the rule, of the tilted objective itself, without privacy")
+    print(f"{name}, epsilon {epsilon:g}: accuracy and tilted loss")
+    print("  by the rule, of the tilted objective itself, and without privacy")
     for tilt in MANY_TILTS:
         line = f"tilt {tilt:<6g}"
         for tilting in ("length", "objective"):
@@ -182,7 +183,7 @@ def tilts(seeds: int, epsilon: float = 0.8) -> None:
 
 
 def _tilted_loss(
-    data: Adult, rows: np.ndarray, some: np.ndarray, tilt: float, weights: np.ndarray, penalty: float = 0.0
+    data: Coded, rows: np.ndarray, some: np.ndarray, tilt: float, weights: np.ndarray, penalty: float = 0.0
 ) -> tuple[float, np.ndarray]:
     """Return the tilted loss of some rows, with a penalty, and its gradient."""
     X, y = rows[some], data.y[some]
@@ -194,7 +195,7 @@ def _tilted_loss(
     return float(value + penalty / 2 * weights @ weights), X.T @ slopes + penalty * weights
 
 
-def times(data: Adult) -> dict[str, list[float]]:
+def times(data: Coded) -> dict[str, list[float]]:
     """Return the seconds of a fit by tolerance, in units of the sensitivity, for each minimiser."""
     found: dict[str, list[float]] = {}
     for minimiser in ("lbfgs", "agd"):
@@ -268,6 +269,8 @@ def main() -> None:
     parser.add_argument("--cost", action="store_true")
     parser.add_argument("--picture", type=Path, metavar="FILE")
     parser.add_argument("--tilts", action="store_true")
+    parser.add_argument("--dataset", default="adult", help="with --tilts")
+    parser.add_argument("--epsilon", type=float, default=0.8, help="with --tilts")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the measurements here")
     arguments = parser.parse_args()
@@ -277,7 +280,7 @@ def main() -> None:
         for name, ratio in result["cost"].items():
             print(f"{name:22} {ratio:.2f} times the plain loss")
     if arguments.tilts:
-        tilts(arguments.seeds)
+        tilts(arguments.dataset, arguments.seeds, arguments.epsilon)
     if arguments.picture is not None:
         result |= measure(arguments.seeds)
         draw(result, arguments.picture)

@@ -403,7 +403,9 @@ def test_a_descent_with_half_of_its_noise_is_refuted(monkeypatch: pytest.MonkeyP
     assert report.refuted
 
 
-@pytest.mark.parametrize("kind", ["ColumnHistograms", "Gradient", "Hessian", "LabelCounts", "SecondMoments"])
+@pytest.mark.parametrize(
+    "kind", ["ColumnHistograms", "Gradient", "Hessian", "LabelCounts", "MarginCounts", "SecondMoments"]
+)
 def test_an_answer_with_half_of_its_noise_is_refuted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A false alarm has a probability of at most 0.1%."""
     monkeypatch.setattr("dpdescent.audit.questions.Recording", HalfNoise)

@@ -361,3 +361,9 @@ def test_the_tilted_objective_itself_is_minimised_on_request(options: dict[str, 
     assert any("counts of margins" in each for each in statement["remarks"]) is counts
     assert any("losses were tilted by 1" in each for each in statement["remarks"]) is not counts
     assert statement["spent_epsilon"] <= 0.8
+
+
+def test_an_unknown_way_of_tilting_is_refused_by_name() -> None:
+    X, y = rows_of(50)
+    with pytest.raises(InvalidParameter, match="tilting must be 'length' or 'objective', got 'both'"):
+        model_of(1.0, solver_options={"tilting": "both"}).fit(X, y)

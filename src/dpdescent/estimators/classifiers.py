@@ -209,7 +209,8 @@ class DPLogisticRegression(LinearClassifier):
         Weight of the penalty.
     tilt : float
         Give rows with large losses more weight: 0 minimises the mean loss, and a large tilt comes close to
-        minimising the largest one. Needs method "outpert".
+        minimising the largest one. Needs method "outpert". For two classes it chooses the length of the weights and
+        the intercept for the tilt; ``solver_options={"tilting": "objective"}`` minimises the tilted loss itself.
     adversary : Adversary, optional
         Train against an adversary who may move every row as far as this allows. For two classes; needs method
         "outpert".

@@ -42,7 +42,7 @@ _LARGEST_EXPONENT = 200  # of a public bound: no grid value, product or sum can 
 _LARGEST_DIMENSION = 2**30
 _LARGEST_WEIGHT_EXPONENT = 500
 _BLOCK_ROWS = 4096
-_REMEMBERED_BYTES = 2**20
+_REMEMBERED_BYTES = 2**20  # of weights: the matrix of a whitening is checked once and not for every block of rows
 
 
 def ceil_log2(x: float) -> int:

@@ -114,15 +114,19 @@ def outpert_robust(
     length = settings.row_bound or (problem.longest_row if settings.paper else None)
     length = length or typical_row_norm(curator, _SHARE_LENGTH)
     reserved = settings.risk_share * curator.budget
-    rules = _Rules.for_rows(curator, settings, RobustRisk(loss, 1.0, facts.rows, tilt, support), length, reserved)
+    rules = _Rules.for_rows(
+        curator, settings, RobustRisk(loss, problem.longest_row, facts.rows, tilt, support), length, reserved
+    )
     by_length = _has_choice(settings, loss) and tilt > 0 and not rules.harmless_tilt
     if by_length:
         reserved = _SHARE_MARGINS * curator.budget
         if curator.currency.name == "pure":
             reserved = min(reserved, _ENOUGH)
         rules = _Rules.for_rows(curator, settings, replace(rules.risk, tilt=0.0), length, reserved)
+        faintest = MarginCounts(np.zeros(problem.shape), np.zeros(1), _paid(curator, reserved))
+        curator.require_answerable(faintest)  # raises before the minimiser is paid for
     left = curator.remaining - reserved
-    wanted, radius = rules.wanted(max(settings.strong_convexity or 0.0, least))
+    wanted, radius = rules.wanted(least)
     risk = replace(rules.risk, radius=radius) if rules.risk.tilt else rules.risk
     added = max(wanted - least, 0.0)
     weights = curator.answer(NoisyMinimiser(risk, added, rules.cost, settings.tolerance, radius, settings.minimiser))
@@ -179,7 +183,7 @@ class _Rules:
         noise = noise_deviation(cost, facts.parameters)
         richness = facts.rows / (facts.change * noise * facts.parameters)
         rule = length if settings.paper else max(0.5, 0.1 * math.pow(richness, 0.4)) * length
-        risk = replace(risk, row_bound=min(settings.row_bound or rule, curator.problem.longest_row))
+        risk = replace(risk, row_bound=min(settings.row_bound or rule, risk.row_bound))
         return cls(facts, curator.relation, settings, cost, noise, richness, length, risk)
 
     @property
@@ -188,13 +192,13 @@ class _Rules:
         unit = 1 / (self.risk.tilt * self.risk.loss.lipschitz * self.risk.reach)
         return self.ball() <= _HARMLESS_TILT * unit
 
-    def wanted(self, given: float) -> tuple[float, float]:
-        """Return strong convexity and radius; ``given`` is what the penalty or a setting has of the former."""
+    def wanted(self, least: float) -> tuple[float, float]:
+        """Return the strong convexity and the radius; the penalty has ``least`` of the former."""
         settings, risk, facts = self.settings, self.risk, self.facts
         wanted, radius = settings.strong_convexity, settings.radius or math.inf
         if risk.tilt:
             if settings.radius is None:
-                radius = risk.farthest(facts.rows, given) if wanted else self.ball()
+                radius = risk.farthest(facts.rows, max(wanted, least)) if wanted else self.ball()
             return wanted or self.buys(radius), radius
         if wanted is not None:
             return wanted, radius

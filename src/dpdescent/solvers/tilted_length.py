@@ -17,7 +17,7 @@ are too long cost much more than weights that are too short, so what the noise m
 the outermost count of more than four standard deviations of its noise, one standard deviation in every interval up to
 half a typical margin. What is seen of a class is multiplied up to its total, if that is larger. Unless both classes
 have such a count, the intercept stays, and weights are so short that one row has at most e times its share at a
-typical margin. (Chosen on Adult, at epsilons from 0.05 to 0.8, and on a made-up table of 3,000 to 20,000 rows.)
+typical margin. (Chosen on Adult, at epsilons from 0.05 to 0.8, and on a synthetic table of 3,000 to 20,000 rows.)
 
 **Privacy** Post-processing of released weights and counts.
 """
