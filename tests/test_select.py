@@ -25,7 +25,7 @@ from dpdescent import (
 )
 from dpdescent.accounting import ExponentialMechanism, Gaussian
 from dpdescent.choosing import choice
-from dpdescent.choosing.holdout import UNIT, held_out, total_losses
+from dpdescent.choosing.holdout import UNIT, held_out, scores_of, total_losses
 from dpdescent.choosing.plan import stopping_plan
 from dpdescent.curator import LatticeNoise
 from dpdescent.errors import DPDescentError, MissingValue, UnknownLabel, UnsupportedCost, UnsupportedSource
@@ -229,24 +229,25 @@ def test_one_row_moves_the_losses_by_no_more_than_their_sensitivity_and_by_as_mu
             other[0][row], other[1][row] = generator.random(2), generator.integers(0, 2)
         else:
             other = np.delete(X, row, 0), np.delete(y, row)
-        moved = (total_losses(models, *other).values - whole.values) * UNIT
+        moved = (total_losses(models, *other) - whole) * UNIT
         spread = max(spread, float(moved.max() - moved.min()))
-        largest = max(largest, abs(float(total_losses(models[:1], *other).values[0] - single.values[0]) * UNIT))
-    bound = whole.sensitivity.under(Relation.parse(relation))
-    assert whole.sensitivity.norm is Norm.RANGE
+        largest = max(largest, abs(float(total_losses(models[:1], *other)[0] - single[0]) * UNIT))
+    several, one = (scores_of(count, Gaussian(1.0)).sensitivity for count in (len(models), 1))
+    bound = several.under(Relation.parse(relation))
+    assert several.norm is Norm.RANGE
     assert bound == (1.0 if relation == "zero-out" else 2.0)
     assert spread == bound, "the bound is attained, and not exceeded"
-    assert largest == single.sensitivity.under(Relation.parse(relation)) == 1.0
+    assert largest == one.under(Relation.parse(relation)) == 1.0
 
 
 def test_labels_in_a_column_count_every_row_once() -> None:
     models, (X, y) = fitted_models(), table(60, seed=9)
-    whole = total_losses(models, X, y).values.tolist()
+    whole = total_losses(models, X, y).tolist()
     assert sum(whole) == 60 / UNIT, "the two models never agree"
     for column in (y[:, None], pd.DataFrame({"label": y}), pd.Series(y)[::-1][::-1]):
-        assert total_losses(models, X, column).values.tolist() == whole
+        assert total_losses(models, X, column).tolist() == whole
     regressor = DPLinearRegression(bounds=(0, 1), target_bounds=(0, 4), random_state=0).fit(X, 4 * X[:, 0])
-    squares = [total_losses([regressor], X, labels).values.tolist() for labels in (X[:, 0], X[:, :1])]
+    squares = [total_losses([regressor], X, labels).tolist() for labels in (X[:, 0], X[:, :1])]
     assert squares[0] == squares[1]
 
 
@@ -266,13 +267,13 @@ def test_losses_are_errors_or_squares_in_units_of_the_target() -> None:
     X, y = table()
     (model,) = ridges(0.01)
     model.set_params(random_state=0, epsilon=5.0).fit(X, y)
-    assert total_losses([model], X, y).values[0] * UNIT == np.count_nonzero(model.predict(X) != y)
+    assert total_losses([model], X, y)[0] * UNIT == np.count_nonzero(model.predict(X) != y)
     target = 4 * X[:, 0]
     for regressor in (DPLinearRegression(target_bounds=(0, 4)), DPPoissonRegressor(target_bounds=(0, 4))):
         regressor.set_params(random_state=0).fit(X, target)
         squares = np.mean((np.clip(regressor.predict(X), 0, 4) - target) ** 2) / 16
-        assert total_losses([regressor], X, target).values[0] * UNIT / len(X) == pytest.approx(squares, abs=1e-6)
-    assert total_losses([regressor], X, np.full(len(X), 1e9)).values[0] * UNIT <= len(X)
+        assert total_losses([regressor], X, target)[0] * UNIT / len(X) == pytest.approx(squares, abs=1e-6)
+    assert total_losses([regressor], X, np.full(len(X), 1e9))[0] * UNIT <= len(X)
 
 
 def test_the_choice_is_charged_as_it_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

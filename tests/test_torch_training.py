@@ -198,7 +198,7 @@ class Silent:
     def __init__(self, seed=0):
         self.randomness, self.description, self.asked = Randomness(seed), "none", []
 
-    def release(self, total, cost, relation):
+    def release(self, total, cost, relation, *, symmetric=False):
         self.asked.append((total, cost, relation))
         return total.to_float() if isinstance(cost, Gaussian) else int(np.argmax(total.values >= 0))
 
@@ -667,11 +667,11 @@ def test_a_bin_is_believed_beyond_six_deviations_under_either_relation():
         training = training_of(adjacency=relation, clip_norm=None, epsilon=50.0)
         counts = np.zeros(40)
         counts[10] = 6.1 * change * training.plan.noise_multiplier
-        training._noisy = lambda _, __, counts=counts: counts
+        training._release_sum = lambda _, __, ___, counts=counts: counts
         training.draw()
         assert training.typical_length() == pytest.approx(2.0**3)
         training.draw()
-        training._noisy = lambda _, __, counts=counts: counts * 0.95
+        training._release_sum = lambda _, __, ___, counts=counts: counts * 0.95
         assert training.typical_length() == training.public_length
 
 

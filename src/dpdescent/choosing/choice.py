@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,17 @@ from scipy import sparse
 
 from ..accounting import GDP, Approximate, Currency
 from ..curator import LatticeNoise
+from ..curator.release import pay, release
 from ..errors import BudgetExhausted, InvalidParameter, UnsupportedSource
 from ..estimators.base import PrivateLinearModel
 from ..estimators.float_noise import make_noise
 from ..estimators.payment import charges_noted, paid_by
-from ..ledger import ONE_ROW, Ledger, require_affordable, require_funds, spend_jointly
+from ..ledger import ONE_ROW, Ledger, require_affordable, require_funds
 from ..noise import Randomness
 from ..relations import Relation
 from ..sources import streamed
 from ..statement import Charge, PrivacyStatement, charges_of
-from .holdout import held_out, require_one_task, total_losses
+from .holdout import held_out, require_one_task, scores_of, total_losses
 from .plan import choose_strategy, draw_runs, epsilon_within, stopping_plan, uniform
 
 __all__ = ["Selection", "select"]
@@ -273,8 +275,8 @@ def _compare_all(task: _Task) -> Selection:
         models = [task.fitted(each, share, task.delta, own) for each in task.candidates]
         # The account is settled with what the training part has spent, so that the hold-out part may spend no more.
         cost = currency.selection(min(judge.budget, own.spent))
-        judge.spend(cost, "choice", randomness=task.noise.description)
-        index = task.noise.least(task.losses(models), cost, task.relation)
+        scores = scores_of(len(models), cost)
+        index = release(judge, scores, "choice", lambda: task.losses(models), task.noise)
     charges = (*charges_of(own.entries, _TRAINING), *charges_of(judge.entries, _HELD_OUT))
     return task.finished((index, models[index]), "compare-all", None, own, charges)
 
@@ -285,7 +287,7 @@ def _stop_at_random(task: _Task) -> Selection:
     own = task.opened(task.epsilon, task.delta, Approximate())
     ledgers = (own,) if task.account is None else (own, task.account)
     require_affordable(ledgers, plan.cost)
-    spend_jointly(ledgers, plan.cost, "selection by random stopping", randomness=task.noise.description)
+    pay(ledgers, plan.cost, "selection by random stopping", (), task.noise)
     bits = task.randomness.stream("random stopping", 0)
     best: tuple[float, int, Any] | None = None
     with charges_noted(own), warnings.catch_warnings():
@@ -295,8 +297,7 @@ def _stop_at_random(task: _Task) -> Selection:
             paying, judge = (task.opened(plan.run_epsilon, plan.run_delta, GDP()) for _ in range(2))
             model = task.fitted(task.candidates[index], plan.run_epsilon, plan.run_delta, paying)
             cost = judge.currency.gaussian(judge.budget)
-            judge.spend(cost, "score", randomness=task.noise.description)
-            (noisy,) = task.noise.gaussian(task.losses([model]), cost, task.relation).tolist()
+            (noisy,) = release(judge, scores_of(1, cost), "score", partial(task.losses, [model]), task.noise).tolist()
             if best is None or noisy < best[0]:
                 best = noisy, index, model
     assert best is not None, "there is at least one run"

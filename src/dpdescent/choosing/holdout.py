@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
+from ..accounting import Cost
+from ..curator import Noised
 from ..errors import InvalidParameter, require_finite
 from ..estimators.base import PrivateLinearModel
 from ..estimators.regression import BoundedRegressor
-from ..exact import LatticeSum
 from ..relations import Norm, Sensitivity
 
-__all__ = ["UNIT", "held_out", "require_one_task", "total_losses"]
+__all__ = ["UNIT", "held_out", "require_one_task", "scores_of", "total_losses"]
 
 UNIT = 2.0**-20  # of a loss between 0 and 1
 
@@ -42,21 +43,26 @@ def held_out(rows: int, share: float, generator: np.random.Generator) -> NDArray
     return mask
 
 
-def total_losses(models: Sequence[PrivateLinearModel], X: Any, y: Any) -> LatticeSum:
-    """Return the loss of every model on all rows, as sums on a lattice: **unreleased data**.
+def scores_of(models: int, mechanism: Cost) -> Noised:
+    """Return how the total losses of so many models are released through a mechanism.
+
+    **Privacy** For several models the sensitivity is that of the spread of the sums: 1 if a row is removed, because
+    all of them fall, and 2 if it is replaced. For one model it is 1 either way.
+    """
+    sensitivity = Sensitivity.of_scores(1.0) if models > 1 else Sensitivity.of_bounded_sum(1.0, Norm.L2)
+    return Noised(mechanism, UNIT, sensitivity)
+
+
+def total_losses(models: Sequence[PrivateLinearModel], X: Any, y: Any) -> NDArray[np.int64]:
+    """Return the loss of every model on all rows in steps of the lattice: **unreleased data**.
 
     A row counts as an error of 0 or 1 for a classifier, and for a regressor as the square of its error in units of
     the width of the target. Each row of a table of public shape is scored by itself.
 
     **Privacy** A loss lies in [0, 1], and every row has one: labels in a column are read as a row of labels, because
-    comparing all predictions with all labels would count a row as often as there are rows. For several models the
-    sensitivity is that of the spread of the sums: 1 if a row is removed, because all of them fall, and 2 if it is
-    replaced. For one model it is 1 either way.
+    comparing all predictions with all labels would count a row as often as there are rows.
     """
-    sums = [int(_losses(model, X, y).sum()) for model in models]
-    several = len(models) > 1
-    sensitivity = Sensitivity.of_scores(1.0) if several else Sensitivity.of_bounded_sum(1.0, Norm.L2)
-    return LatticeSum(np.array(sums, dtype=np.int64), UNIT, sensitivity)
+    return np.array([int(_losses(model, X, y).sum()) for model in models], dtype=np.int64)
 
 
 def _losses(model: PrivateLinearModel, X: Any, y: Any) -> NDArray[np.int64]:

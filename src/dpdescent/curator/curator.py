@@ -20,14 +20,15 @@ from numpy.typing import NDArray
 
 from ..accounting import Cost, Currency, Gaussian
 from ..errors import InvalidParameter, UnsupportedSource, require_positive_integer
-from ..ledger import ONE_ROW, Ledger, afford_jointly, require_affordable, require_distinct, spend_jointly
+from ..ledger import ONE_ROW, Ledger, afford_jointly, require_affordable, require_distinct
 from ..noise import Bits
 from ..problems import LinearProblem
 from ..relations import Relation, Sensitivity
 from .batches import Batch, Drawn, Sampling, draw_leaves, draw_rows, of_batch, picking
-from .mechanisms import LatticeNoise, require_drawable
+from .mechanisms import LatticeNoise
 from .per_row import Norms, Owners, PerRow, moved_margins
-from .questions import Draw, Noised, Plan, Point, Public, Question, Rows, Sum, Tree
+from .questions import Draw, Plan, Point, Public, Question, Rows, Sum, Tree
+from .release import Paid, check, pay
 from .sources import ArraySource, Integers, Source
 from .units import Units
 
@@ -107,7 +108,7 @@ class Curator:
         self._account = account
         self._streams = 0
         self._kept: dict[str, tuple[Any, Any]] = {} if units is None else {Owners.kind: (Owners(), units.owners)}
-        self._drawn: WeakKeyDictionary[Batch, Drawn] = WeakKeyDictionary()
+        self._drawn: WeakKeyDictionary[Batch, tuple[Drawn, Paid]] = WeakKeyDictionary()
         self._taking = threading.Lock()
         self.problem, self.ledger = problem, ledger
         self.clips_by_unit = False
@@ -226,16 +227,16 @@ class Curator:
         sampling = self._sampling if batch is None else batch.sampling
         plan = self._checked(question, sampling)
         ticket = Batch(sampling, plan.costs) if batch is None else batch
-        drawn = self._paid(ticket, plan.costs, ticket.label or question.label)
+        drawn, paid = self._pay(ticket, plan, ticket.label or question.label)
         if drawn.fresh or ticket.composition is not None:
             drawn.chosen, drawn.fresh = self._drawn_rows(sampling) if sampling.rate < 1 else None, False
         with np.errstate(all="ignore"):  # a warning would speak of rows; sums clip what overflows
             if isinstance(plan, Sum):
-                return self._released_sum(plan, drawn.chosen)
+                return self._release_sum(plan, drawn.chosen, paid)
             if isinstance(plan, Tree):
-                return self._released_tree(plan)
+                return self._release_tree(plan, paid)
             rows = Rows(self._source, self._per_row(Norms.within(None, self.problem.grid)), self._stream)
-            return self._released_point(plan, rows) if isinstance(plan, Point) else plan.draw(rows)
+            return self._release_point(plan, rows, paid) if isinstance(plan, Point) else plan.draw(rows)
 
     def _drawn_rows(self, sampling: Sampling) -> NDArray[np.bool_] | None:
         """Draw the rows of a batch, or its units with all of their rows. Called after the charge."""
@@ -244,16 +245,16 @@ class Curator:
         chosen = draw_rows(self._stream("batch"), self._units.count, sampling)
         return None if chosen is None else self._units.of_rows(chosen)
 
-    def _paid(self, ticket: Batch, costs: tuple[Cost, ...], label: str) -> Drawn:
+    def _pay(self, ticket: Batch, plan: Plan[Any], label: str) -> tuple[Drawn, Paid]:
         """Charge for a ticket, unless that was done, and strike off it what is asked now. Nothing is read."""
         with self._taking:  # two threads would both find the last of its answers
-            drawn = self._drawn.get(ticket) or Drawn(list(ticket.parts))
-            left = drawn.left_after(costs)
-            if ticket not in self._drawn:
-                spend_jointly(self._ledgers, ticket.cost, label, randomness=self._noise.description)
-                self._drawn[ticket] = drawn
+            drawn, paid = self._drawn.get(ticket) or (Drawn(list(ticket.parts)), None)
+            left = drawn.left_after(plan.costs)
+            if paid is None:
+                paid = pay(self._ledgers, ticket.cost, label, plan.parts, self._noise, ticket.parts)
+                self._drawn[ticket] = drawn, paid
             drawn.left = left
-        return drawn
+        return drawn, paid
 
     def _checked(self, question: Question[Answer], sampling: Sampling) -> Plan[Answer]:
         """Return the plan of a question, or raise what keeps it from being answered. Nothing is read or charged."""
@@ -278,8 +279,7 @@ class Curator:
                 raise InvalidParameter(
                     "the table has more rows than the public number of them: pass their true number"
                 )
-        for part in plan.parts:
-            require_drawable(part.cost, part.unit, part.sensitivity, self.relation, part.size)
+        check(plan.parts, self.relation)
         return plan
 
     def _require_drawable_rows(self, sampling: Sampling) -> None:
@@ -287,20 +287,20 @@ class Curator:
         if sampling.fixed_size and self._units is None and self._source.rows != self.rows:
             raise InvalidParameter("batches of fixed size need the true number of rows: pass it to the curator")
 
-    def _released_sum(self, plan: Sum[Answer], chosen: NDArray[np.bool_] | None) -> Answer:
+    def _release_sum(self, plan: Sum[Answer], chosen: NDArray[np.bool_] | None, paid: Paid) -> Answer:
         known = [self._per_row(each) for each in plan.per_row]
         if chosen is None:
             values = self._source.map_sum(partial(plan.block, None) if plan.picks else plan.block, *known)
         else:
             block = partial(picking if plan.picks else of_batch, plan.block)
             values = self._source.map_sum(block, chosen, *known)
-        answer = plan.finish(*(self._noised(part, values) for part in plan.parts))
+        answer = plan.finish(*(paid.release(part, values) for part in plan.parts))
         carried = plan.carry(answer) if plan.carry is not None else None
         if carried is not None:
             self._carry(carried.margins, carried.step, *known)
         return answer
 
-    def _released_tree(self, plan: Tree[Answer]) -> Answer:
+    def _release_tree(self, plan: Tree[Answer], paid: Paid) -> Answer:
         known = [self._per_row(each) for each in plan.per_row]
         leaves = draw_leaves(self._stream("leaves"), self._count or self._source.rows, plan.leaves)
         leaf_of = leaves if self._units is None else leaves[self._units.owners]
@@ -308,17 +308,13 @@ class Curator:
         def sum_over(leaf: int, block: Callable[..., Integers]) -> Integers:
             return self._source.map_sum(partial(of_batch, block), leaf_of == leaf, *known)
 
-        return plan.walk(sum_over, partial(self._noised, plan.noised))
+        return plan.walk(sum_over, partial(paid.release, plan.noised))
 
-    def _released_point(self, plan: Point[Answer], rows: Rows) -> Answer:
+    def _release_point(self, plan: Point[Answer], rows: Rows, paid: Paid) -> Answer:
         linear = None
         if plan.linear is not None:
-            linear = self._noised(plan.linear, np.zeros(plan.linear_shape, dtype=np.int64))
-        return plan.finish(self._noised(plan.noised, plan.find(rows, linear)))
-
-    def _noised(self, part: Noised, values: Integers) -> Any:
-        released = self._noise.release(part.of(values), part.cost, self.relation, symmetric=part.symmetric)
-        return released / part.divisor if isinstance(released, np.ndarray) else released
+            linear = paid.release(plan.linear, np.zeros(plan.linear_shape, dtype=np.int64))
+        return plan.finish(paid.release(plan.noised, plan.find(rows, linear)))
 
     def _stream(self, name: str) -> Bits:
         """Return fresh bits for a random choice that privacy rests on."""

@@ -14,34 +14,22 @@ import numpy as np
 
 from ..accounting import ExponentialMechanism, Gaussian, Laplace, NormLaplace
 from ..errors import InvalidParameter, require_nonnegative, require_positive, require_positive_integer
-from ..exact import LatticeSum, ceil_log2
+from ..exact import ceil_log2
 from ..exact.grids import require_moderate
 from ..ledger import Ledger
 from ..minimisers import Game, GeneralObjective, certified_minimiser, minimax_appa, require_minimiser
 from ..noise import MAXIMUM_SCORES
 from ..relations import Norm, Sensitivity
-from .mechanisms import LatticeNoise, require_drawable
+from .mechanisms import LatticeNoise
 from .points import OutputNoise, PointLattice, require_constants, tolerance_share, within_ball
-from .sources import Floats
+from .release import release
+from .releases import Noised
+from .sources import Floats, Integers
 
 _MOST_WEIGHTS, _FEWEST_PER_AXIS = 10, 3
 _SCORE_BITS = 30  # of a unit of scores below their spread
 _LARGEST_SCORE = 2.0**60
 _AT_ONCE = 2**12
-
-
-def _released(
-    lattice: PointLattice, find: Callable[[], Floats], ledger: Ledger, noise: LatticeNoise | None, label: str
-) -> Floats:
-    """Charge, find the point, and return it with noise."""
-    part = lattice.noised
-    require_drawable(part.cost, part.unit, part.sensitivity, ledger.relation, part.size)
-    noise = noise or LatticeNoise()
-    ledger.spend(part.cost, label, randomness=noise.description)
-    with np.errstate(all="ignore"):
-        point = part.of(lattice.place(find()))
-    released: Floats = noise.release(point, part.cost, ledger.relation)
-    return released
 
 
 def perturbed_minimiser(
@@ -87,7 +75,8 @@ def perturbed_minimiser(
     largest = (radius if radius < math.inf else objective.lipschitz / mu) + distance
     lattice = PointLattice.of(objective.shape, moved + 2 * distance, largest, cost)
     find = partial(certified_minimiser, objective, mu, distance, minimiser, radius)
-    return within_ball(_released(lattice, find, ledger, noise, "minimiser"), radius)
+    point = release(ledger, lattice.noised, "minimiser", lambda: lattice.place(find()), noise)
+    return within_ball(point, radius)
 
 
 def perturbed_saddle_point(
@@ -143,7 +132,9 @@ def perturbed_saddle_point(
             )
     tolerance = math.sqrt(2 * gap / mu) * (1 + 2.0**-40)
     lattice = PointLattice.of((game.dimension,), moved + 2 * tolerance, largest + tolerance, cost)
-    return _released(lattice, lambda: minimax_appa(game, gap)[0], ledger, noise, "saddle point")
+    find = partial(minimax_appa, game, gap)
+    weights: Floats = release(ledger, lattice.noised, "saddle point", lambda: lattice.place(find()[0]), noise)
+    return weights
 
 
 def drawn_minimiser(
@@ -221,19 +212,21 @@ def drawn_minimiser(
     wide = require_moderate("spread", spread) + 4 * require_nonnegative("error", error)
     unit = 2.0 ** (ceil_log2(require_moderate("spread and error", wide)) - _SCORE_BITS)
     change = (wide + 2 * unit) * (1 + 2.0**-50)
-    sensitivity = Sensitivity(Norm.RANGE, change, change)
-    require_drawable(cost, unit, sensitivity, ledger.relation)
-    noise = noise or LatticeNoise()
-    ledger.spend(cost, "point of a grid", randomness=noise.description)
-    with np.errstate(all="ignore"):
-        parts = [np.asarray(score(grid[i : i + _AT_ONCE]), np.float64) for i in range(0, len(grid), _AT_ONCE)]
-        scores = np.concatenate([part.reshape(-1) for part in parts])
-        if scores.shape != (len(grid),):
-            raise InvalidParameter("score must return one number for each point: sum over rows, not over points")
-        known = np.where(np.isnan(scores), np.inf, scores) / unit
-        values = np.rint(np.clip(known, -_LARGEST_SCORE, _LARGEST_SCORE)).astype(np.int64)
-    point: Floats = grid[noise.release(LatticeSum(values, unit, sensitivity), cost, ledger.relation)].copy()
+    chosen = Noised(cost, unit, Sensitivity(Norm.RANGE, change, change))
+    index = release(ledger, chosen, "point of a grid", lambda: _scores(score, grid, unit), noise)
+    point: Floats = grid[index].copy()
     return point
+
+
+def _scores(score: Callable[[Floats], Floats], grid: Floats, unit: float) -> Integers:
+    """Return the score of every point in steps of the lattice."""
+    parts = [np.asarray(score(grid[i : i + _AT_ONCE]), np.float64) for i in range(0, len(grid), _AT_ONCE)]
+    scores = np.concatenate([part.reshape(-1) for part in parts])
+    if scores.shape != (len(grid),):
+        raise InvalidParameter("score must return one number for each point: sum over rows, not over points")
+    known = np.where(np.isnan(scores), np.inf, scores) / unit
+    steps: Integers = np.rint(np.clip(known, -_LARGEST_SCORE, _LARGEST_SCORE)).astype(np.int64)
+    return steps
 
 
 def _covering(dimension: int, radius: float, centre: Floats | None, box: bool, points: int) -> Floats:

@@ -28,8 +28,9 @@ from ..errors import InvalidParameter, require_positive, require_positive_intege
 from ..ledger import ONE_ROW, Ledger
 from ..minimisers import GeneralObjective, certified_minimiser, require_minimiser
 from ..relations import Relation
-from .mechanisms import LatticeNoise, require_drawable
+from .mechanisms import LatticeNoise
 from .points import PointLattice, require_constants, tolerance_share, within_ball
+from .release import pay
 from .sources import Floats
 
 #: Maps the rows of a part, a centre and a pull to the mean loss of these rows plus pull/2 |w - centre|^2.
@@ -97,18 +98,16 @@ def phased_minimiser(
     point, plans = np.zeros(dimension), []
     for part, pull in phases:  # constants are public, so that a refusal comes before the charge
         plans.append(_plan(build(part, point, pull), pull, cost, radius, minimiser))
-        noised = plans[-1][0].noised
-        require_drawable(noised.cost, noised.unit, noised.sensitivity, ledger.relation, noised.size)
-    noise = noise or LatticeNoise()
-    ledger.spend(cost, "phased minimiser", randomness=noise.description)
+    points = [lattice.noised for lattice, _, _ in plans]
+    paid = pay((ledger,), cost, "phased minimiser", points, noise or LatticeNoise())
     for (part, pull), (lattice, mu, distance) in zip(phases, plans, strict=True):
         objective = build(part, point, pull)
         if _plan(objective, pull, cost, radius, minimiser)[0] != lattice:
             raise InvalidParameter("the constants of a part must not depend on its centre: take ones for all of them")
         with np.errstate(all="ignore"):
             found = certified_minimiser(objective, mu, distance, _method(objective, minimiser), radius)
-            placed = lattice.noised.of(lattice.place(found))
-        point = within_ball(noise.release(placed, cost, ledger.relation), radius)
+            placed = lattice.place(found)
+        point = within_ball(paid.release(lattice.noised, placed), radius)
     return point
 
 

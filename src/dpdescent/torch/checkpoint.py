@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ..accounting import PureDP
+from ..curator.release import note
 from ..errors import InvalidParameter, OutputNotWritable, RunInProgress
 from .methods import Method, StepRecord
 from .training import PrivateTraining
@@ -26,7 +26,6 @@ from .training import PrivateTraining
 __all__ = ["Checkpoint"]
 
 _FORMAT, _VERSION = "dpdescent-training", 2
-_NOTE = PureDP(2.0**-1000)  # a charge has a price
 
 
 class Checkpoint:
@@ -78,7 +77,7 @@ class Checkpoint:
         if account is None:
             return
         # An account takes down one note after the other, so that of two equal ones only one is the first.
-        account.spend(_NOTE, label)
+        note(account, label)
         if sum(entry.label == label for entry in account.entries) > 1:
             raise RunInProgress(
                 "these steps of the run have begun already, from this checkpoint or a copy of it, and are paid for "

@@ -19,8 +19,7 @@ from ..accounting import (
     currency_named,
     strongest_schedule,
 )
-from ..curator import Sampling
-from ..curator.mechanisms import require_drawable
+from ..curator import Noised, Sampling
 from ..errors import InvalidParameter, require_open_unit, require_positive, require_positive_integer
 from ..exact.grids import ceil_log2
 from ..ledger import ONE_ROW, Ledger
@@ -129,9 +128,22 @@ class Plan:
         clipped = Sensitivity.of_clipped_sum(self.clipping.bound * (1 + ROUNDING))
         return _lattice_unit(min(self.noise_multiplier, 4.0) * clipped.under(self.relation), _NOISE_BITS)
 
-    def require_drawable(self) -> None:
-        """Raise now if the noise could not be drawn later."""
-        require_drawable(self.gradient, self.unit, self.sensitivity, self.relation)
+    @property
+    def gradients(self) -> Noised:
+        """How a sum of gradients is released."""
+        return Noised(self.gradient, self.unit, self.sensitivity)
+
+    @property
+    def searches(self) -> Noised | None:
+        """How the queries of a search are released, if there are searches."""
+        if self.search is None:
+            return None
+        return Noised(self.search, self.loss_unit, Sensitivity.of_signed_sum(self.clipping.loss + self.loss_unit))
+
+    @property
+    def released(self) -> tuple[Noised, ...]:
+        """All that a step releases."""
+        return (self.gradients,) if self.searches is None else (self.gradients, self.searches)
 
 
 def _lattice_unit(bound: float, bits: int) -> float:

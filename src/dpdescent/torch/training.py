@@ -33,11 +33,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..curator.batches import draw_rows
+from ..curator.release import Paid, check, pay
 from ..errors import BudgetExhausted, InvalidParameter, require_positive
 from ..estimators.float_noise import make_noise
-from ..exact import LatticeSum
-from ..ledger import Ledger, spend_jointly
-from ..relations import Sensitivity
+from ..ledger import Ledger
 from ..statement import PrivacyStatement
 from .checks import private_copy, reading, require_losses, require_trainable, secret_randomness, usable_probe
 from .choice import choose_gradients
@@ -166,11 +165,11 @@ class PrivateTraining:
         self._blank = probe
         self.public_length = typical_length(of_probe.cpu().numpy(), 0.0) or 1.0
         self._parameters = list(self._gradients.parameters.values())
-        self.plan.require_drawable()
+        check(self.plan.released, self.plan.relation)
         self.ledger = self.plan.open_ledger()
         self._drawn = 0
         self._pending: set[str] = set()
-        self._paid = False
+        self._paid: Paid | None = None
 
     # Public numbers ------------------------------------------------------------------------------------------
 
@@ -230,15 +229,14 @@ class PrivateTraining:
 
     def pay(self, label: str = "training") -> None:
         """Charge for all steps, once; an account that has a charge of this very label has paid before."""
-        if self._paid:
+        if self._paid is not None:
             return
         ledgers = self._ledgers
         if label != "training" and self.account is not None:
             self.account.affords(self.plan.schedule)  # reads what others have written
             if any(entry.label == label for entry in self.account.entries):
                 ledgers = (self.ledger,)
-        spend_jointly(ledgers, self.plan.schedule, label, randomness=self._noise.description)
-        self._paid = True
+        self._paid = pay(ledgers, self.plan.schedule, label, self.plan.released, self._noise)
 
     def gradient(self, shortest: float = SHORTEST) -> list[Tensor]:
         """Return the noisy gradient of the mean loss at the module's parameters, which also becomes their ``grad``.
@@ -247,10 +245,10 @@ class PrivateTraining:
         shorter than the public number ``shortest``, or 0.01, by this, so that rows that are fitted fade.
         """
         least = require_positive("shortest", shortest)
-        self._take("gradient")
+        paid = self._take("gradient")
         clipping, unit = self.plan.clipping, self.plan.unit
-        noisy = self._noisy(
-            lambda batch: clipped_sum(self._gradients, batch, clipping, least, unit), self.plan.parameters
+        noisy = self._release_sum(
+            paid, lambda batch: clipped_sum(self._gradients, batch, clipping, least, unit), self.plan.parameters
         )
         mean = torch.from_numpy(noisy / self.plan.sampling.size)
         sizes = [each.numel() for each in self._parameters]
@@ -265,9 +263,11 @@ class PrivateTraining:
         which is multiplied by C, so that it has the sensitivity, the noise and the price of a gradient. Where the
         noise hides it, the length is that of public random rows at the parameters the training began with.
         """
-        self._take("gradient")
+        paid = self._take("gradient")
         bound, unit = self.plan.clipping.bound, self.plan.unit
-        counted = self._noisy(lambda batch: on_lattice(length_counts(self._gradients, batch) * bound, unit), BINS)
+        counted = self._release_sum(
+            paid, lambda batch: on_lattice(length_counts(self._gradients, batch) * bound, unit), BINS
+        )
         noisy = counted / bound
         found = typical_length(noisy, self.deviation * self.plan.sampling.size / bound)
         return self.public_length if found is None else found
@@ -291,15 +291,15 @@ class PrivateTraining:
         **Privacy** Once for each `draw`. A query is a sum of differences of losses clipped to [0, C], so that one row
         moves it by at most C, or 2C if it is replaced. It is charged as AboveThreshold.
         """
-        search = self.plan.search
+        search, queries = self.plan.search, self.plan.searches
         sizes, wanted = (np.asarray(list(each), dtype=np.float64) for each in (step_sizes, demands))
-        if search is None:
+        if search is None or queries is None:
             raise InvalidParameter("no searches were planned: pass search_steps")
         if not 1 <= sizes.size <= search.max_queries or wanted.shape != sizes.shape:
             raise InvalidParameter(f"give 1 to {search.max_queries} step sizes, and a demand for each")
         if not (np.isfinite(sizes).all() and np.isfinite(wanted).all()):
             raise InvalidParameter("step sizes and demands must be finite")
-        self._take("search")
+        paid = self._take("search")
         bound, unit = self.plan.clipping.loss, self.plan.loss_unit
         total = self._sum_over_batch(
             "search batch",
@@ -307,8 +307,7 @@ class PrivateTraining:
             sizes.size,
         )
         demanded = np.clip(np.rint(self.plan.sampling.size * wanted / unit), -(2.0**61), 2.0**61).astype(np.int64)
-        queries = LatticeSum(total - demanded, unit, Sensitivity.of_signed_sum(bound + unit))
-        found: int | None = self._noise.release(queries, search, self.plan.relation)
+        found: int | None = paid.release(queries, total - demanded)
         return found
 
     # On rows that have been paid for -------------------------------------------------------------------------
@@ -317,10 +316,11 @@ class PrivateTraining:
     def _ledgers(self) -> tuple[Ledger, ...]:
         return (self.ledger,) if self.account is None else (self.ledger, self.account)
 
-    def _take(self, part: str) -> None:
-        if not self._paid or part not in self._pending:
+    def _take(self, part: str) -> Paid:
+        if self._paid is None or part not in self._pending:
             raise BudgetExhausted(f"this step has no {part} left: call draw() to begin the next one")
         self._pending.remove(part)
+        return self._paid
 
     def _sum_over_batch(self, name: str, add: Callable[[Batch], Tensor], count: int) -> NDArray[np.int64]:
         """Return the sum of ``count`` whole numbers over a fresh batch, a bounded number of rows at a time."""
@@ -334,11 +334,10 @@ class PrivateTraining:
             total = sum_rows(add, parts, self._blank)
         return total.numpy() if isinstance(total, Tensor) else np.zeros(count, np.int64)
 
-    def _noisy(self, add: Callable[[Batch], Tensor], count: int) -> NDArray[np.float64]:
+    def _release_sum(self, paid: Paid, add: Callable[[Batch], Tensor], count: int) -> NDArray[np.float64]:
         """Return a sum over a batch, in which a row is at most C long, with the noise that is paid for."""
         total = self._sum_over_batch("batch", add, count)
-        summed = LatticeSum(total, self.plan.unit, self.plan.sensitivity)
-        return np.asarray(self._noise.release(summed, self.plan.gradient, self.plan.relation), dtype=np.float64)
+        return np.asarray(paid.release(self.plan.gradients, total), dtype=np.float64)
 
     # Runs that go on -----------------------------------------------------------------------------------------
 
