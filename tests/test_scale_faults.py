@@ -17,7 +17,8 @@ from dpdescent import DPLogisticRegression, Ledger
 from dpdescent.datasets.large import write_large_table
 from dpdescent.errors import DatasetFormatError, OutputNotWritable, WorkerLost
 from dpdescent.estimators import base
-from dpdescent.sources import DaskEngine, MappedArrays, open_parquet
+from dpdescent.schema import Label, NumericColumn, Schema
+from dpdescent.sources import DaskEngine, MappedArrays, open_parquet, stream_text
 
 ROWS = 1200
 OPTIONS: dict[str, Any] = {
@@ -118,6 +119,13 @@ def test_rows_that_the_disk_cannot_hold_are_read_again_and_numbers_of_rows_are_a
         DPLogisticRegression(**OPTIONS | {"ledger": account}).fit(MappedArrays(*rows, part_rows=500))
     assert any("% of the privacy budget of this fit had been charged" in note for note in problem.value.__notes__)
     assert 0 < account.spent < account.budget
+
+
+def test_text_for_whose_copy_there_is_no_room_is_a_named_error_without_a_cell(tmp_path: Path) -> None:
+    cells = np.random.default_rng(0).uniform(0, 10, 3000)
+    (tmp_path / "t.csv").write_text("a,y\n" + "".join(f"{cell},0\n" for cell in cells))
+    with files_of_at_most(2_000), pytest.raises(OutputNotWritable, match=r"'t\.csv'.*TMPDIR"):
+        stream_text(tmp_path / "t.csv", Schema((NumericColumn("a", 0, 10),), Label("y", (0, 1))))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import copy
 import gzip
+import multiprocessing
 import os
+import pickle
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from dpdescent import DPLogisticRegression, load_dataset
@@ -101,7 +107,7 @@ def test_blocks_of_text_are_coded_as_the_whole_file_is(written: str, tmp_path: P
     )
 
 
-def test_only_some_rows_are_in_memory_and_the_folder_is_gone_with_the_table(
+def test_only_some_rows_are_in_memory_and_the_file_has_no_name_and_is_gone_with_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpdescent.sources.text._GROUP_ROWS", 100)
@@ -111,11 +117,65 @@ def test_only_some_rows_are_in_memory_and_the_folder_is_gone_with_the_table(
     opened = stream_text(tmp_path / "t.csv", schema())
     assert len(opened.lengths) >= 3
     assert max(opened.lengths) <= 100
-    (folder,) = tmp_path.glob("dpdescent-*")
-    assert folder.stat().st_mode & 0o077 == 0
-    assert "id" not in pd.read_parquet(folder).columns
-    del opened
-    assert not list(tmp_path.glob("dpdescent-*"))
+    assert list(tmp_path.iterdir()) == [tmp_path / "t.csv"]
+    with opened.parts[0].file.opened() as file:
+        descriptor = file.fileno()
+        assert "id" not in parquet.read_schema(file).names
+    status = os.fstat(descriptor)
+    assert (status.st_dev, status.st_nlink, status.st_mode & 0o077) == (tmp_path.stat().st_dev, 0, 0)
+    del opened, file
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+KILLED = """
+import sys, time
+import pandas as pd
+from dpdescent import DPLogisticRegression
+from dpdescent.schema import CategoricalColumn, Label, NumericColumn, Schema
+from dpdescent.sources import stream_text, text
+
+path, phase = sys.argv[1:]
+
+def wait(*_):
+    print("now", flush=True)
+    time.sleep(60)
+
+text._GROUP_ROWS, text._TEXT_BLOCK = 500, 4000
+if phase == "conversion":
+    every_batch = text._batches
+    def batches(*arguments):
+        for number, batch in enumerate(every_batch(*arguments)):
+            if number == 4:
+                wait()
+            yield batch
+    text._batches = batches
+declared = Schema((NumericColumn("a", 0, 10), CategoricalColumn("c", ("u", "v"))), Label("y", (0, 1)))
+table = stream_text(path, declared)
+DPLogisticRegression(1.0, 1e-6, classes=(0, 1), bounds=(0, 1), progress=wait).fit(table)
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open files are listed in /proc")
+@pytest.mark.parametrize(("phase", "how"), [("conversion", signal.SIGTERM), ("fit", signal.SIGKILL)])
+def test_no_row_is_on_the_disk_after_a_kill(phase: str, how: signal.Signals, tmp_path: Path) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    numbers = np.random.default_rng(0).uniform(0, 10, 5000)
+    (tmp_path / "t.csv").write_text("a,y,c\n" + "".join(f"{a},{i % 2},u\n" for i, a in enumerate(numbers)))
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "t.csv"), phase]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"TMPDIR": str(folder)}) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"now\n"
+            held = [Path(f"/proc/{process.pid}/fd") / name for name in os.listdir(f"/proc/{process.pid}/fd")]
+            sizes = [file.stat().st_size for file in held if os.readlink(file).startswith(str(folder))]
+            assert max(sizes) > 10_000  # so there were rows to be left behind
+            process.send_signal(how)
+            assert process.wait(30) == -how
+        finally:
+            process.kill()
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -249,24 +309,30 @@ def test_damaged_files_are_refused_in_the_words_of_the_reader_in_memory(form: st
     assert str(streamed.value) == str(whole.value)
 
 
-def test_the_folder_lasts_as_long_as_a_copy_and_only_its_maker_removes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def test_the_file_lasts_as_long_as_a_copy(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,y,c\n1,0,u\n")
     opened = stream_text(tmp_path / "t.csv", SHORT)
-    copies = [copy.copy(opened), copy.deepcopy(opened)]
-    del opened
+    with opened.parts[0].file.opened() as file:
+        descriptor = file.fileno()
+    copies = [copy.copy(opened), copy.deepcopy(opened), pickle.loads(pickle.dumps(opened))]
+    del opened, file
     while copies:
         assert len(copies[-1].gathered()[1]) == 1
         copies.pop()
-    assert not list(tmp_path.glob("dpdescent-*"))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_reads_the_file_and_any_other_is_told_that_it_cannot(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,y,c\n1,0,u\n")
     opened = stream_text(tmp_path / "t.csv", SHORT)
-    process = os.getpid()
-    with monkeypatch.context() as forked:
-        forked.setattr(os, "getpid", lambda: process + 1)
-        del opened
-    assert len(list(tmp_path.glob("dpdescent-*"))) == 1
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert len(pool.apply(opened.gathered)[1]) == 1
+    content = pickle.dumps(opened)
+    del opened
+    with pytest.raises(UnsupportedSource, match=r"'t\.csv'.*open_parquet"):
+        pickle.loads(content).gathered()
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

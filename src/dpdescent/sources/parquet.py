@@ -9,9 +9,8 @@ from __future__ import annotations
 import glob
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -26,20 +25,20 @@ from ..encoding.cells import check_storage, date_values, numeric_values
 from ..errors import DatasetFormatError, DatasetNotAvailable, DPDescentError, MissingColumn, UnsupportedSource
 from ..schema import Schema
 from .coding import BatchCoder
+from .stored import NamedParquet, StoredParquet, read_ahead
 from .table import StreamedTable, block_rows
 
-__all__ = ["ParquetTable", "is_parquet", "is_parquet_group", "open_parquet", "parquet_files"]
+__all__ = ["ParquetTable", "is_parquet", "is_parquet_group", "open_parquet", "open_stored", "parquet_files"]
 
 SUFFIXES = (".parquet", ".pq")
 _BATCH_CELLS = 2**22  # that are decoded together, most often all of a row group
-_AHEAD = 4  # row groups that are fetched together
 
 
 @dataclass(frozen=True)
 class RowGroup:
     """A part of a table: a row group of a file, and the columns that the names of its folders tell."""
 
-    path: str
+    file: StoredParquet
     number: int
     stamp: tuple[int, int]
     constants: tuple[tuple[str, Any], ...] = ()
@@ -79,7 +78,6 @@ def open_parquet(
     label: bool = True,
     unknown: str | None = None,
     missing: str | None = None,
-    typed: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
 ) -> ParquetTable:
     """Open Parquet files as one table. Footers are read, and no row.
 
@@ -93,9 +91,6 @@ def open_parquet(
         Whether the files have the label column, which those for prediction lack.
     unknown, missing : str, optional
         See `dpdescent.encoding.BoundedEncoder`; in place of what the schema says.
-    typed : callable, optional
-        Applied to the columns beside plain numbers before they are coded, where cells are not stored in the types of
-        the schema.
 
     Raises
     ------
@@ -115,16 +110,32 @@ def open_parquet(
     files = parquet_files(str(name))
     if not files or not all(os.path.isfile(file) for file in files):
         raise DatasetNotAvailable(f"there is no Parquet file {str(name)!r}: correct the path")
+    _require_distinct(files)
     schema = schema.choosing(missing=missing, unknown=unknown)
+    return open_stored([NamedParquet(file) for file in files], str(name), schema, label=label)
+
+
+def open_stored(
+    files: Sequence[StoredParquet],
+    name: str,
+    schema: Schema,
+    *,
+    label: bool = True,
+    typed: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
+) -> ParquetTable:
+    """Open Parquet files, wherever they are kept, as one table that messages call ``name``; see `open_parquet`.
+
+    ``typed`` is applied to the columns beside plain numbers before they are coded, where cells are not stored in the
+    types of the schema.
+    """
     encoder = schema.encoder()
     wanted = [*schema.features, *([schema.label.column] if label else [])]
     parts: list[RowGroup] = []
     lengths: list[int] = []
-    _require_distinct(files)
     for file in files:
         try:
-            stamp = _stamp(file)
-            footer = _footer(file, stamp)
+            stamp = file.stamp()
+            footer = file.footer(stamp)
             held = footer.schema.to_arrow_schema()
         except Exception:  # a damaged file fails in many ways
             raise _unreadable(file) from None
@@ -135,10 +146,10 @@ def open_parquet(
             parts.append(RowGroup(file, number, stamp, kept))
             lengths.append(footer.row_group(number).num_rows)
     if sum(lengths) == 0:
-        raise DatasetFormatError(f"{str(name)!r} has no rows")
+        raise DatasetFormatError(f"{name!r} has no rows")
     if schema.rows is not None and label and sum(lengths) != schema.rows:
         raise DatasetFormatError(
-            f"{str(name)!r} does not have the {schema.rows} rows that its schema declares: complete the files, or "
+            f"{name!r} does not have the {schema.rows} rows that its schema declares: complete the files, or "
             "correct rows in the schema, or leave it out there"
         )
     return ParquetTable(schema, encoder, wanted, parts, lengths, typed or _as_it_is)
@@ -206,18 +217,18 @@ class ParquetTable(StreamedTable):
             except Exception:  # a damaged file fails in many ways
                 pass
             if frame is None:
-                raise _unreadable(part.path)  # outside the handler, whose text may show a cell
+                raise _unreadable(part.file)  # outside the handler, whose text may show a cell
             yield numbers, _with_dates(self._typed(frame.assign(**constants)), self.schema)
 
     def _decoded(self, part: RowGroup, columns: list[str]) -> Iterator[Any]:
-        if _stamp(part.path) != part.stamp:
-            raise DatasetFormatError(f"{_name(part.path)!r} has changed since it was opened: open it again")
-        footer = _footer(part.path, part.stamp)
+        if part.file.stamp() != part.stamp:
+            raise DatasetFormatError(f"{part.file.name!r} has changed since it was opened: open it again")
+        footer = part.file.footer(part.stamp)
         levels = [column.name for column in self.schema.categorical]
         # Levels are looked up once for every distinct one, and not for every cell.
         text = [f.name for f in footer.schema.to_arrow_schema() if f.name in levels and arrow.types.is_string(f.type)]
-        _read_ahead(part.path, footer, part.number)
-        with parquet.ParquetFile(part.path, metadata=footer, read_dictionary=text) as file:
+        read_ahead(part.file, footer, part.number)
+        with parquet.ParquetFile(part.file.source(), metadata=footer, read_dictionary=text) as file:
             yield from file.iter_batches(
                 block_rows(self.columns, _BATCH_CELLS), row_groups=[part.number], columns=columns, use_threads=False
             )
@@ -235,12 +246,12 @@ def _require_distinct(files: list[str]) -> None:
             )
 
 
-def _constants(file: str, schema: Schema) -> dict[str, Any]:
+def _constants(file: StoredParquet, schema: Schema) -> dict[str, Any]:
     """Return what the names of a file's folders tell of columns that it lacks, as ``column=value``."""
     levels = {column.name: column.levels for column in schema.categorical}
     levels[schema.label.column] = schema.label.classes or ()
     told: dict[str, Any] = {}
-    for piece in Path(file).parent.parts:
+    for piece in file.folders:
         name, equals, value = piece.partition("=")
         if equals:
             text = unquote(value)
@@ -256,7 +267,7 @@ def _literal(text: str) -> Any:
 
 
 def _require_columns(
-    file: str,
+    file: StoredParquet,
     wanted: list[str],
     held: Any,
     constants: dict[str, Any],
@@ -267,12 +278,10 @@ def _require_columns(
     """Raise what is wrong with the columns of a file, from their names and types."""
     absent = [name for name in wanted if name not in held.names and name not in constants]
     if absent:
-        raise MissingColumn(
-            f"{_name(file)!r} lacks the columns {absent} of the schema: correct the schema or the file"
-        )
+        raise MissingColumn(f"{file.name!r} lacks the columns {absent} of the schema: correct the schema or the file")
     twice = [name for name in wanted if held.names.count(name) > 1]
     if twice:
-        raise DatasetFormatError(f"{_name(file)!r} has the columns {twice} more than once: keep one of each")
+        raise DatasetFormatError(f"{file.name!r} has the columns {twice} more than once: keep one of each")
     try:
         empty = arrow.schema([held.field(name) for name in wanted if name in held.names]).empty_table().to_pandas()
     except Exception:  # the types of a damaged file may not exist
@@ -293,7 +302,7 @@ def _require_columns(
     except DPDescentError as found:
         problem = found
     if problem is not None:
-        raise type(problem)(f"{_name(file)!r}: {problem}")
+        raise type(problem)(f"{file.name!r}: {problem}")
 
 
 def _as_it_is(frame: pd.DataFrame) -> pd.DataFrame:
@@ -305,36 +314,5 @@ def _with_dates(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     return frame.assign(**dates) if dates else frame
 
 
-def _stamp(path: str) -> tuple[int, int]:
-    status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
-
-
-@lru_cache(maxsize=1024)
-def _footer(path: str, stamp: tuple[int, int]) -> Any:  # noqa: ARG001
-    """Return the metadata of a file, read once by every process."""
-    return parquet.read_metadata(path)
-
-
-def _read_ahead(path: str, footer: Any, number: int) -> None:
-    """Have the operating system fetch a row group and the next few while the first is being decoded."""
-    if not hasattr(os, "posix_fadvise"):
-        return
-    start, stop = (_first_byte(footer, group) for group in (number, number + _AHEAD))
-    with open(path, "rb") as file:
-        os.posix_fadvise(file.fileno(), start, max(stop - start, 0), os.POSIX_FADV_WILLNEED)  # 0: to the end
-
-
-def _first_byte(footer: Any, group: int) -> int:
-    if group >= footer.num_row_groups or not footer.num_columns:
-        return 0
-    column = footer.row_group(group).column(0)
-    return int(column.dictionary_page_offset or column.data_page_offset)
-
-
-def _name(path: str) -> str:
-    return Path(path).name
-
-
-def _unreadable(path: str) -> DatasetFormatError:
-    return DatasetFormatError(f"{_name(path)!r} is not a readable Parquet file: restore it from a copy")
+def _unreadable(file: StoredParquet) -> DatasetFormatError:
+    return DatasetFormatError(f"{file.name!r} is not a readable Parquet file: restore it from a copy")

@@ -1,20 +1,18 @@
 """Text tables of any length: read once by Arrow, a few rows at a time, into a Parquet file that is read from then on.
 
 Only the columns of the schema are kept. What is in memory is a few megabytes of text and one row group, and the text
-of the next rows is read ahead. The Parquet file lies in a folder of its own among the temporary files (``TMPDIR``)
-that no other user can open, and is removed with the table and its copies, by the process that made it.
+of the next rows is read ahead. The Parquet file has no name: it lies where temporary files do (``TMPDIR``), no other
+user can open it, and it is gone with the table and its copies, or with the process, however that ends.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import tempfile
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as arrow
 from pyarrow import compute, csv, parquet
@@ -24,7 +22,8 @@ from ..delimited import TEXT_SUFFIXES, UNREADABLE, Delimited, never_closed, rais
 from ..errors import ColumnTypeError, DatasetFormatError, DatasetNotAvailable, OutputNotWritable, UnsupportedSource
 from ..schema import Schema
 from .lines import LastLine, Utf8Text
-from .parquet import ParquetTable, open_parquet
+from .parquet import ParquetTable, open_stored
+from .stored import UnnamedParquet
 
 __all__ = ["is_long_text", "stream_text"]
 
@@ -64,50 +63,17 @@ def stream_text(
     columns = TextColumns.of(schema, label)
     wanted = [*schema.features, *([schema.label.column] if label else [])]
     written = open_text(path, schema, wanted)
-    folder = _Folder()
     try:
-        converted = folder.path / f"{path.name}.parquet"
-        rows = _convert(written, schema, columns, wanted, converted)
-        require_rows(path, rows, schema.rows if label else None)
-        return open_parquet(
-            converted, schema, label=label, unknown=unknown, missing=missing, typed=_Typed(columns.levels, folder)
-        )
-    except BaseException:
-        shutil.rmtree(folder.path, ignore_errors=True)
-        raise
+        kept = UnnamedParquet(path.name)
+    except OSError:
+        raise _no_room(path.name) from None
+    rows = _convert(written, schema, columns, wanted, kept.file)
+    require_rows(path, rows, schema.rows if label else None)
+    schema = schema.choosing(missing=missing, unknown=unknown)
+    return open_stored([kept], path.name, schema, label=label, typed=columns.typed)
 
 
-class _Folder:
-    """A temporary folder, which lasts until the last of those who hold this object has gone.
-
-    In another process, such as a forked one, or one to which it was sent, the object can go and the folder stays.
-    """
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="dpdescent-"))  # which only its owner can open
-        weakref.finalize(self, _remove, self.path, os.getpid())
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Folder:
-        return self
-
-
-def _remove(folder: Path, maker: int) -> None:
-    if os.getpid() == maker:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-class _Typed:
-    """Puts the levels of text columns into their own types, and holds the folder of the table that needs them."""
-
-    def __init__(self, levels: dict[str, Any], folder: _Folder) -> None:
-        self._columns = TextColumns([], levels, {})
-        self._folder = folder
-
-    def __call__(self, frame: Any) -> Any:
-        return self._columns.typed(frame)
-
-
-def _convert(written: Delimited, schema: Schema, columns: TextColumns, wanted: list[str], output: Path) -> int:
+def _convert(written: Delimited, schema: Schema, columns: TextColumns, wanted: list[str], output: IO[bytes]) -> int:
     """Write the wanted columns as Parquet, numbers as doubles, all others as text, and return the number of rows."""
     stored = arrow.schema([(name, arrow.float64() if name in columns.numbers else arrow.string()) for name in wanted])
     last = LastLine(written)
@@ -118,6 +84,7 @@ def _convert(written: Delimited, schema: Schema, columns: TextColumns, wanted: l
             for batch in _batches(written, schema, columns, stored, last):
                 writer.write_batch(batch, row_group_size=_GROUP_ROWS)
                 rows += batch.num_rows
+        output.flush()
     except (arrow.ArrowException, OSError, *UNREADABLE) as found:
         problem = found
     if problem is not None:
@@ -188,8 +155,12 @@ def _named(problem: Exception, written: Delimited, last: LastLine) -> Exception:
             f"{name!r} has a row of more than {_TEXT_BLOCK} bytes: shorten it, or close a quotation mark"
         )
     if isinstance(problem, OSError) and problem.errno is not None:
-        return OutputNotWritable(
-            f"{name!r} cannot be kept as Parquet in {tempfile.gettempdir()!r}: make room for about the length of the "
-            "file, or name another folder in TMPDIR"
-        )
+        return _no_room(name)
     return DatasetFormatError(f"{name!r} is not a readable CSV file with a header line")
+
+
+def _no_room(name: str) -> OutputNotWritable:
+    return OutputNotWritable(
+        f"{name!r} cannot be kept as Parquet in {tempfile.gettempdir()!r}: make room for about the length of the "
+        "file, or name another folder in TMPDIR"
+    )

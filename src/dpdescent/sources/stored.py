@@ -1,0 +1,186 @@
+"""Where the bytes of a Parquet file are: under a path, or in a file without a name that this process holds open.
+
+A file without a name is for rows that nobody asked to have on the disk. The operating system frees it when the last
+process that holds it open ends, however that ends, by SIGKILL too, and no other user can open it meanwhile.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+import uuid
+import weakref
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any
+from weakref import WeakValueDictionary
+
+from pyarrow import parquet
+
+from ..errors import UnsupportedSource
+
+__all__ = ["NamedParquet", "StoredParquet", "UnnamedParquet", "read_ahead"]
+
+_AHEAD = 4  # row groups that are fetched together
+
+
+@dataclass(frozen=True)
+class NamedParquet:
+    """A Parquet file with a path, which any process that may read it can open."""
+
+    path: str
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return Path(self.path).name
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The names of the folders that it lies in."""
+        return Path(self.path).parent.parts
+
+    def opened(self) -> IO[bytes]:
+        """Open the file to be read from a place of its own."""
+        return open(self.path, "rb")
+
+    def source(self) -> Any:
+        """Return what Arrow reads the file from."""
+        return self.path
+
+    def stamp(self) -> tuple[int, int]:
+        """Return the length of the file and when it was changed."""
+        return _stamp(self.path)
+
+    def footer(self, stamp: tuple[int, int]) -> Any:
+        """Return the metadata of the file with that stamp, read once by every process."""
+        return _footer(self.path, stamp)
+
+
+class UnnamedParquet:
+    """A Parquet file without a name, which lasts as long as this object, its copies and those who read from it.
+
+    A forked process can read it. One to which this object was sent cannot, and is told so when it tries.
+
+    Parameters
+    ----------
+    name : str
+        What messages call it.
+    """
+
+    folders: tuple[str, ...] = ()
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._token = uuid.uuid4().hex
+        self._file: IO[bytes] | None = tempfile.TemporaryFile()  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+        self._footer: Any = None
+        _HELD[self._token] = self
+
+    @property
+    def file(self) -> IO[bytes]:
+        """The file, to be written once from its start to its end."""
+        if self._file is None:
+            raise UnsupportedSource(
+                f"the rows of {self.name!r} are kept for the process that has read them, and another cannot open "
+                "them: write the table to Parquet files once, and pass these to open_parquet"
+            )
+        return self._file
+
+    def opened(self) -> IO[bytes]:
+        """Open the file to be read from a place of its own."""
+        return io.BufferedReader(_Reader(self))
+
+    source = opened
+
+    def stamp(self) -> tuple[int, int]:
+        """Return the length of the file and when it was changed."""
+        return _stamp(self.file.fileno())
+
+    def footer(self, stamp: tuple[int, int]) -> Any:
+        """Return the metadata of the file, read once."""
+        if self._footer is None:
+            self._footer = parquet.read_metadata(self.source())
+        return self._footer
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> UnnamedParquet:
+        return self
+
+    def __copy__(self) -> UnnamedParquet:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _found, (self._token, self.name)
+
+
+StoredParquet = NamedParquet | UnnamedParquet
+
+_HELD: WeakValueDictionary[str, UnnamedParquet] = WeakValueDictionary()
+
+
+def _found(token: str, name: str) -> UnnamedParquet:
+    """Return the file itself in the process that holds it open, and elsewhere what tells that it is not there."""
+    held = _HELD.get(token)
+    if held is None:
+        held = object.__new__(UnnamedParquet)
+        held.name, held._token, held._file = name, token, None
+    return held
+
+
+class _Reader(io.RawIOBase):
+    """Reads from a place of its own: the one of the file itself is shared by all threads and forked processes."""
+
+    def __init__(self, stored: UnnamedParquet) -> None:
+        self._stored = stored
+        self._file, self._place = stored.file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def readinto(self, buffer: Any) -> int:
+        count = os.preadv(self.fileno(), [buffer], self._place)
+        self._place += count
+        return count
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: os.fstat(self.fileno()).st_size}[whence]
+        self._place = start + offset
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+
+def read_ahead(stored: StoredParquet, footer: Any, number: int) -> None:
+    """Have the operating system fetch a row group and the next few while the first is being decoded."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    start, stop = (_first_byte(footer, group) for group in (number, number + _AHEAD))
+    with stored.opened() as file:
+        os.posix_fadvise(file.fileno(), start, max(stop - start, 0), os.POSIX_FADV_WILLNEED)  # 0: to the end
+
+
+def _first_byte(footer: Any, group: int) -> int:
+    if group >= footer.num_row_groups or not footer.num_columns:
+        return 0
+    column = footer.row_group(group).column(0)
+    return int(column.dictionary_page_offset or column.data_page_offset)
+
+
+def _stamp(file: str | int) -> tuple[int, int]:
+    status = os.stat(file)
+    return status.st_size, status.st_mtime_ns
+
+
+@lru_cache(maxsize=1024)
+def _footer(path: str, stamp: tuple[int, int]) -> Any:  # noqa: ARG001
+    return parquet.read_metadata(path)
