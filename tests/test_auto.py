@@ -146,7 +146,7 @@ def test_every_release_is_as_noisy_as_its_price(label: str, monkeypatch: pytest.
             charged.append((cost, name))
             charge(ledgers, cost, name, *about, **named)
 
-        monkeypatch.setattr("dpdescent.curator.curator.spend_jointly", noted)
+        monkeypatch.setattr("dpdescent.curator.release.spend_jointly", noted)
 
         def record(kind, total, cost, relation, noise=noise, charged=charged):  # type: ignore[no-untyped-def]
             zero = type(total)(np.zeros_like(total.values), total.unit, total.sensitivity)

@@ -15,7 +15,8 @@ from dpdescent.accounting import AboveThreshold, Composed, Gaussian, PoissonSamp
 from dpdescent.accounting.costs import round_up
 from dpdescent.accounting.sampling import _Sampled
 from dpdescent.curator import Batch, Curator, Gradient
-from dpdescent.curator import curator as door
+from dpdescent.curator import curator as batches
+from dpdescent.curator import release as door
 from dpdescent.curator.mechanisms import LatticeNoise
 from dpdescent.curator.sources import ArraySource
 from dpdescent.exact import FeatureGrid
@@ -147,7 +148,7 @@ class Journal(Drawn):
         return super().first_above(queries, cost, relation)
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
-        spend, draw = door.spend_jointly, door.draw_rows
+        spend, draw = door.spend_jointly, batches.draw_rows
 
         def charge(ledgers, cost, *about, **named):
             spend(ledgers, cost, *about, **named)
@@ -158,7 +159,7 @@ class Journal(Drawn):
             return draw(bits, present, sampling)
 
         patch.setattr(door, "spend_jointly", charge)
-        patch.setattr(door, "draw_rows", draw_rows)
+        patch.setattr(batches, "draw_rows", draw_rows)
 
 
 @pytest.mark.parametrize("neighbour", [False, True], ids=["table", "neighbour"])

@@ -621,7 +621,7 @@ def test_a_series_pays_for_its_own_gaussian_steps_alone() -> None:
     chosen = []
     for _ in range(3):
         curator.answer(LabelSum(NOISE), series)
-        chosen.append(curator._drawn[series].chosen)
+        chosen.append(curator._drawn[series][0].chosen)
     assert [entry.cost for entry in own.entries] == [paid]
     assert not all(np.array_equal(chosen[0], each) for each in chosen[1:]), "every step has rows of its own"
     with pytest.raises(BudgetExhausted):

@@ -362,9 +362,8 @@ def test_the_best_is_kept_by_the_law_of_random_stopping(monkeypatch: pytest.Monk
     monkeypatch.setattr(choice._Task, "require_fits", lambda *_: None)
     monkeypatch.setattr(choice._Task, "fitted", lambda self, candidate, *_: Fake(self.candidates.index(candidate)))
 
-    def fixed(_: Any, models: Any) -> LatticeSum:
-        value = np.array([round(losses[models[0].index] / UNIT)], dtype=np.int64)
-        return LatticeSum(value, UNIT, Sensitivity.of_bounded_sum(1.0, Norm.L2))
+    def fixed(_: Any, models: Any) -> np.ndarray:
+        return np.array([round(losses[models[0].index] / UNIT)], dtype=np.int64)
 
     monkeypatch.setattr(choice._Task, "losses", fixed)
     monkeypatch.setattr(choice.PrivacyStatement, "from_dict", classmethod(lambda cls, _: cls(**FACTS)))
