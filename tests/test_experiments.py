@@ -132,7 +132,7 @@ def test_multiclass_tasks_have_an_auc_and_an_objective() -> None:
 
 def test_a_refusal_by_name_is_its_row_and_a_fault_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = measure(replace(SMALL.cells()[0], curve=Curve("agd", "agd", {"growth": -1.0})))
-    assert refused.error.startswith("InvalidParameter: growth must lie between")
+    assert refused.error.startswith("InvalidParameter: growth must lie in")
     assert refused.accuracy is None
     monkeypatch.setattr(DPLogisticRegression, "fit", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -85,7 +85,7 @@ class AdditiveModel(PrivateLinearModel):
     def _effective_rows(self, rows: int) -> float:
         if self.delta == 0:
             return rows * self.epsilon / self.rows_per_unit
-        return Facts(self.epsilon, self.delta, self.adjacency, rows, 1, self.rows_per_unit).effective_rows
+        return Facts(self.epsilon, self.delta, self.adjacency, rows, 1, self.rows_per_unit).promised_rows
 
     @property
     def terms_(self) -> tuple[Term, ...]:

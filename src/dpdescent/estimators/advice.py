@@ -26,7 +26,7 @@ def advice(facts: Facts) -> list[str]:
             f"epsilon {facts.epsilon:g} is above {_LARGEST_EPSILON:g}, which protects a row very little: choose "
             "epsilon between 0.1 and 10"
         )
-    effective = facts.effective_rows if facts.delta > 0 else facts.rows * facts.epsilon / facts.change
+    effective = facts.promised_rows if facts.delta > 0 else facts.rows * facts.epsilon / facts.change
     if effective < _FEWEST_ROWS:
         found.append(
             f"epsilon {facts.epsilon:g} and n = {facts.rows} rows amount to {effective:.2g} effective rows, too few "

@@ -129,7 +129,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
             return self.tighten and columns > 0
         if self._sets_units() or own.currency.name in ("pure", "approximate"):
             return False
-        return tightening_pays(facts.effective_rows, columns)
+        return tightening_pays(facts.promised_rows, columns)
 
     def _measured_labels(
         self, y: Any, measurement: Measurement, private: bool

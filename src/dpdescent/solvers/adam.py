@@ -23,10 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..curator import Curator
-from ..errors import InvalidParameter, require_positive
+from .domains import Positive, Share
 from .paper_modes import PAPER_MODES
 from .result import Progress, SolverResult
-from .schedule import DescentSettings, make_schedule
+from .schedule import DescentSettings, measure_schedule
 
 __all__ = ["AdamSettings", "adam"]
 
@@ -43,23 +43,17 @@ class AdamSettings(DescentSettings):
         epsilon_0, which keeps a coordinate without any gradient still.
     """
 
-    beta1: float = 0.9
-    beta2: float = 0.999
-    offset: float = 1e-8
+    beta1: Share = 0.9
+    beta2: Share = 0.999
+    offset: Positive = 1e-8
 
     paper_mode = PAPER_MODES["adam"]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive("offset", self.offset)
-        if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):
-            raise InvalidParameter(f"beta1 and beta2 must lie in [0, 1), got {self.beta1!r} and {self.beta2!r}")
 
 
 def adam(curator: Curator, settings: AdamSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem by DP-Adam."""
     settings.payment.require("adam", curator.currency)
-    schedule = make_schedule(curator, settings)
+    schedule = measure_schedule(curator, settings)
     steps = schedule.steps
     step_size = settings.step_size or 1.5 / (schedule.row_length * math.sqrt(steps))
     weights = np.zeros(curator.problem.shape)

@@ -30,8 +30,9 @@ privacy budget. KDD. arXiv:1808.09501.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +41,11 @@ from ..accounting import Currency, ExponentialMechanism, ReportNoisyMax, calibra
 from ..curator import BestStep, Curator, Gradient
 from ..errors import InvalidParameter
 from ..problems import Frame
-from .geometry import measure_columns
+from .domains import Count, Fraction, Part, Share, Within
+from .geometry import measure_frame
 from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult, effective_rows, gradient_deviation
+from .rules import clip_multiple, longest_step
 from .settings import GAUSSIAN_NOISE, Payment, Settings
 from .step_grids import EvenGrid, GeometricGrid
 
@@ -50,17 +53,14 @@ __all__ = ["AGDSettings", "agd", "sharpest"]
 
 Floats = NDArray[np.float64]
 Selection = Literal["exponential-mechanism", "laplace", "exponential"]
+Value = TypeVar("Value")
+
+_LEAST_PART = 0.5  # of an iteration; a cheaper last one spends the rest
 
 _LARGEST_WORK = 5e10  # cells to go through for iterations beyond the first 20
 # Beyond them an answer in the middle of a run would need noise, or a step, that cannot be represented.
-_RANGES = {
-    "splits": (1e-9, 1e9),
-    "growth": (1e-9, 1e9),
-    "clip_gradient": (1e-30, 1e30),
-    "clip_loss": (1e-30, 1e30),
-    "max_step": (1e-30, 1e30),
-    "stretch": (1e-9, 1e9),
-}
+_Ratio = Annotated[float, Within(1e-9, 1e9)]
+_Size = Annotated[float, Within(1e-30, 1e30)]
 
 
 @dataclass(frozen=True)
@@ -104,46 +104,40 @@ class AGDSettings(Settings):
         classical Gaussian mechanism, as in the authors' code.
     """
 
-    splits: float | None = None
-    share_selection: float = 0.1
-    growth: float | None = None
-    clip_gradient: float | None = None
-    clip_loss: float | None = None
-    candidates: int | None = None
-    max_step: float | None = None
-    window: int = 10
-    stretch: float = 0.1
+    splits: _Ratio | None = None
+    share_selection: Part = 0.1
+    growth: _Ratio | None = None
+    clip_gradient: _Size | None = None
+    clip_loss: _Size | None = None
+    candidates: Annotated[int, Within(2, remedy="zero is one of them")] | None = None
+    max_step: _Size | None = None
+    window: Count = 10
+    stretch: _Ratio = 0.1
     selection: Selection | None = None
-    memory: float | None = None
-    batch_rate: float = 1.0
-    currency: str | None = None
+    memory: Share | None = None
+    batch_rate: Fraction = 1.0
+    currency: Literal["gdp", "zcdp"] | None = None
     conversion: Literal["optimal", "paper"] | None = None
     first_gradient: Literal["pure", "gaussian"] = "pure"
 
     paper_mode = PAPER_MODES["agd"]
+    rest: ClassVar[Mapping[str, object]] = {
+        "growth": 0.5,
+        "candidates": 4,
+        "selection": "exponential-mechanism",
+        "memory": 0.8,
+        "currency": "gdp",
+        "conversion": "optimal",
+    }
 
     def __post_init__(self) -> None:
         if self.currency == "gdp":
             self.fill({"conversion": "optimal"})
         super().__post_init__()
-        self.fill(_OURS)
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                raise InvalidParameter(f"{name} must lie between {low:g} and {high:g}, got {value!r}")
-        if self.candidates is None or self.candidates < 2:
-            raise InvalidParameter(f"candidates must be at least 2, zero being one of them: {self.candidates!r}")
-        if not 0 < self.batch_rate <= 1:
-            raise InvalidParameter(f"batch_rate must lie in (0, 1], got {self.batch_rate!r}")
-        for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise InvalidParameter(
-                    f"{name} must be {allowed[0]!r} or {allowed[1]!r}, got {getattr(self, name)!r}"
-                )
         if self.conversion == "paper" and self.currency != "zcdp":
             raise InvalidParameter(f"conversion is 'paper' with currency 'zcdp' only, got {self.currency!r}")
-        if not 0 < self.share_selection < 1 or self.window < 1 or not 0 <= (self.memory or 0) < 1:
-            raise InvalidParameter("share_selection lies in (0, 1), memory in [0, 1), and window is at least 1")
+        if self.paper and self.memory:
+            raise InvalidParameter("the paper's algorithm has no memory of older gradients: leave memory out")
 
     def choose_currency(self, facts: Facts) -> str:
         return str(self.currency)
@@ -156,9 +150,37 @@ class AGDSettings(Settings):
         return Payment("the paper's conversion of zCDP", ("zcdp",), remedies)
 
 
-_OURS = {"growth": 0.5, "candidates": 4, "selection": "exponential-mechanism", "memory": 0.8}
-_OURS |= {"currency": "gdp", "conversion": "optimal"}
-_CHOICES = {"currency": ("gdp", "zcdp"), "conversion": ("optimal", "paper"), "first_gradient": ("pure", "gaussian")}
+def agd_as_printed(curator: Curator, settings: AGDSettings, progress: Progress | None = None) -> SolverResult:
+    """Run Algorithm 2 of Lee & Kifer (2018). The numbers in the margin are its lines."""
+    _require_selection(curator, settings)
+    clip = _given(settings.clip_gradient)
+    grid = EvenGrid(_given(settings.max_step), _given(settings.candidates), settings.window, settings.stretch)
+    selection: Selection = _given(settings.selection)
+    _, gradient_price, selection_price = _prices(curator, settings, _left(curator, settings))  # rho_ng, rho_nmax
+    weights, steps = np.zeros(curator.problem.shape), []  # 1
+    while _left(curator, settings) >= gradient_price + selection_price:  # 2
+        total, paid, step, price = np.zeros_like(weights), 0.0, 0.0, gradient_price  # 3
+        while step == 0 and _left(curator, settings) >= price + selection_price:  # 8
+            noise = curator.gaussian(price)  # 5, 29
+            total += price * curator.answer(Gradient(weights, clip, noise, keep_margins=True, joint=True))  # 4-6, 19
+            paid += price
+            direction = grid.direction(total / paid)  # 7, 30
+            candidates = grid.candidates()
+            choice = sharpest(selection, selection_price, curator.currency)
+            chosen = curator.answer(BestStep(weights, direction, candidates, choice, settings.clip_loss))  # 9-11
+            grid.follow(chosen)
+            step = float(candidates[chosen])
+            price = _given(settings.growth) * paid  # 16, 17: rho_ng - rho_old
+        if step == 0:
+            break
+        gradient_price = max(gradient_price, paid)  # 17: it stays as high as it has grown
+        weights = weights - step * direction  # 13
+        steps.append(step)
+        if progress is not None:
+            progress(1 - curator.remaining / curator.budget)
+    if progress is not None:
+        progress(1.0)
+    return SolverResult(weights, len(steps), tuple(steps))  # 27
 
 
 def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = None) -> SolverResult:
@@ -177,41 +199,40 @@ def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = Non
     **Privacy** Every answer is charged to the curator's filter before it is computed, and everything else here is a
     function of answers and public numbers. The run ends when the filter cannot pay for another iteration.
     """
-    plan = _plan(curator, settings)
-    grid, frame = plan.grid, plan.frame
-    least = 1.0 if settings.paper else 0.5  # of an iteration; a cheaper last one spends the rest
+    if settings.paper:
+        return agd_as_printed(curator, settings, progress)
+    plan = _measure_plan(curator, settings)
+    grid, frame, memory = plan.grid, plan.frame, _given(settings.memory)
     weights = np.zeros(curator.problem.shape)
     average, average_weight = np.zeros_like(weights), 0.0
-    earlier, earlier_amount = np.zeros_like(weights), 0.0
-    gradient_amount, steps = plan.gradient_amount, []
+    earlier, earlier_paid = np.zeros_like(weights), 0.0
+    each, steps = plan.gradient_price + plan.selection_price, []
 
-    while (left := _left(curator, settings)) >= least * (gradient_amount + plan.selection_amount):
-        part = min(1.0, left / (gradient_amount + plan.selection_amount))
-        amount, selection_amount = part * gradient_amount, part * plan.selection_amount
-        earlier, earlier_amount = plan.memory * earlier, plan.memory * earlier_amount
-        measured, measured_amount, step = np.zeros_like(weights), 0.0, 0.0
+    while (left := _left(curator, settings)) >= _LEAST_PART * each:
+        part = min(1.0, left / each)
+        price, selection_price = part * plan.gradient_price, part * plan.selection_price
+        earlier, earlier_paid = memory * earlier, memory * earlier_paid
+        measured, paid, step = np.zeros_like(weights), 0.0, 0.0
 
-        while step == 0 and _left(curator, settings) >= amount + selection_amount:
-            noise = curator.gaussian(amount)
-            measured += amount * curator.answer(
+        while step == 0 and _left(curator, settings) >= price + selection_price:
+            noise = curator.gaussian(price)
+            measured += price * curator.answer(
                 Gradient(weights, plan.clip_gradient, noise, frame, keep_margins=True, joint=True)
             )
-            measured_amount += amount
-            direction = grid.direction((earlier + measured) / (earlier_amount + measured_amount))
+            paid += price
+            direction = grid.direction((earlier + measured) / (earlier_paid + paid))
             along = direction if frame is None else frame.weights(direction)
             candidates = grid.candidates()
             reach = float(candidates[-1] * np.linalg.norm(direction)) * plan.row_length
             change = None if settings.clip_loss is not None else max(reach / 4, 1e-12)
-            choice = sharpest(plan.selection, selection_amount, curator.currency)
+            choice = sharpest(_given(settings.selection), selection_price, curator.currency)
             chosen = curator.answer(BestStep(weights, along, candidates, choice, settings.clip_loss, change))
             step = float(candidates[chosen])
             grid.follow(chosen)
-            amount = plan.growth * measured_amount
+            price = _given(settings.growth) * paid
         if step == 0:
             break
-        if settings.paper:
-            gradient_amount = max(gradient_amount, measured_amount)
-        earlier, earlier_amount = earlier + measured, earlier_amount + measured_amount
+        earlier, earlier_paid = earlier + measured, earlier_paid + paid
         weights = weights - step * along
         steps.append(step)
         average, average_weight = average + len(steps) ** 2 * weights, average_weight + len(steps) ** 2
@@ -220,7 +241,7 @@ def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = Non
 
     if progress is not None:
         progress(1.0)
-    if average_weight and not settings.paper:
+    if average_weight:
         weights = average / average_weight
     return SolverResult(weights, len(steps), tuple(steps))
 
@@ -232,41 +253,32 @@ class _Plan:
     frame: Frame | None
     row_length: float
     clip_gradient: float
-    gradient_amount: float
-    selection_amount: float
-    growth: float
-    memory: float
-    selection: Selection
+    gradient_price: float
+    selection_price: float
     grid: GeometricGrid | EvenGrid
 
 
-def _plan(curator: Curator, settings: AGDSettings) -> _Plan:
+def _measure_plan(curator: Curator, settings: AGDSettings) -> _Plan:
+    """Pay for a frame and measure it; plan the rest from it and from public facts."""
     _require_selection(curator, settings)
-    frame, row_length = (None, curator.problem.grid.row_bound) if settings.paper else _frame(curator)
+    frame, row_length = measure_frame(curator)
     parameters = float(np.prod(curator.problem.shape))
-    clip = settings.clip_gradient or max(0.5, 0.25 * effective_rows(curator, parameters) ** 0.3) * row_length
-    planned, gradient_amount, selection_amount = _amounts(curator, settings, _left(curator, settings))
-    candidates = int(settings.candidates or 0)
+    clip = settings.clip_gradient or clip_multiple(effective_rows(curator, parameters), 0.25, 0.3) * row_length
+    planned, gradient_price, selection_price = _prices(curator, settings, _left(curator, settings))
+    candidates = _given(settings.candidates)
     grid: GeometricGrid | EvenGrid
     if settings.max_step is not None:
         grid = EvenGrid(settings.max_step, candidates, settings.window, settings.stretch)
     else:
-        # Eight times the step that is always safe, unless noise alone would then carry a score beyond 2.
-        safe = 8 / (min(curator.problem.loss.smoothness, 1.0) * row_length**2)
-        noise = gradient_deviation(curator, clip, curator.gaussian(gradient_amount))
-        walk = noise * math.sqrt(planned) * row_length
-        grid = GeometricGrid(min(safe, 2 / walk), candidates)
-    return _Plan(
-        frame,
-        row_length,
-        clip,
-        gradient_amount,
-        selection_amount,
-        float(settings.growth or 0),
-        float(settings.memory or 0),
-        settings.selection or "exponential-mechanism",
-        grid,
-    )
+        noise = gradient_deviation(curator, clip, curator.gaussian(gradient_price))
+        grid = GeometricGrid(longest_step(curator, row_length, noise, planned), candidates)
+    return _Plan(frame, row_length, clip, gradient_price, selection_price, grid)
+
+
+def _given(value: Value | None) -> Value:
+    """Return a setting that has a value by now."""
+    assert value is not None
+    return value
 
 
 def _left(curator: Curator, settings: AGDSettings) -> float:
@@ -277,7 +289,7 @@ def _left(curator: Curator, settings: AGDSettings) -> float:
     return min(curator.remaining, allowed - curator.ledger.spent)
 
 
-def _amounts(curator: Curator, settings: AGDSettings, remaining: float) -> tuple[float, float, float]:
+def _prices(curator: Curator, settings: AGDSettings, remaining: float) -> tuple[float, float, float]:
     """Return the number of iterations that are planned, and what each spends on its gradient and its selection."""
     if settings.splits is None:
         richness = effective_rows(curator, float(np.prod(curator.problem.shape)))
@@ -298,18 +310,10 @@ def _amounts(curator: Curator, settings: AGDSettings, remaining: float) -> tuple
 
 def _require_selection(curator: Curator, settings: AGDSettings) -> None:
     """Raise before any charge what a selection would raise later; the least amount that one costs is tried."""
-    amount = _amounts(curator, settings, 0.9 * _left(curator, settings))[2] / 2  # a frame costs less than a tenth
-    choice = sharpest(settings.selection or "exponential-mechanism", amount, curator.currency)
+    amount = _prices(curator, settings, 0.9 * _left(curator, settings))[2] / 2  # a frame costs less than a tenth
+    choice = sharpest(_given(settings.selection), amount, curator.currency)
     nowhere, change = np.zeros(curator.problem.shape), 1.0 if settings.clip_loss is None else None
     curator.require_answerable(BestStep(nowhere, nowhere, np.zeros(2), choice, settings.clip_loss, change))
-
-
-def _frame(curator: Curator) -> tuple[Frame | None, float]:
-    """Pay for a frame and measure it; return it and the typical length of a row in it."""
-    columns = measure_columns(curator, 0.01 * curator.budget, 0.05 * curator.budget)
-    if columns.frame is None:
-        return None, columns.norm
-    return columns.frame, math.sqrt(1 + float(np.sum(np.minimum(columns.variances, 1.0))))
 
 
 def sharpest(kind: Selection, amount: float, currency: Currency) -> ExponentialMechanism | ReportNoisyMax:

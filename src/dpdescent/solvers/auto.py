@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +40,11 @@ from ..errors import InvalidParameter
 from ..exact import one_library_thread
 from ..problems import Frame, LinearProblem, Whitening
 from .average_noise import AverageNoise
+from .domains import Count, Fraction, Within
 from .few_rows import FEW_ROWS, few_rows, learns_from_few_rows
 from .geometry import ROWS_PER_DIRECTION, SOME_ROWS, Columns, damping_to, measure_columns, whiten
 from .result import Facts, Progress, SolverResult, effective_rows, gradient_deviation
+from .rules import clip_multiple
 from .settings import Settings
 
 __all__ = ["AutoSettings", "auto"]
@@ -53,6 +56,7 @@ _LARGEST_WHITENED = 2000
 _PROJECTED = 500  # columns that wide tables with few rows are projected to, since they cannot be whitened
 _ROWS_PER_SQUARE = 10  # effective rows per unit of squared length that columns need if they are not whitened
 _LARGEST_WORK = 5e8  # number of cells that may be read for the steps after the first 20
+_Paid = Annotated[float, Within(1e-9, 1, remedy="a smaller part of the budget buys nothing but noise")]
 _TRUST = 0.6
 _LONGEST_STEP = 2.0
 _LONGEST_ENTRY = 2.0  # typical size of the largest entries of a scaled column
@@ -82,31 +86,21 @@ class AutoSettings(Settings):
         Every answer comes from a fresh Poisson batch of this rate; no amplification is claimed.
     """
 
-    share_norm: float = 0.01
-    share_columns: float = 0.08
-    share_whitening: float = 0.12
-    share_curvature: float = 0.02
-    iterations: int | None = None
-    clip: float | None = None
+    share_norm: _Paid = 0.01
+    share_columns: _Paid = 0.08
+    share_whitening: _Paid = 0.12
+    share_curvature: _Paid = 0.02
+    iterations: Count | None = None
+    clip: Annotated[float, Within(1e-6, 1e6, remedy="rows are about 1 long")] | None = None
     whitening: bool | None = None
-    batch_rate: float = 1.0
-    currency: str = "gdp"
+    batch_rate: Fraction = 1.0
+    currency: Literal["gdp", "zcdp"] = "gdp"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shares = {each.name: getattr(self, each.name) for each in fields(self) if each.name.startswith("share_")}
-        if small := [name for name, share in shares.items() if not share >= 1e-9]:  # nothing but noise
-            raise InvalidParameter(f"{small[0]} must be at least 1e-9 of the budget, got {shares[small[0]]!r}")
-        if not self.share_norm + sum(shares.values()) < 0.9:
+        shares = [getattr(self, each.name) for each in fields(self) if each.name.startswith("share_")]
+        if not self.share_norm + sum(shares) < 0.9:
             raise InvalidParameter("shares of the budget must leave at least a tenth of it for the gradients")
-        if self.iterations is not None and self.iterations < 1:
-            raise InvalidParameter(f"iterations must be at least 1, got {self.iterations!r}")
-        if self.clip is not None and not 1e-6 <= self.clip <= 1e6:
-            raise InvalidParameter(f"clip must lie in [1e-6, 1e6], since rows are about 1 long, got {self.clip!r}")
-        if not 0 < self.batch_rate <= 1:
-            raise InvalidParameter(f"batch_rate must lie in (0, 1], got {self.batch_rate!r}")
-        if self.currency not in ("gdp", "zcdp"):
-            raise InvalidParameter(f"currency must be 'gdp' or 'zcdp', got {self.currency!r}")
 
     def choose_currency(self, facts: Facts) -> str:
         return self.currency
@@ -122,8 +116,8 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
         return few_rows(curator, settings, progress)
     richness = rows_of_privacy / math.prod(problem.shape)
     iterations = settings.iterations or _iterations(richness, rows_of_privacy, curator)
-    clip = settings.clip or max(0.5, 0.25 * richness**0.3)
-    geometry = _geometry(curator, settings, rows_of_privacy, clip)
+    clip = settings.clip or clip_multiple(richness, 0.25, 0.3)
+    geometry = _measure_geometry(curator, settings, rows_of_privacy, clip)
     if isinstance(geometry, Columns):
         return few_rows(curator, settings, progress, geometry)
     if geometry.features == 0:
@@ -309,7 +303,9 @@ def _intercept_alone(problem: LinearProblem, rows_of_privacy: float) -> _Geometr
     return _Geometry(only, 1.0, 0, np.ones(1), np.zeros(1), np.empty(0), remarks=remarks)
 
 
-def _geometry(curator: Curator, settings: AutoSettings, rows_of_privacy: float, clip: float) -> _Geometry | Columns:
+def _measure_geometry(
+    curator: Curator, settings: AutoSettings, rows_of_privacy: float, clip: float
+) -> _Geometry | Columns:
     """Pay for and measure coordinates to descend in, or only the moments of the columns if these are too many."""
     problem, constant = curator.problem, int(curator.problem.intercept)
     dimension, features = problem.grid.dimension, problem.grid.dimension - constant

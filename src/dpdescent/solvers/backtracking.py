@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 from ..accounting import AboveThreshold, Composed, Cost, Gaussian
 from ..curator import Batch, Curator, Sampling, finest_clipped_sum
 from ..problems import Frame
-from .geometry import measure_columns
+from .geometry import FRAME_SHARES, measure_frame
 from .result import Facts, effective_rows, gradient_deviation
+from .rules import clip_multiple, longest_step
 from .search_noise import search_noise
 
 if TYPE_CHECKING:
     from .blsgd import BLSGDSettings as Settings
 
-__all__ = ["Average", "Budget", "Ladder", "Plan", "Slope", "angle_between", "make_plan", "rates"]
+__all__ = ["Average", "Budget", "Ladder", "Plan", "Slope", "angle_between", "measure_plan", "rates"]
 
 Floats = NDArray[np.float64]
 
 _MANY_CELLS = 2.0**28
-_SHARE_NORM, _SHARE_MOMENTS = 0.01, 0.05
 _DRIFT = 2.0**0.1
 _FARTHEST = 2.0**20  # how far the longest step may drift from where it began
 _SHARPEST = 2.0**-8  # with so little noise a search does not fail because of it
@@ -188,13 +188,13 @@ def rates(settings: Settings, facts: Facts) -> tuple[float, float]:
     return gradient, gradient if settings.same_batch else search
 
 
-def make_plan(curator: Curator, settings: Settings) -> Plan:
+def measure_plan(curator: Curator, settings: Settings) -> Plan:
     """Pay for a frame and measure it, but not with ``paper``; plan the rest from it and from public facts."""
     gradients, searches = (curator.sampling(rate) for rate in rates(settings, Facts.of(curator)))
     max_steps = int(settings.max_steps or 0)
     richness = effective_rows(curator, float(np.prod(curator.problem.shape)))
     planned = settings.iterations or min(max(10 * math.sqrt(richness), 10.0), 150.0)
-    shares = () if settings.paper else (_SHARE_NORM, _SHARE_MOMENTS)[: 1 + curator.problem.intercept]
+    shares = () if settings.paper else FRAME_SHARES[: 1 + curator.problem.intercept]
     if settings.paper:
         each = curator.ledger.epsilon / (2 * (settings.iterations or 50.0))
         gradient = Gaussian(1 / each)
@@ -208,12 +208,10 @@ def make_plan(curator: Curator, settings: Settings) -> Plan:
     columns = [curator.ledger.currency.gaussian(share * curator.budget) for share in shares]
     # What cannot be drawn or paid is refused here, before the first charge.
     curator.require_affordable(Composed((*columns, _attempt(settings, gradients, searches, gradient, search))))
-    frame, row_length = (None, curator.problem.longest_row) if settings.paper else _frame(curator)
-    clip = settings.clip_gradient or max(0.5, 0.25 * richness**0.2) * row_length
-    # Eight times the step that is always safe, unless noise alone would then carry a score beyond 2.
-    safe = 8 / (min(curator.problem.loss.smoothness, 1.0) * row_length**2)
-    walk = gradient_deviation(curator, clip, gradient, gradients.size) * math.sqrt(planned) * row_length
-    first = settings.first_step or 2 * min(safe, 2 / walk)
+    frame, row_length = (None, curator.problem.longest_row) if settings.paper else measure_frame(curator)
+    clip = settings.clip_gradient or clip_multiple(richness, 0.25, 0.2) * row_length
+    noise = gradient_deviation(curator, clip, gradient, gradients.size)
+    first = settings.first_step or 2 * longest_step(curator, row_length, noise, planned)
     budget = Budget(gradient, search, clip, settings.clip_loss or math.inf)
     memory = Average(curator.problem.shape)
     return Plan(curator, settings, gradients, searches, frame, row_length, budget, Ladder(first, settings), memory)
@@ -226,11 +224,3 @@ def _attempt(
     if settings.same_batch:
         return gradients.cost(look, search)
     return Composed((gradients.cost(look), searches.cost(search)))
-
-
-def _frame(curator: Curator) -> tuple[Frame | None, float]:
-    """Pay for a frame and measure it; return it and the typical length of a row in it."""
-    columns = measure_columns(curator, _SHARE_NORM * curator.budget, _SHARE_MOMENTS * curator.budget)
-    if columns.frame is None:
-        return None, columns.norm
-    return columns.frame, math.sqrt(1 + float(np.sum(np.minimum(columns.variances, 1.0))))

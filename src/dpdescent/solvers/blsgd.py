@@ -31,8 +31,9 @@ Chen, C. & Lee, J. (2020). Stochastic adaptive line search for differentially pr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,14 +41,9 @@ from numpy.typing import NDArray
 from ..accounting import RDP, AboveThreshold, Currency, Gaussian, best_order
 from ..accounting.bellman import NoiseName
 from ..curator import Curator, FirstStep, Gradient
-from ..errors import (
-    InvalidParameter,
-    require_nonnegative,
-    require_open_unit,
-    require_positive,
-    require_positive_integer,
-)
-from .backtracking import Average, Plan, angle_between, make_plan, rates
+from ..errors import InvalidParameter
+from .backtracking import Average, Plan, angle_between, measure_plan, rates
+from .domains import Count, Part, Rate, Share, Within
 from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
 from .schedule import best_currency
@@ -60,7 +56,7 @@ Floats = NDArray[np.float64]
 _MOST_ITERATIONS = 150
 _FLAT = 1e-12  # a direction along which no loss changes
 # Settings beyond these would be refused by some later question, when the first ones have been paid for.
-_LARGEST, _LEAST_RATE = 2.0**40, 2.0**-30
+_Size = Annotated[float, Within(2.0**-40, 2.0**40)]
 _MOST_STEPS, _SHORTEST = 2**16, 2.0**-100
 
 
@@ -111,64 +107,50 @@ class BLSGDSettings(Settings):
         Noise of the search.
     """
 
-    sampling_rate: float | None = None
-    search_rate: float | None = None
+    sampling_rate: Rate | None = None
+    search_rate: Rate | None = None
     same_batch: bool = False
-    iterations: float | None = None
-    share_search: float = 0.1
-    decrease: float | None = None
-    backtrack: float | None = None
-    max_steps: int | None = None
-    first_step: float | None = None
-    window: int = 10
-    stretch: float = 1.2
+    iterations: _Size | None = None
+    share_search: Part = 0.1
+    decrease: Part | None = None
+    backtrack: Part | None = None
+    max_steps: Annotated[int, Within(1, _MOST_STEPS)] | None = None
+    first_step: _Size | None = None
+    window: Count = 10
+    stretch: _Size = 1.2
     allocation: Literal["adaptive", "must", "no", "accumulate"] = "adaptive"
-    growth: float = 0.3
-    angle_high: float = 1.1
-    angle_low: float = 0.5
-    angle_memory: float = 0.8
-    clip_gradient: float | None = None
-    clip_loss: float | None = None
+    growth: _Size = 0.3
+    angle_high: Annotated[float, Within(1, closed="neither")] = 1.1
+    angle_low: Part = 0.5
+    angle_memory: Share = 0.8
+    clip_gradient: _Size | None = None
+    clip_loss: _Size | None = None
     clip: Literal["changes", "losses"] | None = None
-    clip_decay: float = 0.0
-    memory: float | None = None
-    start_scale: float | None = None
+    clip_decay: Share = 0.0
+    memory: Share | None = None
+    start_scale: Annotated[float, Within(0, 2.0**40)] | None = None
     noise: NoiseName | None = None
 
     paper_mode = PAPER_MODES["blsgd"]
+    rest: ClassVar[Mapping[str, object]] = {
+        "decrease": 0.3,
+        "backtrack": 0.5,
+        "max_steps": 6,
+        "clip": "changes",
+        "memory": 0.8,
+        "start_scale": 0.0,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.fill(_OURS)
-        for name in ("decrease", "backtrack", "share_search"):
-            require_open_unit(name, getattr(self, name))
-        for name in ("iterations", "first_step", "growth", "stretch", "clip_gradient", "clip_loss"):
-            value = getattr(self, name)
-            if value is not None and not 1 / _LARGEST <= require_positive(name, value) <= _LARGEST:
-                raise InvalidParameter(f"{name} must lie between 2^-40 and 2^40, got {value!r}")
-        require_positive_integer("window", self.window)
-        steps = require_positive_integer("max_steps", self.max_steps or 0)
-        if steps > _MOST_STEPS or float(self.backtrack or 0) ** (steps - 1) < _SHORTEST:
+        steps = int(self.max_steps or 0)
+        if float(self.backtrack or 0) ** (steps - 1) < _SHORTEST:
             raise InvalidParameter(
                 f"backtrack {self.backtrack!r} and max_steps {steps}: take fewer steps, the last of them at least "
                 "2^-100 of the first"
             )
-        for name in ("sampling_rate", "search_rate"):
-            value = getattr(self, name)
-            if value is not None and not _LEAST_RATE <= require_positive(name, value) <= 1:
-                raise InvalidParameter(f"{name} must lie in (0, 1] and not below 2^-30, got {value!r}")
-        if self.allocation not in ("adaptive", "must", "no", "accumulate"):
-            raise InvalidParameter(f"allocation is 'adaptive', 'must', 'no' or 'accumulate', got {self.allocation!r}")
-        if not 0 < self.angle_low < 1 < self.angle_high or not 0 <= self.angle_memory < 1:
-            raise InvalidParameter("angle_low lies in (0, 1), angle_high above 1 and angle_memory in [0, 1)")
-        if not 0 <= self.clip_decay < 1 or not 0 <= (self.memory or 0) < 1:
-            raise InvalidParameter("clip_decay and memory lie in [0, 1)")
-        if self.clip not in ("changes", "losses") or (self.clip == "losses" and self.clip_loss is None):
-            raise InvalidParameter(f"clip is 'changes', or 'losses' with a clip_loss, got {self.clip!r}")
-        if not 0 <= require_nonnegative("start_scale", self.start_scale or 0.0) <= _LARGEST:
-            raise InvalidParameter(f"start_scale must lie between 0 and 2^40, got {self.start_scale!r}")
-        if self.noise not in (None, "laplace", "gaussian"):
-            raise InvalidParameter(f"noise must be 'laplace' or 'gaussian', got {self.noise!r}")
+        if self.clip == "losses" and self.clip_loss is None:
+            raise InvalidParameter("clip 'losses' needs a clip_loss: give one, or clip 'changes'")
 
     def choose_currency(self, facts: Facts) -> str | Currency:
         """Return RDP at one order, fixed beforehand: the best for Gaussian answers at the rate of the gradients."""
@@ -182,8 +164,8 @@ class BLSGDSettings(Settings):
 class BLGDSettings(BLSGDSettings):
     """Settings of `blgd`: those of `BLSGDSettings`, for all rows and with DP-AGD's rule for the budget."""
 
-    sampling_rate: float | None = 1.0
-    search_rate: float | None = 1.0
+    sampling_rate: Rate | None = 1.0
+    search_rate: Rate | None = 1.0
     allocation: Literal["adaptive", "must", "no", "accumulate"] = "accumulate"
 
     paper_mode = PAPER_MODES["blgd"]
@@ -193,12 +175,9 @@ class BLGDSettings(BLSGDSettings):
 class BLSGDACSettings(BLSGDSettings):
     """Settings of `blsgd-ac`: those of `BLSGDSettings`, with clip norms that shrink by zeta = 0.05."""
 
-    clip_decay: float = 0.05
+    clip_decay: Share = 0.05
 
     paper_mode = PAPER_MODES["blsgd-ac"]
-
-
-_OURS = {"decrease": 0.3, "backtrack": 0.5, "max_steps": 6, "clip": "changes", "memory": 0.8, "start_scale": 0.0}
 
 
 def blsgd(curator: Curator, settings: BLSGDSettings, progress: Progress | None = None) -> SolverResult:
@@ -216,7 +195,7 @@ def blsgd(curator: Curator, settings: BLSGDSettings, progress: Progress | None =
     -----
     **Privacy** See the module. The run ends when the filter cannot pay for another gradient and search.
     """
-    plan = make_plan(curator, settings)
+    plan = measure_plan(curator, settings)
     weights, iterates = np.zeros(curator.problem.shape), Average(curator.problem.shape)
     if settings.start_scale:
         weights = settings.start_scale * curator.public_generator().normal(size=weights.shape)

@@ -35,8 +35,8 @@ from scipy.special import gammainccinv
 from ..accounting import ExponentialMechanism, Laplace, NormLaplace
 from ..curator import BallPoint, Curator, NoisyMinimiser, law_for_units
 from ..errors import InvalidParameter
-from ..exact.grids import require_moderate
 from ..minimisers import Ball, EmpiricalRisk, smooth_loss
+from .domains import Moderate
 from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
 from .settings import Payment, Settings
@@ -62,16 +62,10 @@ class ExpMechSettings(Settings):
     """
 
     localise: bool | None = None
-    row_bound: float | None = None
-    strong_convexity: float | None = None
+    row_bound: Moderate | None = None
+    strong_convexity: Moderate | None = None
 
     paper_mode = PAPER_MODES["expmech"]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("row_bound", "strong_convexity"):
-            if getattr(self, name) is not None:
-                require_moderate(name, getattr(self, name))
 
     def choose_currency(self, facts: Facts) -> str:
         return "pure"

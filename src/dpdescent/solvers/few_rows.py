@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from ..curator import Curator, Gradient, LabelCounts, MeanRowNorm
 from ..problems import Frame, LabelKind, LinearProblem, Need, Whitening
-from .geometry import Columns, mean_length, measure_columns, public_frame
+from .geometry import Columns, measure_columns, measure_mean_length, public_frame
 from .result import Progress, SolverResult, effective_rows, gradient_deviation
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ def few_rows(
     faintest = curator.gaussian(min(calibrating / _CALIBRATING_STEPS, largest * budget / steps))
     curator.require_answerable(Gradient(np.zeros(problem.shape), 1.0, faintest))  # raises before the first charge
 
-    intercept, curvature = _counted_intercept(curator, counting)
-    frame, features = _coordinates(curator, settings, rows, columns)
+    intercept, curvature = _measure_intercept(curator, counting)
+    frame, features = _measure_coordinates(curator, settings, rows, columns)
     length = math.sqrt(1 + features**2)
     clip = (settings.clip or _CLIP) * length
 
@@ -146,7 +146,7 @@ def few_rows(
     direction = point if frame is None else frame.weights(point)
     direction = direction / (math.sqrt(walked) * noise * features)
     spread *= math.sqrt(walked / steps) / slowest
-    calibrated = _calibrated(
+    calibrated = _buy_calibration(
         curator,
         direction,
         _Estimate(_FIRST_LENGTH * spread, (_FIRST_DEVIATION * spread) ** 2),
@@ -171,7 +171,7 @@ def _steps(rows: float, cells: int) -> int:
     return round(max(_FEWEST_STEPS, min(_STEPS_A_ROW * rows, _MOST_STEPS, _LARGEST_WORK / cells)))
 
 
-def _coordinates(
+def _measure_coordinates(
     curator: Curator, settings: AutoSettings, rows: float, columns: Columns | None
 ) -> tuple[Frame | None, float]:
     """Pay for and measure coordinates; return them and the typical row length, without the constant.
@@ -190,7 +190,7 @@ def _coordinates(
     if columns is None:
         columns = measure_columns(curator, norm_amount, settings.share_columns * curator.budget, _LONGEST_ENTRY)
     assert columns.frame is not None, "a problem with an intercept has a frame"
-    return columns.frame, max(mean_length(curator, columns, norm_amount), 0.2)
+    return columns.frame, max(measure_mean_length(curator, columns, norm_amount), 0.2)
 
 
 def _stable(problem: LinearProblem, frame: Frame | None) -> float:
@@ -200,7 +200,7 @@ def _stable(problem: LinearProblem, frame: Frame | None) -> float:
     return 1 / max(float(np.max(stretched)), 1e-300)
 
 
-def _counted_intercept(curator: Curator, amount: float) -> tuple[_Estimate, float]:
+def _measure_intercept(curator: Curator, amount: float) -> tuple[_Estimate, float]:
     """Pay for and measure the label counts; return the constant that fits them, and the mean curvature there."""
     loss = curator.problem.loss
     counts = curator.answer(LabelCounts(curator.gaussian(amount)))
@@ -214,7 +214,7 @@ def _counted_intercept(curator: Curator, amount: float) -> tuple[_Estimate, floa
     return counted.shrunk(), curvature
 
 
-def _calibrated(
+def _buy_calibration(
     curator: Curator,
     direction: Floats,
     length: _Estimate,

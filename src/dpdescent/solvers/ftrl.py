@@ -38,16 +38,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..curator import Curator, TreeGradients
-from ..errors import InvalidParameter, require_positive, require_positive_integer
 from ..relations import Sensitivity
+from .domains import Count, Positive, Within
 from .result import Facts, Progress, SolverResult
 from .schedule import clip_norm
-from .series import typical_row_norm
+from .series import measure_row_norm
 from .settings import Settings
 
 __all__ = ["FTRLSettings", "ftrl"]
@@ -78,21 +79,11 @@ class FTRLSettings(Settings):
         R. No ball by default.
     """
 
-    passes: int = 1
-    leaves: int | None = None
-    step_size: float | None = None
-    clip_gradient: float | None = None
-    radius: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if require_positive_integer("passes", self.passes) > _MOST_PASSES:
-            raise InvalidParameter(f"passes must be at most {_MOST_PASSES:,}, got {self.passes}")
-        if self.leaves is not None:
-            require_positive_integer("leaves", self.leaves)
-        for name in ("step_size", "clip_gradient", "radius"):
-            if getattr(self, name) is not None:
-                require_positive(name, getattr(self, name))
+    passes: Annotated[int, Within(1, _MOST_PASSES)] = 1
+    leaves: Count | None = None
+    step_size: Positive | None = None
+    clip_gradient: Positive | None = None
+    radius: Positive | None = None
 
     def choose_currency(self, facts: Facts) -> str:
         return "gdp"
@@ -123,8 +114,8 @@ class _Plan:
 
     def __init__(self, curator: Curator, settings: FTRLSettings) -> None:
         facts, passes = Facts.of(curator), settings.passes
-        length = typical_row_norm(curator, _SHARE_LENGTH)
-        self.clip = settings.clip_gradient or clip_norm(facts.effective_rows_per_parameter, length)
+        length = measure_row_norm(curator, _SHARE_LENGTH)
+        self.clip = settings.clip_gradient or clip_norm(facts.promised_rows_per_parameter, length)
         self._left = curator.remaining * (1 - 2.0**-40)  # sums of costs are rounded up
         longest = 1 / (min(curator.problem.loss.smoothness, 1.0) * length**2)
         most = max(1, min(_MOST_LEVELS, (facts.rows + 1).bit_length() - 1))

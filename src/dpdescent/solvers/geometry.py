@@ -16,18 +16,21 @@ from ..relations import Sensitivity
 from .result import effective_rows
 
 __all__ = [
+    "FRAME_SHARES",
     "ROWS_PER_DIRECTION",
     "SOME_ROWS",
     "Columns",
     "damping_to",
-    "mean_length",
     "measure_columns",
+    "measure_frame",
+    "measure_mean_length",
     "public_frame",
     "whiten",
 ]
 
 Floats = NDArray[np.float64]
 
+FRAME_SHARES = 0.01, 0.05  # of the budget, for the mean row norm and for the moments of the columns
 _LEAST_SHARE = 0.05  # the mean norm counts as at least this share of its bound
 _LEAST_SCALE = 0.15  # no column is stretched beyond a seventh of its range
 ROWS_PER_DIRECTION = 45  # effective rows, n mu, that a direction needs
@@ -145,7 +148,7 @@ def whiten(
     if projection is not None and columns.frame is not None:
         onto = columns.frame.weights(np.vstack([projection, np.zeros(projection.shape[1])]))
         frame = Whitening(curator.problem.grid, onto)
-    length = columns.norm if columns.frame is None else mean_length(curator, columns, norm_amount)
+    length = columns.norm if columns.frame is None else measure_mean_length(curator, columns, norm_amount)
     cut = clip * length
     matrix = curator.answer(SecondMoments(cut, curator.gaussian(amount), frame))
     noise = curator.deviation(cut**2, amount, Sensitivity.of_positive_semidefinite_sum)
@@ -178,7 +181,16 @@ def whiten(
     return Whitening(curator.problem.grid, columns.frame.weights(extended)), squares
 
 
-def mean_length(curator: Curator, columns: Columns, amount: float) -> float:
+def measure_frame(curator: Curator) -> tuple[Frame | None, float]:
+    """Pay for a frame and measure it; return it and the typical length of a row in it."""
+    norm_share, moments_share = FRAME_SHARES
+    columns = measure_columns(curator, norm_share * curator.budget, moments_share * curator.budget)
+    if columns.frame is None:
+        return None, columns.norm
+    return columns.frame, math.sqrt(1 + float(np.sum(np.minimum(columns.variances, 1.0))))
+
+
+def measure_mean_length(curator: Curator, columns: Columns, amount: float) -> float:
     """Measure the mean norm of rows in the frame, plus a standard deviation: steps should rather be too short."""
     assert columns.frame is not None
     ceiling = math.sqrt(columns.energy)

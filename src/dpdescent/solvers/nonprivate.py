@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from ..curator import Curator, sum_without_privacy
-from ..errors import require_positive, require_positive_integer
+from .domains import Count, Positive
 from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
 from .settings import Settings
@@ -42,15 +42,10 @@ class NonPrivateSettings(Settings):
         Most iterations.
     """
 
-    tolerance: float = 1e-6
-    iterations: int = 500
+    tolerance: Positive = 1e-6
+    iterations: Count = 500
 
     paper_mode = PAPER_MODES["nonprivate"]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive("tolerance", self.tolerance)
-        require_positive_integer("iterations", self.iterations)
 
     def choose_currency(self, facts: Facts) -> str:
         return "zcdp"

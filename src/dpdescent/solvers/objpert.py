@@ -40,12 +40,13 @@ from ..accounting import (
     epsilon_to_gdp,
 )
 from ..curator import Curator, NoisyMinimiser
-from ..errors import require_positive
 from ..minimisers import EmpiricalRisk, smooth_loss
 from ..problems import Loss
+from .domains import Positive
 from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
-from .series import typical_row_norm
+from .rules import clip_multiple
+from .series import measure_row_norm
 from .settings import Payment, Settings
 
 __all__ = ["ObjPertSettings", "objpert"]
@@ -71,16 +72,10 @@ class ObjPertSettings(Settings):
     """
 
     pure: bool = False
-    row_bound: float | None = None
-    strong_convexity: float | None = None
+    row_bound: Positive | None = None
+    strong_convexity: Positive | None = None
 
     paper_mode = PAPER_MODES["objpert"]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("row_bound", "strong_convexity"):
-            if getattr(self, name) is not None:
-                require_positive(name, getattr(self, name))
 
     def choose_currency(self, facts: Facts) -> str:
         return "pure" if self.pure else "approximate"
@@ -103,9 +98,9 @@ def objpert(curator: Curator, settings: ObjPertSettings, progress: Progress | No
         PureObjectivePerturbation(half) if settings.pure else ApproximateDP(half, facts.delta * _DELTA_SHARE)
     )
     longest = curator.problem.longest_row
-    length = longest if settings.paper else typical_row_norm(curator, _SHARE_LENGTH)
-    richness = facts.effective_rows_per_parameter
-    bound = min(settings.row_bound or max(1.0, 0.3 * math.pow(richness, 0.4)) * length, longest)
+    length = longest if settings.paper else measure_row_norm(curator, _SHARE_LENGTH)
+    richness = facts.promised_rows_per_parameter
+    bound = min(settings.row_bound or clip_multiple(richness, 0.3, 0.4, least=1.0) * length, longest)
     trace, rank = loss.curvature_trace * bound**2 * (1 + 2.0**-40), loss.curvature_rank
 
     def least(price: float) -> float:

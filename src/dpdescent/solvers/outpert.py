@@ -34,26 +34,39 @@ population loss bounds, runtimes and applications to private adversarial trainin
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from ..accounting import Gaussian, Laplace, NormLaplace, loose_noise_multiplier
 from ..curator import Curator, NoisyMinimiser
-from ..errors import InvalidParameter, require_positive
-from ..exact.grids import require_moderate
+from ..errors import InvalidParameter
 from ..excess_risk import regularisation
 from ..minimisers import METHODS, EmpiricalRisk, require_minimiser, smooth_loss, who_minimises
 from ..problems import L2, Loss
+from .domains import Moderate, Positive, Within
 from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
-from .series import typical_row_norm
+from .rules import clip_multiple
+from .series import measure_row_norm
 from .settings import GAUSSIAN_NOISE, Payment, Settings
 
 __all__ = ["OutPertSettings", "outpert"]
 
 _SHARE_LENGTH = 0.01
 _LARGEST_EPSILON = 16.0  # norm-Laplace noise was checked up to this epsilon
+
+
+_Convexity = Annotated[
+    float,
+    Within(
+        2.0**-200,
+        2.0**200,
+        remedy="without it one row may move the minimiser by any distance; leave it out for the rule",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -80,35 +93,23 @@ class OutPertSettings(Settings):
     """
 
     pure: bool = False
-    row_bound: float | None = None
-    strong_convexity: float | None = None
-    radius: float | None = None
+    row_bound: Moderate | None = None
+    strong_convexity: _Convexity | None = None
+    radius: Moderate | None = None
     population: bool = False
-    tolerance: float | None = None
+    tolerance: Positive | None = None
     minimiser: str = "lbfgs"
-    sigma: str | None = None
+    sigma: Literal["analytic", "paper"] | None = None
 
     paper_mode = PAPER_MODES["outpert"]
+    rest: ClassVar[Mapping[str, object]] = {"sigma": "analytic"}
 
     def __post_init__(self) -> None:
         if self.pure:  # an option of the noise, which the paper has for either kind
             self.fill({"sigma": "analytic"})
         super().__post_init__()
-        self.fill({"sigma": "analytic"})
-        if self.tolerance is not None:
-            require_positive("tolerance", self.tolerance)
-        if self.strong_convexity is not None and not self.strong_convexity > 0:
-            raise InvalidParameter(
-                f"strong_convexity must be greater than 0, got {self.strong_convexity}: one row may move the "
-                "minimiser by any distance otherwise; leave it out for the rule"
-            )
-        for name in ("row_bound", "strong_convexity", "radius"):
-            if getattr(self, name) is not None:
-                require_moderate(name, getattr(self, name))
         if self.minimiser not in METHODS:
             raise InvalidParameter(f"unknown minimiser {self.minimiser!r}: choose one of {', '.join(METHODS)}")
-        if self.sigma not in ("analytic", "paper"):
-            raise InvalidParameter(f"sigma must be 'analytic' or 'paper', got {self.sigma!r}")
         if self.population and (self.radius is None or self.strong_convexity is not None):
             raise InvalidParameter(
                 "population is about the regularisation of a convex loss over a ball: give radius, and leave "
@@ -143,11 +144,11 @@ def outpert(curator: Curator, settings: OutPertSettings, progress: Progress | No
     _require_sense(curator, settings, loss, least)
     curator.require_affordable(output_noise(curator, settings))
     length = settings.row_bound or (curator.problem.longest_row if settings.paper else None)
-    length = length or typical_row_norm(curator, _SHARE_LENGTH)
+    length = length or measure_row_norm(curator, _SHARE_LENGTH)
     cost, left = output_noise(curator, settings), curator.remaining
     deviation = noise_deviation(cost, facts.parameters)
     richness = facts.rows / (deviation * facts.parameters * facts.change)
-    rule = length if settings.paper else max(0.5, 0.1 * math.pow(richness, 0.4)) * length
+    rule = length if settings.paper else clip_multiple(richness, 0.1, 0.4) * length
     bound = settings.row_bound or rule
     risk = EmpiricalRisk(loss, min(bound, curator.problem.longest_row))
     if settings.strong_convexity is not None:

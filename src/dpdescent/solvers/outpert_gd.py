@@ -28,13 +28,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..curator import Curator, NoisyDescent
-from ..errors import require_positive_integer
-from ..exact.grids import require_moderate
 from ..minimisers import smooth_loss
 from ..problems import Loss
+from .domains import Count, Moderate
 from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
-from .series import typical_row_norm
+from .rules import clip_multiple
+from .series import measure_row_norm
 from .settings import Settings
 
 __all__ = ["OutPertGDSettings", "outpert_gd"]
@@ -57,19 +57,11 @@ class OutPertGDSettings(Settings):
         B.
     """
 
-    steps: int | None = None
-    step_size: float | None = None
-    row_bound: float | None = None
+    steps: Count | None = None
+    step_size: Moderate | None = None
+    row_bound: Moderate | None = None
 
     paper_mode = PAPER_MODES["outpert-gd"]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.steps is not None:
-            require_positive_integer("steps", self.steps)
-        for name in ("step_size", "row_bound"):
-            if getattr(self, name) is not None:
-                require_moderate(name, getattr(self, name))
 
     def choose_currency(self, facts: Facts) -> str:
         return "gdp"
@@ -94,10 +86,10 @@ def plan(curator: Curator, loss: Loss, row_bound: float | None, share: float) ->
     The typical row length is measured with that share of the budget; if it is 0, the longest row stands in for it.
     """
     facts = Facts.of(curator)
-    information = facts.effective_rows
-    length = typical_row_norm(curator, share) if share else curator.problem.longest_row
-    richness = facts.effective_rows_per_parameter
-    bound = row_bound or max(0.7, 0.3 * math.pow(richness, 0.4)) * length
+    information = facts.promised_rows
+    length = measure_row_norm(curator, share) if share else curator.problem.longest_row
+    richness = facts.promised_rows_per_parameter
+    bound = row_bound or clip_multiple(richness, 0.3, 0.4, least=0.7) * length
     bound = min(bound, curator.problem.longest_row)
     penalty = float(np.max(curator.problem.penalty_curvature(np.zeros(curator.problem.shape))))
     step_size = 1 / (loss.smoothness * bound**2 + penalty)

@@ -38,19 +38,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from ..accounting import Gaussian, Laplace, NormLaplace
 from ..curator import Curator, ExcessAdversarialRisk, MarginCounts, NoisyMinimiser
-from ..errors import InvalidParameter, require_nonnegative
+from ..errors import InvalidParameter
 from ..excess_risk import regularisation
 from ..minimisers import ROUNDED_KINK, RobustRisk, require_minimiser, robust_loss, who_minimises
 from ..problems import LabelKind, Loss
 from ..relations import Relation
+from .domains import Share
 from .outpert import OutPertSettings, noise_deviation, outpert, output_noise, unused_budget
 from .result import Facts, Progress, SolverResult
-from .series import typical_row_norm
+from .rules import clip_multiple
+from .series import measure_row_norm
 from .tilted_length import LengthSearch
 
 __all__ = ["RobustOutPertSettings", "outpert_robust"]
@@ -77,15 +80,8 @@ class RobustOutPertSettings(OutPertSettings):
         objective itself, as is done if ``radius`` or ``strong_convexity`` is given.
     """
 
-    risk_share: float = 0.0
-    tilting: str = "length"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.tilting not in ("length", "objective"):
-            raise InvalidParameter(f"tilting must be 'length' or 'objective', got {self.tilting!r}")
-        if not require_nonnegative("risk_share", self.risk_share) < 1:
-            raise InvalidParameter(f"risk_share must be below 1, got {self.risk_share}")
+    risk_share: Share = 0.0
+    tilting: Literal["length", "objective"] = "length"
 
 
 def outpert_robust(
@@ -112,7 +108,7 @@ def outpert_robust(
     least = facts.rows * float(np.min(problem.penalty_curvature(np.zeros(problem.shape))))
     curator.require_affordable(output_noise(curator, settings))
     length = settings.row_bound or (problem.longest_row if settings.paper else None)
-    length = length or typical_row_norm(curator, _SHARE_LENGTH)
+    length = length or measure_row_norm(curator, _SHARE_LENGTH)
     reserved = settings.risk_share * curator.budget
     rules = _Rules.for_rows(
         curator, settings, RobustRisk(loss, problem.longest_row, facts.rows, tilt, support), length, reserved
@@ -182,7 +178,7 @@ class _Rules:
         facts, cost = Facts.of(curator), _reduced(curator, settings, reserved)
         noise = noise_deviation(cost, facts.parameters)
         richness = facts.rows / (facts.change * noise * facts.parameters)
-        rule = length if settings.paper else max(0.5, 0.1 * math.pow(richness, 0.4)) * length
+        rule = length if settings.paper else clip_multiple(richness, 0.1, 0.4) * length
         risk = replace(risk, row_bound=min(settings.row_bound or rule, risk.row_bound))
         return cls(facts, curator.relation, settings, cost, noise, richness, length, risk)
 

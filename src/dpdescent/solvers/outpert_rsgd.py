@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from ..accounting import calibrate
 from ..accounting.shuffled import ShuffledDescent
 from ..curator import Curator, PermutedDescent
-from ..errors import require_positive, require_positive_integer
 from ..minimisers import smooth_loss
+from .domains import Count, Positive
 from .outpert_gd import plan, remarks
 from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
@@ -60,19 +60,11 @@ class OutPertRSGDSettings(Settings):
         B.
     """
 
-    passes: int = 10
-    batch_rows: int | None = None
-    row_bound: float | None = None
+    passes: Count = 10
+    batch_rows: Count | None = None
+    row_bound: Positive | None = None
 
     paper_mode = PAPER_MODES["outpert-rsgd"]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive_integer("passes", self.passes)
-        if self.batch_rows is not None:
-            require_positive_integer("batch_rows", self.batch_rows)
-        if self.row_bound is not None:
-            require_positive("row_bound", self.row_bound)
 
     def choose_currency(self, facts: Facts) -> str:
         return "rdp"

@@ -26,16 +26,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..curator import BestCandidates, Curator
-from ..errors import InvalidParameter, require_positive, require_positive_integer
+from .domains import Count, Fraction, Positive, Within
 from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
-from .series import typical_row_norm
+from .series import measure_row_norm
 from .settings import Payment, Settings
 
 __all__ = ["PrivGeneSettings", "privgene"]
@@ -68,29 +68,15 @@ class PrivGeneSettings(Settings):
         The currency of the filter: GDP by default.
     """
 
-    candidates: int = 100
-    generations: int | None = None
-    mutation: float = 4.0
-    shrink: float = 0.95
-    share: float = 0.1
-    batch_rate: float = 1.0
+    candidates: Annotated[int, Within(2)] = 100
+    generations: Count | None = None
+    mutation: Positive = 4.0
+    shrink: Fraction = 0.95
+    share: Fraction = 0.1
+    batch_rate: Fraction = 1.0
     currency: Literal["gdp", "zcdp"] | None = None
 
     paper_mode = PAPER_MODES["privgene"]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if require_positive_integer("candidates", self.candidates) < 2:
-            raise InvalidParameter("candidates must be at least 2")
-        if self.generations is not None:
-            require_positive_integer("generations", self.generations)
-        require_positive("mutation", self.mutation)
-        if not (0 < self.shrink <= 1 and 0 < self.share <= 1):
-            raise InvalidParameter(f"shrink and share must lie in (0, 1], got {self.shrink!r} and {self.share!r}")
-        if not 0 < self.batch_rate <= 1:
-            raise InvalidParameter(f"batch_rate must lie in (0, 1], got {self.batch_rate!r}")
-        if self.currency not in (None, "gdp", "zcdp"):
-            raise InvalidParameter(f"currency must be 'gdp' or 'zcdp', got {self.currency!r}")
 
     def choose_currency(self, facts: Facts) -> str:
         return self.currency or "gdp"
@@ -103,8 +89,8 @@ class PrivGeneSettings(Settings):
 def privgene(curator: Curator, settings: PrivGeneSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem by a private genetic algorithm."""
     facts, generator = Facts.of(curator), curator.public_generator()
-    length = typical_row_norm(curator, _SHARE_LENGTH)
-    richness = facts.effective_rows_per_parameter
+    length = measure_row_norm(curator, _SHARE_LENGTH)
+    richness = facts.promised_rows_per_parameter
     rule = math.ceil(min(max(10 * math.sqrt(richness), 10.0), 60.0))
     if settings.paper:
         rule = round(min(max(facts.rows * facts.epsilon / 800, 1.0), _MOST_GENERATIONS))

@@ -35,14 +35,17 @@ class Facts:
         return Sensitivity.of_clipped_sum(1.0).times(self.rows_per_unit).under(Relation.parse(self.relation))
 
     @property
-    def effective_rows(self) -> float:
-        """The number of effective rows, n mu: a mean of rows of length 1 has noise of one part in n mu."""
+    def promised_rows(self) -> float:
+        """N mu of the whole promise: if all of it paid for one mean of rows of length 1, its noise were 1/(n mu).
+
+        A solver has what bounds and class weights have left of it (`effective_rows`).
+        """
         return self.rows * epsilon_to_gdp(self.epsilon, self.delta) / self.change
 
     @property
-    def effective_rows_per_parameter(self) -> float:
-        """The number of effective rows per parameter, n mu/d."""
-        return self.effective_rows / self.parameters
+    def promised_rows_per_parameter(self) -> float:
+        """The same per parameter, n mu/d."""
+        return self.promised_rows / self.parameters
 
     @classmethod
     def of(cls, curator: Curator) -> Facts:
@@ -59,7 +62,7 @@ class Facts:
 
 
 def effective_rows(curator: Curator, parameters: float = 1.0) -> float:
-    """Return the effective rows, n mu, or those per parameter, n mu/d, in the currency of the curator's ledger."""
+    """Return the effective rows, n mu, or those per parameter, n mu/d, of the budget that is left for a solver."""
     return 1 / (parameters * curator.deviation(1.0, curator.budget))
 
 

@@ -27,12 +27,14 @@ from ..accounting import (
     calibrate,
 )
 from ..curator import Curator
-from ..errors import DPDescentError, InvalidParameter, require_positive, require_positive_integer
+from ..errors import DPDescentError
+from .domains import Count, Fraction, Positive
 from .result import Facts
-from .series import GradientSeries, typical_row_norm
+from .rules import clip_multiple
+from .series import GradientSeries, measure_row_norm
 from .settings import Settings
 
-__all__ = ["DescentSettings", "Schedule", "best_currency", "make_schedule"]
+__all__ = ["DescentSettings", "Schedule", "best_currency", "measure_schedule"]
 
 _SHARE_LENGTH = 0.01
 _MANY_CELLS = 2.0**28
@@ -56,20 +58,10 @@ class DescentSettings(Settings):
         at 1 all rows are used and accounted in Gaussian DP. With ``paper`` it is 1/sqrt(n).
     """
 
-    steps: int | None = None
-    step_size: float | None = None
-    clip_gradient: float | None = None
-    sampling_rate: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.steps is not None:
-            require_positive_integer("steps", self.steps)
-        for name in ("step_size", "clip_gradient", "sampling_rate"):
-            if getattr(self, name) is not None:
-                require_positive(name, getattr(self, name))
-        if self.sampling_rate is not None and self.sampling_rate > 1:
-            raise InvalidParameter(f"sampling_rate must lie in (0, 1], got {self.sampling_rate}")
+    steps: Count | None = None
+    step_size: Positive | None = None
+    clip_gradient: Positive | None = None
+    sampling_rate: Fraction | None = None
 
     def choose_currency(self, facts: Facts) -> str | Currency:
         """Return GDP for all rows, and for batches RDP at the order that needs the least noise, fixed beforehand."""
@@ -89,7 +81,7 @@ class Schedule:
     row_length: float
 
 
-def make_schedule(curator: Curator, settings: DescentSettings) -> Schedule:
+def measure_schedule(curator: Curator, settings: DescentSettings) -> Schedule:
     """Pay for and measure the length of a typical row, and plan the rest from it and from public facts.
 
     With ``paper`` all that the length decides is given, and it is not measured.
@@ -97,8 +89,8 @@ def make_schedule(curator: Curator, settings: DescentSettings) -> Schedule:
     facts = Facts.of(curator)
     rate = _rate(settings, facts)
     curator.sampling(rate)  # raises before anything is charged
-    length = curator.problem.longest_row if settings.paper else typical_row_norm(curator, _SHARE_LENGTH)
-    information = facts.effective_rows
+    length = curator.problem.longest_row if settings.paper else measure_row_norm(curator, _SHARE_LENGTH)
+    information = facts.promised_rows
     clip = settings.clip_gradient or clip_norm(information / facts.parameters, length)
     time = 1.2 * information / (clip * length)
     longest = _LONGEST_STEP / (_curvature(curator) * length**2)
@@ -110,7 +102,7 @@ def make_schedule(curator: Curator, settings: DescentSettings) -> Schedule:
 
 def clip_norm(richness: float, length: float) -> float:
     """Return the clip norm for rows of a typical length, given the effective rows per parameter."""
-    return max(0.5, 0.3 * math.pow(richness, 0.4)) * length
+    return clip_multiple(richness, 0.3, 0.4) * length
 
 
 @lru_cache(maxsize=64)

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from ..accounting import RDP, Currency, best_order
-from ..errors import (
-    InvalidParameter,
-    require_nonnegative,
-    require_open_unit,
-    require_positive,
-    require_positive_integer,
-)
+from ..errors import InvalidParameter
+from .domains import Count, Fraction, Part, Share, Within
 from .paper_modes import PAPER_MODES
 from .result import Facts
 from .schedule import best_currency
@@ -28,6 +23,7 @@ __all__ = [
     "TwoPhaseSettings",
 ]
 
+_Tolerance = Annotated[float, Within(1e-100, 1e100, remedy="choose other units")]
 _TYPICAL_STEPS = 500  # for which the order of a filter is chosen
 
 
@@ -62,16 +58,16 @@ class OPTSettings(Constants, Settings):
         The largest number of steps of a phase, however many are planned; the noise is that of the plan.
     """
 
-    gradient_tolerance: float | None = None
-    curvature_tolerance: float | None = None
+    gradient_tolerance: _Tolerance | None = None
+    curvature_tolerance: _Tolerance | None = None
     search: bool = False
-    sampling_rate: float = 1.0
+    sampling_rate: Fraction = 1.0
     same_batch: bool = False
-    optimistic_share: float = 0.0
-    start_scale: float = 0.0
-    loss_share: float = 0.01
-    failure: float = 0.05
-    most_steps: int | None = None
+    optimistic_share: Share = 0.0
+    start_scale: Annotated[float, Within(0)] = 0.0
+    loss_share: Part = 0.01
+    failure: Part = 0.05
+    most_steps: Count | None = None
 
     #: Whether a number of rows is known for which the run ends at a second-order point.
     guaranteed: ClassVar[bool] = True
@@ -80,24 +76,11 @@ class OPTSettings(Constants, Settings):
     def __post_init__(self) -> None:
         Settings.__post_init__(self)
         super().__post_init__()
-        for name in ("gradient_tolerance", "curvature_tolerance"):
-            asked = getattr(self, name)
-            if asked is not None and not 1e-100 <= require_positive(name, asked) <= 1e100:
-                raise InvalidParameter(f"{name} must lie between 1e-100 and 1e100, got {asked}: choose other units")
-        if not 0 < require_positive("sampling_rate", self.sampling_rate) <= 1:
-            raise InvalidParameter(f"sampling_rate must lie in (0, 1], got {self.sampling_rate}")
-        if not 0 <= require_nonnegative("optimistic_share", self.optimistic_share) < 1:
-            raise InvalidParameter(f"optimistic_share must lie in [0, 1), got {self.optimistic_share}")
-        require_nonnegative("start_scale", self.start_scale)
-        require_open_unit("loss_share", self.loss_share)
-        require_open_unit("failure", self.failure)
         if not self.guaranteed_share > 0:
             raise InvalidParameter(
                 f"optimistic_share {self.optimistic_share} and loss_share {self.loss_share} leave no budget for the "
                 "guarantee: lower them"
             )
-        if self.most_steps is not None:
-            require_positive_integer("most_steps", self.most_steps)
 
     def choose_currency(self, facts: Facts) -> str | Currency:
         """Return Gaussian DP where all answers are Gaussian, and otherwise RDP at one order, fixed beforehand."""
@@ -129,7 +112,7 @@ class OPTLSSettings(OPTSettings):
 class OPTBSettings(OPTSettings):
     """Settings of `opt-b`: those of `OPTSettings`, with batches of a tenth of the rows."""
 
-    sampling_rate: float = 0.1
+    sampling_rate: Fraction = 0.1
 
     paper_mode = PAPER_MODES["opt-b"]
 
@@ -138,7 +121,7 @@ class OPTBSettings(OPTSettings):
 class TwoPhaseSettings(OPTSettings):
     """Settings of `2opt`: those of `OPTSettings`, with an optimistic first phase."""
 
-    optimistic_share: float = 0.75
+    optimistic_share: Share = 0.75
 
     paper_mode = PAPER_MODES["2opt"]
 
@@ -147,7 +130,7 @@ class TwoPhaseSettings(OPTSettings):
 class TwoPhaseLSSettings(OPTLSSettings):
     """Settings of `2opt-ls`: those of `OPTLSSettings`, with an optimistic first phase."""
 
-    optimistic_share: float = 0.75
+    optimistic_share: Share = 0.75
 
     paper_mode = PAPER_MODES["2opt-ls"]
 
@@ -156,6 +139,6 @@ class TwoPhaseLSSettings(OPTLSSettings):
 class TwoPhaseBSettings(OPTBSettings):
     """Settings of `2opt-b`: those of `OPTBSettings`, with an optimistic first phase."""
 
-    optimistic_share: float = 0.75
+    optimistic_share: Share = 0.75
 
     paper_mode = PAPER_MODES["2opt-b"]

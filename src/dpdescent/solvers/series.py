@@ -10,7 +10,7 @@ from ..curator import Batch, Curator, Gradient, MeanRowNorm, Sampling
 from ..errors import BudgetExhausted, require_positive_integer
 from .result import gradient_deviation
 
-__all__ = ["GradientSeries", "typical_row_norm"]
+__all__ = ["GradientSeries", "measure_row_norm"]
 
 Floats = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ class GradientSeries:
         return gradient
 
 
-def typical_row_norm(curator: Curator, share: float) -> float:
+def measure_row_norm(curator: Curator, share: float) -> float:
     """Return the mean Euclidean norm of the rows, within [0.05, 1] of the public bound, for a share of the budget.
 
     Gaussian noise where the currency knows its price, Laplace noise where it counts pure epsilons.

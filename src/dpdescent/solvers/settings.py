@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from ..accounting import Currency
 from ..errors import InvalidParameter, UnsupportedCost
+from .domains import require_domains
 from .paper_modes import PaperMode
 from .result import Facts
 
@@ -55,6 +56,9 @@ GAUSSIAN_NOISE = Payment("Gaussian noise", ("gdp", "zcdp", "rdp"))
 class Settings(ABC):
     """The settings of a method: a frozen dataclass whose fields have defaults for every table.
 
+    A field's type declares its domain (`dpdescent.solvers.domains`); ``__post_init__`` of a subclass holds what
+    relates settings to each other.
+
     Parameters
     ----------
     paper : bool
@@ -65,6 +69,8 @@ class Settings(ABC):
 
     #: What ``paper`` stands for; None where none of the papers describes the method.
     paper_mode: ClassVar[PaperMode | None] = None
+    #: Values of settings that neither the caller nor a paper has given.
+    rest: ClassVar[Mapping[str, object]] = {}
 
     def __init_subclass__(cls) -> None:
         """Say in the docstring where the paper mode differs from the paper."""
@@ -82,6 +88,8 @@ class Settings(ABC):
             raise InvalidParameter("none of the papers describes this method: leave the setting paper out")
         if self.paper and self.paper_mode is not None:
             self.fill(self.paper_mode.values)
+        self.fill(self.rest)
+        require_domains(self)
 
     def fill(self, values: Mapping[str, object]) -> None:
         """Set every setting that was not given to its value in ``values``."""

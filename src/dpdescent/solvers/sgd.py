@@ -21,15 +21,17 @@ Abadi, M. et al. (2016). Deep learning with differential privacy. CCS. arXiv:160
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from ..curator import Curator
-from ..errors import InvalidParameter
+from .domains import Share
 from .paper_modes import PAPER_MODES
 from .result import Progress, SolverResult
-from .schedule import DescentSettings, make_schedule
+from .schedule import DescentSettings, measure_schedule
 
 __all__ = ["SGDSettings", "sgd"]
 
@@ -44,21 +46,17 @@ class SGDSettings(DescentSettings):
         Discount of older gradients, in [0, 1). Default 0.9; 0 in the paper.
     """
 
-    momentum: float | None = None
+    momentum: Share | None = None
 
     paper_mode = PAPER_MODES["sgd"]
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.fill({"momentum": 0.9})
-        if not 0 <= float(self.momentum or 0) < 1:
-            raise InvalidParameter(f"momentum must lie in [0, 1), got {self.momentum!r}")
+    rest: ClassVar[Mapping[str, object]] = {"momentum": 0.9}
 
 
 def sgd(curator: Curator, settings: SGDSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem by DP-SGD."""
     settings.payment.require("sgd", curator.currency)
-    schedule = make_schedule(curator, settings)
+    schedule = measure_schedule(curator, settings)
     weights = np.zeros(curator.problem.shape)
     velocity, average = np.zeros_like(weights), np.zeros_like(weights)
     averaged = 1 if settings.paper else schedule.steps - schedule.steps // 2

@@ -36,7 +36,7 @@ from ..curator import Curator
 from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
 from .schedule import DescentSettings, clip_norm
-from .series import GradientSeries, typical_row_norm
+from .series import GradientSeries, measure_row_norm
 from .settings import Payment
 
 __all__ = ["SGDAdvSettings", "sgd_adv"]
@@ -67,8 +67,8 @@ def sgd_adv(curator: Curator, settings: SGDAdvSettings, progress: Progress | Non
     steps = settings.steps or round(min(2000, rule))
     curator.sampling(rate)  # raises before anything is charged
     curator.require_affordable(ApproximateDP(0.5 * curator.remaining, facts.delta * _DELTA_SHARE))
-    length = curator.problem.longest_row if settings.paper else typical_row_norm(curator, _SHARE_LENGTH)
-    clip = settings.clip_gradient or clip_norm(facts.effective_rows_per_parameter, length)
+    length = curator.problem.longest_row if settings.paper else measure_row_norm(curator, _SHARE_LENGTH)
+    clip = settings.clip_gradient or clip_norm(facts.promised_rows_per_parameter, length)
     gradients = GradientSeries.with_advanced_composition(
         curator, clip, rate, steps, curator.remaining, facts.delta * _DELTA_SHARE
     )

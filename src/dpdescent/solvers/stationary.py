@@ -44,6 +44,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Annotated
 
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi, norm
@@ -52,6 +53,7 @@ from ..accounting import AboveThreshold, Gaussian
 from ..errors import InvalidParameter, UnsupportedCost, require_open_unit, require_positive
 from ..problems import LinearProblem
 from ..relations import Relation
+from .domains import Part, Within, require_domains
 
 __all__ = ["Bounds", "Constants", "Levels", "Tolerances", "count_steps", "tightest"]
 
@@ -118,26 +120,22 @@ class Constants:
         beta_g, the ratio of a step to the one before. beta_H is the larger of it and of (1 + t_1/t_2)/2.
     """
 
-    gradient_noise: float = 1 / 5
-    curvature_gradient_noise: float = 1 / 5
-    curvature_noise: float = 1 / 20
+    gradient_noise: Part = 1 / 5
+    curvature_gradient_noise: Part = 1 / 5
+    curvature_noise: Part = 1 / 20
     gradient_decrease: float | None = None
     curvature_decrease: float | None = None
-    stretch: float = 64.0
-    curvature_stretch: float = 4.0
-    backtrack: float = 0.5
+    stretch: Annotated[float, Within(1, closed="neither")] = 64.0
+    curvature_stretch: Annotated[float, Within(1, closed="neither")] = 4.0
+    backtrack: Part = 0.5
 
     def __post_init__(self) -> None:
         c1, c2, c = self.gradient_noise, self.curvature_gradient_noise, self.curvature_noise
-        for name in ("gradient_noise", "curvature_gradient_noise", "curvature_noise", "backtrack"):
-            require_open_unit(name, getattr(self, name))
+        require_domains(self)
         if not (c1 < 1 / 2 and c2 + c < 1 / 3):
             raise InvalidParameter(
                 "gradient_noise < 1/2 and curvature_gradient_noise + curvature_noise < 1/3 must hold"
             )
-        for name in ("stretch", "curvature_stretch"):
-            if not require_positive(name, getattr(self, name)) > 1:
-                raise InvalidParameter(f"{name} must be above 1, got {getattr(self, name)}")
         most = 1 - c - math.sqrt(8 * c2 / 3)
         if self.gradient_decrease is None:
             object.__setattr__(self, "gradient_decrease", (1 - c1) / 2)

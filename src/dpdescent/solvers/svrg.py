@@ -32,11 +32,11 @@ import numpy as np
 
 from ..accounting import Currency, Gaussian, strongest
 from ..curator import Batch, Curator, Gradient
-from ..errors import require_positive_integer
 from ..relations import Sensitivity
+from .domains import Count
 from .result import Facts, Progress, SolverResult
 from .schedule import DescentSettings, best_currency, clip_norm
-from .series import typical_row_norm
+from .series import measure_row_norm
 
 __all__ = ["SVRGSettings", "svrg"]
 
@@ -56,11 +56,7 @@ class SVRGSettings(DescentSettings):
         E.
     """
 
-    epochs: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive_integer("epochs", self.epochs)
+    epochs: Count = 5
 
     def rate(self, rows: int) -> float:
         """Return the share of the rows in a batch."""
@@ -84,8 +80,8 @@ def svrg(curator: Curator, settings: SVRGSettings, progress: Progress | None = N
     facts, loss = Facts.of(curator), curator.problem.loss
     sampling = curator.sampling(settings.rate(facts.rows))  # raises before anything is charged
     epochs, steps = settings.epochs, settings.epoch(facts.rows)
-    length = typical_row_norm(curator, _SHARE_LENGTH)
-    clip = settings.clip_gradient or clip_norm(facts.effective_rows_per_parameter, length)
+    length = measure_row_norm(curator, _SHARE_LENGTH)
+    clip = settings.clip_gradient or clip_norm(facts.promised_rows_per_parameter, length)
     left = curator.remaining * (1 - 2.0**-40)  # sums of costs are rounded up
     whole = curator.gaussian(_SHARE_SNAPSHOTS * left / epochs)
     part = strongest(
