@@ -12,13 +12,14 @@ its point instead of adding noise to one, so only its charges are compared.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from dpdescent.errors import DPDescentError, UnsupportedCost
-from dpdescent.problems import Need
+from dpdescent.errors import DPDescentError, UnsupportedCost, UnsupportedLoss
+from dpdescent.problems import Adversary, Logistic, Need
 from dpdescent.solvers import METHODS
 from method_runs import (
     CASES,
@@ -136,17 +137,49 @@ def test_a_ledger_of_any_currency_pays_for_the_whole_run_or_is_refused_before_th
         assert isinstance(ran.refusal, UnsupportedCost)
 
 
-FOREIGN = {"sgd": "pure", "adam": "approximate", "outpert-gd": "pure", "outpert-rsgd": "pure", "expmech": "gdp"}
+@dataclass(frozen=True)
+class Lacking(Logistic):
+    """The logistic loss of somebody who declares less of it."""
+
+    lacks: Need = Need.CONVEX
+
+    @property
+    def offers(self) -> frozenset[Need]:
+        return super().offers - {self.lacks}
 
 
-@pytest.mark.parametrize(("method", "currency"), [*FOREIGN.items(), ("objpert", "gdp")])
-def test_a_solver_that_is_called_by_itself_refuses_a_foreign_ledger_before_it_is_charged(
-    method: str, currency: str, monkeypatch: pytest.MonkeyPatch
+NEEDED = [(case, need) for case in CASES if not case.name for need in sorted(METHODS[case.method].needs)]
+
+
+@pytest.mark.parametrize(("case", "need"), NEEDED, ids=str)
+def test_a_loss_that_lacks_a_need_is_refused_at_the_door(
+    case: Variant, need: Need, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(METHODS[method]), "solve", lambda self, *given: self.solver(*given))
-    ran = started(Variant(method), "logistic", "zero-out", currency=currency)
-    assert isinstance(ran.refusal, UnsupportedCost)
+    monkeypatch.setitem(LOSSES, "lacking", (Lacking(need), LOSSES["logistic"][1]))
+    require_refused(started(case, "lacking", "zero-out"), UnsupportedLoss, f"method '{case.method}' needs ")
+
+
+def test_a_need_is_asked_for_at_the_door_where_the_solver_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    needy = replace(METHODS["sgd"], needs=frozenset({Need.SMOOTH}))
+    monkeypatch.setitem(METHODS, "sgd", needy)
+    require_refused(started(Variant("sgd"), "hinge", "zero-out"), UnsupportedLoss, "method 'sgd' needs a smooth loss")
+
+
+@pytest.mark.parametrize("asked", [{"tilt": 1.0}, {"adversary": Adversary(0.1)}], ids=str)
+@pytest.mark.parametrize("case", [case for case in CASES if not (case.name or METHODS[case.method].robust)], ids=str)
+def test_a_tilt_or_an_adversary_is_refused_by_methods_that_leave_it_out(case: Variant, asked: dict[str, Any]) -> None:
+    for loss in ("logistic", "sigmoid"):
+        ran = started(replace(case, **asked), loss, "zero-out")
+        need = "knows neither tilt nor adversary" if accepted(case, loss) else "needs"
+        require_refused(ran, DPDescentError, f"method '{case.method}' {need}")
+
+
+def require_refused(ran: Run, kind: type[Exception], said: str) -> None:
+    """Demand that a run ended by an error of this kind before it was charged or read a row."""
+    assert isinstance(ran.refusal, kind)
+    assert str(ran.refusal).startswith(said)
     assert not ran.charged
+    assert not ran.touches
 
 
 @pytest.mark.parametrize("case", PRIVATE, ids=str)

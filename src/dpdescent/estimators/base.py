@@ -151,7 +151,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         """Return the method and its settings, or raise for a parameter that no table could be fitted with."""
         method, settings = known_method(self.method), make_settings(self.method, self.solver_options)
         _require_guarantee(self.epsilon, self.delta, self.adjacency)
-        require_robust(self.method, method, self.tilt, self.adversary)
+        require_robust(method, self.tilt, self.adversary)
         require_finite("alpha", self.alpha)
         method.require_penalty(self._penalty(1.0))
         if self.ledger is not None and not isinstance(self.ledger, Ledger):

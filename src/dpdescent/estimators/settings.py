@@ -53,15 +53,11 @@ def make_settings(name: str, options: Mapping[str, Any] | None) -> Any:
         raise InvalidParameter(f"solver_options of {name!r} do not fit: {problem}") from None
 
 
-def require_robust(name: str, method: Method, tilt: float, adversary: Adversary | None) -> None:
-    """Refuse a tilt or an adversary that a method would leave out of account."""
+def require_robust(method: Method, tilt: float, adversary: Adversary | None) -> None:
+    """Refuse a tilt or an adversary that is none, or that a method would leave out of account."""
     if adversary is not None and not isinstance(adversary, Adversary):
         raise InvalidParameter(f"adversary must be an Adversary(radius, norm), got {adversary!r}")
-    if (require_nonnegative("tilt", tilt) or adversary is not None) and not method.robust:
-        can = ", ".join(repr(each) for each in sorted(METHODS) if METHODS[each].robust)
-        raise InvalidParameter(
-            f"method {name!r} knows neither tilt nor adversary: choose the method {can}, or leave them out"
-        )
+    method.require_robust(require_nonnegative("tilt", tilt) > 0 or adversary is not None)
 
 
 def _fits(value: Any, hint: Any) -> bool:

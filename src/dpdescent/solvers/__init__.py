@@ -158,8 +158,20 @@ class Method:
         return "" if self.description is None else self.description.purpose.replace("`", "")
 
     def solve(self, curator: Curator, settings: Settings, progress: Progress | None = None) -> SolverResult:
-        """Run the solver, or raise `UnsupportedCost` before anything is charged if no such ledger can pay for it."""
-        self.require_penalty(curator.problem.penalty)
+        """Run the solver, after all that it needs from the problem and the ledger was found to be there.
+
+        Raises
+        ------
+        UnsupportedLoss
+            The loss lacks what the method needs; as for all of these, nothing is computed or charged.
+        UnsupportedCost
+            The ledger cannot pay for the mechanisms of the method in its currency.
+        InvalidParameter
+            The method leaves the tilt, the adversary, the penalty or the units of the problem out of account.
+        """
+        problem = curator.problem
+        self.require(problem.loss, tilted=problem.tilt > 0, adversarial=problem.adversary is not None)
+        self.require_penalty(problem.penalty)
         if self.private:
             settings.payment.require(self.name, curator.currency)
             self.require_units(curator.rows_per_unit)
@@ -168,8 +180,17 @@ class Method:
     def require(self, loss: Loss, *, tilted: bool = False, adversarial: bool = False) -> None:
         """Raise `UnsupportedLoss` unless the loss offers what this method needs; nothing is computed or charged."""
         require_needs(self.name, self.needs, loss)
+        self.require_robust(tilted or adversarial)
         if tilted or adversarial:
             robust_loss(loss, self.name, adversarial)
+
+    def require_robust(self, asked: bool) -> None:
+        """Raise `InvalidParameter` if a tilt or an adversary is asked for that the method would leave out."""
+        if asked and not self.robust:
+            can = ", ".join(repr(name) for name in sorted(METHODS) if METHODS[name].robust)
+            raise InvalidParameter(
+                f"method {self.name!r} knows neither tilt nor adversary: choose the method {can}, or leave them out"
+            )
 
     def require_penalty(self, penalty: Penalty) -> None:
         """Raise `InvalidParameter` unless the method can penalise what the penalty does; nothing is charged."""

@@ -52,7 +52,6 @@ class AdamSettings(DescentSettings):
 
 def adam(curator: Curator, settings: AdamSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem by DP-Adam."""
-    settings.payment.require("adam", curator.currency)
     schedule = measure_schedule(curator, settings)
     steps = schedule.steps
     step_size = settings.step_size or 1.5 / (schedule.row_length * math.sqrt(steps))

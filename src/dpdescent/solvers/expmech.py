@@ -34,7 +34,6 @@ from scipy.special import gammainccinv
 
 from ..accounting import ExponentialMechanism, Laplace, NormLaplace
 from ..curator import BallPoint, Curator, NoisyMinimiser, law_for_units
-from ..errors import InvalidParameter
 from ..minimisers import Ball, EmpiricalRisk, smooth_loss
 from .domains import Moderate
 from .paper_modes import PAPER_MODES
@@ -78,12 +77,7 @@ class ExpMechSettings(Settings):
 
 def expmech(curator: Curator, settings: ExpMechSettings, progress: Progress | None = None) -> SolverResult:
     """Draw a point with about the least objective."""
-    settings.payment.require("expmech", curator.currency)
     problem, loss = curator.problem, smooth_loss(curator.problem.loss, "expmech")
-    if loss.outputs > 1:
-        raise InvalidParameter(
-            "method 'expmech' is for two classes or a number: choose method 'outpert' for more classes"
-        )
     row_bound = min(settings.row_bound or problem.longest_row, problem.longest_row)
     mean = settings.strong_convexity or loss.smoothness * row_bound**2 / _CONDITION
     risk, rows, mu = EmpiricalRisk(loss, row_bound), curator.rows, mean * curator.rows

@@ -91,7 +91,6 @@ class FTRLSettings(Settings):
 
 def ftrl(curator: Curator, settings: FTRLSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem by DP-FTRL."""
-    settings.payment.require("ftrl", curator.currency)
     _require_answerable(curator, settings)
     plan = _Plan(curator, settings)
     walk = _Walk(curator, settings, plan, progress)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..curator import Curator, LabelCounts, LabelSum
 from ..errors import InvalidParameter
-from ..problems import LabelKind, Need, require_needs
+from ..problems import LabelKind
 from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
 from .settings import Settings
@@ -40,7 +40,6 @@ def majority(curator: Curator, settings: MajoritySettings, progress: Progress | 
     if not problem.intercept:
         raise InvalidParameter("method 'majority' is an intercept and nothing else: it needs fit_intercept=True")
     labels = problem.loss.labels
-    require_needs("majority", {Need.CONSTANT}, problem.loss)
     noise = curator.gaussian(curator.budget)
     if labels.kind is LabelKind.NUMBERS:
         noisy = np.array([curator.answer(LabelSum(noise)) / curator.rows])

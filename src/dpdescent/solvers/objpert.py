@@ -90,7 +90,6 @@ class ObjPertSettings(Settings):
 
 def objpert(curator: Curator, settings: ObjPertSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem with a random linear term."""
-    settings.payment.require("objpert", curator.currency)
     facts, loss = Facts.of(curator), smooth_loss(curator.problem.loss, "objpert")
     mu = epsilon_to_gdp(facts.epsilon, facts.delta) / facts.change
     half = min(0.5 * curator.remaining, 16.0)  # delta must be large enough for whatever is left later

@@ -69,7 +69,6 @@ class OutPertGDSettings(Settings):
 
 def outpert_gd(curator: Curator, settings: OutPertGDSettings, progress: Progress | None = None) -> SolverResult:
     """Descend along exact gradients and release the last point with noise."""
-    settings.payment.require("outpert-gd", curator.currency)
     loss = smooth_loss(curator.problem.loss, "outpert-gd")
     bound, step_size, time = plan(curator, loss, settings.row_bound, 0.0 if settings.paper else _SHARE_LENGTH)
     step_size = min(settings.step_size or step_size, step_size)

@@ -72,7 +72,6 @@ class OutPertRSGDSettings(Settings):
 
 def outpert_rsgd(curator: Curator, settings: OutPertRSGDSettings, progress: Progress | None = None) -> SolverResult:
     """Pass over permuted rows, averaging, and release the last average with noise."""
-    settings.payment.require("outpert-rsgd", curator.currency)
     loss = smooth_loss(curator.problem.loss, "outpert-rsgd")
     bound, step_size, time = plan(curator, loss, settings.row_bound, _SHARE_LENGTH)
     wanted = settings.passes * curator.rows * step_size / (2 * time)

@@ -55,7 +55,6 @@ class SGDSettings(DescentSettings):
 
 def sgd(curator: Curator, settings: SGDSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem by DP-SGD."""
-    settings.payment.require("sgd", curator.currency)
     schedule = measure_schedule(curator, settings)
     weights = np.zeros(curator.problem.shape)
     velocity, average = np.zeros_like(weights), np.zeros_like(weights)

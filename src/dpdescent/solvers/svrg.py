@@ -76,7 +76,6 @@ class SVRGSettings(DescentSettings):
 
 def svrg(curator: Curator, settings: SVRGSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem by noisy SVRG."""
-    settings.payment.require("svrg", curator.currency)
     facts, loss = Facts.of(curator), curator.problem.loss
     sampling = curator.sampling(settings.rate(facts.rows))  # raises before anything is charged
     epochs, steps = settings.epochs, settings.epoch(facts.rows)
