@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from dpdescent import Ledger
+from dpdescent.accounting import Gaussian
+from dpdescent.curator import ArraySource, Curator, Gradient, GradientAndCurvature, Public
 from dpdescent.errors import InvalidParameter
 from dpdescent.exact import FeatureGrid, LatticeSum, blas
-from dpdescent.problems import Frame, Whitening
-from dpdescent.relations import Sensitivity
+from dpdescent.problems import Frame, LinearProblem, Multinomial, Squared, Whitening
+from dpdescent.relations import Relation, Sensitivity
+from method_runs import Recording
 from neighbours import STORAGE, squared_distance
 
 UNIT = 2.0**-30
@@ -126,6 +130,54 @@ def test_rounding_an_image_is_in_its_sensitivity(outputs: int) -> None:
         declared = moved.under(relation) + math.sqrt(size) * UNIT
         assert declared <= first.sensitivity.under(relation) <= declared * (1 + 2.0**-38)
     assert first.sensitivity == whitening.sensitivity(moved, UNIT, outputs)
+
+
+def released(labels: list[float], clip: float, noise: Gaussian, relation: str) -> LatticeSum:
+    """Return what noise is added to in a gradient of one or two rows, in 4096 equal coordinates."""
+    grid, kept = FeatureGrid(1.0, 1), Recording()
+    rows = grid.place(np.array([[1.0], [LONG]])[: len(labels)] * 2.0**-grid.exponent)
+    problem = LinearProblem(Squared(), grid, intercept=False)
+    ledger = Ledger(1.0, 1e-6, currency="gdp", relation=relation)
+    curator = Curator(ArraySource(rows, np.array(labels), grid), problem, ledger, 2, noise=kept)
+    curator.answer(Gradient(np.zeros(1), clip, noise, frame=Whitening(grid, np.full((1, 4096), 0.25))))
+    (release,) = kept.releases
+    return release.total
+
+
+LONG = 2**16 * 5 // 4 + 1  # in steps of the grid; a quarter of it ends in 1/4
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+def test_rounding_an_image_is_in_the_sensitivity_of_a_gradient(relation: str) -> None:
+    """A row as long as the clip norm moves each of 4096 coordinates by up to 3/4 of a unit more than that.
+
+    The noise is the greatest that can be drawn, so that a unit is as large a part of the clip norm as it ever is.
+    """
+    grid = FeatureGrid(1.0, 1)
+    unit = 2.0**-grid.exponent
+    length = 64 * LONG / 4 * unit
+    assert 1 < length < 2
+    clip = length * (1 + 2.0**-38)
+    noise = Gaussian(2.0 ** (50 - grid.exponent - (relation == "replace-one")))
+    whole = released([-1.0, -1.0], clip, noise, relation)
+    other = released([-1.0] if relation == "zero-out" else [-1.0, 1.0], clip, noise, relation)
+    plain = Sensitivity.of_clipped_sum(clip).under(relation)
+    moved = squared_distance(whole, other)
+    assert whole.unit == unit
+    assert moved > Fraction(plain) ** 2, "without the rounding term the bound would not hold"
+    assert moved <= Fraction(whole.sensitivity.under(relation)) ** 2
+    assert plain + 64 * unit <= whole.sensitivity.under(relation) <= (plain + 64 * unit) * (1 + 2.0**-38)
+
+
+@pytest.mark.parametrize("outputs", [2, 5])
+def test_rounding_counts_every_output_of_a_gradient(outputs: int) -> None:
+    grid = FeatureGrid(1.0, 3)
+    public = Public(LinearProblem(Multinomial(outputs), grid), Relation.ZERO_OUT, 10, 1.0, 10.0)
+    asked = Gradient(np.zeros((3, outputs)), 1.0, Gaussian(2.0**20), frame=Whitening(grid, np.ones((3, 7))))
+    for question in (asked, GradientAndCurvature(asked, Gaussian(1.0))):
+        part = question.plan(public).parts[0]
+        assert part.sensitivity.zero_out >= 1.0 + math.sqrt(7 * outputs) * part.unit > 1.0
+        assert part.sensitivity.replace_one >= 2.0 + math.sqrt(7 * outputs) * part.unit > 2.0
 
 
 # Norms ---------------------------------------------------------------------------------------------------------
