@@ -344,7 +344,7 @@ def strained(name: str, question: Question[Any], relation: str, seed: int, tries
 
 #: Replacing a row cannot turn its entries around and change their squares by as much: 2.83 C is declared, and no two
 #: rows are more than 2.29 C apart.
-LOOSE = {("ColumnMoments", Relation.REPLACE_ONE): 0.7}
+LOOSE = {("ColumnMoments", Relation.REPLACE_ONE): 0.7, ("RowCount", Relation.REPLACE_ONE): 0.0}
 
 
 @every_relation
@@ -396,7 +396,7 @@ def test_on_a_batch_a_row_moves_a_sum_within_its_sensitivity_if_it_is_drawn_and_
                 assert reached <= 1
                 assert drawn or reached == 0
                 moved += reached > 0
-    assert moved > 0
+    assert moved > 0 or (kind, Relation(relation)) == ("RowCount", Relation.REPLACE_ONE)
 
 
 # Noise ---------------------------------------------------------------------------------------------------------

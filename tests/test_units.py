@@ -72,12 +72,14 @@ from neighbours import Watched
 from test_method_laws import CLIPPED, accepted
 
 EACH = 3  # rows of a unit, at most
-COUNT = 5  # units: three rows each, but for the first, which has one, and the last, whose rows are the question
+COUNT = 4  # units: three rows each, but for the first, which has one, and the last, whose rows are the question
+OTHERS = 7  # rows of all units but the last
+assert EACH * COUNT == ROWS, "the examples are for so many places"
 
 
 def owners(last: int) -> np.ndarray:
     """Return whose row each is if the last unit has so many."""
-    return np.array([0, 1, 1, 1, 2, 2, 2, 3, 3, *[COUNT - 1] * last])
+    return np.array([0, 1, 1, 1, 2, 2, 2, *[COUNT - 1] * last])
 
 
 def people(last: int) -> Units:
@@ -85,15 +87,17 @@ def people(last: int) -> Units:
 
 
 def with_unit(table: Table, rows: np.ndarray, labels: np.ndarray) -> Table:
-    """Return a table whose last unit has these rows; the others have nine."""
-    return np.concatenate([table[0][:9], rows]), np.append(table[1][:9], labels)
+    """Return a table whose last unit has these rows; the others have seven."""
+    return np.concatenate([table[0][:OTHERS], rows]), np.append(table[1][:OTHERS], labels)
 
 
 def curator_of(name: str, table: Table, relation: str, noise: Any = None, **options: Any) -> Curator:
+    if "units" not in options:
+        table = table[0][: OTHERS + EACH], table[1][: OTHERS + EACH]
+        options["units"] = people(table[0].shape[0] - OTHERS)
     source = Watched(*table, PROBLEMS[name].grid)
     source.touches = []
     ledger = Ledger(1e9, 1e-6, relation=relation, currency="gdp", unit="one person")
-    options = {"units": people(table[0].shape[0] - 9)} | options
     return Curator(source, PROBLEMS[name], ledger, ROWS, noise=noise or Silent(), **options)
 
 
@@ -245,7 +249,7 @@ def test_a_unit_joins_a_batch_with_all_of_its_rows_as_often_as_the_rate_says(rel
 
 @every_relation
 def test_a_batch_of_rows_or_of_other_units_is_refused_before_the_charge(relation: str) -> None:
-    """Its rate would be that of other places: half of twelve rows are six of five units."""
+    """Its rate would be that of other places: half of twelve rows are six of four units."""
     curator, noise = curator_of("logistic", table_of("logistic", 0), relation), Gaussian(100.0)
     for planned in (None, COUNT + 1):
         batch = Batch(dataclasses.replace(curator.sampling(0.5), units=planned), (noise,))
@@ -365,12 +369,12 @@ def test_a_replay_on_a_table_without_one_unit_stays_within_every_sensitivity(cas
             whole = whole.with_last(corner, labels[-1])
         if relation == "replace-one":
             other = table.with_last(-corner, labels[0]).with_last(corner, labels[0])
-        recorded = run(case, loss, relation, table=whole, rows=43, noise=Recording(), units=UNITS)
+        recorded = run(case, loss, relation, table=whole, rows=UNITS.places, noise=Recording(), units=UNITS)
         if isinstance(recorded, DPDescentError) or recorded.refusal is not None:
             continue
         noise = Replaying(recorded.noise) if case.method != "expmech" else Recording()
         remaining = NOBODY if relation == "zero-out" else FEWER
-        replayed = run(case, loss, relation, table=other, rows=43, noise=noise, units=remaining)
+        replayed = run(case, loss, relation, table=other, rows=UNITS.places, noise=noise, units=remaining)
         if case.method == "expmech":
             assert replayed.ledger.entries == recorded.ledger.entries
             continue
@@ -382,7 +386,7 @@ def test_a_replay_on_a_table_without_one_unit_stays_within_every_sensitivity(cas
 def test_most_methods_run_with_units() -> None:
     for case in PRIVATE:
         if METHODS[case.method].units and not case.name:
-            ran = run(case, "logistic", table=make_table("logistic", 43), units=UNITS)
+            ran = run(case, "logistic", table=make_table("logistic", 43), rows=UNITS.places, units=UNITS)
             assert isinstance(ran, Run), ran
             assert ran.refusal is None, ran.refusal
             assert ran.ledger.statement()["unit"] == "one person"
@@ -393,7 +397,7 @@ def test_most_methods_run_with_units() -> None:
 
 
 def test_a_ledger_of_rows_pays_for_no_unit_and_one_of_units_for_no_row() -> None:
-    table, problem = table_of("logistic", 0), PROBLEMS["logistic"]
+    table, problem = table_of("logistic", 0, OTHERS + EACH), PROBLEMS["logistic"]
     source = Watched(*table, problem.grid)
     with pytest.raises(InvalidParameter, match="protects one row"):
         Curator(source, problem, Ledger(1.0, 1e-6), ROWS, units=people(3))
@@ -458,11 +462,13 @@ def test_units_are_a_column_or_an_array_and_the_statement_says_so(visits) -> Non
     assert (named.privacy_["unit"], other.privacy_["unit"]) == ("one person", "one unit")
     assert named.privacy_["rows_per_unit"] == 2
     assert "the number of units: 900" in named.privacy_["assumed_public"]
-    assert "the number of rows in use, at most: 1800" in named.privacy_["assumed_public"]
-    assert named.privacy_["remarks"][:2] == [
+    said = named.privacy_["remarks"]
+    assert said[:2] == [
         "at most 2 rows of one person were used",
         "gradients of all rows of one person were clipped together",
     ]
+    assert sum("by a noisy count" in each for each in said) == 1
+    assert named.privacy_["asked"]["number of rows"] == 1
 
 
 @pytest.mark.parametrize("bounds", [(0, 1), None])
@@ -493,7 +499,7 @@ def test_which_rows_are_kept_depends_on_the_unit_alone() -> None:
     assert np.bincount(people_of[kept]).max() == 4
     for number, each in enumerate(pd.unique(people_of)):  # the first rows of each, and unit by unit
         np.testing.assert_array_equal(kept[units.owners == number], np.flatnonzero(people_of == each)[:4])
-    assert units.public_rows(200) == min(200, 4 * units.count) >= kept.size
+    assert units.places == 4 * units.count >= kept.size
 
 
 def test_noise_grows_with_the_rows_of_a_unit(visits) -> None:
@@ -511,7 +517,10 @@ def test_noise_grows_with_the_rows_of_a_unit(visits) -> None:
 
 
 def test_bounds_and_counts_that_a_model_buys_first_have_the_noise_of_units(visits, monkeypatch) -> None:
-    """Two histograms, the counts of balanced weights and those of the method: each is released for k rows."""
+    """Two histograms, the counts of balanced weights and those of the method: each is released for k rows.
+
+    Before them the number of rows is, unless it is public: of units with one row each there are as many rows.
+    """
     frame, y = visits
     release, released = LatticeNoise.release, []
 
@@ -523,11 +532,23 @@ def test_bounds_and_counts_that_a_model_buys_first_have_the_noise_of_units(visit
     bought = {"unit": "person", "method": "majority", "bounds": None, "class_weight": "balanced"}
     for several in (1, 4):
         model(**bought, rows_per_unit=several).fit(frame, y)
-    assert len(released) == 8
-    np.testing.assert_allclose(released[4:], 4 * np.array(released[:4]), rtol=1e-12)
+    assert len(released) == 9
+    np.testing.assert_allclose(released[5:], 4 * np.array(released[:4]), rtol=1e-12)
+    assert released[4] == pytest.approx(4, rel=1e-12)
 
 
-def test_sums_are_divided_by_a_number_that_does_not_depend_on_how_many_rows_are_kept(visits, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"rows": 1700}, {1700}),
+        ({"rows": 5000}, {2 * 900}),  # there are no places for more
+        ({"bounds": (0, 1), "method": "sgd-adv"}, {2 * 900}),  # no count can be bought
+        ({"rows": 1700, "method": "outpert", "alpha": 0.1, "bounds": (0, 1)}, {1700, 2 * 900}),
+    ],
+)
+def test_sums_are_divided_by_a_number_that_does_not_depend_on_how_many_rows_are_kept(
+    visits, monkeypatch, options: dict[str, Any], expected: set[int]
+) -> None:
     frame, y = visits
     divisors, kept = set(), set()
 
@@ -541,8 +562,8 @@ def test_sums_are_divided_by_a_number_that_does_not_depend_on_how_many_rows_are_
         monkeypatch.setattr(module, "Curator", Noted)
     lonely = (frame.groupby("person").cumcount() == 0).to_numpy() | (frame["person"] != "p1").to_numpy()
     for chosen in (lonely, np.ones(len(y), dtype=bool)):
-        model(unit="person", method="majority", bounds=None).fit(frame[chosen], y[chosen])
-    assert divisors == {2 * 900}
+        model(**{"unit": "person", "method": "majority", "bounds": None} | options).fit(frame[chosen], y[chosen])
+    assert divisors == expected
     assert len(kept) == 2
     assert max(kept) < 2 * 900
 
@@ -597,6 +618,9 @@ def missing(frame: pd.DataFrame) -> pd.DataFrame:
         ({"method": "objpert"}, None, InvalidParameter, "'objpert' is proved for single rows"),
         ({"method": "outpert-rsgd"}, None, InvalidParameter, "'outpert-rsgd' is proved for single rows"),
         ({"unit": None}, None, InvalidParameter, "whose rows"),
+        ({"unit": None, "rows_per_unit": 1, "rows": 100}, None, InvalidParameter, "rows is about units"),
+        ({"rows": 899}, None, InvalidParameter, "900 units with a row at least"),
+        ({"rows": 0}, None, InvalidParameter, "rows"),
     ],
 )
 def test_bad_units_are_refused_by_name_before_anything_is_charged(visits, options, change, error, message) -> None:

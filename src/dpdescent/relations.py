@@ -1,6 +1,7 @@
 """What one row may change: the neighbouring relation and the sensitivity that belongs to it.
 
-The unit of privacy is one row, or all rows of one person (`dpdescent.curator.units`). Two relations are offered:
+The unit of privacy is one row, or all rows of one person: what is said here of a row then holds for these rows
+together, as `dpdescent.curator.units` derives. Two relations are offered:
 
 ``zero-out``
     The row is added or removed; a removed row adds nothing to any sum and the number of rows n is public.
@@ -36,6 +37,29 @@ class Relation(StrEnum):
         except ValueError:
             known = ", ".join(repr(member.value) for member in cls)
             raise UnknownRelation(f"unknown relation {value!r}: choose one of {known}") from None
+
+    def neighbours(self, unit: str, rows_per_unit: int | None = None) -> str:
+        """Return in words which tables are neighbours, for statements and pages.
+
+        Parameters
+        ----------
+        unit : str
+            Whose data is protected, such as "one row" or "one patient".
+        rows_per_unit : int, optional
+            How many rows of a unit are used at most, where a unit may have several (`dpdescent.curator.units`).
+        """
+        removed = self is Relation.ZERO_OUT
+        differ = f"Two tables are compared that differ in {unit}"
+        if rows_per_unit is None:
+            which = "is in one and not in the other" if removed else "one of them has in place of another"
+            return f"{differ}, which {which}."
+        which = "one table has them and the other does not"
+        if self is Relation.REPLACE_ONE:
+            which = "the other table has those of another unit, fewer or more of them"
+        return (
+            f"{differ} and its rows, of which at most {rows_per_unit} are used: {which}. The number of units is "
+            "public. How many rows a unit has, and how many there are in all, is not."
+        )
 
 
 class Norm(StrEnum):

@@ -46,6 +46,7 @@ from ..curator import (
     PermutedDescent,
     Public,
     Question,
+    RowCount,
     SecondMoments,
     TreeGradients,
 )
@@ -177,6 +178,11 @@ def _second_moments(public: Public, noise: Gaussian) -> Iterable[SecondMoments]:
 def _label_counts(public: Public, noise: Gaussian) -> Iterable[LabelCounts]:
     if public.problem.loss.labels.kind is not LabelKind.NUMBERS:
         yield LabelCounts(noise)
+
+
+@_of(RowCount)
+def _row_counts(_: Public, noise: Gaussian) -> Iterable[RowCount]:
+    yield RowCount(noise)
 
 
 @_of(LabelSum)

@@ -172,13 +172,13 @@ def _warned(epsilon: float, delta: float, adjacency: str, table: Dataset | Parqu
 
 
 def _facts(epsilon: float, delta: float, adjacency: str, table: Dataset | ParquetTable) -> Facts:
-    """Return what is public before the fit: the number of rows, or of units and the rows of each that are used."""
+    """Return what is public before the fit: the number of rows, or that of units times the rows of each, at most."""
     from ..solvers import Facts
 
     if table.unit is None or table.schema is None or table.schema.unit is None:
         return Facts(epsilon, delta, adjacency, table.X.shape[0], 1)
     kept = table.schema.unit.rows
-    return Facts(epsilon, delta, adjacency, min(table.X.shape[0], kept * int(table.unit.nunique())), 1, kept)
+    return Facts(epsilon, delta, adjacency, kept * int(table.unit.nunique()), 1, kept)
 
 
 @contextmanager

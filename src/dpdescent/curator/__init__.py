@@ -21,7 +21,7 @@ from .descents import NoisyDescent, PermutedDescent
 from .general import drawn_minimiser, perturbed_minimiser, perturbed_saddle_point
 from .histograms import ColumnHistograms, MarginCounts
 from .mechanisms import LatticeNoise
-from .moments import ColumnMoments, LabelCounts, LabelSum, MeanRowNorm, SecondMoments, moment_bits
+from .moments import ColumnMoments, LabelCounts, LabelSum, MeanRowNorm, RowCount, SecondMoments, moment_bits
 from .nonprivate import sum_without_privacy
 from .phased import phased_minimiser
 from .points import NoisyMinimiser
@@ -69,6 +69,7 @@ __all__ = [
     "Public",
     "Question",
     "RowBlocks",
+    "RowCount",
     "Sampling",
     "Seals",
     "SecondMoments",

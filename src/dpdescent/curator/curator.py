@@ -47,7 +47,8 @@ class Curator:
     ledger : Ledger
         The budget that is charged for every answer.
     rows : int
-        The public number of rows n, by which sums are divided; it is never read from the data.
+        The public number of rows n, by which sums are divided; it is never read from the data. With units it is any
+        public number, and `Units.places` where points are asked for.
     noise : LatticeNoise, optional
         Exact lattice noise from the operating system's generator by default. Batches, permutations and drawn points
         come from the same randomness.
@@ -275,7 +276,9 @@ class Curator:
         if isinstance(plan, Point | Draw):
             if not self._source.in_one_place:
                 raise UnsupportedSource(f"{question.label!r} needs all rows in one place: pass arrays in memory")
-            if self._source.rows > self.rows:
+            if self._units is not None:
+                self._units.require_places(self.rows, question.label)
+            elif self._source.rows > self.rows:
                 raise InvalidParameter(
                     "the table has more rows than the public number of them: pass their true number"
                 )

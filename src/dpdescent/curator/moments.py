@@ -152,6 +152,23 @@ class LabelCounts(Question[Floats]):
 
 
 @dataclass(frozen=True)
+class RowCount(Question[float]):
+    """The number of rows, which is not public where units have several of them.
+
+    **Privacy** A row that is added or removed changes it by 1, and one that is replaced not at all: 1 under both
+    relations. A unit of at most k rows changes it by k if it is removed, and by k - 1 if it is replaced by another
+    with at least one row: k times the sensitivity of a row, as for every sum (`dpdescent.curator.units`).
+    """
+
+    noise: Gaussian
+    label = "number of rows"
+
+    def plan(self, public: Public) -> Sum[float]:
+        noised = Noised(self.noise, 1 / COUNT, Sensitivity.of_bounded_sum(1.0, Norm.L2), public.rate)
+        return Sum(_rows_block, (noised,), lambda count: float(count[0]))
+
+
+@dataclass(frozen=True)
 class LabelSum(Question[float]):
     """The sum of labels, clipped to the public range of those that the loss is about.
 
@@ -194,6 +211,10 @@ def _moments_block(
         return placed
 
     return moments.in_parts(rows, every, place)
+
+
+def _rows_block(rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
+    return np.array([labels.size], dtype=np.int64) * COUNT
 
 
 def _positive_block(rows: Any, labels: Floats) -> Integers:  # noqa: ARG001

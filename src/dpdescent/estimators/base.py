@@ -32,7 +32,7 @@ from .bounds import tightening_pays
 from .curves import Curves
 from .float_noise import make_noise
 from .grouping import split_units, without_column
-from .measuring import Measurement, require_measurable, seen_scaling
+from .measuring import Measurement, can_measure, require_measurable, seen_scaling
 from .payment import charges_noted, open_ledger, paid_by
 from .progress import listening, over_rows
 from .reading import compact, read_table, require_finite_cells
@@ -71,6 +71,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
     penalise_intercept: bool | None = None
     unit: str | None = None
     rows_per_unit: int = 1
+    rows: int | None = None
     random_state: Any = None
     ledger: Ledger | None = None
     progress: bool | Progress = False
@@ -171,6 +172,8 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         method.require_units(require_positive_integer("rows_per_unit", self.rows_per_unit))
         if identifiers is None and self.rows_per_unit != 1:
             raise InvalidParameter("rows_per_unit is about units of several rows: say by unit= whose rows they are")
+        if identifiers is None and self.rows is not None:
+            raise InvalidParameter("rows is about units, and the number of rows is public without them: leave it out")
         stream = streamed_table(self, X, y, method, identifiers)
         if stream is None:
             X, y = read_table(self, X, y, ensure_all_finite=False, y_numeric=isinstance(self, RegressorMixin))
@@ -178,23 +181,31 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         else:
             X, y = stream, no_labels(self)
         names = getattr(self, "feature_names_in_", None)
-        table, units = X.shape[0], None
+        rows, units = X.shape[0], None
         if identifiers is not None:
-            kept, units = Units.kept(identifiers, self.rows_per_unit, table)
+            kept, units = Units.kept(identifiers, self.rows_per_unit, X.shape[0])
             X, y = X[kept], y[kept]
-        rows = table if units is None else units.public_rows(table)
+            rows = X.shape[0] if self.rows is None and not method.private else units.divisor(self.rows)
         declared = declared_binary(self.binary_features, X.shape[1], names)
         scaling, gaps = ColumnScaling.with_gaps(self.bounds, X.shape[1], names=names)
         given = None if self.bounds is None else scaling
         loss, labels, assumed = self._loss_and_labels(y)
         method.require(loss, tilted=self.tilt > 0, adversarial=self.adversary is not None)
 
+        def places() -> int:
+            """Return what the number of rows never exceeds, for methods that rest on it, or else their number."""
+            return units.places if units is not None and method.gathers else rows
+
+        def penalty() -> Penalty:
+            """Return the penalty that weighs as much beside all places as the given one beside the rows."""
+            return self._penalty(self._heaviest() * (places() / rows))
+
         def problem_in(scaling: ColumnScaling, features: ColumnScaling | Curves) -> LinearProblem:
             known, added = binary_columns(declared, scaling), features.columns - scaling.columns
             return LinearProblem(
                 loss,
                 FeatureGrid(1.0, features.columns + bool(self.fit_intercept)),
-                self._penalty(self._heaviest()),
+                penalty(),
                 bool(self.fit_intercept),
                 self.tilt,
                 self.adversary,
@@ -219,6 +230,8 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
                 tighten = self._tightens(own, facts, int(np.count_nonzero(~binary)))
         elif given is None or gaps.any():
             given, gaps = scaling.filled(seen_scaling(X), gaps | (given is None)), np.zeros_like(gaps)
+        several = units is not None and units.rows_per_unit > 1 and self.rows is None
+        counting = several and method.private and can_measure(own, settings)
         if self.ledger is not None:
             require_funds(self.ledger, own)  # after all else that is wrong with the settings was said
         if stream is not None:
@@ -230,7 +243,10 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         tried = remarks_on_trials(self, own, stacklevel=5) if method.private else ()
         with paid_by(self.ledger, own, f"{type(self).__name__}, method {self.method}"), charges_noted(own):
             with np.errstate(all="ignore"):  # a warning would speak of rows
-                measurement = Measurement(own, noise, rows, units, sources.seals)
+                measurement, counted = Measurement(own, noise, rows, units, sources.seals), []
+                if counting:
+                    measurement, counted = measurement.of_rows(X.shape[0])
+                    rows = measurement.rows
                 scaling, measured = measurement.of_columns(X, given, binary, tighten, gaps)
                 targets = self._measured_labels(
                     y if stream is None else TargetColumn(stream), measurement, method.private
@@ -250,8 +266,9 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
                     source = ArraySource(compact(placed) if method.passes else placed, labels, problem.grid)
                     del placed
             weighted = self._reweighted(loss, Curator(source, problem, own, rows, noise=noise, units=units))
-            problem = replace(problem, loss=weighted, penalty=self._penalty(self._heaviest()))
-            curator = Curator(source, problem, own, rows, noise=noise, batch_rate=settings.batch_rate, units=units)
+            problem = replace(problem, loss=weighted, penalty=penalty())
+            drawn = {"noise": noise, "batch_rate": settings.batch_rate}
+            curator = Curator(source, problem, own, places(), units=units, **drawn)
             with one_library_thread(), listening(self.progress) as listener:
                 if stream is not None:
                     blocks.listener = over_rows(listener)
@@ -277,13 +294,13 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
                 "the number of iterations",
             ),
             "assumed_public": (
-                f"the number of rows{'' if units is None else ' in use, at most'}: {rows}",
-                *([] if units is None else [f"the number of units: {units.count}"]),
+                f"the number of rows: {rows}" if units is None else f"the number of units: {units.count}",
+                *([] if self.rows is None else [f"rows: sums are divided by {rows}"]),
                 *(["bounds: cells outside are clipped"] if bounded else []),
                 *(["binary_features: which columns are 0 or 1"] if self.binary_features is not None else []),
                 *assumed,
             ),
-            "remarks": (*(advice(facts) if method.private else ()), *measured, *result.remarks, *tried),
+            "remarks": (*(advice(facts) if method.private else ()), *counted, *measured, *result.remarks, *tried),
         }
         if units is not None:
             said["rows_per_unit"] = units.rows_per_unit

@@ -225,6 +225,10 @@ class DPLogisticRegression(LinearClassifier):
     rows_per_unit : int
         The largest number of rows of a unit that are used, the first ones in the order of the table. The noise grows
         with it.
+    rows : int, optional
+        About how many rows of all units are used, which must be public knowledge and not read from this table.
+        Without it the number is measured by a noisy count, for 1% of the budget or up to 10% where there are few
+        rows; where no count can be bought, ``rows_per_unit`` times the number of units stands for it.
     classes : array_like, optional
         The public classes. Without them they are read from y, which is not private, with a `PrivacyWarning`.
     loss : {"logistic", "sigmoid"}
@@ -279,8 +283,8 @@ class DPLogisticRegression(LinearClassifier):
     **Privacy.** The fitted model is (epsilon, delta)-DP for one row, or one unit, under ``adjacency``: every query is
     charged to a privacy filter before it reads the data. Errors about malformed input are outside the guarantee. With
     units, sensitivities are those of ``rows_per_unit`` rows, or of all rows of a unit whose gradients are clipped
-    together; batches are drawn by unit, and the number of units is public like that of the rows
-    (`dpdescent.curator.units` has the proof).
+    together, and batches are drawn by unit. The number of units is public; how many rows they have is not
+    (`dpdescent.curator.units` has the proof for both relations).
 
     Examples
     --------

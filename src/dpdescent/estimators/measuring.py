@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..curator import ArraySource, BlockSource, ColumnHistograms, Curator, LatticeNoise, Seals, Source, Units
+from ..curator import (
+    ArraySource,
+    BlockSource,
+    ColumnHistograms,
+    Curator,
+    LatticeNoise,
+    RowCount,
+    Seals,
+    Source,
+    Units,
+)
 from ..errors import InvalidParameter
 from ..exact import FeatureGrid, one_library_thread
 from ..ledger import Ledger
@@ -22,13 +32,19 @@ from ..sources import StreamedTable
 from .bounds import measured_ends, share_of_bounds, tightened_ends
 from .scaling import ColumnScaling
 from .streaming import StreamedCells
+from .weights import share_of_counts
 
-__all__ = ["Measurement", "require_measurable", "seen_scaling"]
+__all__ = ["Measurement", "can_measure", "require_measurable", "seen_scaling"]
 
 Floats = NDArray[np.float64]
 Ask = Callable[[Any, int], tuple[Floats, float]]
 
 _BITS = 9  # levels are at most 2^8
+
+
+def can_measure(ledger: Ledger, settings: Settings) -> bool:
+    """Return whether anything can be measured before a run, with Gaussian noise and a part of the budget."""
+    return ledger.currency.name not in ("pure", "approximate") and not settings.fixed_noise
 
 
 def require_measurable(ledger: Ledger, settings: Settings, bought: Iterable[str]) -> None:
@@ -72,6 +88,25 @@ class Measurement:
     units: Units | None = None
     seals: Seals | None = None
 
+    def of_rows(self, present: int) -> tuple[Measurement, list[str]]:
+        """Buy the number of rows of all units; return the measurement with it, and what a statement says of it.
+
+        ``present`` rows are counted, which is unreleased data. Every unit has a row, and at most ``rows_per_unit``.
+        """
+        assert self.units is not None, "without units the number of rows is public"
+        before, grid = self.ledger.spent, FeatureGrid(1.0, 1)
+        source = ArraySource(np.zeros((present, 1)), np.zeros(present), grid)
+        curator = self._curator(source, grid)
+        noisy = curator.answer(RowCount(curator.gaussian(share_of_counts(curator) * self.ledger.budget)))
+        rows = min(max(round(noisy), self.units.count), self.units.places)
+        share = (self.ledger.spent - before) / self.ledger.budget
+        said = f"about {rows} rows of all units are in use, by a noisy count, for {share:.1%} of the budget"
+        return replace(self, rows=rows), [said]
+
+    def _curator(self, source: Source, grid: FeatureGrid) -> Curator:
+        problem = LinearProblem(Squared(), grid, intercept=False)
+        return Curator(source, problem, self.ledger, self.rows, noise=self.noise, units=self.units)
+
     def scaling(self, X: Any, binary: NDArray[np.bool_]) -> ColumnScaling:
         """Buy the ends of all columns that are not declared to be 0 or 1, and return the scaling by them."""
         low, high = np.zeros(X.shape[1]), np.ones(X.shape[1])
@@ -101,7 +136,6 @@ class Measurement:
 
     def _ask(self, columns: int) -> Ask:
         grid = FeatureGrid(1.0, columns)
-        problem = LinearProblem(Squared(), grid, intercept=False)
         budget = self.ledger.budget
 
         def ask(levels: Any, largest: int) -> tuple[Floats, float]:
@@ -111,7 +145,7 @@ class Measurement:
                 source = BlockSource(coded, grid, engine, self.seals, keep_rows=False)
             else:
                 source = ArraySource(_placed(levels), np.zeros(levels.shape[0]), grid)
-            curator = Curator(source, problem, self.ledger, self.rows, noise=self.noise, units=self.units)
+            curator = self._curator(source, grid)
             effective = 1 / curator.deviation(1.0, budget)
             gaussian = curator.gaussian(share_of_bounds(effective, columns) * budget)
             question = ColumnHistograms(largest, _BITS, gaussian)

@@ -12,7 +12,7 @@ from ..curator import Curator, LabelCounts, sum_without_privacy
 from ..errors import InvalidParameter, require_positive
 from ..problems import LabelKind, Labels
 
-__all__ = ["balanced_weights", "weights_of_classes"]
+__all__ = ["balanced_weights", "share_of_counts", "weights_of_classes"]
 
 Floats = NDArray[np.float64]
 
@@ -42,6 +42,12 @@ def weights_of_classes(given: Any, classes: NDArray[Any]) -> Floats | None:
     return np.array([weights.get(label, 1.0) for label in known])
 
 
+def share_of_counts(curator: Curator) -> float:
+    """Return the share of the budget that counts of rows are worth: more where there are few rows."""
+    rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)
+    return min(max(_COUNTED_ROWS / rows_of_privacy, _LEAST_SHARE), _LARGEST_SHARE)
+
+
 def balanced_weights(curator: Curator, private: bool) -> Floats:
     """Return n/(K c) for each of K classes, c being its count: bought for 1% of the budget, or up to 10% of it.
 
@@ -53,8 +59,7 @@ def balanced_weights(curator: Curator, private: bool) -> Floats:
         counts = sum_without_privacy(curator, lambda _, own: _counted(labels, own))
         counts = np.maximum(counts, 1.0)
     else:
-        rows_of_privacy = 1 / curator.deviation(1.0, curator.budget)
-        share = min(max(_COUNTED_ROWS / rows_of_privacy, _LEAST_SHARE), _LARGEST_SHARE)
+        share = share_of_counts(curator)
         noise = curator.deviation(1.0, share * curator.budget) * curator.rows
         counts = curator.answer(LabelCounts(curator.gaussian(share * curator.budget)))
         counts = np.clip(counts, max(2 * noise, 1.0), max(2 * noise, curator.rows))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..accounting import GDP, ZCDP, Currency, Pure, TradeOff, sampler_delta
+from ..relations import Relation
 from .charges import ALL_ROWS
 from .document import PrivacyStatement
 
@@ -80,9 +81,7 @@ def headline(statement: PrivacyStatement) -> str:
 
 def relation_in_words(statement: PrivacyStatement) -> str:
     """Return what neighbouring tables are."""
-    if statement.relation == "zero-out":
-        return f"Two tables are compared that differ in {statement.unit}, which is in one and not in the other."
-    return f"Two tables are compared that differ in {statement.unit}, which one of them has in place of another."
+    return Relation.parse(statement.relation).neighbours(statement.unit, statement.rows_per_unit)
 
 
 def warnings_of(statement: PrivacyStatement) -> list[str]:
