@@ -125,6 +125,18 @@ def test_huge_epsilon_recovers_weighted_logistic_regression(rare) -> None:
     assert "class_weight: the weight of each class" in fitted.privacy_["assumed_public"]
 
 
+@pytest.mark.parametrize("weights", [{0: 1e-300, 1: 1e300}, {0: 1.0, 1: 1e308}, {0: 2.0**-41, 1: 2.0**-41}])
+def test_weights_that_floating_point_cannot_hold_beside_each_other_are_refused_by_name(rare, weights) -> None:
+    """Divided by the largest, the first would be 0; the remedy is about the weights that were given."""
+    ledger = Ledger(1.0, 1e-6, currency="gdp")
+    with pytest.raises(
+        InvalidParameter, match=r"class_weight\[\d\] is .* bring them closer together, or multiply all"
+    ):
+        model(epsilon=0.5, delta=1e-7, ledger=ledger, class_weight=weights).fit(*rare)
+    assert not ledger.entries
+    model(class_weight={0: 2.0**-40, 1: 2.0**40}, method="majority").fit(*rare)
+
+
 def test_equal_weights_give_the_model_without_weights(rare) -> None:
     plain, weighted = model(alpha=0.01).fit(*rare), model(alpha=0.02, class_weight={0: 2, 1: 2}).fit(*rare)
     np.testing.assert_allclose(weighted.coef_, plain.coef_, rtol=1e-6)

@@ -18,6 +18,7 @@ Floats = NDArray[np.float64]
 
 _LEAST_SHARE, _LARGEST_SHARE = 0.01, 0.1  # of the budget
 _COUNTED_ROWS = 4.0  # the share over n mu, between the two
+_HEAVIEST = 2.0**40
 
 
 def weights_of_classes(given: Any, classes: NDArray[Any]) -> Floats | None:
@@ -38,8 +39,20 @@ def weights_of_classes(given: Any, classes: NDArray[Any]) -> Floats | None:
             f"class_weight has a weight for {unknown[0]!r:.80}, which is none of the {len(known)} classes: correct "
             "it, or add it to classes"
         )
-    weights = {label: require_positive(f"class_weight[{label!r}]", weight) for label, weight in given.items()}
+    weights = {label: _require_moderate(label, weight) for label, weight in given.items()}
     return np.array([weights.get(label, 1.0) for label in known])
+
+
+def _require_moderate(label: Any, weight: Any) -> float:
+    """Return a weight that leaves the others, and a penalty in units of it, their size in floating point."""
+    name = f"class_weight[{label!r:.80}]"
+    number = require_positive(name, weight)
+    if not 1 / _HEAVIEST <= number <= _HEAVIEST:
+        raise InvalidParameter(
+            f"{name} is {number:g}, and weights must lie between 2^-40 and 2^40: bring them closer together, or "
+            "multiply all of them, and alpha, by the same number"
+        )
+    return number
 
 
 def share_of_counts(curator: Curator) -> float:
