@@ -661,11 +661,37 @@ def test_one_person_is_one_unit_however_the_identifiers_are_stored() -> None:
         np.array(["7", "7", "8", "7"]),
         pd.Series([0.0, -0.0, 8, 0.0]),
         pd.Series([(7, 1), (7, 1), (8, 1), (7, 1)], index=[5, 5, 5, 5]),
+        [pd.Timestamp("2020"), np.datetime64("2020-01-01T00", "h"), pd.Timestamp("2021"), np.datetime64("2020", "D")],
+        [2**53, float(2**53), 2**53 + 1, np.int64(2**53)],
     )
     for identifiers in stored:
         kept, units = Units.kept(identifiers, 2, 4)
         assert kept.tolist() == [0, 1, 2]
         assert (units.owners.tolist(), units.count) == ([0, 0, 1], 2)
+
+
+@pytest.mark.parametrize(
+    "identifiers",
+    [
+        [2**53, 2**53 + 1, 0.5],  # as floats the first two are equal
+        (2**53, 2**53 + 1, 0.5),
+        np.array([2**53, 2**53 + 1, 0.5], dtype=object),
+        pd.Series([2**53, 2**53 + 1, 0.5], dtype=object),
+        [2**64, 2**64 + 1, -1],
+        np.array([2**64 - 2, 2**64 - 1, 0], dtype=np.uint64),
+        pd.Series([2**53, 2**53 + 1, 7], dtype="Int64"),
+        [Fraction(1, 3), 1 / 3, 0.5],
+    ],
+)
+def test_identifiers_are_compared_as_they_are(identifiers: Any) -> None:
+    _, units = Units.kept(identifiers, 2, 3)
+    assert (units.owners.tolist(), units.count) == ([0, 1, 2], 3)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT])
+def test_a_missing_identifier_in_a_list_is_refused(missing: Any) -> None:
+    with pytest.raises(MissingValue, match="missing cell"):
+        Units.kept([1, missing, 2], 2, 3)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ in several. With k = 1 a unit is a row, and all theorems hold for it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from numbers import Number
@@ -129,8 +130,11 @@ class Units:
         if isinstance(identifiers, pd.DataFrame) or _length(identifiers) != rows:
             raise InvalidParameter("unit must be one identifier per row, in one dimension")
         limit = require_positive_integer("rows_per_unit", rows_per_unit)
+        cells = pd.Series(identifiers)
+        if isinstance(identifiers, Sequence) and cells.dtype.kind in "fc":
+            cells = pd.Series(identifiers, dtype=object)  # large numbers would be rounded to one another
         try:
-            codes, known = pd.factorize(pd.Series(identifiers).reset_index(drop=True))
+            codes, known = pd.factorize(cells.reset_index(drop=True))
         except TypeError:
             raise InvalidParameter("unit has cells that are no identifiers: give texts, numbers or dates") from None
         if (codes < 0).any():
