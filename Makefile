@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH ?= $(if $(filter Darwin,$(shell uname)),torch,torch==2.13.0+cpu)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test lint types unit examples bench docs mutants fuzz clean
+.PHONY: demo test test-slow lint types unit examples bench docs mutants fuzz clean
 
 demo: $(VENV)/demo
 	$(BIN)/dpdescent demo
@@ -30,6 +30,10 @@ unit: $(VENV)/ready $(VENV)/torch
 
 examples: $(VENV)/ready $(VENV)/torch
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --doctest-modules src
+
+# About six minutes: what is marked `slow`, such as the replays of every estimator, method and option.
+test-slow: $(VENV)/ready $(VENV)/torch
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m slow tests
 
 bench: $(VENV)/ready $(VENV)/torch
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
