@@ -187,6 +187,18 @@ class BorrowedWeight(nn.Module):
         return torch.relu(self.layer(x)) @ self.layer.weight
 
 
+class BorrowedBehindZero(nn.Module):
+    """Does so behind a layer that is zero at first and hides it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.gate = nn.Linear(4, 4), nn.Linear(4, 4)
+        nn.init.zeros_(self.gate.weight)
+
+    def forward(self, x):
+        return self.layer(x) + self.gate(x @ self.layer.weight)
+
+
 class OwnParameter(nn.Module):
     def __init__(self):
         super().__init__()
@@ -229,7 +241,10 @@ class MixedIfLarge(nn.Module):
         return self.layer(x / x.abs().max().clamp_min(1e4))
 
 
-@pytest.mark.parametrize("family", [Reused, Tied, BorrowedWeight, OwnParameter, FlattenedRows, Mixed, MixedIfLarge])
+@pytest.mark.parametrize(
+    "family",
+    [Reused, Tied, BorrowedWeight, BorrowedBehindZero, OwnParameter, FlattenedRows, Mixed, MixedIfLarge],
+)
 def test_what_a_record_cannot_tell_is_left_to_single_rows(family):
     torch.manual_seed(0)
     check(family(), torch.randn(ROWS, 4), MappedGradients)

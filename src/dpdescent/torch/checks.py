@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidParameter, RowDependence
-from .gradients import Batch, LoopedGradients, Loss, trained_parameters, unchanged_buffers
+from .gradients import Batch, LoopedGradients, Loss, trained_parameters, unchanged
 
 __all__ = [
+    "generator_states",
     "private_copy",
     "reading",
     "require_losses",
-    "require_no_memory",
     "require_trainable",
     "secret_randomness",
     "usable_probe",
@@ -111,7 +111,7 @@ def require_losses(module: nn.Module, loss: Loss, probe: Batch) -> None:
     """
     rows, given = len(probe), probe.copy()
     try:
-        with unchanged_buffers(module):
+        with unchanged(module):
             outputs = module(*given.inputs)
         losses = loss(outputs, given.targets)
     except Exception as problem:
@@ -139,24 +139,6 @@ def require_losses(module: nn.Module, loss: Loss, probe: Batch) -> None:
                 )
 
 
-def require_no_memory(module: nn.Module, loss: Loss, probe: Batch) -> None:
-    """Raise `RowDependence` if the loss of a public row changes once others have passed through the module.
-
-    Buffers are put back after every pass, and nothing else is: what a module keeps in plain attributes would tell
-    later rows of earlier ones.
-    """
-    losses = []
-    for rows in (probe[:1], probe[1:], probe[:1]):
-        with secret_randomness(0), torch.no_grad():
-            losses.append(LoopedGradients(module, loss).losses_together(rows))
-    if not torch.allclose(losses[0], losses[2], rtol=0, atol=0, equal_nan=True):
-        raise RowDependence(
-            "the loss of a row changes when other rows have passed through the module before it: keep nothing of a "
-            "pass in the module or the loss, and draw random numbers from the generators of torch, numpy or Python "
-            "that all share"
-        )
-
-
 @contextmanager
 def reading() -> Iterator[None]:
     """Silence warnings while rows are read: they would speak of them."""
@@ -178,11 +160,25 @@ def secret_randomness(seed: int) -> Iterator[None]:
         with torch.random.fork_rng():
             random.seed(seed)
             np.random.seed([seed % 2**32, seed >> 32])  # noqa: NPY002
-            torch.manual_seed(seed)
+            _seed_layers(seed)
             yield
     finally:
         random.setstate(python)
         np.random.set_state(numbers)  # noqa: NPY002
+
+
+def _seed_layers(seed: int) -> None:
+    """Seed torch as `torch.manual_seed` does, which keeps a traceback for each call where there is no CUDA."""
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
+def generator_states() -> tuple[object, ...]:
+    """Return where the generators of Python, numpy and torch that all share are, on the processor."""
+    _, numbers, place, *_ = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), numbers.tobytes(), place, torch.get_rng_state().numpy().tobytes()
 
 
 def private_copy(module: nn.Module) -> nn.Module:

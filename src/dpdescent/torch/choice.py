@@ -1,12 +1,12 @@
 """Which way to the gradients of rows is right for a module.
 
-It is tried on a few public rows of the shapes of the data, against one row at a time: a matter of the module and of
-shapes, never of the data.
+It is tried on public rows of the shapes of the data, against one row at a time: a matter of the module and of shapes,
+never of the data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -14,7 +14,7 @@ from torch import nn
 
 from ..errors import InvalidParameter
 from ..exact.allocator import keep_freed_memory
-from .checks import require_no_memory
+from .checks import generator_states, secret_randomness
 from .gradients import (
     Batch,
     LoopedGradients,
@@ -22,37 +22,46 @@ from .gradients import (
     MappedGradients,
     ModuleGradients,
     RecordedGradients,
-    trained_parameters,
+    RowGradients,
 )
 from .layers import MOST_ROWS
+from .memory import require_no_memory
+from .separation import mixing, moved_parameters
 
 __all__ = ["choose_gradients"]
 
 _HELD_NUMBERS = 2**23  # while a part of a batch is worked on: 32 MB of float32, and 64 MB where it is summed
 _TOLERANCE = 1e-3
-_LARGE = 2.0**20
+_TOLERANCE_ELSEWHERE = 1e-2  # at parameters that nobody has chosen, where more may cancel
 _PROBE_ROWS = 3
 
 
-def choose_gradients(module: nn.Module, loss: Loss, probe: Batch) -> ModuleGradients:
+def choose_gradients(
+    module: nn.Module, loss: Loss, probe: Batch, most_rows: int = MOST_ROWS, sizes: Sequence[int] = ()
+) -> ModuleGradients:
     """Return the quickest way that gives the gradients of single rows on public rows, or raise why there is none.
 
     Parameters
     ----------
     module : nn.Module
-        Left as it was, its mode and its buffers included.
+        Left as it was: its mode, its parameters and its buffers.
     loss : callable
     probe : Batch
         At least three public rows of the shapes of the data.
+    most_rows : int
+        How many rows a batch has at most. Where rows pass through the module side by side, no more than this are
+        computed at once.
+    sizes : sequence of int
+        Numbers of rows that batches are likely to have.
 
     Notes
     -----
     **Privacy** The choice rests on the module, the loss and the shapes of rows. Rows that a module mixes are told
     apart in the second way, where each is a batch by itself. So are those of a module that does one thing or another
-    depending on what rows hold, which public rows may not show: `torch.func` refuses to map it.
+    depending on what rows hold, which public rows may not show: `torch.func` refuses to map it. What is tried, and
+    what that leaves open, is in `dpdescent.torch.separation`.
     """
     keep_freed_memory()  # every step needs the same megabytes again
-    numbers = sum(each.numel() for each in trained_parameters(module).values())
     try:
         LoopedGradients(module, loss).of(probe)
     except Exception as problem:
@@ -61,72 +70,95 @@ def choose_gradients(module: nn.Module, loss: Loss, probe: Batch) -> ModuleGradi
             "takes a batch of one row"
         ) from None
     require_no_memory(module, loss, probe)
-    recorded = RecordedGradients(module, loss)
-    with _repeatable(module, loss, probe):
-        mapped = MappedGradients(module, loss)
-        mapped.rows_at_once = _rows_at_once(numbers)
-        if recorded.has_rules() and _maps(mapped, probe) and _agrees(recorded, probe):
-            recorded.rows_at_once = _rows_at_once(recorded.numbers_per_row(probe))
+    few = probe[:_PROBE_ROWS]
+    recorded, mapped, looped = (way(module, loss) for way in (RecordedGradients, MappedGradients, LoopedGradients))
+    numbers = sum(each.numel() for each in mapped.parameters.values())
+    mapped.rows_at_once = looped.rows_at_once = _rows_at_once(numbers)
+    reason = _objection_to_record(recorded, mapped, few)
+    if reason is None:
+        at_once = min(most_rows, _rows_at_once(recorded.numbers_per_row(probe)))
+        recorded.rows_at_once = at_once
+        reason = mixing(recorded, probe, at_once, (*sizes, *(size % at_once for size in sizes)))
+        if reason is None:
             return recorded
-        if _agrees(mapped, probe):
-            return mapped
-    looped = LoopedGradients(module, loss)
-    looped.rows_at_once = mapped.rows_at_once
-    return looped
+    with _repeatable(module, loss, probe):
+        maps = _agrees(mapped, few)
+    chosen = mapped if maps and mixing(mapped, probe, mapped.rows_at_once) is None else looped
+    chosen.reason = reason
+    return chosen
+
+
+def _objection_to_record(recorded: RecordedGradients, mapped: MappedGradients, few: Batch) -> str | None:
+    """Return why a record of layers does not give the gradients of single rows, or None if it does."""
+    if not recorded.has_rules():
+        return "a layer has no rule, or a parameter has two layers"
+    with _repeatable(recorded.module, recorded.loss, few):
+        if not _maps(mapped, few):
+            return "numbers in rows decide what is computed, or torch.func cannot tell whether they do"
+        right = _agrees(recorded, few) and _agrees_elsewhere(recorded, few)
+    # In the mode of training a row that is alone draws the same random numbers both ways.
+    if not right or not _agrees_elsewhere(recorded, few[:1]):
+        return "rows have other gradients together than alone: a weight is used twice, or rows are mixed"
+    return None
 
 
 def _rows_at_once(numbers: int) -> int:
     return min(MOST_ROWS, max(1, _HELD_NUMBERS // max(1, numbers)))
 
 
-def _maps(way: MappedGradients, probe: Batch) -> bool:
+def _maps(way: MappedGradients, rows: Batch) -> bool:
     """Return whether neither branches nor shapes of a pass depend on what rows hold, as far as `torch.func` tells."""
     try:
-        way.losses(probe)
+        way.losses(rows)
     except Exception:  # whatever it is, it is the module's nature and not the data's
         return False
     return True
 
 
-def _agrees(way: ModuleGradients, probe: Batch) -> bool:
-    """Return whether lengths and a weighted sum are those of one row at a time, to the last bit if others change.
-
-    The others become equal to the first row, or large, which mixes rows in modules that look for a largest number.
-    """
-    rows = probe[:_PROBE_ROWS]
-    single = LoopedGradients(way.module, way.loss).of(rows)
-    weights = torch.arange(1, len(rows) + 1).to(single.losses)
+def _agrees(way: ModuleGradients, rows: Batch) -> bool:
+    """Return whether lengths and a weighted sum are those of one row at a time, at the present parameters."""
     try:
-        found = way.of(rows)
-        norms, sums = found.norms(), found.weighted_sum(weights)
-        others = torch.arange(len(rows), device=weights.device) > 0
-        changed = [way.of(rows.without(others, instead)) for instead in (rows, _large(rows))]
+        return _is_like(way.of(rows), LoopedGradients(way.module, way.loss).of(rows), _TOLERANCE)
     except Exception:  # whatever it is, it is the module's nature and not the data's
         return False
-    if any(each.losses[0] != found.losses[0] or each.norms()[0] != norms[0] for each in changed):
-        return False
-    scale = float(single.norms().max())
+
+
+def _agrees_elsewhere(way: ModuleGradients, rows: Batch) -> bool:
+    """Return the same at other parameters: a weight may be used once more, behind a layer that is zero at first."""
+    for sign in (1, -1):
+        with moved_parameters(way.parameters, sign):
+            try:
+                with secret_randomness(0):
+                    found = way.of(rows)
+                with secret_randomness(0):
+                    single = LoopedGradients(way.module, way.loss).of(rows)
+            except Exception:
+                return False
+        finite = torch.isfinite(single.losses).all() and torch.isfinite(single.norms()).all()
+        if bool(finite) and not _is_like(found, single, _TOLERANCE_ELSEWHERE):
+            return False
+    return True
+
+
+def _is_like(found: RowGradients, single: RowGradients, tolerance: float) -> bool:
+    weights = torch.arange(1, len(single.losses) + 1).to(single.losses)
+    lengths = single.norms()
+    scale = float(lengths.max())
     return bool(
-        torch.allclose(found.losses, single.losses, rtol=_TOLERANCE, atol=_TOLERANCE)
-        and torch.allclose(norms, single.norms(), rtol=_TOLERANCE, atol=_TOLERANCE * scale)
+        torch.allclose(found.losses, single.losses, rtol=tolerance, atol=tolerance)
+        and torch.allclose(found.norms(), lengths, rtol=tolerance, atol=tolerance * scale)
         and all(
-            torch.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE * scale)
-            for one, other in zip(sums, single.weighted_sum(weights), strict=True)
+            torch.allclose(one, other, rtol=tolerance, atol=tolerance * scale)
+            for one, other in zip(found.weighted_sum(weights), single.weighted_sum(weights), strict=True)
         )
     )
 
 
-def _large(rows: Batch) -> Batch:
-    inputs = tuple(each * _LARGE if each.is_floating_point() else each for each in rows.inputs)
-    return Batch(inputs, rows.targets)
-
-
 @contextmanager
 def _repeatable(module: nn.Module, loss: Loss, probe: Batch) -> Iterator[None]:
-    """Switch off random layers, so that two passes over the same rows can be compared.
+    """Switch off random layers, so that rows in a batch can be compared with rows that are alone.
 
-    Only what is known to be random is switched off, so that rows are told apart as in training. If that is not
-    enough, the whole module is.
+    Only what is known to be random is switched off. If that is not enough, the whole module is.
     """
     everything = list(module.modules())
     modes = [each.training for each in everything]
@@ -134,10 +166,10 @@ def _repeatable(module: nn.Module, loss: Loss, probe: Batch) -> Iterator[None]:
     try:
         for each in everything:
             each.training = each.training and not isinstance(each, random)
-        rows = LoopedGradients(module, loss)
+        rows, before = LoopedGradients(module, loss), generator_states()
         with torch.no_grad():
             first, second = (rows.losses(probe) for _ in range(2))
-        if not torch.equal(first, second):
+        if generator_states() != before or not torch.equal(first, second):
             module.eval()
         yield
     finally:

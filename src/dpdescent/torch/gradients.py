@@ -35,6 +35,7 @@ __all__ = [
     "RecordedGradients",
     "RowGradients",
     "trained_parameters",
+    "unchanged",
     "unchanged_buffers",
 ]
 
@@ -99,10 +100,13 @@ class ModuleGradients(ABC):
         Maps outputs and targets to one number for each row.
     """
 
+    together = False  # whether rows pass through the module side by side
+
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         self.module, self.loss = module, loss
         self.parameters = trained_parameters(module)
         self.rows_at_once = 1
+        self.reason: str | None = None  # why no quicker way was taken
 
     @abstractmethod
     def of(self, batch: Batch) -> RowGradients:
@@ -113,9 +117,9 @@ class ModuleGradients(ABC):
         """Return the loss of every row, which no other row of the batch changes."""
 
     def losses_together(self, batch: Batch) -> Tensor:
-        """Return the losses of one pass over all rows, after which buffers and the batch are as before."""
+        """Return the losses of one pass over all rows, after which the module and the batch are as before."""
         given = batch.copy()
-        with unchanged_buffers(self.module):
+        with unchanged(self.module):
             return self.loss(self.module(*given.inputs), given.targets)
 
 
@@ -134,6 +138,20 @@ def unchanged_buffers(module: nn.Module) -> Iterator[None]:
             if not torch.equal(each, kept):
                 with torch.no_grad():
                     each.copy_(kept)
+
+
+@contextmanager
+def unchanged(module: nn.Module) -> Iterator[None]:
+    """Put back buffers, and attributes that a pass has set, as counters of passes and caches are."""
+    owned = [(vars(owner), dict(vars(owner))) for owner in module.modules()]
+    try:
+        with unchanged_buffers(module):
+            yield
+    finally:
+        for held, attributes in owned:
+            for name in held.keys() - attributes.keys():
+                del held[name]
+            held.update(attributes)
 
 
 def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
@@ -156,6 +174,8 @@ class _Call:
 
 class RecordedGradients(ModuleGradients):
     """Lengths and sums from the inputs of the layers and the gradients of their outputs."""
+
+    together = True
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         super().__init__(module, loss)
@@ -278,7 +298,7 @@ class MappedGradients(ModuleGradients):
         return mapped(current, inputs, given.targets.unsqueeze(1))
 
     def _loss_of_row(self, current: dict[str, Tensor], inputs: tuple[Tensor, ...], target: Tensor) -> Tensor:
-        with unchanged_buffers(self.module):
+        with unchanged(self.module):
             return self.loss(torch.func.functional_call(self.module, current, inputs), target).sum()
 
 

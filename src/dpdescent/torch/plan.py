@@ -99,6 +99,14 @@ class Plan:
         return self.sampling.relation
 
     @property
+    def most_rows(self) -> int:
+        """How many rows a batch has at most; Poisson batches may be longer once in a million runs, and are cut."""
+        size, rate = self.sampling.size, self.sampling.rate
+        if self.sampling.fixed_size:
+            return round(size)
+        return min(self.sampling.rows, math.ceil(size + 10 * math.sqrt(size * (1 - rate)) + 10))
+
+    @property
     def noise_multiplier(self) -> float:
         """The noise of a gradient, as a multiple of its sensitivity."""
         return self.gradient.noise_multiplier

@@ -24,6 +24,7 @@ easier and stronger. arXiv:2206.07136.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -157,10 +158,12 @@ class PrivateTraining:
         )
         self.module = module
         reader = private_copy(module)
-        with reading(), unchanged_buffers(reader):
+        with reading(), secret_randomness(0), unchanged_buffers(reader):
             probe = usable_probe(reader, loss, self._rows.probes())
             require_losses(reader, loss, probe)
-            self._gradients = choose_gradients(reader, loss, probe)
+            self._gradients = choose_gradients(
+                reader, loss, probe, self.plan.most_rows, (math.ceil(self.plan.sampling.size),)
+            )
             of_probe = length_counts(self._gradients, probe)
         self._blank = probe
         self.public_length = typical_length(of_probe.cpu().numpy(), 0.0) or 1.0
