@@ -4,10 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from row_mixers import MIXERS, SEPARATE, replay  # noqa: E402
-
 from dpdescent.errors import DPDescentError  # noqa: E402
 from dpdescent.torch.gradients import RecordedGradients  # noqa: E402
+from row_mixers import MIXERS, SEPARATE, replay  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")
 RECORDED = RecordedGradients.__name__
