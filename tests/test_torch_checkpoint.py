@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch import nn  # noqa: E402
 from torch.utils.data import Dataset  # noqa: E402
 
+from dpdescent.accounting import PureDP  # noqa: E402
 from dpdescent.errors import InvalidParameter, OutputNotWritable, RunInProgress  # noqa: E402
 from dpdescent.ledger import Ledger  # noqa: E402
 from dpdescent.torch import fit  # noqa: E402
@@ -194,6 +195,50 @@ def test_a_checkpoint_of_other_settings_is_refused_before_any_charge(tmp_path, a
     with pytest.raises(InvalidParameter, match="same arguments"):
         train(path, account, **changed)
     assert account.entries == ()
+
+
+@pytest.mark.parametrize("steps", [2, STEPS])
+def test_a_checkpoint_goes_on_with_the_account_that_has_paid_and_with_no_other(tmp_path, account, steps):
+    path, copy, read = tmp_path / "run.pt", tmp_path / "copy.pt", []
+    if steps < STEPS:
+        with pytest.raises(Stopped):
+            train(path, account, progress=stopping_after(steps))
+    else:
+        train(path, account)
+    shutil.copy(path, copy)
+    other = Ledger(2.5, 2e-5, currency="approximate", path=tmp_path / "other.json")
+    for wrong in (None, other, Ledger(2.5, 2e-5, currency="approximate")):
+        with pytest.raises(InvalidParameter, match=f"{account.identity}.*ledger="):
+            train(copy, wrong, Rows(lambda: read.append(1)))
+    assert len(read) == 3  # the shape of a row each time, and no row for a step
+    assert other.entries == ()
+    assert charges(account) == 1
+    if steps < STEPS:
+        train(copy, Ledger.open(account.path))
+    assert charges(account) == 1
+
+
+def test_a_checkpoint_without_an_account_does_not_begin_to_name_one(tmp_path, account):
+    path = tmp_path / "run.pt"
+    with pytest.raises(Stopped):
+        train(path, None, progress=stopping_after(2))
+    with pytest.raises(InvalidParameter, match="without a ledger"):
+        train(path, account)
+    assert account.entries == ()
+    train(path, None)
+
+
+def test_a_charge_of_the_same_label_and_another_cost_has_paid_for_nothing(tmp_path, account, monkeypatch):
+    path = tmp_path / "run.pt"
+    monkeypatch.setattr(PrivateTraining, "pay", lambda *_: (_ for _ in ()).throw(Stopped))
+    with pytest.raises(Stopped):
+        train(path, account)
+    monkeypatch.undo()
+    label = f"training {torch.load(path, weights_only=True)['run']}"
+    account.spend(PureDP(1e-3), label)
+    train(path, account)
+    kinds = [entry.cost.kind for entry in account.entries if entry.label == label]
+    assert kinds == ["pure", "fixed-schedule"]
 
 
 def test_a_file_that_is_no_checkpoint_and_a_folder_that_is_none_are_refused_before_any_charge(tmp_path, account):

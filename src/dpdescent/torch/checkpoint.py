@@ -4,7 +4,9 @@ A checkpoint holds the parameters after some step and the number of steps that m
 before the rows of those steps are read. Whoever resumes goes on after them: their answers are lost, and their charge
 stands, so that no step is ever taken twice. The charge itself carries the name of the run, by which an account tells
 that it has paid already. The account also notes which steps have begun, so that a copy of a checkpoint does not take
-them once more; without an account nobody can tell, and each copy that is resumed is a run with a budget of its own.
+them once more. The file therefore names its account, and goes on with no other and not without it. A run that never
+had an account has a file without a name: nobody can tell its copies, and each that is resumed is a run with a budget
+of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from .training import PrivateTraining
 
 __all__ = ["Checkpoint"]
 
-_FORMAT, _VERSION = "dpdescent-training", 2
+_FORMAT, _VERSION = "dpdescent-training", 3
 
 
 class Checkpoint:
@@ -59,6 +61,7 @@ class Checkpoint:
             "shapes": [list(each.shape) for each in training.parameters],
         }
         self._run = uuid.uuid4().hex
+        self._account = None if training.account is None else training.account.identity
 
     def begin(self) -> list[StepRecord]:
         """Start a file or go on from one, charge unless that was done, and return the history so far."""
@@ -90,6 +93,7 @@ class Checkpoint:
             "format": _FORMAT,
             "version": _VERSION,
             "run": self._run,
+            "account": self._account,
             "settings": self._settings,
             "begun": begun,
             "parameters": [each.detach() for each in self._training.parameters],
@@ -120,6 +124,20 @@ class Checkpoint:
             raise InvalidParameter(f"{self._path} is no checkpoint of this version: give another name to start anew")
         return content
 
+    def _require_account(self, named: str | None) -> None:
+        """Refuse to go on with another account, or with none: steps would be taken twice for one charge."""
+        if named == self._account:
+            return
+        if named is None:
+            raise InvalidParameter(
+                f"the checkpoint {self._path} is of a run without a ledger: leave ledger= out, or give another name "
+                "to start anew"
+            )
+        raise InvalidParameter(
+            f"the run of the checkpoint {self._path} was charged to the ledger {named}: open that ledger and pass it "
+            "as ledger=, or give another name to start anew"
+        )
+
     def _restore(self, content: dict[str, Any]) -> list[StepRecord]:
         changed = [name for name, value in self._settings.items() if content["settings"].get(name) != value]
         if changed:
@@ -127,6 +145,7 @@ class Checkpoint:
                 f"the checkpoint {self._path} is of a run with another {changed[0]}: repeat the call with the same "
                 "arguments, or give another name to start anew"
             )
+        self._require_account(content["account"])
         self._run = content["run"]
         with torch.no_grad():
             for each, saved in zip(self._training.parameters, content["parameters"], strict=True):

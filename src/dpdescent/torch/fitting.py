@@ -104,8 +104,8 @@ def fit(
     progress : bool or callable
         Show a bar, or call with the share of the steps that is done.
     checkpoint : path-like, optional
-        A file from which an interrupted run goes on. Call `fit` again with the same arguments, and a module of the
-        same shape.
+        A file from which an interrupted run goes on. Call `fit` again with the same arguments, the same ledger or
+        none as before, and a module of the same shape.
 
     Returns
     -------

@@ -231,13 +231,16 @@ class PrivateTraining:
         self._pending = {"gradient", "search"} if self.plan.search is not None else {"gradient"}
 
     def pay(self, label: str = "training") -> None:
-        """Charge for all steps, once; an account that has a charge of this very label has paid before."""
+        """Charge for all steps, once; an account with a charge of this very label and cost has paid before.
+
+        Anybody can write a label, so that it alone tells nothing of what was paid for.
+        """
         if self._paid is not None:
             return
-        ledgers = self._ledgers
+        ledgers, schedule = self._ledgers, self.plan.schedule
         if label != "training" and self.account is not None:
-            self.account.affords(self.plan.schedule)  # reads what others have written
-            if any(entry.label == label for entry in self.account.entries):
+            self.account.affords(schedule)  # reads what others have written
+            if any(entry.label == label and entry.cost == schedule for entry in self.account.entries):
                 ledgers = (self.ledger,)
         self._paid = pay(ledgers, self.plan.schedule, label, self.plan.released, self._noise)
 
