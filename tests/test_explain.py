@@ -277,7 +277,7 @@ def test_explain_shows_a_model_and_writes_a_page_that_loads_nothing(model: Path,
     assert "Where the budget went (100.0% of it, added up by Gaussian differential privacy)" in output
     page = (tmp_path / "p.html").read_text()
     assert Page(page).loading == []
-    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert json.loads((tmp_path / "s.json").read_text()) == SavedModel.load(model).privacy
     PrivacyStatement.from_dict(SavedModel.load(model).privacy).save(tmp_path / "alone.json")
     alone = run("explain", tmp_path / "alone.json")

@@ -91,7 +91,7 @@ def test_the_page_holds_picture_table_claims_statement_and_settings_and_loads_no
     assert base64.b64decode(data) == written.pictures[1].read_bytes()
     assert "DP-AGD (paper)" in str(image["alt"])
     assert not {"script", "link", "iframe"} & set(page.tags)
-    assert "http" not in content.replace(data, "")
+    assert "://" not in content.replace(data, "")
     assert {"claims", "results", "privacy", "settings"} == {heading["id"] for heading in page.tags["h2"]}
     assert "(epsilon, 1e-08)-differentially private for one row under zero-out" in page.text
     assert "Not private: it reads the rows as they are." in page.text

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from .foreign import printable
+
 __all__ = ["heartbeat", "occasional"]
 
 PAUSE = 5.0  # seconds between two lines, and before the first one
@@ -26,7 +28,7 @@ def occasional(pause: float | None = None) -> Callable[[str], None]:
         now = time.monotonic()
         if now - spoken >= wait:
             spoken = now
-            sys.stderr.write(f"{text}\n")
+            sys.stderr.write(f"{printable(text)}\n")
             sys.stderr.flush()
 
     return speak
@@ -39,7 +41,7 @@ def heartbeat(text: Callable[[], str], pause: float | None = None) -> Iterator[N
 
     def beat() -> None:
         while not ended.wait(wait):
-            sys.stderr.write(f"{text()}\n")
+            sys.stderr.write(f"{printable(text())}\n")
             sys.stderr.flush()
 
     thread = threading.Thread(target=beat, daemon=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ..foreign import printable
 from ..outputs import require_outputs, write_whole
 from .options import Delta, Epsilon, JsonFile, Seed, read_settings
-from .output import say
+from .output import say, screen
 
 __all__ = ["audit_command"]
 
@@ -45,7 +45,6 @@ def audit_command(
 
     Exit code 1 means that the claim was refuted. With a JSON file a killed audit of a method goes on where it was.
     """
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from ..audit import audit_named, draw_report
@@ -57,9 +56,10 @@ def audit_command(
     if plot is not None:
         require_matplotlib()
     workers = jobs if jobs is not None else processors() if name in METHODS else 1
-    columns = TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("left:"), TimeRemainingColumn()
-    bar = Progress(*columns, console=Console(file=sys.stderr), transient=True)
-    task = bar.add_task(name, total=None, visible=False)
+    title = TextColumn("{task.description}", markup=False)
+    columns = title, BarColumn(), MofNCompleteColumn(), TextColumn("left:"), TimeRemainingColumn()
+    bar = Progress(*columns, console=screen(errors=True), transient=True)
+    task = bar.add_task(printable(name), total=None, visible=False)
     with bar:
         report = audit_named(
             name,

@@ -148,7 +148,8 @@ def reproduce_command(
         )
     for finding in written.findings:
         say(f"claim: {finding.claim}")
-        say(f"found: {finding.found}\n")
+        say(f"found: {finding.found}")
+        say("")
     for path in (*written.pictures, written.page, *([json_file] if json_file is not None else [])):
         say(f"written: {path}")
 

@@ -96,8 +96,9 @@ def run_demo(data: Dataset, epsilon: float, delta: float, seed: int | None, pict
     screen().print(table)
 
     privacy = models[epsilon].privacy_
+    say("")
     say(
-        f"\nThe model at epsilon {epsilon:g} is ({epsilon:g}, {delta:g})-differentially private "
+        f"The model at epsilon {epsilon:g} is ({epsilon:g}, {delta:g})-differentially private "
         f"for {privacy['unit']} (relation {privacy['relation']})."
     )
     say(f"It spent {privacy['spent'] / privacy['budget']:.1%} of its budget:")

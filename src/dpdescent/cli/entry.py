@@ -16,6 +16,7 @@ from typing import Any
 import typer
 
 from ..errors import DPDescentError, GuaranteeWarning, LedgerWarning, PrivacyWarning
+from ..foreign import printable
 from .commands import app
 from .output import complain
 
@@ -73,7 +74,7 @@ def _explain_system(problem: OSError) -> int:
 def _explain_unexpected(problem: Exception) -> int:
     hint = f"{DEBUG}=1 shows a traceback"
     if os.environ.get(DEBUG, "0") not in ("", "0"):
-        sys.stderr.write(_frames(problem))
+        sys.stderr.write(printable(_frames(problem), keep="\n"))
         hint = "its message is not shown, because it may quote a cell"
     complain(
         "dpdescent",

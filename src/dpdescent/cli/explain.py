@@ -36,7 +36,8 @@ def explain_command(
         say(line)
     if html is not None:
         write_whole(html, page_of(statement, coefficients))
-        say(f"\npage written to {html}")
+        say("")
+        say(f"page written to {html}")
     write_json(json_file, statement.to_dict())
 
 

@@ -31,7 +31,8 @@ def methods_command(
     width = max(map(len, METHODS))
     for name, method in ({"auto": METHODS["auto"]} | METHODS).items():
         say(f"{name:<{width}}  {method.summary}")
-    say("\n`dpdescent fit --method NAME` uses one; `auto` is the default.")
+    say("")
+    say("`dpdescent fit --method NAME` uses one; `auto` is the default.")
     rows = [{"name": name, "summary": method.summary, "private": method.private} for name, method in METHODS.items()]
     write_json(json_file, {"methods": rows})
 
@@ -55,7 +56,8 @@ def _settings_of(name: str, paper: bool) -> dict[str, Any]:
         say(f"  {each:<26}{_text(value):<24}{origins[each] if paper else ''}".rstrip())
     for difference in mode.differences:
         say(f"differs: {difference}")
-    say(f"\n`dpdescent fit --method {name}{' --set paper=true' if paper else ''}` uses them.")
+    say("")
+    say(f"`dpdescent fit --method {name}{' --set paper=true' if paper else ''}` uses them.")
     found: dict[str, Any] = {"name": name, "paper": paper, "settings": values}
     return found | ({"origins": origins, "differences": mode.differences} if paper else {})
 

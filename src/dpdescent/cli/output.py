@@ -1,6 +1,7 @@
 """What commands print and write: lines on the screen, privacy statements, JSON files.
 
-Text of ours or of a caller never passes through the markup of rich, which would swallow brackets.
+No text passes through the markup of rich, which would swallow brackets, and all of it passes through `printable`: a
+name from a file of somebody else neither moves the cursor nor begins a line of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..foreign import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -19,14 +22,18 @@ __all__ = ["complain", "downloading", "print_privacy", "say", "screen", "write_j
 
 
 def screen(*, errors: bool = False) -> Console:
-    """Return the console of standard output, or of standard error."""
+    """Return the console of standard output, or of standard error; it spells out control characters of any text."""
     from rich.console import Console
 
-    return Console(stderr=errors, highlight=False, markup=False, emoji=False)
+    class Screen(Console):
+        def render_str(self, text: str, **options: Any) -> Any:
+            return super().render_str(printable(text), **options)
+
+    return Screen(stderr=errors, highlight=False, markup=False, emoji=False)
 
 
 def say(text: str, *, style: str = "") -> None:
-    """Print a line of text as it is, however wide the screen."""
+    """Print one line of text, however wide the screen."""
     screen().print(text, soft_wrap=True, style=style)
 
 
@@ -34,8 +41,7 @@ def complain(title: str, text: str, colour: str = "red") -> None:
     """Print one line on standard error, its title in colour."""
     from rich.text import Text
 
-    line = " ".join(text.split("\n"))
-    screen(errors=True).print(Text.assemble((title, f"bold {colour}"), ": ", line), soft_wrap=True)
+    screen(errors=True).print(Text.assemble((title, f"bold {colour}"), ": ", printable(text)), soft_wrap=True)
 
 
 def print_privacy(privacy: dict[str, Any]) -> None:
@@ -72,8 +78,8 @@ def write_json(path: Path | None, data: dict[str, Any]) -> None:
 
 
 def write_text(text: str) -> None:
-    """Write text for another program to standard output."""
-    sys.stdout.write(text)
+    """Write text for another program to standard output, as it is; on a terminal control characters are spelt out."""
+    sys.stdout.write(printable(text, keep="\n") if sys.stdout.isatty() else text)
 
 
 @contextmanager

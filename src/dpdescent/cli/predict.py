@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..errors import InvalidParameter
 from .options import JsonFile, Missing, Unknown
 from .output import say, write_json, write_text
 
@@ -28,6 +29,9 @@ def predict_command(
         str,
         typer.Option(metavar="A,B,...", help="Columns of the file to copy beside the predictions, such as an id."),
     ] = "",
+    safe_csv: Annotated[
+        bool, typer.Option("--safe-csv", help="Put ' before text in CSV that a spreadsheet would run as a formula.")
+    ] = False,
     missing: Missing = None,
     unknown: Unknown = None,
     json_file: JsonFile = None,
@@ -40,23 +44,28 @@ def predict_command(
     from ..outputs import require_outputs, write_whole
     from ..sources import is_long_text, is_parquet
     from .models import SavedModel
-    from .prediction import predicted, predicted_blocks
+    from .prediction import predicted, predicted_blocks, safe_frame
     from .tables import write_predictions
 
+    to_parquet = output is not None and output.suffix == ".parquet"
+    if safe_csv and (to_parquet or (output is None and json_file is not None)):
+        raise InvalidParameter("--safe-csv is about CSV, and none is written: leave it out, or name a CSV file")
     require_outputs([output, json_file], [model_file, data])
-    in_blocks = is_long_text(data) or (is_parquet(data) and output is not None and output.suffix == ".parquet")
+    in_blocks = is_long_text(data) or (is_parquet(data) and to_parquet)
     if output is not None and in_blocks and not keep and json_file is None:
         blocks = predicted_blocks(SavedModel.load(model_file), data, missing=missing, unknown=unknown)
-        say(f"{write_predictions(blocks, output)} predictions written to {output}")
+        written = write_predictions(map(safe_frame, blocks) if safe_csv else blocks, output)
+        say(f"{written} predictions written to {output}")
         return
     kept = [name.strip() for name in keep.split(",") if name.strip()]
     frame = predicted(SavedModel.load(model_file), data, kept, missing=missing, unknown=unknown)
+    shown = safe_frame(frame) if safe_csv else frame
     if output is not None:
-        if output.suffix == ".parquet":
+        if to_parquet:
             write_predictions(iter([frame]), output)
         else:
-            write_whole(output, frame.to_csv(index=False))
+            write_whole(output, shown.to_csv(index=False))
         say(f"{len(frame)} predictions written to {output}")
     elif json_file is None:
-        write_text(frame.to_csv(index=False))
+        write_text(shown.to_csv(index=False))
     write_json(json_file, {"predictions": frame.to_dict(orient="list")})

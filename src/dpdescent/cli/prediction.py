@@ -13,12 +13,13 @@ from ..datasets import load_dataset
 from ..datasets.files import is_data_path, read_table
 from ..datasets.formats import read_packed
 from ..errors import DatasetNotAvailable, InvalidParameter, ModelFormatError
+from ..foreign import safe_cell
 from ..schema import Schema
 from ..sources import is_parquet, is_parquet_group, open_parquet, stream_text
 from .models import SavedModel
 from .tables import blocks_of
 
-__all__ = ["predicted", "predicted_blocks"]
+__all__ = ["predicted", "predicted_blocks", "safe_frame"]
 
 
 def predicted(
@@ -38,6 +39,16 @@ def predicted_blocks(
     opened = open_parquet if is_parquet(data) else stream_text
     for X in blocks_of(opened(data, declared, label=False)):
         yield _with_predictions(saved, X, pd.DataFrame(index=range(len(X))))
+
+
+def safe_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table for a CSV file in which no text, and no name of a column, is a formula to a spreadsheet."""
+    texts = frame.select_dtypes(exclude=["number", "bool", "datetime", "datetimetz", "timedelta"])
+    safe = {
+        name: column.map(lambda cell: safe_cell(cell) if isinstance(cell, str) else cell)
+        for name, column in texts.items()
+    }
+    return frame.assign(**safe).rename(columns=safe_cell)
 
 
 def _with_predictions(saved: SavedModel, X: Any, kept: pd.DataFrame) -> pd.DataFrame:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..errors import MissingPackage, OutputNotWritable
+from ..foreign import CONTENT_POLICY, printable
 from .curves import Curve, Curves
 
 __all__ = ["Term", "draw_terms", "read_terms", "write_terms"]
@@ -157,7 +158,8 @@ def _effects(term: Term, outputs: Sequence[str]) -> Iterator[tuple[Floats, str, 
 
 
 _PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<html lang="en"><head><meta charset="utf-8">{policy}
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}: terms</title><style>
 body {{ font: 16px/1.5 system-ui, sans-serif; color: #22262b; background: #fff; max-width: 72rem; margin: 2rem auto;
   padding: 0 1rem; }}
@@ -189,9 +191,10 @@ def write_terms(
     )
     legend = f"Effects on {colours}; {band if known else 'the method does not say what noise did to them'}."
     figures = "\n".join(_figure(term, outputs) for term in terms)
-    page = _PAGE.format(title=escape(title), statement=escape(statement), legend=legend, figures=figures)
+    words = {"title": escape(title), "statement": escape(statement)}
+    page = _PAGE.format(policy=CONTENT_POLICY, legend=legend, figures=figures, **words)
     try:
-        Path(path).write_text(page, encoding="utf-8")
+        Path(path).write_text(printable(page, keep="\n"), encoding="utf-8")
     except OSError as problem:
         raise OutputNotWritable(
             f"cannot write {path}: {problem.strerror}; give a file in a folder that exists"

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..foreign import CONTENT_POLICY, printable
 from .cells import Row
 from .evidence import Verdict
 from .methods import ORACLE, look_of
@@ -127,13 +128,14 @@ def render(report: Report) -> str:
     parts.append(_section("Settings", "settings"))
     settings = (*report.settings, *((("command", report.command),) if report.command else command_line()))
     parts.append(_table(Matrix("", ("setting", "value"), settings), "prose"))
-    return (
+    page = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'{CONTENT_POLICY}\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(report.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(parts)
         + "\n</main>\n</body>\n</html>\n"
     )
+    return printable(page, keep="\n")
 
 
 def matrices(groups: Sequence[Group], measures: Sequence[Measure] = MEASURES) -> tuple[Matrix, ...]:

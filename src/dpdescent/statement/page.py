@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from ..foreign import CONTENT_POLICY, printable
 from .document import PrivacyStatement
 from .meaning import (
     FALSE_ALARMS,
@@ -66,13 +67,14 @@ def page_of(statement: PrivacyStatement, coefficients: Sequence[Coefficient] = (
     if statement.private:
         parts += [_heading("What is not covered", "not-covered"), _list(not_covered(statement))]
     parts += [_heading("How it was computed", "how"), _table((), _origin(statement), words=(1,))]
-    return (
+    page = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'{CONTENT_POLICY}\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><main>\n"
         + "\n".join(parts)
         + "\n</main></body></html>\n"
     )
+    return printable(page, keep="\n")
 
 
 def _meaning(statement: PrivacyStatement) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..foreign import printable
 from .document import PrivacyStatement
 from .meaning import (
     FALSE_ALARMS,
@@ -31,7 +32,7 @@ _SHOWN = 15  # coefficients
 
 
 def text_of(statement: PrivacyStatement, coefficients: Sequence[Coefficient] = ()) -> list[str]:
-    """Return what a person should know, line by line."""
+    """Return what a person should know, line by line, with control characters spelt out."""
     lines = [headline(statement), *(f"! {each}" for each in warnings_of(statement))]
     lines += _section("What was released", [f"{statement.model}, method {statement.method}", *statement.released])
     if statement.private:
@@ -42,7 +43,7 @@ def text_of(statement: PrivacyStatement, coefficients: Sequence[Coefficient] = (
     lines += _section("Assumed public", statement.assumed_public)
     lines += _section("Not covered", not_covered(statement) if statement.private else [])
     lines += _section("Remarks", [*statement.remarks, *_origin(statement)])
-    return lines
+    return [printable(line) for line in lines]
 
 
 def _section(title: str, sentences: Sequence[str]) -> list[str]:
