@@ -10,7 +10,14 @@ from sklearn.exceptions import NotFittedError  # noqa: E402
 from sklearn.model_selection import cross_val_score  # noqa: E402
 from torch import nn  # noqa: E402
 
-from dpdescent.errors import DPDescentError, InvalidParameter, MissingValue, PrivacyWarning, UnknownLabel  # noqa: E402
+from dpdescent.errors import (  # noqa: E402
+    DPDescentError,
+    InvalidParameter,
+    MissingValue,
+    PrivacyWarning,
+    TrialsWarning,
+    UnknownLabel,
+)
 from dpdescent.ledger import Ledger  # noqa: E402
 from dpdescent.torch import DPModuleClassifier  # noqa: E402
 
@@ -48,7 +55,8 @@ def test_clones_and_cross_validation_work():
     X, y = table()
     model = classifier(steps=3)
     assert clone(model).get_params()["epsilon"] == 8.0
-    assert cross_val_score(model, X, y, cv=2).shape == (2,)
+    with pytest.warns(TrialsWarning, match="each fit is a release of its own"):
+        assert cross_val_score(model, X, y, cv=2).shape == (2,)
 
 
 def test_images_are_rows_of_any_shape():

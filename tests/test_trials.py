@@ -1,8 +1,9 @@
-"""A search for settings is told what its fits add up to, once, and copies that were not changed are left alone."""
+"""Whoever fits several copies of an estimator is told what the fits add up to, once; a single copy is left alone."""
 
 from __future__ import annotations
 
 import math
+import pickle
 import warnings
 from typing import Any
 
@@ -43,6 +44,7 @@ def test_a_grid_search_warns_once_and_its_model_says_what_the_total_is() -> None
     search = GridSearchCV(model(alpha=0.5), GRID, cv=2)
     (message,) = caught(search, *table())
     assert "each fit is a release of its own" in message
+    assert message.count("100 fits") == 1
     assert "dpdescent.select" in message
     assert "100 fits of (1, 1e-06)" in message
     stated = PrivacyStatement.from_dict(search.best_estimator_.privacy_)
@@ -79,9 +81,54 @@ def test_neither_the_warning_nor_the_remark_depends_on_cells() -> None:
     assert found[0] == found[1]
 
 
-def test_copies_that_were_not_changed_are_left_alone() -> None:
+@pytest.mark.parametrize(("pipeline", "jobs"), [(False, None), (True, None), (False, 2)])
+def test_scores_on_folds_warn_once_of_what_their_fits_add_up_to(pipeline: bool, jobs: int | None) -> None:
+    original = make_pipeline(FunctionTransformer(), model()) if pipeline else model()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        cross_val_score(original, *table(), cv=4, n_jobs=jobs)
+    (message,) = [str(each.message) for each in found if each.category is TrialsWarning]
+    assert "as cross_val_score and GridSearchCV do" in message
+    assert "100 fits of (1, 1e-06) together are" in message
+    stated = message.split(" 5 are ")[1].split("-differentially")[0]
+    if jobs is not None:
+        assert stated == "at most (5, 5e-06)"
+        return
+    total, delta = map(float, stated.strip("()").split(", "))
+    mu = math.sqrt(5 * Ledger(1.0, 1e-6, currency="gdp").budget)
+    assert gdp_to_delta(mu, 1.01 * total) <= delta < gdp_to_delta(mu, 0.98 * total)
+
+
+def test_a_second_copy_warns_and_its_statement_depends_on_no_other_fit() -> None:
     X, y = table()
-    cross_val_score(model(), X, y, cv=2)
+    original = model()
+    first = clone(original).fit(X, y)
+    with pytest.warns(TrialsWarning, match=r"2 are \("):
+        second = clone(original).fit(X, y)
+    assert first.privacy_ == second.privacy_
+    assert clone(original).fit(X, y).privacy_ == first.privacy_, "and the third says nothing"
+
+
+def test_copies_that_are_pickled_unfitted_count_as_fitted_and_others_do_not() -> None:
+    X, y = table()
+    original = model()
+    copies = [clone(original) for _ in range(3)]
+    pickle.dumps(copies[0].fit(X, y))
+    pickle.dumps(copies[0])
+    pickle.dumps(original)
+    with pytest.warns(TrialsWarning, match=r"3 are at most \(3, 3e-06\)"):
+        sent = pickle.dumps(copies[1])
+    assert vars(pickle.loads(sent)) == vars(model()), "what is sent does not depend on what is counted"
+    for other in (model(method="nonprivate"), model().set_params(epsilon="one")):
+        for _ in range(3):
+            pickle.dumps(clone(other))
+
+
+def test_a_single_copy_and_fits_of_the_original_are_left_alone() -> None:
+    X, y = table()
+    original = model()
+    for fitted in (original, original, clone(original)):
+        fitted.fit(X, y)
     copied = clone(model()).set_params(random_state=3).fit(X, y)
     assert not any("copies" in each for each in copied.privacy_["remarks"])
     for changed in (model().set_params(alpha=0.3), clone(model()).set_params(alpha=0.3)):

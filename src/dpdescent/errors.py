@@ -184,7 +184,7 @@ class PrivacyWarning(UserWarning):
 
 
 class TrialsWarning(UserWarning):
-    """Several settings are tried on the same rows, and each fit is a release of its own."""
+    """Several copies of one estimator are fitted, and each fit is a release of its own."""
 
 
 class LedgerWarning(UserWarning):

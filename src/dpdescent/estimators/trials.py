@@ -1,16 +1,18 @@
-"""Several fits with several settings are several releases: whoever tries is told what they add up to.
+"""Several fits are several releases: whoever fits copies of an estimator is told what they add up to.
 
-scikit-learn searches for settings by copying an estimator, changing the copies and fitting them. Each fit has the
-(epsilon, delta) of its own statement; the search as a whole has not, and the scores that it compares are computed
-from rows without noise. Copies are counted, so that the first fit of a changed copy can say so, once, and every such
-statement says how many there may have been.
+scikit-learn searches for settings, and scores a model on folds, by copying an estimator and fitting the copies. Each
+fit has the (epsilon, delta) of its own statement; all of them together have not, and the scores are computed from
+rows without noise. Copies and their fits are counted, so that the second fit of a copy, or the first of a copy whose
+settings were changed, can say so, once. A copy that is pickled before it is fitted counts as fitted, because nothing
+is heard of it in the process to which it is sent.
 
-**Privacy** Warnings and remarks depend on settings and on the number of copies, and on no cell.
+**Privacy** Warnings and remarks depend on settings and on the numbers of copies and fits, and on no cell.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 from weakref import WeakKeyDictionary, WeakSet
@@ -23,29 +25,32 @@ from ..ledger import Ledger
 __all__ = ["CountedEstimator", "remarks_on_trials"]
 
 _NO_SETTINGS = frozenset({"random_state", "progress", "ledger"})
-_MANY = 100
+_SHOWN = (100, 10, 5)  # numbers of fits of which a warning tells the total
 
 
 @dataclass
 class _Family:
-    """An estimator and its copies: how many there are, and whether anybody was told what they cost."""
+    """An estimator and its copies: how many there are and were fitted, and whether anybody was told the cost."""
 
     copies: int = 0
+    fits: int = 0
     warned: bool = False
 
 
 _FAMILIES: WeakKeyDictionary[Any, _Family] = WeakKeyDictionary()
+_COPIES: WeakSet[Any] = WeakSet()
 _CHANGED: WeakSet[Any] = WeakSet()
 
 
 class CountedEstimator(BaseEstimator):  # type: ignore[misc]
-    """An estimator that knows how often it was copied, and whether a copy was changed."""
+    """An estimator that knows how often it was copied, how many copies were fitted, and whether one was changed."""
 
     def __sklearn_clone__(self) -> Any:
         copy = super().__sklearn_clone__()
         family = _FAMILIES.setdefault(self, _Family())
         family.copies += 1
         _FAMILIES[copy] = family
+        _COPIES.add(copy)
         return copy
 
     def set_params(self, **params: Any) -> Self:
@@ -55,9 +60,23 @@ class CountedEstimator(BaseEstimator):  # type: ignore[misc]
             _CHANGED.add(self)
         return self
 
+    def __getstate__(self) -> Any:
+        budget = (self.epsilon, self.delta)
+        unfitted = not hasattr(self, "privacy_") and self.method != "nonprivate"
+        if unfitted and all(isinstance(each, int | float) for each in budget):
+            _count_fit(self, self._at_most, stacklevel=3)
+        return super().__getstate__()
+
+    def _at_most(self, fits: int) -> str:
+        """Return what so many fits are together, whatever the method: epsilons and deltas add up."""
+        return f"at most ({fits * self.epsilon:.3g}, {fits * self.delta:.3g})-differentially private"
+
 
 def remarks_on_trials(estimator: Any, own: Ledger, stacklevel: int) -> tuple[str, ...]:
     """Return what a statement says of one of several copies that were changed; the first of a family warns as well.
+
+    A second fit of copies that were not changed warns too. Its statement says nothing of it: copies may be fitted to
+    different people, and no cell is compared to find that out.
 
     Parameters
     ----------
@@ -68,29 +87,38 @@ def remarks_on_trials(estimator: Any, own: Ledger, stacklevel: int) -> tuple[str
     stacklevel : int
         Where the warning points, as for `warnings.warn` from the caller.
     """
-    family = _FAMILIES.get(estimator)
+
+    def together(fits: int) -> str:
+        basic = own.currency.name == "approximate"
+        uncounted = float(own.currency.uncounted)
+        delta = fits * own.delta if basic else own.delta * (1 + (fits - 1) * uncounted)
+        return f"({own.epsilon_of(fits * own.budget):.3g}, {delta:.3g})-differentially private"
+
+    family = _count_fit(estimator, together, stacklevel + 1)
     if family is None or family.copies < 2 or estimator not in _CHANGED:
         return ()
-    if not family.warned:
-        family.warned = True
-        warnings.warn(
-            "settings of a copied estimator were changed, as GridSearchCV does: each fit is a release of its own. "
-            f"{_MANY} fits of ({own.epsilon:g}, {own.delta:g}) together are {_together(own, _MANY)}, "
-            f"{family.copies} are {_together(own, family.copies)}; and the scores that such a search compares are "
-            "computed from rows without noise, so that no epsilon covers them. dpdescent.select chooses under one "
-            "budget",
-            TrialsWarning,
-            stacklevel=stacklevel + 1,
-        )
     return (
         f"one of up to {family.copies} fits of copies with changed settings, all of which together are "
-        f"{_together(own, family.copies)}",
+        f"{together(family.copies)}",
     )
 
 
-def _together(own: Ledger, fits: int) -> str:
-    """Return the guarantee of so many fits, each with a ledger like this one."""
-    basic = own.currency.name == "approximate"
-    uncounted = float(own.currency.uncounted)
-    delta = fits * own.delta if basic else own.delta * (1 + (fits - 1) * uncounted)
-    return f"({own.epsilon_of(fits * own.budget):.3g}, {delta:.3g})-differentially private"
+def _count_fit(estimator: Any, together: Callable[[int], str], stacklevel: int) -> _Family | None:
+    """Count the fit of a copy, warn if it is one of several, once for all of them, and return its family."""
+    family = _FAMILIES.get(estimator)
+    if family is None:
+        return None
+    family.fits += estimator in _COPIES
+    several = family.fits > 1 or estimator in _CHANGED
+    if family.copies > 1 and several and not family.warned:
+        family.warned = True
+        totals = [f"{fits} are {together(fits)}" for fits in dict.fromkeys((*_SHOWN[1:], family.copies))]
+        warnings.warn(
+            "several copies of one estimator are fitted, as cross_val_score and GridSearchCV do: each fit is a "
+            f"release of its own. Of the same rows, {_SHOWN[0]} fits of ({estimator.epsilon:g}, {estimator.delta:g}) "
+            f"together are {together(_SHOWN[0])}, {', '.join(totals)}; and the scores of such fits are computed from "
+            "rows without noise, so that no epsilon covers them. dpdescent.select chooses under one budget",
+            TrialsWarning,
+            stacklevel=stacklevel + 1,
+        )
+    return family
