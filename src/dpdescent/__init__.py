@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .minimisers import Game as Game
     from .minimisers import GeneralObjective as GeneralObjective
     from .minimisers import LinearGame as LinearGame
+    from .pipelines import check_pipeline as check_pipeline
     from .problems import Adversary as Adversary
     from .relations import Relation as Relation
     from .relations import Sensitivity as Sensitivity
@@ -105,6 +106,7 @@ _PUBLIC = {
         "GeneralObjective",
         "LinearGame",
     ),
+    "pipelines": ("check_pipeline",),
     "problems": ("Adversary",),
     "relations": (
         "Relation",
