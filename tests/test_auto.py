@@ -541,7 +541,7 @@ def test_second_moments_are_those_of_rows_cut_alike_and_add_up_to_the_mean_lengt
     curator = Curator(source, problem, Ledger(1e9, DELTA), rows, noise=LatticeNoise(Randomness(0)))
     amount = 0.1 * curator.budget
     columns = measure_columns(curator, amount, amount)
-    found, squares = whiten(curator, columns, amount, amount, clip)
+    found, squares, _ = whiten(curator, columns, amount, amount, clip)
     assert columns.frame is not None
     scaled = columns.frame.coordinates(placed)
     norms = np.linalg.norm(scaled, axis=1)

@@ -13,8 +13,7 @@ from .options import JsonFile
 from .output import say, write_json
 
 if TYPE_CHECKING:
-    from ..statement import Coefficient, PrivacyStatement
-    from .models import SavedModel
+    from ..statement import Effects, PrivacyStatement
 
 __all__ = ["explain_command"]
 
@@ -31,25 +30,25 @@ def explain_command(
     from ..statement import page_of, text_of
 
     require_outputs([html, json_file], [model])
-    statement, coefficients = _read(model)
-    for line in text_of(statement, coefficients):
+    statement, effects = _read(model)
+    for line in text_of(statement, effects):
         say(line)
     if html is not None:
-        write_whole(html, page_of(statement, coefficients))
+        write_whole(html, page_of(statement, effects))
         say("")
         say(f"page written to {html}")
     write_json(json_file, statement.to_dict())
 
 
-def _read(path: Path) -> tuple[PrivacyStatement, list[Coefficient]]:
-    """Return the statement in a file, and coefficients with their noise if it holds a model that knows it."""
+def _read(path: Path) -> tuple[PrivacyStatement, Effects | None]:
+    """Return the statement in a file, and effects with their noise if it holds a model that knows it."""
     from ..statement import PrivacyStatement
     from .models import SavedModel
 
     if not _is_model(path):
-        return PrivacyStatement.load(path), []
+        return PrivacyStatement.load(path), None
     saved = SavedModel.load(path)
-    return PrivacyStatement.from_dict(saved.privacy), coefficients_of(saved)
+    return PrivacyStatement.from_dict(saved.privacy), saved.effects()
 
 
 def _is_model(path: Path) -> bool:
@@ -60,20 +59,3 @@ def _is_model(path: Path) -> bool:
         return bool(json.loads(path.read_bytes()).get("format") == FILE.format)
     except (OSError, ValueError, AttributeError, RecursionError):
         return True
-
-
-def coefficients_of(saved: SavedModel) -> list[Coefficient]:
-    """Return the coefficients of a model with what noise does to them, and none where that is not known."""
-    from ..statement import Coefficient
-
-    ends = saved.ends or [[0.0] * len(saved.features), [1.0] * len(saved.features)]
-    spans = [high - low for low, high in zip(*ends, strict=True)]
-    found = []
-    for number, (row, noises) in enumerate(zip(saved.coefficients, saved.coefficient_noise or [], strict=False)):
-        several = len(saved.coefficients) > 1 and saved.classes is not None
-        suffix = f", class {saved.classes[number]}" if several and saved.classes is not None else ""
-        found += [
-            Coefficient(f"{name}{suffix}", value, noise, span)
-            for name, value, noise, span in zip(saved.features, row, noises, spans, strict=True)
-        ]
-    return found

@@ -12,10 +12,11 @@ from scipy.special import softmax
 
 from ..encoding import scale_columns
 from ..errors import ColumnTypeError, MissingValue, ModelFormatError, StatementError
+from ..estimators.effects import Comparisons
 from ..estimators.scaling import ColumnScaling
 from ..outputs import write_whole
 from ..schema import Schema
-from ..statement import FileKind, PrivacyStatement, load_schema, objection, with_nulls
+from ..statement import Effects, FileKind, PrivacyStatement, load_schema, objection, with_nulls
 
 __all__ = ["SavedModel"]
 
@@ -49,6 +50,9 @@ class SavedModel:
         The ends to which the coded columns are clipped, as they were in training: given, or measured.
     target : [low, high], optional
         The bounds of the number that a regression predicts, given or measured, within which predictions stay.
+    comparisons : dict, optional
+        Which coefficients are compared with which, and the noise of each comparison; None where it is not known, and
+        in files of earlier releases.
     """
 
     estimator: str
@@ -62,6 +66,7 @@ class SavedModel:
     coefficient_noise: list[list[float]] | None = None
     ends: list[list[float]] | None = None
     target: list[float] | None = None
+    comparisons: dict[str, Any] | None = None
 
     @classmethod
     def from_estimator(
@@ -74,18 +79,21 @@ class SavedModel:
         """Return the plain data of a fitted estimator."""
         classes, noise = getattr(model, "classes_", None), getattr(model, "coef_noise_", None)
         target = getattr(model, "target_bounds_", None)
+        names = [str(name) for name in features]
+        compared = Comparisons.of_model(model, names)
         return cls(
             type(model).__name__,
             np.atleast_2d(model.coef_).tolist(),
             np.atleast_1d(model.intercept_).tolist(),
             None if classes is None else classes.tolist(),
-            [str(name) for name in features],
+            names,
             model.privacy_,
             None if schema is None else schema.to_dict(),
             bounds,
             None if noise is None else np.atleast_2d(noise).tolist(),
             [end.tolist() for end in model.bounds_],
             None if target is None else list(target),
+            None if compared is None else compared.to_dict(),
         )
 
     def save(self, path: Path) -> None:
@@ -128,7 +136,22 @@ class SavedModel:
             return "'target' must be the lower and the upper bound of the number that a regression predicts"
         if self.bounds is not None and any(low >= high for low, high in zip(*self.bounds, strict=True)):
             return "the low end of 'bounds' must be below the high end in every column"
+        if self.comparisons is not None:
+            return Comparisons.from_dict(self.comparisons).misfit(columns)
         return None
+
+    def effects(self) -> Effects | None:
+        """Return the effects that the model can identify, with what noise does to them; None if it is not known."""
+        if self.comparisons is None or self.ends is None:
+            return None
+        low, high = np.array(self.ends)
+        return Comparisons.from_dict(self.comparisons).effects(
+            self.features,
+            np.array(self.coefficients),
+            np.array(self.intercepts),
+            (low, high),
+            [str(each) for each in self.classes or []] if len(self.coefficients) > 1 else [""],
+        )
 
     def scaled(self, X: Any) -> NDArray[np.float64]:
         """Return the columns of an NPZ file in the units in which the model was fitted."""

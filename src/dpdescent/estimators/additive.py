@@ -58,9 +58,9 @@ class AdditiveModel(PrivateLinearModel):
             raise InvalidParameter(
                 "knots need public bounds, and bounds=None has them measured: give both or neither"
             )
-        self._binary = (False,) * scaling.columns if binary is None else tuple(binary.tolist())
-        knots = scaled_knots(self.knots, scaling, getattr(self, "feature_names_in_", None), self._binary)
-        numbers = [column for column, kind in enumerate(self._binary) if not kind and column not in knots]
+        kinds = (False,) * scaling.columns if binary is None else tuple(binary.tolist())
+        knots = scaled_knots(self.knots, scaling, getattr(self, "feature_names_in_", None), kinds)
+        numbers = [column for column, kind in enumerate(kinds) if not kind and column not in knots]
         if self.pieces is None:
             effective = self._effective_rows(rows) / outputs
             for pieces, needed in _ROWS_PER_COLUMN.items():

@@ -30,6 +30,7 @@ from ..statement import PrivacyStatement
 from .advice import advice
 from .bounds import tightening_pays
 from .curves import Curves
+from .effects import columns_seen
 from .float_noise import make_noise
 from .grouping import split_units, without_column
 from .measuring import Measurement, can_measure, require_measurable, seen_scaling
@@ -277,10 +278,14 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         bias = weights[-1] if self.fit_intercept else np.zeros(weights.shape[1:])
         self._features, self.bounds_ = features, (scaling.low, scaling.high)
         self._coefficients, self._bias = features.original_units(weights[: features.columns], np.asarray(bias))
+        self._binary = tuple(binary.tolist())
         self._noise_factor: Floats | None = None
+        self._constant_noise: Floats | None = None
         if result.noise_factor is not None:
             factor = result.noise_factor
             self._noise_factor, _ = features.original_units(factor[: features.columns], np.zeros(factor.shape[1]))
+            self._constant_noise = factor[-1] if self.fit_intercept else None
+        self._seen = None if result.column_evidence is None else columns_seen(result.column_evidence)
         self.n_iter_ = result.iterations
         said: dict[str, Any] = {
             "model": type(self).__name__,
@@ -291,6 +296,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
                 *(["bounds of the target"] if targets is not None else []),
                 *(["weights of the classes"] if weighted is not loss else []),
                 *(["what the noise of privacy does to each coefficient"] if result.noise_factor is not None else []),
+                *(["which columns are seen to vary"] if self._seen is not None else []),
                 "the number of iterations",
             ),
             "assumed_public": (

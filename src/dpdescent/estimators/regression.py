@@ -110,6 +110,8 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         self._keep(self._coefficients, float(self._bias))
         if self._noise_factor is not None:
             self._noise_factor = self._coefficient_unit() * self._noise_factor
+        if self._constant_noise is not None:
+            self._constant_noise = self._coefficient_unit() * self._constant_noise
         self.coef_noise_ = self._deviations()
         return self
 

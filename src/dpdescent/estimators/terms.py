@@ -24,6 +24,7 @@ from scipy import sparse
 from ..errors import MissingPackage, OutputNotWritable
 from ..foreign import CONTENT_POLICY, printable
 from .curves import Curve, Curves
+from .effects import level_groups
 
 __all__ = ["Term", "draw_terms", "read_terms", "write_terms"]
 
@@ -80,7 +81,7 @@ def read_terms(
         )
 
     terms = []
-    for name, members in _groups(names, binary).items():
+    for name, members in level_groups(names, binary).items():
         if binary[members[0][0]]:
             columns, levels = zip(*members, strict=True)
             cells = np.arange(len(columns))
@@ -93,18 +94,6 @@ def read_terms(
             cells = sparse.csr_array((grid, (np.arange(grid.size), where)), shape=shape)
             terms.append(term(name, "curve", grid, curves.apply(cells), positions))
     return tuple(sorted(terms, key=lambda each: -each.importance))
-
-
-def _groups(names: Sequence[str], binary: Sequence[bool]) -> dict[str, list[tuple[int, str]]]:
-    """Return columns by name, those of the levels of one column, "column=level", together."""
-    groups: dict[str, list[tuple[int, str]]] = {}
-    for column, name in enumerate(names):
-        prefix, equals, level = name.partition("=") if binary[column] else (name, "", "")
-        if equals and prefix not in names:
-            groups.setdefault(prefix, []).append((column, level))
-        else:
-            groups.setdefault(name, []).append((column, "1"))
-    return groups
 
 
 def _grid(curves: Curves, column: int) -> tuple[Floats, Floats]:

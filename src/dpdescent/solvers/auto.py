@@ -162,7 +162,14 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     point[: geometry.features] /= shrinkage
     report(1.0)
     factor = noises.factor(geometry.frame, geometry.features, shrinkage)
-    return SolverResult(geometry.weights(point), iterations, tuple(lengths), geometry.remarks, noise_factor=factor)
+    return SolverResult(
+        geometry.weights(point),
+        iterations,
+        tuple(lengths),
+        geometry.remarks,
+        noise_factor=factor,
+        column_evidence=geometry.evidence,
+    )
 
 
 def _measure(
@@ -245,7 +252,7 @@ class _Geometry:
     """The coordinates of a run. All of it is released or public.
 
     ``stiffness`` holds the penalty's curvatures along the columns of ``axes``, or along the coordinates themselves.
-    ``squares`` are mean squares of the features' coordinates.
+    ``squares`` are mean squares of the features' coordinates, ``evidence`` is that of `Columns`.
     """
 
     frame: Frame | Whitening | None
@@ -256,6 +263,7 @@ class _Geometry:
     squares: Floats
     axes: Floats | None = None
     remarks: tuple[str, ...] = ()
+    evidence: Floats | None = None
 
     @property
     def directions(self) -> int:
@@ -332,14 +340,15 @@ def _measure_geometry(
         projection = _signs(features)
         width = projection.shape[1]
         remarks = (f"rows were projected to {width} columns: noise leaves too few of them for {features}",)
-    frame, squares = whiten(curator, columns, amounts[0], whitening_amount, clip, projection)
+    frame, squares, evidence = whiten(curator, columns, amounts[0], whitening_amount, clip, projection)
     length = math.sqrt(constant + float(squares.sum()))
     ones, stiffness = np.ones(frame.matrix.shape[1]), np.zeros(frame.matrix.shape[1])
     if not penalty.any():
-        return _Geometry(frame, length, squares.size, ones, stiffness, squares, remarks=remarks)
+        return _Geometry(frame, length, squares.size, ones, stiffness, squares, None, remarks, evidence)
     with one_library_thread():  # the same digits for any number of threads
         stiffness, axes = np.linalg.eigh(frame.matrix.T @ (penalty[:, None] * frame.matrix))
-    return _Geometry(frame, length, squares.size, ones, np.maximum(stiffness, 0.0), squares, axes, remarks)
+    stiffness = np.maximum(stiffness, 0.0)
+    return _Geometry(frame, length, squares.size, ones, stiffness, squares, axes, remarks, evidence)
 
 
 def _column_by_column(columns: Columns, penalty: Floats, constant: int, rows_of_privacy: float) -> _Geometry:
@@ -348,9 +357,11 @@ def _column_by_column(columns: Columns, penalty: Floats, constant: int, rows_of_
     damping = damping_to(rows_of_privacy / ROWS_PER_DIRECTION, squares, float(squares.mean()))
     divisors = np.append(squares + damping, np.ones(constant))
     stiffness = penalty if columns.frame is None else penalty * 4.0**columns.frame.doublings
-    remark = "columns were scaled one by one, without their covariance"
+    remarks = ("columns were scaled one by one, without their covariance",)
     length = math.sqrt(constant + float(squares.sum()))
-    return _Geometry(columns.frame, length, squares.size, divisors, stiffness, squares, remarks=(remark,))
+    return _Geometry(
+        columns.frame, length, squares.size, divisors, stiffness, squares, None, remarks, columns.evidence
+    )
 
 
 def _signs(features: int) -> Floats:

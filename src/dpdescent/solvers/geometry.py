@@ -38,6 +38,7 @@ SOME_ROWS = 200  # with fewer effective rows, directions are damped less and the
 _ROWS_UNSEEN = 60  # the same for directions that are hidden by noise
 _UNSEEN = 3.0  # a hidden direction may be several times as long as the mean one
 _LEAST_DAMPING = 0.001
+_FAR = 5.0  # standard deviations that noise does not move a number in practice
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,19 @@ class Columns:
         Second moments of the coordinates (in the frame, if there is one), the constant left out.
     energy : float
         Their sum, where none counts for less than its noise.
+    evidence : ndarray of shape (d,), optional
+        By how many standard deviations of noise the moments of a column exceed those of one that never varies; None
+        where no moments were measured.
+    offsets : ndarray of shape (d,), optional
+        How far from the centre of the frame, in its coordinates, a column that never varies can be.
     """
 
     norm: float
     frame: Frame | None
     variances: Floats
     energy: float
+    evidence: Floats | None = None
+    offsets: Floats | None = None
 
 
 def measure_columns(
@@ -95,7 +103,22 @@ def measure_columns(
     scales = np.maximum(scales, np.array(entries) / longest_entry)
     frame = Frame.place(grid, centre, np.append(scales, 1.0))
     stretched = 4.0 ** frame.doublings[:-1]
-    return Columns(norm, frame, variances * stretched, float(np.sum(np.maximum(variances, noise) * stretched)))
+    energy = float(np.sum(np.maximum(variances, noise) * stretched))
+    evidence, constants, errors = _variation(means, squares, noise)
+    offsets = (np.abs(constants - frame.centre[:-1]) + _FAR * errors) * 2.0 ** frame.doublings[:-1]
+    return Columns(norm, frame, variances * stretched, energy, evidence, offsets)
+
+
+def _variation(means: Floats, squares: Floats, noise: float) -> tuple[Floats, Floats, Floats]:
+    """Return evidence that columns vary, where each is if it does not, and the error of that.
+
+    Clipping shortens rows, the constant 1 with them: both of its moments are the mean factor A. A column that is
+    always c has the moments cA and c^2 A, so that c is m/A, and s - m^2/A is noise alone. Errors are of first order.
+    """
+    factor = max(float(means[-1] + squares[-1]) / 2, noise)
+    constants = means[:-1] / factor
+    evidence = (squares[:-1] - factor * constants**2) / (noise * np.sqrt(1 + 4 * constants**2 + constants**4 / 2))
+    return evidence, constants, noise / factor * np.sqrt(1 + constants**2 / 2)
 
 
 def public_frame(problem: LinearProblem) -> Frame | None:
@@ -127,8 +150,11 @@ def whiten(
     amount: float,
     clip: float,
     projection: Floats | None = None,
-) -> tuple[Whitening, Floats]:
+) -> tuple[Whitening, Floats, Floats | None]:
     """Pay for and measure second moments; return directions of comparable length, and their mean squares.
+
+    The third result is the evidence that columns vary, as in `Columns`, from all moments; None if nothing centred
+    them.
 
     Rows are clipped to ``clip`` times their mean norm L, which is measured first. Small clip norms weigh rows
     equally: the trace of the sum then comes closest to its sensitivity, so the noise is least beside it, and rows
@@ -172,13 +198,16 @@ def whiten(
     shortening = min(1.0, rows_of_privacy / (scarcity * ROWS_PER_DIRECTION) / max(float(squares.sum()), 1e-300))
     squares, directions = shortening * squares, math.sqrt(shortening) * directions
     if columns.frame is None:
-        return Whitening(curator.problem.grid, directions), squares
+        return Whitening(curator.problem.grid, directions), squares, None
     if projection is not None:
         with one_library_thread():
             directions = projection @ directions
     extended = np.zeros((directions.shape[0] + 1, dimension + 1))
     extended[:-1, :-1], extended[-1, -1] = directions, 1.0
-    return Whitening(curator.problem.grid, columns.frame.weights(extended)), squares
+    evidence = columns.evidence
+    if evidence is not None and columns.offsets is not None and projection is None:
+        evidence = np.maximum(evidence, (np.diagonal(matrix) - columns.offsets**2) / noise)
+    return Whitening(curator.problem.grid, columns.frame.weights(extended)), squares, evidence
 
 
 def measure_frame(curator: Curator) -> tuple[Frame | None, float]:

@@ -84,7 +84,8 @@ class SolverResult:
     Every field is a function of released answers, so all of it may be published. ``remarks`` say what the method did
     to the rows or to the loss, for the privacy statement. ``noise_factor`` is provided by some methods. It is a
     matrix F of shape (d, m): the noise of privacy moves the weights of each output by about F times m independent
-    standard normal numbers.
+    standard normal numbers. ``column_evidence`` says of each feature by how many standard deviations of
+    noise its released moments exceed those of a column that never varies.
     """
 
     weights: NDArray[np.float64]
@@ -92,3 +93,4 @@ class SolverResult:
     steps: tuple[float, ...] = ()
     remarks: tuple[str, ...] = ()
     noise_factor: NDArray[np.float64] | None = field(default=None, kw_only=True)
+    column_evidence: NDArray[np.float64] | None = field(default=None, kw_only=True)

@@ -2,14 +2,14 @@
 
 ``document`` holds the statement, whose format is `privacy-statement.schema.json`; ``files`` reads and writes what
 must not have been changed, and ``validation`` checks plain data by a schema. ``meaning`` computes what a guarantee is
-worth to an attacker; ``text`` and ``page`` show it.
+worth to an attacker, ``effects`` tells effects of a model from its noise; ``text`` and ``page`` show it.
 """
 
 from .agreement import with_nulls
 from .charges import ALL_ROWS, Charge, charges_of
 from .document import PrivacyStatement
+from .effects import Effect, Effects
 from .files import FileKind
-from .meaning import Coefficient
 from .page import page_of
 from .text import text_of
 from .validation import load_schema, objection
@@ -17,7 +17,8 @@ from .validation import load_schema, objection
 __all__ = [
     "ALL_ROWS",
     "Charge",
-    "Coefficient",
+    "Effect",
+    "Effects",
     "FileKind",
     "PrivacyStatement",
     "charges_of",

@@ -6,8 +6,6 @@ All of it follows from the statement, so that nothing here touches a row or cost
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..accounting import GDP, ZCDP, Currency, Pure, TradeOff, sampler_delta
@@ -18,10 +16,8 @@ from .document import PrivacyStatement
 __all__ = [
     "FALSE_ALARMS",
     "PRIORS",
-    "Coefficient",
     "accountant_in_words",
     "headline",
-    "largest_first",
     "mechanism_in_words",
     "not_covered",
     "of_several_rows",
@@ -29,7 +25,6 @@ __all__ = [
     "relation_in_words",
     "side_by_side",
     "trade_off",
-    "verdict",
     "warnings_of",
     "where_it_went",
 ]
@@ -38,7 +33,6 @@ PRIORS = (0.01, 0.1, 0.5, 0.9)
 FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1)
 GROUPS = (1, 2, 5, 10)
 
-_SEEN, _HIDDEN = 3.0, 2.0  # standard deviations of noise
 _SAMPLED = 2.0**-10  # share of delta for the samplers' own error, where several rows are one step each
 
 _ACCOUNTANTS = {
@@ -48,19 +42,6 @@ _ACCOUNTANTS = {
     "pure": "pure differential privacy",
     "approximate": "basic composition",
 }
-
-
-@dataclass(frozen=True)
-class Coefficient:
-    """One coefficient, and one standard deviation of what the noise of privacy does to it.
-
-    ``span`` is the distance between the bounds of its column, which makes coefficients of different units comparable.
-    """
-
-    name: str
-    value: float
-    noise: float
-    span: float = 1.0
 
 
 def trade_off(statement: PrivacyStatement) -> TradeOff:
@@ -162,23 +143,6 @@ def not_covered(statement: PrivacyStatement) -> list[str]:
         "What was said to be public, if it was read from the rows.",
         "Errors about malformed input, how long the run took, and the memory of the machine.",
     ]
-
-
-def largest_first(coefficients: Sequence[Coefficient]) -> list[Coefficient]:
-    """Return coefficients by how far they stand out from the noise."""
-    return sorted(coefficients, key=lambda each: -_distance(each))
-
-
-def verdict(coefficient: Coefficient) -> str:
-    """Return whether the sign of a coefficient can be told from noise."""
-    distance = _distance(coefficient)
-    if distance >= _SEEN:
-        return "real"
-    return "probably real" if distance >= _HIDDEN else "may be noise"
-
-
-def _distance(coefficient: Coefficient) -> float:
-    return abs(coefficient.value) / coefficient.noise if coefficient.noise > 0 else math.inf
 
 
 def percent(share: float) -> str:

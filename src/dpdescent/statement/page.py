@@ -7,13 +7,12 @@ from html import escape
 
 from ..foreign import CONTENT_POLICY, printable
 from .document import PrivacyStatement
+from .effects import START, Effects, band_in_words
 from .meaning import (
     FALSE_ALARMS,
     PRIORS,
-    Coefficient,
     accountant_in_words,
     headline,
-    largest_first,
     mechanism_in_words,
     not_covered,
     of_several_rows,
@@ -21,14 +20,13 @@ from .meaning import (
     relation_in_words,
     side_by_side,
     trade_off,
-    verdict,
     warnings_of,
 )
-from .pictures import budget_picture, coefficient_picture, trade_off_picture
+from .pictures import budget_picture, effect_picture, trade_off_picture
 
 __all__ = ["page_of"]
 
-_DRAWN = 20  # coefficients
+_DRAWN = 20  # effects
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -52,8 +50,8 @@ th:first-child, td:first-child, td.words { text-align: left; } thead th { border
 """
 
 
-def page_of(statement: PrivacyStatement, coefficients: Sequence[Coefficient] = ()) -> str:
-    """Return the page; everything on it follows from the statement and from released coefficients."""
+def page_of(statement: PrivacyStatement, effects: Effects | None = None) -> str:
+    """Return the page; everything on it follows from the statement and from effects of a released model."""
     title = f"Privacy of {statement.model}"
     parts = [f"<h1>{escape(title)}</h1>", f'<p class="guarantee">{escape(headline(statement))}</p>']
     parts += [f'<p class="warning">{escape(each)}</p>' for each in warnings_of(statement)]
@@ -61,8 +59,9 @@ def page_of(statement: PrivacyStatement, coefficients: Sequence[Coefficient] = (
     if statement.private:
         parts += [_heading("What epsilon means here", "meaning"), _meaning(statement)]
         parts += [_heading("Where the budget went", "budget"), _budget(statement)]
-    if coefficients:
-        parts += [_heading("Is this sign real, or noise?", "coefficients"), _signs(coefficients)]
+    if effects is not None:
+        parts.append(_heading("Which effects are larger than the noise of privacy explains?", "effects"))
+        parts.append(_effects(effects))
     parts += [_heading("What was assumed to be public", "public"), _list(statement.assumed_public)]
     if statement.private:
         parts += [_heading("What is not covered", "not-covered"), _list(not_covered(statement))]
@@ -140,18 +139,25 @@ def _budget(statement: PrivacyStatement) -> str:
     )
 
 
-def _signs(coefficients: Sequence[Coefficient]) -> str:
-    ordered = largest_first(coefficients)
-    hidden = sum(verdict(each) == "may be noise" for each in ordered)
-    rows = [(each.name, f"{each.value:.4g}", f"{each.noise:.2g}", verdict(each)) for each in ordered]
-    several = f"The {_DRAWN} that stand out most are drawn. " if len(ordered) > _DRAWN else ""
+def _effects(effects: Effects) -> str:
+    rows = [
+        (each.name, each.against, f"{each.value:.4g}", f"{each.noise:.2g}", verdict)
+        for each, verdict in effects.with_verdicts()
+    ]
+    starts = [
+        (each.name, each.against, f"{each.value:.4g}", f"{each.noise:.2g}", START) for each in effects.constants
+    ]
+    drawn = f"The {_DRAWN} that stand out most are drawn. " if len(rows) > _DRAWN else ""
+    picture = f"<figure>{effect_picture(effects, _DRAWN)}</figure>" if rows else ""
+    band = band_in_words("two standard deviations", "To both sides of an effect, a line shows")
     return (
-        "<p>The noise of privacy moves every coefficient. A line shows two standard deviations of that noise to both "
-        f"sides; where it crosses zero, the sign may be noise: {hidden} of {len(ordered)}. {several}"
-        "Units are such that the bounds of every column are 1 apart. "
-        "What another sample of rows would change is not in it.</p>"
-        f"<figure>{coefficient_picture(ordered[:_DRAWN])}</figure><details><summary>Every coefficient</summary>"
-        + _table(("coefficient", "value", "noise", "sign"), rows)
+        f"<p>{escape(effects.in_words)} A level is compared with the mean of the levels of its column, one of two "
+        f"levels with the other, and a column of numbers at its upper bound with its lower bound. {escape(band)} "
+        f"{drawn}{escape(effects.left_out_in_words)}</p>"
+        f"{picture}<details><summary>Every effect</summary>"
+        + _table(
+            ("effect", "compared with", "value", "noise of privacy alone", "which is"), rows + starts, words=(1, 4)
+        )
         + "</details>"
     )
 

@@ -1,4 +1,4 @@
-"""Pictures of a statement as SVG that stands in a page: the trade-off curve, the budget, the coefficients."""
+"""Pictures of a statement as SVG that stands in a page: the trade-off curve, the budget, the effects."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 from scipy.special import expit
 
 from .document import PrivacyStatement
-from .meaning import Coefficient, trade_off, verdict, where_it_went
+from .effects import BEYOND, Effects
+from .meaning import trade_off, where_it_went
 
-__all__ = ["budget_picture", "coefficient_picture", "trade_off_picture"]
+__all__ = ["budget_picture", "effect_picture", "trade_off_picture"]
 
 BLUE, GREY, PALE = "#20639b", "#8a8f98", "#e3edf5"
 
@@ -70,23 +71,24 @@ def _bars(bars: Sequence[tuple[str, float, str]], label: str) -> str:
     return _picture(start + width + 60, 12 + step * len(bars), label, parts)
 
 
-def coefficient_picture(coefficients: Sequence[Coefficient]) -> str:
-    """Return a line of two standard deviations of noise to both sides of every coefficient, times its span."""
+def effect_picture(effects: Effects, most: int) -> str:
+    """Return a line of two standard deviations of noise to both sides of each of the first effects."""
     start, width, step, top = 300.0, 300.0, 22.0, 8.0
-    lines = [tuple(each.span * (each.value + sigmas * each.noise) for sigmas in (-2, 0, 2)) for each in coefficients]
+    drawn = effects.with_verdicts()[:most]
+    lines = [tuple(each.value + sigmas * each.noise for sigmas in (-2, 0, 2)) for each, _ in drawn]
     lowest = min(0.0, *(low for low, _, _ in lines))
     highest = max(0.0, *(high for _, _, high in lines), lowest + 1e-300)
 
     def across(value: float) -> float:
         return start + width * (value - lowest) / (highest - lowest)
 
-    bottom, zero = top + step * len(coefficients), across(0.0)
+    bottom, zero = top + step * len(drawn), across(0.0)
     parts = [f'<line x1="{zero:.1f}" x2="{zero:.1f}" y1="{top}" y2="{bottom}" stroke="{GREY}"/>']
-    for number, (each, line) in enumerate(zip(coefficients, lines, strict=True)):
+    for number, ((each, verdict), line) in enumerate(zip(drawn, lines, strict=True)):
         y = top + step * (number + 0.5)
-        colour = GREY if verdict(each) == "may be noise" else BLUE
+        colour = BLUE if verdict == BEYOND else GREY
         low, middle, high = map(across, line)
-        tip = escape(f"{each.name}: {each.value:.4g} ± {each.noise:.2g}, {verdict(each)}")
+        tip = escape(f"{each.name} against {each.against}: {each.value:.4g} ± {each.noise:.2g}, {verdict}")
         parts.append(_label(each.name, start, y + 4))
         parts.append(
             f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="{colour}" '
@@ -96,7 +98,7 @@ def coefficient_picture(coefficients: Sequence[Coefficient]) -> str:
     for value in (lowest, highest):
         parts.append(f'<text x="{across(value):.1f}" y="{bottom + 16}" text-anchor="middle">{value:.3g}</text>')
     parts.append(f'<text x="{zero:.1f}" y="{bottom + 16}" text-anchor="middle">0</text>')
-    return _picture(start + width + 40, bottom + 24, "Coefficients and what noise does to them", parts)
+    return _picture(start + width + 40, bottom + 24, "Effects and what the noise of privacy does to them", parts)
 
 
 def _label(name: str, end: float, height: float) -> str:

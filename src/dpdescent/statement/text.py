@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from ..foreign import printable
 from .document import PrivacyStatement
+from .effects import START, Effect, Effects, band_in_words
 from .meaning import (
     FALSE_ALARMS,
     PRIORS,
-    Coefficient,
     accountant_in_words,
     headline,
-    largest_first,
     mechanism_in_words,
     not_covered,
     of_several_rows,
@@ -20,7 +19,6 @@ from .meaning import (
     relation_in_words,
     side_by_side,
     trade_off,
-    verdict,
     warnings_of,
     where_it_went,
 )
@@ -28,18 +26,18 @@ from .meaning import (
 __all__ = ["text_of"]
 
 _WIDTH = 30  # of a bar
-_SHOWN = 15  # coefficients
+_SHOWN = 15  # effects, or charges
 
 
-def text_of(statement: PrivacyStatement, coefficients: Sequence[Coefficient] = ()) -> list[str]:
+def text_of(statement: PrivacyStatement, effects: Effects | None = None) -> list[str]:
     """Return what a person should know, line by line, with control characters spelt out."""
     lines = [headline(statement), *(f"! {each}" for each in warnings_of(statement))]
     lines += _section("What was released", [f"{statement.model}, method {statement.method}", *statement.released])
     if statement.private:
         lines += ["", "What epsilon means here", f"  {relation_in_words(statement)}", *_tests(statement)]
         lines += ["", *_beliefs(statement), *_groups(statement), *_charges(statement)]
-    if coefficients:
-        lines += _coefficients(coefficients)
+    if effects is not None:
+        lines += _effects(effects)
     lines += _section("Assumed public", statement.assumed_public)
     lines += _section("Not covered", not_covered(statement) if statement.private else [])
     lines += _section("Remarks", [*statement.remarks, *_origin(statement)])
@@ -98,16 +96,23 @@ def _charges(statement: PrivacyStatement) -> list[str]:
     return lines
 
 
-def _coefficients(coefficients: Sequence[Coefficient]) -> list[str]:
-    ordered = largest_first(coefficients)
-    lines = ["", "Is this sign real, or noise of privacy? (one standard deviation of that noise alone)"]
-    width = max(len(each.name) for each in ordered[:_SHOWN])
-    for each in ordered[:_SHOWN]:
-        lines.append(f"  {each.name:<{width}}  {each.value:+10.4g} ± {each.noise:<9.3g}  {verdict(each)}")
-    if len(ordered) > _SHOWN:
-        lost = sum(verdict(each) == "may be noise" for each in ordered)
-        lines.append(f"  and {len(ordered) - _SHOWN} more; of all {len(ordered)}, {lost} may be noise")
-    return lines
+def _effects(effects: Effects) -> list[str]:
+    shown = effects.with_verdicts()[:_SHOWN]
+    lines = ["", "Which effects are larger than the noise of privacy explains?", f"  {effects.in_words}"]
+    lines.append("  " + band_in_words("one standard deviation", "After ± stands"))
+    name, against = (max((len(getattr(each, kind)) for each, _ in shown), default=0) for kind in ("name", "against"))
+    for each, verdict in shown:
+        compared = f"against {each.against}"
+        lines.append(f"  {each.name:<{name}}  {compared:<{against + 8}}  {_number(each)}  {verdict}")
+    if len(effects.compared) > _SHOWN:
+        lines.append(f"  and {len(effects.compared) - _SHOWN} more, which stand out less")
+    for each in effects.constants[:_SHOWN]:
+        lines.append(f"  {each.name}: {_number(each).strip()} (noise of privacy alone), {START}")
+    return [*lines, *(f"  {each}" for each in [effects.left_out_in_words] if each)]
+
+
+def _number(effect: Effect) -> str:
+    return f"{effect.value:+10.4g} ± {effect.noise:<9.3g}"
 
 
 def _origin(statement: PrivacyStatement) -> list[str]:
