@@ -32,6 +32,7 @@ from dpdescent.estimators.scaling import ColumnScaling
 from dpdescent.exact import FeatureGrid
 from dpdescent.problems import Frame, Whitening
 from dpdescent.solvers.average_noise import AverageNoise
+from dpdescent.statement import headline
 
 DELTA = 1e-6
 BOUNDS = ([-4.0, 0.0, 1.0, 0.0], [16.0, 1000.0, 1000.0, 1.0])
@@ -402,6 +403,7 @@ def test_a_browser_shows_the_page_without_an_error(fitted, tmp_path: Path) -> No
 
 def test_a_picture_has_a_panel_per_term(fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     figure = fitted.plot_terms()
+    assert figure.get_suptitle().replace("\n", " ") == headline(fitted.privacy_)
     assert [axes.get_title() for axes in figure.axes] == [term.column for term in fitted.terms_]
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingPackage, match=r"dpdescent\[plots\]"):

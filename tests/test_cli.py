@@ -64,7 +64,7 @@ def test_fit_then_predict_from_a_table_and_its_schema(table: Path) -> None:
         "--json",
         table / "fit.json",
     )
-    assert "(2, 1e-06)-differential privacy for one row" in output
+    assert "(2, 1e-06)-differentially private for one row under zero-out.\n" in output
     assert "seeded (not for release)" in output
     privacy = json.loads((table / "fit.json").read_text())["privacy"]
     assert privacy["spent"] <= privacy["budget"]

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import math
 import re
+import warnings
 from collections import Counter
+from contextlib import redirect_stdout
 from dataclasses import replace
 from html.parser import HTMLParser
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import expit
 from scipy.stats import norm
 from typer.testing import CliRunner
 
+import dpdescent
 from browser import measured, needs_browser
-from dpdescent import DPLogisticRegression, Ledger, PrivacyStatement, load_dataset
+from dpdescent import DPAdditiveClassifier, DPLogisticRegression, Ledger, PrivacyStatement, load_dataset
 from dpdescent.accounting import (
     GDP,
     RDP,
@@ -36,6 +42,7 @@ from dpdescent.accounting import (
 )
 from dpdescent.cli import app
 from dpdescent.cli.models import SavedModel
+from dpdescent.cli.output import print_privacy
 from dpdescent.errors import InvalidParameter, ModelFormatError, OutputNotWritable, StatementError
 from dpdescent.estimators.effects import Comparisons
 from dpdescent.statement import Charge, Effect, Effects, page_of, text_of
@@ -217,10 +224,55 @@ def test_every_line_says_what_was_compared_and_that_the_band_is_of_the_noise_of_
     assert "left out" not in "\n".join(text_of(statement(), replace(effects, left_out=0)))
 
 
+def test_one_function_words_every_guarantee() -> None:
+    """No other source forms such a sentence, so none can forget whose rows are protected, or that none are.
+
+    What several fits of copies add up to (`estimators/trials.py`) is no statement's guarantee.
+    """
+    package = Path(dpdescent.__file__).parent
+    found = set()
+    for path in package.rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]
+        if any(re.search(r"\)-differential|\bNOT PRIVATE: the rows", str(each.value)) for each in constants):
+            found.add(path.relative_to(package).as_posix())
+    assert found == {"statement/headline.py", "estimators/trials.py"}
+
+
+@pytest.mark.parametrize("kind", ["rows", "people", "nonprivate"])
+def test_pages_pictures_print_outs_and_statements_begin_with_the_same_sentence(kind: str, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    table, y = pd.DataFrame({"x": generator.random(400)}), np.arange(400) % 2
+    options: dict[str, Any] = {"bounds": (0, 1), "classes": (0, 1), "pieces": 2}
+    options |= {"method": "nonprivate"} if kind == "nonprivate" else {"random_state": 0}
+    if kind == "people":
+        table["person"], options = np.arange(400) // 2, options | {"unit": "person", "rows_per_unit": 2}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = DPAdditiveClassifier(1.0, **options).fit(table, y)
+    expected = {
+        "rows": "(1, 1e-06)-differentially private for one row under zero-out.",
+        "people": "(1, 1e-06)-differentially private for one person under zero-out.",
+        "nonprivate": "NOT PRIVATE: the rows were used without noise, so the model may disclose any of them.",
+    }[kind]
+    stated = PrivacyStatement.from_dict(fitted.privacy_)
+    stated.save(tmp_path / "s.json")
+    fitted.terms_html(tmp_path / "terms.html")
+    for page in ((tmp_path / "terms.html").read_text(), page_of(stated)):
+        assert re.search(r"<h1>[^<]*</h1>\s*<p[^>]*>([^<]*)", page)[1].startswith(expected)  # type: ignore[index]
+    assert fitted.plot_terms().get_suptitle().replace("\n", " ") == expected
+    assert run("explain", tmp_path / "s.json").splitlines()[0] == text_of(stated)[0] == expected
+    printed = StringIO()
+    with redirect_stdout(printed):
+        print_privacy(fitted.privacy_)
+    assert printed.getvalue().splitlines()[0] == expected
+
+
 def test_the_text_warns_of_what_speaks_against_publishing() -> None:
     fine = "\n".join(text_of(statement()))
     assert "!" not in fine
-    assert "(1, 1e-06)-differentially private for one row, under zero-out." in fine
+    assert "(1, 1e-06)-differentially private for one row under zero-out." in fine
     seeded = replace(statement(), randomness="floating point, seeded (not for release)")
     text = "\n".join(text_of(replace(seeded, assumed_public=("classes: read from y because nobody said",))))
     assert "! Do not publish: the noise comes from a seed" in text
@@ -230,7 +282,7 @@ def test_the_text_warns_of_what_speaks_against_publishing() -> None:
         relation="zero-out", model="m", method="nonprivate", randomness="none", arithmetic="floating point"
     )
     lines = text_of(bare)
-    assert lines[0] == "This model is NOT private: the rows were used without noise."
+    assert lines[0].startswith("NOT PRIVATE: the rows were used without noise")
     assert "! Do not publish: nothing is guaranteed." in lines
     assert "What epsilon means here" not in lines
     assert "What epsilon means" not in page_of(bare)

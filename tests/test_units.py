@@ -761,7 +761,7 @@ def test_units_come_from_a_schema_or_the_command_line(files: Path, visits, table
         options = ["--schema", files / "plain.json", "--unit", "person", "--rows-per-unit", 2]
     ran = command("fit", files / table, *options, "--epsilon", 3, "--seed", 0, "--output", files / "m.json")
     assert ran.exit_code == 0, ran.output
-    assert "differential privacy for one person" in ran.output
+    assert "differentially private for one person under zero-out." in ran.output
     saved = json.loads((files / "m.json").read_text())
     assert saved["privacy"]["rows_per_unit"] == 2
     assert saved["schema"]["unit"] == SCHEMA["unit"]
@@ -773,7 +773,7 @@ def test_units_come_from_a_schema_or_the_command_line(files: Path, visits, table
 
 def test_a_ledger_file_is_opened_for_people(files: Path) -> None:
     created = command("ledger", "create", files / "people.ledger", "--epsilon", 9, "--unit", "one person")
-    assert "differential privacy for one person" in created.output
+    assert "differentially private for one person under zero-out." in created.output
     words = ["fit", files / "visits.csv", "--ledger", files / "people.ledger", "--output", files / "m.json"]
     assert command(*words, "--schema", files / "schema.json").exit_code == 0
     refused = command(*words, "--schema", files / "plain.json")

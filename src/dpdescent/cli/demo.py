@@ -64,6 +64,7 @@ def run_demo(data: Dataset, epsilon: float, delta: float, seed: int | None, pict
     from sklearn.model_selection import train_test_split
 
     from ..estimators import DPLogisticRegression
+    from ..statement import headline
 
     split = train_test_split(data.X, data.y, test_size=0.2, random_state=0)
     X_train, X_test, y_train, y_test = split
@@ -97,16 +98,13 @@ def run_demo(data: Dataset, epsilon: float, delta: float, seed: int | None, pict
 
     privacy = models[epsilon].privacy_
     say("")
-    say(
-        f"The model at epsilon {epsilon:g} is ({epsilon:g}, {delta:g})-differentially private "
-        f"for {privacy['unit']} (relation {privacy['relation']})."
-    )
+    say(f"The model at epsilon {epsilon:g} is {headline(privacy)}")
     say(f"It spent {privacy['spent'] / privacy['budget']:.1%} of its budget:")
     for label, share in privacy["spent_on"].items():
         say(f"  {share:6.1%}  {label}")
     touches = ", ".join(f"{count} x {kind}" for kind, count in privacy["mechanisms"].items())
     say(f"The data was touched {sum(privacy['mechanisms'].values())} times: {touches}.")
-    if _draw(picture, data.name, accuracy, plain, majority, privacy["spent_on"], epsilon, delta):
+    if _draw(picture, data.name, accuracy, plain, majority, privacy):
         say(f"picture: {picture}")
     else:
         say("no picture: pip install 'dpdescent[plots]' to draw one")
@@ -127,9 +125,7 @@ def _draw(
     accuracy: dict[float, float],
     plain: float,
     majority: float,
-    spent_on: dict[str, float],
-    epsilon: float,
-    delta: float,
+    privacy: dict[str, Any],
 ) -> bool:
     try:
         import matplotlib as mpl
@@ -137,6 +133,8 @@ def _draw(
         return False
     mpl.use("Agg")
     import matplotlib.pyplot as plt
+
+    from ..statement import headline
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), width_ratios=(3, 2), layout="constrained")
     values = list(accuracy)
@@ -168,16 +166,19 @@ def _draw(
     left.minorticks_off()
     left.set_xlabel("epsilon")
     left.set_ylabel("test accuracy")
-    left.set_title(f"Private logistic regression on {name}, delta = {delta:g}", loc="left", fontsize=11, color=DARK)
-    labels = list(spent_on)
-    shares = [100 * spent_on[label] for label in labels]
+    left.set_title(
+        f"Private logistic regression on {name}, delta = {privacy['delta']:g}", loc="left", fontsize=11, color=DARK
+    )
+    labels = list(privacy["spent_on"])
+    shares = [100 * privacy["spent_on"][label] for label in labels]
     right.barh(labels, shares, color=BLUE, height=0.5)
     for label, share in zip(labels, shares, strict=True):
         right.annotate(f"{share:.1f}%", (share, label), xytext=(4, 0), textcoords="offset points", va="center")
     right.set_xlim(0, max(shares) * 1.2)
     right.invert_yaxis()
     right.set_xlabel("share of the budget (%)")
-    right.set_title(f"Where epsilon = {epsilon:g} went", loc="left", fontsize=11, color=DARK)
+    right.set_title(f"Where epsilon = {privacy['epsilon']:g} went", loc="left", fontsize=11, color=DARK)
+    figure.suptitle(f"At epsilon {privacy['epsilon']:g}: {headline(privacy)}", fontsize=10, color=GREY)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)

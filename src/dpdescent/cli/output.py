@@ -46,15 +46,14 @@ def complain(title: str, text: str, colour: str = "red") -> None:
 
 def print_privacy(privacy: dict[str, Any]) -> None:
     """Print a privacy statement: the guarantee, how much of it is spent and on what, and remarks."""
-    if privacy.get("private", True):
-        say(
-            f"({privacy['epsilon']:g}, {privacy['delta']:g})-differential privacy for {privacy['unit']}, "
-            f"relation {privacy['relation']}; spent {privacy['spent'] / privacy['budget']:.1%} of the budget"
-        )
+    from ..statement import headline
+
+    private = privacy.get("private", True)
+    say(headline(privacy), style="" if private else "bold red")
+    if private:
+        say(f"spent {privacy['spent'] / privacy['budget']:.1%} of the budget")
         for kind, count in privacy["mechanisms"].items():
             say(f"  {count:5d} x {kind}")
-    else:
-        say("NOT PRIVATE: the rows were read without noise, so the model may disclose any of them.", style="bold red")
     sampled = privacy.get("sampler_error")
     if sampled and not sampled["within_delta"]:
         say(f"the samplers' own error adds at most {sampled['delta']:.3g} to delta")

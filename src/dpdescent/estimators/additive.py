@@ -104,7 +104,7 @@ class AdditiveModel(PrivateLinearModel):
         MissingPackage
             matplotlib is not installed: ``pip install 'dpdescent[plots]'``.
         """
-        return draw_terms(self.terms_, self._outputs())
+        return draw_terms(self.terms_, self._outputs(), self.privacy_)
 
     def terms_html(self, path: str | Path) -> None:
         """Write one page that shows every term; it loads nothing from elsewhere.

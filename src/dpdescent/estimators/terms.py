@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from scipy import sparse
 
 from ..errors import MissingPackage, OutputNotWritable
 from ..foreign import CONTENT_POLICY, printable
+from ..statement import headline
 from .curves import Curve, Curves
 from .effects import level_groups
 
@@ -113,8 +115,8 @@ def _grid(curves: Curves, column: int) -> tuple[Floats, Floats]:
     return grid, (positions - positions[0]) / (positions[-1] - positions[0])
 
 
-def draw_terms(terms: Sequence[Term], outputs: Sequence[str]) -> Any:
-    """Return a matplotlib figure with a panel per term."""
+def draw_terms(terms: Sequence[Term], outputs: Sequence[str], privacy: Mapping[str, Any]) -> Any:
+    """Return a matplotlib figure with a panel per term, under the guarantee."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -136,6 +138,7 @@ def draw_terms(terms: Sequence[Term], outputs: Sequence[str]) -> Any:
         if term.kind == "levels":
             axes.set_xticks(places, [str(level) for level in term.grid], rotation=60, ha="right", fontsize="x-small")
     figure.axes[0].legend(fontsize="small")
+    figure.suptitle("\n".join(wrap(headline(privacy), 55 * across)), fontsize="small")
     return figure
 
 
@@ -168,17 +171,21 @@ def write_terms(
     path: str | Path, terms: Sequence[Term], outputs: Sequence[str], title: str, privacy: Mapping[str, Any]
 ) -> None:
     """Write a page with a picture per term; it loads nothing."""
-    statement = (
-        f"({privacy['epsilon']:g}, {privacy['delta']:g})-differentially private for one row under "
-        f"{privacy['relation']}. Pictures and their order are computed from released and public quantities."
+    statement = f"{headline(privacy)} Pictures and their order follow from released and public quantities."
+    band = (
+        "bands show two standard deviations of the noise of privacy alone, and not what another sample of rows would "
+        "change"
     )
-    band = "bands show two standard deviations of the noise of privacy alone"
     known = all(term.noise is not None for term in terms)
     colours = ", ".join(
         f'<span style="color:{_COLOURS[number % len(_COLOURS)]}">&#9632;</span> {escape(output)}'
         for number, output in enumerate(outputs)
     )
     legend = f"Effects on {colours}; {band if known else 'the method does not say what noise did to them'}."
+    if any(term.kind == "levels" for term in terms):
+        legend += (
+            " Compare levels of one column with each other: a number may move from all of them to the intercept."
+        )
     figures = "\n".join(_figure(term, outputs) for term in terms)
     words = {"title": escape(title), "statement": escape(statement)}
     page = _PAGE.format(policy=CONTENT_POLICY, legend=legend, figures=figures, **words)

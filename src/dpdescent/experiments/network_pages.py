@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..outputs import write_whole
+from ..statement import guarantee
 from .evidence import Margin, Statement, every, told
 from .methods import look_of
 from .networks import Course, NetworkRuns
@@ -44,8 +45,8 @@ def write_networks(
         (
             (
                 "private methods",
-                f"Each run is ({figure.epsilon:g}, {figure.delta:g})-differentially private for one row under "
-                "zero-out, in the arithmetic of real numbers. Randomness: seeded (not for release).",
+                f"Each run is {guarantee(figure.epsilon, figure.delta, 'zero-out')}, in the arithmetic of "
+                "real numbers. Randomness: seeded (not for release).",
             ),
             ("accuracies, objectives", "Not private: they are shown here because the data are public."),
         ),

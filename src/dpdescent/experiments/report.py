@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..foreign import CONTENT_POLICY, printable
+from ..statement import guarantee
 from .cells import Row
 from .evidence import Verdict
 from .methods import ORACLE, look_of
@@ -177,8 +178,8 @@ def privacy_statements(record: Record) -> tuple[tuple[str, str], ...]:
             shares = [row.spent_epsilon / row.epsilon for row in fitted if row.spent_epsilon is not None]
             kinds = ", ".join(sorted({kind for row in fitted for kind in row.mechanisms}))
             text = (
-                f"Each fit is (epsilon, {record.study.delta:g})-differentially private for one row under "
-                f"{record.study.adjacency}, epsilon being the one on the axis. By its own ledger "
+                f"Each fit is {guarantee('epsilon', record.study.delta, record.study.adjacency)}, epsilon "
+                "being the one on the axis. By its own ledger "
                 f"({' and '.join(sorted({row.currency for row in fitted if row.currency}))}) a fit spent at most "
                 f"{max(shares, default=0):.2%} of its epsilon, on: {kinds}. "
                 f"Randomness: {', '.join(sorted({row.randomness for row in fitted}))}."

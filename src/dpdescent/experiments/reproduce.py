@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import InvalidParameter, require_positive_integer
 from ..outputs import require_writable, write_whole
+from ..statement import guarantee
 from .cells import Row, Task, load_task
 from .claims import Claim
 from .data_tables import DataTable, count_data, write_data
@@ -268,8 +269,8 @@ def _reproduce_trace(
         (
             (
                 "noisy gradients",
-                f"All {len(moments)} of them together are ({last.spent_epsilon:.3g}, 1e-08)-differentially private "
-                "for one row under zero-out. Randomness: seeded (not for release).",
+                f"All {len(moments)} of them together are "
+                f"{guarantee(f'{last.spent_epsilon:.3g}', 1e-8, 'zero-out')}. Randomness: seeded (not for release).",
             ),
             ("true norms, objectives, step sizes", "Not private: they are shown here because the data are public."),
         ),

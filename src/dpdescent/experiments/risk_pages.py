@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..outputs import write_whole
+from ..statement import guarantee
 from .evidence import EXPLANATION
 from .methods import Look, look_of
 from .plots import Line, Panel, draw
@@ -62,7 +63,7 @@ def write_risks(
         (
             (
                 "every release",
-                "(epsilon, delta)-differentially private if one row is replaced, epsilon being the one of the point. "
+                f"{guarantee('epsilon', 'delta', 'replace-one')}, epsilon being the one of the point. "
                 f"{_delta(table)} Randomness: seeded (not for release).",
             ),
             ("excess risks", "Not private: they are computed from synthetic rows and known minimisers."),

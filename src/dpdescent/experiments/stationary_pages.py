@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from ..outputs import write_whole
+from ..statement import guarantee
 from .evidence import EXPLANATION, Margin, Statement, every, told
 from .methods import look_of
 from .plots import Line, Panel, draw
@@ -48,7 +49,7 @@ def write_table(
         f"{EXPLANATION} The paper makes its claims of Covertype and the non-convex penalty; here each is asked of "
         "every table.",
         f"Mean ± standard error over seeds; {_CROSS}: a run did not end at a second-order point.",
-        "Every run is (epsilon, delta)-differentially private for one row under zero-out; seeded, not for release. "
+        f"Every run is {guarantee('epsilon', 'delta', 'zero-out')}; seeded, not for release. "
         "Final losses and times are not private.",
     )
     settings = (

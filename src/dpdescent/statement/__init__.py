@@ -1,8 +1,9 @@
 """The privacy statement of a model: a typed, versioned document, and what it means to a person.
 
 ``document`` holds the statement, whose format is `privacy-statement.schema.json`; ``files`` reads and writes what
-must not have been changed, and ``validation`` checks plain data by a schema. ``meaning`` computes what a guarantee is
-worth to an attacker, ``effects`` tells effects of a model from its noise; ``text`` and ``page`` show it.
+must not have been changed, and ``validation`` checks plain data by a schema. ``headline`` makes the sentence that is
+the first one everywhere, ``meaning`` computes what a guarantee is worth to an attacker, and ``effects`` tells effects
+of a model from its noise; ``text`` and ``page`` show all of it.
 """
 
 from .agreement import with_nulls
@@ -10,6 +11,7 @@ from .charges import ALL_ROWS, Charge, charges_of
 from .document import PrivacyStatement
 from .effects import Effect, Effects
 from .files import FileKind
+from .headline import guarantee, headline
 from .page import page_of
 from .text import text_of
 from .validation import load_schema, objection
@@ -22,6 +24,8 @@ __all__ = [
     "FileKind",
     "PrivacyStatement",
     "charges_of",
+    "guarantee",
+    "headline",
     "load_schema",
     "objection",
     "page_of",

@@ -17,7 +17,6 @@ __all__ = [
     "FALSE_ALARMS",
     "PRIORS",
     "accountant_in_words",
-    "headline",
     "mechanism_in_words",
     "not_covered",
     "of_several_rows",
@@ -48,16 +47,6 @@ def trade_off(statement: PrivacyStatement) -> TradeOff:
     """Return the trade-off of a statement's whole budget; what was spent is no guarantee."""
     assert statement.currency is not None, "there is a guarantee"
     return TradeOff(statement.epsilon, statement.delta, statement.currency, statement.budget)
-
-
-def headline(statement: PrivacyStatement) -> str:
-    """Return the guarantee in one sentence."""
-    if not statement.private:
-        return "This model is NOT private: the rows were used without noise."
-    return (
-        f"({statement.epsilon:g}, {statement.delta:g})-differentially private for {statement.unit}, "
-        f"under {statement.relation}."
-    )
 
 
 def relation_in_words(statement: PrivacyStatement) -> str:

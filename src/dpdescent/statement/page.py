@@ -8,11 +8,11 @@ from html import escape
 from ..foreign import CONTENT_POLICY, printable
 from .document import PrivacyStatement
 from .effects import START, Effects, band_in_words
+from .headline import headline
 from .meaning import (
     FALSE_ALARMS,
     PRIORS,
     accountant_in_words,
-    headline,
     mechanism_in_words,
     not_covered,
     of_several_rows,

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from ..foreign import printable
 from .document import PrivacyStatement
 from .effects import START, Effect, Effects, band_in_words
+from .headline import headline
 from .meaning import (
     FALSE_ALARMS,
     PRIORS,
     accountant_in_words,
-    headline,
     mechanism_in_words,
     not_covered,
     of_several_rows,
