@@ -40,6 +40,7 @@ from dpdescent.accounting import (
     gdp_to_epsilon,
     sampler_delta,
 )
+from dpdescent.choosing.plan import stopping_plan
 from dpdescent.cli import app
 from dpdescent.cli.models import SavedModel
 from dpdescent.cli.output import print_privacy
@@ -154,6 +155,24 @@ def test_people_with_several_rows_have_the_guarantee_of_as_many_steps(currency: 
         assert gdp_to_delta(rows * mu, epsilon) <= DELTA
         assert gdp_to_delta(rows * mu, 0.8 * epsilon) > DELTA
     assert of_several_rows(statement("rdp")) == []
+
+
+def test_figures_of_the_threat_model_are_those_of_the_accountant() -> None:
+    """Of k rows of one person, and of random stopping whose number of fits is seen, at epsilon 1 and delta 1e-6."""
+    page = (Path(__file__).parents[1] / "docs/threat-model.md").read_text()
+    groups = dict(re.findall(r"^\| (\d+) \| ([\d.]+) \|$", page, re.MULTILINE))
+    assert groups == {str(rows): f"{epsilon:.3g}" for rows, epsilon in of_several_rows(statement())}
+    budget = GDP().budget(1.0, DELTA)
+    assert list(groups) == ["1", "2", "5", "10"]
+    for rows, epsilon in list(groups.items())[1:]:
+        mu = int(rows) * math.sqrt(budget)
+        assert gdp_to_epsilon(mu, DELTA) == pytest.approx(float(epsilon), rel=2e-3)
+        assert gdp_to_epsilon(mu, DELTA) > int(rows), "more than k epsilon"
+    cost = stopping_plan(1.0, DELTA, 10).cost
+    seen = re.search(r"it makes (\d+) fits on average, which together have epsilon ([\d.]+)\.", page)
+    assert seen is not None
+    assert int(seen[1]) == round(cost.expected_runs)
+    assert float(seen[2]) == pytest.approx(gdp_to_epsilon(math.sqrt(int(seen[1])) * cost.mu, DELTA), rel=2e-3)
 
 
 @pytest.mark.parametrize("currency", ["gdp", "zcdp", "pure"])

@@ -1,7 +1,8 @@
 """The trusted part: the curator, the sources of rows, the noise, and every question that can be asked.
 
-`Curator.answer` is the only door to the rows. A question is a value (`dpdescent.curator.questions`), so a solver can
-hold neither rows nor noise, and an answer that was not charged for cannot be written.
+A solver reaches rows through `Curator.answer` alone. A question is a value (`dpdescent.curator.questions`), so a
+solver can hold neither rows nor noise. Every answer, also those that no curator gives, is charged for and gets its
+noise in `dpdescent.curator.release`.
 """
 
 from .ball import BallPoint, law_for_units

@@ -1,4 +1,4 @@
-"""The curator: the only one who touches the rows.
+"""The curator: the only one who touches the rows while a solver runs.
 
 It owns the source, the problem, the ledgers, the batches and the noise, and does one thing: `Curator.answer`. A
 solver holds a curator and public numbers, and questions are values, so neither can leak.
