@@ -113,7 +113,7 @@ def test_only_what_was_paid_for_is_released_and_only_paying_gives_the_right_to()
     with pytest.raises(InvalidParameter, match="paid for"):
         paid.release(part(Gaussian(5.0)), np.array([1]))
     with pytest.raises(InvalidParameter, match="ledger first"):
-        Paid(Relation.ZERO_OUT, LatticeNoise(), frozenset(), object())
+        Paid(Relation.ZERO_OUT, LatticeNoise(), frozenset(), "gradient", Gaussian(1.0), object())
 
 
 def test_a_note_is_a_line_in_the_ledger_that_costs_nothing_that_counts() -> None:

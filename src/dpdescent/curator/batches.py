@@ -177,7 +177,8 @@ def draw_rows(bits: Bits, present: int, sampling: Sampling) -> NDArray[np.bool_]
     if sampling.rate == 1:
         return None
     if not sampling.fixed_size:
-        return bernoulli(bits, present, sampling.rate)
+        # Drawn for all places, so that a row which is absent changes nothing for those before it.
+        return bernoulli(bits, max(present, sampling.places), sampling.rate)[:present]
     size = round(sampling.rate * sampling.places)
     while True:
         words = bits.words(present)

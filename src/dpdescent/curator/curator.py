@@ -237,7 +237,9 @@ class Curator:
             if isinstance(plan, Tree):
                 return self._release_tree(plan, paid)
             rows = Rows(self._source, self._per_row(Norms.within(None, self.problem.grid)), self._stream)
-            return self._release_point(plan, rows, paid) if isinstance(plan, Point) else plan.draw(rows)
+            if isinstance(plan, Point):
+                return self._release_point(plan, rows, paid)
+            return paid.draw(plan.cost, partial(plan.draw, rows))
 
     def _drawn_rows(self, sampling: Sampling) -> NDArray[np.bool_] | None:
         """Draw the rows of a batch, or its units with all of their rows. Called after the charge."""

@@ -8,7 +8,8 @@ for an answer or draws its noise. `tests/test_one_door.py` reads the syntax tree
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, final
+from functools import partial
+from typing import Any, TypeVar, final
 
 import numpy as np
 
@@ -19,11 +20,13 @@ from ..relations import Relation
 from .mechanisms import LatticeNoise, require_drawable
 from .releases import Noised
 from .sources import Integers
+from .watching import Release, released
 
 __all__ = ["Paid", "check", "note", "pay", "release"]
 
 _NOTE = PureDP(2.0**-1000)  # a charge has a price
 _BY_PAYING = object()
+Answer = TypeVar("Answer")
 
 
 @final
@@ -34,17 +37,31 @@ class Paid:
     phases of a descent are about disjoint rows. Which mechanisms it covers is checked here.
     """
 
-    def __init__(self, relation: Relation, noise: LatticeNoise, mechanisms: frozenset[Cost], key: object) -> None:
+    def __init__(
+        self, relation: Relation, noise: LatticeNoise, covered: frozenset[Cost], label: str, cost: Cost, key: object
+    ) -> None:
         if key is not _BY_PAYING:
             raise InvalidParameter("an answer is paid for by a ledger first: call pay")
-        self._relation, self._noise, self._mechanisms = relation, noise, mechanisms
+        self._relation, self._noise, self._covered = relation, noise, covered
+        self._label, self._cost = label, cost
 
     def release(self, part: Noised, values: Integers) -> Any:
         """Return exact values with the noise that was paid for, divided by their public divisor."""
-        if part.cost not in self._mechanisms:
-            raise InvalidParameter(f"no {part.cost.kind!r} mechanism of this strength was paid for: pay for it first")
-        released = self._noise.release(part.of(values), part.cost, self._relation, symmetric=part.symmetric)
-        return released / part.divisor if isinstance(released, np.ndarray) else released
+        self._require(part.cost)
+        total, facts = part.of(values), (part.divisor, part.symmetric)
+        draw = partial(self._noise.release, total, part.cost, self._relation, symmetric=part.symmetric)
+        answer = released(Release(self._label, self._cost, part.cost, self._relation, total, *facts), draw)
+        return answer / part.divisor if isinstance(answer, np.ndarray) else answer
+
+    def draw(self, cost: Cost, draw: Callable[[], Answer]) -> Answer:
+        """Return a point that ``draw`` draws by the law that was paid for."""
+        self._require(cost)
+        answer: Answer = released(Release(self._label, self._cost, cost, self._relation, None), draw)
+        return answer
+
+    def _require(self, cost: Cost) -> None:
+        if cost not in self._covered:
+            raise InvalidParameter(f"no {cost.kind!r} mechanism of this strength was paid for: pay for it first")
 
 
 def check(parts: Iterable[Noised], relation: Relation) -> None:
@@ -87,7 +104,7 @@ def pay(
     check(listed, relation)
     covered = frozenset((*(part.cost for part in listed), *mechanisms))
     spend_jointly(ledgers, cost, label, randomness=noise.description)
-    return Paid(relation, noise, covered, _BY_PAYING)
+    return Paid(relation, noise, covered, label, cost, _BY_PAYING)
 
 
 def release(

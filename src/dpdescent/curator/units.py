@@ -65,6 +65,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidParameter, MissingValue, require_positive_integer
 from ..exact import LARGEST_JOINT
+from .watching import public_count
 
 __all__ = ["Units", "joint_clip"]
 
@@ -147,7 +148,7 @@ class Units:
         mask = pd.Series(codes).groupby(codes).cumcount().to_numpy() < limit
         kept = np.flatnonzero(mask)
         kept = kept[np.argsort(codes[kept], kind="stable")]
-        return kept, cls(codes[kept], len(known), limit)
+        return kept, cls(codes[kept], public_count(len(known)), limit)
 
     @property
     def places(self) -> int:

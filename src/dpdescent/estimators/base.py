@@ -14,6 +14,7 @@ from scipy import sparse
 from sklearn.base import RegressorMixin
 
 from ..curator import ArraySource, Curator, LatticeNoise, Source, Units, cached_blocks
+from ..curator.watching import public_count
 from ..errors import (
     InvalidParameter,
     require_finite,
@@ -182,7 +183,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         else:
             X, y = stream, no_labels(self)
         names = getattr(self, "feature_names_in_", None)
-        rows, units = X.shape[0], None
+        rows, units = public_count(X.shape[0]), None
         if identifiers is not None:
             kept, units = Units.kept(identifiers, self.rows_per_unit, X.shape[0])
             X, y = X[kept], y[kept]
