@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
 import warnings
@@ -114,6 +115,7 @@ def test_copies_that_are_pickled_unfitted_count_as_fitted_and_others_do_not() ->
     pickle.dumps(copies[0].fit(X, y))
     pickle.dumps(copies[0])
     pickle.dumps(original)
+    assert vars(copy.copy(copies[2])) == vars(copies[2]), "a fit from a stream copies what it fits, uncounted"
     with pytest.warns(TrialsWarning, match=r"3 are at most \(3, 3e-06\)"):
         sent = pickle.dumps(copies[1])
     assert vars(pickle.loads(sent)) == vars(model()), "what is sent does not depend on what is counted"

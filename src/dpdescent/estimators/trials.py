@@ -60,6 +60,12 @@ class CountedEstimator(BaseEstimator):  # type: ignore[misc]
             _CHANGED.add(self)
         return self
 
+    def __copy__(self) -> Self:
+        # By default a copy within this process is made from `__getstate__`, and would be counted.
+        same = object.__new__(type(self))
+        same.__dict__.update(self.__dict__)
+        return same
+
     def __getstate__(self) -> Any:
         budget = (self.epsilon, self.delta)
         unfitted = not hasattr(self, "privacy_") and self.method != "nonprivate"
