@@ -745,6 +745,25 @@ def test_rows_are_read_from_any_data_set_alike():
     assert all(np.array_equal(sums[0], each) for each in sums[1:])
 
 
+class Ragged(Watched):
+    """Sequences of which some are shorter."""
+
+    def __getitem__(self, row):
+        inputs, target = super().__getitem__(row)
+        return (inputs if row % 5 == 0 else inputs[:2]), target
+
+
+def test_the_statement_says_that_rows_of_other_shapes_are_left_out_whether_there_are_any_or_not():
+    def remarks(data):
+        found = fit(network(), data, cross_entropy, epsilon=2.0, delta=DELTA, steps=1, random_state=0).privacy_
+        return found["remarks"]
+
+    ragged, even = remarks(Ragged(table(), [])), remarks(Watched(table(), []))
+    assert ragged == even
+    assert any("float32 of shape (3,), int64 of shape ()" in each and "pad_sequence" in each for each in ragged)
+    assert not any("pad_sequence" in each for each in remarks(table()))
+
+
 def test_several_inputs_come_before_the_target():
     class Two(nn.Module):
         def __init__(self):
@@ -1111,6 +1130,21 @@ def batch_normalised():
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 2))
 
 
+class Summed(nn.Sequential):
+    def forward(self, tokens):
+        return super().forward(tokens).sum(1)
+
+
+def traced(module):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.trace(module, torch.zeros(1, 3))
+
+
+def token_table():
+    return torch.randint(0, 4, (N, 3)), table()[1]
+
+
 def frozen():
     return network().requires_grad_(False)
 
@@ -1139,6 +1173,18 @@ def with_cell(value):
         ({"module": nn.Sequential(nn.Embedding(4, 2, scale_grad_by_freq=True))}, RowDependence, "scale_grad_by_freq"),
         ({"module": Stateful()}, RowDependence, "keep nothing"),
         ({"module": Drawing()}, RowDependence, "generators"),
+        (
+            {"module": Summed(nn.Embedding(4, 2, sparse=True)), "data": token_table()},
+            InvalidParameter,
+            "sparse=False",
+        ),
+        ({"module": nn.EmbeddingBag(4, 2, sparse=True), "data": token_table()}, InvalidParameter, "sparse=False"),
+        ({"module": traced(network())}, InvalidParameter, "TorchScript"),
+        (
+            {"module": nn.Sequential(traced(nn.Linear(3, 3)), nn.Linear(3, 2))},
+            InvalidParameter,
+            "0 is a TorchScript",
+        ),
         ({"module": frozen()}, InvalidParameter, "requires_grad_"),
         ({"module": network().half()}, InvalidParameter, "float32"),
         ({"module": "network"}, InvalidParameter, "torch.nn.Module"),
@@ -1157,6 +1203,9 @@ def with_cell(value):
         ({"data": (torch.zeros(4, 3), torch.zeros(5).long())}, InvalidParameter, "same number"),
         ({"data": (torch.zeros(4, 3),)}, InvalidParameter, "target"),
         ({"data": (np.array([["a"]]), np.zeros(1))}, InvalidParameter, "encode"),
+        ({"data": ([torch.zeros(3), torch.zeros(2)], torch.zeros(2).long())}, InvalidParameter, "pad_sequence"),
+        ({"data": ([[1.0, 2.0], [1.0]], [0, 1])}, InvalidParameter, "pad_sequence"),
+        ({"data": (table()[0].to_sparse(), table()[1])}, InvalidParameter, "to_dense"),
         ({"epsilon": -1.0}, InvalidParameter, "epsilon"),
         ({"epsilon": 1e-14, "delta": 1e-12}, InvalidParameter, "fewer steps"),
         ({"delta": 1.0}, InvalidParameter, "delta"),

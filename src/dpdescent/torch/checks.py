@@ -39,6 +39,7 @@ def require_trainable(module: nn.Module, device: str | torch.device | None) -> t
     if not isinstance(module, nn.Module):
         raise InvalidParameter(f"module must be a torch.nn.Module, got a {type(module).__name__}")
     for name, layer in module.named_modules():
+        _require_eager(name or "the module itself", layer)
         _require_separate_rows(name or "the module itself", layer)
     parameters = trained_parameters(module)
     if not parameters:
@@ -59,6 +60,20 @@ def require_trainable(module: nn.Module, device: str | torch.device | None) -> t
             f"the module is on {', '.join(sorted(map(str, devices)))} and not on {wanted}: call module.to('{wanted}')"
         )
     return found
+
+
+def _require_eager(name: str, layer: nn.Module) -> None:
+    """Refuse layers of which gradients of single rows cannot be had."""
+    if isinstance(layer, torch.jit.ScriptModule):
+        raise InvalidParameter(
+            f"{name} is a TorchScript module, into which nothing can look: pass the torch.nn.Module that it was made "
+            "from, and call torch.jit.script or torch.jit.trace after the training"
+        )
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.sparse:
+        raise InvalidParameter(
+            f"{name} is an {type(layer).__name__} with sparse=True, whose gradient would be dense after noise: use "
+            "sparse=False"
+        )
 
 
 def _require_separate_rows(name: str, layer: nn.Module) -> None:

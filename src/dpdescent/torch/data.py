@@ -17,6 +17,7 @@ from .gradients import Batch
 __all__ = ["DatasetRows"]
 
 _REMEDY = "pass a TensorDataset, a pair of arrays, or a data set that has a length and is read by position"
+_PADDING = "pad them to one length (torch.nn.utils.rnn.pad_sequence), and let the module ignore what is padded"
 _PROBE_ROWS = 3
 
 
@@ -32,7 +33,9 @@ class DatasetRows:
     Notes
     -----
     **Privacy** The number of rows, and the shape and type of one row, are taken to be public. Cells of arrays are
-    examined once, for values that are not numbers; otherwise no row is read here.
+    examined once, for values that are not numbers; otherwise no row is read here. Rows of another shape or type than
+    the first add nothing, and neither whether there are any nor how many is told: the length of a text, for instance,
+    is not public.
     """
 
     def __init__(self, dataset: Any, device: torch.device) -> None:
@@ -56,6 +59,17 @@ class DatasetRows:
             self._shapes = _shapes(dataset[0]) if self.count else ()
         if not self.count:
             raise InvalidParameter("the data set has no rows")
+
+    @property
+    def remark(self) -> str | None:
+        """What the statement says of rows that are read one by one, whatever they hold."""
+        if self._tensors is not None:
+            return None
+        row = ", ".join(f"{str(dtype).removeprefix('torch.')} of shape {shape}" for shape, dtype in self._shapes)
+        return (
+            f"a row is {row}, as the first one; rows of another shape or type, or that cannot be read, add nothing, "
+            "and how many is not told: pad sequences to one length (torch.nn.utils.rnn.pad_sequence)"
+        )
 
     def batch(self, chosen: NDArray[np.int64]) -> Batch:
         """Return the rows at these positions. One that cannot be read, or is of another shape, is absent."""
@@ -119,7 +133,10 @@ class DatasetRows:
 def _tensor(values: Any) -> Tensor:
     if isinstance(values, Tensor):
         return values
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InvalidParameter(f"the rows of an array differ in shape: {_PADDING}") from None
     if array.dtype.kind not in "fiub":
         raise InvalidParameter(f"arrays must hold numbers, got the type {array.dtype}: encode them first")
     return torch.from_numpy(np.ascontiguousarray(array))
@@ -128,6 +145,11 @@ def _tensor(values: Any) -> Tensor:
 def _require_tensors(tensors: Sequence[Tensor]) -> None:
     if len(tensors) < 2:
         raise InvalidParameter(f"a row has at least an input and a target: {_REMEDY}")
+    for each in tensors:
+        if each.is_nested:
+            raise InvalidParameter(f"the rows of a nested tensor differ in shape: {_PADDING}")
+        if each.layout is not torch.strided:
+            raise InvalidParameter("rows of sparse tensors cannot be read by position: call to_dense()")
     if any(each.dim() == 0 for each in tensors) or len({each.shape[0] for each in tensors}) > 1:
         raise InvalidParameter("inputs and targets must have the same number of rows")
     for position, each in enumerate(tensors):

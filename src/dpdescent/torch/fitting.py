@@ -73,7 +73,8 @@ def fit(
     module : torch.nn.Module
         Trained in place, as an optimiser of torch would, in the mode it is in. Its buffers stay as they are.
     dataset : TensorDataset, pair of arrays, or map-style Dataset
-        Rows are tuples of one or more inputs and a target.
+        Rows are tuples of one or more inputs and a target, each of the shape and type that it has in the first row:
+        pad sequences to one length. Rows of another shape add nothing, and nobody is told.
     loss : callable
         Maps outputs and targets to one number for each row, for instance
         ``torch.nn.CrossEntropyLoss(reduction="none")``.

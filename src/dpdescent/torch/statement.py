@@ -27,6 +27,7 @@ def training_statement(
     gradients: str,
     randomness: str,
     noise: str,
+    rows: str | None = None,
 ) -> PrivacyStatement:
     """Return the statement of a training by its plan, and by the ledger that has paid for it."""
     return PrivacyStatement.of_ledger(
@@ -41,7 +42,7 @@ def training_statement(
             "the shape and the type of a row",
             "the module, its initial parameters and its buffers",
         ),
-        remarks=(f"gradients of rows by {gradients}",),
+        remarks=(f"gradients of rows by {gradients}", *([] if rows is None else [rows])),
         account=None if account is None else account.identity,
         steps=plan.steps,
         sampling_rate=plan.sampling.rate,

@@ -59,7 +59,8 @@ class PrivateTraining:
     module : torch.nn.Module
         Trained where it is, in the mode (`train` or `eval`) it is in.
     dataset : TensorDataset, pair of arrays, or map-style Dataset
-        Rows are tuples of one or more inputs and a target.
+        Rows are tuples of one or more inputs and a target, each of the shape and type that it has in the first row:
+        pad sequences to one length. Rows of another shape add nothing, and nobody is told.
     loss : callable
         Maps outputs and targets to one number for each row (``reduction="none"``).
     epsilon, delta : float
@@ -212,6 +213,7 @@ class PrivateTraining:
             gradients=type(self._gradients).__name__,
             randomness=self._noise.description,
             noise=self._mode,
+            rows=self._rows.remark,
         )
 
     # The door to the rows ------------------------------------------------------------------------------------
