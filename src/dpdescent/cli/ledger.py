@@ -103,7 +103,7 @@ def export(
 
 @ledger_app.command()
 def verify(path: LedgerFile, json_file: JsonFile = None) -> None:
-    """Check that a ledger is whole and what its charges cost, and gather it in its one file for a copy."""
+    """Check that a ledger is whole and what its charges cost."""
     require_outputs([json_file], [path])
     account = _opened(path)
     account.verify()
@@ -141,4 +141,7 @@ def _show(account: Ledger, json_file: Path | None) -> None:
     print_privacy(account.statement())
     left = account.left()
     say(f"left: a fit of epsilon {left['epsilon']:.4g} at delta {account.delta:g}")
-    write_json(json_file, account.statement() | {"id": account.identity, "left": left})
+    origin = None if account.origin is None else account.origin.to_dict()
+    if account.origin is not None:
+        say(f"moved from {account.origin.path}: no copy of that file may be imported or charged")
+    write_json(json_file, account.statement() | {"id": account.identity, "left": left, "origin": origin})

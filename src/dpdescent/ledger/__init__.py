@@ -15,7 +15,7 @@ needs of the place where the record is kept, and ``file`` is such a place. ``boo
 """
 
 from .book import Ledger
-from .entries import Entry, Line
+from .entries import Entry, Line, Origin
 from .filter import ONE_ROW
 from .imports import import_lines
 from .joint import afford_jointly, require_affordable, require_distinct, spend_jointly
@@ -26,6 +26,7 @@ __all__ = [
     "Entry",
     "Ledger",
     "Line",
+    "Origin",
     "afford_jointly",
     "import_lines",
     "require_affordable",

@@ -22,7 +22,7 @@ from ..accounting import (
 from ..accounting.events import to_dp_event
 from ..errors import DPDescentError, InvalidParameter, LedgerFormatError
 from ..noise import SAMPLER_ERROR
-from .entries import parse_json
+from .entries import Origin, parse_json
 from .file import JournalFile
 from .filter import ONE_ROW, Filter
 from .journal import READ_ONLY, Memory
@@ -84,8 +84,14 @@ class Ledger(Filter):
         unit: str = ONE_ROW,
     ) -> None:
         super().__init__(epsilon, delta, currency=currency, relation=relation, order=order, unit=unit)
+        self._origin: Origin | None = None
         if path is not None:
             self._journal = JournalFile.create(Path(path), self._header())
+
+    @property
+    def origin(self) -> Origin | None:
+        """The ledger of an earlier release from which this one was imported, if it was."""
+        return self._origin
 
     # Conversions -------------------------------------------------------------------------------------------
 
@@ -152,7 +158,7 @@ class Ledger(Filter):
             "currency": self._currency.to_dict(),
             "relation": str(self._relation),
             "unit": self._unit,
-        }
+        } | ({} if self._origin is None else {"origin": self._origin.to_dict()})
 
     def to_json(self) -> str:
         """Return the ledger as one JSON text."""
@@ -189,6 +195,7 @@ class Ledger(Filter):
         if not isinstance(identity, str):
             raise LedgerFormatError(f"the head of {where} is damaged: a ledger has an id")
         ledger._identity = identity
+        ledger._origin = Origin.from_dict(data["origin"]) if data.get("origin") is not None else None
         return ledger
 
     @classmethod
@@ -205,12 +212,12 @@ class Ledger(Filter):
         return ledger
 
     def verify(self) -> None:
-        """Check every record of the ledger's file, and gather the file in one piece, ready to be copied.
+        """Check every page and record of the ledger's file.
 
         Raises `LedgerFormatError` if the file was changed from outside. A ledger in memory has nothing to check.
         """
         if isinstance(self._journal, JournalFile):
-            self._journal.compact()
+            self._journal.check_pages()
             Ledger.open(self._journal.path)
 
     # Copies ------------------------------------------------------------------------------------------------

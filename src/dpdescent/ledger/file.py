@@ -1,8 +1,8 @@
-"""A journal in a file that several processes share: an SQLite database in write-ahead mode.
+"""A journal in a file that several processes share: an SQLite database.
 
 One immediate transaction makes one charge: it keeps others out, reads what they have charged since, and ends with a
-commit that is on the disk before the charge counts as made (``synchronous=FULL``). SQLite frees the file when a
-process dies, and drops what it had not committed: that charge was never accepted, so no data was touched for it.
+commit that is on the disk before the charge counts as made (see ``database``). SQLite frees the file when a process
+dies, and drops what it had not committed: that charge was never accepted, so no data was touched for it.
 
 The table ``records`` holds the head under number 0 and then one record per row, as JSON. Every row carries the digest
 of its text and of the row before it, and the table ``tail`` the number of rows and the last digest, so that a record
@@ -10,44 +10,38 @@ that was edited, removed, inserted or moved is found when the file is opened. No
 from forging all of it: the digests tell of accidents and of edits by hand.
 
 A connection must not cross a fork, so a child opens one of its own. A file with two names (hard links) is refused,
-because SQLite would keep a write-ahead log under each of them.
+because SQLite would keep a rollback journal under each of them.
 """
 
 from __future__ import annotations
 
 import ctypes
-import errno
 import hashlib
 import json
-import os
 import sqlite3
 import stat
-import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..errors import LedgerBusy, LedgerError, LedgerFormatError
-from . import failures
+from ..errors import LedgerError, LedgerFormatError
+from .database import TABLES, connect, require_log_with_its_file, require_no_ledger, sync_folder
 from .entries import parse_json
-from .failures import explained, is_busy
+from .failures import explained
 from .journal import Append, Journal, Replay
 
 __all__ = ["JournalFile"]
 
-APPLICATION = 0x64706C67  # "dplg", by which the file is known as a ledger
-CREATION = 2.0  # seconds in which whoever has begun a file is trusted to finish its head
-_PAUSE = 0.005
 
-_TABLES = (
-    f"PRAGMA application_id = {APPLICATION}",
-    "CREATE TABLE records (number INTEGER PRIMARY KEY, record TEXT NOT NULL, digest TEXT NOT NULL)",
-    "CREATE TABLE tail (only INTEGER PRIMARY KEY CHECK (only = 0), count INTEGER NOT NULL, digest TEXT NOT NULL)",
-    "INSERT INTO tail VALUES (0, 0, '')",
-)
+class _News(NamedTuple):
+    """What a transaction has read: the position before, the rows after it, and the tail of the file."""
+
+    after: tuple[int, str]
+    rows: list[Any]
+    tail: list[Any]
 
 
 class JournalFile(Journal):
@@ -73,21 +67,18 @@ class JournalFile(Journal):
     ) -> JournalFile:
         """Start a new file with its head and first records, all of it or nothing.
 
-        Of several processes that try, one succeeds. A file that somebody began and left without a head is finished.
+        Of several processes that try, one succeeds. An empty file may be there, as whoever is killed leaves it.
         """
         journal = cls(path)
         with explained(journal.path), journal._transaction("IMMEDIATE", create=True) as connection:
-            if _is_ledger(connection, journal.path):
-                raise LedgerError(
-                    f"there is a ledger at {path}: go on with it as it is, or choose another name for a new one"
-                )
-            for statement in _TABLES:
+            require_no_ledger(connection, journal.path)
+            for statement in TABLES:
                 connection.execute(statement)
             for record in (head, *records):
                 journal._insert(connection, record)
             before_commit()
             connection.execute("COMMIT")
-        _sync_folder(journal.path.parent)
+        sync_folder(journal.path.parent)
         return journal
 
     @classmethod
@@ -96,27 +87,31 @@ class JournalFile(Journal):
         journal = cls(path)
         heads: list[Any] = []
         with explained(journal.path):
+            require_log_with_its_file(journal.path)
             if not journal.path.exists() and journal.path.parent.is_dir():
                 raise LedgerError(
                     f"there is no ledger at {path}: correct the path, or create one by "
                     f"`dpdescent ledger create {path}`"
                 )
         with explained(journal.path), journal._transaction("DEFERRED") as connection:
-            journal._read(connection, lambda records: heads.extend(head for _, head in records), 1)
+            rows = journal._rows(connection, 0, at_most=1)
+        journal._read(journal.position, rows, lambda records: heads.extend(head for _, head in records))
         if not heads:
             raise journal._damaged("has no head")
-        _sync_folder(journal.path.parent)
+        sync_folder(journal.path.parent)
         return heads[0], journal
 
     def look(self, replay: Replay) -> None:
-        with explained(self.path), self._transaction("DEFERRED") as connection:
-            self._catch_up(connection, replay)
+        with explained(self.path), self._lock:
+            with self._transaction("DEFERRED") as connection:
+                found = self._news(connection)
+            self._take(found, replay)  # outside the transaction, which keeps others from charging
 
     @contextmanager
     def hold(self, replay: Replay) -> Iterator[Append]:
         with explained(self.path), self._transaction("IMMEDIATE") as connection:
             turn = self._turn
-            self._catch_up(connection, replay)
+            self._take(self._news(connection), replay)
             yield partial(self._append, connection, turn)
 
     @property
@@ -129,16 +124,12 @@ class JournalFile(Journal):
         with explained(self.path), self._transaction("DEFERRED") as connection:
             return bool(self._digest_at(connection, position[0] - 1) == position[1])
 
-    def compact(self) -> None:
-        """Check the pages of the file, and move into it what still lies in the write-ahead log beside it."""
+    def check_pages(self) -> None:
+        """Raise unless SQLite finds the pages of the file to be whole."""
         with explained(self.path), self._lock:
-            connection = self._connected()
-            found = [text for (text,) in connection.execute("PRAGMA integrity_check")]
+            found = [text for (text,) in self._connected().execute("PRAGMA integrity_check")]
             if found != ["ok"]:
                 raise self._damaged("has broken pages")
-            busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            if busy:
-                raise LedgerBusy(f"the ledger {self.path} is in use: check it again when nobody uses it")
 
     def renew_after_fork(self) -> None:
         super().renew_after_fork()
@@ -170,35 +161,48 @@ class JournalFile(Journal):
         if self._connection is None:
             if not create:
                 self._require_same_file()
-            self._connection = _connect(self.path, create)
+            self._connection = connect(self.path, create)
             self._closing = weakref.finalize(self, self._connection.close)
         return self._connection
 
-    def _catch_up(self, connection: sqlite3.Connection, replay: Replay) -> None:
-        """Pass on all that is new, having checked that what was read before is still there."""
-        if self._digest_at(connection, self._count - 1) != self._digest:
+    def _news(self, connection: sqlite3.Connection) -> _News:
+        """Return what is new, having checked that what was read before is still there."""
+        position = self.position
+        if self._digest_at(connection, position[0] - 1) != position[1]:
             raise self._lost("no longer holds the charges that were read from it")
-        self._read(connection, replay)
-        if connection.execute("SELECT count, digest FROM tail").fetchall() != [(self._count, self._digest)]:
+        tail = connection.execute("SELECT count, digest FROM tail").fetchall()
+        return _News(position, self._rows(connection, position[0]), tail)
+
+    def _take(self, news: _News, replay: Replay) -> None:
+        """Pass on what is new."""
+        if self._read(news.after, news.rows, replay) != news.tail:
             raise self._damaged("does not end with its last record")
 
     def _digest_at(self, connection: sqlite3.Connection, number: int) -> Any:
         found = connection.execute("SELECT digest FROM records WHERE number = ?", (number,)).fetchone()
         return None if found is None else found[0]
 
-    def _read(self, connection: sqlite3.Connection, replay: Replay, at_most: int = -1) -> None:
-        rows = connection.execute(
+    def _rows(self, connection: sqlite3.Connection, start: int, at_most: int = -1) -> list[Any]:
+        return connection.execute(
             "SELECT number, record, digest FROM records WHERE number >= ? OR number < 0 ORDER BY number LIMIT ?",
-            (self._count, at_most),
+            (start, at_most),
         ).fetchall()
-        digest, records = self._digest, []
-        for expected, (number, text, found) in enumerate(rows, start=self._count):
+
+    def _read(self, after: tuple[int, str], rows: list[Any], replay: Replay) -> list[tuple[int, str]]:
+        """Pass on the records that follow a position, and return the tail that a file has which ends with them.
+
+        The position is the caller's: a signal handler may have read on since. What it has read is passed on again.
+        """
+        count, digest = after
+        records = []
+        for expected, (number, text, found) in enumerate(rows, start=count):
             if number != expected or not isinstance(text, str) or (digest := _chained(digest, text)) != found:
                 raise self._damaged(f"was changed from outside at record {expected}")
             records.append((number, parse_json(text, f"record {number} of {self.path}")))
         if records:
             replay(records)
-            self._count, self._digest = self._count + len(records), digest
+            self._count, self._digest = count + len(records), digest
+        return [(count + len(records), digest)]
 
     def _append(
         self, connection: sqlite3.Connection, turn: int, record: dict[str, Any], take: Callable[[int], None]
@@ -251,78 +255,6 @@ class JournalFile(Journal):
         return LedgerFormatError(f"the ledger {self.path} {what}: put back a whole copy that has all of its charges")
 
 
-def _connect(path: Path, create: bool) -> sqlite3.Connection:
-    """Return a connection to a ledger, or to a file that is to become one."""
-    end = time.monotonic() + CREATION
-    while True:
-        connection = sqlite3.connect(
-            f"{path.as_uri()}?mode={'rwc' if create else 'rw'}",
-            uri=True,
-            timeout=failures.PATIENCE,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        try:
-            begun = _is_ledger(connection, path)
-            if create or begun:
-                _require_durable(connection, path)
-                return connection
-        except BaseException:
-            connection.close()
-            raise
-        connection.close()
-        if time.monotonic() > end:
-            raise LedgerFormatError(
-                f"{path} was begun and never became a ledger, so nothing was charged to it: create it again"
-            )
-        time.sleep(_PAUSE)
-
-
-def _is_ledger(connection: sqlite3.Connection, path: Path) -> bool:
-    """Return whether a database has become a ledger, or is still empty; raise if it is somebody else's."""
-    # In this order: whoever sees the tables of a ledger that is being created sees its mark as well.
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    if application == APPLICATION:
-        return True
-    if application or tables:
-        raise LedgerFormatError(f"{path} is a database of another program: choose another path")
-    return False
-
-
-def _require_durable(connection: sqlite3.Connection, path: Path) -> None:
-    """Let every commit reach the disk before it returns."""
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA fullfsync = ON")  # macOS flushes the disk itself only if it is told to
-    end = time.monotonic() + failures.PATIENCE
-    while True:
-        try:
-            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        except sqlite3.OperationalError as problem:
-            if not is_busy(problem) or time.monotonic() > end:
-                raise
-            time.sleep(_PAUSE)
-            continue
-        if mode != "wal":
-            raise LedgerError(f"{path} lies on a file system that cannot share it safely: put it on a local disk")
-        return
-
-
 def _chained(digest: str, text: str) -> str:
     """Return the digest of a record and of all records before it."""
     return hashlib.sha256(f"{digest}\n{text}".encode()).hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Put the names of the files in a folder on the disk: a file that has lost its name is lost."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # a folder that may be entered and not listed, or any folder on Windows
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError as problem:
-        if problem.errno != errno.EINVAL:  # a file system that has no such operation
-            raise
-    finally:
-        os.close(descriptor)

@@ -3,12 +3,18 @@
 Such a file is moved, not copied, because two files of one budget could spend it twice. While the new file is being
 written, a last line is added to the old one that says where its charges went: no release accepts a charge to a file
 with such a line, and it cannot be imported again.
+
+A copy that was made of the old file before cannot be known for one. It can be imported as well, and then each of the
+two ledgers spends what was left. So that nobody takes them for one, each has an identity of its own, and both record
+the same digest of the old file (`Origin`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +22,7 @@ from typing import IO
 
 from ..errors import LedgerError, LedgerFormatError
 from .book import Ledger
-from .entries import parse_json
+from .entries import Origin, parse_json
 from .file import JournalFile
 
 __all__ = ["import_lines"]
@@ -25,8 +31,9 @@ __all__ = ["import_lines"]
 def import_lines(old: str | os.PathLike[str], path: str | os.PathLike[str]) -> Ledger:
     """Move the ledger in the lines of the file ``old`` into a new file ``path``, and return it.
 
-    Prices are computed anew. A line without its end was being written by a process that died, and is dropped: that
-    charge was never accepted, so no data was touched for it.
+    The new ledger has an identity of its own, and an `Origin`. Prices are computed anew. A line without its end was
+    being written by a process that died, and is dropped: that charge was never accepted, so no data was touched for
+    it.
     """
     with _held(Path(old)) as file:
         *lines, torn = file.read().split(b"\n")
@@ -41,11 +48,14 @@ def import_lines(old: str | os.PathLike[str], path: str | os.PathLike[str]) -> L
                 )
         ledger = Ledger._from_header(head, str(old))
         ledger._replay(list(enumerate(records, start=1)))
+        digest = hashlib.sha256(b"\n".join(lines)).hexdigest()
+        ledger._origin = Origin(os.path.abspath(old), digest, head.get("id"))
+        ledger._identity = secrets.token_hex(16)
 
         def mark_as_moved() -> None:
             file.seek(-len(torn), os.SEEK_END)
             file.truncate()
-            file.write(json.dumps({"moved_to": os.fspath(path)}).encode() + b"\n")
+            file.write(json.dumps({"moved_to": os.fspath(path), "id": ledger.identity}).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
