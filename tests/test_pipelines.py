@@ -38,6 +38,7 @@ from sklearn.preprocessing import (
 )
 from sklearn.utils import all_estimators
 
+import dpdescent
 from dpdescent import (
     BoundedEncoder,
     DPHuberRegressor,
@@ -385,6 +386,14 @@ def test_findings_are_printed_a_line_each_and_names_are_not_obeyed() -> None:
 def test_what_is_no_estimator_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidParameter, match="check_pipeline takes a Pipeline or another estimator"):
         check_pipeline(wrong)
+
+
+def test_the_docstring_of_every_estimator_points_to_the_check() -> None:
+    public = [getattr(dpdescent, name) for name in dpdescent.__all__]
+    estimators = [each for each in public if hasattr(each, "set_params") and hasattr(each, "predict")]
+    assert len(estimators) == 7
+    for estimator in estimators:
+        assert "`dpdescent.check_pipeline`" in estimator.__doc__, estimator.__name__
 
 
 def test_a_class_in_the_place_of_a_step_is_named() -> None:

@@ -326,7 +326,8 @@ def _requires_fit(step: Any) -> bool:
 
 def _keeps_nothing(kind: type) -> bool:
     """Return whether the ``fit`` of a class only returns what it was given, and nothing else fits in its place."""
-    fit, both = getattr(kind, "fit", None), getattr(kind, "fit_transform", TransformerMixin.fit_transform)
+    fit: Any = getattr(kind, "fit", None)
+    both = getattr(kind, "fit_transform", TransformerMixin.fit_transform)
     if not hasattr(fit, "__code__") or both is not TransformerMixin.fit_transform:
         return False
     return all(each.opname in _RETURNS for each in dis.get_instructions(fit))

@@ -158,6 +158,7 @@ class DPAdditiveClassifier(AdditiveModel, DPLogisticRegression):
     -----
     **Privacy.** As for `DPLogisticRegression`: knots are made from public quantities, the expansion of a row depends
     on that row alone, and terms, their bands and their order are computed from released quantities.
+    `dpdescent.check_pipeline` names the steps of a pipeline that learn from the rows before it.
 
     Pass ``binary_features``: a 0/1 column that is not declared is treated as a number, which adds noise.
 
@@ -188,7 +189,8 @@ class DPAdditiveRegressor(AdditiveModel, DPLinearRegression):
 
     Notes
     -----
-    **Privacy.** As for `DPAdditiveClassifier`.
+    **Privacy.** As for `DPAdditiveClassifier`. `dpdescent.check_pipeline` names the steps of a pipeline that learn
+    from the rows before it.
 
     Examples
     --------

@@ -286,6 +286,9 @@ class DPLogisticRegression(LinearClassifier):
     together, and batches are drawn by unit. The number of units is public; how many rows they have is not
     (`dpdescent.curator.units` has the proof for both relations).
 
+    The guarantee is about the table that ``fit`` is given. Steps before the model in a pipeline must learn nothing
+    from the rows; `dpdescent.check_pipeline` names those that do.
+
     Examples
     --------
     >>> from dpdescent import DPLogisticRegression, load_dataset

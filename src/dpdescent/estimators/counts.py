@@ -42,7 +42,7 @@ class DPPoissonRegressor(BoundedRegressor):
     Notes
     -----
     **Privacy.** In units of the largest count, the gradient of a row is at most as long as the row, whatever its
-    count is.
+    count is. `dpdescent.check_pipeline` names the steps of a pipeline that learn from the rows before it.
 
     Examples
     --------

@@ -149,6 +149,7 @@ class DPLinearRegression(BoundedRegressor):
     Notes
     -----
     **Privacy.** As for `DPLogisticRegression`. The bounds of the target limit what one row can change.
+    `dpdescent.check_pipeline` names the steps of a pipeline that learn from the rows before it.
 
     Examples
     --------
@@ -211,7 +212,7 @@ class DPHuberRegressor(DPLinearRegression):
 
     **Privacy.** The gradient of a row is at most the threshold times the length of the row, however far its target is
     from the prediction. Outliers therefore need no more noise than other rows, and the bounds of the target hardly
-    matter.
+    matter. `dpdescent.check_pipeline` names the steps of a pipeline that learn from the rows before it.
 
     Examples
     --------

@@ -26,7 +26,8 @@ class DPLinearSVC(LinearClassifier):
 
     Notes
     -----
-    **Privacy.** As for `DPLogisticRegression`.
+    **Privacy.** As for `DPLogisticRegression`. `dpdescent.check_pipeline` names the steps of a pipeline that learn
+    from the rows before it.
 
     Examples
     --------

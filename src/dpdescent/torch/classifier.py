@@ -58,7 +58,8 @@ progress, checkpoint
 
     Notes
     -----
-    **Privacy** That of `dpdescent.torch.fit`, for one row of ``X`` and its label.
+    **Privacy** That of `dpdescent.torch.fit`, for one row of ``X`` and its label. `dpdescent.check_pipeline` names
+    the steps of a pipeline that learn from the rows before it.
 
     Examples
     --------
