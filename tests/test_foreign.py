@@ -77,10 +77,9 @@ def hostile_table(rows: int = 300) -> tuple[pd.DataFrame, Schema]:
 
 
 def saved_model(path: Path, **changes: Any) -> Path:
-    X = np.random.default_rng(0).random((300, 2))
-    fitted = DPLogisticRegression(1.0, bounds=(0, 1), classes=(0, 1), random_state=0).fit(
-        X, (X[:, 0] > 0.5).astype(int)
-    )
+    X = np.random.default_rng(0).random((4000, 2))
+    y = (X[:, 0] > 0.5).astype(int)
+    fitted = DPLogisticRegression(1.0, bounds=(0, 1), classes=(0, 1), random_state=0).fit(X, y)
     said = fitted.privacy_ | {
         "remarks": [HOSTILE],
         "assumed_public": [f"public {HOSTILE}"],
@@ -89,7 +88,7 @@ def saved_model(path: Path, **changes: Any) -> Path:
         "fingerprint": f"print {HOSTILE}",
     }
     saved = SavedModel.from_estimator(fitted, [f"feature {HOSTILE}", "b"])
-    known = {"coefficients": [[9.0, 0.0]], "intercepts": [-4.5], "coefficient_noise": [[0.1, 0.1]]}
+    known = {"coefficients": [[9.0, 0.0]], "intercepts": [-4.5]}
     replace(saved, **known | {"privacy": said, "classes": ["=1+1", HOSTILE]} | changes).save(path)
     return path
 
