@@ -370,14 +370,13 @@ def test_nothing_is_read_or_fitted_and_fitted_steps_give_the_same_answer() -> No
     assert "it has fitted attributes: means_" in check_pipeline(pipeline)[1].why
 
 
-def test_findings_are_printed_a_line_each_and_names_are_not_obeyed() -> None:
+def test_findings_are_printed_in_two_lines_each_and_names_are_not_obeyed() -> None:
     found = check_pipeline(Pipeline([("a\x1b[31m\nb", StandardScaler()), ("pca", PCA()), ("model", model())]))
     first, *rest = str(found).split("\n")
     assert first == "2 steps learn from the rows, for which no budget pays:"
-    assert len(rest) == 2
-    assert rest[0].startswith(
-        r"  a\x1b[31m\nb (StandardScaler): it keeps the mean and the variance of every column; "
-    )
+    assert len(rest) == 4
+    assert rest[0] == r"a\x1b[31m\nb (StandardScaler): it keeps the mean and the variance of every column."
+    assert rest[1].startswith("    Instead: no step, as private models scale by their bounds")
     assert repr(found) == str(found)
     assert found[1] == Finding("pca", "PCA", "it keeps means and principal components", found[1].instead)
 

@@ -30,14 +30,14 @@ from .foreign import printable
 
 __all__ = ["Finding", "Findings", "check_pipeline"]
 
-_SCALING = "nothing: private models scale columns by their bounds, given or measured; or BoundedEncoder(bounds=...)"
+_SCALING = "no step, as private models scale by their bounds, given or measured; or BoundedEncoder(bounds=...)"
 _LEVELS = "BoundedEncoder(levels=...) or hashed=..., or OneHotEncoder(categories=[...]), with public levels"
 _FILLING = (
     'BoundedEncoder(missing="midpoint" or "level"), or SimpleImputer(strategy="constant", fill_value=..., '
     "keep_empty_features=True), with a public constant"
 )
 _CHOOSING = 'a ColumnTransformer with "passthrough" for columns that are chosen from public knowledge'
-_TURNING = "nothing, a random projection, or FrozenEstimator(...) around one that was fitted to public rows"
+_TURNING = "no step, a random projection, or FrozenEstimator(...) around one that was fitted to public rows"
 _BINNING = "DPAdditiveClassifier or DPAdditiveRegressor, or SplineTransformer(knots=array) with public knots"
 _WORDS = "HashingVectorizer, or vocabulary=... of public words with use_idf=False"
 _OTHERWISE = "a FunctionTransformer with public constants, or FrozenEstimator(...) around one fitted to public rows"
@@ -140,13 +140,13 @@ class Finding:
 
     def __str__(self) -> str:
         named = f"{self.step} ({self.transformer})" if self.step else self.transformer
-        return printable(f"{named}: {self.why}; use instead: {self.instead}")
+        return f"{printable(f'{named}: {self.why}')}.\n    Instead: {printable(self.instead)}."
 
 
 class Findings(tuple[Finding, ...]):
     """What `check_pipeline` has found, in the order of the steps; empty where nothing learns unpaid.
 
-    Printed, it is a line per step.
+    Printed, it is a list of the steps, each with what it learns and what to use instead.
     """
 
     __slots__ = ()
@@ -155,7 +155,7 @@ class Findings(tuple[Finding, ...]):
         if not self:
             return "No step is known to learn from the rows before the private model."
         steps = "1 step learns" if len(self) == 1 else f"{len(self)} steps learn"
-        return "\n".join([f"{steps} from the rows, for which no budget pays:", *(f"  {finding}" for finding in self)])
+        return "\n".join([f"{steps} from the rows, for which no budget pays:", *map(str, self)])
 
     __repr__ = __str__
 
@@ -193,8 +193,8 @@ def check_pipeline(pipeline: Any) -> Findings:
     >>> from dpdescent import DPLogisticRegression, check_pipeline
     >>> check_pipeline(make_pipeline(MinMaxScaler(), DPLogisticRegression(classes=(0, 1))))
     1 step learns from the rows, for which no budget pays:
-      minmaxscaler (MinMaxScaler): it keeps the smallest and the largest cell of every column; use instead: nothing: \
-private models scale columns by their bounds, given or measured; or BoundedEncoder(bounds=...)
+    minmaxscaler (MinMaxScaler): it keeps the smallest and the largest cell of every column.
+        Instead: no step, as private models scale by their bounds, given or measured; or BoundedEncoder(bounds=...).
     """
     if isinstance(pipeline, type) or not hasattr(pipeline, "fit"):
         given = pipeline.__name__ if isinstance(pipeline, type) else type(pipeline).__name__
