@@ -23,7 +23,7 @@ from dpdescent.exact import FeatureGrid
 from dpdescent.noise import Randomness
 from dpdescent.problems import L2, HuberisedHinge, LinearProblem, Logistic, Loss
 from dpdescent.solvers import BLGDSettings, BLSGDACSettings, BLSGDSettings, Facts, blsgd
-from dpdescent.solvers.backtracking import Budget, Ladder, measure_plan, rates
+from dpdescent.solvers.backtracking import Budget, Ladder, PrintedLadder, measure_plan, printed_plan, rates
 from test_agd import optimum
 
 SETTINGS = {
@@ -235,7 +235,7 @@ def test_a_ledger_that_cannot_pay_for_one_iteration_is_left_as_it_was() -> None:
 def test_empty_batches_do_not_stop_a_run() -> None:
     settings = BLSGDSettings(paper=True, sampling_rate=1e-6, search_rate=1e-6, iterations=1.0, max_steps=3)
     curator = make_curator(0.5, settings, rows=20)
-    plan = measure_plan(curator, settings)
+    plan = printed_plan(curator, settings)
     empty = Batch(plan.gradients, (plan.budget.gradient,))
     assert curator.answer(Gradient(np.zeros(5), 1.0, plan.budget.gradient), empty).shape == (5,)
     noise = Drawn()
@@ -273,7 +273,7 @@ def test_a_failed_search_on_all_rows_buys_a_part_of_what_was_bought() -> None:
 
 
 def test_the_longest_step_of_the_paper_falls_after_each_window_and_never_rises() -> None:
-    ladder = Ladder(4.0, BLSGDSettings(paper=True, window=2, stretch=1.2))
+    ladder = PrintedLadder(4.0, BLSGDSettings(paper=True, window=2, stretch=1.2))
     np.testing.assert_allclose(ladder.steps(), 4 * 0.8 ** np.arange(20))
     for chosen in (None, 5, 3):
         ladder.follow(chosen)
@@ -284,7 +284,7 @@ def test_the_longest_step_of_the_paper_falls_after_each_window_and_never_rises()
 
 
 def test_the_paper_starts_with_a_hundredth_of_epsilon() -> None:
-    plan = measure_plan(make_curator(0.5, SETTINGS["paper"]), SETTINGS["paper"])
+    plan = printed_plan(make_curator(0.5, SETTINGS["paper"]), SETTINGS["paper"])
     each = 0.5 / 100
     assert plan.budget.gradient.zcdp() == pytest.approx(each**2 / 2)
     assert plan.budget.search.pure() == pytest.approx(each)

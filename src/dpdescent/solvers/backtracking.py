@@ -20,7 +20,18 @@ from .search_noise import search_noise
 if TYPE_CHECKING:
     from .blsgd import BLSGDSettings as Settings
 
-__all__ = ["Average", "Budget", "Ladder", "Plan", "Slope", "angle_between", "measure_plan", "rates"]
+__all__ = [
+    "Average",
+    "Budget",
+    "Ladder",
+    "Plan",
+    "PrintedLadder",
+    "Slope",
+    "angle_between",
+    "measure_plan",
+    "printed_plan",
+    "rates",
+]
 
 Floats = NDArray[np.float64]
 
@@ -106,16 +117,24 @@ class Ladder:
         self._first, self._settings = first, settings
         self._range = first / _FARTHEST, first * _FARTHEST
         self._ratios = float(settings.backtrack or 0) ** np.arange(int(settings.max_steps or 0))
-        self._recent: list[float] = []
 
     def steps(self) -> Floats:
         return np.asarray(self._first * self._ratios, dtype=np.float64)
 
     def follow(self, chosen: int | None) -> None:
-        if not self._settings.paper:
-            vote = 2 if chosen is None else min(chosen, 2)
-            self._first = min(max(self._first * _DRIFT ** (1 - vote), self._range[0]), self._range[1])
-        elif chosen is not None:
+        vote = 2 if chosen is None else min(chosen, 2)
+        self._first = min(max(self._first * _DRIFT ** (1 - vote), self._range[0]), self._range[1])
+
+
+class PrintedLadder(Ladder):
+    """The paper's: every tau iterations the longest step falls to varsigma times the longest that was chosen."""
+
+    def __init__(self, first: float, settings: Settings) -> None:
+        super().__init__(first, settings)
+        self._recent: list[float] = []
+
+    def follow(self, chosen: int | None) -> None:
+        if chosen is not None:
             self._recent.append(self._first * float(self._ratios[chosen]))
             if len(self._recent) == self._settings.window:
                 self._first = min(self._settings.stretch * max(self._recent), self._first)
@@ -145,30 +164,29 @@ class Plan:
     usual_angle: float = math.pi / 2
     last: Floats | None = None
 
-    def affords(self, look: Gaussian | None = None) -> bool:
-        """Return whether the filter accepts a gradient and the search after it, or the search alone."""
-        if look is None:
-            return self.curator.affords(self.searches.cost(self.budget.search))
+    def affords(self, look: Gaussian) -> bool:
+        """Return whether the filter accepts a gradient and the search after it."""
         return self.curator.affords(_attempt(self.settings, self.gradients, self.searches, look, self.budget.search))
 
-    def draw(self, look: Gaussian | None = None) -> Batch:
-        """Return a batch for a gradient (and the search, if they share one), or for a search alone."""
-        if look is None:
-            return Batch(self.searches, (self.budget.search,))
+    def draw_for_search(self) -> Batch | None:
+        """Return a batch for a search, or None where the budget cannot pay for it any more."""
+        affordable = self.curator.affords(self.searches.cost(self.budget.search))
+        return Batch(self.searches, (self.budget.search,)) if affordable else None
+
+    def draw(self, look: Gaussian) -> Batch:
+        """Return a batch for a gradient, and for the search if they share one."""
         if self.settings.same_batch:
             return Batch(self.gradients, (look, self.budget.search), "gradient and step size")
         return Batch(self.gradients, (look,))
 
     def direction(self, here: Average) -> tuple[Floats, Slope]:
-        """Return the direction and how steep it is; noise is subtracted from the slope, but not with ``paper``."""
+        """Return the direction, which older gradients share, and how steep it is without the noise in it."""
         average = self.memory.joined(here)
         mean = average.mean
         along = mean if self.frame is None else self.frame.weights(mean)
         squared = float(np.vdot(mean, mean))
         unit = gradient_deviation(self.curator, self.budget.clip_gradient, Gaussian(1.0), self.gradients.size)
         noise = mean.size * average.squares * (unit / average.weight) ** 2
-        if self.settings.paper:
-            return along, Slope(squared, self.row_length * math.sqrt(squared))
         return along, Slope(max(squared - noise, 0.0), 0.5 * self.row_length * math.sqrt(squared))
 
     def remember(self, here: Average) -> None:
@@ -188,27 +206,33 @@ def rates(settings: Settings, facts: Facts) -> tuple[float, float]:
     return gradient, gradient if settings.same_batch else search
 
 
+def printed_plan(curator: Curator, settings: Settings) -> Plan:
+    """Return the paper's plan: iterations start with epsilon/(2 iterations) for the gradient and for the search."""
+    gradients, searches = (curator.sampling(rate) for rate in rates(settings, Facts.of(curator)))
+    each = curator.ledger.epsilon / (2 * (settings.iterations or 50.0))
+    query, threshold = (4.0, 2.0) if settings.noise == "laplace" else (math.sqrt(6), math.sqrt(3))
+    search = AboveThreshold(int(settings.max_steps or 0), query / each, threshold / each, settings.noise or "laplace")
+    budget = Budget(Gaussian(1 / each), search, float(settings.clip_gradient or 0), settings.clip_loss or math.inf)
+    curator.require_affordable(Composed((_attempt(settings, gradients, searches, budget.gradient, search),)))
+    ladder, memory = PrintedLadder(float(settings.first_step or 0), settings), Average(curator.problem.shape)
+    return Plan(curator, settings, gradients, searches, None, curator.problem.longest_row, budget, ladder, memory)
+
+
 def measure_plan(curator: Curator, settings: Settings) -> Plan:
-    """Pay for a frame and measure it, but not with ``paper``; plan the rest from it and from public facts."""
+    """Pay for a frame and measure it; plan the rest from it and from public facts."""
     gradients, searches = (curator.sampling(rate) for rate in rates(settings, Facts.of(curator)))
     max_steps = int(settings.max_steps or 0)
     richness = effective_rows(curator, float(np.prod(curator.problem.shape)))
     planned = settings.iterations or min(max(10 * math.sqrt(richness), 10.0), 150.0)
-    shares = () if settings.paper else FRAME_SHARES[: 1 + curator.problem.intercept]
-    if settings.paper:
-        each = curator.ledger.epsilon / (2 * (settings.iterations or 50.0))
-        gradient = Gaussian(1 / each)
-        query, threshold = (4.0, 2.0) if settings.noise == "laplace" else (math.sqrt(6), math.sqrt(3))
-        search = AboveThreshold(max_steps, query / each, threshold / each, settings.noise or "laplace")
-    else:
-        amount = (1 - sum(shares)) * curator.budget / planned
-        gradient = gradients.gaussian((1 - settings.share_search) * amount, curator.currency)
-        finest_clipped_sum(curator.public(gradients), 1.0, gradient)  # raises where that much noise cannot be drawn
-        search = search_noise(searches, settings.share_search * amount, curator.currency, max_steps, settings.noise)
+    shares = FRAME_SHARES[: 1 + curator.problem.intercept]
+    amount = (1 - sum(shares)) * curator.budget / planned
+    gradient = gradients.gaussian((1 - settings.share_search) * amount, curator.currency)
+    finest_clipped_sum(curator.public(gradients), 1.0, gradient)  # raises where that much noise cannot be drawn
+    search = search_noise(searches, settings.share_search * amount, curator.currency, max_steps, settings.noise)
     columns = [curator.ledger.currency.gaussian(share * curator.budget) for share in shares]
     # What cannot be drawn or paid is refused here, before the first charge.
     curator.require_affordable(Composed((*columns, _attempt(settings, gradients, searches, gradient, search))))
-    frame, row_length = (None, curator.problem.longest_row) if settings.paper else measure_frame(curator)
+    frame, row_length = measure_frame(curator)
     clip = settings.clip_gradient or clip_multiple(richness, 0.25, 0.2) * row_length
     noise = gradient_deviation(curator, clip, gradient, gradients.size)
     first = settings.first_step or 2 * longest_step(curator, row_length, noise, planned)

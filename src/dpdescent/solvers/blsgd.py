@@ -31,6 +31,7 @@ Chen, C. & Lee, J. (2020). Stochastic adaptive line search for differentially pr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
@@ -40,9 +41,9 @@ from numpy.typing import NDArray
 
 from ..accounting import RDP, AboveThreshold, Currency, Gaussian, best_order
 from ..accounting.bellman import NoiseName
-from ..curator import Curator, FirstStep, Gradient
+from ..curator import Batch, Curator, FirstStep, Gradient
 from ..errors import InvalidParameter
-from .backtracking import Average, Plan, angle_between, measure_plan, rates
+from .backtracking import Average, Plan, Slope, angle_between, measure_plan, printed_plan, rates
 from .domains import Count, Part, Rate, Share, Within
 from .paper_modes import PAPER_MODES
 from .result import Facts, Progress, SolverResult
@@ -151,6 +152,8 @@ class BLSGDSettings(Settings):
             )
         if self.clip == "losses" and self.clip_loss is None:
             raise InvalidParameter("clip 'losses' needs a clip_loss: give one, or clip 'changes'")
+        if self.paper and self.memory:
+            raise InvalidParameter("the paper's algorithm has no memory of older gradients: leave memory out")
 
     def choose_currency(self, facts: Facts) -> str | Currency:
         """Return RDP at one order, fixed beforehand: the best for Gaussian answers at the rate of the gradients."""
@@ -180,6 +183,42 @@ class BLSGDACSettings(BLSGDSettings):
     paper_mode = PAPER_MODES["blsgd-ac"]
 
 
+def blsgd_as_printed(curator: Curator, settings: BLSGDSettings, progress: Progress | None = None) -> SolverResult:
+    """Run Algorithm 2 of Chen & Lee (2020), its lines in the margin; those of its Algorithm 3 are marked CHEB."""
+    plan, accumulate = printed_plan(curator, settings), settings.allocation == "accumulate"
+    weights, steps = _start(curator, settings), []  # 2
+    while True:  # 3
+        look, here, chosen, grown = plan.budget.gradient, Average(weights.shape), None, False
+        while chosen is None and plan.affords(look):  # 9, 15
+            batch = plan.draw(look)  # 4
+            measured = _buy_gradient(plan, weights, look, batch)  # 5-7, 16, CHEB 2-4
+            if here.weight:
+                apart = angle_between(here.mean, measured)  # CHEB 5
+                enlarged = plan.budget.after_failure(apart, plan.usual_angle, settings, shrink=not grown)
+                plan.budget, more = enlarged  # CHEB 6-10
+                grown = grown or more
+            here.add(measured, look.noise_multiplier**-2 if accumulate else here.weight or 1.0)  # CHEB 11
+            look = plan.budget.next_look(here.weight, settings)
+            searched = batch if settings.same_batch else plan.draw_for_search()
+            direction, squared = here.mean, float(np.vdot(here.mean, here.mean))
+            slope = Slope(squared, plan.row_length * math.sqrt(squared))
+            if searched is None or not slope.steepest > _FLAT:
+                break
+            chosen, sizes = _buy_search(plan, weights, direction, slope, searched)  # 8, 10, 11
+        if chosen is None:  # 18, 21
+            break
+        if accumulate:  # as in DP-AGD the budget stays as high as it has grown
+            plan.budget = replace(plan.budget, gradient=Gaussian(here.weight**-0.5))
+        plan.remember(here)  # 14
+        steps.append(float(sizes[chosen]))
+        weights = weights - steps[-1] * direction  # 13
+        if progress is not None:
+            progress(1 - curator.remaining / curator.budget)
+    if progress is not None:
+        progress(1.0)
+    return SolverResult(weights, len(steps), tuple(steps))  # 23
+
+
 def blsgd(curator: Curator, settings: BLSGDSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem by DP-BLSGD.
 
@@ -195,10 +234,10 @@ def blsgd(curator: Curator, settings: BLSGDSettings, progress: Progress | None =
     -----
     **Privacy** See the module. The run ends when the filter cannot pay for another gradient and search.
     """
+    if settings.paper:
+        return blsgd_as_printed(curator, settings, progress)
     plan = measure_plan(curator, settings)
-    weights, iterates = np.zeros(curator.problem.shape), Average(curator.problem.shape)
-    if settings.start_scale:
-        weights = settings.start_scale * curator.public_generator().normal(size=weights.shape)
+    weights, iterates = _start(curator, settings), Average(curator.problem.shape)
     steps: list[float] = []
     while (found := _next_step(plan, weights)) is not None:
         step, direction = found
@@ -209,7 +248,7 @@ def blsgd(curator: Curator, settings: BLSGDSettings, progress: Progress | None =
             progress(1 - curator.remaining / curator.budget)
     if progress is not None:
         progress(1.0)
-    return SolverResult(iterates.mean if steps and not settings.paper else weights, len(steps), tuple(steps))
+    return SolverResult(iterates.mean if steps else weights, len(steps), tuple(steps))
 
 
 def _next_step(plan: Plan, weights: Floats) -> tuple[float, Floats] | None:
@@ -219,40 +258,47 @@ def _next_step(plan: Plan, weights: Floats) -> tuple[float, Floats] | None:
     here, grown = Average(weights.shape), False
     while plan.affords(look):
         batch = plan.draw(look)
-        asked = Gradient(weights, plan.budget.clip_gradient, look, plan.frame, keep_margins=True, joint=True)
-        measured = plan.curator.answer(asked, batch)
+        measured = _buy_gradient(plan, weights, look, batch)
         if here.weight:  # the last search has failed: what was too noisy?
             apart = angle_between(here.mean, measured)
             plan.budget, more = plan.budget.after_failure(apart, plan.usual_angle, settings, shrink=not grown)
             grown = grown or more
-        half = settings.paper and settings.allocation != "accumulate"
-        here.add(measured, (here.weight or 1.0) if half else look.noise_multiplier**-2)
+        here.add(measured, look.noise_multiplier**-2)
         look = plan.budget.next_look(here.weight, settings)
-        if not settings.same_batch:
-            if not plan.affords():
-                return None
-            batch = plan.draw()
+        searched = batch if settings.same_batch else plan.draw_for_search()
         direction, slope = plan.direction(here)
-        if not slope.steepest > _FLAT:
+        if searched is None or not slope.steepest > _FLAT:
             return None
-        steps = plan.ladder.steps()
-        demands = float(settings.decrease or 0) * slope.demanded * steps
-        search = next(part for part in batch.parts if isinstance(part, AboveThreshold))
-        question = FirstStep(
-            weights,
-            direction,
-            steps,
-            demands,
-            search,
-            slope.steepest,
-            plan.budget.clip_loss,
-            settings.clip == "losses",
-        )
-        chosen = plan.curator.answer(question, batch)
-        plan.ladder.follow(chosen)
+        chosen, steps = _buy_search(plan, weights, direction, slope, searched)
         if chosen is not None:
-            if settings.paper and settings.allocation == "accumulate":  # the budget stays as high as it has grown
-                plan.budget = replace(plan.budget, gradient=Gaussian(here.weight**-0.5))
             plan.remember(here)
             return float(steps[chosen]), direction
     return None
+
+
+def _start(curator: Curator, settings: BLSGDSettings) -> Floats:
+    """Return zeros, or weights that are drawn with public randomness."""
+    if not settings.start_scale:
+        return np.zeros(curator.problem.shape)
+    drawn: Floats = curator.public_generator().normal(size=curator.problem.shape)
+    return settings.start_scale * drawn
+
+
+def _buy_gradient(plan: Plan, weights: Floats, look: Gaussian, batch: Batch) -> Floats:
+    """Buy a gradient on a batch."""
+    asked = Gradient(weights, plan.budget.clip_gradient, look, plan.frame, keep_margins=True, joint=True)
+    return plan.curator.answer(asked, batch)
+
+
+def _buy_search(
+    plan: Plan, weights: Floats, direction: Floats, slope: Slope, batch: Batch
+) -> tuple[int | None, Floats]:
+    """Buy a search on a batch: return the first step that lowers the objective enough, if any, and all of them."""
+    settings, steps = plan.settings, plan.ladder.steps()
+    demands = float(settings.decrease or 0) * slope.demanded * steps
+    search = next(part for part in batch.parts if isinstance(part, AboveThreshold))
+    clip, losses = plan.budget.clip_loss, settings.clip == "losses"
+    question = FirstStep(weights, direction, steps, demands, search, slope.steepest, clip, losses)
+    chosen = plan.curator.answer(question, batch)
+    plan.ladder.follow(chosen)
+    return chosen, steps
