@@ -342,7 +342,7 @@ def ranked(outputs: Tensor, targets: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Animal:
-    """A module and a loss, and the number of rows on which they are replayed."""
+    """A module and a loss, and the rows on which they are replayed; some keep rows apart, where a record is wrong."""
 
     name: str
     make: Callable[[], nn.Module]
@@ -351,6 +351,7 @@ class Animal:
     tokens: bool = False
     shape: tuple[int, ...] = (FEATURES,)
     way: str = "RecordedGradients"
+    apart: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -406,7 +407,7 @@ MIXERS: tuple[Animal, ...] = (
     ),
     Animal("experts with room for some", Experts),
     Animal("experts with much room", lambda: Experts(slack=2.5)),
-    Animal("rows in another order", Flipped),
+    Animal("rows in another order", Flipped, apart=True),
     Animal("attention over rows", AttendingToRows),
     Animal("rows as steps of a sequence", Recurrent),
     Animal("transformer over rows", Transforming),
@@ -420,7 +421,7 @@ MIXERS: tuple[Animal, ...] = (
     Animal("moving mean in a tensor", lambda: Remembering("in place")),
     Animal("moving mean in a list", lambda: Remembering("list")),
     Animal("moving mean of passes with gradients", lambda: Remembering("backward")),
-    Animal("queue in a buffer", Queue),
+    Animal("queue in a buffer", Queue, apart=True),  # buffers are put back
     Animal("contrastive loss", lambda: Between(lambda h, _: h), contrastive),
     Animal("loss balanced by the batch", lambda: Between(lambda h, _: h), balanced),
     Animal("loss of the hardest half", lambda: Between(lambda h, _: h), hardest_half),

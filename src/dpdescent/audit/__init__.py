@@ -15,6 +15,7 @@ from .mechanisms import MECHANISMS
 from .neighbouring import Neighbour
 from .replay import replay
 from .report import Report, draw_report
+from .rows import RowSeparation, rows_separate
 
 __all__ = [
     "ATTACKS",
@@ -23,10 +24,15 @@ __all__ = [
     "Neighbour",
     "ReplayReport",
     "Report",
+    "RowSeparation",
     "audit",
     "audit_named",
     "canary_bound",
     "default_runs",
     "draw_report",
+<<<<<<< HEAD
     "replay",
+=======
+    "rows_separate",
+>>>>>>> 44d8a34 (audit: rows_separate tells whether a module keeps rows apart)
 ]

@@ -74,32 +74,29 @@ def choose_gradients(
     recorded, mapped, looped = (way(module, loss) for way in (RecordedGradients, MappedGradients, LoopedGradients))
     numbers = sum(each.numel() for each in mapped.parameters.values())
     mapped.rows_at_once = looped.rows_at_once = _rows_at_once(numbers)
-    reason = _objection_to_record(recorded, mapped, few)
-    if reason is None:
+    found = None
+    if _records(recorded, mapped, few):
         at_once = min(most_rows, _rows_at_once(recorded.numbers_per_row(probe)))
         recorded.rows_at_once = at_once
-        reason = mixing(recorded, probe, at_once, (*sizes, *(size % at_once for size in sizes)))
-        if reason is None:
+        found = mixing(recorded, probe, at_once, (*sizes, *(size % at_once for size in sizes)))
+        if found is None:
             return recorded
     with _repeatable(module, loss, probe):
         maps = _agrees(mapped, few)
     chosen = mapped if maps and mixing(mapped, probe, mapped.rows_at_once) is None else looped
-    chosen.reason = reason
+    chosen.mixing = found
     return chosen
 
 
-def _objection_to_record(recorded: RecordedGradients, mapped: MappedGradients, few: Batch) -> str | None:
-    """Return why a record of layers does not give the gradients of single rows, or None if it does."""
+def _records(recorded: RecordedGradients, mapped: MappedGradients, few: Batch) -> bool:
+    """Return whether a record of layers gives the gradients of single rows, as far as a few of them tell."""
     if not recorded.has_rules():
-        return "a layer has no rule, or a parameter has two layers"
+        return False
     with _repeatable(recorded.module, recorded.loss, few):
-        if not _maps(mapped, few):
-            return "numbers in rows decide what is computed, or torch.func cannot tell whether they do"
-        right = _agrees(recorded, few) and _agrees_elsewhere(recorded, few)
+        if not (_maps(mapped, few) and _agrees(recorded, few) and _agrees_elsewhere(recorded, few)):
+            return False
     # In the mode of training a row that is alone draws the same random numbers both ways.
-    if not right or not _agrees_elsewhere(recorded, few[:1]):
-        return "rows have other gradients together than alone: a weight is used twice, or rows are mixed"
-    return None
+    return _agrees_elsewhere(recorded, few[:1])
 
 
 def _rows_at_once(numbers: int) -> int:

@@ -28,6 +28,7 @@ from .layers import RULES, Formed, ParameterGradients, held_numbers
 
 __all__ = [
     "Batch",
+    "InputGradients",
     "LoopedGradients",
     "Loss",
     "MappedGradients",
@@ -106,7 +107,7 @@ class ModuleGradients(ABC):
         self.module, self.loss = module, loss
         self.parameters = trained_parameters(module)
         self.rows_at_once = 1
-        self.reason: str | None = None  # why no quicker way was taken
+        self.mixing: str | None = None  # in which trial rows were mixed side by side, if that kept from doing so
 
     @abstractmethod
     def of(self, batch: Batch) -> RowGradients:
@@ -322,3 +323,23 @@ class LoopedGradients(ModuleGradients):
 
     def _loss_of_row(self, batch: Batch, row: int) -> Tensor:
         return self.losses_together(batch[row : row + 1]).sum()
+
+
+# With respect to inputs -----------------------------------------------------------------------------------------
+
+
+class InputGradients(ModuleGradients):
+    """Gradients with respect to the real inputs of rows that pass side by side, which any module has."""
+
+    together = True
+
+    def of(self, batch: Batch) -> RowGradients:
+        given = batch.copy()
+        real = [each.requires_grad_() for each in given.inputs if each.is_floating_point()]
+        with unchanged(self.module):
+            losses = self.loss(self.module(*given.inputs), given.targets)
+        found = torch.autograd.grad(losses.sum(), real, materialize_grads=True) if real else []
+        return _FormedRows(losses, [*found, losses.new_zeros(len(losses), 1)])
+
+    def losses(self, batch: Batch) -> Tensor:
+        return self.losses_together(batch)

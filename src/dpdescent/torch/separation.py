@@ -50,7 +50,9 @@ Content = Literal["drawn", "copied", "zero", "large", "huge", "infinite", "no nu
 _FACTORS: dict[Content, float] = {"zero": 0.0, "large": 2.0**20, "huge": 2.0**100, "infinite": math.inf}
 
 
-def mixing(way: ModuleGradients, probe: Batch, most_rows: int, sizes: Iterable[int] = ()) -> str | None:
+def mixing(
+    way: ModuleGradients, probe: Batch, most_rows: int, sizes: Iterable[int] = (), *, branches: bool = True
+) -> str | None:
     """Return in which trial on public rows one row changed what belongs to another, or None if none has shown it.
 
     Parameters
@@ -63,6 +65,9 @@ def mixing(way: ModuleGradients, probe: Batch, most_rows: int, sizes: Iterable[i
         How many are computed at once at most; with one, there is nothing to try.
     sizes : iterable of int
         Numbers of rows that are tried besides a fixed list.
+    branches : bool
+        Whether a module that `torch.func` cannot map over batches counts as one that mixes rows: it may branch on
+        what they hold, or have a layer that `torch.func` does not know.
 
     Notes
     -----
@@ -72,7 +77,7 @@ def mixing(way: ModuleGradients, probe: Batch, most_rows: int, sizes: Iterable[i
         return None
     rows = min(ROWS, most_rows)
     try:
-        if way.together and _branches_on_rows(way, probe, rows):
+        if branches and way.together and _branches_on_rows(way, probe, rows):
             return "numbers in rows decide what is computed, or torch.func cannot tell whether they do"
         trials = _Trials(way, probe, rows)
         if not way.together:
