@@ -116,11 +116,12 @@ class Comparisons:
     @classmethod
     def of_model(cls, model: Any, names: Sequence[str]) -> Comparisons | None:
         """Return the comparisons of a fitted linear model, None if its method does not tell what they need."""
-        parts = [getattr(model, name, None) for name in ("_seen", "_noise_factor", "_constant_noise")]
-        if any(part is None for part in parts):
+        seen, factor, constant = model._seen, model._noise_factor, model._constant_noise
+        if seen is None or factor is None or constant is None:
             return None
         low, high = model.bounds_
-        return cls.of(names, np.array(model._binary) | ((low == 0) & (high == 1)), *parts)
+        levels = np.array(model._binary) | ((low == 0) & (high == 1))
+        return cls.of(names, levels.tolist(), seen, factor, constant)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Comparisons:
