@@ -131,10 +131,10 @@ class Units:
         if isinstance(identifiers, pd.DataFrame) or _length(identifiers) != rows:
             raise InvalidParameter("unit must be one identifier per row, in one dimension")
         limit = require_positive_integer("rows_per_unit", rows_per_unit)
-        cells = pd.Series(identifiers)
-        if isinstance(identifiers, Sequence) and cells.dtype.kind in "fc":
-            cells = pd.Series(identifiers, dtype=object)  # large numbers would be rounded to one another
         try:
+            cells = pd.Series(identifiers)
+            if isinstance(identifiers, Sequence) and cells.dtype.kind in "fc":
+                cells = pd.Series(identifiers, dtype=object)  # large numbers would be rounded to one another
             codes, known = pd.factorize(cells.reset_index(drop=True))
         except TypeError:
             raise InvalidParameter("unit has cells that are no identifiers: give texts, numbers or dates") from None
