@@ -204,7 +204,7 @@ def test_knots_of_a_caller_are_where_curves_bend() -> None:
     model = DPAdditiveRegressor(1e3, DELTA, bounds=(0, 10), knots={"a": [7.0], 1: []}, random_state=0).fit(x, y)
     assert model.coef_.shape == (3,)
     assert model.score(x, y) > 0.999
-    assert "knots: where curves may bend" in model.privacy_["assumed_public"]
+    assert "knots: where curves may bend (argument)" in model.privacy_["assumed_public"]
 
 
 @pytest.mark.parametrize(

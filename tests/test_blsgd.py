@@ -23,7 +23,7 @@ from dpdescent.exact import FeatureGrid
 from dpdescent.noise import Randomness
 from dpdescent.problems import L2, HuberisedHinge, LinearProblem, Logistic, Loss
 from dpdescent.solvers import BLGDSettings, BLSGDACSettings, BLSGDSettings, Facts, blsgd
-from dpdescent.solvers.backtracking import Budget, Ladder, PrintedLadder, measure_plan, printed_plan, rates
+from dpdescent.solvers.backtracking import Budget, Ladder, PrintedLadder, printed_plan, rates
 from test_agd import optimum
 
 SETTINGS = {

@@ -78,6 +78,7 @@ COMMON = {
     "penalise_intercept": None,
     "unit": None,
     "rows_per_unit": 1,
+    "rows": None,
     "random_state": None,
     "ledger": None,
     "progress": False,
@@ -310,7 +311,8 @@ def test_an_unknown_solver_option_is_refused(data) -> None:
 def test_classes_read_from_labels_are_a_warning_and_an_assumption(data) -> None:
     with pytest.warns(PrivacyWarning, match="classes"):
         model = DPLogisticRegression(random_state=0).fit(data.X, data.y)
-    assert any("classes" in line for line in model.privacy_["assumed_public"])
+    assert "classes: those of y, because they were not given (read from the rows)" in model.privacy_["assumed_public"]
+    assert model.privacy_["private"] == "except for classes"
 
 
 def test_one_class_in_the_labels_is_fine_when_classes_are_public(data) -> None:
@@ -374,7 +376,7 @@ def test_bounds_are_assumed_public_only_where_somebody_gave_them(
     bounds = None if low is None else (np.array(low), high)
     model = DPLogisticRegression(bounds=bounds, binary_features=binary, classes=(0, 1), random_state=0)
     model.fit(X, X[:, 0].astype(int))
-    assert ("bounds: cells outside are clipped" in model.privacy_["assumed_public"]) is said
+    assert ("bounds: cells outside are clipped (argument)" in model.privacy_["assumed_public"]) is said
 
 
 @pytest.mark.parametrize("kind", ["mask", "positions", "names"])
@@ -386,7 +388,7 @@ def test_binary_features_are_a_mask_positions_or_names(data, kind: str) -> None:
     expected = logistic(epsilon=0.1, binary_features=mask, random_state=0).fit(table, data.y)
     found = logistic(epsilon=0.1, binary_features=given, random_state=0).fit(table, data.y)
     np.testing.assert_array_equal(found.coef_, expected.coef_)
-    assert "binary_features: which columns are 0 or 1" in found.privacy_["assumed_public"]
+    assert "binary_features: which columns are 0 or 1 (argument)" in found.privacy_["assumed_public"]
     other = logistic(epsilon=0.1, random_state=0).fit(table, data.y)
     assert not np.array_equal(other.coef_, expected.coef_)
     assert not any("binary" in line for line in other.privacy_["assumed_public"])

@@ -23,8 +23,8 @@ PUBLIC: dict[str, Any] = {"bounds": DATA.bounds, "classes": DATA.classes, "tight
 ALPHA = 0.001
 CONVEX = [name for name, method in METHODS.items() if Need.CONVEX in method.needs]
 ASSUMED = (
-    "loss: the sigmoid loss, which is not convex",
-    "penalty: 0.01 sum_j w_j^2/(1 + w_j^2), which is not convex",
+    "loss: the sigmoid loss, which is not convex (argument)",
+    "penalty: 0.01 sum_j w_j^2/(1 + w_j^2), which is not convex (argument)",
 )
 
 

@@ -71,7 +71,9 @@ def test_classes_that_are_read_from_the_labels_are_warned_of_and_stated():
     model = classifier(classes=None, steps=1)
     with pytest.warns(PrivacyWarning, match="classes"):
         model.fit(X, y)
-    assert any("read from y" in each for each in model.privacy_["assumed_public"])
+    assert "classes: those of y, because they were not given (read from the rows)" in model.privacy_["assumed_public"]
+    assert model.privacy_["private"] == "except for classes"
+    assert classifier(steps=1).fit(X, y).privacy_["private"] is True
 
 
 def test_what_is_wrong_is_named_before_any_charge():

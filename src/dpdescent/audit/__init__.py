@@ -30,9 +30,6 @@ __all__ = [
     "canary_bound",
     "default_runs",
     "draw_report",
-<<<<<<< HEAD
     "replay",
-=======
     "rows_separate",
->>>>>>> 44d8a34 (audit: rows_separate tells whether a module keeps rows apart)
 ]

@@ -23,7 +23,7 @@ from ..ledger import ONE_ROW, Ledger, require_affordable, require_funds
 from ..noise import Randomness
 from ..relations import Relation
 from ..sources import streamed
-from ..statement import Charge, PrivacyStatement, charges_of
+from ..statement import Charge, Origin, PrivacyStatement, charges_of, public_fact
 from .holdout import held_out, require_one_task, scores_of, total_losses
 from .plan import choose_strategy, draw_runs, epsilon_within, stopping_plan, uniform
 
@@ -248,8 +248,8 @@ class _Task:
                 *(["a noisy mean loss of the chosen one"] if loss is not None else []),
             ),
             assumed_public=(
-                f"the number of rows: {train + scored}",
-                "the candidates, and which positions are held out",
+                public_fact("the number of rows", str(train + scored), Origin.RELATION),
+                public_fact("candidates", "their settings, and which positions are held out", Origin.ARGUMENT),
                 *(each for each in inner.assumed_public if not each.startswith("the number of rows")),
             ),
             remarks=(

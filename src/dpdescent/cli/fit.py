@@ -92,6 +92,7 @@ def fit_command(
     from .. import estimators
     from ..estimators.payment import share_charged
     from ..estimators.settings import known_method
+    from ..estimators.vouched import of_schema
     from ..ledger import Ledger
     from ..problems import Adversary
     from .knowledge import PublicKnowledge
@@ -142,6 +143,8 @@ def fit_command(
         if table.schema is not None and table.schema.unit is not None:
             options["rows_per_unit"] = table.schema.unit.rows
         fitted = estimator(epsilon, delta, **options).fit(table.X, table.y, unit=table.unit)
+        if "schema" in known:
+            fitted.privacy_["assumed_public"] = of_schema(fitted.privacy_["assumed_public"], known["schema"], unit)
         if private:
             charged.append(share_charged(fitted.privacy_["spent"], fitted.privacy_["budget"]))
         names, column_bounds = list(table.feature_names), public.column_bounds(table)

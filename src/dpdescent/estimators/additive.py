@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import InvalidParameter, require_positive_integer
-from ..solvers import Facts, SolverResult
+from ..solvers import Facts
 from .base import PrivateLinearModel
 from .classifiers import DPLogisticRegression
 from .curves import Curves, scaled_knots
@@ -72,12 +72,6 @@ class AdditiveModel(PrivateLinearModel):
         if pieces > _LARGEST_PIECES:
             raise InvalidParameter(f"pieces must be at most {_LARGEST_PIECES}, got {pieces}")
         return Curves.drawn(scaling, numbers, pieces, knots)
-
-    def _fit(self, X: Any, y: Any, unit: Any = None) -> SolverResult:
-        result = super()._fit(X, y, unit)
-        if self.knots is not None:
-            self.privacy_["assumed_public"].append("knots: where curves may bend")
-        return result
 
     def _sets_units(self) -> bool:
         return self.knots is not None or super()._sets_units()

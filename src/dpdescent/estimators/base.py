@@ -42,6 +42,7 @@ from .scaling import ColumnScaling, binary_columns, declared_binary, middles
 from .settings import known_method, make_settings, require_robust, seed_of
 from .streaming import FitSources, TargetColumn, check_all_rows, no_labels, streamed_table
 from .trials import CountedEstimator, remarks_on_trials
+from .vouched import bounds_facts, given_arguments, schema_facts, size_facts
 
 __all__ = ["PrivateLinearModel"]
 
@@ -224,6 +225,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         binary = np.zeros(X.shape[1], dtype=np.bool_) if declared is None else declared
         tighten, gaps = False, gaps & ~binary
         bounded = self.bounds is not None and not (gaps.any() and (gaps | binary).all())
+        sought = self.bounds is None or bool(gaps.any())
         if (given is None or gaps.any()) and self.adversary is not None:
             raise InvalidParameter("an adversary moves rows in units of their bounds: give bounds")
         if method.private:
@@ -245,7 +247,8 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         tried = remarks_on_trials(self, own, stacklevel=5) if method.private else ()
         with paid_by(self.ledger, own, f"{type(self).__name__}, method {self.method}"), charges_noted(own):
             with np.errstate(all="ignore"):  # a warning would speak of rows
-                measurement, counted = Measurement(own, noise, rows, units, sources.seals), []
+                measurement = Measurement(own, noise, rows, units, sources.seals)
+                counted: list[str] = []
                 if counting:
                     measurement, counted = measurement.of_rows(X.shape[0])
                     rows = measurement.rows
@@ -288,12 +291,15 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
             self._constant_noise = factor[-1] if self.fit_intercept else None
         self._seen = None if result.column_evidence is None else columns_seen(result.column_evidence)
         self.n_iter_ = result.iterations
+        schema = getattr(stream, "schema", None)
+        sizes = size_facts(rows, None if units is None else units.count, self.rows, bool(counted))
         said: dict[str, Any] = {
             "model": type(self).__name__,
             "method": self.method,
             "released": (
                 f"coefficients: {math.prod(self._coefficients.shape)} numbers, and the intercept",
-                *(["bounds of the columns"] if self.bounds is None or gaps.any() or tighten else []),
+                *(["the number of rows of all units, with noise"] if counted else []),
+                *(["bounds of the columns"] if sought or tighten else []),
                 *(["bounds of the target"] if targets is not None else []),
                 *(["weights of the classes"] if weighted is not loss else []),
                 *(["what the noise of privacy does to each coefficient"] if result.noise_factor is not None else []),
@@ -301,11 +307,8 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
                 "the number of iterations",
             ),
             "assumed_public": (
-                f"the number of rows: {rows}" if units is None else f"the number of units: {units.count}",
-                *([] if self.rows is None else [f"rows: sums are divided by {rows}"]),
-                *(["bounds: cells outside are clipped"] if bounded else []),
-                *(["binary_features: which columns are 0 or 1"] if self.binary_features is not None else []),
-                *assumed,
+                *([] if schema is None else schema_facts(schema)),
+                *given_arguments(self, [*sizes, *bounds_facts(bounded, sought, tighten, method.private), *assumed]),
             ),
             "remarks": (*(advice(facts) if method.private else ()), *counted, *measured, *result.remarks, *tried),
         }

@@ -31,6 +31,7 @@ from ..problems import (
     Weighted,
 )
 from ..solvers import Method
+from ..statement import Origin, public_fact
 from .base import PrivateLinearModel
 from .reading import class_positions
 from .settings import known_method
@@ -98,18 +99,19 @@ class LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mis
                 stacklevel=5,
             )
             self.classes_ = np.unique(labels)
-            assumed = ["classes: read from y because they were not given"]
+            assumed = [public_fact("classes", "those of y, because they were not given", Origin.ROWS)]
         else:
             self.classes_ = np.unique(np.asarray(self.classes))
-            assumed = []
+            assumed = [public_fact("classes", f"{self.classes_.size} of them", Origin.ARGUMENT)]
         if self.classes_.size < 2:
             raise InvalidParameter(
                 "there is only one class: a classifier needs two or more; pass classes=(...) if the rest is missing"
             )
         self.class_weight_: dict[Any, float] | None = None
         weights = None if self.class_weight is None else weights_of_classes(self.class_weight, self.classes_)
-        if weights is not None:
-            assumed.append("class_weight: the weight of each class")
+        if self.class_weight is not None and weights is None:
+            counted = Origin.MEASURED if known_method(self.method).private else Origin.ROWS
+            assumed.append(public_fact("class_weight", "balanced by the counts of the labels", counted))
         index = class_positions(self.classes_, labels)
         if self.classes_.size == 2:
             loss, coded = self._binary_loss(), np.where(index > 0, 1.0, -1.0)
@@ -318,9 +320,10 @@ class DPLogisticRegression(LinearClassifier):
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
         loss, labels, assumed = super()._loss_and_labels(y)
         if self.loss == "sigmoid":
-            assumed.append("loss: the sigmoid loss, which is not convex")
+            assumed.append(public_fact("loss", "the sigmoid loss, which is not convex", Origin.ARGUMENT))
         if self.penalty == "nonconvex":
-            assumed.append(f"penalty: {self.alpha:g} sum_j w_j^2/(1 + w_j^2), which is not convex")
+            what = f"{self.alpha:g} sum_j w_j^2/(1 + w_j^2), which is not convex"
+            assumed.append(public_fact("penalty", what, Origin.ARGUMENT))
         return loss, labels, assumed
 
     def _binary_loss(self) -> Loss:

@@ -14,10 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 from ..errors import InvalidParameter, MissingValue, require_positive
 from ..problems import Huber, Loss, Squared
 from ..solvers import SolverResult
+from ..statement import Origin, public_fact
 from .base import PrivateLinearModel
 from .measuring import Measurement, seen_scaling
 from .reading import read_numbers
 from .scaling import ColumnScaling
+from .settings import known_method
 from .streaming import TargetColumn, no_labels
 
 __all__ = ["BoundedRegressor", "DPHuberRegressor", "DPLinearRegression"]
@@ -79,8 +81,10 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         return low, high
 
     def _assumed(self, what: str) -> list[str]:
-        """Return what was assumed to be public about the target."""
-        return [] if self.target_bounds is None else [f"target_bounds: {what} outside are clipped"]
+        """Return what is public about the target, and where it came from."""
+        measured = Origin.MEASURED if known_method(self.method).private else Origin.ROWS
+        origin = measured if self.target_bounds is None else Origin.ARGUMENT
+        return [public_fact("target_bounds", f"{what} outside are clipped", origin)]
 
     def _clipped_target(self, y: Any) -> Floats:
         values = read_numbers("y", y)

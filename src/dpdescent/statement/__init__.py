@@ -12,6 +12,7 @@ from .document import PrivacyStatement
 from .effects import Effect, Effects
 from .files import FileKind
 from .headline import guarantee, headline
+from .origins import Origin, exceptions_noted, moved, name_of, public_fact
 from .page import page_of
 from .text import text_of
 from .validation import load_schema, objection
@@ -22,13 +23,18 @@ __all__ = [
     "Effect",
     "Effects",
     "FileKind",
+    "Origin",
     "PrivacyStatement",
     "charges_of",
+    "exceptions_noted",
     "guarantee",
     "headline",
     "load_schema",
+    "moved",
+    "name_of",
     "objection",
     "page_of",
+    "public_fact",
     "text_of",
     "with_nulls",
 ]

@@ -25,6 +25,7 @@ from ..relations import Relation
 from .agreement import AGREEMENT, agree, require_priceable, with_nulls
 from .charges import ALL_ROWS, Charge, charges_of
 from .files import FileKind
+from .origins import exceptions_noted
 from .validation import load_schema, objection
 
 __all__ = ["PrivacyStatement"]
@@ -223,13 +224,17 @@ class PrivacyStatement:
     # Plain data and files ------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statement as plain data, which is what ``privacy_`` holds."""
+        """Return the statement as plain data, which is what ``privacy_`` holds.
+
+        ``private`` is True, or False where nothing is guaranteed. Where something was read from the rows that nobody
+        paid for, it says what the guarantee leaves out.
+        """
         adds = "" if self.currency is None else _SUMS[self.currency.name]
         data = {
             "format": FORMAT,
             "version": VERSION,
             "library_version": self.library_version,
-            "private": self.private,
+            "private": exceptions_noted(self.private, self.assumed_public),
             "model": self.model,
             "method": self.method,
             "released": list(self.released),

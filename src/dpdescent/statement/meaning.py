@@ -63,7 +63,7 @@ def warnings_of(statement: PrivacyStatement) -> list[str]:
         found.append("Do not publish: the noise comes from a seed, and whoever knows the seed can subtract it.")
     if "floating point" in statement.randomness:
         found.append("The noise is in floating point, and its last digits may reveal more than the guarantee allows.")
-    read = [each for each in statement.assumed_public if "read from" in each]
+    read = [each for each in statement.assumed_public if "read from" in each and statement.private]
     found += [f"Not paid for: {each}." for each in read]
     sampled = statement.sampler_error
     if sampled is not None and not sampled["within_delta"]:

@@ -21,8 +21,10 @@ from torch import nn
 from ..errors import InvalidParameter, PrivacyWarning
 from ..estimators.reading import class_positions, read_table
 from ..estimators.trials import CountedEstimator, remarks_on_trials
+from ..estimators.vouched import given_arguments
 from ..ledger import Ledger
 from ..solvers import Progress
+from ..statement import Origin, exceptions_noted, public_fact
 from .fitting import fit
 
 __all__ = ["DPModuleClassifier"]
@@ -112,8 +114,10 @@ progress, checkpoint
                 PrivacyWarning,
                 stacklevel=2,
             )
-            assumed.append("classes: read from y because they were not given")
+            assumed.append(public_fact("classes", "those of y, because they were not given", Origin.ROWS))
         self.classes_ = np.unique(labels if self.classes is None else np.asarray(self.classes))
+        if self.classes is not None:
+            assumed.append(public_fact("classes", f"{self.classes_.size} of them", Origin.ARGUMENT))
         if self.classes_.size < 2:
             raise InvalidParameter("there is only one class: a classifier needs two or more; pass classes=(...)")
         pair = Ledger(self.epsilon, self.delta, currency="approximate", relation=self.adjacency)
@@ -144,8 +148,10 @@ progress, checkpoint
             checkpoint=self.checkpoint,
         )
         self.module_, self.history_ = module, result.history
+        stated = given_arguments(self, [*result.privacy_["assumed_public"], *assumed])
         self.privacy_ = result.privacy_ | {
-            "assumed_public": result.privacy_["assumed_public"] + assumed,
+            "private": exceptions_noted(True, stated),
+            "assumed_public": stated,
             "remarks": [*result.privacy_["remarks"], *tried],
         }
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from ..ledger import Ledger
-from ..statement import PrivacyStatement
+from ..statement import Origin, PrivacyStatement, public_fact
 from .plan import Plan
 
 __all__ = ["training_statement"]
@@ -38,9 +38,9 @@ def training_statement(
         arithmetic=_ARITHMETIC + ("exact" if noise == "exact" else "in floating point"),
         released=(f"parameters of the module: {parameters} numbers", "step sizes and lengths of noisy gradients"),
         assumed_public=(
-            f"the number of rows: {plan.sampling.rows}",
-            "the shape and the type of a row",
-            "the module, its initial parameters and its buffers",
+            public_fact("the number of rows", str(plan.sampling.rows), Origin.RELATION),
+            public_fact("dataset", "the shape and the type of a row", Origin.ARGUMENT),
+            public_fact("module", "its kind, its initial parameters and its buffers", Origin.ARGUMENT),
         ),
         remarks=(f"gradients of rows by {gradients}", *([] if rows is None else [rows])),
         account=None if account is None else account.identity,
