@@ -45,6 +45,7 @@ from dpdescent.curator import LatticeNoise
 from dpdescent.curator.release import pay
 from dpdescent.exact import LatticeSum
 from dpdescent.relations import Norm, Relation
+from dpdescent.schema import Label, NumericColumn, Schema
 from dpdescent.solvers import METHODS
 from dpdescent.sources import open_parquet
 
@@ -199,8 +200,9 @@ def combinations() -> Iterator[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "method", "adjacency"), list(combinations()))
 def test_every_estimator_and_method(kind: type, method: str, adjacency: str) -> None:
+    pairs = 14 if kind is DPLogisticRegression else 3  # with a row and a replacement of each kind, or some
     try:
-        report = replay(model(kind, method, adjacency), *table(kind), neighbours=4)
+        report = replay(model(kind, method, adjacency), *table(kind), neighbours=pairs)
     except UnsupportedLoss as refused:
         pytest.skip(str(refused))
     clean(report)
@@ -219,9 +221,12 @@ def test_every_option(name: str, adjacency: str) -> None:
 @pytest.mark.parametrize("how", STORED)
 def test_every_way_to_store_rows(how: str, adjacency: str) -> None:
     X, y = table(DPLogisticRegression)
-    for method in ("auto", "agd", "outpert"):
-        clean(replay(model(DPLogisticRegression, method, adjacency), STORED[how](X), y, neighbours=7))
-    clean(replay(model(DPLogisticRegression, adjacency=adjacency, bounds=None), STORED[how](X), y, neighbours=7))
+    for made in (
+        model(DPLogisticRegression, adjacency=adjacency, bounds=None),
+        model(DPLogisticRegression, "blsgd", adjacency),
+        model(DPLogisticRegression, "outpert", adjacency),
+    ):
+        clean(replay(made, STORED[how](X), y, neighbours=7))
 
 
 def mapped(pair: Neighbour, folder: Path, name: str) -> Neighbour:
@@ -237,7 +242,8 @@ def parquet(pair: Neighbour, folder: Path, name: str) -> Neighbour:
     """Return a table that is read from a Parquet file block by block."""
     frame = pd.DataFrame(pair.X, columns=["a", "b", "c"]).assign(label=pair.y)
     frame.to_parquet(folder / f"{name}.parquet", row_group_size=40)
-    return Neighbour(open_parquet(folder / f"{name}.parquet", target="label"), None, None, pair.change)
+    schema = Schema(tuple(NumericColumn(each, -1, 1) for each in "abc"), Label("label", (0, 1)))
+    return Neighbour(open_parquet(folder / f"{name}.parquet", schema), None, None, pair.change)
 
 
 @pytest.mark.slow
@@ -261,7 +267,8 @@ class Selected(BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Selected:
         candidates = [model(DPLogisticRegression, alpha=alpha) for alpha in (0.01, 0.1)]
-        chosen = select(candidates, X, y, 4.0, 1e-6, adjacency="replace-one", random_state=self.random_state)
+        budget = {"epsilon": 4.0, "delta": 1e-6, "adjacency": "replace-one"}
+        chosen = select(candidates, X, y, **budget, random_state=self.random_state)
         self.model_, self.rest_ = chosen.model, replace(chosen, model=None)
         return self
 
@@ -269,6 +276,18 @@ class Selected(BaseEstimator):
 @pytest.mark.slow
 def test_a_selection_among_candidates() -> None:
     clean(replay(Selected(), *table(DPLogisticRegression), neighbours=8, adjacency="replace-one"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adjacency", RELATIONS)
+def test_a_module_of_torch(adjacency: str) -> None:
+    torch = pytest.importorskip("torch")
+    from dpdescent.torch import DPModuleClassifier
+
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    made = DPModuleClassifier(module, 4.0, 1e-6, classes=(0, 1), adjacency=adjacency)
+    clean(replay(made, *table(DPLogisticRegression), neighbours=4))
 
 
 # Faults that it must find ----------------------------------------------------------------------------------------
@@ -359,7 +378,20 @@ class AsksMore(DPLogisticRegression):
         return super().fit(X, y, **parameters)
 
 
+COUNTS: dict[int, int] = {}
+
+
+class Pickles(DPLogisticRegression):
+    def fit(self, X: Any, y: Any, **parameters: Any) -> Any:
+        COUNTS[id(self)] = count_of(X)
+        return super().fit(X, y, **parameters)
+
+    def __getstate__(self) -> Any:
+        return super().__getstate__() | {"large": COUNTS.get(id(self))}
+
+
 FAULTS = {
+    Pickles: "pickle",
     CountsPieces: "release",
     Warns: "warning",
     Remarks: "statement",

@@ -55,7 +55,7 @@ def replay(
     ----------
     estimator : estimator
         Copied for each fit, never changed. Copies have a ``random_state`` made of ``seed``, a ``progress`` that is
-        recorded, and in the place of a ``ledger`` an equal one in memory, of which nothing is spent.
+        recorded, no ``checkpoint``, and for a ``ledger`` an equal one in memory, of which nothing is spent.
     X, y, unit
         What ``fit`` takes; ``y`` and ``unit`` are left out where they are None. The rows should be synthetic or
         public.
@@ -168,8 +168,8 @@ def _fitted(estimator: Any, table: Neighbour, count: int | None, seed: int, watc
     listener, ledgers, settings = _Listener(), [], dict[str, Any]()
     for name, value in _parameters(model):
         last = name.rpartition("__")[2]
-        if last in ("random_state", "progress"):
-            settings[name] = seed if last == "random_state" else listener
+        if last in ("random_state", "progress", "checkpoint"):
+            settings[name] = {"random_state": seed, "progress": listener}.get(last)
         elif last == "ledger" and isinstance(value, Ledger):
             relation, unit = str(value.relation), value.unit
             ledgers.append(Ledger(value.epsilon, value.delta, currency=value.currency, relation=relation, unit=unit))
@@ -223,8 +223,10 @@ def _differences(replayer: Replayer, first: _Shown, second: _Shown) -> Iterator[
     except Exception as problem:
         replayer.seen.unchecked.add(f"pickled models, which raise a {type(problem).__name__}")
         return
-    if pickled[0] != pickled[1]:
-        yield Leak("pickle", "pickle.dumps(model)", f"{len(pickled[0])} bytes", f"{len(pickled[1])} other bytes")
+    if pickled[0] != pickled[1]:  # tensors are pickled under other names each time
+        one, other = map(pickle.loads, pickled)
+        for place, *texts in islice(differences(one, other, "pickle.loads(pickle.dumps(model))"), 1):
+            yield Leak("pickle", place, *texts)
 
 
 def _of_models(first: Any, second: Any) -> Iterator[Leak]:

@@ -35,6 +35,7 @@ from torch import Tensor, nn
 
 from ..curator.batches import draw_rows
 from ..curator.release import Paid, check, pay
+from ..curator.watching import public_count
 from ..errors import BudgetExhausted, InvalidParameter, require_positive
 from ..estimators.float_noise import make_noise
 from ..ledger import Ledger
@@ -144,7 +145,7 @@ class PrivateTraining:
         found = require_trainable(module, device)
         self._rows = DatasetRows(dataset, found)
         self.plan: Plan = make_plan(
-            rows=self._rows.count,
+            rows=public_count(self._rows.count),
             epsilon=epsilon,
             delta=delta,
             steps=steps,
