@@ -59,7 +59,9 @@ class AdditiveModel(PrivateLinearModel):
                 "knots need public bounds, and bounds=None has them measured: give both or neither"
             )
         kinds = (False,) * scaling.columns if binary is None else tuple(binary.tolist())
-        knots = scaled_knots(self.knots, scaling, getattr(self, "feature_names_in_", None), kinds)
+        names = getattr(self, "feature_names_in_", None)
+        moving = ColumnScaling.with_gaps(self.bounds, scaling.columns, names)[1] | (self.tighten is True)
+        knots = scaled_knots(self.knots, scaling, names, kinds, moving)
         numbers = [column for column, kind in enumerate(kinds) if not kind and column not in knots]
         if self.pieces is None:
             effective = self._effective_rows(rows) / outputs
@@ -68,7 +70,8 @@ class AdditiveModel(PrivateLinearModel):
                 if needed * (curves.columns - scaling.columns) <= effective:
                     return curves
             return Curves.drawn(scaling, numbers, 0, knots)
-        pieces = 0 if self.pieces == 0 else require_positive_integer("pieces", self.pieces)
+        none = isinstance(self.pieces, int) and self.pieces == 0
+        pieces = 0 if none else require_positive_integer("pieces", self.pieces)
         if pieces > _LARGEST_PIECES:
             raise InvalidParameter(f"pieces must be at most {_LARGEST_PIECES}, got {pieces}")
         return Curves.drawn(scaling, numbers, pieces, knots)

@@ -18,11 +18,13 @@ from ..curator.watching import public_count
 from ..errors import (
     InvalidParameter,
     require_finite,
+    require_nonnegative,
     require_open_unit,
     require_positive,
     require_positive_integer,
 )
 from ..exact import FeatureGrid, on_threads, one_library_thread
+from ..exact.grids import require_moderate
 from ..ledger import Ledger, require_funds
 from ..problems import L2, Adversary, LinearProblem, Loss, Penalty
 from ..relations import Relation
@@ -36,10 +38,11 @@ from .float_noise import make_noise
 from .grouping import split_units, without_column
 from .measuring import Measurement, can_measure, require_measurable, seen_scaling
 from .payment import charges_noted, open_ledger, paid_by
-from .progress import listening, over_rows
+from .progress import listening, over_rows, require_listener
 from .reading import compact, read_table, require_finite_cells
+from .rehearsal import Bought, rehearse
 from .scaling import ColumnScaling, binary_columns, declared_binary, middles
-from .settings import known_method, make_settings, require_robust, seed_of
+from .settings import known_method, make_settings, require_flag, require_robust, seed_of
 from .streaming import FitSources, TargetColumn, check_all_rows, no_labels, streamed_table
 from .trials import CountedEstimator, remarks_on_trials
 from .vouched import bounds_facts, given_arguments, schema_facts, size_facts
@@ -143,8 +146,6 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
 
     def _bought(self) -> list[str]:
         """Return the parameters that nobody gave and that the budget of the fit has to pay for."""
-        if self.tighten not in (None, True, False):
-            raise InvalidParameter(f"tighten must be True, False or None, got a {type(self.tighten).__name__}")
         return ["bounds"] if self.bounds is None else ["tighter bounds"] if self.tighten else []
 
     def _read(self, X: Any) -> Any:
@@ -156,7 +157,12 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         method, settings = known_method(self.method), make_settings(self.method, self.solver_options)
         _require_guarantee(self.epsilon, self.delta, self.adjacency)
         require_robust(method, self.tilt, self.adversary)
-        require_finite("alpha", self.alpha)
+        if require_nonnegative("alpha", self.alpha):
+            require_moderate("alpha", self.alpha)
+        require_flag("fit_intercept", self.fit_intercept)
+        for name in ("tighten", "penalise_intercept"):
+            require_flag(name, getattr(self, name), optional=True)
+        require_listener(self.progress)
         method.require_penalty(self._penalty(1.0))
         if self.ledger is not None and not isinstance(self.ledger, Ledger):
             raise InvalidParameter(
@@ -228,14 +234,21 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         sought = self.bounds is None or bool(gaps.any())
         if (given is None or gaps.any()) and self.adversary is not None:
             raise InvalidParameter("an adversary moves rows in units of their bounds: give bounds")
+        several = units is not None and units.rows_per_unit > 1 and self.rows is None
+        counting = several and method.private and can_measure(own, settings)
         if method.private:
             require_measurable(own, settings, [*(["bounds"] if gaps.any() else []), *self._bought()])
             if given is not None and not gaps.any():
                 tighten = self._tightens(own, facts, int(np.count_nonzero(~binary)))
+            unknown = gaps if gaps.any() else ~binary & (given is None or tighten)
+            bought, widest = Bought.of(unknown, self._bought(), counting), problem
+            if isinstance(features, Curves) and not tighten:  # whose number bounds decide: most, if these are wide
+                wide = scaling.filled(ColumnScaling.with_gaps((-1.0, 1.0), X.shape[1])[0], unknown)
+                widest = problem_in(wide, self._expansion(wide, declared, rows, loss.outputs))
+            if bought.anything or self.ledger is not None:  # or else the method refuses before its own first charge
+                rehearse(method, settings, widest, own, bought, places(), X.shape[0], units)
         elif given is None or gaps.any():
             given, gaps = scaling.filled(seen_scaling(X), gaps | (given is None)), np.zeros_like(gaps)
-        several = units is not None and units.rows_per_unit > 1 and self.rows is None
-        counting = several and method.private and can_measure(own, settings)
         if self.ledger is not None:
             require_funds(self.ledger, own)  # after all else that is wrong with the settings was said
         if stream is not None:

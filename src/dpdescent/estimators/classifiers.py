@@ -46,6 +46,16 @@ _LOSSES: dict[str, type[Loss]] = {"logistic": Logistic, "sigmoid": Sigmoid}
 _PENALTIES: dict[str, type[Penalty]] = {"l2": L2, "nonconvex": NonConvex}
 
 
+def _sorted_classes(given: Any) -> NDArray[Any]:
+    """Return given classes, each once and in order."""
+    try:
+        return np.unique(np.asarray(given))
+    except (TypeError, ValueError):
+        raise InvalidParameter(
+            "classes must be labels of one kind, all numbers or all text, which can be put in order"
+        ) from None
+
+
 @dataclass(eq=False, repr=False)
 class LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
     """What the linear classifiers share: decisions for two or more classes from linear scores."""
@@ -101,7 +111,7 @@ class LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mis
             self.classes_ = np.unique(labels)
             assumed = [public_fact("classes", "those of y, because they were not given", Origin.ROWS)]
         else:
-            self.classes_ = np.unique(np.asarray(self.classes))
+            self.classes_ = _sorted_classes(self.classes)
             assumed = [public_fact("classes", f"{self.classes_.size} of them", Origin.ARGUMENT)]
         if self.classes_.size < 2:
             raise InvalidParameter(
@@ -307,9 +317,9 @@ class DPLogisticRegression(LinearClassifier):
     def require_settings(self) -> tuple[Method, Any]:
         """Return the method and its settings, or raise for a parameter that no table could be fitted with."""
         for name, known in (("loss", _LOSSES), ("penalty", _PENALTIES)):
-            if getattr(self, name) not in known:
+            if not isinstance(getattr(self, name), str) or getattr(self, name) not in known:
                 raise InvalidParameter(
-                    f"unknown {name} {getattr(self, name)!r}: choose {' or '.join(map(repr, known))}"
+                    f"unknown {name} {getattr(self, name)!r:.80}: choose {' or '.join(map(repr, known))}"
                 )
         return super().require_settings()
 

@@ -197,13 +197,17 @@ def _even(curve: Curve, pieces: int) -> Curve:
     return replace(curve, knots=steps[steps != 0] / pieces)
 
 
-def scaled_knots(declared: Any, scaling: ColumnScaling, names: Any, binary: Sequence[bool]) -> dict[int, Floats]:
+def scaled_knots(
+    declared: Any, scaling: ColumnScaling, names: Any, binary: Sequence[bool], moving: NDArray[np.bool_]
+) -> dict[int, Floats]:
     """Return the knots that a caller declared for some columns, scaled as their columns are.
+
+    The bounds of the columns that are ``moving`` are measured or made narrower, and might leave knots outside.
 
     Raises
     ------
     InvalidParameter
-        There is no such column, it is declared binary, or a knot is no number between the bounds of its column.
+        There is no such column, it is declared binary, its bounds are moving, or a knot is no number between them.
     """
     if declared is None:
         return {}
@@ -224,6 +228,10 @@ def scaled_knots(declared: Any, scaling: ColumnScaling, names: Any, binary: Sequ
             knots = np.unique(np.asarray(given, dtype=np.float64).reshape(-1))
         except (TypeError, ValueError):
             raise InvalidParameter(f"knots of column {key!r} must be numbers: {given!r:.80}") from None
+        if knots.size and moving[column]:
+            raise InvalidParameter(
+                f"knots of column {key!r} need bounds that stay as they are: give its bounds, and leave tighten out"
+            )
         low, high = scaling.low[column], scaling.high[column]
         if not ((knots > low) & (knots < high)).all():
             raise InvalidParameter(

@@ -91,8 +91,8 @@ class FloatNoise(LatticeNoise):
 
 def make_noise(mode: str, seed: int | None) -> LatticeNoise:
     """Return exact lattice noise, or floating-point noise for ``mode="float"``."""
-    if mode == "exact":
+    if isinstance(mode, str) and mode == "exact":
         return LatticeNoise(Randomness(seed))
-    if mode == "float":
+    if isinstance(mode, str) and mode == "float":
         return FloatNoise(seed)
     raise InvalidParameter(f"unknown noise {mode!r}: choose 'exact' or 'float'")

@@ -95,16 +95,19 @@ class Measurement:
         """
         assert self.units is not None, "without units the number of rows is public"
         before, grid = self.ledger.spent, FeatureGrid(1.0, 1)
-        source = ArraySource(np.zeros((present, 1)), np.zeros(present), grid)
-        curator = self._curator(source, grid)
-        noisy = curator.answer(RowCount(curator.gaussian(share_of_counts(curator) * self.ledger.budget)))
+        noisy = self.count_rows(ArraySource(np.zeros((present, 1)), np.zeros(present), grid))
         rows = min(max(round(noisy), self.units.count), self.units.places)
         share = (self.ledger.spent - before) / self.ledger.budget
         said = f"about {rows} rows of all units are in use, by a noisy count, for {share:.1%} of the budget"
         return replace(self, rows=rows), [said]
 
-    def _curator(self, source: Source, grid: FeatureGrid) -> Curator:
-        problem = LinearProblem(Squared(), grid, intercept=False)
+    def count_rows(self, source: Source) -> float:
+        """Buy the number of rows of a source."""
+        curator = self._curator(source)
+        return curator.answer(RowCount(curator.gaussian(share_of_counts(curator) * self.ledger.budget)))
+
+    def _curator(self, source: Source) -> Curator:
+        problem = LinearProblem(Squared(), source.grid, intercept=False)
         return Curator(source, problem, self.ledger, self.rows, noise=self.noise, units=self.units)
 
     def scaling(self, X: Any, binary: NDArray[np.bool_]) -> ColumnScaling:
@@ -136,7 +139,6 @@ class Measurement:
 
     def _ask(self, columns: int) -> Ask:
         grid = FeatureGrid(1.0, columns)
-        budget = self.ledger.budget
 
         def ask(levels: Any, largest: int) -> tuple[Floats, float]:
             source: Source
@@ -145,15 +147,20 @@ class Measurement:
                 source = BlockSource(coded, grid, engine, self.seals, keep_rows=False)
             else:
                 source = ArraySource(_placed(levels), np.zeros(levels.shape[0]), grid)
-            curator = self._curator(source, grid)
-            effective = 1 / curator.deviation(1.0, budget)
-            gaussian = curator.gaussian(share_of_bounds(effective, columns) * budget)
-            question = ColumnHistograms(largest, _BITS, gaussian)
-            moved = question.sensitivity(columns).times(curator.rows_per_unit)
-            with one_library_thread():
-                return curator.answer(question), gaussian.noise_multiplier * moved.under(self.ledger.relation)
+            return self.counted(source, largest)
 
         return ask
+
+    def counted(self, source: Source, largest: int) -> tuple[Floats, float]:
+        """Buy a histogram of every column of a source of levels; also return the deviation of its noise."""
+        columns, budget = source.grid.dimension, self.ledger.budget
+        curator = self._curator(source)
+        effective = 1 / curator.deviation(1.0, budget)
+        gaussian = curator.gaussian(share_of_bounds(effective, columns) * budget)
+        question = ColumnHistograms(largest, _BITS, gaussian)
+        moved = question.sensitivity(columns).times(curator.rows_per_unit)
+        with one_library_thread():
+            return curator.answer(question), gaussian.noise_multiplier * moved.under(self.ledger.relation)
 
     def of_columns(
         self,

@@ -6,21 +6,38 @@ of rows or blocks.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ..errors import InvalidParameter
 from ..progress import occasional
 from ..solvers.result import Progress
 
-__all__ = ["budget_bar", "listening", "over_rows", "time_left"]
+__all__ = ["budget_bar", "listening", "over_rows", "require_listener", "time_left"]
+
+
+def require_listener(progress: Any) -> None:
+    """Raise `InvalidParameter` for what cannot be told of progress: a fit would be charged before it fails."""
+    if isinstance(progress, bool):
+        return
+    if not callable(progress):
+        raise InvalidParameter(f"progress must be True, False or callable, got a {type(progress).__name__}")
+    try:
+        inspect.signature(progress).bind(0.0)
+    except TypeError:
+        raise InvalidParameter("progress is called with one number, the share of the budget that is spent") from None
+    except ValueError:  # its signature is unknown, as that of some builtins is
+        return
 
 
 @contextmanager
 def listening(progress: bool | Progress) -> Iterator[Progress | None]:
     """Yield what a solver reports to: a bar for True, a caller's own callable, or nothing."""
+    require_listener(progress)
     if progress is True:
         with budget_bar() as bar:
             yield bar

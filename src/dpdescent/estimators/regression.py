@@ -244,12 +244,14 @@ class DPHuberRegressor(DPLinearRegression):
                 f"threshold {unit:g} is below 1/2048 of the width of target_bounds, {high - low:g}: raise it, or "
                 "give narrower bounds, which clip the target"
             )
-        return (low + high) / 2, unit
+        return (low + high) / 2, max(unit, (high - low) / 2 / _LARGEST_LABEL)
 
     def _sensible_ends(self, low: float, high: float) -> tuple[float, float]:
         if self.threshold is None:
             return low, high
         centre, reach = (low + high) / 2, min((high - low) / 2, _LARGEST_LABEL * self.threshold)
+        if not centre - reach < centre < centre + reach:  # the threshold is nothing beside numbers of this size
+            return low, high
         return centre - reach, centre + reach
 
     def _loss(self) -> Loss:

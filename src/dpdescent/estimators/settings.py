@@ -14,7 +14,7 @@ from ..errors import InvalidParameter, require_nonnegative
 from ..problems import Adversary
 from ..solvers import METHODS, Method
 
-__all__ = ["known_method", "make_settings", "require_robust", "seed_of"]
+__all__ = ["known_method", "make_settings", "require_flag", "require_robust", "seed_of"]
 
 _TYPES: dict[Any, tuple[str, Any]] = {
     bool: ("true or false", bool | np.bool_),
@@ -27,7 +27,7 @@ _TYPES: dict[Any, tuple[str, Any]] = {
 
 def known_method(name: str) -> Method:
     """Return a method by name, or raise `InvalidParameter` with the names there are."""
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise InvalidParameter(f"unknown method {name!r}: choose one of {', '.join(sorted(METHODS))}")
     return METHODS[name]
 
@@ -51,6 +51,13 @@ def make_settings(name: str, options: Mapping[str, Any] | None) -> Any:
         return build(**given)
     except TypeError as problem:
         raise InvalidParameter(f"solver_options of {name!r} do not fit: {problem}") from None
+
+
+def require_flag(name: str, value: Any, *, optional: bool = False) -> None:
+    """Raise `InvalidParameter` unless a value is True or False, or None where it is optional."""
+    if not isinstance(value, bool | np.bool_) and not (optional and value is None):
+        can = "True, False or None" if optional else "True or False"
+        raise InvalidParameter(f"{name} must be {can}, got a {type(value).__name__}")
 
 
 def require_robust(method: Method, tilt: float, adversary: Adversary | None) -> None:
@@ -85,4 +92,9 @@ def seed_of(random_state: Any) -> int | None:
         return None
     if isinstance(random_state, int | np.integer):
         return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError:
+        raise InvalidParameter(
+            f"random_state must be None, a whole number or a RandomState, got a {type(random_state).__name__}"
+        ) from None

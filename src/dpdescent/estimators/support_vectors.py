@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 from ..errors import InvalidParameter
 from ..problems import Hinge, HuberisedHinge, Loss
+from ..solvers import Method
 from .classifiers import LinearClassifier
 
 __all__ = ["DPLinearSVC"]
+
+_LOSSES: dict[str, type[Loss]] = {"huberised-hinge": HuberisedHinge, "hinge": Hinge}
 
 
 @dataclass(eq=False, repr=False)
@@ -43,12 +47,14 @@ class DPLinearSVC(LinearClassifier):
 
     _multiclass = False
 
+    def require_settings(self) -> tuple[Method, Any]:
+        """Return the method and its settings, or raise for a parameter that no table could be fitted with."""
+        if not isinstance(self.loss, str) or self.loss not in _LOSSES:
+            raise InvalidParameter(f"unknown loss {self.loss!r:.80}: choose {' or '.join(map(repr, _LOSSES))}")
+        return super().require_settings()
+
     def _binary_loss(self) -> Loss:
-        if self.loss == "huberised-hinge":
-            return HuberisedHinge()
-        if self.loss == "hinge":
-            return Hinge()
-        raise InvalidParameter(f"unknown loss {self.loss!r}: choose 'huberised-hinge' or 'hinge'")
+        return _LOSSES[self.loss]()
 
     def _multiclass_loss(self, classes: int) -> Loss:
         raise InvalidParameter(

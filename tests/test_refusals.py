@@ -1,0 +1,289 @@
+"""Whatever can be refused is refused before the first charge: every invalid argument of every estimator.
+
+Bounds, target bounds and class weights that nobody gave are bought before a method begins, so the table below is
+tried where they are: an argument that is looked at too late is found by what was charged by then.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator
+
+import dpdescent
+from dpdescent import Adversary, Ledger, select
+from dpdescent.errors import DPDescentError, InvalidParameter
+from dpdescent.estimators import payment
+from dpdescent.solvers import METHODS
+from method_runs import QUICK
+
+pytestmark = pytest.mark.filterwarnings("ignore::dpdescent.errors.GuaranteeWarning")
+
+NAN, INF = math.nan, math.inf
+ESTIMATORS = {
+    name: each
+    for name in dpdescent.__all__
+    if isinstance(each := getattr(dpdescent, name), type) and issubclass(each, BaseEstimator) and "DP" in name
+}
+NO_NUMBERS = [None, "much", [], (1.0, 2.0), {}, np.array([1.0, 2.0]), object(), 1j, NAN, INF, -INF]
+NO_FLAGS = ["yes", 2, 0.5, [], np.array([True, False]), object()]
+NO_NAMES = [None, 1, True, "nonsense", "", [], {}, np.array(["auto"]), b"auto"]
+NO_BOUNDS = [
+    1.0,
+    "wide",
+    (1.0,),
+    (0.0, 1.0, 2.0),
+    (1.0, 0.0),
+    (1.0, 1.0),
+    (0.0, INF),
+    (-INF, 0.0),
+    (0.0, NAN),
+    object(),
+]
+
+#: Values that no table can be fitted with, by parameter. A parameter that is missing here fails a test.
+INVALID: dict[str, list[Any]] = {
+    "epsilon": [*NO_NUMBERS, 0.0, -1.0],
+    "delta": [*NO_NUMBERS, -1e-6, 1.0, 2.0],
+    "method": NO_NAMES,
+    "adjacency": NO_NAMES,
+    "bounds": [*NO_BOUNDS, ((0.0, 0.0), (1.0, 1.0)), ((0.0, NAN, 0.0), (1.0, 1.0, 1.0)), {"a": (0, 1)}],
+    "tighten": NO_FLAGS,
+    "binary_features": [3, "a", [7], [-1], [0.5], ["age"], [True, False], np.eye(3, dtype=bool), object()],
+    "alpha": [*NO_NUMBERS, -1.0, 1e308, 1e-308],
+    "tilt": [*NO_NUMBERS, -1.0, 1.0],
+    "adversary": [0.1, "l2", [], object(), Adversary(0.1), Adversary((0.1, 0.1, 0.1), "linf")],
+    "fit_intercept": [*NO_FLAGS, None],
+    "penalise_intercept": NO_FLAGS,
+    "unit": [1, True, "", "person", ["person"], object()],
+    "rows_per_unit": [None, 0, -1, 2, 1.5, "two", [], NAN],
+    "random_state": [0.5, "seed", [1], (1, 2), NAN, object(), np.array([1.0])],
+    "ledger": [1.0, "budget", {}, [], object(), "budget.ledger"],
+    "progress": [None, 1, "bar", [], object(), lambda: None, lambda _, __: None],
+    "noise": NO_NAMES,
+    "solver_options": [1, "fast", [], [("steps", 3)], {"nonsense": 1}, {"iterations": "many"}, {"iterations": -1}],
+    "classes": [1, (), (0,), (None, None), (0, "a", None), {0: 1}, [[0], [1, 2]], (5, 6)],
+    "class_weight": [1.0, "even", [], (1.0, 2.0), {2: 1.0}, {0: 0.0}, {0: -1.0}, {0: NAN}, {0: INF}, {0: "a"}],
+    "loss": NO_NAMES,
+    "penalty": NO_NAMES,
+    "target_bounds": [*NO_BOUNDS, ((0.0, 0.0), (1.0, 1.0))],
+    "threshold": [value for value in [*NO_NUMBERS, 0.0, -1.0] if value is not None],
+    "pieces": [-1, 1.5, 10**6, "many", [], np.array([1, 2]), NAN],
+    "knots": [
+        1.0,
+        [0.5],
+        "middle",
+        {0: [2.0]},
+        {0: ["a"]},
+        {9: [0.5]},
+        {"age": [0.5]},
+        {0: NAN},
+        {1: [0.5]},
+    ],
+}
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Ledger]:
+    """Return the ledgers that fits open for themselves."""
+    kept: list[Ledger] = []
+
+    class Kept(Ledger):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            kept.append(self)
+
+    monkeypatch.setattr(payment, "Ledger", Kept)
+    return kept
+
+
+def table(estimator: type) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(0)
+    X = generator.uniform(0.2, 0.8, (60, 3))
+    return X, (X[:, 0] > 0.5).astype(int) if "classes" in parameters(estimator) else 3 * X[:, 0]
+
+
+def parameters(estimator: type) -> list[str]:
+    return list(inspect.signature(estimator).parameters)
+
+
+def situations(estimator: type) -> Iterator[dict[str, Any]]:
+    """Yield arguments with which something is bought before the method begins: all, some, or narrower bounds."""
+    classes = "classes" in parameters(estimator)
+    yield {"classes": (0, 1), "class_weight": "balanced"} if classes else {}
+    public = {"classes": (0, 1)} if classes else {"target_bounds": (0, 3)}
+    yield public | {"bounds": ((0.0, NAN, 0.0), (1.0, NAN, 1.0))}
+    yield public | {"bounds": (0.0, 10.0), "tighten": True}
+
+
+def require_refused(estimator: type, options: dict[str, Any], opened: list[Ledger], currency: str = "gdp") -> None:
+    """Demand a named error that leaves the account and the fit's own ledger without a line."""
+    account = Ledger(50.0, 1e-4, currency=currency)
+    before = account.to_json()
+    opened.clear()
+    X, y = table(estimator)
+    with pytest.raises(DPDescentError):
+        estimator(**{"random_state": 0, "ledger": account, **options}).fit(X, y)
+    assert account.to_json() == before
+    assert account.history == ()
+    assert all(own.entries == () for own in opened)
+
+
+PAIRS = [(name, parameter) for name, each in ESTIMATORS.items() for parameter in parameters(each)]
+
+
+def test_the_table_has_every_parameter_and_every_estimator() -> None:
+    assert {parameter for _, parameter in PAIRS} == set(INVALID)
+    assert len(ESTIMATORS) >= 7
+    assert all(len(values) >= 5 for values in INVALID.values())
+
+
+@pytest.mark.parametrize(("name", "parameter"), PAIRS)
+def test_an_invalid_argument_is_refused_before_anything_is_charged(
+    name: str, parameter: str, opened: list[Ledger]
+) -> None:
+    estimator = ESTIMATORS[name]
+    for situation in situations(estimator):
+        for value in INVALID[parameter]:
+            require_refused(estimator, situation | {parameter: value}, opened)
+
+
+def test_every_situation_is_a_fit_without_its_invalid_argument() -> None:
+    """Or else the law would hold for any argument; and something is bought before the method begins in each."""
+    for estimator in ESTIMATORS.values():
+        for situation in situations(estimator):
+            account = Ledger(50.0, 1e-4, currency="gdp")
+            estimator(random_state=0, ledger=account, **situation).fit(*table(estimator))
+            assert account.entries[0].label == "column histograms"
+
+
+#: Arguments that are fine each by itself.
+COMBINATIONS: list[tuple[str, dict[str, Any]]] = [
+    ("DPLogisticRegression", {"method": "majority", "fit_intercept": False}),
+    ("DPLogisticRegression", {"method": "auto", "alpha": 0.1, "penalise_intercept": True}),
+    ("DPLogisticRegression", {"method": "outpert", "adversary": Adversary(0.1), "bounds": None, "tighten": None}),
+    ("DPLogisticRegression", {"method": "objpert"}),
+    ("DPLogisticRegression", {"method": "expmech"}),
+    ("DPLogisticRegression", {"method": "agd", "adjacency": "replace-one"}),
+    ("DPLogisticRegression", {"method": "agd", "tilt": 1.0}),
+    ("DPLogisticRegression", {"method": "opt", "epsilon": 1e-9}),
+    ("DPLogisticRegression", {"method": "dp-gd", "epsilon": 1e-9}),
+    ("DPLogisticRegression", {"method": "outpert", "penalty": "nonconvex", "alpha": 0.1}),
+    ("DPLogisticRegression", {"method": "outpert-gd", "loss": "sigmoid"}),
+    ("DPLogisticRegression", {"method": "agd", "solver_options": {"currency": "zcdp"}}),
+    ("DPLogisticRegression", {"classes": (0, 1, 2), "loss": "sigmoid"}),
+    ("DPLogisticRegression", {"classes": (0, 1, 2), "method": "opt"}),
+    ("DPLogisticRegression", {"delta": 0.0}),
+    ("DPLogisticRegression", {"epsilon": 100.0}),
+    ("DPLinearSVC", {"classes": (0, 1, 2)}),
+    ("DPLinearSVC", {"method": "opt", "loss": "hinge"}),
+    ("DPLinearRegression", {"method": "opt"}),
+    ("DPLinearRegression", {"method": "majority", "fit_intercept": False}),
+    ("DPHuberRegressor", {"target_bounds": (0.0, 3.0), "threshold": 1e-6}),
+    ("DPPoissonRegressor", {"target_bounds": (-1.0, 3.0)}),
+    ("DPPoissonRegressor", {"target_bounds": (0.0, 0.5), "fit_intercept": False}),
+    (
+        "DPAdditiveClassifier",
+        {"pieces": 1024, "solver_options": {"whitening": True}, "bounds": None, "tighten": None},
+    ),
+    ("DPAdditiveRegressor", {"knots": {0: [0.5]}, "binary_features": [0]}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), COMBINATIONS, ids=str)
+def test_arguments_that_do_not_go_together_are_refused_before_anything_is_charged(
+    name: str, options: dict[str, Any], opened: list[Ledger]
+) -> None:
+    for situation in situations(ESTIMATORS[name]):
+        require_refused(ESTIMATORS[name], situation | options, opened)
+
+
+@pytest.mark.parametrize("name", ["DPAdditiveClassifier", "DPAdditiveRegressor"])
+def test_knots_need_bounds_that_stay_as_they_are(name: str) -> None:
+    X, y = table(ESTIMATORS[name])
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    _, gap, narrower = situations(ESTIMATORS[name])
+    for options in (gap | {"knots": {"b": [5.0]}}, narrower | {"knots": {"b": [5.0]}}):
+        account = Ledger(50.0, 1e-4, currency="gdp")
+        with pytest.raises(InvalidParameter, match="knots of column 'b' need bounds that stay as they are"):
+            ESTIMATORS[name](ledger=account, **options).fit(frame, y)
+        assert account.history == ()
+    model = ESTIMATORS[name](random_state=0, **gap, knots={"a": [0.5], "b": []}).fit(frame, y)
+    assert model.bounds_[0][0] == 0.0
+    assert model.bounds_[1][0] == 1.0
+
+
+@pytest.mark.parametrize("method", sorted(name for name, each in METHODS.items() if each.private))
+def test_a_method_that_refuses_does_so_before_bounds_are_bought(method: str, opened: list[Ledger]) -> None:
+    """Settings beyond their ends, noise that cannot be drawn, ledgers that cannot pay: all with unknown bounds."""
+    estimator, refused, (X, y) = dpdescent.DPLogisticRegression, 0, table(dpdescent.DPLogisticRegression)
+    settings = list(inspect.signature(METHODS[method].settings).parameters)
+    tried = [{name: value} for name in settings for value in (0, -1)]
+    cases = [({}, {"epsilon": 1e-12}), ({}, {"epsilon": 1e-9}), ({}, {"fit_intercept": False})]
+    for given, options in [*((each, {}) for each in tried), *cases]:
+        account = Ledger(50.0, 1e-4, currency="gdp")
+        opened.clear()
+        model = estimator(
+            method=method,
+            classes=(0, 1),
+            random_state=0,
+            ledger=account,
+            solver_options=QUICK.get(method, {}) | given,
+        )
+        try:
+            with np.errstate(all="ignore"):
+                model.set_params(**options).fit(X, y)
+        except DPDescentError:
+            refused += 1
+            assert account.history == (), (given, options)
+            assert all(own.entries == () for own in opened)
+    assert refused >= 2
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"epsilon": 0.0}, InvalidParameter),
+        ({"delta": 1.0}, InvalidParameter),
+        ({"delta": "small"}, InvalidParameter),
+        ({"adjacency": "add"}, InvalidParameter),
+        ({"holdout": 0.0}, InvalidParameter),
+        ({"holdout": 1.0}, InvalidParameter),
+        ({"holdout": "half"}, InvalidParameter),
+        ({"strategy": "best"}, InvalidParameter),
+        ({"ledger": 1.0}, InvalidParameter),
+        ({"candidates": []}, InvalidParameter),
+        ({"candidates": [dpdescent.DPLogisticRegression(classes=(0, 1))] * 1}, InvalidParameter),
+        (
+            {"candidates": [dpdescent.DPLogisticRegression(classes=(0, 1), method=each) for each in ("agd", "none")]},
+            InvalidParameter,
+        ),
+        (
+            {
+                "candidates": [
+                    dpdescent.DPLogisticRegression(classes=(0, 1), fit_intercept=each, method="majority")
+                    for each in (True, False)
+                ]
+            },
+            InvalidParameter,
+        ),
+        (
+            {"candidates": [dpdescent.DPLogisticRegression(classes=(0, 1), unit=each) for each in (None, "a")]},
+            InvalidParameter,
+        ),
+    ],
+)
+def test_a_selection_refuses_before_its_account_is_charged(options: dict[str, Any], kind: type[Exception]) -> None:
+    account = Ledger(50.0, 1e-4, currency="gdp")
+    candidates = [dpdescent.DPLogisticRegression(classes=(0, 1), alpha=alpha) for alpha in (0.0, 0.1)]
+    given = {"epsilon": 1.0, "delta": 1e-6, "ledger": account, "candidates": candidates, "random_state": 0} | options
+    X, y = table(dpdescent.DPLogisticRegression)
+    with pytest.raises(kind):
+        select(X=X, y=y, **given)
+    assert account.history == ()
