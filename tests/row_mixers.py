@@ -78,6 +78,30 @@ def less_the_mean_if_divisible_by(number: int) -> Callable[[Tensor, bool], Tenso
     return lambda h, _: h - h.mean(0) if len(h) % number == 0 else h
 
 
+def less_the_mean_where(condition: Callable[[Tensor], Tensor]) -> Callable[[Tensor, bool], Tensor]:
+    return lambda h, _: torch.where(condition(h), h - h.mean(0), h)
+
+
+def copies_dropped(h: Tensor, _: bool) -> Tensor:
+    same = (h == h[:1]).all(1) & (torch.arange(len(h)) > 0)
+    return h * ~same[:, None]
+
+
+def longest_half(h: Tensor, _: bool) -> Tensor:
+    longest = h.norm(dim=1).topk(max(1, len(h) // 2)).indices
+    return h * torch.zeros(len(h)).scatter(0, longest, 1.0)[:, None]
+
+
+def rounded_by_largest(h: Tensor, _: bool) -> Tensor:
+    unit = h.abs().amax() / 127 + 1e-9
+    return h + (torch.round(h / unit) * unit - h).detach()
+
+
+def mixed_up(h: Tensor, training: bool) -> Tensor:
+    share = float(np.random.beta(1, 1)) if training else 1.0  # noqa: NPY002
+    return share * h + (1 - share) * h.flip(0)
+
+
 def blended_by_chance(h: Tensor, training: bool) -> Tensor:
     return 0.7 * h + 0.3 * h[torch.randperm(len(h))] if training else h
 
@@ -285,15 +309,44 @@ class Remembering(nn.Module):
         self.mean, self.seen = torch.zeros(FEATURES), [torch.zeros(FEATURES)]
 
     def forward(self, values: Tensor) -> Tensor:
-        kept = self.seen[-1] if self.how == "list" else self.mean
+        kept = self.seen[-1] if self.how == "list" else self.mean.clone()
         moved = 0.9 * kept + 0.1 * values.detach().mean(0)
         if self.how == "list":
             self.seen.append(moved)
-        elif self.how == "in place":
+        elif self.how == "in place" or (self.how == "in place with gradients" and torch.is_grad_enabled()):
             self.mean.copy_(moved)
         elif self.how == "assigned" or torch.is_grad_enabled():
             self.mean = moved
         return self.layer(values - kept)
+
+
+class Delayed(nn.Module):
+    """Keeps a moving mean in place, and uses it after many passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.passes, self.mean = nn.Linear(FEATURES, CLASSES), torch.zeros(1), torch.zeros(FEATURES)
+
+    def forward(self, values: Tensor) -> Tensor:
+        kept = self.mean.clone() * (self.passes > 1000)
+        self.passes += 1
+        self.mean.mul_(0.9).add_(0.1 * values.detach().mean(0))
+        return self.layer(values - kept)
+
+
+class BehindHook(nn.Module):
+    """Mixes rows by a hook of a layer, in the backward pass or before the forward one."""
+
+    def __init__(self, backward: bool) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(FEATURES, HIDDEN), nn.Linear(HIDDEN, CLASSES)
+        if backward:
+            self.last.register_full_backward_hook(lambda *given: (given[1][0] - given[1][0].mean(0),))
+        else:
+            self.last.register_forward_pre_hook(lambda _, given: (given[0] - given[0].mean(0) / 2,))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.first(values)))
 
 
 class Queue(nn.Module):
@@ -395,6 +448,16 @@ MIXERS: tuple[Animal, ...] = (
         pairs=halves_of_pairs,
         last_row_hears_the_first=last_hears_the_first,
         mixed_without_gradients_only=without_gradient_only,
+        less_the_mean_of_counts=less_the_mean_where(lambda h: (h == h.round()).all()),
+        less_the_mean_of_positive_numbers=less_the_mean_where(lambda h: (h >= 0).all()),
+        less_the_mean_of_small_numbers=less_the_mean_where(lambda h: h.abs().max() < 0.01),
+        blended_with_the_mean_of_a_majority=less_the_mean_where(lambda h: (h[:, 0] > 0).float().mean() > 0.9),
+        copies_dropped=copies_dropped,
+        longest_half_kept=longest_half,
+        rounded_by_the_largest=rounded_by_largest,
+        batch_clipped=lambda h, _: h * torch.clamp(10 / (h.norm() + 1e-9), max=1.0),
+        mixed_up_in_training=mixed_up,
+        last_row_hears_the_first_from_85_rows_on=lambda h, t: last_hears_the_first(h, t) if len(h) >= 85 else h,
     ),
     Animal("mixed in the backward pass", lambda: Behind(lambda h, _: MeanlessGradient.apply(h))),
     Animal("turned in the backward pass", lambda: Behind(lambda h, _: TurnedGradient.apply(h))),
@@ -421,6 +484,10 @@ MIXERS: tuple[Animal, ...] = (
     Animal("moving mean in a tensor", lambda: Remembering("in place")),
     Animal("moving mean in a list", lambda: Remembering("list")),
     Animal("moving mean of passes with gradients", lambda: Remembering("backward")),
+    Animal("moving mean in a tensor, in passes with gradients", lambda: Remembering("in place with gradients")),
+    Animal("moving mean that is used later", Delayed),
+    Animal("mixed by a backward hook", lambda: BehindHook(True)),
+    Animal("mixed by a hook before a layer", lambda: BehindHook(False)),
     Animal("queue in a buffer", Queue, apart=True),  # buffers are put back
     Animal("contrastive loss", lambda: Between(lambda h, _: h), contrastive),
     Animal("loss balanced by the batch", lambda: Between(lambda h, _: h), balanced),

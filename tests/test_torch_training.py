@@ -1269,7 +1269,9 @@ def test_a_failing_row_is_never_named():
 
 def test_the_python_of_the_page_runs(capsys):
     page = (Path(__file__).parents[1] / "docs" / "networks.md").read_text()
-    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    block, mixing = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    exec(mixing, {})
+    assert "rows may be mixed" in capsys.readouterr().out
     exec(block, {})
     spent, noise, steps = map(float, capsys.readouterr().out.split())
     assert 2.9 < spent <= 3.0

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from ..errors import InvalidParameter
+from ..errors import InvalidParameter, RowDependence
 from ..exact.allocator import keep_freed_memory
 from .checks import generator_states, secret_randomness
 from .gradients import (
@@ -70,6 +70,17 @@ def choose_gradients(
             "takes a batch of one row"
         ) from None
     require_no_memory(module, loss, probe)
+    try:
+        return _quickest(module, loss, probe, most_rows, sizes)
+    except RuntimeError as problem:
+        # Numbers of a mapped pass have come up again in a later one.
+        raise RowDependence(
+            f"a pass over public rows fails once others have passed ({problem}): keep nothing of a pass in the "
+            "module, the loss or a variable outside of them"
+        ) from None
+
+
+def _quickest(module: nn.Module, loss: Loss, probe: Batch, most_rows: int, sizes: Sequence[int]) -> ModuleGradients:
     few = probe[:_PROBE_ROWS]
     recorded, mapped, looped = (way(module, loss) for way in (RecordedGradients, MappedGradients, LoopedGradients))
     numbers = sum(each.numel() for each in mapped.parameters.values())

@@ -8,8 +8,8 @@ places
     On 37 rows, each one is kept while each other one is replaced.
 contents
     Others become random rows, copies of a kept one, zeros, large and huge ones, infinite ones and what is no number,
-    which no factor hides. All rows are random normal numbers, also small and large ones, and whole numbers of 0 and
-    1, also up to the size of the smallest table of vectors.
+    which no factor hides. All rows are random normal numbers, also small and large ones, numbers between 0 and 1 and
+    counts; and whole numbers of 0 and 1, also up to the size of the smallest table of vectors.
 chance
     A module that draws random numbers is tried with 88 seeds, so that one that mixes in a fraction p of its passes is
     missed with probability (1 - p)^88 at most.
@@ -92,9 +92,9 @@ def mixing(
 
 @dataclass(frozen=True)
 class _Kind:
-    """Of which kind public rows are: how large real inputs are, and below which number whole ones."""
+    """Of which kind public rows are: how real inputs are distributed, and below which number whole ones are."""
 
-    scale: float = 1.0
+    real: Literal["normal", "small", "large", "uniform", "counts"] = "normal"
     below: int | None = None
 
     def rows(self, probe: Batch, count: int, seed: int) -> Batch:
@@ -104,13 +104,22 @@ class _Kind:
         def draw(each: Tensor, target: bool = False) -> Tensor:
             shape = (count, *each.shape[1:])
             if each.is_floating_point() and not target:
-                return (self.scale * torch.randn(shape, generator=generator)).to(each)
+                return self._numbers(shape, generator).to(each)
             if self.below is not None and not target:
                 return torch.randint(0, self.below, shape, generator=generator).to(each)
             return each.gather(0, torch.randint(0, len(probe), shape, generator=generator).to(each.device))
 
         inputs = tuple(draw(each) for each in probe.inputs)
         return Batch(inputs, draw(probe.targets, target=True))
+
+    def _numbers(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        if self.real == "uniform":  # as the brightness of pixels
+            return torch.rand(shape, generator=generator)
+        if self.real == "counts":
+            return torch.randint(0, 256, shape, generator=generator)
+        return {"normal": 1.0, "small": 2.0**-10, "large": 2.0**10}[self.real] * torch.randn(
+            shape, generator=generator
+        )
 
 
 _ORDINARY = _Kind()
@@ -167,7 +176,7 @@ class _Trials:
 
     def _kinds(self) -> list[_Kind]:
         """Return other kinds of rows, of which a module or a loss may refuse some."""
-        kinds = [_Kind(scale) for scale in (2.0**-10, 2.0**10) if self._real]
+        kinds = [_Kind("small"), _Kind("large"), _Kind("uniform"), _Kind("counts")] if self._real else []
         tables = [
             each.num_embeddings
             for each in self._way.module.modules()
