@@ -686,7 +686,7 @@ def replay(animal: Animal, seed: int, steps: int = 6) -> Replay:
                 for each in training.parameters:
                     each += 0.3 * torch.randn(each.shape, generator=generator) + 1.5 * (each.numel() == 1)
         every = sums(None, step)
-        row = (0, animal.rows - 1, seed % animal.rows)[step % 3]
+        row = (0, animal.rows - 1, seed % animal.rows)[(step + seed) % 3]
         other = tuple(each.clone() for each in data)
         other[0][row] = -other[0][row] if not animal.tokens else 9 - other[0][row]
         other[1][row] = 1 - other[1][row]

@@ -192,8 +192,8 @@ def _seed_layers(seed: int) -> None:
 
 def generator_states() -> tuple[object, ...]:
     """Return where the generators of Python, numpy and torch that all share are, on the processor."""
-    _, numbers, place, *_ = np.random.get_state()  # noqa: NPY002
-    return random.getstate(), numbers.tobytes(), place, torch.get_rng_state().numpy().tobytes()
+    _, numbers, place, *_ = np.random.get_state(legacy=True)  # noqa: NPY002
+    return random.getstate(), np.asarray(numbers).tobytes(), place, torch.get_rng_state().numpy().tobytes()
 
 
 def private_copy(module: nn.Module) -> nn.Module:

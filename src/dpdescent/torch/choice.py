@@ -82,7 +82,8 @@ def choose_gradients(
 
 def _quickest(module: nn.Module, loss: Loss, probe: Batch, most_rows: int, sizes: Sequence[int]) -> ModuleGradients:
     few = probe[:_PROBE_ROWS]
-    recorded, mapped, looped = (way(module, loss) for way in (RecordedGradients, MappedGradients, LoopedGradients))
+    recorded, mapped = RecordedGradients(module, loss), MappedGradients(module, loss)
+    looped = LoopedGradients(module, loss)
     numbers = sum(each.numel() for each in mapped.parameters.values())
     mapped.rows_at_once = looped.rows_at_once = _rows_at_once(numbers)
     found = None
@@ -94,7 +95,7 @@ def _quickest(module: nn.Module, loss: Loss, probe: Batch, most_rows: int, sizes
             return recorded
     with _repeatable(module, loss, probe):
         maps = _agrees(mapped, few)
-    chosen = mapped if maps and mixing(mapped, probe, mapped.rows_at_once) is None else looped
+    chosen: ModuleGradients = mapped if maps and mixing(mapped, probe, mapped.rows_at_once) is None else looped
     chosen.mixing = found
     return chosen
 

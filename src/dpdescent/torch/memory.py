@@ -27,7 +27,8 @@ def require_no_memory(module: nn.Module, loss: Loss, probe: Batch) -> None:
     """Raise `RowDependence` if a pass over public rows leaves something of them behind.
 
     Two things are tried, on copies of the module: whether the loss and the gradient of a row change once others have
-    passed, and whether what the module and the loss hold differs after different rows have passed.
+    passed, and whether what the module and the loss hold differs after different rows have passed. Parameters, which
+    the copies share, are put back.
     """
     if _changes_with_earlier_rows(module, loss, probe) or _keeps_rows(module, loss, probe):
         raise RowDependence(
@@ -62,6 +63,7 @@ def _keeps_rows(module: nn.Module, loss: Loss, probe: Batch) -> bool:
     order = torch.arange(len(probe)).roll(1).to(probe.targets.device)
     held = []
     for rows in (probe, probe[order]):
+        start = [each.detach().clone() for each in module.parameters()]
         copied = private_copy(module)
         also: Any = private_copy(loss) if isinstance(loss, nn.Module) else loss
         looped = LoopedGradients(copied, also)
@@ -69,7 +71,10 @@ def _keeps_rows(module: nn.Module, loss: Loss, probe: Batch) -> bool:
             looped.of(rows)
             together = looped.losses_together(rows).sum()
             torch.autograd.grad(together, list(looped.parameters.values()), allow_unused=True)
-        held.append((contents_of(copied), contents_of(also) if isinstance(also, nn.Module) else None))
+        parameters = [_tensor_bytes(each.detach()) for each in module.parameters()]
+        held.append((contents_of(copied), contents_of(also) if isinstance(also, nn.Module) else None, parameters))
+        for each, before in zip(module.parameters(), start, strict=True):
+            each.data.copy_(before)
     return held[0] != held[1]
 
 
