@@ -63,6 +63,7 @@ INVALID: dict[str, list[Any]] = {
     "penalise_intercept": NO_FLAGS,
     "unit": [1, True, "", "person", ["person"], object()],
     "rows_per_unit": [None, 0, -1, 2, 1.5, "two", [], NAN],
+    "rows": [0, -1, 30, 1.5, "two", [], NAN],
     "random_state": [0.5, "seed", [1], (1, 2), NAN, object(), np.array([1.0])],
     "ledger": [1.0, "budget", {}, [], object(), "budget.ledger"],
     "progress": [None, 1, "bar", [], object(), lambda: None, lambda _, __: None],

@@ -461,7 +461,7 @@ def test_units_are_a_column_or_an_array_and_the_statement_says_so(visits) -> Non
     assert named.score(frame, y) > 0.7
     assert (named.privacy_["unit"], other.privacy_["unit"]) == ("one person", "one unit")
     assert named.privacy_["rows_per_unit"] == 2
-    assert "the number of units: 900" in named.privacy_["assumed_public"]
+    assert "the number of units: 900 (public by the relation)" in named.privacy_["assumed_public"]
     said = named.privacy_["remarks"]
     assert said[:2] == [
         "at most 2 rows of one person were used",
