@@ -259,11 +259,11 @@ def test_one_function_words_every_guarantee() -> None:
     assert found == {"statement/headline.py", "estimators/trials.py"}
 
 
-@pytest.mark.parametrize("kind", ["rows", "people", "nonprivate"])
+@pytest.mark.parametrize("kind", ["rows", "people", "nonprivate", "classes unpaid"])
 def test_pages_pictures_print_outs_and_statements_begin_with_the_same_sentence(kind: str, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     table, y = pd.DataFrame({"x": generator.random(400)}), np.arange(400) % 2
-    options: dict[str, Any] = {"bounds": (0, 1), "classes": (0, 1), "pieces": 2}
+    options: dict[str, Any] = {"bounds": (0, 1), "classes": None if kind == "classes unpaid" else (0, 1), "pieces": 2}
     options |= {"method": "nonprivate"} if kind == "nonprivate" else {"random_state": 0}
     if kind == "people":
         table["person"], options = np.arange(400) // 2, options | {"unit": "person", "rows_per_unit": 2}
@@ -274,6 +274,7 @@ def test_pages_pictures_print_outs_and_statements_begin_with_the_same_sentence(k
         "rows": "(1, 1e-06)-differentially private for one row under zero-out.",
         "people": "(1, 1e-06)-differentially private for one person under zero-out.",
         "nonprivate": "NOT PRIVATE: the rows were used without noise, so the model may disclose any of them.",
+        "classes unpaid": "(1, 1e-06)-differentially private for one row under zero-out, except for classes.",
     }[kind]
     stated = PrivacyStatement.from_dict(fitted.privacy_)
     stated.save(tmp_path / "s.json")

@@ -1,6 +1,7 @@
 """The guarantee in one sentence, with which every page, picture, print-out and statement begins.
 
-There is one sentence so that no two of them can differ. It says whose rows are protected, or that none are.
+There is one sentence so that no two of them can differ. It says whose rows are protected, and what was
+read from them without being paid for, or that none are.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 from ..ledger import ONE_ROW
 from .document import PrivacyStatement
+from .origins import exceptions_noted
 
 __all__ = ["guarantee", "headline"]
 
@@ -25,8 +27,10 @@ def guarantee(epsilon: float | str, delta: float | str, relation: str, unit: str
 def headline(stated: PrivacyStatement | Mapping[str, Any]) -> str:
     """Return the guarantee of a statement, typed or as the plain data of ``privacy_``, or of that of a ledger."""
     if isinstance(stated, PrivacyStatement):
-        facts = {name: getattr(stated, name) for name in ("private", "epsilon", "delta", "relation", "unit")}
-        return headline(facts)
-    if not stated.get("private", True):
+        facts = {name: getattr(stated, name) for name in ("epsilon", "delta", "relation", "unit")}
+        return headline(facts | {"private": exceptions_noted(stated.private, stated.assumed_public)})
+    private = stated.get("private", True)
+    if not private:
         return _NONE
-    return guarantee(stated["epsilon"], stated["delta"], stated["relation"], stated["unit"]) + "."
+    words = guarantee(stated["epsilon"], stated["delta"], stated["relation"], stated["unit"])
+    return f"{words}, {private}." if isinstance(private, str) else f"{words}."
