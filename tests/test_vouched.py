@@ -29,6 +29,7 @@ from dpdescent.cli.commands import app
 from dpdescent.errors import StatementError
 from dpdescent.estimators.vouched import given_arguments
 from dpdescent.statement import Origin, name_of, text_of
+from dpdescent.statement.headline import headline
 from dpdescent.statement.origins import exceptions_noted, moved
 
 ORIGINS = tuple(f" ({each})" for each in Origin)
@@ -139,6 +140,8 @@ def test_private_is_not_simply_true_where_classes_are_read_from_the_labels() -> 
     facts(model)
     assert model.privacy_["private"] == "except for classes"
     stated = PrivacyStatement.from_dict(model.privacy_)
+    assert headline(stated).endswith("under zero-out, except for classes.")
+    assert headline(model.privacy_) == headline(stated) == text_of(stated)[0]
     assert any(line.startswith("! Not paid for: classes") for line in text_of(stated))
     for edited in ({"private": True}, {"private": "except for bounds"}, {"assumed_public": []}):
         with pytest.raises(StatementError, match="contradicts itself"):
