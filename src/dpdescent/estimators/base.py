@@ -18,7 +18,6 @@ from ..curator.watching import public_count
 from ..errors import (
     InvalidParameter,
     require_finite,
-    require_nonnegative,
     require_open_unit,
     require_positive,
     require_positive_integer,
@@ -157,7 +156,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         method, settings = known_method(self.method), make_settings(self.method, self.solver_options)
         _require_guarantee(self.epsilon, self.delta, self.adjacency)
         require_robust(method, self.tilt, self.adversary)
-        if require_nonnegative("alpha", self.alpha):
+        if require_finite("alpha", self.alpha) > 0:
             require_moderate("alpha", self.alpha)
         require_flag("fit_intercept", self.fit_intercept)
         for name in ("tighten", "penalise_intercept"):
