@@ -182,7 +182,7 @@ def test_column_without_numbers_is_refused_by_its_storage_type(table, column):
 
 @pytest.mark.parametrize("unknown", ["error", "zero"])
 def test_levels_of_another_type_than_the_column_are_refused(unknown):
-    numbers, text = pd.DataFrame({"code": [1, 2]}), pd.DataFrame({"code": ["1", "2"]}, dtype="str")
+    numbers, text = pd.DataFrame({"code": [1, 2]}), pd.DataFrame({"code": ["1", "2"]}, dtype="string")
     with pytest.raises(ColumnTypeError, match="levels are text"):
         BoundedEncoder(levels={"code": ["1", "2"]}, unknown=unknown).fit_transform(numbers)
     with pytest.raises(ColumnTypeError, match="levels are not text"):
