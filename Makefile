@@ -4,12 +4,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 MUTANTS_VENV ?= .venv-mutants
 DOCS_VENV ?= .venv-docs
+LOWEST_VENV ?= .venv-lowest
+LOWEST_TESTS := $(patsubst %,tests/test_%.py,command_line dask encoding ledger_file refusals regressors sources text_streams)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # The build for processors alone; the default one on Linux brings gigabytes of libraries for graphics cards.
 TORCH ?= $(if $(filter Darwin,$(shell uname)),torch,torch==2.13.0+cpu)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-slow lint types unit examples bench docs mutants fuzz clean
+.PHONY: demo test test-slow test-lowest lint types unit examples bench docs mutants fuzz clean
 
 demo: $(VENV)/demo
 	$(BIN)/dpdescent demo
@@ -34,6 +36,9 @@ examples: $(VENV)/ready $(VENV)/torch
 # About six minutes: what is marked `slow`, such as the replays of every estimator, method and option.
 test-slow: $(VENV)/ready $(VENV)/torch
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m slow tests
+# Five minutes: a short suite with the lowest versions that pyproject.toml allows; PYTHON=python3.13 tries another one.
+test-lowest: $(LOWEST_VENV)/ready
+	OPENBLAS_NUM_THREADS=1 $(LOWEST_VENV)/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS)
 
 bench: $(VENV)/ready $(VENV)/torch
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
@@ -76,6 +81,12 @@ $(VENV)/ready: pyproject.toml
 	$(INSTALL) -e '.[dev]'
 	@touch $@
 
+$(LOWEST_VENV)/ready: pyproject.toml tests/lowest.py
+	rm -rf $(LOWEST_VENV)
+	$(PYTHON) -m venv $(LOWEST_VENV)
+	$(LOWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e . $$($(PYTHON) tests/lowest.py)
+	@touch $@
+
 $(DOCS_VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(DOCS_VENV)
 	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
@@ -89,4 +100,4 @@ $(VENV)/torch: $(VENV)/ready
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(DOCS_VENV) docs/_build docs/api docs/pictures .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS_VENV) $(LOWEST_VENV) docs/_build docs/api docs/pictures .mypy_cache .pytest_cache .ruff_cache .hypothesis
