@@ -19,10 +19,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from dpdescent.datasets import list_datasets, load_dataset, store
+from dpdescent.datasets.formats import read_libsvm, rows_digest
 from dpdescent.datasets.public import ADULT_SCHEMA, BANK_BOUNDS, COVERTYPE_BOUNDS, KDD_COLUMNS
-from dpdescent.datasets.store import Remote, fetch
+from dpdescent.datasets.store import Remote, fetch, find_local
 from dpdescent.datasets.synthetic import synthetic_table
-from dpdescent.datasets.tables import code_bank
+from dpdescent.datasets.tables import IJCNN1_ORIGIN, code_bank
 from dpdescent.errors import (
     ChecksumMismatch,
     ColumnTypeError,
@@ -481,6 +482,39 @@ IJCNN1 = {
 }
 
 
+@pytest.mark.parametrize("part", [0, 1])
+def test_ijcnn1_is_checked_by_its_rows_however_their_numbers_are_written(part, tmp_path):
+    data, remote = load_dataset("ijcnn1"), IJCNN1_ORIGIN.remotes[part]
+    packed = np.load(find_local("ijcnn1", IJCNN1_ORIGIN).paths[0])
+    X, y = (packed[f"{name}_{('train', 'test')[part]}"] for name in "Xy")
+    assert len(X) == np.count_nonzero(data.split == ("train", "test")[part])
+    assert rows_digest(X, y) == remote.rows_sha256
+    moved = X.copy()
+    moved[17, 20] += 1e-6
+    assert rows_digest(moved, y) != remote.rows_sha256
+    assert rows_digest(X, -y) != remote.rows_sha256
+    text = tmp_path / "some.bz2"
+    text.write_bytes(bz2.compress(b"-1 1:0.500000 22:-1\n+1 2:.25\n"))
+    rows = np.zeros((2, 22))
+    rows[0, [0, 21]], rows[1, 1] = (0.5, -1.0), 0.25
+    assert rows_digest(*read_libsvm(text, 22)) == rows_digest(rows, np.array([-1, 1]))
+
+
+@pytest.mark.parametrize("sent", [b"-1 1:0.5\n", b"no rows"])
+def test_a_download_whose_rows_are_others_is_thrown_away(sent, bare, monkeypatch):
+    monkeypatch.setattr(store, "open_url", Web(dict.fromkeys(IJCNN1, bz2.compress(sent))))
+    with pytest.raises(ChecksumMismatch, match=r"ijcnn1\.bz2.*not the published file"):
+        load_dataset("ijcnn1")
+    assert list((bare / "ijcnn1").iterdir()) == []
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Let short files stand in for those that are published."""
+    monkeypatch.setattr(store, "_verify", lambda *_: None)
+
+
+@pytest.mark.usefixtures("unchecked")
 def test_download_happens_once_and_reports_progress(bare, monkeypatch):
     web = Web(IJCNN1)
     monkeypatch.setattr(store, "open_url", web)
@@ -495,7 +529,7 @@ def test_download_happens_once_and_reports_progress(bare, monkeypatch):
     assert next(info for info in list_datasets() if info.name == "ijcnn1").location == bare / "ijcnn1"
 
 
-@pytest.mark.usefixtures("bare")
+@pytest.mark.usefixtures("bare", "unchecked")
 def test_interrupted_data_set_resumes_with_the_file_it_lacks(monkeypatch):
     first, second = IJCNN1
     monkeypatch.setattr(store, "open_url", Web({first: IJCNN1[first]}))

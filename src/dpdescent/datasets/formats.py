@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import io
 import tarfile
 import zipfile
@@ -19,7 +20,7 @@ from sklearn.datasets import load_svmlight_file
 
 from ..errors import DatasetFormatError
 
-__all__ = ["read_cifar_archive", "read_delimited", "read_idx", "read_libsvm", "read_packed", "unpack"]
+__all__ = ["read_cifar_archive", "read_delimited", "read_idx", "read_libsvm", "read_packed", "rows_digest", "unpack"]
 
 _CIFAR_RECORD = 1 + 3 * 32 * 32
 _IDX_UNSIGNED_BYTE = 0x08
@@ -106,6 +107,12 @@ def read_libsvm(path: Path, columns: int) -> tuple[NDArray[np.float64], NDArray[
     if not np.isin(labels, (-1, 1)).all():
         raise DatasetFormatError(f"{path.name!r} has a label other than -1 and +1")
     return features.toarray(), (labels > 0).astype(np.int64)
+
+
+def rows_digest(features: NDArray[np.float64], labels: NDArray[Any]) -> str:
+    """Return a checksum of rows in millionths and of positive labels: the same however numbers were written."""
+    cells = np.rint(features * 1e6).astype("<i4").tobytes()
+    return hashlib.sha256(cells + (np.asarray(labels) > 0).astype(np.int8).tobytes()).hexdigest()
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ChecksumMismatch, DatasetFormatError, DatasetNotAvailable
-from .formats import unpack
+from .formats import read_libsvm, rows_digest, unpack
 
 __all__ = ["LocalFiles", "Origin", "Remote", "cache_folder", "fetch", "find_local", "obtain", "open_url"]
 
@@ -42,6 +42,10 @@ class Remote:
         Checksum of what is inside, which does not depend on how a mirror compressed it.
     members : tuple of str
         The parts to take from nested zip archives, outermost first.
+    rows_sha256 : str, optional
+        Checksum of the rows in LIBSVM text (`rows_digest`), for a file of which only the rows are known.
+    columns : int
+        Of such rows.
     """
 
     filename: str
@@ -49,6 +53,8 @@ class Remote:
     sha256: str | None = None
     content_sha256: str | None = None
     members: tuple[str, ...] = ()
+    rows_sha256: str | None = None
+    columns: int = 0
 
 
 @dataclass(frozen=True)
@@ -216,6 +222,13 @@ def _verify(remote: Remote, path: Path) -> None:
         except DatasetFormatError as error:
             raise ChecksumMismatch(f"{_mismatch(remote)} ({error})") from None
         if hashlib.sha256(inside).hexdigest() != remote.content_sha256:
+            raise ChecksumMismatch(_mismatch(remote))
+    if remote.rows_sha256 is not None:
+        try:
+            digest = rows_digest(*read_libsvm(path, remote.columns))
+        except DatasetFormatError as error:
+            raise ChecksumMismatch(f"{_mismatch(remote)} ({error})") from None
+        if digest != remote.rows_sha256:
             raise ChecksumMismatch(_mismatch(remote))
 
 

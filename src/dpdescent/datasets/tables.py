@@ -77,8 +77,18 @@ IJCNN1_ORIGIN = Origin(
     ),
     packed=("ijcnn1.npz",),
     remotes=(
-        Remote("ijcnn1.bz2", (_LIBSVM + "ijcnn1.bz2",)),
-        Remote("ijcnn1.t.bz2", (_LIBSVM + "ijcnn1.t.bz2",)),
+        Remote(
+            "ijcnn1.bz2",
+            (_LIBSVM + "ijcnn1.bz2",),
+            rows_sha256="9e999a6452dc6cf841aaab402391be8908eb2240c5bd5d394614b3ee8a89511a",
+            columns=_IJCNN1_COLUMNS,
+        ),
+        Remote(
+            "ijcnn1.t.bz2",
+            (_LIBSVM + "ijcnn1.t.bz2",),
+            rows_sha256="a79fae39c073bbf508fe724cd9352e1555b171552b8245a463dfb05e1023d09c",
+            columns=_IJCNN1_COLUMNS,
+        ),
     ),
 )
 KDD_ORIGIN = Origin(
