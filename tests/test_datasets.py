@@ -549,7 +549,7 @@ def test_changed_file_is_refused_and_thrown_away(bare, monkeypatch):
     assert list((bare / "adult").iterdir()) == []
 
 
-@pytest.mark.usefixtures("bare")
+@pytest.mark.usefixtures("bare", "unchecked")
 def test_offline_copy_wins_over_the_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "open_url", Web(IJCNN1))
     assert load_dataset("ijcnn1").y.tolist() == [0, 1]

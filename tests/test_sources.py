@@ -298,7 +298,9 @@ def test_a_file_that_contradicts_the_schema_is_named_when_it_is_opened(people: A
     whole.assign(age="old").to_parquet(last, index=False)
     with pytest.raises(ColumnTypeError, match=r"part-3\.parquet.*age"):
         open_parquet(stored, people.schema)
-    whole.assign(high_income=pd.array(["no"] * len(whole), dtype="string")).to_parquet(last, index=False)
+    if int(pd.__version__.partition(".")[0]) < 3:  # text is stored as objects there, which tell no type
+        return
+    whole.assign(high_income="no").to_parquet(last, index=False)
     with pytest.raises(ColumnTypeError, match=r"part-3\.parquet.*high_income"):
         open_parquet(stored, people.schema)
 
