@@ -36,6 +36,7 @@ examples: $(VENV)/ready $(VENV)/torch
 # About six minutes: what is marked `slow`, such as the replays of every estimator, method and option.
 test-slow: $(VENV)/ready $(VENV)/torch
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m slow tests
+
 # Five minutes: a short suite with the lowest versions that pyproject.toml allows; PYTHON=python3.13 tries another one.
 test-lowest: $(LOWEST_VENV)/ready
 	OPENBLAS_NUM_THREADS=1 $(LOWEST_VENV)/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS)
