@@ -75,7 +75,7 @@ def test_a_batch_answers_from_its_own_rows_with_a_plan_of_its_own_size(kind: str
                     return
                 batch = Batch(curator.sampling(rate), plan.costs)
                 answer = curator.answer(question, batch)
-                chosen = curator._drawn[batch][0].chosen
+                chosen = curator._drawn[batch][0]
                 assert 0 < np.count_nonzero(chosen) < ROWS
                 expected, totals = answered_at_once(plan, (rows[chosen], labels[chosen]))
                 for (total, _, _, symmetric, _), other in zip(curator._noise.calls, totals, strict=True):  # type: ignore[attr-defined]

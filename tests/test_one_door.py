@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import ast
+import copy
+import os
+import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +16,7 @@ import pytest
 
 import dpdescent
 from dpdescent import Ledger
-from dpdescent.accounting import Gaussian, Laplace
+from dpdescent.accounting import Composed, Gaussian, Laplace
 from dpdescent.curator import LatticeNoise, Noised
 from dpdescent.curator.release import Paid, check, note, pay, release
 from dpdescent.errors import BudgetExhausted, InvalidParameter, ScaleOutOfRange
@@ -110,10 +115,80 @@ def test_noise_that_cannot_be_drawn_is_refused_before_the_charge() -> None:
 def test_only_what_was_paid_for_is_released_and_only_paying_gives_the_right_to() -> None:
     ledger = Ledger(1.0, 1e-6, currency="gdp")
     paid = pay((ledger,), Gaussian(50.0), "a count", [part(Gaussian(50.0))], LatticeNoise())
-    with pytest.raises(InvalidParameter, match="paid for"):
-        paid.release(part(Gaussian(5.0)), np.array([1]))
+    stronger, wider, coarser = (
+        part(Gaussian(5.0)),
+        replace(part(Gaussian(50.0)), sensitivity=Sensitivity(Norm.L2, 0.5, 0.5)),
+        part(Gaussian(50.0), unit=2.0**-10),
+    )
+    for other in (stronger, wider, coarser):
+        with pytest.raises(BudgetExhausted, match="all the answers that were paid for"):
+            paid.release(other, np.array([1]))
+    with pytest.raises(BudgetExhausted, match="all the answers"):
+        paid.draw(Gaussian(50.0), lambda: pytest.fail("a part was paid for, and no point"))
     with pytest.raises(InvalidParameter, match="ledger first"):
-        Paid(Relation.ZERO_OUT, LatticeNoise(), frozenset(), "gradient", Gaussian(1.0), object())
+        Paid(Relation.ZERO_OUT, LatticeNoise(), (), "gradient", Gaussian(1.0), object())
+
+
+def left_of(paid: Paid, wanted: Noised, most: int = 10) -> int:
+    """Return how often a part can still be released."""
+    for count in range(most):
+        try:
+            paid.release(wanted, np.array([1]))
+        except BudgetExhausted:
+            return count
+    return most
+
+
+def test_what_was_paid_for_is_released_once_or_as_often_as_was_said() -> None:
+    wanted = part(Gaussian(50.0))
+    for rights, times in (((wanted,), 1), ((wanted, wanted), 2), ({wanted: 3}, 3)):
+        paid = pay((Ledger(1.0, 1e-6, currency="gdp"),), Gaussian(50.0), "counts", rights, LatticeNoise())
+        assert left_of(paid, wanted) == times
+
+
+def test_copies_of_a_right_are_the_right_itself_and_none_is_sent_elsewhere() -> None:
+    wanted = part(Gaussian(50.0))
+    paid = pay((Ledger(1.0, 1e-6, currency="gdp"),), Gaussian(50.0), "counts", {wanted: 3}, LatticeNoise())
+    copies = [copy.copy(paid), copy.deepcopy([paid])[0]]
+    for each in copies:
+        each.release(wanted, np.array([1]))
+    assert left_of(paid, wanted) == 1
+    with pytest.raises(TypeError, match="pickle"):
+        pickle.dumps(paid)
+
+
+def test_a_forked_child_has_no_right_to_what_its_parent_has_paid_for() -> None:
+    wanted = part(Gaussian(50.0))
+    paid = pay((Ledger(1.0, 1e-6, currency="gdp"),), Gaussian(50.0), "counts", {wanted: 3}, LatticeNoise())
+    child = os.fork()
+    if child == 0:
+        released = 1
+        try:
+            released = left_of(paid, wanted)
+        finally:
+            os._exit(released)
+    assert os.waitpid(child, 0)[1] == 0
+    assert left_of(paid, wanted) == 3
+
+
+def test_of_threads_that_want_the_last_answer_one_gets_it() -> None:
+    wanted = part(Gaussian(50.0))
+    paid = pay((Ledger(1.0, 1e-6, currency="gdp"),), Gaussian(50.0), "counts", {wanted: 40}, LatticeNoise())
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(lambda _: left_of(paid, wanted), range(16))) == 40
+
+
+def test_mechanisms_are_exchanged_once_for_what_they_cover() -> None:
+    wanted, mechanism = part(Gaussian(50.0)), Gaussian(50.0)
+    ledger = Ledger(1.0, 1e-6, currency="gdp")
+    paid = pay((ledger,), Composed((mechanism, mechanism)), "counts", (mechanism, mechanism), LatticeNoise())
+    with pytest.raises(BudgetExhausted, match="all the answers"):
+        paid.exchange((mechanism,) * 3, (wanted,) * 3)
+    first, second = (paid.exchange((mechanism,), (wanted,)) for _ in range(2))
+    assert left_of(paid, wanted) == 0
+    assert left_of(first, wanted) == left_of(second, wanted) == 1
+    with pytest.raises(BudgetExhausted, match="all the answers"):
+        paid.exchange((mechanism,), (wanted,))
 
 
 def test_a_note_is_a_line_in_the_ledger_that_costs_nothing_that_counts() -> None:

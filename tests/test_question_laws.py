@@ -10,6 +10,7 @@ import math
 import os
 import pickle
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -44,9 +45,10 @@ from dpdescent.curator import (
     Public,
     Question,
     points,
+    release,
     reports,
 )
-from dpdescent.curator.batches import Drawn, Sampling, draw_rows
+from dpdescent.curator.batches import Sampling, draw_rows
 from dpdescent.curator.questions import Draw, Noised, Point, Sum, Tree
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError
 from dpdescent.estimators.float_noise import FloatNoise
@@ -621,7 +623,7 @@ def test_a_series_pays_for_its_own_gaussian_steps_alone() -> None:
     chosen = []
     for _ in range(3):
         curator.answer(LabelSum(NOISE), series)
-        chosen.append(curator._drawn[series][0].chosen)
+        chosen.append(curator._drawn[series][0])
     assert [entry.cost for entry in own.entries] == [paid]
     assert not all(np.array_equal(chosen[0], each) for each in chosen[1:]), "every step has rows of its own"
     with pytest.raises(BudgetExhausted):
@@ -666,25 +668,53 @@ def test_a_forked_child_gives_none_of_the_answers_that_its_parent_has_left() -> 
 def test_two_threads_do_not_both_get_the_last_answer_of_a_ticket(monkeypatch) -> None:
     """Both threads are made to meet, if they can, while they look at what is left."""
     curator, question, batch = half_used()
-    meeting, look, answers = threading.Barrier(2), Drawn.left_after, []
+    meeting, answers = threading.Barrier(2), []
 
-    def slow_look(drawn: Drawn, costs: tuple[Cost, ...]) -> list[Cost]:
-        left = look(drawn, costs)
-        with contextlib.suppress(threading.BrokenBarrierError):
-            meeting.wait(0.2)
-        return left
+    class SlowLook(Counter):
+        def __le__(self, left: Counter[Any]) -> bool:
+            found = super().__le__(left)
+            with contextlib.suppress(threading.BrokenBarrierError):
+                meeting.wait(0.2)
+            return found
 
     def ask() -> None:
         with contextlib.suppress(BudgetExhausted):
             answers.append(curator.answer(question, batch))
 
-    monkeypatch.setattr(Drawn, "left_after", slow_look)
+    monkeypatch.setattr(release, "Counter", SlowLook)
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(answers) == 1
+
+
+def test_two_threads_get_rows_of_their_own_from_a_series(monkeypatch) -> None:
+    """Both threads are made to meet after their rows were drawn and before these are read."""
+    source = ArraySource(*table_of("logistic", 1), PROBLEMS["logistic"].grid)
+    curator = Curator(source, PROBLEMS["logistic"], Ledger(100.0, 1e-3, currency="approximate"), ROWS)
+    composition = AdvancedComposition(5.0, 0.5, 2, 1e-6)
+    sampling = curator.sampling(0.5)
+    batch = Batch.series(sampling, composition, "series")
+    meeting, entered, read, errstate = threading.Barrier(2), Counter(), [], np.errstate
+
+    def meet(**options: Any) -> Any:
+        entered[threading.get_ident()] += 1
+        if entered[threading.get_ident()] == 2:  # the first one is around the plan
+            meeting.wait(5.0)
+        return errstate(**options)
+
+    monkeypatch.setattr(curator, "_release_sum", lambda *asked: read.append(asked[1]))
+    monkeypatch.setattr(np, "errstate", meet)
+    question = LabelSum(batch.parts[0])
+    threads = [threading.Thread(target=curator.answer, args=(question, batch)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(read) == 2
+    assert read[0] is not read[1]
 
 
 # Registration --------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from sklearn.base import BaseEstimator
 
 from dpdescent import (
     Adversary,
+    BudgetExhausted,
     DPAdditiveClassifier,
     DPAdditiveRegressor,
     DPHuberRegressor,
@@ -520,9 +521,9 @@ def test_a_fit_is_the_same_before_after_and_beside_a_replay() -> None:
 
 def test_a_point_is_drawn_only_if_it_was_paid_for() -> None:
     ledger, cost = Ledger(1.0, 0.0, currency="pure"), ExponentialMechanism(0.5)
-    paid = pay((ledger,), cost, "point", (), LatticeNoise(), (cost,))
+    paid = pay((ledger,), cost, "point", (cost,), LatticeNoise())
     assert paid.draw(cost, lambda: "drawn") == "drawn"
-    with pytest.raises(InvalidParameter, match="was paid for"):
+    with pytest.raises(BudgetExhausted, match="were paid for"):
         paid.draw(ExponentialMechanism(0.6), lambda: pytest.fail("it was not paid for"))
 
 

@@ -1,6 +1,8 @@
 """The curator of a module: what it charges and when, what it releases, and what it refuses."""
 
+import copy
 import math
+import os
 import random
 import re
 import warnings
@@ -75,6 +77,40 @@ class Watched(Dataset):
 
 
 # Charges ------------------------------------------------------------------------------------------------------
+
+
+def gradients_of(training, most=20):
+    """Return how many gradients a training still gives."""
+    for count in range(most):
+        try:
+            training.draw()
+            training.gradient()
+        except BudgetExhausted:
+            return count
+    return most
+
+
+def test_a_copy_of_a_training_takes_no_step_that_was_paid_for_once():
+    training = training_of()
+    training.draw()
+    training.gradient()
+    copied = copy.deepcopy(training)
+    assert gradients_of(copied) == 3
+    assert gradients_of(training) == 0
+
+
+def test_a_forked_child_takes_no_step_that_its_parent_has_paid_for():
+    training = training_of()
+    training.pay()
+    child = os.fork()
+    if child == 0:
+        taken = 1
+        try:
+            taken = gradients_of(training)
+        finally:
+            os._exit(taken)
+    assert os.waitpid(child, 0)[1] == 0
+    assert gradients_of(training) == 4
 
 
 def test_all_steps_are_charged_before_a_row_is_read():

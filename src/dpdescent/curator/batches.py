@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar, final
 
@@ -22,7 +21,7 @@ from ..accounting import (
     PoissonSampled,
     strongest,
 )
-from ..errors import BudgetExhausted, InvalidParameter
+from ..errors import InvalidParameter
 from ..noise import Bits
 from ..relations import Relation
 from .sources import Floats, Integers
@@ -149,27 +148,6 @@ class Batch:
     def cost(self) -> Cost:
         """What is charged for all of the mechanisms."""
         return self.sampling.cost(*self.parts) if self.composition is None else self.composition
-
-
-@dataclass(eq=False)
-class Drawn:
-    """What a batch has still to answer, and its rows: unreleased data."""
-
-    left: list[Cost]
-    chosen: NDArray[np.bool_] | None = None
-    fresh: bool = True
-    process: int = field(default_factory=os.getpid)
-
-    def left_after(self, costs: tuple[Cost, ...]) -> list[Cost]:
-        """Return what is left after these mechanisms; raise `BudgetExhausted` unless it was drawn for all of them."""
-        if self.process != os.getpid():  # a forked child would give the same answers once more
-            raise BudgetExhausted("this batch belongs to the process that has paid for it: draw another")
-        left = list(self.left)
-        for cost in costs:
-            if cost not in left:
-                raise BudgetExhausted("this batch has given all the answers that it was drawn for: draw another")
-            left.remove(cost)
-        return left
 
 
 def draw_rows(bits: Bits, present: int, sampling: Sampling) -> NDArray[np.bool_] | None:

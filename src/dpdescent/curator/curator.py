@@ -10,6 +10,7 @@ the least noise that this pays for.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -19,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting import Cost, Currency, Gaussian
-from ..errors import InvalidParameter, UnsupportedSource, require_positive_integer
+from ..errors import BudgetExhausted, InvalidParameter, UnsupportedSource, require_positive_integer
 from ..ledger import ONE_ROW, Ledger, afford_jointly, require_affordable, require_distinct
 from ..noise import Bits
 from ..problems import LinearProblem
 from ..relations import Relation, Sensitivity
-from .batches import Batch, Drawn, Sampling, draw_leaves, draw_rows, of_batch, picking
+from .batches import Batch, Sampling, draw_leaves, draw_rows, of_batch, picking
 from .mechanisms import LatticeNoise
 from .per_row import Norms, Owners, PerRow, moved_margins
 from .questions import Draw, Plan, Point, Public, Question, Rows, Sum, Tree
@@ -109,7 +110,7 @@ class Curator:
         self._account = account
         self._streams = 0
         self._kept: dict[str, tuple[Any, Any]] = {} if units is None else {Owners.kind: (Owners(), units.owners)}
-        self._drawn: WeakKeyDictionary[Batch, tuple[Drawn, Paid]] = WeakKeyDictionary()
+        self._drawn: WeakKeyDictionary[Batch, tuple[NDArray[np.bool_] | None, Paid]] = WeakKeyDictionary()
         self._taking = threading.Lock()
         self.problem, self.ledger = problem, ledger
         self.clips_by_unit = False
@@ -228,12 +229,10 @@ class Curator:
         sampling = self._sampling if batch is None else batch.sampling
         plan = self._checked(question, sampling)
         ticket = Batch(sampling, plan.costs) if batch is None else batch
-        drawn, paid = self._pay(ticket, plan, ticket.label or question.label)
-        if drawn.fresh or ticket.composition is not None:
-            drawn.chosen, drawn.fresh = self._drawn_rows(sampling) if sampling.rate < 1 else None, False
+        chosen, paid = self._pay(ticket, plan, ticket.label or question.label)
         with np.errstate(all="ignore"):  # a warning would speak of rows; sums clip what overflows
             if isinstance(plan, Sum):
-                return self._release_sum(plan, drawn.chosen, paid)
+                return self._release_sum(plan, chosen, paid)
             if isinstance(plan, Tree):
                 return self._release_tree(plan, paid)
             rows = Rows(self._source, self._per_row(Norms.within(None, self.problem.grid)), self._stream)
@@ -248,16 +247,20 @@ class Curator:
         chosen = draw_rows(self._stream("batch"), self._units.count, sampling)
         return None if chosen is None else self._units.of_rows(chosen)
 
-    def _pay(self, ticket: Batch, plan: Plan[Any], label: str) -> tuple[Drawn, Paid]:
-        """Charge for a ticket, unless that was done, and strike off it what is asked now. Nothing is read."""
-        with self._taking:  # two threads would both find the last of its answers
-            drawn, paid = self._drawn.get(ticket) or (Drawn(list(ticket.parts)), None)
-            left = drawn.left_after(plan.costs)
+    def _pay(self, ticket: Batch, plan: Plan[Any], label: str) -> tuple[NDArray[np.bool_] | None, Paid]:
+        """Charge for a ticket and draw its rows, unless that was done; return these and the right to one answer."""
+        with self._taking:  # two threads would both find that nothing was paid, and rows of each other
+            chosen, paid = self._drawn.get(ticket, (None, None))
+            fresh = paid is None or ticket.composition is not None
             if paid is None:
-                paid = pay(self._ledgers, ticket.cost, label, plan.parts, self._noise, ticket.parts)
-                self._drawn[ticket] = drawn, paid
-            drawn.left = left
-        return drawn, paid
+                if not Counter(plan.costs) <= Counter(ticket.parts):
+                    raise BudgetExhausted("this batch was drawn for other mechanisms: draw another")
+                paid = pay(self._ledgers, ticket.cost, label, ticket.parts, self._noise)
+            right = paid.exchange(plan.costs, plan.rights)
+            if fresh and ticket.sampling.rate < 1:
+                chosen = self._drawn_rows(ticket.sampling)
+            self._drawn[ticket] = chosen, paid
+        return chosen, right
 
     def _checked(self, question: Question[Answer], sampling: Sampling) -> Plan[Answer]:
         """Return the plan of a question, or raise what keeps it from being answered. Nothing is read or charged."""

@@ -102,7 +102,7 @@ def phased_minimiser(
     paid = pay((ledger,), cost, "phased minimiser", points, noise or LatticeNoise())
     for (part, pull), (lattice, mu, distance) in zip(phases, plans, strict=True):
         objective = build(part, point, pull)
-        if _plan(objective, pull, cost, radius, minimiser)[0] != lattice:
+        if _plan(objective, pull, cost, radius, minimiser) != (lattice, mu, distance):
             raise InvalidParameter("the constants of a part must not depend on its centre: take ones for all of them")
         with np.errstate(all="ignore"):
             found = certified_minimiser(objective, mu, distance, _method(objective, minimiser), radius)

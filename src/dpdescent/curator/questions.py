@@ -176,6 +176,11 @@ class Sum(Generic[Answer]):
         """The mechanisms that are charged together."""
         return tuple(part.cost for part in self.parts)
 
+    @property
+    def rights(self) -> tuple[Noised | Cost, ...]:
+        """What is released."""
+        return self.parts
+
     def for_units(self, rows_per_unit: int) -> Sum[Answer]:
         """Return the plan for so many rows that change together (`dpdescent.curator.units`)."""
         return replace(self, parts=tuple(part.for_units(rows_per_unit) for part in self.parts))
@@ -248,6 +253,11 @@ class Point(Generic[Answer]):
         """All noise that is drawn."""
         return (self.noised,) if self.linear is None else (self.linear, self.noised)
 
+    @property
+    def rights(self) -> tuple[Noised | Cost, ...]:
+        """What is released."""
+        return self.parts
+
     def for_units(self, rows_per_unit: int) -> Point[Answer]:
         """Return the plan for so many rows that change together (`dpdescent.curator.units`)."""
         if rows_per_unit > 1 and self.cost != self.noised.cost:
@@ -274,6 +284,11 @@ class Draw(Generic[Answer]):
     @property
     def costs(self) -> tuple[Cost, ...]:
         """What is charged."""
+        return (self.cost,)
+
+    @property
+    def rights(self) -> tuple[Noised | Cost, ...]:
+        """What is released: a point that the mechanism draws."""
         return (self.cost,)
 
     def for_units(self, rows_per_unit: int) -> Draw[Answer]:

@@ -1,20 +1,23 @@
 """The one door through which answers leave: check, spend, compute, add noise, always in this order.
 
-`pay` checks that the noise of an answer can be drawn and charges the ledgers; what it returns is the right to release
-answers through the mechanisms that were paid for, and there is no other way to get one. Nobody else charges a ledger
+`pay` checks that the noise of answers can be drawn and charges the ledgers; what it returns is the right to release
+each of these answers once, and there is no other way to get one. Nobody else charges a ledger
 for an answer or draws its noise. `tests/test_one_door.py` reads the syntax tree of the whole package and says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar, final
 
 import numpy as np
 
 from ..accounting import Cost, PureDP
-from ..errors import InvalidParameter
+from ..errors import BudgetExhausted, InvalidParameter
 from ..ledger import Ledger, spend_jointly
 from ..relations import Relation
 from .mechanisms import LatticeNoise, require_drawable
@@ -28,26 +31,37 @@ _NOTE = PureDP(2.0**-1000)  # a charge has a price
 _BY_PAYING = object()
 Answer = TypeVar("Answer")
 
+#: What may be released: parts of sums, and mechanisms that draw points; of a mapping, so many times each.
+Rights = Iterable[Noised | Cost] | Mapping[Noised | Cost, int]
+
 
 @final
 class Paid:
-    """The right to release answers through mechanisms that were paid for. Only `pay` makes one.
+    """The right to release answers that were paid for, each of them once. Only `pay` makes one.
 
-    How many answers a charge covers is known to whoever planned it: a tree has more nodes than a row is in, and the
-    phases of a descent are about disjoint rows. Which mechanisms it covers is checked here.
+    What is released is the very part that was paid for, with its sensitivity and its lattice, or a point that a
+    mechanism draws. The right belongs to the process that has paid, and a copy of it is the right itself: a forked
+    child or a copy would otherwise release once more what was paid for once.
     """
 
     def __init__(
-        self, relation: Relation, noise: LatticeNoise, covered: frozenset[Cost], label: str, cost: Cost, key: object
+        self, relation: Relation, noise: LatticeNoise, rights: Rights, label: str, cost: Cost, key: object
     ) -> None:
         if key is not _BY_PAYING:
             raise InvalidParameter("an answer is paid for by a ledger first: call pay")
-        self._relation, self._noise, self._covered = relation, noise, covered
+        self._relation, self._noise, self._left = relation, noise, Counter(rights)
         self._label, self._cost = label, cost
+        self._process, self._lock = os.getpid(), threading.Lock()
+
+    def __copy__(self) -> Paid:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Paid:
+        return self
 
     def release(self, part: Noised, values: Integers) -> Any:
         """Return exact values with the noise that was paid for, divided by their public divisor."""
-        self._require(part.cost)
+        self._take((part,))
         total, facts = part.of(values), (part.divisor, part.symmetric)
         draw = partial(self._noise.release, total, part.cost, self._relation, symmetric=part.symmetric)
         answer = released(Release(self._label, self._cost, part.cost, self._relation, total, *facts), draw)
@@ -55,13 +69,30 @@ class Paid:
 
     def draw(self, cost: Cost, draw: Callable[[], Answer]) -> Answer:
         """Return a point that ``draw`` draws by the law that was paid for."""
-        self._require(cost)
+        self._take((cost,))
         answer: Answer = released(Release(self._label, self._cost, cost, self._relation, None), draw)
         return answer
 
-    def _require(self, cost: Cost) -> None:
-        if cost not in self._covered:
-            raise InvalidParameter(f"no {cost.kind!r} mechanism of this strength was paid for: pay for it first")
+    def exchange(self, given: Iterable[Noised | Cost], rights: Rights) -> Paid:
+        """Give some of it back, and return the right to release what that covers, which the caller has shown.
+
+        So what is left is asked before rows are read, and a charge can come before it is known what all of its
+        mechanisms will release.
+        """
+        self._take(given)
+        return Paid(self._relation, self._noise, rights, self._label, self._cost, _BY_PAYING)
+
+    def _take(self, wanted: Iterable[Noised | Cost]) -> None:
+        if self._process != os.getpid():
+            raise BudgetExhausted("answers belong to the process that has paid for them: pay for others in this one")
+        counted = Counter(wanted)
+        with self._lock:  # two threads would both find the last one
+            if not counted <= self._left:
+                raise BudgetExhausted(
+                    "all the answers that were paid for, or that a batch was drawn for, have been given: pay for "
+                    "another, or draw another batch"
+                )
+            self._left -= counted
 
 
 def check(parts: Iterable[Noised], relation: Relation) -> None:
@@ -74,9 +105,8 @@ def pay(
     ledgers: tuple[Ledger, ...],
     cost: Cost,
     label: str,
-    parts: Iterable[Noised],
+    rights: Rights,
     noise: LatticeNoise,
-    mechanisms: Iterable[Cost] = (),
 ) -> Paid:
     """Check what is to be released, charge every ledger or none, and return the right to release it.
 
@@ -88,23 +118,23 @@ def pay(
         What is charged for all answers together.
     label : str
         What the record of the ledgers calls it.
-    parts : iterable of Noised
-        What will be released. A ``cost`` of their composition covers them, which the caller has shown.
+    rights : iterable of Noised and Cost, or mapping from them to int
+        What will be released, each once or as often as the mapping says: parts of sums, and mechanisms that draw
+        points or whose parts will be known later (`Paid.exchange`). That ``cost`` covers all of them together is
+        shown by the caller, who knows that a tree has more nodes than a row is in, and that phases are about
+        disjoint rows.
     noise : LatticeNoise
         Where the noise will come from.
-    mechanisms : iterable of Cost, optional
-        Further mechanisms that ``cost`` covers, whose parts will be checked when they are known.
 
     Raises
     ------
     BudgetExhausted, InvalidParameter
         Nothing was charged then.
     """
-    listed, relation = tuple(parts), ledgers[0].relation
-    check(listed, relation)
-    covered = frozenset((*(part.cost for part in listed), *mechanisms))
+    counted, relation = Counter(rights), ledgers[0].relation
+    check((each for each in counted if isinstance(each, Noised)), relation)
     spend_jointly(ledgers, cost, label, randomness=noise.description)
-    return Paid(relation, noise, covered, label, cost, _BY_PAYING)
+    return Paid(relation, noise, counted, label, cost, _BY_PAYING)
 
 
 def release(

@@ -112,6 +112,11 @@ class Tree(Generic[Answer]):
         """The noise of a node."""
         return (self.noised,)
 
+    @property
+    def rights(self) -> dict[Noised | Cost, int]:
+        """What is released: one node for each leaf, the last that has become whole."""
+        return {self.noised: self.leaves}
+
     def for_units(self, rows_per_unit: int) -> Tree[Answer]:
         """Return the plan for so many rows that change together; all of them are in one leaf."""
         return replace(self, noised=self.noised.for_units(rows_per_unit))

@@ -35,6 +35,7 @@ from torch import Tensor, nn
 
 from ..curator.batches import draw_rows
 from ..curator.release import Paid, check, pay
+from ..curator.releases import Noised
 from ..curator.watching import public_count
 from ..errors import BudgetExhausted, InvalidParameter, require_positive
 from ..estimators.float_noise import make_noise
@@ -227,7 +228,7 @@ class PrivateTraining:
         BudgetExhausted
             All planned steps have begun, or the account cannot pay. Nothing was charged then.
         """
-        if self._drawn == self.steps:
+        if self._drawn >= self.steps:
             raise BudgetExhausted(f"all of the {self.steps} steps that were planned have begun: plan more of them")
         self.pay()
         self._drawn += 1
@@ -245,7 +246,8 @@ class PrivateTraining:
             self.account.affords(schedule)  # reads what others have written
             if any(entry.label == label and entry.cost == schedule for entry in self.account.entries):
                 ledgers = (self.ledger,)
-        self._paid = pay(ledgers, self.plan.schedule, label, self.plan.released, self._noise)
+        rights = dict.fromkeys(self.plan.released, self.steps - self._drawn)
+        self._paid = pay(ledgers, schedule, label, rights, self._noise)
 
     def gradient(self, shortest: float = SHORTEST) -> list[Tensor]:
         """Return the noisy gradient of the mean loss at the module's parameters, which also becomes their ``grad``.
@@ -254,7 +256,7 @@ class PrivateTraining:
         shorter than the public number ``shortest``, or 0.01, by this, so that rows that are fitted fade.
         """
         least = require_positive("shortest", shortest)
-        paid = self._take("gradient")
+        paid = self._take("gradient", self.plan.gradients)
         clipping, unit = self.plan.clipping, self.plan.unit
         noisy = self._release_sum(
             paid, lambda batch: clipped_sum(self._gradients, batch, clipping, least, unit), self.plan.parameters
@@ -272,7 +274,7 @@ class PrivateTraining:
         which is multiplied by C, so that it has the sensitivity, the noise and the price of a gradient. Where the
         noise hides it, the length is that of public random rows at the parameters the training began with.
         """
-        paid = self._take("gradient")
+        paid = self._take("gradient", self.plan.gradients)
         bound, unit = self.plan.clipping.bound, self.plan.unit
         counted = self._release_sum(
             paid, lambda batch: on_lattice(length_counts(self._gradients, batch) * bound, unit), BINS
@@ -308,7 +310,7 @@ class PrivateTraining:
             raise InvalidParameter(f"give 1 to {search.max_queries} step sizes, and a demand for each")
         if not (np.isfinite(sizes).all() and np.isfinite(wanted).all()):
             raise InvalidParameter("step sizes and demands must be finite")
-        paid = self._take("search")
+        paid = self._take("search", queries)
         bound, unit = self.plan.clipping.loss, self.plan.loss_unit
         total = self._sum_over_batch(
             "search batch",
@@ -325,11 +327,12 @@ class PrivateTraining:
     def _ledgers(self) -> tuple[Ledger, ...]:
         return (self.ledger,) if self.account is None else (self.ledger, self.account)
 
-    def _take(self, part: str) -> Paid:
-        if self._paid is None or part not in self._pending:
-            raise BudgetExhausted(f"this step has no {part} left: call draw() to begin the next one")
-        self._pending.remove(part)
-        return self._paid
+    def _take(self, name: str, part: Noised) -> Paid:
+        """Return the right to one answer, or raise before a row is read."""
+        if self._paid is None or name not in self._pending:
+            raise BudgetExhausted(f"this step has no {name} left: call draw() to begin the next one")
+        self._pending.remove(name)
+        return self._paid.exchange((part,), (part,))
 
     def _sum_over_batch(self, name: str, add: Callable[[Batch], Tensor], count: int) -> NDArray[np.int64]:
         """Return the sum of ``count`` whole numbers over a fresh batch, a bounded number of rows at a time."""
