@@ -20,12 +20,12 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from dpdescent.errors import InvalidParameter
-from dpdescent.experiments.evidence import EXPLANATION, Verdict
-from dpdescent.experiments.figures import FIGURES, figure_named
-from dpdescent.experiments.methods import look_of
-from dpdescent.experiments.report import Report
-from dpdescent.experiments.reproduce import command_of, reproduce
-from dpdescent.experiments.study import versions
+from dpdescent.lab.agd_paper import FIGURES, figure_named
+from dpdescent.lab.method_looks import look_of
+from dpdescent.lab.report_page import Report
+from dpdescent.lab.reproduction import command_of, reproduce
+from dpdescent.lab.study import versions
+from dpdescent.lab.verdicts import EXPLANATION, Verdict
 from dpdescent.outputs import write_whole
 from dpdescent.progress import heartbeat
 from dpdescent.solvers import METHODS

@@ -24,11 +24,10 @@ from typer.testing import CliRunner
 from dpdescent import Schema, audit, load_dataset
 from dpdescent.cli import app
 from dpdescent.datasets import Dataset, large, registry
-from dpdescent.experiments import runner
-from dpdescent.experiments.cells import Cell, Row
-from dpdescent.experiments.figure import Figure, Scale
-from dpdescent.experiments.figures import FIGURES
-from dpdescent.experiments.stationary import StationaryTable
+from dpdescent.lab.agd_paper import FIGURES
+from dpdescent.lab.fold_fits import Cell, Row
+from dpdescent.lab.method_figures import Figure, Scale
+from dpdescent.lab.second_order_paper.stationary_runs import StationaryTable
 
 ROOT = Path(__file__).parents[1]
 TINY = Scale(epsilons=(0.4,), folds_used=1, seeds=1, rows=200)
@@ -150,8 +149,8 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dataset:
     for name, entry in registry._ENTRIES.items():
         here = replace(data, name=name)
         monkeypatch.setitem(registry._ENTRIES, name, replace(entry, load=lambda _, here=here: here))
-    monkeypatch.setattr(runner, "in_processes", _measured_once)
-    monkeypatch.setattr("dpdescent.experiments.methods.general_methods", lambda: ["auto", "majority"])
+    monkeypatch.setattr("dpdescent.lab.study.in_processes", _measured_once)
+    monkeypatch.setattr("dpdescent.lab.method_looks.general_methods", lambda: ["auto", "majority"])
     for name, figure in FIGURES.items():
         if isinstance(figure, Figure):
             monkeypatch.setitem(FIGURES, name, replace(figure, quick=TINY, methods=figure.methods[:2]))

@@ -28,7 +28,6 @@ from dpdescent.cli.models import SavedModel
 from dpdescent.cli.output import say
 from dpdescent.errors import PrivacyWarning
 from dpdescent.estimators.advice import advice
-from dpdescent.experiments import runner
 from dpdescent.progress import PAUSE, heartbeat
 from dpdescent.schema import CategoricalColumn, Label, NumericColumn
 from dpdescent.solvers import METHODS, Facts
@@ -327,7 +326,9 @@ def test_schema_check_lists_all_problems_and_what_will_be_measured(run: Run) -> 
 def test_a_comparison_on_rows_of_ones_own_is_marked_not_private_everywhere(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells))
+    monkeypatch.setattr(
+        "dpdescent.lab.study.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
+    )
     code, out, _ = run(
         *("compare", "--data", "people.csv", "--schema", "s.json", "--methods", "auto,majority", "--folds", 2),
         *("--epsilon", 1, "--json", "c.json", "--html", "c.html", "--parquet", "c.parquet"),

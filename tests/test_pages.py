@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dpdescent
-from dpdescent.experiments.report import Report
+from dpdescent.lab.report_page import Report
 from pages import ROOT, Page, read_blocks, small
 
 __all__ = ["small"]

@@ -7,10 +7,11 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from .errors import DPDescentError, OutputNotWritable
+from .errors import DPDescentError, MissingPackage, OutputNotWritable
 
-__all__ = ["passing_file", "require_outputs", "require_writable", "write_whole"]
+__all__ = ["passing_file", "require_matplotlib", "require_outputs", "require_writable", "write_whole"]
 
 _DATABASE = b"SQLite format 3\0"  # how a ledger begins
 
@@ -46,6 +47,16 @@ def require_writable(path: Path) -> Path:
     except OSError as problem:
         raise OutputNotWritable(f"cannot write {path}: {problem.strerror}; choose another place") from None
     return path
+
+
+def require_matplotlib() -> Any:
+    """Return matplotlib, drawing without a screen."""
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise MissingPackage("pictures need matplotlib: pip install 'dpdescent[plots]'") from None
+    mpl.use("Agg")
+    return mpl
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:

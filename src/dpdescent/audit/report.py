@@ -78,8 +78,7 @@ class Report:
 
 def draw_report(report: Report, path: Path) -> Path:
     """Draw the error rates that were counted beside the least that the claim allows; return where it is written."""
-    from ..experiments.plots import require_matplotlib
-    from ..outputs import write_whole
+    from ..outputs import require_matplotlib, write_whole
 
     require_matplotlib()
     import matplotlib.pyplot as plt

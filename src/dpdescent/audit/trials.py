@@ -91,7 +91,7 @@ def collect(
     done: dict[str, Drawn] = {}
     kept = None
     if journal is not None:
-        from ..experiments.runner import Journal  # it needs locks that only some systems have
+        from ..long_runs import Journal  # it needs locks that only some systems have
 
         text = f"{subject.fingerprint} {runs} {seed}"
         kept = Journal(journal, hashlib.sha256(text.encode()).hexdigest()[:16], Drawn)
@@ -139,7 +139,7 @@ def derived_seed(seed: int | None, number: int) -> int | None:
 def _worked(chunks: list[Chunk], jobs: int) -> Iterator[tuple[Chunk, Drawn]]:
     if jobs == 1 or len(chunks) < 2:
         return ((chunk, _drawn(chunk)) for chunk in chunks)
-    from ..experiments.runner import in_processes
+    from ..long_runs import in_processes
 
     return in_processes(_drawn, chunks, min(jobs, len(chunks)))
 

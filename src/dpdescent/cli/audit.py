@@ -48,8 +48,8 @@ def audit_command(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from ..audit import audit_named, draw_report
-    from ..experiments.plots import require_matplotlib
-    from ..experiments.runner import processors
+    from ..long_runs import processors
+    from ..outputs import require_matplotlib
     from ..solvers import METHODS
 
     require_outputs([json_file, plot])

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InvalidParameter, require_positive_integer
-from ..outputs import require_writable, write_whole
+from ..outputs import require_matplotlib, require_writable, write_whole
 from ..progress import heartbeat
 from .options import JsonFile
 from .output import complain, say, screen
 
 if TYPE_CHECKING:
-    from ..experiments.runner import Listener
-    from ..experiments.study import Record
-    from ..experiments.tables import Group
+    from ..lab.row_groups import Group
+    from ..lab.study import Record
+    from ..long_runs import Listener
 
 __all__ = ["compare_command", "reproduce_command"]
 
@@ -62,11 +62,11 @@ def compare_command(
     With an output file the run can be killed: the same command goes on where it was.
     """
     from ..datasets.files import is_data_path
-    from ..experiments import Journal, Row, Study, Task, curves_of, run
-    from ..experiments.methods import general_methods
-    from ..experiments.plots import require_matplotlib
-    from ..experiments.study import NOT_PRIVATE
-    from ..experiments.tables import grouped
+    from ..lab.fold_fits import Row, Task
+    from ..lab.method_looks import general_methods
+    from ..lab.row_groups import grouped
+    from ..lab.study import NOT_PRIVATE, Study, curves_of, run
+    from ..long_runs import Journal
     from ..schema import Schema
 
     if rows is not None:
@@ -125,9 +125,9 @@ def reproduce_command(
 
     A figure is a picture, a table, the privacy statement of every curve and a page that holds all of them.
     """
-    from ..experiments.figures import FIGURES, figure_named
-    from ..experiments.reproduce import reproduce
-    from ..experiments.trace import Trace
+    from ..lab.agd_paper import FIGURES, figure_named
+    from ..lab.agd_paper.noisy_descent import Trace
+    from ..lab.reproduction import reproduce
 
     if figure is None:
         for name, entry in FIGURES.items():
@@ -162,10 +162,10 @@ def _write(
     plots: Path | None,
     html: Path | None,
 ) -> Iterator[Path]:
-    from ..experiments.plots import draw, epsilon_panels
-    from ..experiments.report import render
-    from ..experiments.reproduce import comparison_report
-    from ..experiments.study import NOT_PRIVATE, command_line
+    from ..lab.drawing import draw, epsilon_panels
+    from ..lab.report_page import render
+    from ..lab.reproduction import comparison_report
+    from ..lab.study import NOT_PRIVATE, command_line
 
     command = dict(command_line()).get("command", "")
     if json_file is not None:
@@ -192,7 +192,7 @@ def _write(
 
 
 def _print_groups(groups: list[Group]) -> None:
-    from ..experiments.tables import terminal_tables
+    from ..lab.row_groups import terminal_tables
 
     for table in terminal_tables(groups):
         screen().print(table)

@@ -1,0 +1,297 @@
+"""Pictures: panels of lines with their standard errors, and the name of every line at its end."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..outputs import require_matplotlib, write_whole
+from .agd_paper.noisy_descent import Moment
+from .method_looks import Look, look_of
+from .plot_labels import STROKES, label_lines
+from .row_groups import Group, Measure
+
+__all__ = ["Line", "Panel", "draw", "draw_trace", "epsilon_panels", "parameter_panels"]
+
+INK, GREY, FAINT = "#22262b", "#6b7280", "#d9dce1"
+
+#: What the panels show: field, name on the axis.
+SHOWN = (("accuracy", "test accuracy"), ("objective", "objective (training part)"))
+_MODELS = {"logistic": "logistic regression", "svm": "SVM"}
+_BACKGROUND = ("majority", "nonprivate")
+_ASIDE = 0.006  # of the width of a panel, between the bars of two lines
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve; ``error`` is how far its bars reach to either side."""
+
+    look: Look
+    x: tuple[float, ...]
+    mean: tuple[float, ...]
+    error: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    x_label: str
+    y_label: str
+    ticks: tuple[float, ...]
+    log_x: bool
+    lines: tuple[Line, ...]
+    words: tuple[str, ...] = ()  # what stands at the ticks, where the values are no numbers
+    from_zero: bool = False
+    scale: str = ""  # panels of the same name share their vertical axis
+
+
+def epsilon_panels(groups: Sequence[Group]) -> list[Panel]:
+    """Return the panels of each task: accuracy and objective against epsilon, a line per method.
+
+    Where there are paper modes and others, a row has one measure: paper modes to the left, the others to the right.
+    Accuracies have one scale. The majority class and no privacy stand on both sides.
+    """
+    panels = []
+    for dataset, loss in dict.fromkeys((group.dataset, group.loss) for group in groups):
+        chosen = [group for group in groups if (group.dataset, group.loss) == (dataset, loss)]
+        ticks = tuple(sorted({group.epsilon for group in chosen}))
+        for field, name in SHOWN:
+            for kind, methods in _sides(tuple(dict.fromkeys(group.method for group in chosen))):
+                lines = [
+                    # Where all are paper modes, the panel says so, and the names need not.
+                    _line(
+                        look_of(method.removesuffix("-paper") if kind else method),
+                        field,
+                        [(g.epsilon, g) for g in chosen if g.method == method],
+                    )
+                    for method in methods
+                ]
+                shown = tuple(line for line in lines if line.x)
+                title = f"{dataset}, {_MODELS.get(loss, loss)}{kind}"
+                scale = f"{dataset} {loss}" if kind and field == "accuracy" else ""
+                panels.append(Panel(title, "epsilon", name, ticks, True, shown, scale=scale))
+    return panels
+
+
+def _sides(methods: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return paper modes and our versions apart, with what is neither in both, or all if there is one kind only."""
+    printed = [method for method in methods if method.endswith("-paper")]
+    both = [method for method in methods if method in _BACKGROUND]
+    ours = [method for method in methods if method not in printed and method not in both]
+    if not printed or not ours:
+        return [("", methods)]
+    return [(": as in the paper", (*printed, *both)), (": our versions", (*ours, *both))]
+
+
+def parameter_panels(groups: Sequence[Group], names: dict[str, str], measures: Sequence[Measure] = ()) -> list[Panel]:
+    """Return a row of panels per parameter: accuracy and objective against its value, a line per epsilon.
+
+    ``names`` maps each parameter to its name on the axis; other ``measures`` come first.
+    """
+    panels = []
+    epsilons = sorted({group.epsilon for group in groups})
+    for letter, (parameter, shown) in zip("abcdefgh", names.items(), strict=False):
+        chosen = [group for group in groups if group.parameter == parameter]
+        numbers = sorted({group.value for group in chosen if isinstance(group.value, int | float)})
+        words = tuple(dict.fromkeys(group.value for group in chosen if isinstance(group.value, str)))
+        values = tuple(map(float, range(len(words)))) if words else tuple(numbers)
+        log_x = not words and values[-1] >= 8 * values[0] > 0
+        places, counted = dict(zip(words or values, values, strict=True)), {measure.field for measure in measures}
+        for field, name in (*((measure.field, measure.name) for measure in measures), *SHOWN):
+            lines = [
+                _line(
+                    _shade(chosen[0].method, epsilon, place, len(epsilons)),
+                    field,
+                    [(places.get(g.value), g) for g in chosen if g.epsilon == epsilon],
+                )
+                for place, epsilon in enumerate(epsilons)
+            ]
+            panels.append(
+                Panel(
+                    f"{f'({letter}) ' if len(names) > 1 else ''}{chosen[0].dataset}: {shown}",
+                    shown,
+                    name,
+                    values,
+                    log_x,
+                    tuple(x for x in lines if x.x),
+                    words,
+                    from_zero=field in counted,
+                )
+            )
+    return panels
+
+
+def draw(panels: Sequence[Panel], stem: Path, columns: int = 2, command: str = "") -> tuple[Path, Path]:
+    """Draw the panels, ``columns`` to a row, as ``stem``.png and ``stem``.svg; return both paths.
+
+    The command that made it is written below in small print.
+    """
+    mpl = require_matplotlib()
+    import matplotlib.pyplot as plt
+
+    style = {"font.size": 9.5, "svg.hashsalt": "dpdescent", "axes.edgecolor": INK, "text.color": INK}
+    with mpl.rc_context(style):
+        rows = -(-len(panels) // columns)
+        figure: Any
+        size = (5.75 * columns, 3.4 * rows)
+        figure, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            _draw_panel(axes, panel)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_axis_off()
+        if command:
+            figure.supxlabel(command, x=0.995, ha="right", fontsize=7, color=GREY, family="monospace")
+        drawn = list(zip(grid.flat, panels, strict=False))
+        _share_scales(drawn)
+        label_lines(figure, drawn)
+        paths = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
+        for path in paths:
+            sink = io.BytesIO()
+            metadata = {"Date": None} if path.suffix == ".svg" else None
+            figure.savefig(sink, format=path.suffix[1:], dpi=160, metadata=metadata)
+            write_whole(path, sink.getvalue())
+        plt.close(figure)
+    return paths
+
+
+def draw_trace(moments: Sequence[Moment], stem: Path, command: str = "") -> tuple[Path, Path]:
+    """Draw the norms of a descent's gradients beside its objective."""
+    x = tuple(float(moment.iteration) for moment in moments)
+    still = (0.0,) * len(x)
+
+    def line(look: Look, field: str) -> Line:
+        return Line(look, x, tuple(getattr(moment, field) for moment in moments), still)
+
+    norms = (
+        line(Look("noisy gradient", "#D55E00", "s"), "noisy_norm"),
+        line(Look("true gradient", "#0072B2", "o"), "gradient_norm"),
+        line(Look("noise", "#4A4F57", "", flat=True), "noise_norm"),
+    )
+    objective = (line(Look("objective", "#0072B2", "o"), "objective"),)
+    return draw(
+        (
+            Panel("Norms of the gradients", "iteration", "norm", x, False, norms),
+            Panel("Objective", "iteration", "mean loss", x, False, objective),
+        ),
+        stem,
+        command=command,
+    )
+
+
+def _line(look: Look, field: str, points: Sequence[tuple[float | None, Group]]) -> Line:
+    found = sorted(
+        (x, estimate.mean, estimate.error or 0.0)
+        for x, group in points
+        if x is not None and (estimate := group.estimate(field)) is not None
+    )
+    x, mean, error = zip(*found, strict=True) if found else ((), (), ())
+    return Line(look, tuple(x), tuple(mean), tuple(error))
+
+
+def _shade(method: str, epsilon: float, place: int, count: int) -> Look:
+    """Return the look of one epsilon among several of a single method: the darker the larger."""
+    plain = look_of(method.removesuffix("-paper"))
+    base = np.array([int(plain.colour[k : k + 2], 16) for k in (1, 3, 5)])
+    share = 1.0 if count == 1 else place / (count - 1)
+    colour = (1 - share) * (0.65 * base + 0.35 * 255) + share * 0.55 * base
+    return Look(f"epsilon {epsilon:g}", "#" + "".join(f"{int(c):02x}" for c in colour), "osD^v<>hPX"[place % 10])
+
+
+def _draw_panel(axes: Any, panel: Panel) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    barred = [line for line in panel.lines if any(line.error) and not line.look.flat]
+    for line in panel.lines:
+        look = line.look
+        x, mean, error = (np.array(part) for part in (line.x, line.mean, line.error))
+        if look.flat:
+            axes.axhline(mean[0], color=look.colour, lw=1.2, ls="--", zorder=1)
+            continue
+        if line in barred:
+            x = _aside(x, panel, barred.index(line) - (len(barred) - 1) / 2)
+            axes.errorbar(x, mean, error, color=look.colour, alpha=0.7, ls="", elinewidth=1.0, capsize=1.5)
+        outlined = look.hollow or look.marker in STROKES
+        axes.plot(
+            x,
+            mean,
+            color=look.colour,
+            marker=look.marker,
+            ls="" if panel.words else look.dash,
+            lw=1.6,
+            ms=7 if look.marker in STROKES else 5,
+            mec=look.colour if outlined else "white",
+            mfc="white" if look.hollow else look.colour,
+            mew=1.2 if look.marker in STROKES else 1.0 if look.hollow else 0.6,
+            zorder=3 if look.hollow else 2,
+        )
+    means = np.concatenate([line.mean for line in panel.lines]) if panel.lines else np.ones(1)
+    if means.min() > 0 and means.max() > 4 * means.min():
+        axes.set_yscale("log")
+        subs = (1, 2, 5) if means.max() < 1000 * means.min() else (1,)
+        axes.yaxis.set_major_locator(LogLocator(subs=subs))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    _leave_backdrops_out(axes, panel)
+    if panel.from_zero:
+        axes.set_yscale("linear")
+        axes.set_ylim(bottom=0)
+    if panel.log_x:
+        axes.set_xscale("log")
+    axes.set_xticks(panel.ticks, panel.words or [f"{tick:g}" for tick in panel.ticks])
+    if panel.words:
+        axes.margins(x=0.2)
+    axes.minorticks_off()
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(panel.y_label)
+    axes.set_title(panel.title, loc="left", fontsize=10, color=INK, weight="bold")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color=FAINT, lw=0.6)
+    axes.set_axisbelow(True)
+
+
+def _aside(x: NDArray[np.float64], panel: Panel, places: float) -> NDArray[np.float64]:
+    """Return where a line is drawn: moved a little to the side, so that no bar hides another."""
+    first, last = panel.ticks[0], panel.ticks[-1]
+    if panel.log_x:
+        return np.asarray(x * (last / first) ** (_ASIDE * places))
+    return np.asarray(x + (last - first) * _ASIDE * places)
+
+
+def _share_scales(drawn: Sequence[tuple[Any, Panel]]) -> None:
+    """Give panels that are to be compared the same vertical axis, wide enough for each of them."""
+    for scale in {panel.scale for _, panel in drawn if panel.scale}:
+        own = [axes for axes, panel in drawn if panel.scale == scale]
+        if len({axes.get_yscale() for axes in own}) > 1:
+            continue
+        low, high = zip(*(axes.get_ylim() for axes in own), strict=True)
+        for axes in own:
+            axes.set_ylim(min(low), max(high))
+
+
+def _leave_backdrops_out(axes: Any, panel: Panel) -> None:
+    """Let the other lines set the scale, unless a backdrop lies near them anyway."""
+    warp = np.log if axes.get_yscale() == "log" else np.asarray
+    others = [
+        part
+        for line in panel.lines
+        if not line.look.backdrop
+        for part in (np.subtract(line.mean, line.error), np.add(line.mean, line.error))
+    ]
+    values = np.concatenate(others) if others else np.empty(0)
+    if not values.size or (axes.get_yscale() == "log" and values.min() <= 0):
+        return
+    low, high = float(warp(values.min())), float(warp(values.max()))
+    room = 0.6 * (high - low)
+    behind = [float(warp(mean)) for line in panel.lines if line.look.backdrop for mean in line.mean]
+    if any(not low - room <= value <= high + room for value in behind):
+        ends = np.array([low, high]) + 0.06 * (high - low) * np.array([-1, 1])
+        axes.set_ylim(*(np.exp(ends) if axes.get_yscale() == "log" else ends))

@@ -1,0 +1,182 @@
+"""The figures of Chen & Lee (2020): descent with a private line search."""
+
+from __future__ import annotations
+
+from ..claims import Claim, duel, standing
+from ..fold_fits import Task
+from ..method_figures import FOUR, HINGE, INTERCEPT, LADDER, MODES, STAND_IN, Figure, Parameter, Scale
+from ..method_looks import paper_differences
+from ..parameter_claims import fewer_passes, helps, level, preferred, small_hurts
+from ..row_groups import PASSES
+
+__all__ = ["SEARCH_FIGURES"]
+
+_SEARCH_PAPER = "Chen & Lee (2020), arXiv:2008.07978"
+_SEARCH = tuple(f"{name}{kind}" for kind in ("", "-paper") for name in ("blsgd", "blgd", "blsgd-ac"))
+_SEARCHED = (
+    "The paper leaves max_it, the first step and the random start open; they are 20, 4, and a deviation of 0.1. "
+    "Our accounting (docs/line-search.md) is also less wasteful than the paper's, so the same budgets last for many "
+    "more updates."
+)
+_PENALTY = "The L2 penalty is 0.001/2 times the squared norm of the weights, intercept included."
+_SGD = "DP-SGD (paper) has the q = 0.1 and the C_grad = 3 that this paper states for it."
+_BATCHES = ("blsgd-paper", "blsgd-ac-paper")
+
+
+def _quick(epsilons: tuple[float, ...], folds: int) -> Scale:
+    """Return minutes' worth: on batches the budgets of the paper would last for thousands of updates."""
+    return Scale(
+        epsilons,
+        folds,
+        1,
+        options={name: {"iterations": 10} for name in _BATCHES},
+        remark=(
+            " On batches the paper's curves start with budgets of epsilon/20 here, not epsilon/100, for shorter runs."
+        ),
+    )
+
+
+_SEARCH_CLAIMS = (
+    Claim(
+        "DP-BLSGD, DP-BLSGD-AC and DP-BLGD outperform the other methods in most cases.",
+        standing(ours=_SEARCH, share="most", ahead=True),
+    ),
+    Claim(
+        "They outperform DP-AGD; DP-BLGD differs from it in little but the search, so the search is what helps.",
+        duel(("blgd-paper", "agd-paper"), ("blsgd-paper", "agd-paper"), ("blgd", "agd"), ("blsgd", "agd")),
+    ),
+    Claim(
+        "They outperform OutPert-RSGD on three of four data sets, all but BANK.",
+        duel(("blsgd-paper", "outpert-rsgd-paper"), ("blsgd", "outpert-rsgd"), share="every", excepted=("bank",)),
+    ),
+    Claim(
+        "ObjPert and DP-SGD do poorly at a small epsilon.",
+        duel(
+            ("blsgd-paper", "objpert-paper"),
+            ("blsgd-paper", "sgd-paper"),
+            ("blsgd", "objpert"),
+            ("blsgd", "sgd"),
+            epsilon=0.05,
+        ),
+    ),
+    Claim(
+        "Adapting the clip norms (DP-BLSGD-AC) gains a little on some data sets.",
+        duel(("blsgd-ac-paper", "blsgd-paper"), ("blsgd-ac", "blsgd"), share="some"),
+    ),
+)
+_RIVALS = ("agd-paper", "sgd-paper", "outpert-rsgd-paper", "outpert-gd-paper", "objpert-paper", "privgene-paper")
+_SEARCH_METHODS = (*_SEARCH, *_RIVALS, "majority", "nonprivate", "agd", "sgd", "objpert", "outpert-rsgd")
+
+SEARCH_FIGURES = (
+    Figure(
+        name="003/figure1",
+        title="Figure 1 of Chen & Lee (2020): the parameters of DP-BLSGD",
+        caption=(
+            f"DP-BLSGD with the settings of {_SEARCH_PAPER}, logistic regression on Adult; one setting is varied "
+            "at a time."
+        ),
+        details=(
+            _SEARCHED,
+            "Gaussian searches have no pure guarantee to amplify, so on batches they are charged far more, which "
+            "decides (c).",
+            _PENALTY,
+            *paper_differences(["blsgd-paper"]),
+        ),
+        tasks=(Task("adult"),),
+        methods=("blsgd-paper",),
+        delta=1e-8,
+        quick=_quick((0.05, 0.2), 1),
+        full=Scale((0.05, 0.2), 10, 5),
+        folds=10,
+        alpha=0.001,
+        parameters=(
+            Parameter("decrease", "alpha", (0.1, 0.3, 0.5, 0.7, 0.9)),
+            Parameter("backtrack", "beta", (0.2, 0.4, 0.6, 0.8, 0.9)),
+            Parameter("noise", "noise of the search", ("laplace", "gaussian")),
+            Parameter("sampling_rate", "q", (0.02, 0.05, 0.1, 0.3), ("search_rate",)),
+            Parameter("allocation", "budgets after a failed search", ("no", "must", "adaptive")),
+            Parameter("clip_decay", "zeta", (0.0, 0.05, 0.1, 0.2)),
+        ),
+        claims=(
+            Claim("(a) alpha matters little at epsilon 0.2; at 0.05 the best is 0.5.", preferred("decrease", 0.5)),
+            Claim("(b) beta matters little at epsilon 0.2; at 0.05 the best is 0.8.", preferred("backtrack", 0.8)),
+            Claim(
+                "(c) Laplace noise in the search is slightly better than Gaussian.",
+                preferred("noise", "laplace", ahead=True),
+            ),
+            Claim(
+                "(d) q matters little at epsilon 0.2, but must not be too small at 0.05.",
+                small_hurts("sampling_rate"),
+            ),
+            Claim(
+                "(e) Asking the angle which budget to raise (adaptive) is better than raising none or always that of "
+                "the gradient.",
+                preferred("allocation", "adaptive", ahead=True),
+            ),
+            Claim("(f) Shrinking clip norms help at epsilon 0.05 and not at 0.2.", helps("clip_decay", 0, below=0.1)),
+        ),
+    ),
+    Figure(
+        name="003/figure2",
+        title="Figure 2 of Chen & Lee (2020): evaluations of gradients and losses by sampling ratio",
+        caption=(
+            f"DP-BLSGD with the settings of {_SEARCH_PAPER}, logistic regression on Adult at epsilon 0.4. "
+            "Evaluations are counted per row of the training part."
+        ),
+        details=(
+            "A search counts with all of its 20 steps and the point it starts from, because they are evaluated "
+            "together; the paper stops at the step that is chosen.",
+            _SEARCHED,
+            _PENALTY,
+            *paper_differences(["blsgd-paper"]),
+        ),
+        tasks=(Task("adult"),),
+        methods=("blsgd-paper",),
+        delta=1e-8,
+        quick=Scale((0.4,), 2, 1),
+        full=Scale((0.4,), 10, 5),
+        folds=10,
+        alpha=0.001,
+        parameters=(Parameter("sampling_rate", "sampling ratio q", (0.05, 0.1, 0.2, 0.5, 1.0), ("search_rate",)),),
+        measures=PASSES,
+        claims=(
+            Claim(
+                "Sub-sampling greatly reduces the evaluations of gradients and losses.",
+                fewer_passes("sampling_rate", 0.1),
+            ),
+            Claim(
+                "Accuracy is much the same on batches and on all rows.",
+                level("sampling_rate"),
+            ),
+        ),
+    ),
+    *(
+        Figure(
+            name=f"003/figure{number}",
+            title=f"Figure {number} of Chen & Lee (2020): private {model} with line search",
+            caption=f"Accuracy and {objective} against epsilon, after {_SEARCH_PAPER}. {MODES}",
+            details=(
+                *hinge,
+                _SEARCHED,
+                STAND_IN,
+                _PENALTY,
+                _SGD,
+                INTERCEPT,
+                *paper_differences(("blsgd-paper", *_RIVALS)),
+            ),
+            options={"sgd-paper": {"sampling_rate": 0.1, "clip_gradient": 3.0}},
+            tasks=tuple(Task(name, loss) for name in FOUR),
+            methods=_SEARCH_METHODS,
+            delta=1e-8,
+            quick=_quick((0.05, 0.2, 1.6), 1),
+            full=Scale(LADDER, 10, 5),
+            folds=10,
+            alpha=0.001,
+            claims=_SEARCH_CLAIMS,
+        )
+        for number, model, loss, objective, hinge in (
+            (3, "logistic regression", "logistic", "objective", ()),
+            (4, "linear support vector machine", "svm", "mean hinge loss", (HINGE,)),
+        )
+    ),
+)

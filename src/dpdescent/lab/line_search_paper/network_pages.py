@@ -1,0 +1,170 @@
+"""The picture and the page of a figure of networks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ...outputs import write_whole
+from ...statement import guarantee
+from ..drawing import Line, Panel, draw
+from ..method_looks import look_of
+from ..report_page import Finding, Matrix, Picture, Report, render
+from ..study import versions
+from ..summary import cells_of
+from ..verdicts import Margin, Statement, every, told
+from .network_runs import Course, NetworkRuns
+
+__all__ = ["write_networks"]
+
+
+def write_networks(
+    runs: NetworkRuns, courses: list[Course], stem: Path, page: Path, json_file: Path | None, command: str
+) -> tuple[tuple[Path, Path], Report]:
+    """Write picture, page and rows; return the pictures and the report."""
+    figure = runs.figure
+    pictures = draw(_panels(courses), stem, command=command)
+    findings = tuple(_findings(courses))
+    stand_in = f" Run on {runs.datasets[0]} instead of the paper's data." if runs.datasets else ""
+    left_out = ", ".join(network.title for network in figure.networks[figure.quick_networks :])
+    extent = (
+        f"Full run: {runs.steps:,} steps.{stand_in}"
+        if runs.full
+        else f"Quick run: {runs.steps} steps{f', without {left_out}' if left_out else ''}.{stand_in}"
+    )
+    report = Report(
+        figure.title,
+        figure.caption,
+        extent,
+        (Picture(pictures[1], "accuracy, objective, epsilon and step size of each method against iterations"),),
+        findings,
+        tuple(_matrix(courses, name) for name in dict.fromkeys(course.network for course in courses)),
+        (
+            (
+                "private methods",
+                f"Each run is {guarantee(figure.epsilon, figure.delta, 'zero-out')}, in the arithmetic of "
+                "real numbers. Randomness: seeded (not for release).",
+            ),
+            ("accuracies, objectives", "Not private: they are shown here because the data are public."),
+        ),
+        (
+            ("batches", f"a share of {figure.batch_share:g} of the rows, each row by itself"),
+            ("gradients clipped to", f"{figure.clip_norm:g}; auto divides each by its own length"),
+            ("learning rates", "DP-SGD as tuned in the paper, DP-Adam 0.001; auto and DP-BLSGD have none"),
+            ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
+        ),
+        details=figure.details,
+        command=command,
+        cells=cells_of(
+            _steps(courses), ("network", "method", "step"), ("accuracy", "objective", "epsilon", "step_size")
+        ),
+    )
+    write_whole(page, render(report))
+    if json_file is not None:
+        content = {"figure": figure.name, "versions": versions(), "rows": [asdict(each) for each in courses]}
+        write_whole(json_file, json.dumps(content, indent=1) + "\n")
+    return pictures, report
+
+
+def _steps(courses: list[Course]) -> Iterator[dict[str, Any]]:
+    """Yield the measurements of every training, one for each step at which it was measured."""
+    for course in courses:
+        for place, step in enumerate(course.steps):
+            yield {
+                "network": course.network,
+                "method": course.method,
+                "step": step,
+                "accuracy": course.accuracy[place],
+                "objective": course.objective[place],
+                "epsilon": course.epsilon[place] if course.epsilon else None,
+                "step_size": course.step_size[place],
+            }
+
+
+def _panels(courses: list[Course]) -> list[Panel]:
+    panels = []
+    for name in dict.fromkeys(course.network for course in courses):
+        own = [course for course in courses if course.network == name]
+        ticks = tuple(float(step) for step in own[0].steps[1::2])
+        for field, label in (
+            ("accuracy", "test accuracy"),
+            ("objective", "objective (training part)"),
+            ("epsilon", "epsilon so far"),
+            ("step_size", "step size"),
+        ):
+            shown = [course for course in own if getattr(course, field)]
+            if field == "step_size":
+                shown = [course for course in own if course.method in ("auto", "blsgd")]
+            lines = tuple(
+                Line(
+                    replace(look_of(course.method), flat=False),  # without privacy, too, training takes its time
+                    tuple(map(float, course.steps)),
+                    tuple(getattr(course, field)),
+                    (0.0,) * len(course.steps),
+                )
+                for course in shown
+            )
+            panels.append(Panel(name, "iteration", label, ticks, False, lines))
+    return panels
+
+
+def _matrix(courses: list[Course], network: str) -> Matrix:
+    own = [course for course in courses if course.network == network]
+    return Matrix(
+        network,
+        ("method", "accuracy", "objective", "epsilon", "first step size", "last step size", "seconds"),
+        tuple(
+            (
+                course.method,
+                f"{course.accuracy[-1]:.4f}",
+                f"{course.objective[-1]:.4f}",
+                f"{course.epsilon[-1]:.3g}" if course.epsilon else "not private",
+                f"{course.step_size[0]:.3g}",
+                f"{course.step_size[-1]:.3g}",
+                f"{course.seconds:.0f}",
+            )
+            for course in own
+        ),
+    )
+
+
+def _findings(courses: list[Course]) -> list[Finding]:
+    found: dict[str, list[str]] = {"early": [], "end": [], "step": []}
+    margins: dict[str, list[Statement]] = {
+        "early": [],
+        "end": [],
+        "step": [],
+    }  # one run of each has no standard error
+    for name in dict.fromkeys(course.network for course in courses):
+        own = {course.method: course for course in courses if course.network == name}
+        search, rivals = own["blsgd"], [own[method] for method in ("sgd", "adam")]
+        early = max(0, len(search.steps) // 4 - 1)
+        margins["early"] += [Margin.of([search.accuracy[early] - each.accuracy[early]]) for each in rivals]
+        margins["end"] += [Margin.of([each.objective[-1] - search.objective[-1]]) for each in rivals]
+        margins["step"].append(Margin.of([search.step_size[0] - search.step_size[-1]]))
+        found["early"].append(
+            f"{name}: {search.accuracy[early]:.3f} against "
+            f"{max(each.accuracy[early] for each in rivals):.3f} after {search.steps[early]} steps"
+        )
+        found["end"].append(
+            f"{name}: accuracy {search.accuracy[-1]:.3f} against {max(each.accuracy[-1] for each in rivals):.3f}, "
+            f"objective {search.objective[-1]:.3f} against {min(each.objective[-1] for each in rivals):.3f}"
+        )
+        found["step"].append(f"{name}: {search.step_size[0]:.3g} to {search.step_size[-1]:.3g}")
+    return [
+        Finding(
+            "DP-BLSGD reaches a high accuracy in fewer iterations than DP-SGD and DP-Adam.",
+            told(every(margins["early"]), "; ".join(found["early"]) + " (the better of DP-SGD and DP-Adam)"),
+        ),
+        Finding(
+            "It ends at a similar accuracy with perceptrons, and at a lower objective with convolutions.",
+            told(every(margins["end"]), "; ".join(found["end"])),
+        ),
+        Finding(
+            "The step size that it selects falls during training.",
+            told(every(margins["step"]), "; ".join(found["step"])),
+        ),
+    ]

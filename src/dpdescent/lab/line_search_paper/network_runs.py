@@ -1,0 +1,326 @@
+"""Private training of networks, step by step: accuracy, objective, epsilon and step size against iterations.
+
+Accuracies and objectives on the way are looked up without privacy: they are for public data only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dpdescent
+
+from ...errors import InvalidParameter, MissingPackage
+from ...long_runs import Journal, Listener
+from ..fold_fits import Task, load_task
+
+__all__ = ["Course", "Network", "NetworkFigure", "NetworkRuns", "measure_networks"]
+
+_MEASURED_ROWS = 5000  # of the training part, for the objective
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network and its data.
+
+    Parameters
+    ----------
+    title, dataset : str
+    shape : str
+        "mlp" or "cnn".
+    widths : tuple of int
+        Units of the hidden layers that are fully connected.
+    channels : tuple of tuple of int
+        Output channels of convolutions; after each group comes a pooling layer.
+    learning_rate : float
+        Of DP-SGD, as tuned in the paper.
+    """
+
+    title: str
+    dataset: str
+    shape: str
+    widths: tuple[int, ...]
+    channels: tuple[tuple[int, ...], ...] = ()
+    learning_rate: float = 0.2
+
+    def build(self, shape: tuple[int, ...], classes: int) -> Any:
+        """Return the module for images of a shape (channels, height, width)."""
+        from torch import nn
+
+        layers: list[Any] = []
+        depth, side = shape[0], shape[1]
+        kernel = 3 if shape[0] == 3 else 5
+        for group in self.channels:
+            for each in group:
+                layers += [nn.Conv2d(depth, each, kernel, padding=kernel // 2), nn.ReLU()]
+                depth = each
+            layers.append(nn.MaxPool2d(2))
+            side //= 2
+        width = depth * side * side if self.channels else math.prod(shape)
+        layers.append(nn.Flatten())
+        for each in self.widths:
+            layers += [nn.Linear(width, each), nn.ReLU()]
+            width = each
+        return nn.Sequential(*layers, nn.Linear(width, classes))
+
+
+@dataclass(frozen=True)
+class NetworkFigure:
+    """What is run for a figure of networks.
+
+    Parameters
+    ----------
+    name, title, caption : str
+    details : tuple of str
+        What differs from the paper.
+    networks : tuple of Network
+    quick_networks : int
+        How many of them a quick run takes, the first ones.
+    methods : tuple of str
+    epsilon, delta : float
+        What each run as a whole is charged.
+    batch_share : float
+        The expected share of the rows in a batch.
+    clip_norm : float
+    quick_steps, full_steps : int
+    moments : int
+        How often accuracy and objective are looked up.
+    """
+
+    name: str
+    title: str
+    caption: str
+    details: tuple[str, ...]
+    networks: tuple[Network, ...]
+    quick_networks: int
+    methods: tuple[str, ...] = ("auto", "blsgd", "sgd", "adam", "nonprivate")
+    epsilon: float = 3.0
+    delta: float = 1e-5
+    batch_share: float = 1 / 200
+    clip_norm: float = 3.0
+    quick_steps: int = 300
+    full_steps: int = 4000
+    moments: int = 12
+
+
+@dataclass(frozen=True)
+class Course:
+    """One run: what was seen after each of some steps."""
+
+    network: str
+    method: str
+    steps: list[int]
+    accuracy: list[float]
+    objective: list[float]
+    epsilon: list[float]
+    step_size: list[float]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class NetworkRuns:
+    """The runs of a figure: every method on every network.
+
+    Parameters
+    ----------
+    figure : NetworkFigure
+    full : bool
+    datasets : tuple of str
+        Data sets that stand in for those of the paper.
+    """
+
+    figure: NetworkFigure
+    full: bool
+    datasets: tuple[str, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells these settings, under this release, from any other."""
+        return hashlib.sha256(f"{dpdescent.__version__} {self}".encode()).hexdigest()[:16]
+
+    @property
+    def steps(self) -> int:
+        """How many steps a run has."""
+        return self.figure.full_steps if self.full else self.figure.quick_steps
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """The networks, on the data they are run on."""
+        chosen = self.figure.networks[: None if self.full else self.figure.quick_networks]
+        if not self.datasets:
+            return chosen
+        name = self.datasets[0]
+        kinds = {network.shape: network for network in reversed(chosen)}.values()
+        return tuple(replace(each, title=f"{name}, {each.shape.upper()}", dataset=name) for each in kinds)
+
+
+def measure_networks(
+    runs: NetworkRuns, journal: Journal[Course] | None = None, listener: Listener | None = None
+) -> list[Course]:
+    """Train every network by every method that a journal does not hold yet, one after another."""
+    _require_torch()
+    done = dict(journal.rows) if journal is not None else {}
+    todo = [(network, method) for network in runs.networks for method in runs.figure.methods]
+    parts = runs.figure.moments
+    for place, (network, method) in enumerate(todo):
+        key = json.dumps([network.title, method])
+        if key not in done:
+            images = _Images(network.dataset)
+            course = _train(runs, network, method, images, listener, (place * parts, len(todo) * parts))
+            done[key] = course
+            if journal is not None:
+                journal.add(key, course)
+        if listener is not None:
+            listener((place + 1) * parts, len(todo) * parts)
+    return [done[json.dumps([network.title, method])] for network, method in todo]
+
+
+class _Images:
+    """The images of a data set as tensors, in the parts that it comes in or four fifths and one."""
+
+    def __init__(self, name: str) -> None:
+        import numpy as np
+        import torch
+
+        data = load_task(Task(name), download=True)
+        columns = data.X.shape[1]
+        depth = 3 if columns % 3 == 0 and math.isqrt(columns // 3) ** 2 == columns // 3 else 1
+        side = math.isqrt(columns // depth)
+        self.shape = (depth, side, side) if depth * side * side == columns else (columns, 1, 1)
+        self.classes = len(data.classes)
+        split = data.split if data.split is not None else np.where(np.arange(len(data.y)) % 5, "train", "test")
+        labels = np.searchsorted(np.asarray(sorted(data.classes)), data.y)
+
+        def part(which: str) -> tuple[Any, Any]:
+            rows = split == which
+            features = torch.tensor(np.asarray(data.X[rows], dtype=np.float32))
+            return features.reshape(-1, *self.shape), torch.tensor(labels[rows])
+
+        self.train, self.test = part("train"), part("test")
+
+
+def _train(
+    runs: NetworkRuns,
+    network: Network,
+    method: str,
+    images: _Images,
+    listener: Listener | None,
+    progress: tuple[int, int],
+) -> Course:
+    import torch
+
+    figure, steps = runs.figure, runs.steps
+    if network.shape == "cnn" and images.shape[1] < 4:
+        raise InvalidParameter(f"{figure.name} needs images, and {network.dataset!r} has none: use mnist")
+    torch.manual_seed(0)
+    module = network.build(images.shape, images.classes)
+    loss = torch.nn.CrossEntropyLoss(reduction="none")
+    wanted = sorted({round(steps * part / figure.moments) for part in range(1, figure.moments + 1)})
+    seen: dict[int, tuple[float, float]] = {}
+
+    def watch(step: int) -> None:
+        if step not in wanted:
+            return
+        with torch.no_grad():
+            right = module(images.test[0]).argmax(1) == images.test[1]
+            losses = loss(module(images.train[0][:_MEASURED_ROWS]), images.train[1][:_MEASURED_ROWS])
+        seen[step] = (float(right.double().mean()), float(losses.double().mean()))
+        if listener is not None:
+            listener(progress[0] + len(seen) - 1, progress[1])
+
+    begun = time.perf_counter()
+    if method == "nonprivate":
+        epsilons, sizes = _train_plainly(module, images, network, figure, steps, watch)
+    else:
+        epsilons, sizes = _train_privately(module, images, network, figure, steps, method, wanted, watch)
+    accuracy, objective = zip(*(seen[step] for step in wanted), strict=True)
+    return Course(
+        network.title,
+        method,
+        wanted,
+        list(accuracy),
+        list(objective),
+        epsilons,
+        [sizes[step - 1] for step in wanted],
+        time.perf_counter() - begun,
+    )
+
+
+def _train_plainly(
+    module: Any, images: _Images, network: Network, figure: NetworkFigure, steps: int, watch: Any
+) -> tuple[list[float], list[float]]:
+    import torch
+
+    optimiser = torch.optim.SGD(module.parameters(), lr=network.learning_rate)
+    generator = torch.Generator().manual_seed(0)
+    rows, labels = images.train
+    for step in range(1, steps + 1):
+        batch = torch.rand(len(labels), generator=generator) < figure.batch_share
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(module(rows[batch]), labels[batch]).backward()
+        optimiser.step()
+        watch(step)
+    return [], [network.learning_rate] * steps
+
+
+def _train_privately(
+    module: Any,
+    images: _Images,
+    network: Network,
+    figure: NetworkFigure,
+    steps: int,
+    method: str,
+    wanted: list[int],
+    watch: Any,
+) -> tuple[list[float], list[float]]:
+    import torch
+
+    from ...torch import fit
+    from ...torch.methods import MOST_STEPS
+    from ...torch.plan import Clipping, make_plan
+
+    rows = len(images.train[1])
+    batch_size = max(1, round(figure.batch_share * rows))
+    rate = {"sgd": network.learning_rate, "adam": 1e-3}.get(method)
+    result = fit(
+        module,
+        torch.utils.data.TensorDataset(*images.train),
+        torch.nn.CrossEntropyLoss(reduction="none"),
+        epsilon=figure.epsilon,
+        delta=figure.delta,
+        method=method,
+        batch_size=batch_size,
+        steps=steps,
+        random_state=0,
+        noise="float",
+        progress=lambda share: watch(round(share * steps)),
+        learning_rate=rate,
+        clip_norm=None if rate is None else figure.clip_norm,
+    )
+    plan = make_plan(
+        rows=rows,
+        epsilon=figure.epsilon,
+        delta=figure.delta,
+        steps=steps,
+        epochs=None,
+        batch_size=batch_size,
+        clipping=Clipping(figure.clip_norm),
+        parameters=sum(each.numel() for each in module.parameters()),
+        search_steps=MOST_STEPS if method == "blsgd" else 0,
+        search_noise="laplace",
+        adjacency="zero-out",
+        account=None,
+    )
+    spent = [replace(plan.schedule, steps=step).pure() for step in wanted]
+    return spent, [record.step_size for record in result.history]
+
+
+def _require_torch() -> None:
+    try:
+        import dpdescent.torch  # noqa: F401
+    except MissingPackage as missing:
+        raise MissingPackage(f"this figure trains networks: {missing}") from None

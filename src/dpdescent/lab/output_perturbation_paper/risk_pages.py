@@ -1,0 +1,276 @@
+"""The picture and the page of a table of bounds: what is promised beside what was measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from ...outputs import write_whole
+from ...statement import guarantee
+from ..drawing import Line, Panel, draw
+from ..method_looks import Look, look_of
+from ..report_page import Matrix, Picture, Report, render
+from ..study import versions
+from ..summary import cells_of
+from ..verdicts import EXPLANATION
+from .risk_findings import AXES, RiskSummary, line_through_middle, risk_findings, slopes_of, summarised
+from .risk_runs import Measured, RiskRuns, prescribed_for
+from .risk_tables import RiskRow, RiskTable
+
+__all__ = ["write_risks"]
+
+_GREY = "#8A8F98"
+_CAPTION = (
+    "Excess {} risk of output perturbation and its rivals beside the bounds of Lowy & Razaviyayn (2021), "
+    "arXiv:2102.04704, on synthetic problems whose minimisers are known."
+)
+_KEYS = ("row", "reference", "rows", "dimension", "epsilon", "bound")
+_MEASURES = ("empirical", "population", "evaluations", "seconds")
+
+
+def write_risks(
+    runs: RiskRuns, measured: Sequence[Measured], stem: Path, page: Path, json_file: Path | None, command: str
+) -> tuple[tuple[Path, Path], Report]:
+    """Write picture, page and rows; return the pictures and the report."""
+    table = runs.table
+    summaries = [
+        summarised(table, place, point, measured, table.population)
+        for place, row in enumerate(table.rows)
+        if row.method and not row.timed_only
+        for point in runs.points(row)
+    ]
+    found = [summary for summary in summaries if summary.values]
+    pictures = draw(_panels(runs, found, measured), stem, 3, command)
+    findings = tuple(risk_findings(runs, found, measured))
+    whole = f" of {table.full_seeds}" if runs.seeds < table.full_seeds else ""
+    repeated = f"{'Full' if runs.full else 'Quick'} run: {runs.seeds}{whole} repetitions, fewer of slow methods."
+    bounds = {(each.row, each.point): float(f"{each.bound:.6g}") for each in summaries}
+    rows = [
+        asdict(each) | {"reference": table.rows[each.row].name, "bound": bounds.get((each.row, each.point))}
+        for each in measured
+    ]
+    report = Report(
+        table.title,
+        _CAPTION.format("population" if table.population else "empirical"),
+        repeated,
+        (Picture(pictures[1], f"{table.title}: excess risk and bounds against n, d and epsilon"),),
+        findings,
+        (_risks(runs, measured), _times(runs, measured), _slopes(runs, found)),
+        (
+            (
+                "every release",
+                f"{guarantee('epsilon', 'delta', 'replace-one')}, epsilon being the one of the point. "
+                f"{_delta(table)} Randomness: seeded (not for release).",
+            ),
+            ("excess risks", "Not private: they are computed from synthetic rows and known minimisers."),
+        ),
+        (
+            ("problems", _problems(table)),
+            ("middle", _middle(runs)),
+            ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
+        ),
+        tuple(_notes(runs, measured)),
+        _details(table),
+        cells_of(rows, _KEYS, _MEASURES),
+        command,
+    )
+    write_whole(page, render(report))
+    if json_file is not None:
+        content = {"figure": table.name, "delta": table.delta, "versions": versions(), "rows": rows}
+        write_whole(json_file, json.dumps(content, indent=1) + "\n")
+    return pictures, report
+
+
+def _details(table: RiskTable) -> tuple[str, ...]:
+    price = "d/(epsilon n)" if table.delta == 0 else "sqrt(d) (c + sqrt(c^2 + epsilon))/(epsilon n)"
+    if not table.mean:
+        price += ", n being 1 but for the tilted rows"
+    return (
+        f"The price of privacy x is {price}. Bounds of the paper have their constants; those of rivals and lower "
+        "bounds are printed without constants and logarithms, and their values here have a constant of 1. Every "
+        "bound is to be read as the lesser of itself and L R.",
+        "Minimisers are certified to lie within 1/256 of the sensitivity (1/16 to 1/128 where there is a kink) of "
+        "the true ones, where the paper asks for an accuracy alpha in expectation.",
+    )
+
+
+def _problems(table: RiskTable) -> str:
+    groups = (
+        "rows of unit vectors, one for each of d groups, with labels of two values, 4 to 1 in favour of the group's "
+        "typical one; minimisers are known group by group. With mu = 0.05 where it is strongly convex; Huber's loss "
+        "where it is smooth, else the hinge"
+    )
+    if table.mean:
+        return f"{groups}."
+    longest = (
+        "functions of the longest of 20 rows, quadratic or with a kink at a fixed point, on the ball of radius 1; "
+        "mu = 1, beta = 4. Their bounds say something only where epsilon is many times d, which is no privacy"
+    )
+    return f"{longest}. Tilted rows: {groups.replace('Huber', 'tilt 0.25; the logistic loss, not Huber')}."
+
+
+def _delta(table: RiskTable) -> str:
+    return (
+        "Norm-Laplace noise fails with a probability below 1e-27." if table.delta == 0 else f"delta {table.delta:g}."
+    )
+
+
+def _middle(runs: RiskRuns) -> str:
+    middles = dict.fromkeys(runs.points(row)[0] for row in runs.table.rows if row.method)
+    return "; ".join(
+        f"{f'n = {point.rows:,}, ' if point.rows else ''}d = {point.dimension}, epsilon = {point.epsilon:g}"
+        for point in middles
+    )
+
+
+def _risks(runs: RiskRuns, measured: Sequence[Measured]) -> Matrix:
+    """Return bounds and measurements at the middle."""
+    table, lines = runs.table, []
+    for place, row in enumerate(table.rows):
+        if row.timed_only:
+            continue
+        point = runs.points(row)[0]
+        empirical = summarised(table, place, point, measured, False)
+        population = summarised(table, place, point, measured, True)
+        vacuous = " (no better than L R)" if row.ours and empirical.bound >= empirical.trivial else ""
+        lines.append(
+            (
+                f"{row.kind}{', tilted' if row.tilted else ''}",
+                row.reference,
+                row.formula,
+                f"{empirical.bound:.3g}{vacuous}",
+                _spread(empirical),
+                _spread(population),
+            )
+        )
+    header = ("class", "reference", "bound", "its value", "measured, empirical", "measured, population")
+    return Matrix("Excess risk, in the middle", header, tuple(lines))
+
+
+def _spread(summary: RiskSummary) -> str:
+    if not summary.values:
+        return "–"
+    return f"{summary.mean:.3g}" + (f" ± {summary.error:.1g}" if len(summary.values) > 1 else "")
+
+
+def _times(runs: RiskRuns, measured: Sequence[Measured]) -> Matrix:
+    table, lines = runs.table, []
+    for place, row in enumerate(table.rows):
+        point = runs.points(row)[0]
+        own = [each for each in measured if (each.row, each.point) == (place, point) and not each.error]
+        if not own and not row.ours:
+            continue
+        accuracy = wanted = "–"
+        if row.ours:
+            prescribed = prescribed_for(table, row, point)
+            by_row = prescribed.method in ("sgd", "katyusha") or not point.rows
+            accuracy = f"{prescribed.accuracy:.2g}"
+            wanted = f"{prescribed.evaluations * (1 if by_row else point.rows):.3g} ({prescribed.method})"
+        lines.append(
+            (
+                f"{row.kind}{', tilted' if row.tilted else ''}",
+                f"{row.reference}{f' ({row.minimiser})' if row.minimiser else ''}",
+                row.runtime,
+                accuracy,
+                wanted,
+                f"{np.mean([each.evaluations for each in own]):,.0f}" if own else "–",
+                f"{np.mean([each.seconds for each in own]):.3f}" if own else "–",
+            )
+        )
+    unit = "gradients of rows" if table.mean else "gradients (of rows where tilted)"
+    header = ("class", "reference", "running time", "alpha", f"prescribed {unit}", f"measured {unit}", "seconds")
+    return Matrix("Running time, in the middle", header, tuple(lines))
+
+
+def _slopes(runs: RiskRuns, found: Sequence[RiskSummary]) -> Matrix:
+    lines = []
+    for place, row in enumerate(runs.table.rows):
+        slopes = slopes_of(runs, found, place)
+        if slopes:
+            cells = [
+                f"{slopes[axis][0]:.2f}; {slopes[axis][1]:.2f} ± {slopes[axis][2]:.2f}" if axis in slopes else "–"
+                for axis, _ in AXES
+            ]
+            lines.append((f"{row.kind}{', tilted' if row.tilted else ''}", row.reference, *cells))
+    header = ("class", "reference", *(f"in {name}: bound; measured" for _, name in AXES))
+    return Matrix("Slopes of the logarithm of the excess risk", header, tuple(lines))
+
+
+def _notes(runs: RiskRuns, measured: Sequence[Measured]) -> list[str]:
+    notes = [f"{EXPLANATION} Mean ± standard error. A row of the picture is a class of functions; bounds are dotted."]
+    if runs.table.mean:
+        notes.append(
+            "A row of a linear model has a gradient along its own features only: noise costs such a model d times "
+            "less than the bound allows where the loss is smooth, and sqrt(d) times less where it has a kink."
+        )
+    for place, row in enumerate(runs.table.rows):
+        if row.remark:
+            notes.append(f"{row.kind}, {row.reference}: {row.remark}.")
+        errors = dict.fromkeys(f"{each.error} (d = {each.dimension})" for each in measured if each.row == place)
+        notes += [f"{row.reference}: {error}" for error in errors if not error.startswith(" ")]
+    return notes
+
+
+def _panels(runs: RiskRuns, found: Sequence[RiskSummary], measured: Sequence[Measured]) -> list[Panel]:
+    table = runs.table
+    panels: list[Panel] = []
+    groups = dict.fromkeys((row.measured_on, row.tilted) for row in table.rows if row.method and not row.timed_only)
+    for kind, tilted in groups:
+        chosen = [
+            (place, row) for place, row in enumerate(table.rows) if (row.measured_on, row.tilted) == (kind, tilted)
+        ]
+        for axis, name in AXES:
+            lines: list[Line] = []
+            for place, row in chosen:
+                along = line_through_middle(runs, found, place, axis)
+                if len(along) > 1:
+                    lines += _pair(row, axis, along)
+            if lines:
+                title = f"{kind}{', tilted' if tilted else ''}: in {name}"
+                ticks = tuple(sorted({x for line in lines for x in line.x}))
+                panels.append(Panel(title, name, "excess risk", ticks, True, tuple(lines)))
+        if not table.mean and not tilted:
+            panels += [_work(runs, place, measured) for place, row in chosen if row.ours]
+    return panels
+
+
+def _work(runs: RiskRuns, place: int, measured: Sequence[Measured]) -> Panel:
+    """Return the gradients of a function that is no mean, prescribed and measured, against epsilon."""
+    row = runs.table.rows[place]
+    middle = runs.points(row)[0]
+    points = [point for point in runs.points(row) if point.dimension == middle.dimension]
+    points.sort(key=lambda point: point.epsilon)
+    counts = [
+        float(np.mean([each.evaluations for each in measured if (each.row, each.point) == (place, point)]))
+        for point in points
+    ]
+    wanted = [prescribed_for(runs.table, row, point).evaluations for point in points]
+    x, still = tuple(point.epsilon for point in points), (0.0,) * len(points)
+    lines = (
+        Line(Look(row.minimiser, look_of(row.method).colour, "o"), x, tuple(counts), still),
+        Line(Look(f"T, {row.reference}", _GREY, "", ":"), x, tuple(wanted), still),
+    )
+    return Panel(f"{row.kind}: running time", "epsilon", "gradient evaluations", x, True, lines)
+
+
+def _pair(row: RiskRow, axis: str, along: Sequence[RiskSummary]) -> list[Line]:
+    """Return the line of what was measured and the dotted one of its bound."""
+    x = tuple(float(getattr(each.point, axis)) for each in along)
+    look = look_of(row.method)
+    name = "output perturbation" if row.ours else row.reference
+    mine = Line(
+        Look(name, look.colour, look.marker, "-"),
+        x,
+        tuple(each.mean for each in along),
+        tuple(min(each.error, 0.9 * each.mean) for each in along),
+    )
+    if not row.ours:
+        return [mine]
+    bound = Line(
+        Look(f"bound, {row.reference}", _GREY, "", ":"), x, tuple(each.bound for each in along), (0.0,) * len(x)
+    )
+    return [mine, bound]

@@ -1,0 +1,245 @@
+"""One HTML page that holds everything: the picture, claims beside findings, tables, statements, settings."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from ..foreign import CONTENT_POLICY, printable
+from ..statement import guarantee
+from .fold_fits import Row
+from .method_looks import ORACLE, look_of
+from .row_groups import MEASURES, Group, Measure
+from .study import Record, command_line, versions
+from .verdicts import Verdict
+
+__all__ = ["Finding", "Matrix", "Picture", "Report", "matrices", "privacy_statements", "render", "settings_of"]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An SVG file and what it shows, for those who cannot see it."""
+
+    path: Path
+    description: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim of a paper, in our words, and what was found here, computed from the rows."""
+
+    claim: str
+    found: str
+
+    @property
+    def verdict(self) -> str:
+        """Whether the paper and the rows agree, in the words of `Verdict`; empty where nothing is judged."""
+        return next((verdict.value for verdict in Verdict if self.found.startswith(verdict.value)), "")
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A table of text."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The parts of a page.
+
+    Parameters
+    ----------
+    title, caption : str
+    extent : str
+        How much of what the paper ran was run.
+    pictures, findings, tables : tuples
+    statements, settings : tuples of pairs of str
+        A name and a text.
+    notes : tuple of str
+    details : tuple of str
+        What few readers need: the page folds it away.
+    cells : tuple of mappings
+        The numbers, as of `summary.cells_of`.
+    command : str
+        What to type for it, if it is not what was typed.
+    """
+
+    title: str
+    caption: str
+    extent: str
+    pictures: tuple[Picture, ...]
+    findings: tuple[Finding, ...]
+    tables: tuple[Matrix, ...]
+    statements: tuple[tuple[str, str], ...]
+    settings: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+    cells: tuple[Mapping[str, Any], ...] = ()
+    command: str = ""
+
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #22262b; background: #fff; max-width: 76rem;
+       margin: 2.5rem auto; padding: 0 1.25rem; }
+h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .5rem; }
+h2 { font-size: 1.15rem; margin: 2.25rem 0 .5rem; border-bottom: 1px solid #d9dce1; padding-bottom: .25rem; }
+figure { margin: 1.5rem 0; } img { width: 100%; height: auto; }
+.scroll { overflow-x: auto; }
+.tables { display: flex; flex-wrap: wrap; gap: 0 2rem; } .tables > div { max-width: 100%; }
+table { border-collapse: collapse; font-size: .875rem; margin: .5rem 0 1.25rem; }
+caption { text-align: left; font-weight: 600; padding: .25rem 0; }
+th, td { padding: .25rem .6rem; text-align: right; vertical-align: top; border-bottom: 1px solid #eceef1; }
+td { white-space: nowrap; font-variant-numeric: tabular-nums; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
+thead th { border-bottom: 1.5px solid #22262b; }
+.prose td, .prose th { text-align: left; white-space: normal; } .prose td:first-child { min-width: 9rem; }
+.claims td { width: 50%; }
+.note { color: #5a616b; font-size: .9rem; }
+@media print { body { margin: 0; max-width: none; } h2 { break-after: avoid; }
+               figure, table { break-inside: avoid; } }
+"""
+
+
+def render(report: Report) -> str:
+    """Return the page. It loads nothing: pictures are inside it."""
+    parts = [f"<h1>{escape(report.title)}</h1>", f"<p>{escape(report.caption)} {escape(report.extent)}</p>"]
+    if report.details:
+        folded = "".join(f"<p>{escape(text)}</p>" for text in report.details)
+        parts.append(f'<details class="note"><summary>What differs from the paper</summary>{folded}</details>')
+    parts += [_figure(picture) for picture in report.pictures]
+    if report.findings:
+        pairs = [(finding.claim, finding.found) for finding in report.findings]
+        parts.append(_section("What the paper says, and what was found", "claims"))
+        parts.append(
+            _table(Matrix("", ("the paper's claim, in our words", "found here"), tuple(pairs)), "prose claims")
+        )
+    parts.append(_section("Results", "results"))
+    parts.append('<div class="tables">' + "\n".join(_table(matrix) for matrix in report.tables) + "</div>")
+    parts += [f'<p class="note">{escape(note)}</p>' for note in report.notes]
+    parts.append(_section("The privacy of each curve", "privacy"))
+    parts.append(_table(Matrix("", ("curve", "statement"), report.statements), "prose"))
+    parts.append(_section("Settings", "settings"))
+    settings = (*report.settings, *((("command", report.command),) if report.command else command_line()))
+    parts.append(_table(Matrix("", ("setting", "value"), settings), "prose"))
+    page = (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'{CONTENT_POLICY}\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(report.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(parts)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+    return printable(page, keep="\n")
+
+
+def matrices(groups: Sequence[Group], measures: Sequence[Measure] = MEASURES) -> tuple[Matrix, ...]:
+    """Return, for each task and measure, the table of methods against epsilons."""
+    found = []
+    for dataset, loss in dict.fromkeys((group.dataset, group.loss) for group in groups):
+        chosen = [group for group in groups if (group.dataset, group.loss) == (dataset, loss)]
+        epsilons = sorted({group.epsilon for group in chosen})
+        for measure in measures:
+            rows: dict[str, dict[float, str]] = {}
+            for group in chosen:
+                name = group.name if not group.parameter else f"{group.parameter} = {group.shown_value}"
+                rows.setdefault(name, {})[group.epsilon] = group.text(measure.field)
+            found.append(
+                Matrix(
+                    f"{dataset}, {loss}: {measure.name}",
+                    ("method", *(f"epsilon {epsilon:g}" for epsilon in epsilons)),
+                    tuple((name, *(cells.get(e, "–") for e in epsilons)) for name, cells in rows.items()),
+                )
+            )
+    return tuple(found)
+
+
+def privacy_statements(record: Record) -> tuple[tuple[str, str], ...]:
+    """Return what each curve guarantees, by the ledgers of its fits."""
+    statements = []
+    for method in dict.fromkeys(row.method for row in record.rows):
+        rows = [row for row in record.rows if row.method == method]
+        fitted = [row for row in rows if not row.error]
+        look = look_of(method)
+        refused = f" Refused in {len(rows) - len(fitted)} of {len(rows)} cells." if len(fitted) < len(rows) else ""
+        if rows[0].oracle:
+            text = f"{ORACLE}: its settings were chosen on the test data, at every epsilon anew."
+        elif not rows[0].private:
+            text = "Not private: it reads the rows as they are."
+        elif not fitted:
+            text = "No model was released."
+        else:
+            shares = [row.spent_epsilon / row.epsilon for row in fitted if row.spent_epsilon is not None]
+            kinds = ", ".join(sorted({kind for row in fitted for kind in row.mechanisms}))
+            text = (
+                f"Each fit is {guarantee('epsilon', record.study.delta, record.study.adjacency)}, epsilon "
+                "being the one on the axis. By its own ledger "
+                f"({' and '.join(sorted({row.currency for row in fitted if row.currency}))}) a fit spent at most "
+                f"{max(shares, default=0):.2%} of its epsilon, on: {kinds}. "
+                f"Randomness: {', '.join(sorted({row.randomness for row in fitted}))}."
+            )
+        text += "".join(f" {remark[:1].upper()}{remark[1:]}." for remark in _remarks(fitted))
+        statements.append((look.name, text + refused))
+    return tuple(statements)
+
+
+def _remarks(rows: Sequence[Row]) -> list[str]:
+    return [remark.rstrip(".") for remark in dict.fromkeys(remark for row in rows for remark in row.remarks)]
+
+
+def settings_of(record: Record) -> tuple[tuple[str, str], ...]:
+    """Return the settings and versions of a record as pairs of text."""
+    study = record.study
+    used = study.folds_used or study.folds
+    sizes = {row.dataset: f"{row.dataset} ({row.n:,} training rows, {row.d} columns)" for row in record.rows if row.n}
+    options = {
+        look_of(curve.name).name: _options(record, curve.name) for curve in study.curves if not curve.parameter
+    }
+    pairs = [
+        ("data", "; ".join(sizes.values())),
+        ("epsilon", ", ".join(f"{epsilon:g}" for epsilon in study.epsilons)),
+        ("delta", f"{study.delta:g}"),
+        ("relation", study.adjacency),
+        ("L2 penalty", f"{study.alpha:g}"),
+        (
+            "cross-validation",
+            f"{used} of {study.folds} folds, seeds {', '.join(map(str, range(study.seeds)))}",
+        ),
+        *((f"options of {name}", text) for name, text in options.items()),
+        ("versions", ", ".join(f"{name} {value}" for name, value in versions().items())),
+    ]
+    return tuple(pairs)
+
+
+def _options(record: Record, name: str) -> str:
+    found = {
+        ", ".join(f"{key} = {value}" for key, value in row.options.items()) or "its default rule"
+        for row in record.rows
+        if row.method == name
+    }
+    return "; ".join(sorted(found))
+
+
+def _section(title: str, anchor: str) -> str:
+    return f'<h2 id="{anchor}">{escape(title)}</h2>'
+
+
+def _figure(picture: Picture) -> str:
+    data = base64.b64encode(picture.path.read_bytes()).decode()
+    return f'<figure><img alt="{escape(picture.description)}" src="data:image/svg+xml;base64,{data}"></figure>'
+
+
+def _table(matrix: Matrix, kind: str = "") -> str:
+    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in matrix.header)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in matrix.rows)
+    caption = f"<caption>{escape(matrix.title)}</caption>" if matrix.title else ""
+    return (
+        f'<div class="scroll"><table class="{kind}">{caption}<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{body}</tbody></table></div>"
+    )

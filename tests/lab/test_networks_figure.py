@@ -1,0 +1,84 @@
+"""The figure of networks: every method is followed, a stopped run goes on, and the page says what was found."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the figure trains networks with torch, which is not installed")
+
+from dpdescent.errors import InvalidParameter
+from dpdescent.lab.agd_paper import figure_named
+from dpdescent.lab.line_search_paper.network_runs import Course, Network, NetworkFigure, NetworkRuns, measure_networks
+from dpdescent.lab.reproduction import reproduce
+from dpdescent.long_runs import Journal
+
+SMALL = NetworkFigure(
+    name="003/figure5",
+    title="A small figure",
+    caption="Synthetic rows.",
+    details=("Details.",),
+    networks=(Network("synthetic, MLP", "synthetic", "mlp", (8,)),),
+    quick_networks=1,
+    batch_share=0.05,
+    quick_steps=6,
+    moments=3,
+)
+
+
+def test_a_figure_is_run_drawn_and_told(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    written = reproduce(SMALL, tmp_path, json_file=tmp_path / "out.json", listener=lambda *at: seen.append(at))
+    assert all(path.stat().st_size > 10_000 for path in written.pictures)
+    page = written.page.read_text()
+    assert "DP-BLSGD reaches a high accuracy" in page
+    assert "not private" in page
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert [row["method"] for row in rows] == ["auto", "blsgd", "sgd", "adam", "nonprivate"]
+    for row in rows:
+        assert row["steps"] == [2, 4, 6]
+        assert all(0 <= each <= 1 for each in row["accuracy"])
+        assert row["epsilon"] == sorted(row["epsilon"])
+        if row["method"] != "nonprivate":
+            assert SMALL.epsilon * 0.99 < row["epsilon"][-1] <= SMALL.epsilon
+    assert seen[-1] == (15, 15)
+    assert seen == sorted(seen)
+    assert [path.suffix for path in tmp_path.glob("*.journal")] == []
+
+
+def test_what_a_journal_holds_is_not_trained_again(tmp_path: Path) -> None:
+    runs = NetworkRuns(replace(SMALL, methods=("sgd",)), full=False)
+    kept = Course("synthetic, MLP", "sgd", [6], [0.5], [0.7], [3.0], [0.2], 1.0)
+    with Journal(tmp_path / "page.html", runs.fingerprint, Course) as journal:
+        journal.add(json.dumps(["synthetic, MLP", "sgd"]), kept)
+        assert measure_networks(runs, journal) == [kept]
+
+
+def test_convolutions_need_images() -> None:
+    runs = NetworkRuns(figure_named("003/figure5"), full=False, datasets=("synthetic",))  # type: ignore[arg-type]
+    assert [network.shape for network in runs.networks] == ["cnn", "mlp"]
+    only = replace(runs.figure, networks=runs.figure.networks[2:3], methods=("nonprivate",))
+    with pytest.raises(InvalidParameter, match="needs images"):
+        measure_networks(NetworkRuns(only, full=False, datasets=("synthetic",)))
+
+
+def test_the_networks_are_those_of_the_paper() -> None:
+    figure = figure_named("003/figure5")
+    assert isinstance(figure, NetworkFigure)
+    shapes = {"mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
+    found = {
+        network.title: [
+            getattr(layer, "out_channels", getattr(layer, "out_features", None))
+            for layer in network.build(shapes[network.dataset], 10)
+            if hasattr(layer, "weight")
+        ]
+        for network in figure.networks
+    }
+    assert found == {
+        "MNIST, MLP": [1000, 10],
+        "Fashion-MNIST, MLP": [256, 256, 10],
+        "MNIST, CNN": [6, 16, 256, 128, 10],
+        "Fashion-MNIST, CNN": [6, 16, 256, 128, 10],
+        "CIFAR-10, CNN": [32, 64, 128, 128, 256, 256, 4096, 1024, 512, 10],
+    }
