@@ -332,7 +332,7 @@ def main() -> int:
     runner = Runner(modules, options)
     code = pytest.main(
         [
-            *(f"tests/test_{name}.py" for name in chosen),
+            *(str(next((HOME / "tests").rglob(f"test_{name}.py"))) for name in chosen),
             *("-q", "-s", "--assert=plain", "--tb=native", "--show-capture=no"),
             *(f"-pno:{plugin}" for plugin in ("cacheprovider", "logging", "faulthandler", "xdist")),
             f"--basetemp={FOLDER / 'tmp'}",

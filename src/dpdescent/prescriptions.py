@@ -1,6 +1,6 @@
 """The earlier name of the theorems in `dpdescent.lab.output_perturbation_paper`, for code that imports them here."""
 
-from .lab.output_perturbation_paper.prescriptions import (
+from .lab.output_perturbation_paper.theorems import (
     Constants,
     Prescription,
     exponential_bound,

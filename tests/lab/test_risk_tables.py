@@ -15,13 +15,6 @@ from dpdescent import InvalidParameter
 from dpdescent.accounting import gaussian_tail_constant
 from dpdescent.lab.agd_paper import FIGURES
 from dpdescent.lab.output_perturbation_paper import risk_runs
-from dpdescent.lab.output_perturbation_paper.prescriptions import (
-    Constants,
-    exponential_bound,
-    lower_bound,
-    prescription,
-    tilted_prescription,
-)
 from dpdescent.lab.output_perturbation_paper.risk_findings import RiskSummary, risk_findings, slopes_of
 from dpdescent.lab.output_perturbation_paper.risk_problems import (
     CONVEX,
@@ -33,6 +26,13 @@ from dpdescent.lab.output_perturbation_paper.risk_problems import (
 )
 from dpdescent.lab.output_perturbation_paper.risk_runs import Measured, Point, RiskRuns
 from dpdescent.lab.output_perturbation_paper.risk_tables import RISK_TABLES
+from dpdescent.lab.output_perturbation_paper.theorems import (
+    Constants,
+    exponential_bound,
+    lower_bound,
+    prescription,
+    tilted_prescription,
+)
 from dpdescent.lab.reproduction import reproduce
 from dpdescent.long_runs import Journal
 

@@ -40,10 +40,9 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from ..accounting import Gaussian, Laplace, NormLaplace, loose_noise_multiplier
+from ..accounting import Gaussian, Laplace, NormLaplace, gaussian_tail_constant, loose_noise_multiplier
 from ..curator import Curator, NoisyMinimiser
-from ..errors import InvalidParameter
-from ..excess_risk import regularisation
+from ..errors import InvalidParameter, require_positive, require_positive_integer
 from ..minimisers import METHODS, EmpiricalRisk, require_minimiser, smooth_loss, who_minimises
 from ..problems import L2, Loss
 from .domains import Moderate, Positive, Within
@@ -53,7 +52,7 @@ from .rules import clip_multiple
 from .series import measure_row_norm
 from .settings import GAUSSIAN_NOISE, Payment, Settings
 
-__all__ = ["OutPertSettings", "outpert"]
+__all__ = ["OutPertSettings", "outpert", "price_of_privacy", "regularisation"]
 
 _SHARE_LENGTH = 0.01
 _LARGEST_EPSILON = 16.0  # norm-Laplace noise was checked up to this epsilon
@@ -232,3 +231,39 @@ def _require_sense(curator: Curator, settings: OutPertSettings, loss: Loss, leas
             f"radius {settings.radius:.4g} is too small: with this strong_convexity the minimiser of some tables is "
             f"up to {farthest:.4g} long; raise either, or leave strong_convexity out and minimise over the ball"
         )
+
+
+def regularisation(
+    *,
+    lipschitz: float,
+    radius: float,
+    dimension: int,
+    epsilon: float,
+    delta: float = 0.0,
+    rows: int | None = None,
+    smoothness: float = math.inf,
+    population: bool = False,
+) -> float:
+    """Return the lambda that the paper adds to a merely convex objective (Theorems 3.4 and 3.5, Section 4)."""
+    price = price_of_privacy(dimension, epsilon, delta, rows)
+    statistical = 1 / math.sqrt(rows) if population and rows is not None else 0.0
+    if smoothness == math.inf:
+        if population:
+            return lipschitz / radius * (math.sqrt(price) + statistical)
+        return lipschitz / radius / math.sqrt(1 + 1 / price)
+    return math.cbrt(smoothness * (lipschitz / radius) ** 2) * (math.cbrt(price**2) + statistical)
+
+
+def price_of_privacy(dimension: int, epsilon: float, delta: float, rows: int | None) -> float:
+    r"""Return x, the paper's price of privacy, for a mean over ``rows`` rows or a function that is no mean (n = 1).
+
+    .. math:: x = \frac{d}{\varepsilon n} \quad(\delta = 0), \qquad
+              x = \frac{\sqrt d\,(c_\delta + \sqrt{c_\delta^2 + \varepsilon})}{\varepsilon n} \quad (\delta > 0).
+    """
+    epsilon = require_positive("epsilon", epsilon) * (1 if rows is None else require_positive_integer("rows", rows))
+    weights = require_positive_integer("dimension", dimension)
+    if delta == 0:
+        return weights / epsilon
+    constant = gaussian_tail_constant(delta)
+    alone = epsilon / (rows or 1)
+    return math.sqrt(weights) * (constant + math.sqrt(constant**2 + alone)) / epsilon

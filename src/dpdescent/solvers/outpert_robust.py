@@ -45,12 +45,11 @@ import numpy as np
 from ..accounting import Gaussian, Laplace, NormLaplace
 from ..curator import Curator, ExcessAdversarialRisk, MarginCounts, NoisyMinimiser
 from ..errors import InvalidParameter
-from ..excess_risk import regularisation
 from ..minimisers import ROUNDED_KINK, RobustRisk, require_minimiser, robust_loss, who_minimises
 from ..problems import LabelKind, Loss
 from ..relations import Relation
 from .domains import Share
-from .outpert import OutPertSettings, noise_deviation, outpert, output_noise, unused_budget
+from .outpert import OutPertSettings, noise_deviation, outpert, output_noise, regularisation, unused_budget
 from .result import Facts, Progress, SolverResult
 from .rules import clip_multiple
 from .series import measure_row_norm

@@ -25,7 +25,7 @@ from scipy.optimize import minimize
 
 from ...minimisers import GeneralObjective, loss_range
 from ...problems import Hinge, Huber, Logistic
-from .prescriptions import Constants
+from .theorems import Constants
 
 __all__ = ["CONVEX", "SMOOTH_CONVEX", "SMOOTH_STRONG", "STRONG", "Groups", "LongestRow"]
 

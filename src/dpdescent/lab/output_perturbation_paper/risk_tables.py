@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .prescriptions import Constants, exponential_bound, lower_bound, prescription
 from .risk_problems import CONVEX, SMOOTH_CONVEX, SMOOTH_STRONG, STRONG
+from .theorems import Constants, exponential_bound, lower_bound, prescription
 
 __all__ = ["PHASED", "RISK_TABLES", "RiskRow", "RiskTable"]
 
