@@ -20,10 +20,9 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from dpdescent.errors import InvalidParameter
-from dpdescent.lab.agd_paper import FIGURES, figure_named
 from dpdescent.lab.method_looks import look_of
 from dpdescent.lab.report_page import Report
-from dpdescent.lab.reproduction import command_of, reproduce
+from dpdescent.lab.reproduction import FIGURES, command_of, figure_named, reproduce
 from dpdescent.lab.study import versions
 from dpdescent.lab.verdicts import EXPLANATION, Verdict
 from dpdescent.outputs import write_whole

@@ -24,10 +24,10 @@ from typer.testing import CliRunner
 from dpdescent import Schema, audit, load_dataset
 from dpdescent.cli import app
 from dpdescent.datasets import Dataset, large, registry
-from dpdescent.lab.agd_paper import FIGURES
 from dpdescent.lab.fold_fits import Cell, Row
-from dpdescent.lab.method_figures import Figure, Scale
-from dpdescent.lab.second_order_paper.stationary_runs import StationaryTable
+from dpdescent.lab.paper_figures import Figure, Scale
+from dpdescent.lab.reproduction import FIGURES
+from dpdescent.lab.second_order_paper import StationaryTable
 
 ROOT = Path(__file__).parents[1]
 TINY = Scale(epsilons=(0.4,), folds_used=1, seeds=1, rows=200)

@@ -31,7 +31,7 @@ from dpdescent.curator import ArraySource, Curator, FirstStep
 from dpdescent.errors import UnsupportedCost
 from dpdescent.estimators.settings import make_settings
 from dpdescent.exact import FeatureGrid
-from dpdescent.lab.agd_paper import FIGURES
+from dpdescent.lab.reproduction import FIGURES
 from dpdescent.problems import L2, Hinge, LinearProblem, Logistic
 from dpdescent.relations import Relation
 from dpdescent.solvers import METHODS, PAPER_MODES, AGDSettings, BLGDSettings, BLSGDSettings, agd, blsgd

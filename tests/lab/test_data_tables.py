@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from dpdescent import load_dataset
-from dpdescent.lab.agd_paper import FIGURES
-from dpdescent.lab.data_tables import DataTable, Published
-from dpdescent.lab.reproduction import reproduce
+from dpdescent.lab.paper_figures import DataTable, Published
+from dpdescent.lab.reproduction import FIGURES, reproduce
 
 
 @pytest.mark.parametrize("shift", [0, 1])

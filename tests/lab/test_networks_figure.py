@@ -9,9 +9,8 @@ import pytest
 pytest.importorskip("torch", reason="the figure trains networks with torch, which is not installed")
 
 from dpdescent.errors import InvalidParameter
-from dpdescent.lab.agd_paper import figure_named
 from dpdescent.lab.line_search_paper.network_runs import Course, Network, NetworkFigure, NetworkRuns, measure_networks
-from dpdescent.lab.reproduction import reproduce
+from dpdescent.lab.reproduction import figure_named, reproduce
 from dpdescent.long_runs import Journal
 
 SMALL = NetworkFigure(

@@ -13,13 +13,12 @@ from typer.testing import CliRunner
 
 from dpdescent.cli import app
 from dpdescent.errors import InvalidParameter
-from dpdescent.lab.agd_paper import FIGURES, Figure, Scale
+from dpdescent.lab.output_perturbation_paper import RISK_TABLES
 from dpdescent.lab.output_perturbation_paper.risk_runs import RiskRuns
-from dpdescent.lab.output_perturbation_paper.risk_tables import RISK_TABLES
-from dpdescent.lab.reproduction import reproduce
-from dpdescent.lab.second_order_paper import STATIONARY_TABLES
-from dpdescent.lab.second_order_paper.stationary_runs import TableRuns
-from dpdescent.lab.summary import cells_of
+from dpdescent.lab.paper_figures import Figure, Scale
+from dpdescent.lab.reproduction import FIGURES, reproduce
+from dpdescent.lab.row_groups import cells_of
+from dpdescent.lab.second_order_paper import STATIONARY_TABLES, TableRuns
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -13,8 +13,7 @@ import pytest
 
 from dpdescent import InvalidParameter
 from dpdescent.accounting import gaussian_tail_constant
-from dpdescent.lab.agd_paper import FIGURES
-from dpdescent.lab.output_perturbation_paper import risk_runs
+from dpdescent.lab.output_perturbation_paper import RISK_TABLES, risk_runs
 from dpdescent.lab.output_perturbation_paper.risk_findings import RiskSummary, risk_findings, slopes_of
 from dpdescent.lab.output_perturbation_paper.risk_problems import (
     CONVEX,
@@ -25,7 +24,6 @@ from dpdescent.lab.output_perturbation_paper.risk_problems import (
     LongestRow,
 )
 from dpdescent.lab.output_perturbation_paper.risk_runs import Measured, Point, RiskRuns
-from dpdescent.lab.output_perturbation_paper.risk_tables import RISK_TABLES
 from dpdescent.lab.output_perturbation_paper.theorems import (
     Constants,
     exponential_bound,
@@ -33,7 +31,7 @@ from dpdescent.lab.output_perturbation_paper.theorems import (
     prescription,
     tilted_prescription,
 )
-from dpdescent.lab.reproduction import reproduce
+from dpdescent.lab.reproduction import FIGURES, reproduce
 from dpdescent.long_runs import Journal
 
 TABLES = {table.name[-1]: table for table in RISK_TABLES}

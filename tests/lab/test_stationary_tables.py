@@ -11,10 +11,16 @@ import numpy as np
 import pytest
 
 from dpdescent.errors import InvalidParameter
-from dpdescent.lab.agd_paper import FIGURES
-from dpdescent.lab.reproduction import Written, reproduce
-from dpdescent.lab.second_order_paper import stationary_pages, stationary_runs
-from dpdescent.lab.second_order_paper.stationary_runs import Outcome, Run, StationaryTable, TableRuns, measure_table
+from dpdescent.lab import second_order_paper
+from dpdescent.lab.reproduction import FIGURES, Written, reproduce
+from dpdescent.lab.second_order_paper import (
+    Outcome,
+    Run,
+    StationaryTable,
+    TableRuns,
+    measure_table,
+    stationary_pages,
+)
 from dpdescent.problems import LinearProblem
 
 TABLES = [table for table in FIGURES.values() if isinstance(table, StationaryTable)]
@@ -135,8 +141,8 @@ def test_the_loss_of_a_row_is_that_of_the_weights_it_ended_at(small: StationaryT
 
 
 def test_a_data_set_of_many_classes_is_refused(small: StationaryTable, tmp_path: Path, monkeypatch) -> None:
-    plain = stationary_runs.load_task(stationary_runs.Task("synthetic"), download=True)
-    monkeypatch.setattr(stationary_runs, "load_task", lambda *_, **__: replace(plain, classes=(0, 1, 2)))
+    plain = second_order_paper.load_task(second_order_paper.Task("synthetic"), download=True)
+    monkeypatch.setattr(second_order_paper, "load_task", lambda *_, **__: replace(plain, classes=(0, 1, 2)))
     with pytest.raises(InvalidParameter, match="two classes"):
         reproduce(small, tmp_path, datasets=("synthetic",))
 
@@ -144,7 +150,7 @@ def test_a_data_set_of_many_classes_is_refused(small: StationaryTable, tmp_path:
 def test_a_killed_table_goes_on_where_it_was(small: StationaryTable, tmp_path: Path, monkeypatch) -> None:
     table = replace(small, quick_tolerances=(("loose", 100.0),), methods=("opt", "2opt"))
     whole = reproduce(table, tmp_path / "whole", datasets=("synthetic",), json_file=tmp_path / "whole.json")
-    plain, measured, kills = stationary_runs._measure, [], []
+    plain, measured, kills = second_order_paper._measure, [], []
 
     def killed_at_the_third(run: Run, *others: Any) -> Outcome:
         if len(measured) == 3 and not kills:
@@ -153,7 +159,7 @@ def test_a_killed_table_goes_on_where_it_was(small: StationaryTable, tmp_path: P
         measured.append(run)
         return plain(run, *others)
 
-    monkeypatch.setattr(stationary_runs, "_measure", killed_at_the_third)
+    monkeypatch.setattr(second_order_paper, "_measure", killed_at_the_third)
     with pytest.raises(KeyboardInterrupt):
         reproduce(table, tmp_path / "killed", datasets=("synthetic",), json_file=tmp_path / "killed.json")
     reproduce(table, tmp_path / "killed", datasets=("synthetic",), json_file=tmp_path / "killed.json")
@@ -170,7 +176,7 @@ def test_a_table_that_is_refused_leaves_nothing_behind(small: StationaryTable, t
     def refuse(*_: Any) -> None:
         raise InvalidParameter("no")
 
-    monkeypatch.setattr(stationary_runs, "_problem", refuse)
+    monkeypatch.setattr(second_order_paper, "_problem", refuse)
     with pytest.raises(InvalidParameter, match="no"):
         reproduce(small, tmp_path, datasets=("synthetic",))
     assert not list(tmp_path.iterdir())

@@ -10,11 +10,22 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dpdescent.lab.claims import Check, duel, gap_to_nonprivate, leads_above, standing, steadiness
+from dpdescent.lab.claims import (
+    duel,
+    ends_cost,
+    fewer_passes,
+    gap_to_nonprivate,
+    helps,
+    leads_above,
+    level,
+    preferred,
+    small_hurts,
+    standing,
+    steadiness,
+)
 from dpdescent.lab.fold_fits import Row
-from dpdescent.lab.parameter_claims import ends_cost, fewer_passes, helps, level, preferred, small_hurts
 from dpdescent.lab.row_groups import grouped
-from dpdescent.lab.verdicts import WRONG, AtLeast, Margin, Verdict, every, judge, most, repetitions, some
+from dpdescent.lab.verdicts import WRONG, AtLeast, Check, Margin, Verdict, every, judge, most, repetitions, some
 
 AGREES, DIFFERS, CANNOT_TELL = Verdict.AGREES, Verdict.DIFFERS, Verdict.CANNOT_TELL
 SURE = {1: Margin(1.0, 0.1, 5), 0: Margin(0.01, 0.1, 5), -1: Margin(-1.0, 0.1, 5)}

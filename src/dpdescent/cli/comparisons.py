@@ -125,9 +125,8 @@ def reproduce_command(
 
     A figure is a picture, a table, the privacy statement of every curve and a page that holds all of them.
     """
-    from ..lab.agd_paper import FIGURES, figure_named
     from ..lab.agd_paper.noisy_descent import Trace
-    from ..lab.reproduction import reproduce
+    from ..lab.reproduction import FIGURES, figure_named, reproduce
 
     if figure is None:
         for name, entry in FIGURES.items():

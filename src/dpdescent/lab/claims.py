@@ -1,35 +1,50 @@
 """Claims of the papers in our words, each with a check that says, from the rows, what was found here.
 
-A claim is judged on paper modes, with the standard errors of `evidence`; our own versions are told beside them.
+The first checks compare methods, with the standard errors of `verdicts`; the others, the values of a parameter of one
+method.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
 from .method_looks import look_of
-from .row_groups import Group
-from .verdicts import AtLeast, Margin, Statement, every, most, some, told
+from .row_groups import PASSES, Group
+from .verdicts import (
+    NOT_MEASURED,
+    SHARES,
+    Check,
+    Margin,
+    Part,
+    Share,
+    Statement,
+    every,
+    most,
+    some,
+    told,
+    told_by_mode,
+)
 
 __all__ = [
     "LEVEL",
-    "NOT_MEASURED",
-    "Check",
-    "Claim",
     "duel",
+    "ends_cost",
+    "fewer_passes",
     "gap_to_nonprivate",
+    "helps",
     "leads_above",
+    "level",
+    "preferred",
+    "small_hurts",
     "standing",
     "steadiness",
 ]
 
-Check = Callable[[Sequence[Group]], str]
-Share = Literal["every", "most", "some"]
+Series = Mapping[tuple[int, int], float]
 
 #: Differences of accuracy up to this count as level.
 LEVEL = 0.005
@@ -38,25 +53,6 @@ _CLOSE = 0.9
 _ZERO_WEIGHTS = {"logistic": float(np.log(2)), "svm": 1.0}
 _MANY = 6  # places that are named one by one
 _OURS = ("agd-paper", "agd")
-_SHARES: dict[Share, Callable[[Sequence[Statement]], AtLeast]] = {"every": every, "most": most, "some": some}
-NOT_MEASURED = "Not measured."
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a paper says about a figure, and how to hold the rows against it."""
-
-    text: str
-    check: Check
-
-
-@dataclass(frozen=True)
-class _Part:
-    """What a claim says of one method, and what was found of it."""
-
-    method: str
-    statement: Statement
-    text: str
 
 
 def standing(
@@ -94,8 +90,8 @@ def standing(
                 text = (
                     f"{look_of(method).name} has a higher mean than every private rival in {leads} of {len(cells)} "
                 )
-                parts.append(_Part(method, _SHARES[share](cells), f"{text}comparisons{losses}"))
-        return _judged(parts)
+                parts.append(Part(method, SHARES[share](cells), f"{text}comparisons{losses}"))
+        return told_by_mode(parts)
 
     return check
 
@@ -144,8 +140,8 @@ def gap_to_nonprivate() -> Check:
                     f"{look_of(method).name} stays above the objective without privacy by, from epsilon "
                     f"{min(ends)[0]:g} to {max(ends)[0]:g}: {_listed(shown)}"
                 )
-                parts.append(_Part(method, most(cells), text))
-        return _judged(parts)
+                parts.append(Part(method, most(cells), text))
+        return told_by_mode(parts)
 
     return check
 
@@ -165,8 +161,8 @@ def steadiness(dataset: str, low: float, high: float) -> Check:
                     f"{look_of(method).name} on {dataset}: accuracy at {low:g} minus that at {high:g} is {fall}; the "
                     f"objective falls from each epsilon to the next by {_listed([str(margin) for margin in falls])}"
                 )
-                parts.append(_Part(method, every([fall, *falls]), text))
-        return _judged(parts)
+                parts.append(Part(method, every([fall, *falls]), text))
+        return told_by_mode(parts)
 
     return check
 
@@ -197,25 +193,136 @@ def duel(
             if counted:
                 shown = [f"{dataset} {margin}" for dataset, margin in margins.items()]
                 text = f"{look_of(first).name} minus {look_of(second).name}: {_listed(shown)}"
-                parts.append(_Part(first, _SHARES[share](counted), text))
+                parts.append(Part(first, SHARES[share](counted), text))
         where = "mean over epsilon" if epsilon is None else f"at epsilon {epsilon:g}"
-        return _judged(parts, f" (accuracy, {where})")
+        return told_by_mode(parts, f" (accuracy, {where})")
 
     return check
 
 
-def _judged(parts: Sequence[_Part], unit: str = "") -> str:
-    """Return the verdict on the paper modes, which all must be as claimed, and that on our own versions beside it."""
-    printed = [part for part in parts if part.method.endswith("-paper")]
-    own = [part for part in parts if part not in printed]
-    found = [
-        told(every([part.statement for part in chosen]), "; ".join(part.text for part in chosen) + unit)
-        for chosen in (printed, own)
-        if chosen
-    ]
-    if not printed:
-        return f"Not measured in paper modes. Our versions: {found[0]}" if own else NOT_MEASURED
-    return found[0] if not own else f"{found[0]} Beside them, our versions: {found[1]}"
+def level(parameter: str, low: float = 0.0, high: float = float("inf"), *, above: float = 0.0) -> Check:
+    """Judge whether no two values of a parameter in [low, high] differ by more than `LEVEL`, above an epsilon."""
+
+    def check(groups: Sequence[Group]) -> str:
+        pairs: list[Statement] = []
+        texts = []
+        for epsilon, found in _lines(groups, parameter):
+            inner = {value: series for value, series in found.items() if low <= value <= high}
+            if epsilon > above and len(inner) > 1:
+                pairs += [Margin.between(a, b, LEVEL) for k, a in inner.items() for j, b in inner.items() if j != k]
+                means = [_mean(series) for series in inner.values()]
+                texts.append(f"at epsilon {epsilon:g} accuracy varies by {max(means) - min(means):.3f}")
+        return told(every(pairs), "; ".join(texts)) if pairs else NOT_MEASURED
+
+    return check
+
+
+def ends_cost(parameter: str, *, at: float | None = None) -> Check:
+    """Judge whether the least and the largest value of a parameter cost accuracy, at one epsilon or at all."""
+
+    def check(groups: Sequence[Group]) -> str:
+        ends: list[Statement] = []
+        texts = []
+        for epsilon, found in _lines(groups, parameter):
+            if at in (None, epsilon) and len(found) > 2:
+                best = max(found, key=lambda other: _mean(found[other]))
+                for end in (min(found), max(found)):
+                    ends.append(some([Margin.between(found[k], found[end]) for k in found if k != end]))
+                    loss = Margin.between(found[best], found[end])
+                    cost = f"{_text(best)} minus {_text(end)} is {loss}" if best != end else f"{_text(end)} is best"
+                    texts.append(f"at epsilon {epsilon:g}, {cost}")
+        return told(every(ends), "; ".join(texts)) if ends else NOT_MEASURED
+
+    return check
+
+
+def preferred(parameter: str, value: float | str, *, ahead: bool = False) -> Check:
+    """Judge whether a value of a parameter is level with every other at every epsilon, or ``ahead`` of every one."""
+
+    def check(groups: Sequence[Group]) -> str:
+        parts: list[Statement] = []
+        texts = []
+        for epsilon, found in _lines(groups, parameter):
+            others = [other for other in found if other != value]
+            if value in found and others:
+                parts += [Margin.between(found[value], found[other], 0.0 if ahead else LEVEL) for other in others]
+                best = max(others, key=lambda other: _mean(found[other]))
+                margin = Margin.between(found[value], found[best])
+                texts.append(
+                    f"at epsilon {epsilon:g}, {_text(value)} minus {_text(best)}, the best other, is {margin}"
+                )
+        return told(every(parts), "; ".join(texts)) if parts else NOT_MEASURED
+
+    return check
+
+
+def small_hurts(parameter: str) -> Check:
+    """Judge whether the smallest value of a parameter costs accuracy at the smallest epsilon, and not at the largest.
+
+    At the smallest it is worse than some other value; at the largest no other is better by more than `LEVEL`.
+    """
+
+    def check(groups: Sequence[Group]) -> str:
+        lines = _lines(groups, parameter)
+        texts, gains = [], []
+        for place, (epsilon, found) in enumerate(lines):
+            least = min(found)
+            others = [other for other in found if other != least]
+            if others and place in (0, len(lines) - 1):
+                best = max(others, key=lambda other: _mean(found[other]))
+                gain = Margin.between(found[best], found[least])
+                texts.append(f"at epsilon {epsilon:g}, {_text(best)} minus {_text(least)} is {gain}")
+                gains.append((least, found))
+        if len(gains) < 2:
+            return NOT_MEASURED
+        (low, first), (end, last) = gains
+        hurts = some([Margin.between(series, first[low]) for value, series in first.items() if value != low])
+        spared = every([Margin.between(last[end], series, LEVEL) for value, series in last.items() if value != end])
+        return told(every([hurts, spared]), "; ".join(texts))
+
+    return check
+
+
+def helps(parameter: str, off: float, *, below: float) -> Check:
+    """Judge whether some value of a parameter beats ``off`` below an epsilon, and none does by `LEVEL` above it."""
+
+    def check(groups: Sequence[Group]) -> str:
+        parts: list[Statement] = []
+        texts = []
+        for epsilon, found in _lines(groups, parameter):
+            others = {value: series for value, series in found.items() if value != off}
+            if off in found and others:
+                best = max(others, key=lambda other: _mean(others[other]))
+                parts.append(
+                    some([Margin.between(series, found[off]) for series in others.values()])
+                    if epsilon < below
+                    else every([Margin.between(found[off], series, LEVEL) for series in others.values()])
+                )
+                gain = Margin.between(others[best], found[off])
+                texts.append(f"at epsilon {epsilon:g}, {_text(best)} gains {gain} over {_text(off)}")
+        return told(every(parts), "; ".join(texts)) if parts else NOT_MEASURED
+
+    return check
+
+
+def fewer_passes(parameter: str, value: float, whole: float = 1.0) -> Check:
+    """Judge whether at most half as much is evaluated at one value of a parameter as at another."""
+
+    def check(groups: Sequence[Group]) -> str:
+        parts: list[Statement] = []
+        texts = []
+        for measure in PASSES:
+            for epsilon, found in _lines(groups, parameter, measure.field):
+                if value in found and whole in found:
+                    own, all_rows = found[value], found[whole]
+                    parts.append(Margin.between({k: count / 2 for k, count in all_rows.items()}, own))
+                    texts.append(
+                        f"{measure.name}: {_mean(own):,.0f} at {value:g} and {_mean(all_rows):,.0f} at {whole:g} "
+                        f"(epsilon {epsilon:g}), a ratio of {_mean(own) / _mean(all_rows):.2f}"
+                    )
+        return told(every(parts), "; ".join(texts)) if parts else NOT_MEASURED
+
+    return check
 
 
 def _rivals(groups: Sequence[Group], group: Group, spare: Sequence[str] = ()) -> list[Group]:
@@ -242,7 +349,7 @@ def _margin(first: Group, second: Group, allowed: float = 0.0, field: str = "acc
 
 
 def _accuracy(group: Group) -> float:
-    return float(np.mean(list(group.series().values())))
+    return _mean(group.series())
 
 
 def _place(group: Group) -> str:
@@ -251,3 +358,20 @@ def _place(group: Group) -> str:
 
 def _listed(texts: Sequence[str]) -> str:
     return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]
+
+
+def _mean(series: Series) -> float:
+    return float(np.mean(list(series.values())))
+
+
+def _lines(groups: Sequence[Group], parameter: str, field: str = "accuracy") -> list[tuple[float, dict[Any, Series]]]:
+    """Return, from the smallest epsilon to the largest, what the repetitions gave at each value of a parameter."""
+    lines: dict[float, dict[Any, Series]] = {}
+    for group in groups:
+        if group.parameter == parameter and group.value is not None and (series := group.series(field)):
+            lines.setdefault(group.epsilon, {})[group.value] = series
+    return sorted(lines.items())
+
+
+def _text(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"

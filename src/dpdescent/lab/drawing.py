@@ -12,12 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..outputs import require_matplotlib, write_whole
-from .agd_paper.noisy_descent import Moment
-from .method_looks import Look, look_of
-from .plot_labels import STROKES, label_lines
+from .method_looks import STROKES, Look, label_lines, look_of
 from .row_groups import Group, Measure
 
-__all__ = ["Line", "Panel", "draw", "draw_trace", "epsilon_panels", "parameter_panels"]
+__all__ = ["Line", "Panel", "draw", "epsilon_panels", "parameter_panels"]
 
 INK, GREY, FAINT = "#22262b", "#6b7280", "#d9dce1"
 
@@ -97,35 +95,33 @@ def parameter_panels(groups: Sequence[Group], names: dict[str, str], measures: S
     ``names`` maps each parameter to its name on the axis; other ``measures`` come first.
     """
     panels = []
-    epsilons = sorted({group.epsilon for group in groups})
     for letter, (parameter, shown) in zip("abcdefgh", names.items(), strict=False):
         chosen = [group for group in groups if group.parameter == parameter]
-        numbers = sorted({group.value for group in chosen if isinstance(group.value, int | float)})
-        words = tuple(dict.fromkeys(group.value for group in chosen if isinstance(group.value, str)))
-        values = tuple(map(float, range(len(words)))) if words else tuple(numbers)
-        log_x = not words and values[-1] >= 8 * values[0] > 0
-        places, counted = dict(zip(words or values, values, strict=True)), {measure.field for measure in measures}
-        for field, name in (*((measure.field, measure.name) for measure in measures), *SHOWN):
-            lines = [
-                _line(
-                    _shade(chosen[0].method, epsilon, place, len(epsilons)),
-                    field,
-                    [(places.get(g.value), g) for g in chosen if g.epsilon == epsilon],
-                )
-                for place, epsilon in enumerate(epsilons)
-            ]
-            panels.append(
-                Panel(
-                    f"{f'({letter}) ' if len(names) > 1 else ''}{chosen[0].dataset}: {shown}",
-                    shown,
-                    name,
-                    values,
-                    log_x,
-                    tuple(x for x in lines if x.x),
-                    words,
-                    from_zero=field in counted,
-                )
+        title = f"{f'({letter}) ' if len(names) > 1 else ''}{chosen[0].dataset}: {shown}"
+        panels += _row_of_panels(chosen, title, shown, measures, sorted({group.epsilon for group in groups}))
+    return panels
+
+
+def _row_of_panels(
+    groups: Sequence[Group], title: str, shown: str, measures: Sequence[Measure], epsilons: Sequence[float]
+) -> list[Panel]:
+    numbers = sorted({group.value for group in groups if isinstance(group.value, int | float)})
+    words = tuple(dict.fromkeys(group.value for group in groups if isinstance(group.value, str)))
+    values = tuple(map(float, range(len(words)))) if words else tuple(numbers)
+    log_x = not words and values[-1] >= 8 * values[0] > 0
+    places, counted = dict(zip(words or values, values, strict=True)), {measure.field for measure in measures}
+    panels = []
+    for field, name in (*((measure.field, measure.name) for measure in measures), *SHOWN):
+        lines = [
+            _line(
+                _shade(groups[0].method, epsilon, place, len(epsilons)),
+                field,
+                [(places.get(g.value), g) for g in groups if g.epsilon == epsilon],
             )
+            for place, epsilon in enumerate(epsilons)
+        ]
+        drawn = tuple(line for line in lines if line.x)
+        panels.append(Panel(title, shown, name, values, log_x, drawn, words, from_zero=field in counted))
     return panels
 
 
@@ -163,30 +159,6 @@ def draw(panels: Sequence[Panel], stem: Path, columns: int = 2, command: str = "
     return paths
 
 
-def draw_trace(moments: Sequence[Moment], stem: Path, command: str = "") -> tuple[Path, Path]:
-    """Draw the norms of a descent's gradients beside its objective."""
-    x = tuple(float(moment.iteration) for moment in moments)
-    still = (0.0,) * len(x)
-
-    def line(look: Look, field: str) -> Line:
-        return Line(look, x, tuple(getattr(moment, field) for moment in moments), still)
-
-    norms = (
-        line(Look("noisy gradient", "#D55E00", "s"), "noisy_norm"),
-        line(Look("true gradient", "#0072B2", "o"), "gradient_norm"),
-        line(Look("noise", "#4A4F57", "", flat=True), "noise_norm"),
-    )
-    objective = (line(Look("objective", "#0072B2", "o"), "objective"),)
-    return draw(
-        (
-            Panel("Norms of the gradients", "iteration", "norm", x, False, norms),
-            Panel("Objective", "iteration", "mean loss", x, False, objective),
-        ),
-        stem,
-        command=command,
-    )
-
-
 def _line(look: Look, field: str, points: Sequence[tuple[float | None, Group]]) -> Line:
     found = sorted(
         (x, estimate.mean, estimate.error or 0.0)
@@ -207,32 +179,53 @@ def _shade(method: str, epsilon: float, place: int, count: int) -> Look:
 
 
 def _draw_panel(axes: Any, panel: Panel) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     barred = [line for line in panel.lines if any(line.error) and not line.look.flat]
     for line in panel.lines:
-        look = line.look
-        x, mean, error = (np.array(part) for part in (line.x, line.mean, line.error))
-        if look.flat:
-            axes.axhline(mean[0], color=look.colour, lw=1.2, ls="--", zorder=1)
+        if line.look.flat:
+            axes.axhline(line.mean[0], color=line.look.colour, lw=1.2, ls="--", zorder=1)
             continue
+        x = np.array(line.x)
         if line in barred:
             x = _aside(x, panel, barred.index(line) - (len(barred) - 1) / 2)
-            axes.errorbar(x, mean, error, color=look.colour, alpha=0.7, ls="", elinewidth=1.0, capsize=1.5)
-        outlined = look.hollow or look.marker in STROKES
-        axes.plot(
-            x,
-            mean,
-            color=look.colour,
-            marker=look.marker,
-            ls="" if panel.words else look.dash,
-            lw=1.6,
-            ms=7 if look.marker in STROKES else 5,
-            mec=look.colour if outlined else "white",
-            mfc="white" if look.hollow else look.colour,
-            mew=1.2 if look.marker in STROKES else 1.0 if look.hollow else 0.6,
-            zorder=3 if look.hollow else 2,
-        )
+            axes.errorbar(
+                x, line.mean, line.error, color=line.look.colour, alpha=0.7, ls="", elinewidth=1.0, capsize=1.5
+            )
+        _draw_line(axes, x, line, joined=not panel.words)
+    _set_scales(axes, panel)
+    axes.set_xticks(panel.ticks, panel.words or [f"{tick:g}" for tick in panel.ticks])
+    if panel.words:
+        axes.margins(x=0.2)
+    axes.minorticks_off()
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(panel.y_label)
+    axes.set_title(panel.title, loc="left", fontsize=10, color=INK, weight="bold")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color=FAINT, lw=0.6)
+    axes.set_axisbelow(True)
+
+
+def _draw_line(axes: Any, x: NDArray[np.float64], line: Line, *, joined: bool) -> None:
+    look = line.look
+    stroke = look.marker in STROKES
+    axes.plot(
+        x,
+        line.mean,
+        color=look.colour,
+        marker=look.marker,
+        ls=look.dash if joined else "",
+        lw=1.6,
+        ms=7 if stroke else 5,
+        mec=look.colour if look.hollow or stroke else "white",
+        mfc="white" if look.hollow else look.colour,
+        mew=1.2 if stroke else 1.0 if look.hollow else 0.6,
+        zorder=3 if look.hollow else 2,
+    )
+
+
+def _set_scales(axes: Any, panel: Panel) -> None:
+    """Choose linear or logarithmic axes, and what of the vertical one is shown."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     means = np.concatenate([line.mean for line in panel.lines]) if panel.lines else np.ones(1)
     if means.min() > 0 and means.max() > 4 * means.min():
         axes.set_yscale("log")
@@ -246,16 +239,6 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
         axes.set_ylim(bottom=0)
     if panel.log_x:
         axes.set_xscale("log")
-    axes.set_xticks(panel.ticks, panel.words or [f"{tick:g}" for tick in panel.ticks])
-    if panel.words:
-        axes.margins(x=0.2)
-    axes.minorticks_off()
-    axes.set_xlabel(panel.x_label)
-    axes.set_ylabel(panel.y_label)
-    axes.set_title(panel.title, loc="left", fontsize=10, color=INK, weight="bold")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color=FAINT, lw=0.6)
-    axes.set_axisbelow(True)
 
 
 def _aside(x: NDArray[np.float64], panel: Panel, places: float) -> NDArray[np.float64]:

@@ -186,7 +186,8 @@ def _parts(task: Task, folds: int, fold: int, seed: int) -> tuple[Any, NDArray[A
 
 def measure(cell: Cell) -> Row:
     """Fit and score one cell. A refusal by a named error becomes its row; anything else is a fault and is raised."""
-    task, curve, rows = cell.task, cell.curve, replace(cell.task, loss="logistic")
+    task, curve = cell.task, cell.curve
+    rows = replace(task, loss="logistic")
     data = _loaded(rows)
     X, y, X_test, y_test = _parts(rows, cell.folds, cell.fold, cell.seed)
     options = dict(curve.options)
@@ -194,38 +195,8 @@ def measure(cell: Cell) -> Row:
         options[curve.parameter] = curve.value
     if curve.batch_size is not None:
         options["batch_rate"] = min(1.0, curve.batch_size / y.size)
-    known: dict[str, Any] = {
-        "dataset": task.dataset,
-        "method": curve.name,
-        "epsilon": cell.epsilon,
-        "delta": cell.delta,
-        "fold": cell.fold,
-        "seed": cell.seed,
-        "n": int(y.size),
-        "d": int(data.X.shape[1]),
-        "loss": task.loss,
-        "adjacency": cell.adjacency,
-        "oracle": curve.oracle,
-        "private": curve.private,
-        "parameter": curve.parameter,
-        "value": curve.value,
-        "options": options,
-    }
-    kind: dict[str, Any] = {"loss": "hinge"} if task.loss == "svm" and _takes_hinge(curve) else {}
-    model = LOSSES[task.loss](
-        cell.epsilon,
-        cell.delta,
-        method=curve.method,
-        adjacency=cell.adjacency,
-        bounds=data.bounds,
-        tighten=False,
-        binary_features=data.binary_features,
-        alpha=cell.alpha,
-        classes=data.classes,
-        random_state=int(cell.key[:7], 16),
-        solver_options=options,
-        **kind,
-    )
+    known = _known(cell, options, int(y.size), int(data.X.shape[1]))
+    model = _model(cell, options, data)
     start = time.process_time()
     try:
         model.fit(X, y)
@@ -247,6 +218,48 @@ def measure(cell: Cell) -> Row:
         mechanisms=dict(privacy["mechanisms"]),
         randomness=str(privacy["randomness"]),
         remarks=tuple(privacy["remarks"]),
+    )
+
+
+def _known(cell: Cell, options: Mapping[str, Any], rows: int, columns: int) -> dict[str, Any]:
+    """Return what a row says of its cell before anything is measured."""
+    task, curve = cell.task, cell.curve
+    return {
+        "dataset": task.dataset,
+        "method": curve.name,
+        "epsilon": cell.epsilon,
+        "delta": cell.delta,
+        "fold": cell.fold,
+        "seed": cell.seed,
+        "n": rows,
+        "d": columns,
+        "loss": task.loss,
+        "adjacency": cell.adjacency,
+        "oracle": curve.oracle,
+        "private": curve.private,
+        "parameter": curve.parameter,
+        "value": curve.value,
+        "options": options,
+    }
+
+
+def _model(cell: Cell, options: Mapping[str, Any], data: Dataset) -> Any:
+    """Return the estimator of a cell, with noise that follows from the cell alone."""
+    task, curve = cell.task, cell.curve
+    kind: dict[str, Any] = {"loss": "hinge"} if task.loss == "svm" and _takes_hinge(curve) else {}
+    return LOSSES[task.loss](
+        cell.epsilon,
+        cell.delta,
+        method=curve.method,
+        adjacency=cell.adjacency,
+        bounds=data.bounds,
+        tighten=False,
+        binary_features=data.binary_features,
+        alpha=cell.alpha,
+        classes=data.classes,
+        random_state=int(cell.key[:7], 16),
+        solver_options=options,
+        **kind,
     )
 
 

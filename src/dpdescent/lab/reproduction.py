@@ -1,39 +1,43 @@
-"""Run a figure of a paper and write its picture and its page; the same writer serves any comparison."""
+"""The list of all figures and tables of the papers, and how one is run and its picture and page are written."""
 
 from __future__ import annotations
 
-import json
 import shlex
-from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..errors import InvalidParameter, require_positive_integer
 from ..long_runs import Journal, Listener
 from ..outputs import require_matplotlib, require_writable, write_whole
-from ..statement import guarantee
-from .agd_paper import AnyFigure, Figure, Scale
-from .agd_paper.noisy_descent import Moment, Trace, follow
-from .claims import Claim
-from .data_tables import DataTable, count_data, write_data
-from .drawing import draw, draw_trace, epsilon_panels, parameter_panels
-from .fold_fits import Row, Task, load_task
+from .agd_paper import AGD_FIGURES
+from .agd_paper.noisy_descent import Trace, write_trace
+from .drawing import draw, epsilon_panels, parameter_panels
+from .fold_fits import Row
+from .line_search_paper import SEARCH_FIGURES
 from .line_search_paper.network_pages import write_networks
 from .line_search_paper.network_runs import Course, NetworkFigure, NetworkRuns, measure_networks
+from .method_looks import nearest
+from .output_perturbation_paper import RISK_TABLES, RiskTable
 from .output_perturbation_paper.risk_pages import write_risks
 from .output_perturbation_paper.risk_runs import Measured, RiskRuns, measure_risks
-from .output_perturbation_paper.risk_tables import RiskTable
-from .repetitions import repeated, require_repetitions
-from .report_page import Finding, Matrix, Picture, Report, matrices, privacy_statements, render, settings_of
-from .row_groups import MEASURES, Measure, grouped
+from .paper_figures import DataTable, Figure, Scale, count_data, write_data
+from .report_page import Finding, Picture, Report, matrices, privacy_statements, render, settings_of
+from .row_groups import MEASURES, Measure, cells_of, grouped
+from .second_order_paper import STATIONARY_TABLES, Outcome, StationaryTable, TableRuns, measure_table
 from .second_order_paper.stationary_pages import write_table
-from .second_order_paper.stationary_runs import Outcome, StationaryTable, TableRuns, measure_table
-from .study import Record, run, versions
-from .summary import cells_of
-from .verdicts import EXPLANATION, AtLeast, Margin, every, told
+from .study import Record, repeated, require_repetitions, run
+from .verdicts import EXPLANATION, Claim
 
-__all__ = ["Written", "command_of", "comparison_report", "reproduce"]
+__all__ = ["FIGURES", "AnyFigure", "Written", "command_of", "comparison_report", "figure_named", "reproduce"]
 
+AnyFigure = Figure | Trace | DataTable | RiskTable | StationaryTable | NetworkFigure
+
+#: What can be reproduced of the four papers, by name.
+FIGURES: dict[str, AnyFigure] = {
+    figure.name: figure for figure in (*AGD_FIGURES, *RISK_TABLES, *STATIONARY_TABLES, *SEARCH_FIGURES)
+}
 _KEYS = ("dataset", "loss", "method", "epsilon", "parameter", "value")
 
 
@@ -49,6 +53,13 @@ class Written:
     def findings(self) -> tuple[Finding, ...]:
         """What was found of the paper's claims."""
         return self.report.findings
+
+
+def figure_named(name: str) -> AnyFigure:
+    """Return the figure of that name."""
+    if name not in FIGURES:
+        raise InvalidParameter(f"there is no figure {name!r}{nearest(name, FIGURES)}")
+    return FIGURES[name]
 
 
 def reproduce(
@@ -94,62 +105,106 @@ def reproduce(
     page = require_writable(stem.with_name(f"{stem.name}.html"))
     if json_file is not None:
         require_writable(json_file)
-    if isinstance(figure, DataTable):
-        return Written(page, (), write_data(figure, count_data(figure, listener), page, json_file, command))
-    if isinstance(figure, StationaryTable):
-        runs = TableRuns(figure, full, datasets[0] if datasets else figure.dataset, repetitions)
-        with Journal(page, runs.fingerprint, Outcome) as outcomes:
-            measured = measure_table(runs, outcomes, listener)
-            drawn, report = write_table(runs, measured, stem, page, json_file, command)
-            outcomes.remove()
-        return Written(page, drawn, report)
-    if isinstance(figure, RiskTable):
-        if datasets:
-            raise InvalidParameter(f"{figure.name} is about synthetic problems with known minimisers: leave data out")
-        risks = RiskRuns(figure, full, repetitions)
-        with Journal(page, risks.fingerprint, Measured) as trials:
-            found = measure_risks(risks, trials, listener, jobs)
-            drawn, report = write_risks(risks, found, stem, page, json_file, command)
-            trials.remove()
-        return Written(page, drawn, report)
-    if isinstance(figure, NetworkFigure):
-        courses = NetworkRuns(figure, full, datasets)
-        with Journal(page, courses.fingerprint, Course) as journal:
-            measured_courses = measure_networks(courses, journal, listener)
-            drawn, report = write_networks(courses, measured_courses, stem, page, json_file, command)
-            journal.remove()
-        return Written(page, drawn, report)
-    if isinstance(figure, Trace):
-        return _reproduce_trace(figure, stem, page, datasets, json_file, command)
+    order = _Order(full, repetitions, folds, datasets, json_file, jobs, listener, stem, page, command)
+    pictures, report = _RUNS[type(figure)](figure, order)
+    return Written(page, pictures, report)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What `reproduce` was asked for, checked, and where it is written."""
+
+    full: bool
+    repetitions: int | None
+    folds: int | None
+    datasets: tuple[str, ...]
+    json_file: Path | None
+    jobs: int | None
+    listener: Listener | None
+    stem: Path
+    page: Path
+    command: str
+
+    @property
+    def outputs(self) -> tuple[Path, Path, Path | None, str]:
+        """The places that a writer needs, and the command that it shows."""
+        return self.stem, self.page, self.json_file, self.command
+
+
+def _run_data(table: DataTable, order: _Order) -> tuple[tuple[Path, ...], Report]:
+    counted = count_data(table, order.listener)
+    return (), write_data(table, counted, order.page, order.json_file, order.command)
+
+
+def _run_trace(trace: Trace, order: _Order) -> tuple[tuple[Path, ...], Report]:
+    return write_trace(trace, order.datasets, *order.outputs)
+
+
+def _run_stationary(table: StationaryTable, order: _Order) -> tuple[tuple[Path, ...], Report]:
+    runs = TableRuns(table, order.full, order.datasets[0] if order.datasets else table.dataset, order.repetitions)
+    with Journal(order.page, runs.fingerprint, Outcome) as journal:
+        written = write_table(runs, measure_table(runs, journal, order.listener), *order.outputs)
+        journal.remove()
+    return written
+
+
+def _run_risks(table: RiskTable, order: _Order) -> tuple[tuple[Path, ...], Report]:
+    if order.datasets:
+        raise InvalidParameter(f"{table.name} is about synthetic problems with known minimisers: leave data out")
+    runs = RiskRuns(table, order.full, order.repetitions)
+    with Journal(order.page, runs.fingerprint, Measured) as journal:
+        written = write_risks(runs, measure_risks(runs, journal, order.listener, order.jobs), *order.outputs)
+        journal.remove()
+    return written
+
+
+def _run_networks(figure: NetworkFigure, order: _Order) -> tuple[tuple[Path, ...], Report]:
+    runs = NetworkRuns(figure, order.full, order.datasets)
+    with Journal(order.page, runs.fingerprint, Course) as journal:
+        written = write_networks(runs, measure_networks(runs, journal, order.listener), *order.outputs)
+        journal.remove()
+    return written
+
+
+def _run_figure(figure: Figure, order: _Order) -> tuple[tuple[Path, ...], Report]:
     scale = figure.quick
-    if full:
-        scale = replace(
-            figure.full, seeds=repetitions or figure.full.seeds, folds_used=folds or figure.full.folds_used
-        )
-    study = figure.study(scale, datasets)
-    with Journal(page, study.fingerprint, Row) as rows:
-        record = run(study, jobs=jobs, journal=rows, listener=listener)
+    if order.full:
+        seeds, folds = order.repetitions or figure.full.seeds, order.folds or figure.full.folds_used
+        scale = replace(figure.full, seeds=seeds, folds_used=folds)
+    study = figure.study(scale, order.datasets)
+    with Journal(order.page, study.fingerprint, Row) as journal:
+        record = run(study, jobs=order.jobs, journal=journal, listener=order.listener)
         groups = grouped(record.rows)
         names = {parameter.setting: parameter.shown for parameter in figure.parameters}
         panels = parameter_panels(groups, names, figure.measures) if names else epsilon_panels(groups)
-        pictures = draw(panels, stem, command=command)
+        pictures = draw(panels, order.stem, command=order.command)
         report = comparison_report(
             record,
             pictures[1],
             figure.title,
             figure.caption,
-            _extent(figure, scale, full, datasets),
+            _extent(figure, scale, order.full, order.datasets),
             figure.claims,
             _missing(figure),
             (*figure.measures, *MEASURES),
             figure.details,
-            command,
+            order.command,
         )
-        write_whole(page, render(report))
-        if json_file is not None:
-            write_whole(json_file, record.to_json())
-        rows.remove()
-    return Written(page, pictures, report)
+        write_whole(order.page, render(report))
+        if order.json_file is not None:
+            write_whole(order.json_file, record.to_json())
+        journal.remove()
+    return pictures, report
+
+
+_RUNS: dict[type[AnyFigure], Callable[[Any, _Order], tuple[tuple[Path, ...], Report]]] = {
+    DataTable: _run_data,
+    Figure: _run_figure,
+    NetworkFigure: _run_networks,
+    RiskTable: _run_risks,
+    StationaryTable: _run_stationary,
+    Trace: _run_trace,
+}
 
 
 def comparison_report(
@@ -240,93 +295,3 @@ def _extent(figure: Figure, scale: Scale, full: bool, datasets: tuple[str, ...])
 def _missing(figure: Figure) -> tuple[str, ...]:
     missing = figure.missing
     return (f"In the paper's figure and not available here yet: {', '.join(missing)}.",) if missing else ()
-
-
-def _reproduce_trace(
-    trace: Trace, stem: Path, page: Path, datasets: tuple[str, ...], json_file: Path | None, command: str
-) -> Written:
-    name = datasets[0] if datasets else trace.dataset
-    data = load_task(Task(name), download=True)
-    runs = [follow(trace, data, seed=seed) for seed in range(trace.seeds)]
-    moments = runs[0]
-    first, last = moments[0], moments[-1]
-    falls = sum(after.objective < before.objective for before, after in pairwise(moments))
-    text = (
-        f"on {name}, in the first of {trace.seeds} descents, the norm of the true gradient goes from "
-        f"{first.gradient_norm:.3f} to {last.gradient_norm:.3f}, that of the noisy one from {first.noisy_norm:.3f} "
-        f"to {last.noisy_norm:.3f} (noise: {last.noise_norm:.3f}); the objective falls in {falls} of {trace.steps} "
-        f"steps, from {first.objective:.3f} to {last.objective:.3f}"
-    )
-    finding = Finding(trace.claim, told(_descends(runs), text))
-    pictures = draw_trace(moments, stem, command)
-    report = Report(
-        trace.title,
-        trace.caption,
-        f"{trace.seeds} descents." + (f" Run on {name} instead of the paper's data." if datasets else ""),
-        (Picture(pictures[1], "norms of the true and the noisy gradient, and the objective, at each iteration"),),
-        (finding,),
-        (_moments_table(moments),),
-        (
-            (
-                "noisy gradients",
-                f"All {len(moments)} of them together are "
-                f"{guarantee(f'{last.spent_epsilon:.3g}', 1e-8, 'zero-out')}. Randomness: seeded (not for release).",
-            ),
-            ("true norms, objectives, step sizes", "Not private: they are shown here because the data are public."),
-        ),
-        (
-            ("data", f"{name}, {len(data.y):,} rows, {data.X.shape[1]} columns and a constant one"),
-            ("noise", f"root mean squared norm {trace.noise_norm:g}"),
-            ("gradients clipped to", f"{trace.clip_gradient:g}"),
-            ("step sizes", f"the best of {trace.candidates} even ones up to {trace.max_step:g}"),
-            ("seeds", f"0 to {trace.seeds - 1}; picture and table show that of 0"),
-            ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
-        ),
-        cells=cells_of(
-            (vars(moment) for run in runs for moment in run),
-            ("iteration",),
-            ("gradient_norm", "noisy_norm", "noise_norm", "objective"),
-        ),
-        command=command,
-    )
-    write_whole(page, render(report))
-    if json_file is not None:
-        content = {"figure": trace.name, "dataset": name, "versions": versions()}
-        write_whole(json_file, json.dumps(content | {"rows": [asdict(m) for m in moments]}, indent=1) + "\n")
-    return Written(page, pictures, report)
-
-
-def _descends(runs: list[list[Moment]]) -> AtLeast:
-    """Return the claim of a trace: a tenth of the gradient, noisy ones as long as the noise, a lower objective."""
-    ends = [(run[0], run[-1]) for run in runs]
-    return every(
-        [
-            Margin.of([first.gradient_norm / 10 - last.gradient_norm for first, last in ends]),
-            Margin.of([last.noisy_norm - last.noise_norm / 2 for _, last in ends]),
-            Margin.of([2 * last.noise_norm - last.noisy_norm for _, last in ends]),
-            Margin.of([first.objective - last.objective for first, last in ends]),
-        ]
-    )
-
-
-def _moments_table(moments: list[Moment]) -> Matrix:
-    return Matrix(
-        "A run of noisy gradient descent",
-        (
-            "iteration",
-            "norm of the gradient",
-            "norm of the noisy gradient",
-            "expected norm of the noise",
-            "objective",
-        ),
-        tuple(
-            (
-                str(moment.iteration),
-                *(
-                    f"{value:.5f}"
-                    for value in (moment.gradient_norm, moment.noisy_norm, moment.noise_norm, moment.objective)
-                ),
-            )
-            for moment in moments
-        ),
-    )

@@ -1,4 +1,4 @@
-"""A study: which cells are measured, and the record of what was found in them."""
+"""A study: which cells are measured, how often they are repeated, and the record of what was found in them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,17 @@ from ..relations import Relation
 from .fold_fits import LOSSES, Cell, Curve, Row, Task, load_task, measure
 from .method_looks import nearest, oracle_variants, variant
 
-__all__ = ["NOT_PRIVATE", "Record", "Study", "command_line", "curves_of", "run", "versions"]
+__all__ = [
+    "NOT_PRIVATE",
+    "Record",
+    "Study",
+    "command_line",
+    "curves_of",
+    "repeated",
+    "require_repetitions",
+    "run",
+    "versions",
+]
 
 FORMAT = "dpdescent-comparison"
 
@@ -262,3 +272,21 @@ def run(
         if listener:
             listener(len(done), len(cells))
     return Record(study, study.rows(done[cell.key] for cell in cells))
+
+
+def require_repetitions(full: bool, repetitions: int | None) -> None:
+    """Raise unless a number of repetitions, if there is one, is positive and that of a full run."""
+    if repetitions is None:
+        return
+    require_positive_integer("repetitions", repetitions)
+    if not full:
+        raise InvalidParameter("repetitions are those of a full run: add --full, or leave --repetitions out")
+
+
+def repeated(count: int, published: int, unit: str = "repetitions") -> str:
+    """Return in words how many of the paper's repetitions were run."""
+    if count == published:
+        return f"{count} {unit}, as in the paper"
+    if count < published:
+        return f"{count} of the paper's {published} {unit}"
+    return f"{count} {unit}, where the paper has {published}"

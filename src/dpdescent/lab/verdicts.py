@@ -10,25 +10,35 @@ with t the upper quantile of Student's law with k - 1 degrees of freedom, and no
 several parts asks that enough of them hold. Its parts share `WRONG` evenly, so that a verdict is wrong with at most
 that probability if the repetitions are independent and about normal. Folds share training rows, so that standard
 errors over folds are a little too small.
+
+A claim of a paper is judged on paper modes; our own versions are told beside them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from scipy.stats import t as student
 
+from .row_groups import Group
+
 __all__ = [
     "EXPLANATION",
+    "NOT_MEASURED",
+    "SHARES",
     "WRONG",
     "AtLeast",
+    "Check",
+    "Claim",
     "Margin",
+    "Part",
+    "Share",
     "Statement",
     "Verdict",
     "every",
@@ -37,7 +47,12 @@ __all__ = [
     "repetitions",
     "some",
     "told",
+    "told_by_mode",
 ]
+
+#: What says, from the rows, what was found of a claim.
+Check = Callable[[Sequence[Group]], str]
+Share = Literal["every", "most", "some"]
 
 #: The largest probability with which the verdict on a claim is wrong.
 WRONG = 0.05
@@ -47,6 +62,7 @@ EXPLANATION = (
     f"most {WRONG:g}, and where the rows cannot tell, the page says how many repetitions would. Claims of a paper "
     "are judged on paper modes."
 )
+NOT_MEASURED = "Not measured."
 _MOST_REPETITIONS = 1_000_000
 
 
@@ -191,3 +207,37 @@ def told(statement: Statement, text: str) -> str:
     return (
         f"{found} About {needed:,} repetitions would tell if means and deviations stayed ({measured} were measured)."
     )
+
+
+SHARES: dict[Share, Callable[[Sequence[Statement]], AtLeast]] = {"every": every, "most": most, "some": some}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says about a figure, and how to hold the rows against it."""
+
+    text: str
+    check: Check
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a claim says of one method, and what was found of it."""
+
+    method: str
+    statement: Statement
+    text: str
+
+
+def told_by_mode(parts: Sequence[Part], unit: str = "") -> str:
+    """Return the verdict on the paper modes, which all must be as claimed, and that on our own versions beside it."""
+    printed = [part for part in parts if part.method.endswith("-paper")]
+    own = [part for part in parts if part not in printed]
+    found = [
+        told(every([part.statement for part in chosen]), "; ".join(part.text for part in chosen) + unit)
+        for chosen in (printed, own)
+        if chosen
+    ]
+    if not printed:
+        return f"Not measured in paper modes. Our versions: {found[0]}" if own else NOT_MEASURED
+    return found[0] if not own else f"{found[0]} Beside them, our versions: {found[1]}"

@@ -1,12 +1,16 @@
-"""A run of noisy gradient descent, watched from outside: true gradients beside the noisy ones.
+"""A run of noisy gradient descent, watched from outside: true gradients beside the noisy ones, and its page.
 
 The watching is not private: true norms and objectives are unpaid. It is for public data only.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +21,18 @@ from ...errors import InvalidParameter
 from ...exact import FeatureGrid
 from ...ledger import Ledger
 from ...noise import Randomness
+from ...outputs import write_whole
 from ...problems import L2, LinearProblem, Logistic
+from ...statement import guarantee
+from ..drawing import Line, Panel, draw
+from ..fold_fits import Task, load_task
+from ..method_looks import Look
+from ..report_page import Finding, Matrix, Picture, Report, render
+from ..row_groups import cells_of
+from ..study import versions
+from ..verdicts import AtLeast, Margin, every, told
 
-__all__ = ["Moment", "Trace", "follow"]
+__all__ = ["Moment", "Trace", "follow", "write_trace"]
 
 Floats = NDArray[np.float64]
 
@@ -113,3 +126,122 @@ def _objective(rows: Floats, labels: Floats, weights: Floats) -> float:
 def _gradient(rows: Floats, labels: Floats, weights: Floats) -> Floats:
     slopes = -labels / (1 + np.exp(labels * (rows @ weights)))
     return np.asarray(rows.T @ slopes / len(labels))
+
+
+def write_trace(
+    trace: Trace, datasets: tuple[str, ...], stem: Path, page: Path, json_file: Path | None, command: str
+) -> tuple[tuple[Path, Path], Report]:
+    """Run the descents and write picture, page and rows; return the pictures and the report."""
+    name = datasets[0] if datasets else trace.dataset
+    data = load_task(Task(name), download=True)
+    runs = [follow(trace, data, seed=seed) for seed in range(trace.seeds)]
+    moments, last = runs[0], runs[0][-1]
+    pictures = _draw(moments, stem, command)
+    report = Report(
+        trace.title,
+        trace.caption,
+        f"{trace.seeds} descents." + (f" Run on {name} instead of the paper's data." if datasets else ""),
+        (Picture(pictures[1], "norms of the true and the noisy gradient, and the objective, at each iteration"),),
+        (_finding(trace, name, runs),),
+        (_moments_table(moments),),
+        (
+            (
+                "noisy gradients",
+                f"All {len(moments)} of them together are "
+                f"{guarantee(f'{last.spent_epsilon:.3g}', 1e-8, 'zero-out')}. Randomness: seeded (not for release).",
+            ),
+            ("true norms, objectives, step sizes", "Not private: they are shown here because the data are public."),
+        ),
+        (
+            ("data", f"{name}, {len(data.y):,} rows, {data.X.shape[1]} columns and a constant one"),
+            ("noise", f"root mean squared norm {trace.noise_norm:g}"),
+            ("gradients clipped to", f"{trace.clip_gradient:g}"),
+            ("step sizes", f"the best of {trace.candidates} even ones up to {trace.max_step:g}"),
+            ("seeds", f"0 to {trace.seeds - 1}; picture and table show that of 0"),
+            ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
+        ),
+        cells=cells_of(
+            (vars(moment) for run in runs for moment in run),
+            ("iteration",),
+            ("gradient_norm", "noisy_norm", "noise_norm", "objective"),
+        ),
+        command=command,
+    )
+    write_whole(page, render(report))
+    if json_file is not None:
+        content = {"figure": trace.name, "dataset": name, "versions": versions()}
+        write_whole(json_file, json.dumps(content | {"rows": [asdict(m) for m in moments]}, indent=1) + "\n")
+    return pictures, report
+
+
+def _finding(trace: Trace, name: str, runs: list[list[Moment]]) -> Finding:
+    moments = runs[0]
+    first, last = moments[0], moments[-1]
+    falls = sum(after.objective < before.objective for before, after in pairwise(moments))
+    text = (
+        f"on {name}, in the first of {trace.seeds} descents, the norm of the true gradient goes from "
+        f"{first.gradient_norm:.3f} to {last.gradient_norm:.3f}, that of the noisy one from {first.noisy_norm:.3f} "
+        f"to {last.noisy_norm:.3f} (noise: {last.noise_norm:.3f}); the objective falls in {falls} of {trace.steps} "
+        f"steps, from {first.objective:.3f} to {last.objective:.3f}"
+    )
+    return Finding(trace.claim, told(_descends(runs), text))
+
+
+def _descends(runs: list[list[Moment]]) -> AtLeast:
+    """Return the claim of a trace: a tenth of the gradient, noisy ones as long as the noise, a lower objective."""
+    ends = [(run[0], run[-1]) for run in runs]
+    return every(
+        [
+            Margin.of([first.gradient_norm / 10 - last.gradient_norm for first, last in ends]),
+            Margin.of([last.noisy_norm - last.noise_norm / 2 for _, last in ends]),
+            Margin.of([2 * last.noise_norm - last.noisy_norm for _, last in ends]),
+            Margin.of([first.objective - last.objective for first, last in ends]),
+        ]
+    )
+
+
+def _moments_table(moments: list[Moment]) -> Matrix:
+    return Matrix(
+        "A run of noisy gradient descent",
+        (
+            "iteration",
+            "norm of the gradient",
+            "norm of the noisy gradient",
+            "expected norm of the noise",
+            "objective",
+        ),
+        tuple(
+            (
+                str(moment.iteration),
+                *(
+                    f"{value:.5f}"
+                    for value in (moment.gradient_norm, moment.noisy_norm, moment.noise_norm, moment.objective)
+                ),
+            )
+            for moment in moments
+        ),
+    )
+
+
+def _draw(moments: Sequence[Moment], stem: Path, command: str) -> tuple[Path, Path]:
+    """Draw the norms of a descent's gradients beside its objective."""
+    x = tuple(float(moment.iteration) for moment in moments)
+    still = (0.0,) * len(x)
+
+    def line(look: Look, field: str) -> Line:
+        return Line(look, x, tuple(getattr(moment, field) for moment in moments), still)
+
+    norms = (
+        line(Look("noisy gradient", "#D55E00", "s"), "noisy_norm"),
+        line(Look("true gradient", "#0072B2", "o"), "gradient_norm"),
+        line(Look("noise", "#4A4F57", "", flat=True), "noise_norm"),
+    )
+    objective = (line(Look("objective", "#0072B2", "o"), "objective"),)
+    return draw(
+        (
+            Panel("Norms of the gradients", "iteration", "norm", x, False, norms),
+            Panel("Objective", "iteration", "mean loss", x, False, objective),
+        ),
+        stem,
+        command=command,
+    )

@@ -13,8 +13,8 @@ from ...statement import guarantee
 from ..drawing import Line, Panel, draw
 from ..method_looks import look_of
 from ..report_page import Finding, Matrix, Picture, Report, render
+from ..row_groups import cells_of
 from ..study import versions
-from ..summary import cells_of
 from ..verdicts import Margin, Statement, every, told
 from .network_runs import Course, NetworkRuns
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..report_page import Finding
 from ..verdicts import Margin, Statement, every, told
+from . import RiskTable
 from .risk_runs import Measured, Point, RiskRuns, prescribed_for, public_constants
-from .risk_tables import RiskTable
 
 __all__ = ["AXES", "RiskSummary", "line_through_middle", "risk_findings", "slopes_of", "summarised"]
 
@@ -138,11 +138,7 @@ def _rivals(runs: RiskRuns, measured: Sequence[Measured]) -> Finding | None:
     """Compare output perturbation with its rivals in the middle, class by class, on the same tables."""
     table, texts = runs.table, []
     field = "population" if table.population else "empirical"
-    middles: dict[int, list[Measured]] = {}
-    for each in measured:
-        row = table.rows[each.row]
-        if not row.timed_only and not row.tilted and each.point == runs.points(row)[0] and not each.error:
-            middles.setdefault(each.row, []).append(each)
+    middles = _middles(runs, measured)
 
     def series(place: int, name: str) -> dict[tuple[int, int], float]:
         return {(0, each.seed): float(getattr(each, name)) for each in middles[place]}
@@ -169,3 +165,13 @@ def _rivals(runs: RiskRuns, measured: Sequence[Measured]) -> Finding | None:
         claim = "Output perturbation has the lowest population loss and the shortest running time of its class."
         judged = every([*margins[field], *margins["evaluations"]])
     return Finding(claim, told(judged, f"in the middle, excess {field} risk of {'; '.join(texts)}"))
+
+
+def _middles(runs: RiskRuns, measured: Sequence[Measured]) -> dict[int, list[Measured]]:
+    """Return what was measured in the middle of each row that can be compared with others."""
+    middles: dict[int, list[Measured]] = {}
+    for each in measured:
+        row = runs.table.rows[each.row]
+        if not row.timed_only and not row.tilted and each.point == runs.points(row)[0] and not each.error:
+            middles.setdefault(each.row, []).append(each)
+    return middles

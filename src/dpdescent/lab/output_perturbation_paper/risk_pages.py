@@ -14,12 +14,12 @@ from ...statement import guarantee
 from ..drawing import Line, Panel, draw
 from ..method_looks import Look, look_of
 from ..report_page import Matrix, Picture, Report, render
+from ..row_groups import cells_of
 from ..study import versions
-from ..summary import cells_of
 from ..verdicts import EXPLANATION
+from . import RiskRow, RiskTable
 from .risk_findings import AXES, RiskSummary, line_through_middle, risk_findings, slopes_of, summarised
 from .risk_runs import Measured, RiskRuns, prescribed_for
-from .risk_tables import RiskRow, RiskTable
 
 __all__ = ["write_risks"]
 

@@ -23,8 +23,8 @@ from ...long_runs import Journal, Listener, in_processes, processors
 from ...noise import Randomness
 from ...problems import L2, LinearProblem
 from ...solvers import METHODS, Facts
+from . import PHASED, RiskRow, RiskTable
 from .risk_problems import SMOOTH_STRONG, Groups, LongestRow
-from .risk_tables import PHASED, RiskRow, RiskTable
 from .theorems import Constants, Prescription, prescription, tilted_prescription
 
 __all__ = ["Measured", "Point", "RiskRuns", "measure_risks", "prescribed_for", "public_constants"]

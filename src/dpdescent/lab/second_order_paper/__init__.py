@@ -1,11 +1,239 @@
-"""The tables of second-order descents: data, losses, tolerances."""
+"""Gao & Wright (2023), second-order points: how low, how fast, how many Hessians, and whether a run ended there.
+
+Final losses are looked up without privacy: they are for public data only.
+"""
 
 from __future__ import annotations
 
-from ...problems import L2, Logistic, NonConvex, Sigmoid
-from .stationary_runs import StationaryTable
+import hashlib
+import json
+import math
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-__all__ = ["STATIONARY_TABLES"]
+import numpy as np
+from numpy.typing import NDArray
+
+import dpdescent
+
+from ...accounting import currency_named
+from ...curator import ArraySource, Curator, LatticeNoise
+from ...errors import GuaranteeWarning, InvalidParameter
+from ...estimators.reading import compact
+from ...estimators.scaling import ColumnScaling
+from ...exact import FeatureGrid
+from ...ledger import Ledger
+from ...long_runs import Journal, Listener
+from ...noise import Randomness
+from ...problems import L2, LinearProblem, Logistic, Loss, NonConvex, Penalty, Sigmoid
+from ...solvers import METHODS, Facts, SecondOrderResult
+from ..fold_fits import Task, load_task
+from ..study import repeated
+
+__all__ = ["STATIONARY_TABLES", "Outcome", "Run", "StationaryTable", "TableRuns", "measure_table"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StationaryTable:
+    """The tables of one data set and one loss.
+
+    Parameters
+    ----------
+    name, title, caption : str
+    details : tuple of str
+        What differs from the paper.
+    dataset : str
+    row_bound : float
+        Public bound on the length of a row, scaled by the bounds of its columns.
+    loss, penalty : Loss, Penalty
+    tolerances : tuple of (str, float)
+        A name and the a of the tolerances (a, sqrt(a)).
+    methods : tuple of str
+    epsilons, delta : tuple of float, float
+    training : bool
+        Take the training part of the published file alone.
+    seeds, quick_seeds : int
+        Repetitions of a full and of a quick run.
+    quick_tolerances : tuple of (str, float)
+        Those of a quick run: loose enough for most of its runs to end.
+    quick_steps, full_steps : int
+        After how many steps of a phase a quick and a full run give up.
+    """
+
+    name: str
+    title: str
+    caption: str
+    details: tuple[str, ...]
+    dataset: str
+    row_bound: float
+    loss: Loss
+    penalty: Penalty
+    tolerances: tuple[tuple[str, float], ...]
+    methods: tuple[str, ...] = ("dp-tr", "opt", "opt-b", "opt-ls", "2opt", "2opt-b", "2opt-ls")
+    epsilons: tuple[float, ...] = (0.2, 0.6, 1.0)
+    delta: float = 1e-6
+    training: bool = False
+    seeds: int = 5
+    quick_seeds: int = 2
+    quick_tolerances: tuple[tuple[str, float], ...] = (("loose", 0.06),)
+    quick_steps: int = 200
+    full_steps: int = 500
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run."""
+
+    method: str
+    tolerance: str
+    epsilon: float
+    seed: int
+    loss: float
+    seconds: float
+    iterations: int
+    hessians: int
+    success: bool
+    spent_epsilon: float
+
+
+@dataclass(frozen=True)
+class TableRuns:
+    """The runs of a table.
+
+    Parameters
+    ----------
+    table : StationaryTable
+    full : bool
+        All rows and seeds.
+    dataset : str
+        The data set, that of the table or a stand-in.
+    repetitions : int, optional
+        Seeds of a full run, in place of the paper's.
+    """
+
+    table: StationaryTable
+    full: bool
+    dataset: str
+    repetitions: int | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells these settings, under this release, from any other."""
+        return hashlib.sha256(f"{dpdescent.__version__} {self}".encode()).hexdigest()[:16]
+
+    @property
+    def tolerances(self) -> tuple[tuple[str, float], ...]:
+        """The tolerances that are run."""
+        return self.table.tolerances if self.full else self.table.quick_tolerances
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds are run."""
+        return (self.repetitions or self.table.seeds) if self.full else self.table.quick_seeds
+
+    @property
+    def extent(self) -> str:
+        """How much of the paper's table this is, in words."""
+        table = self.table
+        stand_in = f" Run on {self.dataset} instead of the paper's data." if self.dataset != table.dataset else ""
+        if self.full:
+            given_up = f"given up after {table.full_steps:,} steps of a phase"
+            return f"Full run: {repeated(self.seeds, table.seeds, 'seeds')}; {given_up}.{stand_in}"
+        shown = " and ".join(f"({size:g}, {size**0.5:.3f})" for _, size in table.quick_tolerances)
+        return (
+            f"Quick run: {table.quick_seeds} seeds, tolerances {shown}, given up after {table.quick_steps} steps of "
+            f"a phase; the paper has {table.seeds} seeds.{stand_in}"
+        )
+
+    def __iter__(self) -> Iterator[Run]:
+        table = self.table
+        for tolerance, size in self.tolerances:
+            for epsilon in table.epsilons:
+                for seed in range(self.seeds):
+                    for method in table.methods:
+                        yield Run(tolerance, size, epsilon, method, seed)
+
+
+class Run(NamedTuple):
+    """One of them: a tolerance and the a of (a, sqrt(a)), a budget, a method and a seed."""
+
+    tolerance: str
+    size: float
+    epsilon: float
+    method: str
+    seed: int
+
+
+def measure_table(
+    runs: TableRuns, journal: Journal[Outcome] | None = None, listener: Listener | None = None
+) -> list[Outcome]:
+    """Measure every run that a journal does not hold yet, one after another with all processors."""
+    rows, labels, problem = _problem(runs)
+    source = ArraySource(rows, labels, problem.grid)
+    done = dict(journal.rows) if journal is not None else {}
+    todo = list(runs)
+    if listener is not None:
+        listener(sum(json.dumps(run) in done for run in todo), len(todo))  # the first run may take minutes
+    for run in todo:
+        key = json.dumps(run)
+        if key not in done:
+            outcome, weights = _measure(run, runs, source, problem)
+            loss = float(problem.loss.values(rows @ weights, labels).mean()) + problem.penalty_value(weights)
+            done[key] = replace(outcome, loss=loss)
+            if journal is not None:
+                journal.add(key, done[key])
+        if listener is not None:
+            listener(len(done), len(todo))
+    return [done[json.dumps(run)] for run in todo]
+
+
+def _measure(run: Run, runs: TableRuns, source: ArraySource, problem: LinearProblem) -> tuple[Outcome, Floats]:
+    """Return the outcome of a run, its loss left out, and the weights that it arrived at."""
+    delta = runs.table.delta
+    method = METHODS[run.method]
+    options = {
+        "gradient_tolerance": run.size,
+        "curvature_tolerance": run.size**0.5,
+        "start_scale": 1.0,
+        "most_steps": runs.table.full_steps if runs.full else runs.table.quick_steps,
+    }
+    settings = method.settings(**options)
+    facts = Facts(run.epsilon, delta, "zero-out", source.rows, problem.grid.dimension)
+    currency = currency_named(settings.choose_currency(facts), run.epsilon, delta)
+    ledger = Ledger(run.epsilon, delta, currency=currency, relation="zero-out")
+    noise = LatticeNoise(Randomness(run.seed))
+    curator = Curator(source, problem, ledger, source.rows, noise=noise)
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GuaranteeWarning)  # the caption speaks of it
+        result = method.solve(curator, settings, None)
+    seconds = time.process_time() - start
+    assert isinstance(result, SecondOrderResult)
+    counts = result.iterations, result.hessians, result.success, ledger.spent_epsilon()
+    outcome = Outcome(run.method, run.tolerance, run.epsilon, run.seed, math.nan, seconds, *counts)
+    return outcome, result.weights
+
+
+def _problem(runs: TableRuns) -> tuple[Any, Floats, LinearProblem]:
+    """Return the rows, scaled by their public bounds and to the row bound, their labels, and the objective."""
+    table = runs.table
+    data = load_task(Task(runs.dataset), download=True)
+    if table.training and data.split is not None:
+        kept = data.split == "train"
+        data = replace(data, X=data.X[kept], y=data.y[kept], table=None, split=None)
+    if len(data.classes) != 2:
+        raise InvalidParameter(f"{table.name} needs a data set of two classes, and {data.name!r} has another number")
+    columns = data.X.shape[1]
+    grid = FeatureGrid(1.0, columns, table.row_bound)
+    rows = compact(grid.place(ColumnScaling.from_bounds(data.bounds, columns).apply(data.X)))
+    labels = np.where(data.y == data.classes[1], 1.0, -1.0)
+    return rows, labels, LinearProblem(table.loss, grid, table.penalty, False)
+
 
 _PAPER = "the tables of `Differentially private optimization for smooth non-convex ERM' (2022)"
 _RELATION = "Neighbours are those of zero-out."

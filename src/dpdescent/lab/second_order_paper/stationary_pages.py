@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, stdev
@@ -14,10 +14,10 @@ from ...statement import guarantee
 from ..drawing import Line, Panel, draw
 from ..method_looks import look_of
 from ..report_page import Finding, Matrix, Picture, Report, render
+from ..row_groups import cells_of
 from ..study import versions
-from ..summary import cells_of
 from ..verdicts import EXPLANATION, Margin, Statement, every, told
-from .stationary_runs import Outcome, StationaryTable, TableRuns
+from . import Outcome, StationaryTable, TableRuns
 
 __all__ = ["write_table"]
 
@@ -129,17 +129,19 @@ def _matrix(table: StationaryTable, outcomes: list[Outcome], title: str, field: 
 
 def _findings(runs: TableRuns, outcomes: list[Outcome]) -> Iterator[Finding]:
     """Hold what was found against what the paper says of its tables."""
-    table = runs.table
+    for tolerance, _ in runs.tolerances:
+        own = [each for each in outcomes if each.tolerance == tolerance]
+        for finding in (*_compared(runs.table, own), *_hessians(runs.table, own), _crossed(runs.table, own)):
+            yield Finding(f"{tolerance}: {finding.claim}", finding.found)
 
-    def less(first: str, field: str, epsilons: Sequence[float]) -> Callable[[Sequence[Outcome]], list[Margin]]:
-        """Return by how much less than TR a method has of something, seed by seed, at some epsilons."""
 
-        def margins(own: Sequence[Outcome]) -> list[Margin]:
-            pairs = [(_values(own, "dp-tr", e, field), _values(own, first, e, field)) for e in epsilons]
-            return [Margin.of([a - b for a, b in zip(*pair, strict=True)]) for pair in pairs]
+def _less(own: Sequence[Outcome], method: str, field: str, epsilons: Sequence[float]) -> list[Margin]:
+    """Return by how much less than TR a method has of something, seed by seed, at some epsilons."""
+    pairs = [(_values(own, "dp-tr", e, field), _values(own, method, e, field)) for e in epsilons]
+    return [Margin.of([a - b for a, b in zip(*pair, strict=True)]) for pair in pairs]
 
-        return margins
 
+def _compared(table: StationaryTable, own: Sequence[Outcome]) -> Iterator[Finding]:
     high = tuple(epsilon for epsilon in table.epsilons if epsilon in _HIGH)
     low = tuple(epsilon for epsilon in table.epsilons if epsilon == _LOW)
     claims = (
@@ -148,33 +150,34 @@ def _findings(runs: TableRuns, outcomes: list[Outcome]) -> Iterator[Finding]:
         ("At epsilon 0.2 OPT may fail to end; its final loss is even lower than that of TR.", "opt", "loss", low),
         ("2OPT-LS takes less time than TR at every epsilon.", "2opt-ls", "seconds", table.epsilons),
     )
-    for tolerance, _ in runs.tolerances:
-        own = [each for each in outcomes if each.tolerance == tolerance]
-        for text, method, field, epsilons in claims:
-            if {"dp-tr", method} <= set(table.methods) and epsilons:
-                margins = less(method, field, epsilons)(own)
-                shown = ", ".join(f"{margin} at {e:g}" for margin, e in zip(margins, epsilons, strict=True))
-                what = f"TR minus {look_of(method).name} in {_SHOWN[field][0]}"
-                yield Finding(f"{tolerance}: {text}", told(every(margins), f"{what}: {shown}"))
-        others = [method for method in table.methods if method != "dp-tr"]
-        if len(others) < len(table.methods):
-            fewer: list[Statement] = [m for name in others for m in less(name, "hessians", table.epsilons)(own)]
-            counts = {m: mean(o.hessians for o in own if o.method == m) for m in table.methods}
-            yield Finding(
-                f"{tolerance}: TR evaluates a Hessian in each iteration, the others hardly any.",
-                told(
-                    every(fewer),
-                    "on average " + ", ".join(f"{look_of(name).name} {count:.1f}" for name, count in counts.items()),
-                ),
-            )
-        crossed = [
-            f"{look_of(method).name} at {epsilon:g}"
-            for method in table.methods
-            for epsilon in table.epsilons
-            if not all(_values(own, method, epsilon, "success"))
-        ]
+    for text, method, field, epsilons in claims:
+        if {"dp-tr", method} <= set(table.methods) and epsilons:
+            margins = _less(own, method, field, epsilons)
+            shown = ", ".join(f"{margin} at {e:g}" for margin, e in zip(margins, epsilons, strict=True))
+            what = f"TR minus {look_of(method).name} in {_SHOWN[field][0]}"
+            yield Finding(text, told(every(margins), f"{what}: {shown}"))
+
+
+def _hessians(table: StationaryTable, own: Sequence[Outcome]) -> Iterator[Finding]:
+    others = [method for method in table.methods if method != "dp-tr"]
+    if len(others) < len(table.methods):
+        fewer: list[Statement] = [m for name in others for m in _less(own, name, "hessians", table.epsilons)]
+        counts = {m: mean(o.hessians for o in own if o.method == m) for m in table.methods}
+        shown = ", ".join(f"{look_of(name).name} {count:.1f}" for name, count in counts.items())
         yield Finding(
-            f"{tolerance}: OPT may fail to end at epsilon 0.2, where a table for Covertype also crosses out OPT-LS "
-            "and 2OPT.",
-            f"Crossed out here: {', '.join(crossed) or 'none'}.",
+            "TR evaluates a Hessian in each iteration, the others hardly any.",
+            told(every(fewer), f"on average {shown}"),
         )
+
+
+def _crossed(table: StationaryTable, own: Sequence[Outcome]) -> Finding:
+    crossed = [
+        f"{look_of(method).name} at {epsilon:g}"
+        for method in table.methods
+        for epsilon in table.epsilons
+        if not all(_values(own, method, epsilon, "success"))
+    ]
+    return Finding(
+        "OPT may fail to end at epsilon 0.2, where a table for Covertype also crosses out OPT-LS and 2OPT.",
+        f"Crossed out here: {', '.join(crossed) or 'none'}.",
+    )

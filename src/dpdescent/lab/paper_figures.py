@@ -1,0 +1,296 @@
+"""What papers show, as data: a figure of methods with what is varied and claimed, and a table of data sets.
+
+A table of data sets is counted and written here too; its counts are of public data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..datasets import load_dataset
+from ..long_runs import Listener
+from ..outputs import write_whole
+from .fold_fits import Curve, Task
+from .method_looks import known_variants, look_of, variant
+from .report_page import Finding, Matrix, Report, render
+from .row_groups import Measure, cells_of
+from .study import Study, versions
+from .verdicts import Claim
+
+__all__ = [
+    "COUNTED",
+    "FOUR",
+    "HINGE",
+    "INTERCEPT",
+    "LADDER",
+    "MODES",
+    "NO_US",
+    "STAND_IN",
+    "Counted",
+    "DataTable",
+    "Figure",
+    "Parameter",
+    "Published",
+    "Scale",
+    "count_data",
+    "write_data",
+]
+
+# What several figures share: budgets, data sets, and where the data and a rival differ from the papers'.
+LADDER = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+FOUR = ("adult", "bank", "acs-income", "ipums-br")
+STAND_IN = (
+    "IPUMS-US is not to be had, so acs-income (American Community Survey, NIST excerpts) stands in for it: other "
+    "years, areas, columns and label."
+)
+MODES = "Curves marked (paper) have the settings of the paper; the others are our versions."
+INTERCEPT = (
+    "`dpdescent methods NAME --paper` prints the settings of a paper mode. An intercept is penalised in paper modes "
+    "only, and no objective shown counts that penalty. Where they differ from the papers on purpose:"
+)
+NO_US = (
+    "IPUMS-US is not to be had: the American Community Survey stands in for it, with other rows, columns and label."
+)
+COUNTED = "Columns count a constant one in tables of two classes, as the papers do."
+HINGE = "Curves marked (paper) minimise the hinge where the method can; all others minimise a huberised one."
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of a figure is run."""
+
+    epsilons: tuple[float, ...]
+    folds_used: int
+    seeds: int
+    rows: int | None = None
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # further options, by method
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A setting that a figure varies: its name in ``solver_options``, its name on the axis, and its values.
+
+    The settings in ``also`` take the same value.
+    """
+
+    setting: str
+    shown: str
+    values: tuple[float | str, ...]
+    also: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a paper.
+
+    Parameters
+    ----------
+    name, title, caption : str
+    details : tuple of str
+        What differs from the paper.
+    tasks : tuple of Task
+    methods : tuple of str
+        What the paper compares; those that are not registered are named on the page.
+    delta : float
+    quick, full : Scale
+        Minutes on two processors, or the repetitions of the paper.
+    claims : tuple of Claim
+    parameters : tuple of Parameter
+        If there are any, each is varied by itself for every method.
+    batch_size, batched : int, tuple of str
+        Expected size of the batches, and the methods that draw such.
+    options : mapping
+        Settings of this figure, by method, beside those of its paper mode.
+    folds, alpha : int, float
+        Parts of the cross-validation, and weight of the L2 penalty.
+    measures : tuple of Measure
+        What is shown beside accuracy and objective.
+    """
+
+    name: str
+    title: str
+    caption: str
+    details: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    methods: tuple[str, ...]
+    delta: float
+    quick: Scale
+    full: Scale
+    claims: tuple[Claim, ...]
+    parameters: tuple[Parameter, ...] = ()
+    batch_size: int | None = None
+    batched: tuple[str, ...] = ("agd", "agd-paper", "privgene-paper")
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    folds: int = 5
+    alpha: float = 0.0
+    measures: tuple[Measure, ...] = ()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The methods that are not registered."""
+        known = known_variants()
+        return tuple(look_of(name).name for name in self.methods if name not in known)
+
+    def study(self, scale: Scale, datasets: tuple[str, ...] = ()) -> Study:
+        """Return what is to be measured; ``datasets`` stand in for those of the paper."""
+        losses = dict.fromkeys(task.loss for task in self.tasks)
+        tasks = tuple(Task(name, loss) for name in datasets for loss in losses) or self.tasks
+        known = known_variants()
+        curves = [
+            Curve(
+                name,
+                variant(name).method,
+                {**variant(name).options, **self.options.get(name, {}), **scale.options.get(name, {})},
+                self.batch_size if name in self.batched else None,
+                private=variant(name).private,
+            )
+            for name in self.methods
+            if name in known
+        ]
+        if self.parameters:
+            curves = [
+                Curve(
+                    curve.name,
+                    curve.method,
+                    {**curve.options, **dict.fromkeys(parameter.also, value)},
+                    curve.batch_size,
+                    parameter.setting,
+                    value,
+                )
+                for curve in curves
+                for parameter in self.parameters
+                for value in parameter.values
+            ]
+        return Study(
+            tuple(Task(task.dataset, task.loss, scale.rows) for task in tasks),
+            tuple(curves),
+            scale.epsilons,
+            self.delta,
+            folds=self.folds,
+            seeds=scale.seeds,
+            folds_used=scale.folds_used,
+            alpha=self.alpha,
+        )
+
+
+@dataclass(frozen=True)
+class Published:
+    """A line of a table of data sets: what the paper calls a data set, its name here, and what is printed.
+
+    Parameters
+    ----------
+    shown, dataset : str
+    rows, columns : int
+        ``columns`` counts the constant one where the paper does.
+    baseline : float, optional
+        Share of the most frequent class.
+    remark : str
+        Why ours differs, where it does on purpose.
+    """
+
+    shown: str
+    dataset: str
+    rows: int
+    columns: int
+    baseline: float | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class DataTable:
+    """A table of data sets."""
+
+    name: str
+    title: str
+    caption: str
+    lines: tuple[Published, ...]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What is here: rows, columns (with a constant one where there are two classes), rows of the class 1 if so."""
+
+    dataset: str
+    rows: int
+    columns: int
+    positives: int | None
+    baseline: float
+
+
+def count_data(table: DataTable, listener: Listener | None = None) -> list[Counted]:
+    """Load every data set of a table and count."""
+    counted: list[Counted] = []
+    for line in table.lines:
+        data = load_dataset(line.dataset)
+        two = len(data.classes) == 2
+        counts = np.array([np.count_nonzero(data.y == label) for label in data.classes])
+        columns = int(np.prod(data.X.shape[1:])) + two
+        positives = int(counts[1]) if two else None
+        counted.append(Counted(line.dataset, len(data.y), columns, positives, float(counts.max() / len(data.y))))
+        if listener is not None:
+            listener(len(counted), len(table.lines))
+    return counted
+
+
+def write_data(table: DataTable, counted: list[Counted], page: Path, json_file: Path | None, command: str) -> Report:
+    """Write page and rows; return the report, which says line by line whether what is printed is what is here."""
+    pairs = list(zip(table.lines, counted, strict=True))
+    findings = tuple(_finding(line, found) for line, found in pairs)
+    header = (
+        *("data set", "here", "rows: paper", "rows: here", "columns: paper", "columns: here"),
+        *("rows of class 1: here", "most frequent class: paper", "here"),
+    )
+    rows = tuple(
+        (
+            line.shown,
+            line.dataset,
+            f"{line.rows:,}",
+            f"{found.rows:,}",
+            f"{line.columns:,}",
+            f"{found.columns:,}",
+            "–" if found.positives is None else f"{found.positives:,}",
+            "–" if line.baseline is None else f"{line.baseline:.3f}",
+            f"{found.baseline:.3f}",
+        )
+        for line, found in pairs
+    )
+    settings = (("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),)
+    matrix = Matrix(table.title, header, rows)
+    statement = (("all counts", "Not private: they are shown here because the data are public."),)
+    found = [asdict(each) for each in counted]
+    cells = cells_of(found, ("dataset",), ("rows", "columns", "positives", "baseline"))
+    report = Report(
+        table.title,
+        table.caption,
+        "All rows.",
+        (),
+        findings,
+        (matrix,),
+        statement,
+        settings,
+        cells=cells,
+        command=command,
+    )
+    write_whole(page, render(report))
+    if json_file is not None:
+        content = {"figure": table.name, "versions": versions(), "rows": found}
+        write_whole(json_file, json.dumps(content, indent=1) + "\n")
+    return report
+
+
+def _finding(line: Published, found: Counted) -> Finding:
+    printed = f"{line.shown}: {line.rows:,} rows, {line.columns:,} columns"
+    printed += "" if line.baseline is None else f", {line.baseline:.3f} of them in the most frequent class"
+    same = (line.rows, line.columns) == (found.rows, found.columns)
+    # A share is printed with three digits.
+    same &= line.baseline is None or abs(line.baseline - found.baseline) <= 0.0005 + 1e-9
+    remark = f" {line.remark}" if line.remark else ""
+    here = f"{found.rows:,} rows, {found.columns:,} columns, {found.baseline:.3f} in the most frequent class"
+    return Finding(f"{printed}.", f"{'Agrees' if same else 'Differs'}: {here}.{remark}")
