@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,8 +20,9 @@ from .options import JsonFile
 from .output import complain, say, screen
 
 if TYPE_CHECKING:
+    from ..lab.fold_fits import Task
     from ..lab.row_groups import Group
-    from ..lab.study import Record
+    from ..lab.study import Record, Study
     from ..long_runs import Listener
 
 __all__ = ["compare_command", "reproduce_command"]
@@ -61,23 +63,12 @@ def compare_command(
 
     With an output file the run can be killed: the same command goes on where it was.
     """
-    from ..datasets.files import is_data_path
-    from ..lab.fold_fits import Row, Task
     from ..lab.method_looks import general_methods
-    from ..lab.row_groups import grouped
-    from ..lab.study import NOT_PRIVATE, Study, curves_of, run
-    from ..long_runs import Journal
-    from ..schema import Schema
+    from ..lab.study import Study, curves_of
 
-    if rows is not None:
-        require_positive_integer("rows", rows)
-    names = general_methods() if methods == "all" else _split("methods", methods)
-    described = None if schema is None else json.dumps(Schema.load(schema).to_dict())
-    if described is not None and not all(is_data_path(name) for name in _split("data", data)):
-        raise InvalidParameter("--schema describes a file: give its path as --data, and no data set beside it")
     study = Study(
-        tuple(Task(name, loss, rows, described) for name in _split("data", data)),
-        curves_of(names, oracle=oracle),
+        _tasks(data, schema, loss, rows),
+        curves_of(general_methods() if methods == "all" else _split("methods", methods), oracle=oracle),
         tuple(_numbers("epsilon", epsilon)),
         delta,
         folds=folds,
@@ -85,26 +76,7 @@ def compare_command(
         alpha=alpha,
         adjacency=adjacency,
     )
-    files = [path for path in (json_file, parquet, html) if path is not None]
-    for path in [*files, *([plots / "comparison.png"] if plots is not None else [])]:
-        require_writable(path)
-    if plots is not None or html is not None:
-        require_matplotlib()
-    journal = Journal(files[0], study.fingerprint, Row) if files else None
-    try:
-        with _progress("comparing", kept=journal is not None) as listener:
-            record = run(study, jobs=jobs, journal=journal, listener=listener)
-        groups = grouped(record.rows)
-        _print_groups(groups)
-        if not study.public:
-            say(NOT_PRIVATE, style="bold red")
-        for path in _write(record, groups, json_file, parquet, plots, html):
-            say(f"written: {path}")
-        if journal is not None:
-            journal.remove()
-    finally:
-        if journal is not None:
-            journal.close()
+    _compare(study, _Outputs(json_file, parquet, plots, html), jobs)
 
 
 def reproduce_command(
@@ -153,31 +125,81 @@ def reproduce_command(
         say(f"written: {path}")
 
 
-def _write(
-    record: Record,
-    groups: list[Group],
-    json_file: Path | None,
-    parquet: Path | None,
-    plots: Path | None,
-    html: Path | None,
-) -> Iterator[Path]:
+@dataclass(frozen=True)
+class _Outputs:
+    """Where a comparison is written."""
+
+    json_file: Path | None
+    parquet: Path | None
+    plots: Path | None
+    html: Path | None
+
+    @property
+    def files(self) -> list[Path]:
+        """Those that hold all rows; a journal stands beside the first."""
+        return [path for path in (self.json_file, self.parquet, self.html) if path is not None]
+
+    def require(self) -> None:
+        """Raise unless everything can be written, before anything is measured."""
+        for path in [*self.files, *([self.plots / "comparison.png"] if self.plots is not None else [])]:
+            require_writable(path)
+        if self.plots is not None or self.html is not None:
+            require_matplotlib()
+
+
+def _tasks(data: str, schema: Path | None, loss: str, rows: int | None) -> tuple[Task, ...]:
+    from ..datasets.files import is_data_path
+    from ..lab.fold_fits import Task
+    from ..schema import Schema
+
+    if rows is not None:
+        require_positive_integer("rows", rows)
+    described = None if schema is None else json.dumps(Schema.load(schema).to_dict())
+    names = _split("data", data)
+    if described is not None and not all(is_data_path(name) for name in names):
+        raise InvalidParameter("--schema describes a file: give its path as --data, and no data set beside it")
+    return tuple(Task(name, loss, rows, described) for name in names)
+
+
+def _compare(study: Study, outputs: _Outputs, jobs: int | None) -> None:
+    """Run a study, show its groups and write its outputs; what is measured is kept until they are written."""
+    from ..lab.fold_fits import Row
+    from ..lab.row_groups import grouped
+    from ..lab.study import NOT_PRIVATE, run
+    from ..long_runs import Journal
+
+    outputs.require()
+    with Journal(outputs.files[0], study.fingerprint, Row) if outputs.files else nullcontext() as journal:
+        with _progress("comparing", kept=journal is not None) as listener:
+            record = run(study, jobs=jobs, journal=journal, listener=listener)
+        groups = grouped(record.rows)
+        _print_groups(groups)
+        if not study.public:
+            say(NOT_PRIVATE, style="bold red")
+        for path in _write(record, groups, outputs):
+            say(f"written: {path}")
+        if journal is not None:
+            journal.remove()
+
+
+def _write(record: Record, groups: list[Group], outputs: _Outputs) -> Iterator[Path]:
     from ..lab.drawing import draw, epsilon_panels
     from ..lab.report_page import render
     from ..lab.reproduction import comparison_report
     from ..lab.study import NOT_PRIVATE, command_line
 
     command = dict(command_line()).get("command", "")
-    if json_file is not None:
-        yield write_whole(json_file, record.to_json())
-    if parquet is not None:
-        record.write_parquet(parquet)
-        yield parquet
-    if plots is not None:
+    if outputs.json_file is not None:
+        yield write_whole(outputs.json_file, record.to_json())
+    if outputs.parquet is not None:
+        record.write_parquet(outputs.parquet)
+        yield outputs.parquet
+    if outputs.plots is not None:
         for name in dict.fromkeys(group.dataset for group in groups):
             shown = [group for group in groups if group.dataset == name]
-            yield from draw(epsilon_panels(shown), plots / Path(name).stem, command=command)
-    if html is not None:
-        pictures = draw(epsilon_panels(groups), html.with_suffix(""), command=command)
+            yield from draw(epsilon_panels(shown), outputs.plots / Path(name).stem, command=command)
+    if outputs.html is not None:
+        pictures = draw(epsilon_panels(groups), outputs.html.with_suffix(""), command=command)
         yield from pictures
         report = comparison_report(
             record,
@@ -187,7 +209,7 @@ def _write(
             + "The same data, folds, budget and relation for every method; accuracy and AUC on the test part, the "
             "objective on the training part.",
         )
-        yield write_whole(html, render(report))
+        yield write_whole(outputs.html, render(report))
 
 
 def _print_groups(groups: list[Group]) -> None:
