@@ -148,8 +148,8 @@ PLACES: list[tuple[tuple[str, ...], str]] = [
     (FIT, "dpdescent.encoding.BoundedEncoder.transform"),
     (FIT, "dpdescent.schema.Schema.labels"),
     (FIT, "dpdescent.estimators.DPLogisticRegression.fit"),
-    (FIT, "dpdescent.estimators.base._placed"),
-    (FIT, "dpdescent.estimators.base.Curator"),
+    (FIT, "dpdescent.estimators.fitting.place"),
+    (FIT, "dpdescent.estimators.fitting.Curator"),
     (FIT, "dpdescent.cli.models.SavedModel.save"),
     (FIT, "dpdescent.cli.fit.print_privacy"),
     (FIT_ARRAYS, "dpdescent.datasets.files.read_packed"),
@@ -241,7 +241,7 @@ def test_an_interrupted_fit_says_what_was_charged_and_that_no_model_was_written(
     ("place", "charged"),
     [
         ("dpdescent.cli.tables.load_dataset", "nothing was charged"),
-        ("dpdescent.estimators.base._placed", "nothing was charged"),
+        ("dpdescent.estimators.fitting.place", "nothing was charged"),
         ("dpdescent.cli.models.write_whole", "100% of the privacy budget of this fit had been charged"),
     ],
 )

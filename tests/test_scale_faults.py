@@ -16,7 +16,7 @@ import pytest
 from dpdescent import DPLogisticRegression, Ledger
 from dpdescent.datasets.large import write_large_table
 from dpdescent.errors import DatasetFormatError, OutputNotWritable, WorkerLost
-from dpdescent.estimators import base
+from dpdescent.estimators import fitting
 from dpdescent.schema import Label, NumericColumn, Schema
 from dpdescent.sources import DaskEngine, MappedArrays, open_parquet, stream_text
 
@@ -86,13 +86,13 @@ def test_a_block_that_raises_is_named_and_leaves_the_charges_that_were_made(
 def opened_ledgers(monkeypatch: pytest.MonkeyPatch) -> list[Ledger]:
     """Return a list to which every fit adds its own ledger."""
     opened: list[Ledger] = []
-    open_ledger = base.open_ledger
+    open_ledger = fitting.open_ledger
 
     def noted(*arguments: Any) -> Ledger:
         opened.append(open_ledger(*arguments))
         return opened[-1]
 
-    monkeypatch.setattr(base, "open_ledger", noted)
+    monkeypatch.setattr(fitting, "open_ledger", noted)
     return opened
 
 

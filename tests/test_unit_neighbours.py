@@ -28,7 +28,7 @@ from dpdescent import (
 )
 from dpdescent.curator import Units
 from dpdescent.errors import InvalidParameter
-from dpdescent.estimators import base
+from dpdescent.estimators import fitting
 from dpdescent.relations import Relation
 from dpdescent.statement import text_of
 from method_runs import Recording, Replaying
@@ -98,7 +98,7 @@ MODELS = {
 
 def seen(model: Any, table: Visits, noise: Recording, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Fit a model with given noise, and return all that can be seen of it."""
-    monkeypatch.setattr(base, "make_noise", lambda *_: noise)
+    monkeypatch.setattr(fitting, "make_noise", lambda *_: noise)
     progress: list[float] = []
     fitted = type(model)(**model.get_params() | {"progress": progress.append})
     with warnings.catch_warnings(record=True) as caught:

@@ -14,7 +14,6 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from ..curator import Curator
 from ..errors import (
     InvalidParameter,
     PrivacyWarning,
@@ -33,9 +32,10 @@ from ..problems import (
 from ..solvers import Method
 from ..statement import Origin, public_fact
 from .base import PrivateLinearModel
+from .purchases import ClassWeights, Purchase
 from .reading import class_positions
 from .settings import known_method
-from .weights import balanced_weights, weights_of_classes
+from .weights import weights_of_classes
 
 __all__ = ["DPLogisticRegression", "LinearClassifier"]
 
@@ -106,7 +106,7 @@ class LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mis
             warnings.warn(
                 "classes were read from y, which is not private: pass classes=(...), which are public",
                 PrivacyWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
             self.classes_ = np.unique(labels)
             assumed = [public_fact("classes", "those of y, because they were not given", Origin.ROWS)]
@@ -137,15 +137,14 @@ class LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mis
         self.class_weight_ = dict(zip(self.classes_.tolist(), weights.tolist(), strict=True))
         return Weighted(loss, tuple((weights / weights.max()).tolist()))
 
-    def _bought(self) -> list[str]:
+    def _purchases(self) -> list[Purchase]:
         unknown = self.class_weight is not None and self.class_weight_ is None
-        return [*super()._bought(), *(["class_weight"] if unknown else [])]
+        return [*super()._purchases(), *([ClassWeights()] if unknown else [])]
 
-    def _reweighted(self, loss: Loss, curator: Curator) -> Loss:
-        if self.class_weight is None or self.class_weight_ is not None:
-            return loss
+    def _balanced(self, loss: Loss, weights: Floats) -> Loss:
+        """Return the loss with weights that were bought, for which those of one stood in until then."""
         assert isinstance(loss, Weighted), "weights of one stand in for those to be bought"
-        return self._weighted(loss.loss, balanced_weights(curator, known_method(self.method).private))
+        return self._weighted(loss.loss, weights)
 
     def _heaviest(self) -> float:
         return 1.0 if self.class_weight_ is None else max(self.class_weight_.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -88,8 +88,8 @@ class Measurement:
     units: Units | None = None
     seals: Seals | None = None
 
-    def of_rows(self, present: int) -> tuple[Measurement, list[str]]:
-        """Buy the number of rows of all units; return the measurement with it, and what a statement says of it.
+    def of_rows(self, present: int) -> tuple[int, list[str]]:
+        """Buy the number of rows of all units; return it, and what a statement says of it.
 
         ``present`` rows are counted, which is unreleased data. Every unit has a row, and at most ``rows_per_unit``.
         """
@@ -99,7 +99,7 @@ class Measurement:
         rows = min(max(round(noisy), self.units.count), self.units.places)
         share = (self.ledger.spent - before) / self.ledger.budget
         said = f"about {rows} rows of all units are in use, by a noisy count, for {share:.1%} of the budget"
-        return replace(self, rows=rows), [said]
+        return rows, [said]
 
     def count_rows(self, source: Source) -> float:
         """Buy the number of rows of a source."""

@@ -17,6 +17,7 @@ from ..solvers import SolverResult
 from ..statement import Origin, public_fact
 from .base import PrivateLinearModel
 from .measuring import Measurement, seen_scaling
+from .purchases import Purchase, TargetBounds
 from .reading import read_numbers
 from .scaling import ColumnScaling
 from .settings import known_method
@@ -61,14 +62,11 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         self.target_bounds_ = self._target_ends()
         return super()._fit(X, y, unit)
 
-    def _bought(self) -> list[str]:
-        return [*super()._bought(), *(["target_bounds"] if self.target_bounds is None else [])]
+    def _purchases(self) -> list[Purchase]:
+        return [*super()._purchases(), *([TargetBounds()] if self.target_bounds is None else [])]
 
-    def _measured_labels(
-        self, y: Any, measurement: Measurement, private: bool
-    ) -> tuple[Loss, Floats, list[str]] | None:
-        if self.target_bounds is not None:
-            return None
+    def _measured_labels(self, y: Any, measurement: Measurement, private: bool) -> tuple[Loss, Floats, list[str]]:
+        """Buy the bounds of labels that nobody gave; return the loss, the labels and what a statement says of it."""
         before = measurement.ledger.spent
         column = y if isinstance(y, TargetColumn) else read_numbers("y", y)[:, None]
         scaling = measurement.scaling(column, np.zeros(1, np.bool_)) if private else seen_scaling(column)

@@ -12,9 +12,8 @@ the share of the budget that the fit will have left by then, and ends where the 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,43 +25,9 @@ from ..ledger import Ledger
 from ..noise import Randomness
 from ..problems import LinearProblem
 from ..solvers import Method, Settings
-from .bounds import BINS, RUNGS
 from .measuring import Measurement
-from .weights import balanced_weights
 
-__all__ = ["Bought", "rehearse"]
-
-
-@dataclass(frozen=True)
-class Bought:
-    """What a fit buys before its method begins.
-
-    Parameters
-    ----------
-    columns : int
-        The number of columns whose bounds are measured.
-    target : bool
-        Whether the bounds of the target are.
-    counts : bool
-        Whether label counts are.
-    rows : bool
-        Whether the number of rows of all units is.
-    """
-
-    columns: int
-    target: bool
-    counts: bool
-    rows: bool
-
-    @classmethod
-    def of(cls, measured: NDArray[np.bool_], names: Sequence[str], rows: bool) -> Bought:
-        """Return what is bought for columns that are measured, and for parameters that nobody gave."""
-        return cls(int(np.count_nonzero(measured)), "target_bounds" in names, "class_weight" in names, rows)
-
-    @property
-    def anything(self) -> bool:
-        """Whether anything is bought."""
-        return bool(self.columns or self.target or self.counts or self.rows)
+__all__ = ["Rehearsal"]
 
 
 class _RowsAsked(Exception):
@@ -86,49 +51,41 @@ class _UnreadRows(ArraySource):
         raise _RowsAsked
 
 
-def rehearse(
-    method: Method,
-    settings: Settings,
-    problem: LinearProblem,
-    own: Ledger,
-    bought: Bought,
-    rows: int,
-    held: int,
-    units: Units | None,
-) -> None:
-    """Raise what buying bounds and counts, and running the method after that, would raise before rows are read.
+class Rehearsal:
+    """A ledger like that of a fit, and rows that nobody can read.
 
     Parameters
     ----------
-    method, settings
     problem : LinearProblem
         Where bounds are measured, as they are assumed to be until then.
     own : Ledger
         That of the fit; it is not charged.
-    bought : Bought
     rows, held : int
         The public number of rows, or of places for them, and how many there are to be read.
     units : Units, optional
     """
-    ledger = Ledger(own.epsilon, own.delta, currency=own.currency, relation=str(own.relation), unit=own.unit)
-    noise = LatticeNoise(Randomness(0))
-    measurement = Measurement(ledger, noise, rows, units)
 
-    def curator(batch_rate: float = 1.0) -> Curator:
-        source = _UnreadRows(held, problem.grid)
-        return Curator(source, problem, ledger, rows, noise=noise, batch_rate=batch_rate, units=units)
+    def __init__(self, problem: LinearProblem, own: Ledger, rows: int, held: int, units: Units | None) -> None:
+        relation = str(own.relation)
+        self._ledger = Ledger(own.epsilon, own.delta, currency=own.currency, relation=relation, unit=own.unit)
+        self._problem, self._rows, self._held, self._units = problem, rows, held, units
+        self._noise = LatticeNoise(Randomness(0))
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fit itself gives them
-        if bought.rows:
-            with suppress(_RowsAsked):
-                measurement.count_rows(_UnreadRows(held, FeatureGrid(1.0, 1)))
-        for columns in filter(None, (bought.columns, int(bought.target))):
-            for largest in (RUNGS, BINS):
-                with suppress(_RowsAsked):
-                    measurement.counted(_UnreadRows(held, FeatureGrid(1.0, columns)), largest)
-        if bought.counts:
-            with suppress(_RowsAsked):
-                balanced_weights(curator(), private=True)
-        with suppress(_RowsAsked):
-            method.solve(curator(settings.batch_rate), settings)
+    def unread(self, columns: int) -> ArraySource:
+        """Return rows of so many columns that nobody can read."""
+        return _UnreadRows(self._held, FeatureGrid(1.0, columns))
+
+    def curator(self, batch_rate: float = 1.0) -> Curator:
+        """Return a curator of coded rows that nobody can read."""
+        drawn: dict[str, Any] = {"noise": self._noise, "batch_rate": batch_rate, "units": self._units}
+        return Curator(_UnreadRows(self._held, self._problem.grid), self._problem, self._ledger, self._rows, **drawn)
+
+    def ask(self, question: Callable[[Measurement], object]) -> None:
+        """Ask as the fit will, up to where the rows would be read."""
+        with warnings.catch_warnings(), suppress(_RowsAsked):
+            warnings.simplefilter("ignore")  # the fit itself gives them
+            question(Measurement(self._ledger, self._noise, self._rows, self._units))
+
+    def solve(self, method: Method, settings: Settings) -> None:
+        """Begin the method as the fit will."""
+        self.ask(lambda _: method.solve(self.curator(settings.batch_rate), settings))
