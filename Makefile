@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 MUTANTS_VENV ?= .venv-mutants
 DOCS_VENV ?= .venv-docs
 LOWEST_VENV ?= .venv-lowest
-LOWEST_TESTS := $(patsubst %,tests/test_%.py,command_line dask encoding ledger_file refusals regressors sources text_streams)
+LOWEST_TESTS := $(foreach name,command_line dask encoding ledger_file refusals regressors sources text_streams,$(wildcard tests/*/test_$(name).py))
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # The build for processors alone; the default one on Linux brings gigabytes of libraries for graphics cards.
 TORCH ?= $(if $(filter Darwin,$(shell uname)),torch,torch==2.13.0+cpu)

@@ -4,7 +4,7 @@ Whatever a property draws, the commands must end with 0, or with one line that n
 and the code 1, or 2 for wrong usage. A refusal charges nothing, an answer is charged for, and no output shows a cell:
 the tables hold words and a number that occur nowhere else. Ledgers that were changed from outside never count less.
 
-`tests/test_fuzz.py` runs every property on a few examples, `make fuzz` for as long as one likes.
+`tests/docs/test_fuzz.py` runs every property on a few examples, `make fuzz` for as long as one likes.
 """
 
 from __future__ import annotations

@@ -418,3 +418,14 @@ __all__ = [
     "run",
     "sparse",
 ]
+
+
+#: Methods whose answers are sums of clipped rows.
+CLIPPED = {"adam", "agd", "auto", "blgd", "blsgd", "blsgd-ac", "ftrl", "majority", "sgd", "sgd-adv", "svrg"}
+
+
+def accepted(case: Variant, loss: str) -> bool:
+    """Return whether a method takes a loss, by what both declare."""
+    if (case.tilt or case.adversary) and not METHODS[case.method].robust:
+        return False
+    return METHODS[case.method].needs <= LOSSES[loss][0].offers

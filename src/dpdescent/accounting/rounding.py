@@ -19,8 +19,9 @@ slack              in u       what it covers
                               where the convolutions would take days
 =================  =========  =======================================================================================
 
-Fifty-digit arithmetic finds no result below the exact one (``tests/test_orders.py``). ``LOG_SUM`` and ``PROFILE`` are
-nearly equal, and less than either would do for both; they stay apart so that prices keep their last digits.
+Fifty-digit arithmetic finds no result below the exact one (``tests/accounting/test_orders.py``). ``LOG_SUM`` and
+``PROFILE`` are nearly equal, and less than either would do for both; they stay apart so that prices keep their last
+digits.
 
 ``UNDERFLOW`` is added as well: products below 2^-1022 lose digits, or all of them, and a division by an order less 1,
 which is no less than 2^-52, makes of that less than 2^-1018.

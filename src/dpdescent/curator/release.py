@@ -1,8 +1,8 @@
 """The one door through which answers leave: check, spend, compute, add noise, always in this order.
 
 `pay` checks that the noise of answers can be drawn and charges the ledgers; what it returns is the right to release
-each of these answers once, and there is no other way to get one. Nobody else charges a ledger
-for an answer or draws its noise. `tests/test_one_door.py` reads the syntax tree of the whole package and says so.
+each of these answers once, and there is no other way to get one. Nobody else charges a ledger for an answer or draws
+its noise. `tests/laws/test_one_door.py` reads the syntax tree of the whole package and says so.
 """
 
 from __future__ import annotations

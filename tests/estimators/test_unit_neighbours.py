@@ -168,7 +168,7 @@ def test_a_statement_and_the_pages_say_the_same_of_neighbours(relation: Relation
     assert "fewer or more" in said or relation is Relation.ZERO_OUT
     assert any(said in line for line in text_of(PrivacyStatement.from_dict(fitted.privacy_)))
     for page in ("choosing.md", "threat-model.md"):
-        text = (Path(__file__).parent.parent / "docs" / page).read_text()
+        text = (Path(__file__).parents[2] / "docs" / page).read_text()
         assert said in re.sub(r"\s+", " ", text), page
 
 

@@ -1304,7 +1304,7 @@ def test_a_failing_row_is_never_named():
 
 
 def test_the_python_of_the_page_runs(capsys):
-    page = (Path(__file__).parents[1] / "docs" / "networks.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "networks.md").read_text()
     block, mixing = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     exec(mixing, {})
     assert "rows may be mixed" in capsys.readouterr().out

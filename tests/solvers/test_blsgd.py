@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_agd import optimum
 
 from dpdescent import BudgetExhausted, DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger
 from dpdescent.accounting import AboveThreshold, Composed, Gaussian, PoissonSampled, currency_named
@@ -24,7 +25,6 @@ from dpdescent.noise import Randomness
 from dpdescent.problems import L2, HuberisedHinge, LinearProblem, Logistic, Loss
 from dpdescent.solvers import BLGDSettings, BLSGDACSettings, BLSGDSettings, Facts, blsgd
 from dpdescent.solvers.backtracking import Budget, Ladder, PrintedLadder, printed_plan, rates
-from test_agd import optimum
 
 SETTINGS = {
     "blsgd": BLSGDSettings(),

@@ -1142,7 +1142,7 @@ def test_an_import_killed_at_any_statement_never_leaves_two_files_that_spend(tmp
 
 
 def test_no_sequence_of_fits_refusals_and_kills_records_less_than_was_released(tmp_path: Path) -> None:
-    program = Path(__file__).parents[1] / "benchmarks" / "ledger_stress.py"
+    program = Path(__file__).parents[2] / "benchmarks" / "ledger_stress.py"
     command = [sys.executable, str(program), "--sequences", "15", "--seed", "3", "--json", str(tmp_path / "found")]
     if os.access("/dev/shm", os.W_OK):  # processes are killed, the machine is not: no disk need be waited for
         command += ["--folder", "/dev/shm"]

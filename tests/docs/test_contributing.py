@@ -18,7 +18,7 @@ from dpdescent.exact import FeatureGrid
 from dpdescent.problems import Hinge, LinearProblem, Logistic
 from dpdescent.solvers import METHODS
 
-PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
+PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
 
 

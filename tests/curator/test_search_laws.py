@@ -65,7 +65,7 @@ def chi_square(answers: np.ndarray, law: np.ndarray) -> float:
     return float(stats.chisquare(counts, counts.sum() * law / law.sum()).pvalue)
 
 
-@pytest.mark.parametrize("noise", ["gaussian"])  # that of Laplace noise: tests/test_mechanisms.py
+@pytest.mark.parametrize("noise", ["gaussian"])  # that of Laplace noise: tests/curator/test_mechanisms.py
 def test_one_row_of_a_real_table_reaches_the_published_worst_case(noise: str) -> None:
     """Thousands of whole questions, on the integers that the mechanism's own test runs a million times."""
     cost = AboveThreshold(5, 4.0, 2.0, noise)

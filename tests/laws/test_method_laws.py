@@ -23,6 +23,7 @@ from dpdescent.problems import Adversary, Logistic, Need
 from dpdescent.solvers import METHODS
 from method_runs import (
     CASES,
+    CLIPPED,
     LOSSES,
     PRIVATE,
     RELATIONS,
@@ -32,19 +33,13 @@ from method_runs import (
     Run,
     Table,
     Variant,
+    accepted,
     assert_neighbours_see_the_same,
     make_table,
     run,
 )
 
 SHARES: dict[str, float] = {}
-
-
-def accepted(case: Variant, loss: str) -> bool:
-    """Return whether a method takes a loss, by what both declare."""
-    if (case.tilt or case.adversary) and not METHODS[case.method].robust:
-        return False
-    return METHODS[case.method].needs <= LOSSES[loss][0].offers
 
 
 def started(case: Variant, loss: str, relation: str, **options) -> Run:
@@ -235,10 +230,9 @@ def test_a_replay_on_a_neighbour_stays_within_every_sensitivity_and_shows_nothin
 
 
 REPLAYED = [case for case in PRIVATE if not case.name and case.method not in ("expmech", "objpert")]
+
+
 #: Methods whose every gradient is clipped: a row turned around moves it by all of its sensitivity.
-CLIPPED = {"adam", "agd", "auto", "blgd", "blsgd", "blsgd-ac", "ftrl", "majority", "sgd", "sgd-adv", "svrg"}
-
-
 @pytest.mark.parametrize("case", REPLAYED, ids=str)
 def test_a_corner_row_attains_nearly_all_of_a_declared_sensitivity(case: Variant) -> None:
     """A sensitivity that no row comes near would hide a sum that is computed on too few rows, or not at all."""

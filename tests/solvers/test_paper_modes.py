@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_agd import make_curator as agd_curator
+from test_blsgd import Drawn, make_curator
 from typer.testing import CliRunner
 
 import dpdescent
@@ -36,8 +38,6 @@ from dpdescent.problems import L2, Hinge, LinearProblem, Logistic
 from dpdescent.relations import Relation
 from dpdescent.solvers import METHODS, PAPER_MODES, AGDSettings, BLGDSettings, BLSGDSettings, agd, blsgd
 from every_question import Silent
-from test_agd import make_curator as agd_curator
-from test_blsgd import Drawn, make_curator
 
 # Settings --------------------------------------------------------------------------------------------------------
 
@@ -361,7 +361,7 @@ def test_a_step_size_of_output_perturbation_is_shortened_to_where_its_sensitivit
 
 # The page --------------------------------------------------------------------------------------------------------
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TABLE = [
     [cell.strip() for cell in line.strip("|").split(" | ")]
     for line in (ROOT / "docs/side-by-side.md").read_text().splitlines()

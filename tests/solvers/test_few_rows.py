@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.metrics import log_loss, roc_auc_score
+from test_agd import make_curator
 
 from dpdescent import DPLinearSVC, DPLogisticRegression
 from dpdescent.solvers import AutoSettings, auto
 from dpdescent.solvers.few_rows import _Estimate, _signal, learns_from_few_rows
 from dpdescent.solvers.result import effective_rows
-from test_agd import make_curator
 
 DELTA = 1e-6
 

@@ -22,7 +22,7 @@ from dpdescent.relations import Relation, Sensitivity
 from dpdescent.solvers.result import gradient_deviation
 from every_question import Silent
 from neighbours import STORAGE
-from test_blocks import Parts
+from parts import Parts
 
 EACH = 4
 GRID = FeatureGrid(1.0, 3)

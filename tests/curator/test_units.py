@@ -58,18 +58,19 @@ from every_question import (
     table_of,
 )
 from method_runs import (
+    CLIPPED,
     LOSSES,
     PRIVATE,
     Recording,
     Replaying,
     Run,
+    accepted,
     assert_neighbours_see_the_same,
     is_batched,
     make_table,
     run,
 )
 from neighbours import Watched
-from test_method_laws import CLIPPED, accepted
 
 EACH = 3  # rows of a unit, at most
 COUNT = 4  # units: three rows each, but for the first, which has one, and the last, whose rows are the question

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import sparse
+from test_agd import make_curator, optimum
 from threadpoolctl import threadpool_limits
 
 from dpdescent import DPLinearRegression, DPLinearSVC, DPLogisticRegression, InvalidParameter
@@ -24,7 +25,6 @@ from dpdescent.solvers.auto import _Geometry, _secant, _signs, _steeper, _truste
 from dpdescent.solvers.average_noise import AverageNoise
 from dpdescent.solvers.geometry import damping_to, measure_columns, public_frame, shrink, whiten
 from dpdescent.solvers.result import effective_rows
-from test_agd import make_curator, optimum
 
 DELTA = 1e-6
 BOUGHT_FIRST = ["mean row norm", "column moments", "mean scaled row norm", "second moments"]

@@ -159,7 +159,7 @@ def test_people_with_several_rows_have_the_guarantee_of_as_many_steps(currency: 
 
 def test_figures_of_the_threat_model_are_those_of_the_accountant() -> None:
     """Of k rows of one person, and of random stopping whose number of fits is seen, at epsilon 1 and delta 1e-6."""
-    page = (Path(__file__).parents[1] / "docs/threat-model.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/threat-model.md").read_text()
     groups = dict(re.findall(r"^\| (\d+) \| ([\d.]+) \|$", page, re.MULTILINE))
     assert groups == {str(rows): f"{epsilon:.3g}" for rows, epsilon in of_several_rows(statement())}
     budget = GDP().budget(1.0, DELTA)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import pickle
 import warnings
@@ -43,29 +42,10 @@ from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
 from every_question import PROBLEMS, examples, plan_of, table_of
+from parts import Parts
 
 ROWS = 60
 CUTS = {"one part": (), "unequal parts": (1, 1, 8, 41), "single rows": tuple(range(1, ROWS))}
-
-
-class Parts:
-    """Rows of an array, cut into parts that are read a few rows at a time."""
-
-    def __init__(self, features: Any, labels: np.ndarray, cuts: tuple[int, ...] = (), block: int = 7) -> None:
-        self.features, self.labels, self.block = features, labels, block
-        ends = [0, *cuts, len(labels)]
-        self.parts = list(itertools.pairwise(ends))
-        self.lengths = [stop - start for start, stop in self.parts]
-        self.reads: list[Any] = []
-        self.ledger: Ledger | None = None
-
-    def read(self, part: Any) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
-        self.reads.append(0 if self.ledger is None else len(self.ledger.entries))
-        start, stop = part
-        for first in range(start, stop, self.block):
-            some = slice(first, min(first + self.block, stop))
-            features, labels = self.features[some].copy(), self.labels[some]
-            yield features, labels, marks(features, labels)
 
 
 def curator(

@@ -14,7 +14,7 @@ from dpdescent.errors import DatasetFormatError, WorkerLost
 from dpdescent.sources import DaskEngine, keepers
 from dpdescent.sources.keepers import Keeper, Keepers, _added, _awaited
 from every_question import PROBLEMS, table_of
-from test_blocks import Parts
+from parts import Parts
 
 distributed = pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")

@@ -33,7 +33,7 @@ from dpdescent.sources import DaskEngine, DaskTable, MappedArrays, open_parquet,
 from dpdescent.sources.keepers import balanced
 from dpdescent.sources.tasks import without_cells
 from every_question import PROBLEMS
-from test_blocks import Parts
+from parts import Parts
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")

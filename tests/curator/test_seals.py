@@ -17,7 +17,7 @@ from dpdescent.estimators.measuring import Measurement
 from dpdescent.sources import DaskEngine, MappedArrays
 from dpdescent.sources.workers import _on_part, _Result
 from every_question import PROBLEMS, table_of
-from test_blocks import Parts
+from parts import Parts
 
 ROWS = 300
 
