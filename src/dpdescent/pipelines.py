@@ -24,7 +24,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from .encoding import BoundedEncoder
 from .errors import InvalidParameter
-from .estimators.trials import CountedEstimator
+from .estimators.payment import CountedEstimator
 from .features import ImageEnergies
 from .foreign import printable
 

@@ -27,7 +27,7 @@ from dpdescent.cli.commands import COMMANDS
 from dpdescent.cli.models import SavedModel
 from dpdescent.cli.output import say
 from dpdescent.errors import PrivacyWarning
-from dpdescent.estimators.advice import advice
+from dpdescent.estimators.vouched import advice
 from dpdescent.progress import PAUSE, heartbeat
 from dpdescent.schema import CategoricalColumn, Label, NumericColumn
 from dpdescent.solvers import METHODS, Facts

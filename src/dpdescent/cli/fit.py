@@ -90,8 +90,8 @@ def fit_command(
 ) -> None:
     """Train a model on a table and save it with its privacy statement."""
     from .. import estimators
+    from ..estimators.arguments import known_method
     from ..estimators.payment import share_charged
-    from ..estimators.settings import known_method
     from ..estimators.vouched import of_schema
     from ..ledger import Ledger
     from ..problems import Adversary
@@ -166,7 +166,7 @@ def _with_unit(known: dict[str, Any], unit: str | None, rows: int) -> Schema:
 
 def _warned(epsilon: float, delta: float, adjacency: str, table: Dataset | ParquetTable) -> list[str]:
     """Warn of a guarantee that is weak or leaves nothing to learn, before it is paid for; return what was said."""
-    from ..estimators.advice import advice
+    from ..estimators.vouched import advice
 
     found = advice(_facts(epsilon, delta, adjacency, table))
     for text in found:
