@@ -37,7 +37,7 @@ from dpdescent.relations import Norm, Relation
 from every_question import PROBLEMS, ROWS, Silent, Table, asked_of, examples, quick, table_of
 
 #: What is counted is divided by the rate alone.
-COUNTS = {"ColumnHistograms", "LabelCounts", "LabelSum", "MarginCounts"}
+COUNTS = {"ColumnHistograms", "LabelCounts", "LabelSum", "MarginCounts", "RowCount"}
 
 
 #: What is symmetric has noise of its own.

@@ -56,15 +56,16 @@ def test_an_error_without_a_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
 def test_charges_that_are_lost_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger that compares no digests takes what is left of an edited file for all of it."""
 
-    def read(journal: Any, connection: Any, replay: Any, at_most: int = -1) -> None:
-        query = "SELECT number, record, digest FROM records WHERE number >= ? ORDER BY number LIMIT ?"
-        rows = connection.execute(query, (journal._count, at_most)).fetchall()
+    def read(journal: Any, after: Any, rows: Any, replay: Any) -> Any:
         replay([(number, parse_json(text, "")) for number, text, _ in rows])
         if rows:
             journal._count, journal._digest = rows[-1][0] + 1, rows[-1][2]
+        return [journal.position if rows else after]
 
     monkeypatch.setattr(JournalFile, "_read", read)
-    monkeypatch.setattr(JournalFile, "_catch_up", lambda journal, *arguments: journal._read(*arguments))
+    monkeypatch.setattr(
+        JournalFile, "_take", lambda journal, news, replay: journal._read(news.after, news.rows, replay)
+    )
     with pytest.raises(AssertionError, match="charges are lost"):
         drawn("ledger_tables", 30)
 

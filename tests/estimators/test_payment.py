@@ -34,6 +34,7 @@ from dpdescent.errors import (
     UnsupportedCost,
 )
 from dpdescent.estimators import payment
+from dpdescent.estimators.purchases import Rehearsal
 from dpdescent.ledger import failures
 from dpdescent.solvers import METHODS, OPTSettings
 
@@ -253,6 +254,7 @@ def test_a_fit_is_charged_in_the_file_before_its_solver_runs(tmp_path: Path, mon
         found.append((Ledger.open(tmp_path / "shared.ledger").spent, curator.budget))
         return auto.solve(curator, settings, listener)
 
+    monkeypatch.setattr(Rehearsal, "solve", lambda *_: None)  # which runs the solver without rows
     monkeypatch.setitem(METHODS, "auto", replace(auto, solver=solve))
     fitted("auto", account)
     assert [spent == budget > 0 for spent, budget in found] == [True]
@@ -271,6 +273,7 @@ def test_a_solver_that_fails_after_some_answers_has_paid_for_them_and_for_no_mor
             curator.answer(LabelSum(cost))
         raise problem
 
+    monkeypatch.setattr(Rehearsal, "solve", lambda *_: None)  # which runs the solver without rows
     monkeypatch.setitem(METHODS, "auto", replace(METHODS["auto"], solver=solve))
     with pytest.raises(problem):
         fitted("auto", account, bounds=bounds)
@@ -283,6 +286,7 @@ def test_a_solver_that_fails_after_some_answers_has_paid_for_them_and_for_no_mor
 
 def test_no_row_is_touched_if_the_file_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "PATIENCE", 0.05)
+    monkeypatch.setattr(Rehearsal, "solve", lambda *_: None)  # which runs the solver without rows
     monkeypatch.setitem(METHODS, "auto", replace(METHODS["auto"], solver=lambda *_: pytest.fail("rows are touched")))
     account = account_in("gdp", path=tmp_path / "shared.ledger")
     other = Ledger.open(tmp_path / "shared.ledger")
@@ -310,7 +314,7 @@ def _with_little_room(path: Path) -> Ledger:
     with suppress(LedgerNotWritable):
         while True:
             account.spend(PureDP(1e-6))
-    assert 0 < len(account.history) < 100
+    assert 0 < len(account.history) < 1000
     return account
 
 
@@ -390,6 +394,7 @@ def test_a_ledger_in_trouble_is_named_and_no_row_is_touched(
     trouble: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account_in("gdp", path=open_folder / "shared.ledger").verify()
+    monkeypatch.setattr(Rehearsal, "solve", lambda *_: None)  # which runs the solver without rows
     monkeypatch.setitem(METHODS, "auto", replace(METHODS["auto"], solver=lambda *_: os._exit(9)))
     prepare, error, message = TROUBLES[trouble]
     child = os.fork()

@@ -6,6 +6,7 @@ against its annotation. What relates two settings to each other stays with the c
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,12 +45,19 @@ class Within:
     def __str__(self) -> str:
         if self.high == float("inf"):
             return f"be {'at least' if self.closed in ('both', 'low') else 'above'} {self.low:g}"
+        low, high = (_written(end) for end in (self.low, self.high))
         opened = "[" if self.closed in ("both", "low") else "("
         ended = "]" if self.closed in ("both", "high") else ")"
-        return f"lie in {opened}{self.low:g}, {self.high:g}{ended}"
+        return f"lie in {opened}{low}, {high}{ended}"
 
 
-_LARGEST, _MODERATE = 2.0**40, 2.0**200
+def _written(end: float) -> str:
+    """Return an end of an interval as a person would write it: large powers of two as such."""
+    exponent = math.frexp(end)[1] - 1
+    return f"2^{exponent}" if end == math.ldexp(1.0, exponent) and abs(exponent) > 20 else f"{end:g}"
+
+
+_MODERATE = 2.0**200
 
 #: A whole number of at least 1.
 Count = Annotated[int, Within(1)]
