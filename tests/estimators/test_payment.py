@@ -35,7 +35,7 @@ from dpdescent.errors import (
 )
 from dpdescent.estimators import payment
 from dpdescent.estimators.purchases import Rehearsal
-from dpdescent.ledger import failures
+from dpdescent.ledger import sqlite_file
 from dpdescent.solvers import METHODS, OPTSettings
 
 CURRENCIES = ("gdp", "zcdp", "rdp", "pure", "approximate")
@@ -230,7 +230,7 @@ def test_a_fit_writes_a_shared_file_twice_and_names_itself(tmp_path: Path, opene
     assert line.entry.price == model.privacy_["budget"]
     assert account.entries == opened[0].entries
     assert account.spent == model.privacy_["spent"]
-    assert account._journal.position[0] == 3
+    assert account._store.position[0] == 3
 
 
 def test_bounds_that_are_measured_are_paid_for_by_the_same_reservation(tmp_path: Path, opened: list[Ledger]) -> None:
@@ -285,14 +285,14 @@ def test_a_solver_that_fails_after_some_answers_has_paid_for_them_and_for_no_mor
 
 
 def test_no_row_is_touched_if_the_file_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "PATIENCE", 0.05)
+    monkeypatch.setattr(sqlite_file, "PATIENCE", 0.05)
     monkeypatch.setattr(Rehearsal, "solve", lambda *_: None)  # which runs the solver without rows
     monkeypatch.setitem(METHODS, "auto", replace(METHODS["auto"], solver=lambda *_: pytest.fail("rows are touched")))
     account = account_in("gdp", path=tmp_path / "shared.ledger")
     other = Ledger.open(tmp_path / "shared.ledger")
-    with other._journal.hold(other._replay), pytest.raises(LedgerBusy):
+    with other._store.hold(other._replay), pytest.raises(LedgerBusy):
         fitted("auto", account)
-    account._journal._connection.execute("PRAGMA max_page_count = 1")  # or as many as there are by now
+    account._store._connection.execute("PRAGMA max_page_count = 1")  # or as many as there are by now
     with suppress(LedgerNotWritable):
         while True:
             account.spend(PureDP(1e-6))
@@ -360,7 +360,7 @@ def _of_a_newer_version(path: Path) -> Ledger:
 
 
 def _held_by_a_process(path: Path) -> Ledger:
-    failures.PATIENCE = 0.05
+    sqlite_file.PATIENCE = 0.05
     account = Ledger.open(path)
     HELD.append(sqlite3.connect(path, isolation_level=None))
     HELD[0].execute("BEGIN IMMEDIATE")
@@ -418,7 +418,7 @@ def test_a_process_that_dies_while_it_holds_a_ledger_keeps_nobody_from_it(tmp_pa
     child = os.fork()
     if child == 0:
         other = Ledger.open(tmp_path / "shared.ledger")
-        with other._journal.hold(other._replay):
+        with other._store.hold(other._replay):
             os.kill(os.getpid(), signal.SIGKILL)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     fitted("auto", Ledger.open(tmp_path / "shared.ledger"))

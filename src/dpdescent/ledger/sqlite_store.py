@@ -1,8 +1,8 @@
-"""A journal in a file that several processes share: an SQLite database.
+"""A store in a file that several processes share: an SQLite database.
 
 One immediate transaction makes one charge: it keeps others out, reads what they have charged since, and ends with a
-commit that is on the disk before the charge counts as made (see ``database``). SQLite frees the file when a process
-dies, and drops what it had not committed: that charge was never accepted, so no data was touched for it.
+commit that is on the disk before the charge counts as made (see ``sqlite_file``). SQLite frees the file when a
+process dies, and drops what it had not committed: that charge was never accepted, so no data was touched for it.
 
 The table ``records`` holds the head under number 0 and then one record per row, as JSON. Every row carries the digest
 of its text and of the row before it, and the table ``tail`` the number of rows and the last digest, so that a record
@@ -28,12 +28,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import LedgerError, LedgerFormatError
-from .database import TABLES, connect, require_log_with_its_file, require_no_ledger, sync_folder
-from .entries import parse_json
-from .failures import explained
-from .journal import Append, Journal, Replay
+from .record import parse_json
+from .sqlite_file import TABLES, connect, explain_errors, require_log_with_its_file, require_no_ledger, sync_folder
+from .storage import Append, Replay, Store
 
-__all__ = ["JournalFile"]
+__all__ = ["SQLiteStore"]
 
 
 class _News(NamedTuple):
@@ -44,8 +43,8 @@ class _News(NamedTuple):
     tail: list[Any]
 
 
-class JournalFile(Journal):
-    """A journal in the file ``path``, of which this process has read the first ``count`` records."""
+class SQLiteStore(Store):
+    """A store in the file ``path``, of which this process has read the first ``count`` records."""
 
     path: Path
 
@@ -64,52 +63,52 @@ class JournalFile(Journal):
         head: dict[str, Any],
         records: Sequence[dict[str, Any]] = (),
         before_commit: Callable[[], None] = lambda: None,
-    ) -> JournalFile:
+    ) -> SQLiteStore:
         """Start a new file with its head and first records, all of it or nothing.
 
         Of several processes that try, one succeeds. An empty file may be there, as whoever is killed leaves it.
         """
-        journal = cls(path)
-        with explained(journal.path), journal._transaction("IMMEDIATE", create=True) as connection:
-            require_no_ledger(connection, journal.path)
+        store = cls(path)
+        with explain_errors(store.path), store._transaction("IMMEDIATE", create=True) as connection:
+            require_no_ledger(connection, store.path)
             for statement in TABLES:
                 connection.execute(statement)
             for record in (head, *records):
-                journal._insert(connection, record)
+                store._insert(connection, record)
             before_commit()
             connection.execute("COMMIT")
-        sync_folder(journal.path.parent)
-        return journal
+        sync_folder(store.path.parent)
+        return store
 
     @classmethod
-    def open(cls, path: Path) -> tuple[Any, JournalFile]:
-        """Return the head of an existing file, and the journal with nothing but the head read."""
-        journal = cls(path)
+    def open(cls, path: Path) -> tuple[Any, SQLiteStore]:
+        """Return the head of an existing file, and the store with nothing but the head read."""
+        store = cls(path)
         heads: list[Any] = []
-        with explained(journal.path):
-            require_log_with_its_file(journal.path)
-            if not journal.path.exists() and journal.path.parent.is_dir():
+        with explain_errors(store.path):
+            require_log_with_its_file(store.path)
+            if not store.path.exists() and store.path.parent.is_dir():
                 raise LedgerError(
                     f"there is no ledger at {path}: correct the path, or create one by "
                     f"`dpdescent ledger create {path}`"
                 )
-        with explained(journal.path), journal._transaction("DEFERRED") as connection:
-            rows = journal._rows(connection, 0, at_most=1)
-        journal._read(journal.position, rows, lambda records: heads.extend(head for _, head in records))
+        with explain_errors(store.path), store._transaction("DEFERRED") as connection:
+            rows = store._rows(connection, 0, at_most=1)
+        store._read(store.position, rows, lambda records: heads.extend(head for _, head in records))
         if not heads:
-            raise journal._damaged("has no head")
-        sync_folder(journal.path.parent)
-        return heads[0], journal
+            raise store._damaged("has no head")
+        sync_folder(store.path.parent)
+        return heads[0], store
 
     def look(self, replay: Replay) -> None:
-        with explained(self.path), self._lock:
+        with explain_errors(self.path), self._lock:
             with self._transaction("DEFERRED") as connection:
                 found = self._news(connection)
             self._take(found, replay)  # outside the transaction, which keeps others from charging
 
     @contextmanager
     def hold(self, replay: Replay) -> Iterator[Append]:
-        with explained(self.path), self._transaction("IMMEDIATE") as connection:
+        with explain_errors(self.path), self._transaction("IMMEDIATE") as connection:
             turn = self._turn
             self._take(self._news(connection), replay)
             yield partial(self._append, connection, turn)
@@ -121,12 +120,12 @@ class JournalFile(Journal):
 
     def has(self, position: tuple[int, str]) -> bool:
         """Return whether the file goes on from a position, the head being part of every one."""
-        with explained(self.path), self._transaction("DEFERRED") as connection:
+        with explain_errors(self.path), self._transaction("DEFERRED") as connection:
             return bool(self._digest_at(connection, position[0] - 1) == position[1])
 
     def check_pages(self) -> None:
         """Raise unless SQLite finds the pages of the file to be whole."""
-        with explained(self.path), self._lock:
+        with explain_errors(self.path), self._lock:
             found = [text for (text,) in self._connected().execute("PRAGMA integrity_check")]
             if found != ["ok"]:
                 raise self._damaged("has broken pages")
@@ -196,7 +195,7 @@ class JournalFile(Journal):
         count, digest = after
         records = []
         for expected, (number, text, found) in enumerate(rows, start=count):
-            if number != expected or not isinstance(text, str) or (digest := _chained(digest, text)) != found:
+            if number != expected or not isinstance(text, str) or (digest := _chain(digest, text)) != found:
                 raise self._damaged(f"was changed from outside at record {expected}")
             records.append((number, parse_json(text, f"record {number} of {self.path}")))
         if records:
@@ -220,7 +219,7 @@ class JournalFile(Journal):
 
     def _insert(self, connection: sqlite3.Connection, record: dict[str, Any]) -> None:
         text = json.dumps(record)
-        digest = _chained(self._digest, text)
+        digest = _chain(self._digest, text)
         connection.execute("INSERT INTO records VALUES (?, ?, ?)", (self._count, text, digest))
         connection.execute("UPDATE tail SET count = ?, digest = ?", (self._count + 1, digest))
         self._count, self._digest = self._count + 1, digest
@@ -255,6 +254,6 @@ class JournalFile(Journal):
         return LedgerFormatError(f"the ledger {self.path} {what}: put back a whole copy that has all of its charges")
 
 
-def _chained(digest: str, text: str) -> str:
+def _chain(digest: str, text: str) -> str:
     """Return the digest of a record and of all records before it."""
     return hashlib.sha256(f"{digest}\n{text}".encode()).hexdigest()

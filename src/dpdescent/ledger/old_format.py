@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import LedgerError, LedgerFormatError
-from .book import Ledger
-from .entries import Origin, parse_json
-from .file import JournalFile
+from .privacy_ledger import Ledger
+from .record import Origin, parse_json
+from .sqlite_store import SQLiteStore
 
 __all__ = ["import_lines"]
 
@@ -60,7 +60,7 @@ def import_lines(old: str | os.PathLike[str], path: str | os.PathLike[str]) -> L
             os.fsync(file.fileno())
 
         kept = [entry.to_dict() for entry in ledger.entries]
-        ledger._journal = JournalFile.create(Path(path), ledger._header(), kept, before_commit=mark_as_moved)
+        ledger._store = SQLiteStore.create(Path(path), ledger._header(), kept, before_commit=mark_as_moved)
     return ledger
 
 

@@ -1,4 +1,4 @@
-"""The filter: a budget, the price of a request, and the decision that comes before the data is touched."""
+"""The budget of a ledger: the price of a request, and the decision that comes before the data is touched."""
 
 from __future__ import annotations
 
@@ -23,18 +23,16 @@ from ..errors import (
     require_positive,
 )
 from ..relations import Relation
-from .amounts import as_fraction, exactly, failure_probability, price_of, rounded_up
-from .entries import Entry, Line
-from .journal import Journal, Memory
-from .tally import Tally
+from .record import Entry, History, Line, as_float, as_fraction, exactly, failure_probability, price_of
+from .storage import MemoryStore, Store
 
-__all__ = ["ONE_ROW", "Filter"]
+__all__ = ["ONE_ROW", "Budget"]
 
 #: The unit of privacy, unless rows are grouped by the person whom they are about.
 ONE_ROW = "one row"
 
 
-class Filter:
+class Budget:
     """A budget that accepts a request or refuses it, whatever the place where its record is kept; see `Ledger`."""
 
     def __init__(
@@ -62,10 +60,10 @@ class Filter:
         self._counted_delta = max(0.0, math.nextafter(float(whole * (1 - uncounted)), 0.0))
         self._budget = self._currency.budget(self._epsilon, self._counted_delta)
         self._limit = exactly(self._budget)
-        self._tally = Tally()
+        self._history = History()
         self._identity = secrets.token_hex(16)
         self._model: str | None = None
-        self._journal: Journal = Memory()
+        self._store: Store = MemoryStore()
 
     @property
     def epsilon(self) -> float:
@@ -100,13 +98,13 @@ class Filter:
     @property
     def spent(self) -> float:
         """What was spent, in units of the currency, rounded up."""
-        return rounded_up(self._tally.spent)
+        return as_float(self._history.spent)
 
     @property
     def remaining(self) -> float:
         """What is left, in units of the currency, rounded down."""
-        left = self._limit - self._tally.spent
-        return -rounded_up(-left) if left > 0 else 0.0
+        left = self._limit - self._history.spent
+        return -as_float(-left) if left > 0 else 0.0
 
     @property
     def failure_limit(self) -> Fraction:
@@ -116,12 +114,12 @@ class Filter:
     @property
     def entries(self) -> tuple[Entry, ...]:
         """Every charge, in order; a fit that is not over yet is one charge of all that it may spend."""
-        return self._tally.entries
+        return self._history.entries
 
     @property
     def history(self) -> tuple[Line, ...]:
         """The lines of the record, in order: charges, and fits with the charges that they were settled with."""
-        return tuple(self._tally.lines.values())
+        return tuple(self._history.lines.values())
 
     @property
     def identity(self) -> str:
@@ -131,12 +129,12 @@ class Filter:
     @property
     def path(self) -> Path | None:
         """The file that holds the ledger, if there is one."""
-        return self._journal.path
+        return self._store.path
 
     def affords(self, cost: Cost) -> bool:
         """Return whether `spend` would accept ``cost`` now, given what others have spent from a shared file."""
         price = self._price(cost)
-        self._journal.look(self._replay)
+        self._store.look(self._replay)
         return self._objection(cost, price) is None
 
     def spend(self, cost: Cost, label: str = "", randomness: str = "") -> Entry:
@@ -145,40 +143,40 @@ class Filter:
         Call it before the data is touched, never after. The ``label`` says what the charge is for, and
         ``randomness`` where the noise of the answer comes from; both are only recorded.
         """
-        with self._accepting(cost, label, randomness) as charge:
+        with self._hold_for(cost, label, randomness) as charge:
             return charge()
 
     @contextmanager
-    def _accepting(self, cost: Cost, label: str, randomness: str) -> Iterator[Callable[[], Entry]]:
+    def _hold_for(self, cost: Cost, label: str, randomness: str) -> Iterator[Callable[[], Entry]]:
         """Hold the ledger in a state that accepts ``cost``, or raise; calling what it yields makes the charge."""
         date = None if self.path is None else datetime.now(UTC).isoformat(timespec="seconds")
         entry = Entry(str(label), cost, self._price(cost), str(randomness) or None, date, self._model)
-        with self._journal.hold(self._replay) as append:
+        with self._store.hold(self._replay) as append:
             objection = self._objection(cost, entry.price)
             if objection is not None:
                 raise BudgetExhausted(objection)
 
             def charge() -> Entry:
-                append(entry.to_dict(), lambda number: self._tally.charge(number, entry))
+                append(entry.to_dict(), lambda number: self._history.charge(number, entry))
                 return entry
 
             yield charge
 
     def _reserve(self, cost: FilteredRun, label: str) -> int:
         """Charge a whole run, or raise `BudgetExhausted`; return the number by which it can be settled."""
-        with self._accepting(cost, label, "") as charge:
+        with self._hold_for(cost, label, "") as charge:
             charge()
-            return next(reversed(self._tally.lines))
+            return next(reversed(self._history.lines))
 
     def _settle(self, number: int, charges: tuple[Entry, ...]) -> None:
-        """Let the charges of a run that is over take the place of what was reserved for it; see `tally`."""
-        with self._journal.hold(self._replay) as append:
-            settled = self._tally.copy()
+        """Let the charges of a run that is over take the place of what was reserved for it; see `record`."""
+        with self._store.hold(self._replay) as append:
+            settled = self._history.copy()
             settled.settle(number, charges)
-            if settled.spent > self._tally.spent or settled.failures > self._tally.failures:
+            if settled.spent > self._history.spent or settled.failures > self._history.failures:
                 raise LedgerError("a run has charged more than was reserved for it, so its reservation stands")
             record = {"settles": number, "charges": [entry.to_dict() for entry in charges]}
-            append(record, lambda _: self._tally.settle(number, charges))
+            append(record, lambda _: self._history.settle(number, charges))
 
     def _price(self, cost: Cost) -> float:
         if not isinstance(cost, Cost):
@@ -199,13 +197,13 @@ class Filter:
         return price
 
     def _objection(self, cost: Cost, price: float) -> str | None:
-        if self._tally.spent + exactly(price) > self._limit:
+        if self._history.spent + exactly(price) > self._limit:
             return (
                 f"{_named(cost)} would cost {price:.6g} {self._currency.name}, and {self.remaining:.6g} of "
                 f"{self._budget:.6g} is left: ask for a noisier answer, or stop"
             )
         delta = failure_probability(cost)
-        if delta and as_fraction(self._tally.failures + exactly(delta)) > self._failure_limit:
+        if delta and as_fraction(self._history.failures + exactly(delta)) > self._failure_limit:
             return (
                 f"{_named(cost)} may fail with probability {delta:g}, and {float(self._failure_limit):g} "
                 "is reserved for that: choose a larger delta, or a mechanism without one"
@@ -229,16 +227,16 @@ class Filter:
         What a charge costs is computed from its mechanism. Should that be more than it was when it was accepted, by a
         release that knows better, the ledger may be found overspent; it then says so and accepts nothing more.
         """
-        tally = self._tally.copy()
+        history = self._history.copy()
         for number, record in records:
             if isinstance(record, dict) and "settles" in record:
                 charges = record.get("charges")
                 if not isinstance(charges, list):
                     raise LedgerFormatError(f"record {number} settles without a list of charges: the file is damaged")
-                tally.settle(record["settles"], tuple(self._entry(charge) for charge in charges))
+                history.settle(record["settles"], tuple(self._entry(charge) for charge in charges))
             else:
-                tally.charge(number, self._entry(record))
-        self._tally = tally
+                history.charge(number, self._entry(record))
+        self._history = history
 
     def _entry(self, data: Any) -> Entry:
         try:

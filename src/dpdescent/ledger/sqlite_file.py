@@ -1,4 +1,4 @@
-"""The SQLite file of a ledger: how it comes into being, and how a connection to it is opened.
+"""The SQLite file of a ledger: how it comes into being, how a connection to it is opened, and what can go wrong.
 
 Every charge that was accepted is in the file itself. A commit first saves the pages that it will change in a rollback
 journal beside the file (``-journal``), then changes them, and counts once the journal is gone, each step on the disk
@@ -13,6 +13,8 @@ where an earlier release had moved the head into the file.
 
 A new ledger is one transaction, from an empty file to one with its tables and head. Whoever dies during it leaves a
 file that is empty, or that its journal makes empty again.
+
+What SQLite complains of is turned into named errors that say what to do.
 """
 
 from __future__ import annotations
@@ -22,14 +24,19 @@ import os
 import random
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import LedgerError, LedgerFormatError
-from . import failures
-from .failures import is_busy
+from ..errors import DPDescentError, LedgerBusy, LedgerError, LedgerFormatError, LedgerNotWritable
 
-__all__ = ["TABLES", "connect", "require_log_with_its_file", "require_no_ledger", "sync_folder"]
+__all__ = ["TABLES", "connect", "explain_errors", "require_log_with_its_file", "require_no_ledger", "sync_folder"]
 
+PATIENCE = 10.0  # seconds that a process waits for others who hold the file
+
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_READ_ONLY = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
+_FOREIGN = {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}
 APPLICATION = 0x64706C67  # "dplg", by which the file is known as a ledger
 CREATION = 2.0  # seconds in which whoever has begun a file is trusted to finish its head
 _PAUSE = 0.005
@@ -50,7 +57,7 @@ def connect(path: Path, create: bool) -> sqlite3.Connection:
         connection = sqlite3.connect(
             f"{path.as_uri()}?mode={'rwc' if create else 'rw'}",
             uri=True,
-            timeout=failures.PATIENCE,
+            timeout=PATIENCE,
             isolation_level=None,
             check_same_thread=False,
         )
@@ -64,7 +71,7 @@ def connect(path: Path, create: bool) -> sqlite3.Connection:
             if create or time.monotonic() > start + CREATION:
                 raise _not_begun(path, pages)
         except sqlite3.OperationalError as problem:
-            if not is_busy(problem) or time.monotonic() > start + failures.PATIENCE:
+            if not _is_busy(problem) or time.monotonic() > start + PATIENCE:
                 raise
         finally:
             if not kept:
@@ -146,3 +153,77 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+@contextmanager
+def explain_errors(path: Path) -> Iterator[None]:
+    """Turn an error of SQLite or of the system about the file ``path`` into a named one."""
+    try:
+        yield
+    except sqlite3.Error as problem:
+        raise _explain(problem, path) from None
+    except OSError as problem:
+        raise LedgerNotWritable(
+            f"the ledger {path} cannot be used: {problem.strerror}; choose another path"
+        ) from None
+
+
+def _is_busy(problem: sqlite3.Error) -> bool:
+    """Return whether somebody else holds the file."""
+    return _code(problem) in _BUSY
+
+
+def _code(problem: sqlite3.Error) -> int:
+    """Return the primary code of an error; its higher bits say more than is needed here."""
+    return getattr(problem, "sqlite_errorcode", 0) & 0xFF
+
+
+def _explain(problem: sqlite3.Error, path: Path) -> DPDescentError:
+    code = _code(problem)
+    if code in _BUSY:
+        return LedgerBusy(
+            f"other processes have held the ledger {path} for {PATIENCE:g} seconds: try again when they are done, or "
+            "end one that hangs, which frees the file; nothing was charged"
+        )
+    if code in _READ_ONLY:
+        return LedgerNotWritable(
+            f"the ledger {path} is read-only: give yourself permission to write the file and its folder (chmod "
+            "u+w, or chattr -i if it is immutable); nothing was charged"
+        )
+    if code == sqlite3.SQLITE_FULL:
+        return LedgerNotWritable(f"the disk of the ledger {path} is full: free some space; nothing was charged")
+    if code == sqlite3.SQLITE_IOERR:
+        return LedgerNotWritable(
+            f"the disk of the ledger {path} fails: repair it, then `dpdescent ledger verify` tells what was charged"
+        )
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return _cannot_open(path)
+    if code in _FOREIGN:
+        return _foreign(path)
+    return LedgerFormatError(f"{path} is not a whole dpdescent ledger ({problem}): put back a whole copy of the file")
+
+
+def _cannot_open(path: Path) -> LedgerError:
+    if not path.parent.is_dir():
+        return LedgerError(f"there is no folder {path.parent}: create it, or choose another path")
+    if path.is_dir():
+        return LedgerError(f"{path} is a folder: choose a path inside it")
+    if not path.exists():
+        return LedgerNotWritable(
+            f"{path} cannot be created: give yourself permission to write the folder {path.parent}"
+        )
+    return LedgerNotWritable(
+        f"the ledger {path} cannot be opened for writing: give yourself permission to read and write the file and "
+        "its folder; nothing was charged"
+    )
+
+
+def _foreign(path: Path) -> LedgerFormatError:
+    with path.open("rb") as file:
+        start = file.read(64)
+    if start.startswith(b'{"format": "dpdescent-ledger"'):
+        return LedgerFormatError(
+            f"{path} is a ledger in lines of JSON, as earlier releases wrote it: "
+            f"`dpdescent ledger import {path} NEW_FILE` moves it into a new file"
+        )
+    return LedgerFormatError(f"{path} is not a dpdescent ledger, or is damaged: correct the path, or put back a copy")

@@ -1,4 +1,4 @@
-"""The ledger: a filter with a record that can be kept in a file, shown, exported and copied."""
+"""The ledger that people hold: a budget with a record that can be kept in a file, shown, exported and copied."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ..accounting import (
 from ..accounting.events import to_dp_event
 from ..errors import DPDescentError, InvalidParameter, LedgerFormatError
 from ..noise import SAMPLER_ERROR
-from .entries import Origin, parse_json
-from .file import JournalFile
-from .filter import ONE_ROW, Filter
-from .journal import READ_ONLY, Memory
+from .budget import ONE_ROW, Budget
+from .record import Origin, parse_json
+from .sqlite_store import SQLiteStore
+from .storage import READ_ONLY, MemoryStore
 
 __all__ = ["Ledger"]
 
@@ -33,7 +33,7 @@ FORMAT = "dpdescent-ledger"
 VERSION = 2
 
 
-class Ledger(Filter):
+class Ledger(Budget):
     """A privacy budget of (epsilon, delta) that is spent adaptively and never overspent.
 
     Parameters
@@ -86,7 +86,7 @@ class Ledger(Filter):
         super().__init__(epsilon, delta, currency=currency, relation=relation, order=order, unit=unit)
         self._origin: Origin | None = None
         if path is not None:
-            self._journal = JournalFile.create(Path(path), self._header())
+            self._store = SQLiteStore.create(Path(path), self._header())
 
     @property
     def origin(self) -> Origin | None:
@@ -173,7 +173,7 @@ class Ledger(Filter):
         if not isinstance(entries, list):
             raise LedgerFormatError("the entries of a ledger must be a list")
         ledger._replay(list(enumerate(entries, start=1)))
-        ledger._journal = Memory(READ_ONLY)
+        ledger._store = MemoryStore(READ_ONLY)
         return ledger
 
     @classmethod
@@ -204,11 +204,11 @@ class Ledger(Filter):
 
         Every charge that is made by what is returned records the file ``model``, if one is given.
         """
-        head, journal = JournalFile.open(Path(path))
+        head, store = SQLiteStore.open(Path(path))
         ledger = cls._from_header(head, str(path))
-        ledger._journal = journal
+        ledger._store = store
         ledger._model = None if model is None else os.fspath(model)
-        journal.look(ledger._replay)
+        store.look(ledger._replay)
         return ledger
 
     def verify(self) -> None:
@@ -216,9 +216,9 @@ class Ledger(Filter):
 
         Raises `LedgerFormatError` if the file was changed from outside. A ledger in memory has nothing to check.
         """
-        if isinstance(self._journal, JournalFile):
-            self._journal.check_pages()
-            Ledger.open(self._journal.path)
+        if isinstance(self._store, SQLiteStore):
+            self._store.check_pages()
+            Ledger.open(self._store.path)
 
     # Copies ------------------------------------------------------------------------------------------------
 
@@ -229,8 +229,8 @@ class Ledger(Filter):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        journal = self._journal
-        position = journal.position if isinstance(journal, JournalFile) else None
+        store = self._store
+        position = store.position if isinstance(store, SQLiteStore) else None
         return {"json": self.to_json(), "path": self.path, "position": position, "model": self._model}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -239,7 +239,7 @@ class Ledger(Filter):
         if state["path"] is not None:
             try:
                 shared = Ledger.open(state["path"], model=state["model"])
-                if isinstance(shared._journal, JournalFile) and shared._journal.has(state["position"]):
+                if isinstance(shared._store, SQLiteStore) and shared._store.has(state["position"]):
                     found = shared
             except DPDescentError:
                 pass

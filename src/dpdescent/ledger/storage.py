@@ -1,8 +1,8 @@
-"""Where a ledger keeps its record, as the filter sees it: hold it, read what is new, append.
+"""Where a ledger keeps its record, as a budget sees it: hold it, read what is new, append.
 
-A journal starts with a head that never changes and goes on with one plain mapping per record, under a number of its
+A store starts with a head that never changes and goes on with one plain mapping per record, under a number of its
 own. It knows nothing of budgets and prices. Any store that can be held by one process at a time and that appends
-durably can be a journal.
+durably can be a store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from ..errors import LedgerBusy, LedgerError
 
-__all__ = ["READ_ONLY", "Append", "Journal", "Memory", "Replay"]
+__all__ = ["READ_ONLY", "Append", "MemoryStore", "Replay", "Store"]
 
 Replay = Callable[[list[tuple[int, Any]]], None]
 Append = Callable[[dict[str, Any], Callable[[int], None]], None]
@@ -27,7 +27,7 @@ Append = Callable[[dict[str, Any], Callable[[int], None]], None]
 READ_ONLY = "this ledger is a read-only copy: spend on the original, or keep the ledger in a file (path=...)"
 
 
-class Journal(ABC):
+class Store(ABC):
     """The append-only record behind one ledger."""
 
     path: Path | None = None
@@ -35,7 +35,7 @@ class Journal(ABC):
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._turn = 0
-        _JOURNALS.add(self)
+        _STORES.add(self)
 
     def _require_turn(self, turn: int) -> None:
         """Raise unless this is still the turn in which the decision was taken.
@@ -51,12 +51,12 @@ class Journal(ABC):
 
     @abstractmethod
     def hold(self, replay: Replay) -> AbstractContextManager[Append]:
-        """Hold the journal for this thread of this process alone, having passed on what others have appended.
+        """Hold the store for this thread of this process alone, having passed on what others have appended.
 
         What is yielded appends one record: when it can no longer be lost, it calls its second argument with the
-        number, by which the filter takes the record over. Raises `LedgerError` if this process may not append.
+        number, by which the budget takes the record over. Raises `LedgerError` if this process may not append.
 
-        A record counts as read only after the filter has it. If either call is interrupted, the record is passed on
+        A record counts as read only after the budget has it. If either call is interrupted, the record is passed on
         again next time, under the same number.
         """
 
@@ -65,8 +65,8 @@ class Journal(ABC):
         self._lock = threading.RLock()
 
 
-class Memory(Journal):
-    """No record but the one in the filter, which belongs to the process that made it.
+class MemoryStore(Store):
+    """No record but the one in the budget, which belongs to the process that made it.
 
     A ``refusal`` is what whoever wants to append is told.
     """
@@ -108,12 +108,12 @@ class Memory(Journal):
         take(self._count)
 
 
-_JOURNALS: WeakSet[Journal] = WeakSet()
+_STORES: WeakSet[Store] = WeakSet()
 
 
 def _renew_after_fork() -> None:
-    for journal in list(_JOURNALS):
-        journal.renew_after_fork()
+    for store in list(_STORES):
+        store.renew_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
