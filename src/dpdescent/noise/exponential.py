@@ -1,4 +1,13 @@
-r"""The exponential mechanism over integer scores, by a certified inverse of its distribution function.
+r"""Probabilities that are exponentials, decided exactly: events, and the exponential mechanism.
+
+A uniform real u is read digit by digit and compared with a threshold. Floating point settles the comparisons that are
+not close, and integers of 256 bits or more (`exp_neg`) the others: the laws are those of the exact numbers.
+
+**Events** (`accept`) of probability exp(-x), the acceptance test of rejection sampling. The first 53 bits of u decide
+u < exp(-x) in floating point where the two are not close; otherwise exp(-x) is computed to 256 bits from the exact
+rational x, and u gets as many digits. The total variation distance to the law is at most 2^-254 per event.
+
+**The exponential mechanism** (`select`) over integer scores, by a certified inverse of its distribution function:
 
 .. math:: P(i) \propto e^{-\eta s_i}, \qquad s_i \text{ integers},\ \eta \text{ an exact rational.}
 
@@ -35,33 +44,123 @@ ICML 2020, arXiv:1909.13830.
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import accumulate
-from typing import overload
+from typing import SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidParameter
+from ..arrays import Booleans, Floats, Integers
+from ..errors import InvalidParameter, require_finite
 from .bits import Bits
-from .lattice import exp_neg
-from .scales import exact_rational, require_size
 
-__all__ = ["MAXIMUM_SCORES", "select"]
+__all__ = [
+    "FILTER_GAP",
+    "FLOAT_BITS",
+    "MAXIMUM_SCORES",
+    "PRECISION",
+    "accept",
+    "exact_rational",
+    "exp_neg",
+    "require_size",
+    "select",
+]
 
+PRECISION = 256
+FLOAT_BITS = 53
+FILTER_GAP = 2.0**-42  # between a real and exp(-x), in which floating point does not decide
 MAXIMUM_SCORES = 2**16
 
-_PRECISION = 272
-_FLOAT_BITS = 53
+_CHOICE_BITS = 272
 _LARGEST_EXPONENT = 708.0  # exp(-708) is the last power that is safely above the subnormal numbers
+
+
+def exp_neg(numerator: int, denominator: int, precision: int = PRECISION) -> int:
+    """Return ``exp(-numerator / denominator)`` in units of ``2**-precision``, with an error below 2 units.
+
+    Parameters
+    ----------
+    numerator, denominator : int
+        The exponent as a fraction; ``numerator >= 0`` and ``denominator > 0``.
+    precision : int, default=256
+        Number of bits after the binary point.
+
+    Notes
+    -----
+    With ``x = numerator / denominator``, halve ``s`` times until ``x / 2**s < 1/16``, sum the alternating
+    series, and square ``s`` times, all in integers with ``g = precision + 2 s + 32`` bits. Each of the at
+    most ``g/4 + 2`` terms, rounded down, is off by less than 1.1 units of ``2**-g``, and rounding ``x``
+    itself costs one more. A squaring at most doubles an error (the values are at most 1) and adds one unit,
+    so the result is off by at most ``2**s (g/3 + 5)`` units of ``2**-g``, far below one unit of
+    ``2**-precision``; the final shift loses less than one more. Exponents above ``precision`` return 0, whose
+    error is below ``exp(-precision) < 2**-precision``.
+
+    Examples
+    --------
+    >>> round(exp_neg(1, 1) / 2**256, 12)
+    0.367879441171
+    """
+    whole = numerator // denominator
+    if whole >= precision:
+        return 0
+    halvings = whole.bit_length() + 4
+    guarded = precision + 2 * halvings + 32
+    reduced = (numerator << guarded) // (denominator << halvings)
+    total = term = 1 << guarded
+    order = 0
+    while term:
+        order += 1
+        term = term * reduced // (order << guarded)
+        total += -term if order % 2 else term
+    for _ in range(halvings):
+        total = total * total >> guarded
+    return total >> (guarded - precision)
+
+
+def accept(
+    bits: Bits,
+    exponents: Floats,
+    errors: Floats,
+    exact: Callable[[int], Fraction],
+    *,
+    force_exact: bool = False,
+) -> Booleans:
+    """Return independent events, the i-th of probability exp(-x_i).
+
+    Parameters
+    ----------
+    bits : Bits
+        One word per event, and more if it leaves the decision open.
+    exponents, errors : ndarray of shape (m,)
+        x in floating point, and an upper bound on its absolute error. A negative x counts as 0.
+    exact : callable
+        Maps i to the exact x_i.
+    force_exact : bool
+        Take every decision with 256-bit integers. Slow; the law is the same.
+    """
+    digits = bits.words(exponents.size) >> np.uint64(64 - FLOAT_BITS)
+    uniforms = digits * 2.0**-FLOAT_BITS
+    x = np.maximum(exponents, 0.0)
+    heights = np.exp(-np.minimum(x, 745.0))
+    # |exp(-a) - exp(-b)| <= |a - b| for positive numbers; numpy's exp and the unread digits are within the gap.
+    close = np.abs(uniforms - heights) <= errors + FILTER_GAP
+    events: Booleans = uniforms < heights
+    for i in np.arange(exponents.size) if force_exact else np.flatnonzero(close):
+        value = max(exact(int(i)), Fraction(0))
+        fresh = PRECISION - FLOAT_BITS
+        refined = (int(digits[i]) << fresh) | bits.integer(fresh)
+        events[i] = refined < exp_neg(value.numerator, value.denominator)
+    return events
 
 
 @overload
 def select(
     bits: Bits,
-    scores: Sequence[int] | NDArray[np.int64],
+    scores: Sequence[int] | Integers,
     rate: float | Fraction,
     size: None = None,
     *,
@@ -70,20 +169,20 @@ def select(
 @overload
 def select(
     bits: Bits,
-    scores: Sequence[int] | NDArray[np.int64],
+    scores: Sequence[int] | Integers,
     rate: float | Fraction,
     size: int,
     *,
     force_exact: bool = False,
-) -> NDArray[np.int64]: ...
+) -> Integers: ...
 def select(
     bits: Bits,
-    scores: Sequence[int] | NDArray[np.int64],
+    scores: Sequence[int] | Integers,
     rate: float | Fraction,
     size: int | None = None,
     *,
     force_exact: bool = False,
-) -> int | NDArray[np.int64]:
+) -> int | Integers:
     r"""Choose an index with :math:`P(i) \propto \exp(-\mathrm{rate} \cdot s_i)`: small scores are likely.
 
     Parameters
@@ -123,31 +222,36 @@ def select(
     if exact_rate <= 0:
         raise InvalidParameter(f"rate must be greater than 0, got {rate}: pass minus the scores to prefer large ones")
     count = 1 if size is None else require_size(size)
+    chosen = _choose(bits, differences, exact_rate, count, force_exact)
+    return int(chosen[0]) if size is None else chosen
 
-    digits = bits.words(count) >> np.uint64(64 - _FLOAT_BITS)
+
+def _choose(bits: Bits, differences: NDArray[np.uint64], rate: Fraction, count: int, force_exact: bool) -> Integers:
+    """Return ``count`` choices: by floating point where the lemma allows it, and else by exact running sums."""
+    digits = bits.words(count) >> np.uint64(64 - FLOAT_BITS)
     # Above 1024 every difference but zero has a weight below 2**-1021, whatever the rate is.
-    exponents = differences.astype(np.float64) * float(min(exact_rate, Fraction(1024)))
+    exponents = differences.astype(np.float64) * float(min(rate, Fraction(1024)))
     cumulative = np.cumsum(np.exp(-np.minimum(exponents, _LARGEST_EXPONENT)))
     total = cumulative[-1]
     ends = cumulative[:-1]
-    position = digits * 2.0**-_FLOAT_BITS * total
+    position = digits * 2.0**-FLOAT_BITS * total
     chosen = np.searchsorted(ends, position, side="right").astype(np.int64)
 
-    tolerance = (4 * differences.size + 2**13) * 2.0**-_FLOAT_BITS * total
+    tolerance = (4 * differences.size + 2**13) * 2.0**-FLOAT_BITS * total
     # With infinite outer ends, cell i lies between fence[i] and fence[i + 1].
     fence = np.concatenate([[-np.inf], ends, [np.inf]])
     certain = (position - fence[chosen] > tolerance) & (fence[chosen + 1] - position > tolerance)
     doubtful = np.arange(count) if force_exact else np.flatnonzero(~certain)
     if doubtful.size:
-        exact_ends = _exact_cumulative(differences, exact_rate)
+        exact_ends = _exact_cumulative(differences, rate)
         for i in doubtful:
-            fresh = _PRECISION - _FLOAT_BITS
+            fresh = _CHOICE_BITS - FLOAT_BITS
             refined = (int(digits[i]) << fresh) | bits.integer(fresh)
-            chosen[i] = bisect_right(exact_ends, refined * exact_ends[-1] >> _PRECISION)
-    return int(chosen[0]) if size is None else chosen
+            chosen[i] = bisect_right(exact_ends, refined * exact_ends[-1] >> _CHOICE_BITS)
+    return chosen
 
 
-def _differences(scores: Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint64]:
+def _differences(scores: Sequence[int] | Integers) -> NDArray[np.uint64]:
     """Return ``scores - min(scores)``, which fits into 64 bits without a sign."""
     remedy = "pass a vector of int64 scores on their lattice"
     try:
@@ -164,4 +268,22 @@ def _differences(scores: Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint64
 
 
 def _exact_cumulative(differences: NDArray[np.uint64], rate: Fraction) -> list[int]:
-    return list(accumulate(exp_neg(int(d) * rate.numerator, rate.denominator, _PRECISION) for d in differences))
+    return list(accumulate(exp_neg(int(d) * rate.numerator, rate.denominator, _CHOICE_BITS) for d in differences))
+
+
+def exact_rational(name: str, value: float | Fraction) -> Fraction:
+    """Return ``value`` without rounding, or raise `InvalidParameter` if it is NaN, infinite or no number."""
+    if isinstance(value, int | np.integer):
+        return Fraction(int(value))
+    return value if isinstance(value, Fraction) else Fraction(require_finite(name, value))
+
+
+def require_size(size: SupportsIndex) -> int:
+    """Return ``size`` as an int, or raise `InvalidParameter` unless it is a whole number of at least 0."""
+    try:
+        number = operator.index(size)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise InvalidParameter(f"size must be a whole number of at least 0, got {size!r}")
+    return number
