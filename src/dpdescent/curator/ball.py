@@ -12,7 +12,7 @@ import numpy as np
 
 from ..accounting import ExponentialMechanism
 from ..errors import InvalidParameter
-from ..exact.grids import require_moderate
+from ..exact import require_moderate
 from ..minimisers import Ball, sample_point
 from .points import convexity, require_constants
 from .questions import Draw, Public, Question, Rows

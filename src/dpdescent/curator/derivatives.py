@@ -52,8 +52,8 @@ class Gradient(Question[Floats]):
     Notes
     -----
     **Privacy** L2 sensitivity of the sum: C, or 2C when a row is replaced. For a unit of k rows it is k times that,
-    or k^(3/4) times that if they are clipped together (`dpdescent.exact.unit_sums`). A whitening rounds the sum once,
-    which adds a lattice step for each coordinate.
+    or k^(3/4) times that if they are clipped together (`dpdescent.exact.clipped_sums`). A whitening rounds the sum
+    once, which adds a lattice step for each coordinate.
     """
 
     weights: Floats

@@ -14,8 +14,7 @@ import numpy as np
 
 from ..accounting import ExponentialMechanism, Gaussian, Laplace, NormLaplace
 from ..errors import InvalidParameter, require_nonnegative, require_positive, require_positive_integer
-from ..exact import ceil_log2
-from ..exact.grids import require_moderate
+from ..exact import ceil_log2, require_moderate
 from ..ledger import Ledger
 from ..minimisers import Game, GeneralObjective, certified_minimiser, minimax_appa, require_minimiser
 from ..noise import MAXIMUM_SCORES

@@ -20,8 +20,7 @@ import numpy as np
 from ..accounting import Cost, Gaussian, Laplace, NormLaplace, ObjectivePerturbation, PureObjectivePerturbation
 from ..accounting.costs import SMALLEST_LAPLACE_LATTICE
 from ..errors import InvalidParameter, require_nonnegative, require_positive
-from ..exact import ceil_log2
-from ..exact.grids import require_moderate
+from ..exact import ceil_log2, require_moderate
 from ..minimisers import EmpiricalRisk, Risk, certified_minimiser, require_minimiser
 from ..noise import FARTHEST_DRAW
 from ..problems import L2, LinearProblem

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from ..errors import InvalidParameter, require_positive_integer
-from ..exact import FeatureGrid, blas, ceil_log2, on_threads
+from ..exact import FeatureGrid, ceil_log2, machine, on_threads
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -149,7 +149,7 @@ def _block_rows(features: Any) -> int:
 
 def row_blocks(rows: int, block_rows: int = 2**16) -> list[slice]:
     """Return blocks that cover all rows; no rows are one empty block."""
-    return list(blas.row_blocks(rows, block_rows, block_rows)) or [slice(0, 0)]
+    return list(machine.row_blocks(rows, block_rows, block_rows)) or [slice(0, 0)]
 
 
 def cached_blocks(rows: int, columns: int, cells: int = 2**18) -> list[slice]:

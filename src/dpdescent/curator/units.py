@@ -31,7 +31,7 @@ k covers both.
 
 **Gradients that are clipped together.** What the rows of a unit add to a gradient may be bounded as a whole: their
 sum is multiplied by a factor, a function of that unit alone, such that it is at most C' long
-(`dpdescent.exact.unit_sums`). A unit then moves the gradient by at most C' under zero-out and by 2C' under
+(`dpdescent.exact.clipped_sums`). A unit then moves the gradient by at most C' under zero-out and by 2C' under
 replace-one, however many rows either of them has, and nothing is multiplied by k. The gradients of k unrelated rows
 of length C add up to about sqrt(k) C, and those of copies of one row to k C. C' is the geometric mean of the two,
 k^(3/4) C.

@@ -17,7 +17,7 @@ from ..errors import (
     require_open_unit,
     require_positive,
 )
-from ..exact.grids import require_moderate
+from ..exact import require_moderate
 from ..ledger import Ledger
 from ..problems import L2, Adversary, Loss, Penalty
 from ..relations import Relation

@@ -57,8 +57,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from ..errors import InvalidParameter, UnsupportedLoss, require_nonnegative
-from ..exact import FeatureGrid, exp
-from ..exact.grids import require_moderate
+from ..exact import FeatureGrid, exp, require_moderate
 from ..problems import HuberisedHinge, Loss, Need, require_needs
 from ..problems.adversary import Support
 from ..relations import Norm, Relation, Sensitivity

@@ -7,7 +7,7 @@ of public numbers, and one pass over the features serves all steps.
 
 Every loss is rounded to an integer multiple of the unit, clipped as an integer, and added. Integers are at
 most ``2^24`` in size, so those of a block of at most ``2^17`` rows add up to at most ``2^41``: float64 holds every
-partial sum, and any order of additions gives the exact total (Lemma 1, `dpdescent.exact.blas`). Blocks are added
+partial sum, and any order of additions gives the exact total (Lemma 1, `dpdescent.exact.machine`). Blocks are added
 in int64.
 
 Scores need few digits: the noise of the selection is far larger. So a loss may be looked up in a table of 2^16
@@ -26,17 +26,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from ..arrays import Floats, Integers
 from ..errors import InvalidParameter
 from ..relations import Sensitivity
-from . import blas
-from .losses import BoundedSum, SignedSum
-from .sums import LARGEST_BLOCK, LatticeSum, require_real
+from . import machine
+from .clipped_sums import LARGEST_BLOCK, LatticeSum, require_real
+from .loss_sums import BoundedSum, SignedSum
 
 __all__ = ["BoundedScores", "SignedScores"]
 
-Float64Array = NDArray[np.float64]
-Int64Array = NDArray[np.int64]
-Loss = Callable[[Float64Array], Float64Array]
+Loss = Callable[[Floats], Floats]
 
 _CELLS = 2**16
 _BLOCK_ROWS = 2**14  # the work arrays of a block stay in cache, and calls are few
@@ -57,14 +56,14 @@ class _Formula:
         self.loss, self.scale = loss, 1 / unit
         self.lower, self.upper = lower, upper
 
-    def common_factor(self, steps: Float64Array) -> float:
+    def common_factor(self, steps: Floats) -> float:
         return 1.0
 
-    def place(self, starts: Float64Array, slopes: Float64Array, factor: float) -> tuple[Any, Any]:
+    def place(self, starts: Floats, slopes: Floats, factor: float) -> tuple[Any, Any]:
         limit = _LARGEST_POSITION
         return np.clip(starts, -limit, limit), np.clip(slopes, -limit, limit)
 
-    def evaluate(self, positions: Any, out: Float64Array, cells: NDArray[np.int32]) -> None:
+    def evaluate(self, positions: Any, out: Floats, cells: NDArray[np.int32]) -> None:
         values = self.loss(positions)
         if values.shape != positions.shape or values.dtype != np.float64:
             raise InvalidParameter(f"a loss must return one float64 per position, got {values.dtype} {values.shape}")
@@ -91,11 +90,11 @@ class _Table:
         """The integers of losses in [0, C], and a cell beyond the last that adds nothing."""
         return np.append(self.integers, 0.0).astype(np.uint32)
 
-    def common_factor(self, steps: Float64Array) -> float:
+    def common_factor(self, steps: Floats) -> float:
         # Slopes take up the largest step in float64; what is left of the steps lies in [-1, 1] and suits float32.
         return float(np.max(np.abs(steps))) or 1.0
 
-    def place(self, starts: Float64Array, slopes: Float64Array, factor: float) -> tuple[Any, Any]:
+    def place(self, starts: Floats, slopes: Floats, factor: float) -> tuple[Any, Any]:
         placed = np.empty((2, starts.size), dtype=np.float32)
         positions, moves = placed
         np.subtract(starts, self.low, out=positions, casting="same_kind")
@@ -110,12 +109,12 @@ class _Table:
         np.copyto(cells, positions, casting="unsafe")
         cells.clip(_FIRST_CELL, _LAST_CELL, out=cells)
 
-    def evaluate(self, positions: Any, out: Float64Array, cells: NDArray[np.int32]) -> None:
+    def evaluate(self, positions: Any, out: Floats, cells: NDArray[np.int32]) -> None:
         self.find(positions, cells)
         np.take(self.integers, cells, out=out, mode="clip")  # which clips by branches that are not predictable
 
 
-def _table_totals(table: _Table, start: Any, slope: Any, relative_steps: Any) -> Int64Array:
+def _table_totals(table: _Table, start: Any, slope: Any, relative_steps: Any) -> Integers:
     """Return the totals of one block, looked up and added in one pass: a 0/1 matrix times the table.
 
     Each row of the matrix stands for a group of 128 data rows at one step and has ones in their cells, so that uint32
@@ -129,7 +128,7 @@ def _table_totals(table: _Table, start: Any, slope: Any, relative_steps: Any) ->
     cells = lookup.indices.reshape(count, -1)
     positions = np.empty(cells.shape, dtype=np.float32)
     total = np.zeros(count, dtype=np.int64)
-    for rows in blas.row_blocks(start.size, groups * _GROUP_ROWS, LARGEST_BLOCK):
+    for rows in machine.row_blocks(start.size, groups * _GROUP_ROWS, LARGEST_BLOCK):
         size = rows.stop - rows.start
         moved = positions[:, :size]
         np.multiply(slope[rows], relative_steps, out=moved)
@@ -167,7 +166,7 @@ def _totals(
     steps: ArrayLike,
     block_rows: int | None,
     largest_difference: float | None,
-) -> Int64Array:
+) -> Integers:
     """Return, for each step, the sum of the integers of all rows, or of their clipped changes since step 0."""
     rows_at, rows_by, sizes = (
         require_real(name, given) for name, given in (("starts", starts), ("slopes", slopes), ("steps", steps))
@@ -187,7 +186,7 @@ def _totals(
     longest = min(block_rows, rows_at.size)
     work = np.empty(longest, dtype=evaluator.dtype)
     cell_work, integer_work, base_work = np.empty(longest, dtype=np.int32), np.empty(longest), np.empty(longest)
-    for rows in blas.row_blocks(rows_at.size, block_rows, LARGEST_BLOCK):
+    for rows in machine.row_blocks(rows_at.size, block_rows, LARGEST_BLOCK):
         start, slope = _placed(evaluator, rows_at[rows], rows_by[rows], factor)
         if in_one_pass and isinstance(evaluator, _Table):
             total += _table_totals(evaluator, start, slope, relative_steps)
@@ -209,9 +208,7 @@ def _totals(
     return total
 
 
-def _placed(
-    evaluator: _Formula | _Table, starts: Float64Array, slopes: Float64Array, factor: float
-) -> tuple[Any, Any]:
+def _placed(evaluator: _Formula | _Table, starts: Floats, slopes: Floats, factor: float) -> tuple[Any, Any]:
     """Return starts and slopes as finite numbers in the evaluator's terms; rows with a NaN stand still at 0."""
     with np.errstate(over="ignore"):  # infinities are clipped
         start, slope = evaluator.place(starts, slopes, factor)
@@ -273,7 +270,7 @@ class BoundedScores:
 
     def block(
         self, starts: ArrayLike, slopes: ArrayLike, steps: ArrayLike, *, block_rows: int | None = None
-    ) -> Int64Array:
+    ) -> Integers:
         """Return the m totals in multiples of `unit`; totals of several sets of rows add up."""
         return _totals(self._evaluator, starts, slopes, steps, block_rows, None)
 
@@ -333,7 +330,7 @@ class SignedScores:
 
     def block(
         self, starts: ArrayLike, slopes: ArrayLike, steps: ArrayLike, *, block_rows: int | None = None
-    ) -> Int64Array:
+    ) -> Integers:
         """Return the m totals in multiples of `unit`; totals of several sets of rows add up."""
         return _totals(self._evaluator, starts, slopes, steps, block_rows, self.bound / self.unit)
 

@@ -1,6 +1,6 @@
 r"""Changes of a loss at many step sizes from one pass over the rows: what a private backtracking search compares.
 
-Row i stands at ``p`` and moves with slope ``v`` (see `dpdescent.exact.scores`), so that a step ``a`` changes its
+Row i stands at ``p`` and moves with slope ``v`` (see `dpdescent.exact.step_scores`), so that a step ``a`` changes its
 loss by ``l(p - a v) - l(p)``. Instead of computing that for every row and every step, the rows are counted once in
 a grid of public nodes ``(p_j, v_k)``, and changes are computed at the nodes. A row counts at the four nodes around
 it, with the weights ``1 - s, s`` times ``1 - t, t``, where (s, t) is its place within its cell. So what a row adds
@@ -29,16 +29,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..arrays import Floats, Integers
 from ..errors import InvalidParameter, require_finite, require_positive
-from . import blas
-from .scores import Loss
-from .sums import require_real
+from . import machine
+from .clipped_sums import require_real
+from .step_scores import Loss
 
 __all__ = ["StepwiseScores"]
 
 Float32Array = NDArray[np.float32]
-Float64Array = NDArray[np.float64]
-Int64Array = NDArray[np.int64]
 
 _START_OCTAVES, _SLOPE_OCTAVES = 5, 5
 _START_CELL_BITS, _SLOPE_CELL_BITS = 2, 3  # 4 and 8 cells to an octave, on either side
@@ -92,8 +91,8 @@ class StepwiseScores:
     Totals are exact. In a block of 2^16 rows the places s < 2^5 and t < 2^11 of rows in their cells are summed as
     2^32 + t and as s (2^32 + t). The sums of t and of s t are below 2^32, so they can be told from the rest, and the
     whole is at most 31 2^16 (2^32 + 2^11) < 2^53. Counts add up to 2^32, and their products with a table to at most
-    2^50. float64 holds such sums in any order (Lemma 1, `dpdescent.exact.blas`). Blocks are added in int64, without
-    overflow for up to 2^28 rows; callers must refuse more.
+    2^50. float64 holds such sums in any order (Lemma 1, `dpdescent.exact.machine`). Blocks are added in int64,
+    without overflow for up to 2^28 rows; callers must refuse more.
 
     Examples
     --------
@@ -123,7 +122,7 @@ class StepwiseScores:
         if not all(_LEAST_BOUND <= bound <= _LARGEST_BOUND for bound in self.bounds):
             raise InvalidParameter("bounds must lie between 2^-100 and 2^100: choose other units")
 
-    def block(self, starts: ArrayLike, slopes: ArrayLike) -> Int64Array:
+    def block(self, starts: ArrayLike, slopes: ArrayLike) -> Integers:
         """Return the m totals in multiples of D_j / `limit`; totals of several sets of rows add up.
 
         Starts and slopes are rounded to float32, which is finer than places among the nodes.
@@ -134,9 +133,9 @@ class StepwiseScores:
             start, slope = require_real("starts", starts, np.float32), require_real("slopes", slopes, np.float32)
             if start.ndim != 1 or start.shape != slope.shape:
                 raise InvalidParameter(f"expected n starts and n slopes, got {start.shape} and {slope.shape}")
-            for rows in blas.row_blocks(start.size, 1 << _BLOCK_BITS, 1 << _BLOCK_BITS):
+            for rows in machine.row_blocks(start.size, 1 << _BLOCK_BITS, 1 << _BLOCK_BITS):
                 counts = self._counts(start[rows], slope[rows], per_slope)
-                if blas.blas_is_exact():
+                if machine.blas_is_exact():
                     total += (self._tables @ counts.astype(np.float64)).astype(np.int64)
                 else:
                     total += self._tables.astype(np.int64) @ counts
@@ -149,7 +148,7 @@ class StepwiseScores:
         return math.ldexp(1.0, min(max(far, -_LARGEST_EXPONENT), _LARGEST_EXPONENT))
 
     @cached_property
-    def _tables(self) -> Float64Array:
+    def _tables(self) -> Floats:
         """For every step a row of integers, one for each node; computed once for all blocks."""
         relative = (np.array(self.steps) / max(self.steps)).astype(np.float32)  # the same in most searches of a run
         changes = _changes(self.loss, self.centre, self.start_width, self._farthest, relative.tobytes())
@@ -158,7 +157,7 @@ class StepwiseScores:
         np.clip(integers, -(2.0**_TABLE_BITS), 2.0**_TABLE_BITS, out=integers)
         return integers.astype(np.float64)
 
-    def _counts(self, starts: Float32Array, slopes: Float32Array, per_slope: float) -> Int64Array:
+    def _counts(self, starts: Float32Array, slopes: Float32Array, per_slope: float) -> Integers:
         """Return how much the rows of one block count at each node; a row counts 2^16 in all."""
         along, across = starts * np.float32(1 / self.start_width), slopes * np.float32(per_slope)
         if self.centre != 0:
@@ -197,12 +196,12 @@ def _places(values: Float32Array, octaves: int, bits: int) -> NDArray[np.int32]:
     return places
 
 
-def _at_nodes(low: Int64Array, high: Int64Array) -> Int64Array:
+def _at_nodes(low: Integers, high: Integers) -> Integers:
     """Return the counts at the nodes from sums in the cells: of 1 and t, and of s and s t, for the places (s, t)."""
     rest = (1 << _PACKED_BITS) - 1
     across, products = (low & rest) << _START_BITS, high & rest
     along = high >> _PACKED_BITS << _SLOPE_BITS
-    counts: Int64Array = (low >> _PACKED_BITS << _WEIGHT_BITS) - along - across + products
+    counts: Integers = (low >> _PACKED_BITS << _WEIGHT_BITS) - along - across + products
     # Rows in the last cells are at their first node, so nothing is lost beyond them.
     counts[_SLOPE_NODES:] += (along - products)[:-_SLOPE_NODES]
     counts[1:] += (across - products)[:-1]
@@ -231,28 +230,28 @@ def _changes(loss: Loss, centre: float, width: float, farthest: float, relative_
     return table
 
 
-def _values(loss: Loss, positions: Float64Array) -> Float64Array:
+def _values(loss: Loss, positions: Floats) -> Floats:
     values = loss(positions.ravel())
     if values.shape != (positions.size,) or values.dtype != np.float64:
         raise InvalidParameter(f"a loss must return one float64 per position, got {values.dtype} {values.shape}")
     return values.reshape(positions.shape)
 
 
-def _nodes(octaves: int, cell_bits: int) -> Float64Array:
+def _nodes(octaves: int, cell_bits: int) -> Floats:
     """Return the nodes in widths, from 1 - 2^octaves to 2^octaves - 1, with 2^cell_bits cells to an octave."""
     octave, rest = np.divmod(np.arange((octaves << cell_bits) + 1), 1 << cell_bits)
     right = np.ldexp(1 + rest / 2**cell_bits, octave) - 1
     return np.concatenate([-right[:0:-1], right])
 
 
-def _samples(nodes: Float64Array, count: int) -> Float64Array:
+def _samples(nodes: Floats, count: int) -> Floats:
     """Return ``count`` points in the cell after each node but the last."""
     within = (np.arange(count) + 0.5) / count
-    points: Float64Array = nodes[:-1, np.newaxis] + np.diff(nodes)[:, np.newaxis] * within
+    points: Floats = nodes[:-1, np.newaxis] + np.diff(nodes)[:, np.newaxis] * within
     return points.ravel()
 
 
-def _closest(samples: Float64Array, nodes: Float64Array, still: int | None = None) -> Float64Array:
+def _closest(samples: Floats, nodes: Floats, still: int | None = None) -> Floats:
     """Return the values at the nodes of the piecewise linear function that is closest to the samples (first axis).
 
     At the node ``still`` it is 0: a row that does not move does not change. The normal equations are tridiagonal;
