@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpdescent.accounting import AboveThreshold, Cost, ExponentialMechanism, Gaussian, calibrate
-from dpdescent.accounting.shuffled import ShuffledDescent
+from dpdescent.accounting import AboveThreshold, Cost, ExponentialMechanism, Gaussian, ShuffledDescent, calibrate
 from dpdescent.curator import (
     BallPoint,
     Batch,

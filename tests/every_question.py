@@ -21,8 +21,8 @@ from dpdescent.accounting import (
     ObjectivePerturbation,
     PureObjectivePerturbation,
     ReportNoisyMax,
+    ShuffledDescent,
 )
-from dpdescent.accounting.shuffled import ShuffledDescent
 from dpdescent.audit.examples import EXAMPLES
 from dpdescent.curator import QUESTIONS, Batch, Curator, LatticeNoise, Question
 from dpdescent.curator.questions import Plan

@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 from asking import noisy_descent, permuted_descent
 from dpdescent import DPLogisticRegression, InvalidParameter, Ledger, load_dataset
 from dpdescent.accounting import RDP, Gaussian
-from dpdescent.accounting.shuffled import ShuffledDescent, shift_law
+from dpdescent.accounting.sampling import ShuffledDescent, shift_law
 from dpdescent.curator import Curator, PermutedDescent
 from dpdescent.errors import ScaleOutOfRange
 from dpdescent.noise import Randomness

@@ -10,8 +10,7 @@ import pytest
 from scipy import stats
 
 from dpdescent import Ledger
-from dpdescent.accounting import Gaussian
-from dpdescent.accounting.shuffled import ShuffledDescent
+from dpdescent.accounting import Gaussian, ShuffledDescent
 from dpdescent.curator import PermutedDescent
 from dpdescent.curator.descents import _permutation
 from dpdescent.noise import Randomness

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpdescent.accounting import Gaussian, Laplace, ObjectivePerturbation
-from dpdescent.accounting.shuffled import ALLOWANCE, ShuffledDescent
+from dpdescent.accounting import ALLOWANCE, Gaussian, Laplace, ObjectivePerturbation, ShuffledDescent
 from dpdescent.curator import (
     NoisyDescent,
     NoisyMinimiser,

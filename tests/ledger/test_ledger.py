@@ -32,10 +32,10 @@ from dpdescent.accounting import (
     Pure,
     PureDP,
     ReportNoisyMax,
+    ShuffledDescent,
     epsilon_to_gdp,
     epsilon_to_zcdp,
 )
-from dpdescent.accounting.shuffled import ShuffledDescent
 from dpdescent.errors import (
     BudgetExhausted,
     InvalidParameter,

@@ -12,8 +12,7 @@ import pytest
 from test_agd import optimum
 
 from dpdescent import BudgetExhausted, DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger
-from dpdescent.accounting import AboveThreshold, Composed, Gaussian, PoissonSampled, currency_named
-from dpdescent.accounting.costs import round_up
+from dpdescent.accounting import AboveThreshold, Composed, Gaussian, PoissonSampled, currency_named, round_up
 from dpdescent.accounting.sampling import _Sampled
 from dpdescent.curator import Batch, Curator, Gradient
 from dpdescent.curator import curator as batches

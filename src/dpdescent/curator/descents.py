@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..accounting import Gaussian
-from ..accounting.shuffled import ALLOWANCE, ShuffledDescent
+from ..accounting import ALLOWANCE, Gaussian, ShuffledDescent
 from ..errors import InvalidParameter, ScaleOutOfRange, require_positive_integer
 from ..minimisers import EmpiricalRisk, RowObjective
 from ..noise import Bits

@@ -18,8 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accounting import AboveThreshold, Cost, ExponentialMechanism, Gaussian, Laplace, NormLaplace, ReportNoisyMax
-from ..accounting.costs import SMALLEST_LAPLACE_LATTICE
+from ..accounting import (
+    SMALLEST_LAPLACE_LATTICE,
+    AboveThreshold,
+    Cost,
+    ExponentialMechanism,
+    Gaussian,
+    Laplace,
+    NormLaplace,
+    ReportNoisyMax,
+)
 from ..errors import InvalidParameter, ScaleOutOfRange
 from ..exact import LatticeSum
 from ..noise import (

@@ -17,8 +17,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..accounting import Cost, Gaussian, Laplace, NormLaplace, ObjectivePerturbation, PureObjectivePerturbation
-from ..accounting.costs import SMALLEST_LAPLACE_LATTICE
+from ..accounting import (
+    SMALLEST_LAPLACE_LATTICE,
+    Cost,
+    Gaussian,
+    Laplace,
+    NormLaplace,
+    ObjectivePerturbation,
+    PureObjectivePerturbation,
+)
 from ..errors import InvalidParameter, require_nonnegative, require_positive
 from ..exact import ceil_log2, require_moderate
 from ..minimisers import EmpiricalRisk, Risk, certified_minimiser, require_minimiser

@@ -32,8 +32,8 @@ from ..accounting import (
     NormLaplace,
     ObjectivePerturbation,
     PureObjectivePerturbation,
+    ShuffledDescent,
 )
-from ..accounting.shuffled import ShuffledDescent
 from ..errors import InvalidParameter
 from ..noise import Bits
 from ..problems import LinearProblem

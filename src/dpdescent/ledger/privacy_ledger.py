@@ -18,8 +18,8 @@ from ..accounting import (
     currency_from_dict,
     kinds_of,
     sampler_delta,
+    to_dp_event,
 )
-from ..accounting.events import to_dp_event
 from ..errors import DPDescentError, InvalidParameter, LedgerFormatError
 from ..noise import SAMPLER_ERROR
 from .budget import ONE_ROW, Budget
@@ -142,7 +142,7 @@ class Ledger(Budget):
         } | ({"randomness": randomness} if randomness else {})
 
     def to_dp_event(self) -> Any:
-        """Return the record as one ``dp_accounting.ComposedDpEvent``; see `accounting.events.to_dp_event`."""
+        """Return the record as one ``dp_accounting.ComposedDpEvent``; see `accounting.to_dp_event`."""
         events = [to_dp_event(entry.cost) for entry in self.entries]
         import dp_accounting
 

@@ -39,8 +39,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accounting import RDP, AboveThreshold, Currency, Gaussian, best_order
-from ..accounting.bellman import NoiseName
+from ..accounting import RDP, AboveThreshold, Currency, Gaussian, NoiseName, best_order
 from ..curator import Batch, Curator, FirstStep, Gradient
 from ..errors import InvalidParameter
 from .backtracking import Average, Plan, Slope, angle_between, measure_plan, printed_plan, rates

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..accounting import AboveThreshold, Currency
-from ..accounting.bellman import NoiseName
+from ..accounting import AboveThreshold, Currency, NoiseName
 from ..curator import Sampling
 
 __all__ = ["choose_noise", "search_noise"]

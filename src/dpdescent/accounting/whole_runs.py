@@ -1,8 +1,9 @@
-r"""A fixed number of equal steps, charged once and together: the tightest accounting of noisy descent.
+r"""A whole run as one mechanism: equal steps that are charged together, or a run with a budget of its own.
 
-Where it is known in advance what every step will ask, nothing has to be decided during the run, and the whole run is
-one mechanism whose (epsilon, delta) can be read from the distribution of its privacy loss. Three bounds are valid for
-it, and the first one that is available is charged, because it is the tightest:
+**A fixed number of equal steps** (`FixedSchedule`), the tightest accounting of noisy descent. Where it is known in
+advance what every step will ask, nothing has to be decided during the run, and the whole run is one mechanism whose
+(epsilon, delta) can be read from the distribution of its privacy loss. Three bounds are valid for it, and the first
+one that is available is charged, because it is the tightest:
 
 *Gaussian noise on all rows.* T releases with multiplier s are exactly one with s/sqrt(T), under both relations.
 
@@ -16,6 +17,11 @@ left to the next bound.
 
 *Renyi divergences* add up at every order. The best order may be chosen afterwards, because nothing was chosen during
 the run.
+
+**A run of adaptively chosen mechanisms** that has a filter of its own (`FilteredRun`). A filter in one of the scalar
+currencies stops a run before its total exceeds a number fixed in advance. The run as a whole is then one mechanism
+with the guarantee of that number, whatever it chose to ask (see `currencies`): rho-zCDP, mu-GDP with mu^2 the total,
+D_a at the one order, epsilon-DP, or (epsilon, delta)-DP.
 
 References
 ----------
@@ -39,15 +45,23 @@ from typing import Any, ClassVar
 
 from scipy.optimize import brentq
 
-from ..errors import InvalidParameter, require_nonnegative, require_positive, require_positive_integer
+from ..errors import (
+    InvalidParameter,
+    LedgerError,
+    UnsupportedCost,
+    require_nonnegative,
+    require_order,
+    require_positive,
+    require_positive_integer,
+)
 from ..relations import Relation
 from .conversions import gdp_to_epsilon, rdp_to_epsilon
-from .costs import Composed, Cost, Gaussian, PureDP, common_relations, require_parts
+from .costs import Composed, Cost, Gaussian, Laplace, PureDP, common_relations, require_parts
 from .currencies import Currency
-from .rounding import LOG_SUM, PROFILE, above, below, round_up
+from .divergences import LOG_SUM, PROFILE, above, below, round_up
 from .sampling import PoissonSampled
 
-__all__ = ["FixedSchedule", "strongest_schedule"]
+__all__ = ["FilteredRun", "FixedSchedule", "strongest_schedule", "to_dp_event"]
 
 _ORDERS = (*range(2, 17), *range(18, 33, 2), 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 _PATIENCE = 3  # orders without a gain after which higher ones, which take longer, are not tried
@@ -59,6 +73,7 @@ _FINE, _COARSE = 1e-4, 1e-3  # distance between the losses of a discretised dist
 _FEW_STEPS, _SHORT_LOSSES = 1000, 1e-5
 _MOST_POINTS = 2.5e6  # values of such a distribution; with more, epsilon is so large that a tight value is of no use
 _STRENGTHS = (2.0**-40, 2.0**20)
+_NEVER = 1e-26  # smaller values of delta are left out of events
 _RELATIVE = 2.5e-4  # relative precision to which noise is calibrated
 
 
@@ -227,3 +242,101 @@ def strongest_schedule(
         while not affordable(low):
             low -= _RELATIVE
     return FixedSchedule(parts(math.exp(low)), steps, failure)
+
+
+@dataclass(frozen=True)
+class FilteredRun(Cost):
+    """A run whose own filter accepts at most ``total`` in ``currency``.
+
+    Parameters
+    ----------
+    currency : {"zcdp", "gdp", "rdp", "pure", "approximate"}
+        What the filter adds up.
+    total : float
+        The budget of the filter.
+    failure : float
+        The probability with which its mechanisms may fail, beyond what the currency counts.
+    order : float, optional
+        The Renyi order of ``currency="rdp"``.
+
+    Notes
+    -----
+    **Privacy** In its own currency the run costs the total; in another it has no price.
+    """
+
+    kind: ClassVar[str] = "filtered-run"
+    currency: str
+    total: float
+    failure: float = 0.0
+    order: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.currency not in ("zcdp", "gdp", "rdp", "pure", "approximate"):
+            raise InvalidParameter(f"a run is filtered in a currency, and {self.currency!r} is none")
+        if (self.currency == "rdp") != (self.order is not None):
+            raise InvalidParameter(f"a run filtered in {self.currency} cannot have the order {self.order}")
+        failure = require_nonnegative("failure", self.failure)
+        if failure >= 1:
+            raise InvalidParameter(f"failure must be below 1, got {failure}")
+        self._settle(
+            total=require_positive("total", self.total),
+            failure=failure,
+            order=None if self.order is None else require_order(self.order),
+        )
+
+    def rdp(self, order: float) -> float:
+        return self._total_in("rdp", order)
+
+    def zcdp(self) -> float:
+        return self._total_in("zcdp")
+
+    def mu_squared(self) -> float:
+        return self._total_in("gdp")
+
+    def pure(self) -> float:
+        return self.total if self.currency in ("pure", "approximate") else math.inf
+
+    @property
+    def delta(self) -> float:
+        return self.failure
+
+    def _total_in(self, currency: str, order: float | None = None) -> float:
+        if (currency, order) != (self.currency, self.order):
+            raise UnsupportedCost(f"a run that was filtered in {self.currency} has no price in {currency}")
+        return self.total
+
+
+def to_dp_event(cost: Cost) -> Any:
+    """Return a ``dp_accounting.DpEvent`` whose accounting is never below that of the mechanism.
+
+    Gaussian, Laplace and Poisson-sampled Gaussian mechanisms have events of their own. The exponential mechanism,
+    AboveThreshold and pure mechanisms do not: they are exported as zCDP events of what was charged. A sub-sampled
+    mixture of kinds is exported unamplified, and so is a random shift, as its largest. Mechanisms that are
+    (epsilon, delta)-DP and no better have no event of a divergence, and a run that was reserved and not settled has
+    none at all: they are exported as unsupported, so that no accountant ignores them. The events hold for the
+    relation for which the noise multiplier was computed, so give the accountant the relation of the ledger.
+    """
+    try:
+        import dp_accounting
+    except ImportError:
+        raise LedgerError(
+            "dp_accounting is not installed: pip install 'dpdescent[accounting]' to export events"
+        ) from None
+    if isinstance(cost, Gaussian):
+        return dp_accounting.GaussianDpEvent(cost.noise_multiplier)
+    if isinstance(cost, Laplace):
+        return dp_accounting.LaplaceDpEvent(1 / cost.epsilon)
+    if isinstance(cost, Composed):
+        return dp_accounting.ComposedDpEvent([to_dp_event(part) for part in cost.parts])
+    if isinstance(cost, FixedSchedule):
+        return dp_accounting.SelfComposedDpEvent(to_dp_event(cost.step), cost.steps)
+    if isinstance(cost, PoissonSampled) and all(isinstance(part, Gaussian) for part in cost.parts):
+        return dp_accounting.PoissonSampledDpEvent(cost.rate, to_dp_event(_one_gaussian(cost.parts)))
+    if cost.delta > _NEVER or isinstance(cost, FilteredRun):
+        return dp_accounting.UnsupportedDpEvent()
+    return dp_accounting.ZCDpEvent(cost.zcdp())
+
+
+def _one_gaussian(parts: tuple[Cost, ...]) -> Gaussian:
+    """Return the one Gaussian that several on the same batch amount to: 1/s^2 = sum 1/s_i^2."""
+    return Gaussian(sum(part.mu_squared() for part in parts) ** -0.5)

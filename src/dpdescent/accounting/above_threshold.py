@@ -25,8 +25,7 @@ from typing import Any, ClassVar, Self
 from ..errors import InvalidParameter, require_nonnegative, require_order, require_positive_integer
 from .bellman import NoiseName, bellman_bound, threshold_divergence, threshold_lattice_bits
 from .costs import Cost, PureDP
-from .divergences import gaussian_rdp
-from .rounding import FEW_ROUNDINGS, LOG_SUM, above
+from .divergences import FEW_ROUNDINGS, LOG_SUM, above, gaussian_rdp
 
 __all__ = ["AboveThreshold"]
 
