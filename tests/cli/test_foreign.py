@@ -27,9 +27,8 @@ from dpdescent import DPAdditiveClassifier, DPLogisticRegression, Gaussian, Ledg
 from dpdescent.cli import app, main
 from dpdescent.cli.models import SavedModel
 from dpdescent.cli.output import write_text
-from dpdescent.foreign import CONTENT_POLICY, printable, safe_cell
+from dpdescent.display import CONTENT_POLICY, occasional, printable, safe_cell
 from dpdescent.lab.report_page import Report, render
-from dpdescent.progress import occasional
 from dpdescent.schema import CategoricalColumn, Label, NumericColumn, Schema
 from dpdescent.statement import page_of, text_of
 

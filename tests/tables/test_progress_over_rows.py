@@ -45,7 +45,7 @@ def test_bars_and_lines_show_shares_and_the_time_left(screen: bool, monkeypatch:
     said = io.StringIO()
     monkeypatch.setattr(said, "isatty", lambda: screen)
     monkeypatch.setattr("sys.stderr", said)
-    monkeypatch.setattr("dpdescent.progress.PAUSE", 0.0)
+    monkeypatch.setattr("dpdescent.display.PAUSE", 0.0)
     clock = iter(range(0, 10_000, 10))
     monkeypatch.setattr("dpdescent.estimators.listening.time.monotonic", lambda: float(next(clock)))
     monkeypatch.setenv("COLUMNS", "200")

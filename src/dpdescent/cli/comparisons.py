@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..display import heartbeat
 from ..errors import InvalidParameter, require_positive_integer
 from ..outputs import require_matplotlib, require_writable, write_whole
-from ..progress import heartbeat
 from .options import JsonFile
 from .output import complain, say, screen
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ..display import occasional
 from ..errors import InvalidParameter
-from ..progress import occasional
 from ..solvers.result import Progress
 
 __all__ = ["budget_bar", "listening", "over_rows", "require_listener", "time_left"]

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..arrays import Floats
+from ..display import CONTENT_POLICY, printable
 from ..errors import MissingPackage, OutputNotWritable
-from ..foreign import CONTENT_POLICY, printable
 from ..statement import headline
 from .curves import Curve, Curves
 from .effects import level_groups

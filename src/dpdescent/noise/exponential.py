@@ -235,7 +235,7 @@ def _choose(bits: Bits, differences: NDArray[np.uint64], rate: Fraction, count: 
     total = cumulative[-1]
     ends = cumulative[:-1]
     position = digits * 2.0**-FLOAT_BITS * total
-    chosen = np.searchsorted(ends, position, side="right").astype(np.int64)
+    chosen: Integers = np.searchsorted(ends, position, side="right").astype(np.int64)
 
     tolerance = (4 * differences.size + 2**13) * 2.0**-FLOAT_BITS * total
     # With infinite outer ends, cell i lies between fence[i] and fence[i + 1].

@@ -1,17 +1,26 @@
-"""Text that others wrote, on its way to a terminal, a spreadsheet or a browser.
+"""What people see: text that others wrote, made safe to show, and signs of life on standard error.
 
 Names of columns and files, classes, remarks and ledger entries come from files that somebody else may have written. A
 terminal obeys escape sequences in them, a spreadsheet obeys a cell that begins like a formula, and a browser obeys
 markup. Whatever is shown passes through this module, or through `html.escape` on a page that carries
 `CONTENT_POLICY`.
+
+A long run says now and then that it lives: a line on standard error, after a pause and between pauses.
 """
 
 from __future__ import annotations
 
 import re
+import sys
+import threading
+import time
 import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-__all__ = ["CONTENT_POLICY", "printable", "safe_cell"]
+__all__ = ["CONTENT_POLICY", "heartbeat", "occasional", "printable", "safe_cell"]
+
+PAUSE = 5.0  # seconds between two lines, and before the first one
 
 #: In the head of every page: whatever gets into it, a browser runs no script of it and loads nothing for it.
 CONTENT_POLICY = (
@@ -73,3 +82,41 @@ def safe_cell(text: str) -> str:
     if _NUMBER.fullmatch(text):
         return text
     return f"'{text}" if text[:1] in ("\t", "\r", "\n") or text.lstrip()[:1] in _FORMULA else text
+
+
+def occasional(pause: float | None = None) -> Callable[[str], None]:
+    """Return a function that writes its text to standard error, unless it has done so in the last ``pause`` seconds.
+
+    The first line comes after a pause as well, so that what is done soon says nothing.
+    """
+    wait = PAUSE if pause is None else pause
+    spoken = time.monotonic()
+
+    def speak(text: str) -> None:
+        nonlocal spoken
+        now = time.monotonic()
+        if now - spoken >= wait:
+            spoken = now
+            sys.stderr.write(f"{printable(text)}\n")
+            sys.stderr.flush()
+
+    return speak
+
+
+@contextmanager
+def heartbeat(text: Callable[[], str], pause: float | None = None) -> Iterator[None]:
+    """Write a text to standard error every ``pause`` seconds while a block of code runs, whatever it is busy with."""
+    wait, ended = PAUSE if pause is None else pause, threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(wait):
+            sys.stderr.write(f"{printable(text())}\n")
+            sys.stderr.flush()
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
