@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import fuzzing
 from dpdescent.errors import DPDescentError
-from dpdescent.ledger.record import parse_json
+from dpdescent.ledger.history import parse_json
 from dpdescent.ledger.sqlite_store import SQLiteStore
 
 EXAMPLES = 8

@@ -33,7 +33,7 @@ from dpdescent.errors import (
     LedgerNotWritable,
 )
 from dpdescent.ledger import Entry, Ledger, Origin, import_lines, sqlite_file, sqlite_store
-from dpdescent.ledger.record import History
+from dpdescent.ledger.history import History
 
 CHEAP = Gaussian(1e3)
 NOBODY = 65534

@@ -164,7 +164,7 @@ def _as_output(x: ArrayLike, out: Floats | None) -> Floats:
     return out
 
 
-def _flattened(array: Floats) -> tuple[Floats, bool]:
+def _flatten(array: Floats) -> tuple[Floats, bool]:
     """Return a contiguous 1-d view, or copy (and True), of an array of any layout."""
     contiguous = array.flags.c_contiguous or array.flags.f_contiguous
     return array.reshape(-1, order="A" if contiguous else "C"), not contiguous
@@ -173,7 +173,7 @@ def _flattened(array: Floats) -> tuple[Floats, bool]:
 def _elementwise(kernel: Callable[[Floats, _Workspace], None], x: ArrayLike, out: Floats | None) -> Floats:
     """Apply an in-place kernel for contiguous 1-d chunks to an array of any shape and layout."""
     result = _as_output(x, out)
-    flat, copied = _flattened(result)
+    flat, copied = _flatten(result)
     work = _Workspace(min(_CHUNK, flat.size))
     for start in range(0, flat.size, _CHUNK):
         kernel(flat[start : start + _CHUNK], work)
@@ -243,7 +243,7 @@ def quick_sigmoid(t: ArrayLike, out: Floats | None = None, *, bound: float = mat
     **Privacy.** Each value is a function of its own argument, by correctly rounded operations alone.
     """
     result = _as_output(t, out)
-    flat, copied = _flattened(result)
+    flat, copied = _flatten(result)
     work = np.empty(min(_QUICK_CHUNK, flat.size))
     for start in range(0, flat.size, _QUICK_CHUNK):
         chunk = flat[start : start + _QUICK_CHUNK]

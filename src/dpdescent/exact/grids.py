@@ -271,7 +271,7 @@ class FeatureGrid:
         """
         self._require_rows(placed)
         self._require_weights(weights)
-        exponents = _checked_exponents(weights)
+        exponents = _require_exponents(weights)
         if not machine.blas_is_exact():
             products = machine.on_integers(placed, self.exponent) @ np.ldexp(weights, exponents).astype(np.int64)
             margins: Floats = np.ldexp(products.astype(np.float64), -(exponents + self.exponent))
@@ -291,7 +291,7 @@ class FeatureGrid:
         the check of `margins` allows, so the bound is ``(1 + 2^-6) 2^(e(R) + 33 - v)``.
         """
         self._require_weights(weights)
-        exponents = _checked_exponents(weights)
+        exponents = _require_exponents(weights)
         finest = exponents if isinstance(exponents, int) else min(exponents.tolist(), default=0)
         return math.ldexp(1 + 2.0**-6, self.bits - self.exponent + 33 - finest)
 
@@ -321,7 +321,7 @@ def _few_columns(rows: Any, weights: Floats) -> Floats:
     return margins
 
 
-def _remembered(function: Callable[[Floats], Answer]) -> Callable[[Floats], Answer]:
+def _remember(function: Callable[[Floats], Answer]) -> Callable[[Floats], Answer]:
     """Cache what is computed for the few weights that a solver passes repeatedly, by their (public) bytes."""
 
     @lru_cache(maxsize=16)
@@ -334,7 +334,7 @@ def _remembered(function: Callable[[Floats], Answer]) -> Callable[[Floats], Answ
     return answer
 
 
-@_remembered
+@_remember
 def _place_columns(weights: Floats) -> Floats:
     columns = np.array(weights, order="F")
     for column in columns.T if columns.ndim == 2 else (columns,):
@@ -345,8 +345,8 @@ def _place_columns(weights: Floats) -> Floats:
     return columns
 
 
-@_remembered
-def _checked_exponents(weights: Floats) -> Any:
+@_remember
+def _require_exponents(weights: Floats) -> Any:
     """Return `_finest_exponents`, or raise `InvalidParameter` for weights that are not on that grid."""
     exponents = _finest_exponents(weights)
     scaled = np.ldexp(weights, exponents)

@@ -187,7 +187,7 @@ def _totals(
     work = np.empty(longest, dtype=evaluator.dtype)
     cell_work, integer_work, base_work = np.empty(longest, dtype=np.int32), np.empty(longest), np.empty(longest)
     for rows in machine.row_blocks(rows_at.size, block_rows, LARGEST_BLOCK):
-        start, slope = _placed(evaluator, rows_at[rows], rows_by[rows], factor)
+        start, slope = _place(evaluator, rows_at[rows], rows_by[rows], factor)
         if in_one_pass and isinstance(evaluator, _Table):
             total += _table_totals(evaluator, start, slope, relative_steps)
             continue
@@ -208,7 +208,7 @@ def _totals(
     return total
 
 
-def _placed(evaluator: _Formula | _Table, starts: Floats, slopes: Floats, factor: float) -> tuple[Any, Any]:
+def _place(evaluator: _Formula | _Table, starts: Floats, slopes: Floats, factor: float) -> tuple[Any, Any]:
     """Return starts and slopes as finite numbers in the evaluator's terms; rows with a NaN stand still at 0."""
     with np.errstate(over="ignore"):  # infinities are clipped
         start, slope = evaluator.place(starts, slopes, factor)

@@ -9,16 +9,16 @@ crash or a kill never forgets a charge, and processes that share the file share 
 the right to spend: copying returns the ledger itself, a text or a pickled one comes back read-only, and a forked
 child must use a file.
 
-``budget`` decides, and ``record`` holds what was accepted and adds it up. ``storage`` says what a budget needs of the
-place where the record is kept, and ``sqlite_store`` is such a place, in a file that ``sqlite_file`` opens.
+``budget`` decides, and ``history`` holds what was accepted and adds it up. ``storage`` says what a budget needs of
+the place where the record is kept, and ``sqlite_store`` is such a place, in a file that ``sqlite_file`` opens.
 ``privacy_ledger`` is the ledger that people hold; ``sharing`` charges several of them at once, and a whole run;
 ``old_format`` moves the files of earlier releases.
 """
 
 from .budget import ONE_ROW
+from .history import Entry, Line, Origin
 from .old_format import import_lines
 from .privacy_ledger import Ledger
-from .record import Entry, Line, Origin
 from .sharing import (
     afford_jointly,
     require_affordable,

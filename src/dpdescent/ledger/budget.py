@@ -23,7 +23,7 @@ from ..errors import (
     require_positive,
 )
 from ..relations import Relation
-from .record import Entry, History, Line, as_float, as_fraction, exactly, failure_probability, price_of
+from .history import Entry, History, Line, as_float, as_fraction, exactly, failure_probability, price_of
 from .storage import MemoryStore, Store
 
 __all__ = ["ONE_ROW", "Budget"]
@@ -169,7 +169,7 @@ class Budget:
             return next(reversed(self._history.lines))
 
     def _settle(self, number: int, charges: tuple[Entry, ...]) -> None:
-        """Let the charges of a run that is over take the place of what was reserved for it; see `record`."""
+        """Let the charges of a run that is over take the place of what was reserved for it; see `history`."""
         with self._store.hold(self._replay) as append:
             settled = self._history.copy()
             settled.settle(number, charges)

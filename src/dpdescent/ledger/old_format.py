@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import LedgerError, LedgerFormatError
+from .history import Origin, parse_json
 from .privacy_ledger import Ledger
-from .record import Origin, parse_json
 from .sqlite_store import SQLiteStore
 
 __all__ = ["import_lines"]
@@ -35,7 +35,7 @@ def import_lines(old: str | os.PathLike[str], path: str | os.PathLike[str]) -> L
     being written by a process that died, and is dropped: that charge was never accepted, so no data was touched for
     it.
     """
-    with _held(Path(old)) as file:
+    with _hold(Path(old)) as file:
         *lines, torn = file.read().split(b"\n")
         if not lines:
             raise LedgerFormatError(f"{old} is not a complete dpdescent ledger")
@@ -65,7 +65,7 @@ def import_lines(old: str | os.PathLike[str], path: str | os.PathLike[str]) -> L
 
 
 @contextmanager
-def _held(old: Path) -> Iterator[IO[bytes]]:
+def _hold(old: Path) -> Iterator[IO[bytes]]:
     """Open a file and keep out the processes of earlier releases, which lock it for every charge."""
     try:
         file = old.open("r+b")

@@ -5,7 +5,7 @@ count against a budget that several fits share. Its answers must then be paid fo
 read.
 
 **A reservation.** What a fit may spend is charged before it starts, and settled when it is over. So a shared ledger
-is written twice per fit, however many queries the fit asks. Why settling is sound is said in `record`; it needs that
+is written twice per fit, however many queries the fit asks. Why settling is sound is said in `history`; it needs that
 the fit's own ledger lets through no more than was reserved, and nothing once it is settled.
 """
 
@@ -20,8 +20,8 @@ from itertools import combinations
 
 from ..accounting import Cost, FilteredRun, round_up
 from ..errors import BudgetExhausted, InvalidParameter, LedgerError, LedgerFormatError, LedgerWarning
+from .history import Entry, as_fraction
 from .privacy_ledger import Ledger
-from .record import Entry, as_fraction
 from .storage import MemoryStore
 
 __all__ = [

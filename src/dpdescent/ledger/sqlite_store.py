@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import LedgerError, LedgerFormatError
-from .record import parse_json
+from .history import parse_json
 from .sqlite_file import TABLES, connect, explain_errors, require_log_with_its_file, require_no_ledger, sync_folder
 from .storage import Append, Replay, Store
 
@@ -126,7 +126,7 @@ class SQLiteStore(Store):
     def check_pages(self) -> None:
         """Raise unless SQLite finds the pages of the file to be whole."""
         with explain_errors(self.path), self._lock:
-            found = [text for (text,) in self._connected().execute("PRAGMA integrity_check")]
+            found = [text for (text,) in self._connect().execute("PRAGMA integrity_check")]
             if found != ["ok"]:
                 raise self._damaged("has broken pages")
 
@@ -144,7 +144,7 @@ class SQLiteStore(Store):
     def _transaction(self, kind: str, create: bool = False) -> Iterator[sqlite3.Connection]:
         """Hold a transaction that is rolled back at the end, unless it was committed."""
         with self._lock:
-            connection = self._connected(create)
+            connection = self._connect(create)
             try:
                 self._turn += 1
                 if connection.in_transaction:  # an interrupt has kept an earlier one from ending
@@ -156,7 +156,7 @@ class SQLiteStore(Store):
                 if connection is self._connection and connection.in_transaction:
                     connection.execute("ROLLBACK")
 
-    def _connected(self, create: bool = False) -> sqlite3.Connection:
+    def _connect(self, create: bool = False) -> sqlite3.Connection:
         if self._connection is None:
             if not create:
                 self._require_same_file()
