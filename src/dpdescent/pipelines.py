@@ -23,10 +23,10 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from .display import printable
-from .encoding import BoundedEncoder
 from .errors import InvalidParameter
 from .estimators.payment import CountedEstimator
 from .features import ImageEnergies
+from .tables import BoundedEncoder
 
 __all__ = ["Finding", "Findings", "check_pipeline"]
 

@@ -302,7 +302,7 @@ def test_copied_cells_and_names_of_columns_are_made_safe_as_well(run: Run, monke
     run("fit", "t.csv", "--schema", "s.json", "--output", "m.json", "--seed", 0, "--method", "outpert")
     text = run("predict", "m.json", "t.csv", "--keep", "=id", "--safe-csv")[1]
     assert [line.split(",")[0] for line in text.splitlines()] == ["'=id", "'@a", "-3"]
-    monkeypatch.setattr("dpdescent.sources.is_long_text", lambda _: True)
+    monkeypatch.setattr("dpdescent.tables.is_long_text", lambda _: True)
     assert run("predict", "m.json", "t.csv", "--safe-csv", "--output", "o.csv")[0] == 0
     assert all(not line.startswith("=") for line in Path("o.csv").read_text().splitlines())
 

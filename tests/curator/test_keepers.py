@@ -11,8 +11,8 @@ import pytest
 from dpdescent import DPLogisticRegression
 from dpdescent.curator import ArraySource, BlockSource
 from dpdescent.errors import DatasetFormatError, WorkerLost
-from dpdescent.sources import DaskEngine, keepers
-from dpdescent.sources.keepers import Keeper, Keepers, _added, _awaited
+from dpdescent.tables import DaskEngine, keepers
+from dpdescent.tables.keepers import Keeper, Keepers, _added, _awaited
 from every_question import PROBLEMS, table_of
 from parts import Parts
 

@@ -15,7 +15,7 @@ from dpdescent.curator import BlockSource, Seals, marks, seals
 from dpdescent.errors import DatasetFormatError
 from dpdescent.estimators.measuring import Measurement
 from dpdescent.sources import DaskEngine, MappedArrays
-from dpdescent.sources.workers import _on_part, _Result
+from dpdescent.tables.dask import _on_part, _Result
 from every_question import PROBLEMS, table_of
 from parts import Parts
 

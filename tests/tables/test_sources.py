@@ -24,7 +24,7 @@ from dpdescent import (
 )
 from dpdescent.cli import app
 from dpdescent.cli.models import SavedModel
-from dpdescent.datasets.large import large_block, write_large_table
+from dpdescent.datasets.synthetic_tables import large_block, write_large_table
 from dpdescent.errors import (
     ColumnTypeError,
     DatasetFormatError,

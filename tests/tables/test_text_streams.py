@@ -110,8 +110,8 @@ def test_blocks_of_text_are_coded_as_the_whole_file_is(written: str, tmp_path: P
 def test_only_some_rows_are_in_memory_and_the_file_has_no_name_and_is_gone_with_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpdescent.sources.text._GROUP_ROWS", 100)
-    monkeypatch.setattr("dpdescent.sources.text._TEXT_BLOCK", 2000)
+    monkeypatch.setattr("dpdescent.tables.text_tables._GROUP_ROWS", 100)
+    monkeypatch.setattr("dpdescent.tables.text_tables._TEXT_BLOCK", 2000)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     table().to_csv(tmp_path / "t.csv", index=False)
     opened = stream_text(tmp_path / "t.csv", schema())
@@ -133,7 +133,8 @@ import sys, time
 import pandas as pd
 from dpdescent import DPLogisticRegression
 from dpdescent.schema import CategoricalColumn, Label, NumericColumn, Schema
-from dpdescent.sources import stream_text, text
+from dpdescent.tables import stream_text
+from dpdescent.tables import text_tables as text
 
 path, phase = sys.argv[1:]
 
@@ -224,7 +225,7 @@ def test_fit_and_predict_read_a_long_file_block_by_block(tmp_path: Path, monkeyp
         assert result.exit_code == 0, result.output
 
     for length in (2**28, 100):
-        monkeypatch.setattr("dpdescent.sources.text._LONG", length)
+        monkeypatch.setattr("dpdescent.tables.text_tables._LONG", length)
         model, output = tmp_path / f"{length}.json", tmp_path / f"{length}.csv"
         run("fit", path, "--schema", tmp_path / "s.json", "--output", model, "--seed", 1)
         run("predict", model, path, "--output", output)
@@ -235,7 +236,7 @@ def test_fit_and_predict_read_a_long_file_block_by_block(tmp_path: Path, monkeyp
 
 
 def test_a_packed_file_is_long_sooner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdescent.sources.text._LONG", 2000)
+    monkeypatch.setattr("dpdescent.tables.text_tables._LONG", 2000)
     for name, opened in (("t.csv", open), ("t.csv.gz", gzip.open)):
         with opened(tmp_path / name, "wb") as file:  # type: ignore[operator]
             file.write(np.random.default_rng(0).bytes(800))
@@ -245,7 +246,7 @@ def test_a_packed_file_is_long_sooner(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdescent.sources.text._TEXT_BLOCK", 1000)
+    monkeypatch.setattr("dpdescent.tables.text_tables._TEXT_BLOCK", 1000)
 
 
 SHORT = Schema(
@@ -339,9 +340,9 @@ def test_a_forked_process_reads_the_file_and_any_other_is_told_that_it_cannot(tm
 def test_predictions_are_written_whole_or_not_at_all(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpdescent.sources.text._LONG", 0)
-    monkeypatch.setattr("dpdescent.sources.text._GROUP_ROWS", 50)
-    monkeypatch.setattr("dpdescent.sources.text._TEXT_BLOCK", 400)
+    monkeypatch.setattr("dpdescent.tables.text_tables._LONG", 0)
+    monkeypatch.setattr("dpdescent.tables.text_tables._GROUP_ROWS", 50)
+    monkeypatch.setattr("dpdescent.tables.text_tables._TEXT_BLOCK", 400)
     declared = Schema((NumericColumn("a", 0, 10), CategoricalColumn("c", ("u", "v"))), Label("y", (0, 1)))
     declared.dump(tmp_path / "s.json")
     data, model, output = tmp_path / "t.csv", tmp_path / "m.json", tmp_path / "out" / f"p.{suffix}"

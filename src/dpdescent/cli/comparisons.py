@@ -148,9 +148,9 @@ class _Outputs:
 
 
 def _tasks(data: str, schema: Path | None, loss: str, rows: int | None) -> tuple[Task, ...]:
-    from ..datasets.files import is_data_path
+    from ..datasets import is_data_path
     from ..lab.fold_fits import Task
-    from ..schema import Schema
+    from ..tables import Schema
 
     if rows is not None:
         require_positive_integer("rows", rows)

@@ -17,9 +17,8 @@ from .output import complain, downloading, print_privacy, say, write_json
 
 if TYPE_CHECKING:
     from ..datasets import Dataset
-    from ..schema import Schema
     from ..solvers import Facts
-    from ..sources import ParquetTable
+    from ..tables import ParquetTable, Schema
 
 __all__ = ["fit_command"]
 
@@ -156,7 +155,7 @@ def fit_command(
 
 def _with_unit(known: dict[str, Any], unit: str | None, rows: int) -> Schema:
     """Return the schema of a table with the unit of the command line in it."""
-    from ..schema import Unit
+    from ..tables import Unit
 
     if "schema" not in known or unit is None:
         raise InvalidParameter("--unit COLUMN names a column of a table, which has a --schema: give all that belong")

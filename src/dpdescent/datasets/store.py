@@ -14,13 +14,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ChecksumMismatch, DatasetFormatError, DatasetNotAvailable
-from .formats import read_libsvm, rows_digest, unpack
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["LocalFiles", "Origin", "Remote", "cache_folder", "fetch", "find_local", "obtain", "open_url"]
+from ..errors import ChecksumMismatch, DatasetFormatError, DatasetNotAvailable
+from .dataset import read_libsvm, rows_digest, unpack
+
+__all__ = [
+    "LIBSVM",
+    "LocalFiles",
+    "Origin",
+    "Remote",
+    "cache_folder",
+    "fetch",
+    "find_local",
+    "mark_parts",
+    "obtain",
+    "open_url",
+]
 
 ProgressHook = Callable[[str, int, int | None], None]
 """Called with the file name, the bytes received so far and the bytes expected (None if unknown)."""
+
+#: Where LIBSVM publishes its data sets of two classes.
+LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
 
 _BLOCK_BYTES = 1 << 16
 _TIMEOUT_SECONDS = 30.0
@@ -85,6 +102,11 @@ class LocalFiles:
 
     packed: bool
     paths: tuple[Path, ...]
+
+
+def mark_parts(train: int, test: int) -> NDArray[np.str_]:
+    """Return "train" and "test" marks for stacked parts."""
+    return np.repeat(np.array(["train", "test"]), [train, test])
 
 
 def cache_folder() -> Path:

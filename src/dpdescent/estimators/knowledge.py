@@ -16,7 +16,7 @@ from ..curator import Units, cached_blocks
 from ..exact import FeatureGrid, on_threads
 from ..problems import LinearProblem, Loss, Penalty
 from ..solvers import Method
-from ..sources import StreamedTable
+from ..tables import StreamedTable
 from .curves import Curves
 from .scaling import ColumnScaling, binary_columns, declared_binary, middles
 

@@ -31,7 +31,7 @@ from ..exact import FeatureGrid, one_library_thread
 from ..ledger import Ledger
 from ..problems import LabelKind, Labels, LinearProblem, Squared
 from ..solvers import Settings
-from ..sources import StreamedTable
+from ..tables import StreamedTable
 from .bounds import measured_ends, share_of_bounds, tightened_ends
 from .scaling import ColumnScaling
 from .streaming import StreamedCells

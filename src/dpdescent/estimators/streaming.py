@@ -16,7 +16,7 @@ from ..curator import BlockSource, Marks, Seals, cached_blocks
 from ..errors import InvalidParameter, UnsupportedSource
 from ..exact import FeatureGrid, one_library_thread
 from ..solvers import METHODS, Method
-from ..sources import MappedArrays, StreamedTable, streamed
+from ..tables import MappedArrays, StreamedTable, streamed
 from .curves import Curves
 from .reading import read_numbers, require_finite_cells
 from .scaling import ColumnScaling

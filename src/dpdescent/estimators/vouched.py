@@ -11,9 +11,9 @@ from dataclasses import fields, is_dataclass
 from numbers import Number
 from typing import Any
 
-from ..schema import CategoricalColumn, Schema
 from ..solvers import Facts
 from ..statement import Origin, moved, name_of, public_fact
+from ..tables import CategoricalColumn, Schema
 
 __all__ = ["advice", "bounds_facts", "given_arguments", "of_schema", "schema_facts", "size_facts"]
 

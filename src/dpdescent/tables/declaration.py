@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..encoding import MISSING, UNKNOWN, BoundedEncoder, level_codes, numeric_values
 from ..errors import MissingColumn, MissingValue, UnknownLevel
+from .cells import date_values, level_codes, numeric_values, replace_columns
 from .columns import (
     CategoricalColumn,
     Column,
@@ -21,9 +21,10 @@ from .columns import (
     IgnoredColumn,
     Label,
     NumericColumn,
+    Unit,
     require_sound,
 )
-from .unit import Unit
+from .encoder import MISSING, UNKNOWN, BoundedEncoder
 
 __all__ = ["FileFormat", "Schema"]
 
@@ -87,8 +88,8 @@ class Schema:
     Notes
     -----
     **Privacy.** A schema is an assumption, not a measurement: whoever writes it vouches that every number in it was
-    known without looking at the table. Only `labels` and the encoder read cells. Bounds that are left out, of columns
-    or of a label without classes, are measured by a fit, and paid for.
+    known without looking at the table. Only `labels`, `with_days` and the encoder read cells. Bounds that are left
+    out, of columns or of a label without classes, are measured by a fit, and paid for.
 
     The file format is a JSON object::
 
@@ -259,28 +260,35 @@ class Schema:
         labels: NDArray[Any] = classes[codes]
         return labels
 
+    def with_days(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return a table with its dates as days since 1970-01-01, or raise `ColumnTypeError`, which shows no cell."""
+        if not self.dates:
+            return frame
+        days = {column.name: date_values(frame[column.name], column.name, column.format) for column in self.dates}
+        return replace_columns(frame, days)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object of the file format."""
-        from .document import document_of
+        from .schema_file import document_of
 
         return document_of(self)
 
     def dump(self, path: str | Path) -> None:
         """Write the schema as a JSON file."""
-        from .document import as_text
+        from .schema_file import as_text
 
         Path(path).write_text(as_text(self.to_dict()) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Schema:
         """Read a schema file; `SchemaError` lists every problem with the column and the key to be corrected."""
-        from .document import read_document
+        from .schema_file import read_document
 
         return cls.from_dict(read_document(path))
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Schema:
         """Build a schema from the JSON object of the file format."""
-        from .document import schema_of
+        from .schema_file import schema_of
 
         return schema_of(document)

@@ -7,6 +7,8 @@ rows of some parts on their grid, and the numbers of single rows, and which answ
 An actor is lost with its worker. Then the rows are placed anew by the workers that are left, all of them, and seals
 tell whether they are the same rows. Numbers of single rows that the lost worker held are computed again in the pass
 that next needs them, each from what it was computed of before.
+
+Dask is looked up when it is needed. Errors of its tasks have names, and none shows a cell.
 """
 
 from __future__ import annotations
@@ -17,25 +19,34 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from math import isqrt
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats
 from ..curator import Computed, PartWork, PlacedBlocks, new_digest
 from ..curator.spill import packed_blocks, unpacked
-from ..errors import DPDescentError
-from ..exact import on_threads
-from .tasks import attempted, dask_package, lost, workers_of
+from ..errors import DatasetFormatError, DPDescentError, MissingPackage, WorkerLost
+from ..exact import keep_freed_memory, on_threads, one_library_thread
 
-__all__ = ["Keepers"]
+__all__ = ["Keepers", "attempted", "balanced", "dask_package", "without_cells"]
 
 _LARGEST_SHARE = 0.25  # of the memory of all workers, for rows on their grid; they can be placed again instead
 _MOST_ANSWERS = 8  # that this process adds up itself
 _ATTEMPTS = 3  # to have a question answered by workers of which some are lost
 _UNCERTAIN = 5.0  # seconds without an answer after which to look whether a keeper is still there
 
-Floats = NDArray[np.float64]
+# What Dask calls the loss of a worker.
+_LOST = (
+    "WorkerLost",
+    "KilledWorker",
+    "FutureCancelledError",
+    "FuturesCancelledError",
+    "CancelledError",
+    "CommClosedError",
+)
+
+Found = TypeVar("Found")
 
 
 class Keepers:
@@ -320,3 +331,58 @@ def balanced(
         shares[least].append(place)
         loads[least] += lengths[place] / threads[least]
     return {address: places for address, places in shares.items() if places}
+
+
+def dask_package() -> Any:
+    """Return Dask, or raise how to install it."""
+    try:
+        import dask
+    except ImportError:
+        raise MissingPackage("Dask is not installed: pip install 'dpdescent[scale]'") from None
+    return dask
+
+
+def workers_of(client: Any) -> dict[str, Any]:
+    """Return what the scheduler tells of its workers, by their addresses; none where there is no scheduler."""
+    if client is None:
+        return {}
+    workers: dict[str, Any] = client.scheduler_info(n_workers=-1).get("workers")
+    if not workers:
+        raise lost()
+    return workers
+
+
+def attempted(compute: Callable[[], Found]) -> Found | DPDescentError:
+    """Return what a worker computes, or what is wrong with it.
+
+    A worker writes the arguments of a task that raises, here rows, into its log.
+    """
+    keep_freed_memory()
+    try:
+        with one_library_thread():
+            return compute()
+    except DPDescentError as found:
+        return type(found)(*found.args)  # without the frames in which it was raised
+    except Exception as found:
+        return _failed(found)
+
+
+def without_cells(compute: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what tasks compute; the texts of errors of a collection's own tasks show cells, and are replaced."""
+    problem: DPDescentError
+    try:
+        return compute(*arguments)
+    except Exception as found:
+        problem = lost() if type(found).__name__ in _LOST else _failed(found)
+    raise problem  # outside the handler, so that the text with the cell is not its context
+
+
+def lost() -> WorkerLost:
+    """Return the error of workers that are gone."""
+    return WorkerLost("the workers of the cluster were lost: start them again")
+
+
+def _failed(found: Exception) -> DatasetFormatError:
+    return DatasetFormatError(
+        f"tasks of the table failed with {type(found).__name__}: compute the collection by itself to see why"
+    )

@@ -14,6 +14,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from ..arrays import Floats, Positions
 from ..errors import (
     ColumnError,
     ColumnTypeError,
@@ -23,7 +24,7 @@ from ..errors import (
     UnexpectedColumn,
     UnknownLevel,
 )
-from .cells import FloatMatrix, bucket_codes, check_storage, level_codes, numeric_values, scale_columns
+from .cells import bucket_codes, check_storage, level_codes, numeric_values, scale_columns
 
 __all__ = ["MISSING", "UNKNOWN", "BoundedEncoder"]
 
@@ -139,7 +140,7 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.output_bounds_ = np.where(known, 0.0, np.nan), np.where(known, 1.0, np.nan)
         return self
 
-    def transform(self, X: pd.DataFrame | Mapping[Any, Any]) -> FloatMatrix | sparse.csr_array:
+    def transform(self, X: pd.DataFrame | Mapping[Any, Any]) -> Floats | sparse.csr_array:
         """Encode a table.
 
         Parameters
@@ -213,12 +214,12 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _missing_level(self, name: Hashable) -> list[str]:
         return [f"{name} (missing)"] if self._choice("missing", name) == "level" else []
 
-    def _numbers(self, column: pd.Series, name: Hashable) -> FloatMatrix:
+    def _numbers(self, column: pd.Series, name: Hashable) -> Floats:
         if len(column) == 0:
             return np.empty(0)
         return numeric_values(column, name, self._choice("missing", name)).copy()
 
-    def _codes(self, column: pd.Series, name: Hashable) -> NDArray[np.intp]:
+    def _codes(self, column: pd.Series, name: Hashable) -> Positions:
         """Return which of its columns is 1 for each cell, -1 where none is."""
         if len(column) == 0:
             return np.empty(0, dtype=np.intp)

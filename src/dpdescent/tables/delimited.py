@@ -19,7 +19,7 @@ from typing import IO
 
 import pandas as pd
 
-from .errors import ColumnTypeError, DatasetFormatError
+from ..errors import ColumnTypeError, DatasetFormatError
 
 __all__ = [
     "TEXT_SUFFIXES",

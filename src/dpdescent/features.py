@@ -29,7 +29,7 @@ from scipy import ndimage
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..errors import InvalidParameter, require_positive_integer
+from .errors import InvalidParameter, require_positive_integer
 
 __all__ = ["ImageEnergies"]
 

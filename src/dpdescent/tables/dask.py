@@ -1,7 +1,7 @@
-"""Workers of Dask that add up the rows of any table.
+"""Dask collections as tables, and workers of Dask that add up the rows of any table.
 
 Rows stay with the workers, and so do the numbers of single rows. The rows on their grid are kept too, where that
-takes up at most a quarter of the workers' memory (`dpdescent.sources.keepers`). Where they are not, each part of the
+takes up at most a quarter of the workers' memory (`dpdescent.tables.keepers`). Where they are not, each part of the
 table is read by a task for each question, and the numbers of its rows are the results of tasks. A worker that is lost
 takes its part of all this along, and it is computed again from the rows by another; each is a function of its row and
 of public numbers, and seals tell whether the rows are the same. Sums are int64. The noise, the ledger and all
@@ -10,7 +10,7 @@ decisions stay in this process, which sees sums alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,18 +19,88 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Floats
 from ..curator import PartWork, PlacedBlocks, new_digest
 from ..curator.seals import changed
-from ..errors import DPDescentError, InvalidParameter, MissingPackage
-from .keepers import Keepers
-from .tasks import attempted, dask_package, without_cells
+from ..errors import ColumnTypeError, DPDescentError, InvalidParameter, MissingPackage
+from .keepers import Keepers, attempted, dask_package, without_cells
+from .streamed_table import StreamedTable, block_rows
 
-__all__ = ["DaskEngine"]
+__all__ = ["DaskEngine", "DaskTable", "is_dask"]
 
 _PATIENCE = 10.0  # seconds in which a scheduler must answer
 _TREE = 8  # sums that are added up by one task, and sums that this process adds up itself
 
-Floats = NDArray[np.float64]
+
+def is_dask(collection: Any) -> bool:
+    """Whether something is a Dask array, DataFrame or Series, without importing Dask for what is none."""
+    return type(collection).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(collection, "dask")
+
+
+class DaskTable(StreamedTable):
+    """A Dask array or DataFrame of features, and labels with the same partitions.
+
+    Parameters
+    ----------
+    X : dask array or DataFrame
+        All columns must be numbers. An array is cut into blocks of whole rows.
+    y : dask array or Series
+    engine : DaskEngine, optional
+
+    Notes
+    -----
+    The number of rows in every partition must be known. Where Dask does not know it, rows are counted, which reads
+    the table once. If the collection is not persisted, its tasks run again for every question.
+    """
+
+    def __init__(self, X: Any, y: Any, engine: DaskEngine | None = None) -> None:
+        if not is_dask(y):
+            raise InvalidParameter("the labels of a Dask collection must be one too, with the same partitions")
+        self.engine = engine or DaskEngine()
+        framed = hasattr(X, "columns")
+        if framed:
+            wrong = [name for name, dtype in X.dtypes.items() if getattr(dtype, "kind", "O") not in "biuf"]
+            if wrong:
+                raise ColumnTypeError(f"column {wrong[0]!r} is not stored as numbers: encode it with BoundedEncoder")
+            self.names = [str(name) for name in X.columns] if all(isinstance(c, str) for c in X.columns) else None
+            self.columns = len(X.columns)
+        elif X.ndim == 2 and X.dtype.kind in "biuf":
+            self.columns = int(X.shape[1])
+            X = X.rechunk({1: -1})
+        else:
+            raise ColumnTypeError("a Dask array of features must hold real numbers in two dimensions")
+        features, labels = ([*np.ravel(each.to_delayed())] for each in (X, y))
+        if y.ndim != 1:
+            raise InvalidParameter("y should be a 1d array, or a Series: pass one column")
+        if len(features) != len(labels):
+            raise InvalidParameter("features and labels have different partitions: repartition or rechunk one")
+        lengths = [] if framed else list(X.chunks[0])
+        if not all(isinstance(length, int) for length in lengths) or framed:
+            lengths = self._lengths(features)
+        pairs = list(zip(features, labels, strict=True))
+        self.parts = [pair for pair, length in zip(pairs, lengths, strict=True) if length]
+        self.lengths = [length for length in lengths if length]
+        if not self.parts:
+            raise InvalidParameter("Found array with no rows: at least one is needed")
+
+    @staticmethod
+    def _lengths(features: list[Any]) -> list[int]:
+        dask = dask_package()
+        counts = [dask.delayed(len)(each) for each in features]
+        return [int(length) for length in without_cells(dask.compute, *counts)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"parts": (), "lengths": ()}  # workers get the rows of a part handed over
+
+    def read(self, part: Any) -> Iterator[tuple[Any, Any]]:
+        features, labels = (each.to_numpy() if hasattr(each, "to_numpy") else np.asarray(each) for each in part)
+        if features.dtype.kind == "O":  # columns with a marker for missing cells
+            features = part[0].to_numpy(dtype=np.float64, na_value=np.nan)
+        if features.shape[0] != labels.shape[0]:
+            raise InvalidParameter("features and labels have different numbers of rows in a partition")
+        step = block_rows(self.columns)
+        for first in range(0, features.shape[0], step):
+            yield features[first : first + step], labels[first : first + step]
 
 
 class DaskEngine:

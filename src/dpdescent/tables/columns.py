@@ -1,4 +1,4 @@
-"""The columns of a table and its label, each with what is publicly known about it."""
+"""The columns of a table, its label and its unit of privacy, each with what is publicly known about it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ..encoding import MISSING, UNKNOWN, day_numbers
 from ..errors import SchemaError
+from .cells import day_numbers
+from .encoder import MISSING, UNKNOWN
 
 __all__ = [
     "CategoricalColumn",
@@ -20,6 +21,7 @@ __all__ = [
     "Label",
     "Level",
     "NumericColumn",
+    "Unit",
     "day_of",
     "require_sound",
 ]
@@ -162,6 +164,20 @@ class Label:
     def bounds(self) -> tuple[float, float] | None:
         """The public bounds of a number, if there are any."""
         return None if self.low is None or self.high is None else (self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The unit of privacy: all rows with the same cell in ``column``, of which at most ``rows`` are used."""
+
+    column: str
+    rows: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.column, str) or not self.column:
+            raise SchemaError("unit.column: must be a column name")
+        if not isinstance(self.rows, int) or isinstance(self.rows, bool) or self.rows < 1:
+            raise SchemaError("unit.rows: must be a whole number of at least 1")
 
 
 def day_of(text: object) -> float | None:

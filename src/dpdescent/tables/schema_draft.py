@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..delimited import TEXT_SUFFIXES, read_header
-from ..encoding import MISSING, UNKNOWN
 from ..errors import DatasetFormatError, InvalidParameter, SchemaError
 from .declaration import FileFormat
-from .document import FILL_IN, KINDS, as_text, json_schema, places_to_fill
+from .delimited import TEXT_SUFFIXES, read_header
+from .encoder import MISSING, UNKNOWN
+from .schema_file import FILL_IN, KINDS, as_text, json_schema, places_to_fill
 
 __all__ = ["FORMAT_FILE", "SchemaDraft", "column_names", "draft_schema"]
 

@@ -1,4 +1,6 @@
-"""Where the bytes of a Parquet file are: under a path, or in a file without a name that this process holds open.
+"""Which files a name stands for, and where the bytes of a Parquet file are.
+
+They are under a path, or in a file without a name that this process holds open.
 
 A file without a name is for rows that nobody asked to have on the disk. The operating system frees it when the last
 process that holds it open ends, however that ends, by SIGKILL too, and no other user can open it meanwhile.
@@ -6,6 +8,7 @@ process that holds it open ends, however that ends, by SIGKILL too, and no other
 
 from __future__ import annotations
 
+import glob
 import io
 import os
 import tempfile
@@ -19,11 +22,61 @@ from weakref import WeakValueDictionary
 
 from pyarrow import parquet
 
-from ..errors import UnsupportedSource
+from ..errors import DatasetFormatError, UnsupportedSource
 
-__all__ = ["NamedParquet", "StoredParquet", "UnnamedParquet", "read_ahead"]
+__all__ = [
+    "PARQUET_SUFFIXES",
+    "NamedParquet",
+    "StoredParquet",
+    "UnnamedParquet",
+    "is_parquet",
+    "is_parquet_group",
+    "parquet_files",
+    "read_ahead",
+    "require_distinct",
+]
 
+PARQUET_SUFFIXES = (".parquet", ".pq")
 _AHEAD = 4  # row groups that are fetched together
+
+
+def is_parquet(name: str) -> bool:
+    """Whether a name is that of Parquet files: one file, a folder of them, or a pattern for either."""
+    return is_parquet_group(name) or (name.endswith(PARQUET_SUFFIXES) and os.path.isfile(name))
+
+
+def is_parquet_group(name: str) -> bool:
+    """Whether a name is that of a folder of Parquet files, or a pattern for them."""
+    pattern = glob.has_magic(name) and not os.path.exists(name)
+    return (pattern or os.path.isdir(name)) and bool(parquet_files(name))
+
+
+def parquet_files(name: str) -> list[str]:
+    """Return the Parquet files of a name, in order: the file itself, all below a folder, or all that match.
+
+    A pattern may match a folder and what is in it: each file is named once.
+    """
+    found = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) and not os.path.exists(name) else [name]
+    files: list[str] = []
+    for each in found:
+        if not os.path.isdir(each):
+            files.append(each)
+            continue
+        below = (path.relative_to(each) for suffix in PARQUET_SUFFIXES for path in Path(each).rglob(f"*{suffix}"))
+        files += [os.path.join(each, path) for path in sorted(below) if not path.name.startswith(("_", "."))]
+    return list(dict.fromkeys(file for file in files if file.endswith(PARQUET_SUFFIXES)))
+
+
+def require_distinct(files: list[str]) -> None:
+    """Refuse a file that is there under another name: what one of its rows can change would count twice."""
+    seen: dict[tuple[int, int], str] = {}
+    for file in files:
+        status = os.stat(file)
+        other = seen.setdefault((status.st_dev, status.st_ino), file)
+        if other != file:
+            raise DatasetFormatError(
+                f"{file!r} is the same file as {other!r}, whose rows would count twice: name it once"
+            )
 
 
 @dataclass(frozen=True)

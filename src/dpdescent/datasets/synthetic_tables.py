@@ -1,17 +1,32 @@
-"""A census-like table that needs no file."""
+"""Tables that need no file: a census-like one, and one of any length, written block by block.
+
+The long one has numbers alone, and is for trying out what outgrows the memory.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
-from ..errors import InvalidParameter, require_positive_integer
-from ..schema import CategoricalColumn, Label, NumericColumn, Schema
-from .record import Dataset
+from ..arrays import Floats, Positions
+from ..errors import InvalidParameter, OutputNotWritable, require_positive_integer
+from ..tables import CategoricalColumn, Label, NumericColumn, Schema
+from .dataset import Dataset
 
-__all__ = ["SYNTHETIC_SCHEMA", "load_synthetic", "synthetic_table"]
+__all__ = [
+    "BLOCK_ROWS",
+    "SCHEMA_NAME",
+    "SYNTHETIC_SCHEMA",
+    "large_block",
+    "large_schema",
+    "load_synthetic",
+    "synthetic_table",
+    "write_large_table",
+]
 
 _WORKCLASS = ("private", "public", "self-employed", "unpaid")
 _OCCUPATION = ("service", "manual", "clerical", "sales", "technical", "professional", "executive")
@@ -43,8 +58,15 @@ _REGION_EFFECT = np.array([0.2, 0.1, -0.3, 0.2, 0.0])
 _STRENGTH = 1.05
 _OFFSET = -2.537
 
+#: The schema of the tables in a folder. Tools that read folders of tables pass over names with an underscore.
+SCHEMA_NAME = "_schema.json"
 
-def synthetic_table(n: int = 20_000, seed: int = 0) -> tuple[pd.DataFrame, NDArray[np.float64]]:
+BLOCK_ROWS = 2**16  # of the long table
+_BLOCKS_PER_FILE = 16
+_LARGE_STRENGTH = 12.0  # of the score: the best possible classifier is right for about 85 percent of rows
+
+
+def synthetic_table(n: int = 20_000, seed: int = 0) -> tuple[pd.DataFrame, Floats]:
     """Draw the table and, for each row, the true probability that the label is 1.
 
     Parameters
@@ -106,13 +128,13 @@ def synthetic_table(n: int = 20_000, seed: int = 0) -> tuple[pd.DataFrame, NDArr
     return table, probability
 
 
-def _marital(age: NDArray[np.float64], draw: NDArray[np.float64]) -> NDArray[np.intp]:
+def _marital(age: Floats, draw: Floats) -> Positions:
     never = expit((30 - age) / 5)
     widowed = (1 - never) * 0.5 * expit((age - 74) / 6)
     separated = (1 - never - widowed) * 0.22
     married = 1 - never - widowed - separated
     reached = np.cumsum([never, married, separated], axis=0)
-    position: NDArray[np.intp] = (draw >= reached).sum(axis=0)
+    position: Positions = (draw >= reached).sum(axis=0)
     return position
 
 
@@ -136,3 +158,58 @@ def load_synthetic(*, n: int = 20_000, seed: int = 0) -> Dataset:
         table=table,
         schema=SYNTHETIC_SCHEMA,
     )
+
+
+def large_schema(rows: int, columns: int = 50) -> Schema:
+    """Return the public schema of the table: ``columns`` numbers in [0, 1], and a label that is 0 or 1."""
+    names = [f"x{position:0{len(str(columns - 1))}d}" for position in range(columns)]
+    return Schema(tuple(NumericColumn(name, 0, 1) for name in names), Label("label", (0, 1)), rows=rows)
+
+
+def large_block(number: int, columns: int = 50, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
+    """Return the features and the labels of a block of 65,536 rows.
+
+    Column j is the power 1 + (j mod 3) of a uniform number; the label is 1 with a probability that is logistic in a
+    weighted sum of them.
+    """
+    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number,))))
+    features = generator.random((columns, BLOCK_ROWS), dtype=np.float32)
+    score = np.zeros(BLOCK_ROWS)
+    for j, column in enumerate(features):
+        power = 1 + j % 3
+        np.power(column, power, out=column)
+        score += np.cos(1.0 + j) * (column - 1 / (1 + power))
+    probability = expit(_LARGE_STRENGTH / np.sqrt(columns) * score)
+    return features.T, (generator.random(BLOCK_ROWS) < probability).astype(np.int8)
+
+
+def write_large_table(folder: Path, rows: int, columns: int = 50, seed: int = 0) -> Schema:
+    """Write the table as Parquet files of a million rows in a new folder, with its schema, and return the schema.
+
+    A shorter table is the beginning of a longer one with the same seed.
+    """
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    schema = large_schema(require_positive_integer("rows", rows), require_positive_integer("columns", columns))
+    if folder.exists() and any(folder.iterdir()):
+        raise InvalidParameter(f"{str(folder)!r} is not empty: name a new folder")
+    stored = arrow.schema([*((name, arrow.float32()) for name in schema.features), ("label", arrow.int8())])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        per_file = BLOCK_ROWS * _BLOCKS_PER_FILE
+        for file, start in enumerate(range(0, rows, per_file)):
+            path = folder / f"part-{file:05d}.parquet"
+            # Dictionaries do not pay for numbers that are all different.
+            with parquet.ParquetWriter(path, stored, use_dictionary=False) as writer:
+                for first in range(start, min(start + per_file, rows), BLOCK_ROWS):
+                    features, labels = large_block(first // BLOCK_ROWS, columns, seed)
+                    kept = min(BLOCK_ROWS, rows - first)
+                    cells = [*(features[:kept, j] for j in range(columns)), labels[:kept]]
+                    writer.write_batch(arrow.record_batch([arrow.array(each) for each in cells], schema=stored))
+        schema.dump(folder / SCHEMA_NAME)
+    except OSError:
+        raise OutputNotWritable(
+            f"the table cannot be written to {str(folder)!r}: is there room on the disk?"
+        ) from None
+    return schema

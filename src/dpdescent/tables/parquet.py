@@ -2,11 +2,14 @@
 
 A part is a row group of a file. Its columns are decoded a few thousand rows at a time, in the thread or process that
 adds them up, so there is nothing to hand over and what is in memory does not grow with the file.
+
+Most cells of a large table are numbers that are there. They are copied from Arrow's own memory, clipped and scaled
+for all columns of a few thousand rows at a time, which stay in cache. All else takes the way of `BoundedEncoder`,
+and the rows have the same bits either way.
 """
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -18,20 +21,26 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 import pyarrow as arrow
+from numpy.typing import NDArray
 from pyarrow import parquet
 
-from ..encoding import BoundedEncoder
-from ..encoding.cells import check_storage, date_values, numeric_values
+from ..arrays import Floats
+from ..curator import cached_blocks
 from ..errors import DatasetFormatError, DatasetNotAvailable, DPDescentError, MissingColumn, UnsupportedSource
-from ..schema import Schema
-from .coding import BatchCoder
-from .stored import NamedParquet, StoredParquet, read_ahead
-from .table import StreamedTable, block_rows
+from .cells import check_storage, numeric_values, replace_columns
+from .declaration import Schema
+from .encoder import BoundedEncoder
+from .stored_parquet import NamedParquet, StoredParquet, parquet_files, read_ahead, require_distinct
+from .streamed_table import StreamedTable, block_rows
 
-__all__ = ["ParquetTable", "is_parquet", "is_parquet_group", "open_parquet", "open_stored", "parquet_files"]
+__all__ = ["BatchCoder", "ParquetTable", "PlainNumbers", "RowGroup", "open_parquet", "open_stored"]
 
-SUFFIXES = (".parquet", ".pq")
 _BATCH_CELLS = 2**22  # that are decoded together, most often all of a row group
+_NUMBERS = {
+    kind.id
+    for size in (8, 16, 32, 64)
+    for kind in (getattr(arrow, f"int{size}")(), getattr(arrow, f"uint{size}")(), arrow.float32(), arrow.float64())
+}
 
 
 @dataclass(frozen=True)
@@ -42,33 +51,6 @@ class RowGroup:
     number: int
     stamp: tuple[int, int]
     constants: tuple[tuple[str, Any], ...] = ()
-
-
-def is_parquet(name: str) -> bool:
-    """Whether a name is that of Parquet files: one file, a folder of them, or a pattern for either."""
-    return is_parquet_group(name) or (name.endswith(SUFFIXES) and os.path.isfile(name))
-
-
-def is_parquet_group(name: str) -> bool:
-    """Whether a name is that of a folder of Parquet files, or a pattern for them."""
-    pattern = glob.has_magic(name) and not os.path.exists(name)
-    return (pattern or os.path.isdir(name)) and bool(parquet_files(name))
-
-
-def parquet_files(name: str) -> list[str]:
-    """Return the Parquet files of a name, in order: the file itself, all below a folder, or all that match.
-
-    A pattern may match a folder and what is in it: each file is named once.
-    """
-    found = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) and not os.path.exists(name) else [name]
-    files: list[str] = []
-    for each in found:
-        if not os.path.isdir(each):
-            files.append(each)
-            continue
-        below = (path.relative_to(each) for suffix in SUFFIXES for path in Path(each).rglob(f"*{suffix}"))
-        files += [os.path.join(each, path) for path in sorted(below) if not path.name.startswith(("_", "."))]
-    return list(dict.fromkeys(file for file in files if file.endswith(SUFFIXES)))
 
 
 def open_parquet(
@@ -110,7 +92,7 @@ def open_parquet(
     files = parquet_files(str(name))
     if not files or not all(os.path.isfile(file) for file in files):
         raise DatasetNotAvailable(f"there is no Parquet file {str(name)!r}: correct the path")
-    _require_distinct(files)
+    require_distinct(files)
     schema = schema.choosing(missing=missing, unknown=unknown)
     return open_stored([NamedParquet(file) for file in files], str(name), schema, label=label)
 
@@ -153,6 +135,96 @@ def open_stored(
             "correct rows in the schema, or leave it out there"
         )
     return ParquetTable(schema, encoder, wanted, parts, lengths, typed or _as_it_is)
+
+
+@dataclass(frozen=True)
+class PlainNumbers:
+    """Columns of finite numbers where they are, and the positions of those that have a cell beyond its bounds."""
+
+    columns: list[NDArray[Any]]
+    beyond: list[int]
+
+
+class BatchCoder:
+    """Codes record batches by a public schema.
+
+    Parameters
+    ----------
+    schema : Schema
+    encoder : BoundedEncoder
+        That of the schema, fitted.
+
+    Attributes
+    ----------
+    numbers : list of str
+        The columns of numbers.
+    """
+
+    def __init__(self, schema: Schema, encoder: BoundedEncoder) -> None:
+        pairs = dict(encoder.bounds or {})
+        self.numbers = list(pairs)
+        self._encoder = encoder
+        self._width = len(encoder.binary_features_)
+        self._low, self._high = (
+            np.array([pair[end] for pair in pairs.values() if pair], dtype=np.float64) for end in (0, 1)
+        )
+        marked = any((column.missing or schema.missing) == "level" for column in schema.numeric)
+        self._plain = bool(pairs) and None not in pairs.values() and not schema.dates and not marked
+        self._others: BoundedEncoder | None = None
+        names = [*(encoder.levels or {}), *(encoder.hashed or {})]
+        if self._plain and names:
+            self._others = BoundedEncoder(
+                None,
+                encoder.levels,
+                hashed=encoder.hashed,
+                ignore=encoder.ignore,
+                unknown=encoder.unknown,
+                missing=encoder.missing,
+            ).fit(pd.DataFrame(columns=names))
+
+    def plain_numbers(self, batch: Any) -> PlainNumbers | None:
+        """Return all columns of numbers where they are, or None if a cell of them is no finite number."""
+        if not self._plain or not batch.num_rows:
+            return None
+        columns = [batch.column(name) for name in self.numbers]
+        if any(column.null_count or column.type.id not in _NUMBERS for column in columns):
+            return None
+        values = [column.to_numpy(zero_copy_only=True) for column in columns]
+        with np.errstate(all="ignore"):
+            # The ends of a column are not finite if a cell is not.
+            least, largest = (np.array([end(each) for each in values], dtype=np.float64) for end in (np.min, np.max))
+        if not (np.isfinite(least).all() and np.isfinite(largest).all()):
+            return None
+        return PlainNumbers(values, np.flatnonzero((least < self._low) | (largest > self._high)).tolist())
+
+    def __call__(self, numbers: PlainNumbers | None, frame: pd.DataFrame) -> Iterator[tuple[slice, Floats]]:
+        """Yield coded rows, and which rows of the batch they are.
+
+        ``frame`` has all columns, or those beside plain ``numbers``.
+        """
+        if numbers is None:
+            yield slice(0, len(frame)), self._encoder.transform(frame)
+            return
+        others = None if self._others is None else self._others.transform(frame)
+        for some in cached_blocks(len(numbers.columns[0]), self._width + 1):
+            yield some, self._coded(numbers, others, some)
+
+    def _coded(self, numbers: PlainNumbers, others: Floats | None, some: slice) -> Floats:
+        """Return ``(clip(x, low, high) - low) / (high - low)`` of every number, and the other columns beside them."""
+        block = np.empty((some.stop - some.start, self._width), order="F")
+        count = len(numbers.columns)
+        for position, values in enumerate(numbers.columns):
+            block[:, position] = values[some]
+        scaled, width = block[:, :count], self._high - self._low
+        for beyond in numbers.beyond:
+            np.clip(scaled[:, beyond], self._low[beyond], self._high[beyond], out=scaled[:, beyond])
+        if self._low.any():
+            scaled -= self._low
+        if (width != 1).any():
+            scaled /= width
+        if others is not None:
+            block[:, count:] = others[some]
+        return block
 
 
 class ParquetTable(StreamedTable):
@@ -218,7 +290,7 @@ class ParquetTable(StreamedTable):
                 pass
             if frame is None:
                 raise _unreadable(part.file)  # outside the handler, whose text may show a cell
-            yield numbers, _with_dates(self._typed(frame.assign(**constants)), self.schema)
+            yield numbers, self.schema.with_days(self._typed(replace_columns(frame, constants)))
 
     def _decoded(self, part: RowGroup, columns: list[str]) -> Iterator[Any]:
         if part.file.stamp() != part.stamp:
@@ -231,18 +303,6 @@ class ParquetTable(StreamedTable):
         with parquet.ParquetFile(part.file.source(), metadata=footer, read_dictionary=text) as file:
             yield from file.iter_batches(
                 block_rows(self.columns, _BATCH_CELLS), row_groups=[part.number], columns=columns, use_threads=False
-            )
-
-
-def _require_distinct(files: list[str]) -> None:
-    """Refuse a file that is there under another name: what one of its rows can change would count twice."""
-    seen: dict[tuple[int, int], str] = {}
-    for file in files:
-        status = os.stat(file)
-        other = seen.setdefault((status.st_dev, status.st_ino), file)
-        if other != file:
-            raise DatasetFormatError(
-                f"{file!r} is the same file as {other!r}, whose rows would count twice: name it once"
             )
 
 
@@ -291,7 +351,7 @@ def _require_columns(
             empty[name] = pd.Series([constants[name]]).iloc[:0]
     problem: DPDescentError | None = None
     try:
-        empty = _with_dates(typed(empty), schema)
+        empty = schema.with_days(typed(empty))
         encoder.fit(empty)
         for name in encoder.bounds or {}:
             numeric_values(empty[name], name)
@@ -307,11 +367,6 @@ def _require_columns(
 
 def _as_it_is(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
-
-
-def _with_dates(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
-    dates = {column.name: date_values(frame[column.name], column.name, column.format) for column in schema.dates}
-    return frame.assign(**dates) if dates else frame
 
 
 def _unreadable(file: StoredParquet) -> DatasetFormatError:

@@ -13,7 +13,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ..encoding import MISSING, UNKNOWN
 from ..errors import SchemaError
 from .columns import (
     CategoricalColumn,
@@ -23,10 +22,11 @@ from .columns import (
     IgnoredColumn,
     Label,
     NumericColumn,
+    Unit,
     require_sound,
 )
 from .declaration import FileFormat, Schema
-from .unit import Unit
+from .encoder import MISSING, UNKNOWN
 
 __all__ = [
     "FILL_IN",

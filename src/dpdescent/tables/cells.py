@@ -6,7 +6,7 @@ Each is a function of the cell alone, given public knowledge. No message shows a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from ..arrays import Floats, Positions
 from ..errors import ColumnTypeError, InfiniteValue, MissingValue
 
 __all__ = [
@@ -24,15 +25,14 @@ __all__ = [
     "level_codes",
     "levels_of_text",
     "numeric_values",
+    "replace_columns",
     "scale_columns",
 ]
-
-FloatMatrix = NDArray[np.float64]
 
 _DAY = np.timedelta64(1, "D")
 
 
-def scale_columns(matrix: ArrayLike, low: ArrayLike, high: ArrayLike) -> FloatMatrix:
+def scale_columns(matrix: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
     """Clip each column to its public bounds and map it to [0, 1].
 
     ``scaled = (clip(x, low, high) - low) / (high - low)``
@@ -63,7 +63,12 @@ def scale_columns(matrix: ArrayLike, low: ArrayLike, high: ArrayLike) -> FloatMa
     return scaled
 
 
-def numeric_values(column: pd.Series, name: Hashable, missing: str = "error") -> FloatMatrix:
+def replace_columns(table: pd.DataFrame, columns: Mapping[str, Any]) -> pd.DataFrame:
+    """Return a table with some columns replaced or added."""
+    return table.assign(**columns)
+
+
+def numeric_values(column: pd.Series, name: Hashable, missing: str = "error") -> Floats:
     """Return a numeric column as float64; NaN marks a missing cell where ``missing`` is not ``"error"``.
 
     Raises
@@ -78,7 +83,7 @@ def numeric_values(column: pd.Series, name: Hashable, missing: str = "error") ->
             f"column {name!r} is declared numeric and is stored as {column.dtype}, so not all cells are numbers: "
             "correct them, or declare the column as categorical, hashed or date, or the decimal comma of the file"
         )
-    values: FloatMatrix = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    values: Floats = column.to_numpy(dtype=np.float64, na_value=np.nan)
     if missing == "error" and np.isnan(values).any():
         raise MissingValue(
             f"column {name!r} has a missing value: choose missing 'midpoint' or 'level', or fill the cells with a "
@@ -89,7 +94,7 @@ def numeric_values(column: pd.Series, name: Hashable, missing: str = "error") ->
     return values
 
 
-def day_numbers(dates: Any) -> FloatMatrix:
+def day_numbers(dates: Any) -> Floats:
     """Return dates as days since 1970-01-01 in Coordinated Universal Time; NaN where a date is missing.
 
     Examples
@@ -101,7 +106,7 @@ def day_numbers(dates: Any) -> FloatMatrix:
     if getattr(stamps.dt, "tz", None) is not None:
         stamps = stamps.dt.tz_convert("UTC").dt.tz_localize(None)
     # In one unit for all tables, so that a date is the same number whatever the precision of others.
-    days: FloatMatrix = (stamps.to_numpy().astype("datetime64[us]") - np.datetime64("1970-01-01", "us")) / _DAY
+    days: Floats = (stamps.to_numpy().astype("datetime64[us]") - np.datetime64("1970-01-01", "us")) / _DAY
     return days
 
 
@@ -135,7 +140,7 @@ def date_values(column: pd.Series, name: Hashable, form: str | None = None) -> p
     return pd.Series(day_numbers(dates), index=column.index)
 
 
-def level_codes(column: pd.Series, name: Hashable, levels: Sequence[Any]) -> NDArray[np.intp]:
+def level_codes(column: pd.Series, name: Hashable, levels: Sequence[Any]) -> Positions:
     """Return the position of each cell in ``levels``, -1 where it equals none of them.
 
     Cells and levels are compared as Python compares them, so 1, 1.0 and True are one level.
@@ -153,13 +158,13 @@ def level_codes(column: pd.Series, name: Hashable, levels: Sequence[Any]) -> NDA
     if isinstance(column.dtype, pd.CategoricalDtype):
         # One look-up per category instead of one per row; the last slot serves the code -1 of a missing cell.
         by_category = np.append(index.get_indexer(column.cat.categories.astype(object)), -1)
-        codes: NDArray[np.intp] = by_category[column.cat.codes.to_numpy()]
+        codes: Positions = by_category[column.cat.codes.to_numpy()]
         return codes
     _require_single(column, name)
     return np.asarray(index.get_indexer(pd.Index(column.to_numpy(dtype=object))), dtype=np.intp)
 
 
-def _as_numbers(levels: Sequence[Any]) -> FloatMatrix | None:
+def _as_numbers(levels: Sequence[Any]) -> Floats | None:
     """Return levels as doubles, None unless each is a number below 2^53, to which no other number is rounded."""
     if not all(isinstance(level, Real) and abs(float(level)) < 2.0**53 for level in levels):
         return None
@@ -167,7 +172,7 @@ def _as_numbers(levels: Sequence[Any]) -> FloatMatrix | None:
     return numbers if all(number == level for number, level in zip(numbers.tolist(), levels, strict=True)) else None
 
 
-def _positions(cells: NDArray[Any], numbers: FloatMatrix) -> NDArray[np.intp]:
+def _positions(cells: NDArray[Any], numbers: Floats) -> Positions:
     """Return the position of each cell among distinct numbers, -1 where it equals none."""
     order = np.argsort(numbers)
     values = cells.astype(np.float64, copy=False)
@@ -208,7 +213,7 @@ def levels_of_text(column: pd.Series, levels: Sequence[Any]) -> pd.Series:
     return pd.Series(found[codes], index=column.index, dtype=object)
 
 
-def bucket_codes(column: pd.Series, name: Hashable, buckets: int) -> NDArray[np.intp]:
+def bucket_codes(column: pd.Series, name: Hashable, buckets: int) -> Positions:
     """Return the bucket of each cell by a public hash of its text, -1 where it is missing.
 
     The hash is BLAKE2b of ``name``, a zero byte and the text, the first eight bytes as a big-endian number modulo
@@ -223,7 +228,7 @@ def bucket_codes(column: pd.Series, name: Hashable, buckets: int) -> NDArray[np.
     positions, texts = pd.factorize(column.astype(object))
     digests = (hashlib.blake2b(f"{name}\0{text}".encode(), digest_size=8).digest() for text in texts)
     by_text = np.array([*(int.from_bytes(digest, "big") % buckets for digest in digests), -1], dtype=np.intp)
-    codes: NDArray[np.intp] = by_text[positions]
+    codes: Positions = by_text[positions]
     return codes
 
 

@@ -1,32 +1,26 @@
-"""Other tabular data sets: Bank marketing, Covertype, IJCNN1 and KDD Cup 1999."""
+"""Tables other than those of a census: Bank marketing, Covertype, IJCNN1 and KDD Cup 1999.
+
+Public bounds and levels are typed in from their documentation and published ranges.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from ..encoding import BoundedEncoder, scale_columns
+from ..arrays import Floats
 from ..errors import DatasetFormatError
-from .census import parts
-from .formats import read_delimited, read_libsvm, read_packed
-from .public import (
-    BANK_BOUNDS,
-    BANK_DUMMIES,
-    COVERTYPE_BOUNDS,
-    KDD_COLUMNS,
-    KDD_FLAGS,
-    KDD_HEAVY_TAILED,
-    KDD_LEVELS,
-    KDD_LINEAR,
-)
-from .record import Dataset
-from .store import LocalFiles, Origin, Remote
+from ..tables import BoundedEncoder, scale_columns
+from .dataset import Dataset, read_delimited, read_libsvm, read_packed, words
+from .store import LIBSVM, LocalFiles, Origin, Remote, mark_parts
 
 __all__ = [
+    "BANK_BOUNDS",
     "BANK_ORIGIN",
+    "COVERTYPE_BOUNDS",
     "COVERTYPE_ORIGIN",
     "IJCNN1_ORIGIN",
+    "KDD_COLUMNS",
     "KDD_ORIGIN",
     "code_bank",
     "load_bank",
@@ -36,7 +30,6 @@ __all__ = [
     "load_kddcup99_dos",
 ]
 
-_LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
 _IJCNN1_COLUMNS = 22
 _BANK_MEMBERS = ("bank.zip", "bank-full.csv")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -79,13 +72,13 @@ IJCNN1_ORIGIN = Origin(
     remotes=(
         Remote(
             "ijcnn1.bz2",
-            (_LIBSVM + "ijcnn1.bz2",),
+            (LIBSVM + "ijcnn1.bz2",),
             rows_sha256="9e999a6452dc6cf841aaab402391be8908eb2240c5bd5d394614b3ee8a89511a",
             columns=_IJCNN1_COLUMNS,
         ),
         Remote(
             "ijcnn1.t.bz2",
-            (_LIBSVM + "ijcnn1.t.bz2",),
+            (LIBSVM + "ijcnn1.t.bz2",),
             rows_sha256="a79fae39c073bbf508fe724cd9352e1555b171552b8245a463dfb05e1023d09c",
             columns=_IJCNN1_COLUMNS,
         ),
@@ -107,11 +100,118 @@ KDD_ORIGIN = Origin(
 )
 
 
+# Each 0/1 column of the bank coding: the raw column and the level it stands for.
+BANK_DUMMIES: dict[str, tuple[str, str]] = {
+    f"{column}={level}": (column, level)
+    for column, levels in (
+        (
+            "job",
+            "admin. unemployed management housemaid entrepreneur student blue-collar self-employed retired "
+            "technician services",
+        ),
+        ("marital", "single married"),
+        ("education", "primary secondary tertiary"),
+        ("default", "yes"),
+        ("housing", "yes"),
+        ("loan", "yes"),
+        ("contact", "telephone cellular"),
+        ("poutcome", "other failure success"),
+    )
+    for level in levels.split()
+}
+
+_BANK_ORDER = [
+    "age",
+    *[name for name, (column, _) in BANK_DUMMIES.items() if column in ("job", "marital", "education", "default")],
+    *("balance", "housing=yes", "loan=yes", "contact=telephone", "contact=cellular"),
+    *("30*month+day", "duration", "campaign", "pdays!=-1", "max(pdays,0)", "previous"),
+    *("poutcome=other", "poutcome=failure", "poutcome=success"),
+]
+
+# Ranges of the published bank-full.csv (Moro, Cortez and Rita 2014): years, euros, days, seconds, counts.
+# The date is 30 * month + day, so 31 is 1 January and 391 is 31 December.
+_BANK_RANGES: dict[str, tuple[float, float]] = {
+    "age": (18, 95),
+    "balance": (-8019, 102_127),
+    "30*month+day": (31, 391),
+    "duration": (0, 4918),
+    "campaign": (1, 63),
+    "max(pdays,0)": (0, 871),
+    "previous": (0, 275),
+}
+BANK_BOUNDS: dict[str, tuple[float, float]] = {name: _BANK_RANGES.get(name, (0, 1)) for name in _BANK_ORDER}
+
+# Ranges of the published covtype.data: metres, degrees, and hillshade from 0 to 254.
+COVERTYPE_BOUNDS: dict[str, tuple[float, float]] = {
+    "Elevation": (1859, 3858),
+    "Aspect": (0, 360),
+    "Slope": (0, 66),
+    "Horizontal_Distance_To_Hydrology": (0, 1397),
+    "Vertical_Distance_To_Hydrology": (-173, 601),
+    "Horizontal_Distance_To_Roadways": (0, 7117),
+    "Hillshade_9am": (0, 254),
+    "Hillshade_Noon": (0, 254),
+    "Hillshade_3pm": (0, 254),
+    "Horizontal_Distance_To_Fire_Points": (0, 7173),
+    **{f"Wilderness_Area{area}": (0.0, 1.0) for area in range(1, 5)},
+    **{f"Soil_Type{soil}": (0.0, 1.0) for soil in range(1, 41)},
+}
+
+KDD_COLUMNS: tuple[str, ...] = words(
+    "duration protocol_type service flag src_bytes dst_bytes land wrong_fragment urgent hot "
+    "num_failed_logins logged_in num_compromised root_shell su_attempted num_root num_file_creations "
+    "num_shells num_access_files num_outbound_cmds is_host_login is_guest_login count srv_count serror_rate "
+    "srv_serror_rate rerror_rate srv_rerror_rate same_srv_rate diff_srv_rate srv_diff_host_rate "
+    "dst_host_count dst_host_srv_count dst_host_same_srv_rate dst_host_diff_srv_rate "
+    "dst_host_same_src_port_rate dst_host_srv_diff_host_rate dst_host_serror_rate dst_host_srv_serror_rate "
+    "dst_host_rerror_rate dst_host_srv_rerror_rate label"
+)
+
+# Services of the whole published training file, of which the 10 percent file shows 66.
+KDD_LEVELS: dict[str, tuple[str, ...]] = {
+    "protocol_type": words("icmp tcp udp"),
+    "service": words(
+        "IRC X11 Z39_50 aol auth bgp courier csnet_ns ctf daytime discard domain domain_u echo eco_i ecr_i "
+        "efs exec finger ftp ftp_data gopher harvest hostnames http http_2784 http_443 http_8001 imap4 "
+        "iso_tsap klogin kshell ldap link login mtp name netbios_dgm netbios_ns netbios_ssn netstat nnsp "
+        "nntp ntp_u other pm_dump pop_2 pop_3 printer private red_i remote_job rje shell smtp sql_net ssh "
+        "sunrpc supdup systat telnet tftp_u tim_i time urh_i urp_i uucp uucp_path vmnet whois"
+    ),
+    "flag": words("OTH REJ RSTO RSTOS0 RSTR S0 S1 S2 S3 SF SH"),
+}
+
+# Counters without a natural ceiling are coded log(1 + x) / log(1 + high): seconds in a day, 32-bit byte
+# counts, and 1023 for counts of events within one connection.
+KDD_HEAVY_TAILED: dict[str, int] = {
+    "duration": 86_400,
+    "src_bytes": 2**32 - 1,
+    "dst_bytes": 2**32 - 1,
+    **dict.fromkeys(words("hot num_compromised num_root num_file_creations"), 1023),
+}
+
+# Windows of the published feature definition (511 connections in two seconds, 255 to one host); small counts
+# are clipped at 10; rates and flags lie in [0, 1].
+KDD_FLAGS = words("land logged_in root_shell is_host_login is_guest_login")
+_KDD_LINEAR_HIGH: dict[str, float] = {
+    "count": 511,
+    "srv_count": 511,
+    "dst_host_count": 255,
+    "dst_host_srv_count": 255,
+    "wrong_fragment": 3,
+    "su_attempted": 2,
+    **dict.fromkeys(words("urgent num_failed_logins num_shells num_access_files num_outbound_cmds"), 10),
+}
+KDD_LINEAR: dict[str, float] = {
+    name: _KDD_LINEAR_HIGH.get(name, 1)
+    for name in KDD_COLUMNS
+    if name not in KDD_LEVELS and name not in KDD_HEAVY_TAILED and name != "label"
+}
+
 #: The attacks in the file that are denial of service, by the task description of the cup.
 KDD_DENIAL_OF_SERVICE = ("back.", "land.", "neptune.", "pod.", "smurf.", "teardrop.")
 
 
-def code_bank(table: pd.DataFrame) -> NDArray[np.float64]:
+def code_bank(table: pd.DataFrame) -> Floats:
     """Code ``bank-full.csv`` as the 32 columns of Lee and Kifer (2018), before scaling.
 
     Reference levels (job unknown, marital divorced, education unknown, contact unknown, poutcome unknown)
@@ -204,7 +304,7 @@ def load_ijcnn1(files: LocalFiles) -> Dataset:
         classes=(0, 1),
         source=IJCNN1_ORIGIN.citation,
         notes="Clipped to [-1, 1]: the training part lies inside, some test cells do not. y is 1 for +1.",
-        split=parts(len(X_train), len(X_test)),
+        split=mark_parts(len(X_train), len(X_test)),
     )
 
 
