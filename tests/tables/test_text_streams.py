@@ -41,7 +41,7 @@ from dpdescent.schema import (
     Schema,
     Unit,
 )
-from dpdescent.sources import is_long_text, stream_text
+from dpdescent.sources import is_long_text, open_parquet, stream_text
 
 ROWS = 300
 
@@ -358,3 +358,30 @@ def test_predictions_are_written_whole_or_not_at_all(
     assert run("predict", model, data, "--output", output) == 1
     assert output.read_bytes() == before
     assert list(output.parent.iterdir()) == [output]
+
+
+@pytest.mark.parametrize("role", ["category", "date", "label"])
+@pytest.mark.parametrize("kind", ["text", "streamed text", "Parquet", "streamed Parquet", "folders"])
+def test_a_column_may_be_called_self(tmp_path: Path, kind: str, role: str) -> None:
+    def rows(**names: str) -> tuple[Any, Any]:
+        folder = tmp_path / "_".join(names.values())
+        category, date, label = (names.get(name, name) for name in ("category", "date", "label"))
+        columns = (CategoricalColumn(category, ("a", "b")), DateColumn(date, "2020-01-01", "2021-01-01"))
+        public = Schema(columns, Label(label, ("x", "y")))
+        frame = pd.DataFrame({category: ["a", "b", "b"], date: ["2020-01-01", "2020-12-31", "2020-07-01"]})
+        frame[label] = "y" if kind == "folders" else ["x", "y", "x"]
+        inner = folder / f"{label}=y" if kind == "folders" else folder
+        inner.mkdir(parents=True)
+        path = inner / ("table.csv" if "text" in kind else "table.parquet")
+        if "text" in kind:
+            frame.to_csv(path, index=False)
+        else:
+            frame.drop(columns=[label] if kind == "folders" else []).to_parquet(path)
+        if kind in ("text", "Parquet"):
+            data = load_dataset(path, schema=public)
+            return data.X, data.y
+        table = stream_text(path, public) if "text" in kind else open_parquet(folder, public)
+        return table.gathered()
+
+    for plain, named in zip(rows(category="kind"), rows(**{role: "self"}), strict=True):
+        np.testing.assert_array_equal(plain, named)

@@ -64,8 +64,11 @@ def scale_columns(matrix: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
 
 
 def replace_columns(table: pd.DataFrame, columns: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a table with some columns replaced or added."""
-    return table.assign(**columns)
+    """Return a table with some columns replaced or added; a name may be any text, also a keyword of pandas."""
+    changed = table.copy(deep=False)
+    for name, cells in columns.items():
+        changed[name] = cells
+    return changed
 
 
 def numeric_values(column: pd.Series, name: Hashable, missing: str = "error") -> Floats:
