@@ -30,7 +30,7 @@ from dpdescent.errors import (
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
 from dpdescent.sources import DaskEngine, DaskTable, MappedArrays, open_parquet
-from dpdescent.tables.keepers import balanced, without_cells
+from dpdescent.tables.keepers import share_parts, without_cells
 from every_question import PROBLEMS
 from parts import Parts
 
@@ -161,12 +161,14 @@ def test_workers_keep_the_memory_of_a_block_for_the_next_one(cluster: Any, table
 
 
 def test_workers_keep_what_is_beside_them_unless_that_is_too_much() -> None:
-    beside = balanced({"a": 1, "b": 1}, [10, 10, 10, 10], [["a"], ["b"], ["a"], ["b"]])
+    beside = share_parts({"a": 1, "b": 1}, [10, 10, 10, 10], [["a"], ["b"], ["a"], ["b"]])
     assert beside == {"a": [0, 2], "b": [1, 3]}
-    uneven = balanced({"a": 1, "b": 2}, [10, 10, 10, 10, 10, 10], [["a"]] * 6)
+    uneven = share_parts({"a": 1, "b": 2}, [10, 10, 10, 10, 10, 10], [["a"]] * 6)
     assert sorted(place for places in uneven.values() for place in places) == list(range(6))
     assert {address: len(places) for address, places in uneven.items()} == {"a": 2, "b": 4}
-    assert balanced({"a": 1, "b": 1}, [7], [[]]) == {"a": [0]}  # nothing is left out, and nobody is asked for nothing
+    assert share_parts({"a": 1, "b": 1}, [7], [[]]) == {
+        "a": [0]
+    }  # nothing is left out, and nobody is asked for nothing
 
 
 def test_a_worker_that_is_killed_between_questions_changes_nothing(cluster: Any) -> None:

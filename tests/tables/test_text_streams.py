@@ -118,7 +118,7 @@ def test_only_some_rows_are_in_memory_and_the_file_has_no_name_and_is_gone_with_
     assert len(opened.lengths) >= 3
     assert max(opened.lengths) <= 100
     assert list(tmp_path.iterdir()) == [tmp_path / "t.csv"]
-    with opened.parts[0].file.opened() as file:
+    with opened.parts[0].file.open() as file:
         descriptor = file.fileno()
         assert "id" not in parquet.read_schema(file).names
     status = os.fstat(descriptor)
@@ -313,7 +313,7 @@ def test_damaged_files_are_refused_in_the_words_of_the_reader_in_memory(form: st
 def test_the_file_lasts_as_long_as_a_copy(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,y,c\n1,0,u\n")
     opened = stream_text(tmp_path / "t.csv", SHORT)
-    with opened.parts[0].file.opened() as file:
+    with opened.parts[0].file.open() as file:
         descriptor = file.fileno()
     copies = [copy.copy(opened), copy.deepcopy(opened), pickle.loads(pickle.dumps(opened))]
     del opened, file

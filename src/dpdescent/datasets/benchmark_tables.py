@@ -11,8 +11,8 @@ import pandas as pd
 from ..arrays import Floats
 from ..errors import DatasetFormatError
 from ..tables import BoundedEncoder, scale_columns
-from .dataset import Dataset, read_delimited, read_libsvm, read_packed, words
-from .store import LIBSVM, LocalFiles, Origin, Remote, mark_parts
+from .dataset import Dataset, read_delimited, read_packed, words
+from .store import LIBSVM, LocalFiles, Origin, Remote, read_libsvm_parts
 
 __all__ = [
     "BANK_BOUNDS",
@@ -290,21 +290,17 @@ def load_covertype(files: LocalFiles, *, all_classes: bool = False) -> Dataset:
 
 def load_ijcnn1(files: LocalFiles) -> Dataset:
     """Load IJCNN1, training rows before test rows, clipped to [-1, 1]."""
-    if files.packed:
-        X_train, y_train, X_test, y_test = read_packed(files.paths[0], "X_train", "y_train", "X_test", "y_test")
-        y_train, y_test = y_train > 0, y_test > 0
-    else:
-        (X_train, y_train), (X_test, y_test) = (read_libsvm(path, _IJCNN1_COLUMNS) for path in files.paths)
+    X, y, split = read_libsvm_parts(files, _IJCNN1_COLUMNS)
     return Dataset(
         name="ijcnn1",
-        X=np.clip(np.concatenate([X_train, X_test]), -1.0, 1.0),
-        y=np.concatenate([y_train, y_test]).astype(np.int64),
+        X=np.clip(X, -1.0, 1.0),
+        y=y,
         feature_names=tuple(f"ijcnn1_{position}" for position in range(1, _IJCNN1_COLUMNS + 1)),
         bounds=(-1.0, 1.0),
         classes=(0, 1),
         source=IJCNN1_ORIGIN.citation,
         notes="Clipped to [-1, 1]: the training part lies inside, some test cells do not. y is 1 for +1.",
-        split=mark_parts(len(X_train), len(X_test)),
+        split=split,
     )
 
 

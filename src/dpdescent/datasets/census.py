@@ -10,8 +10,8 @@ import pandas as pd
 
 from ..errors import DatasetFormatError, require_finite
 from ..tables import CategoricalColumn, IgnoredColumn, Label, NumericColumn, Schema, scale_columns
-from .dataset import Dataset, read_delimited, read_libsvm, read_packed, words
-from .store import LIBSVM, LocalFiles, Origin, Remote, mark_parts
+from .dataset import Dataset, read_delimited, read_packed, words
+from .store import LIBSVM, LocalFiles, Origin, Remote, mark_parts, read_libsvm_parts
 
 __all__ = [
     "ACS_ORIGIN",
@@ -191,22 +191,18 @@ IPUMS_BR_BOUNDS: dict[str, tuple[float, float]] = {
 
 def load_adult(files: LocalFiles) -> Dataset:
     """Load the 123-column 0/1 coding of Adult (LIBSVM a9a), training rows before test rows."""
-    if files.packed:
-        X_train, y_train, X_test, y_test = read_packed(files.paths[0], "X_train", "y_train", "X_test", "y_test")
-        y_train, y_test = y_train > 0, y_test > 0
-    else:
-        (X_train, y_train), (X_test, y_test) = (read_libsvm(path, _A9A_COLUMNS) for path in files.paths)
+    X, y, split = read_libsvm_parts(files, _A9A_COLUMNS)
     return Dataset(
         name="adult",
-        X=np.concatenate([X_train, X_test]).astype(np.float64, copy=False),
-        y=np.concatenate([y_train, y_test]).astype(np.int64, copy=False),
+        X=X.astype(np.float64, copy=False),
+        y=y,
         feature_names=tuple(f"a9a_{position}" for position in range(1, _A9A_COLUMNS + 1)),
         bounds=(0.0, 1.0),
         binary_features=np.ones(_A9A_COLUMNS, dtype=np.bool_),
         classes=(0, 1),
         source=ADULT_ORIGIN.citation,
         notes="0/1 columns: categories, and numeric columns cut into quintiles. y is 1 for income above 50,000.",
-        split=mark_parts(len(X_train), len(X_test)),
+        split=split,
     )
 
 

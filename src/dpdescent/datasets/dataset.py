@@ -208,33 +208,13 @@ def _load_arrays(
             "'measure' lets a fit measure them"
         )
     X, y = read_packed(path, "X", "y")
-    if X.ndim != 2 or y.ndim != 1:
-        raise DatasetFormatError(f"{path.name!r}: X must have two dimensions and y one")
-    if X.dtype.kind not in "biuf":
-        raise ColumnTypeError(f"{path.name!r}: X must hold real numbers, and is stored as {X.dtype}")
-    if y.dtype.kind not in "biufUS":
-        raise ColumnTypeError(f"{path.name!r}: y must hold numbers, truth values or text, and is stored as {y.dtype}")
-    if not np.isfinite(X).all():
-        raise MissingValue(f"{path.name!r}: X has a missing or infinite value: fill it with a public constant")
+    _check_arrays(path, X, y)
     measured = isinstance(bounds, str) and bounds == "measure"
     if not measured:
-        try:
-            low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), X.shape[1]) for end in bounds)
-        except (TypeError, ValueError):
-            raise InvalidParameter(
-                f"bounds must be two numbers, or two lists with {X.shape[1]} numbers each"
-            ) from None
-        if not (np.isfinite(high - low).all() and (low < high).all()):
-            raise InvalidParameter("bounds must be finite with low < high in every column")
+        low, high = _spread_bounds(bounds, X.shape[1])
     if len(X) == 0 or X.shape[1] == 0:
         raise DatasetFormatError(f"{path.name!r}: X has no rows or no columns: there is nothing to learn from")
-    if len(classes) == 0:
-        if y.dtype.kind not in "biuf":
-            raise ColumnTypeError(f"{path.name!r}: y must hold real numbers, and is stored as {y.dtype}")
-        if not np.isfinite(y).all():
-            raise MissingValue(f"{path.name!r}: y has a missing or infinite value: remove such rows beforehand")
-    elif not np.isin(y, np.asarray(classes)).all():
-        raise UnknownLevel(f"{path.name!r}: y has a value outside the {len(classes)} public classes")
+    _check_target(path, y, classes)
     return Dataset(
         name=path.name,
         X=np.asarray(X, dtype=np.float64) if measured else scale_columns(X, low, high),
@@ -245,6 +225,40 @@ def _load_arrays(
         source=f"The file {path.name}.",
         notes="As it is." if measured else "Scaled to [0, 1] by the bounds of the caller.",
     )
+
+
+def _check_arrays(path: Path, X: NDArray[Any], y: NDArray[Any]) -> None:
+    """Raise what is wrong with arrays whatever is declared about them."""
+    if X.ndim != 2 or y.ndim != 1:
+        raise DatasetFormatError(f"{path.name!r}: X must have two dimensions and y one")
+    if X.dtype.kind not in "biuf":
+        raise ColumnTypeError(f"{path.name!r}: X must hold real numbers, and is stored as {X.dtype}")
+    if y.dtype.kind not in "biufUS":
+        raise ColumnTypeError(f"{path.name!r}: y must hold numbers, truth values or text, and is stored as {y.dtype}")
+    if not np.isfinite(X).all():
+        raise MissingValue(f"{path.name!r}: X has a missing or infinite value: fill it with a public constant")
+
+
+def _spread_bounds(bounds: Any, columns: int) -> tuple[Floats, Floats]:
+    """Return public bounds, one pair for each column."""
+    try:
+        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), columns) for end in bounds)
+    except (TypeError, ValueError):
+        raise InvalidParameter(f"bounds must be two numbers, or two lists with {columns} numbers each") from None
+    if not (np.isfinite(high - low).all() and (low < high).all()):
+        raise InvalidParameter("bounds must be finite with low < high in every column")
+    return low, high
+
+
+def _check_target(path: Path, y: NDArray[Any], classes: Sequence[Any]) -> None:
+    """Raise unless labels are among the public classes, or finite numbers where there are none."""
+    if len(classes) == 0:
+        if y.dtype.kind not in "biuf":
+            raise ColumnTypeError(f"{path.name!r}: y must hold real numbers, and is stored as {y.dtype}")
+        if not np.isfinite(y).all():
+            raise MissingValue(f"{path.name!r}: y has a missing or infinite value: remove such rows beforehand")
+    elif not np.isin(y, np.asarray(classes)).all():
+        raise UnknownLevel(f"{path.name!r}: y has a value outside the {len(classes)} public classes")
 
 
 def unpack(content: bytes, members: tuple[str, ...] = ()) -> bytes:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Integers
 from ..errors import ChecksumMismatch, DatasetFormatError, DatasetNotAvailable
-from .dataset import read_libsvm, rows_digest, unpack
+from .dataset import read_libsvm, read_packed, rows_digest, unpack
 
 __all__ = [
     "LIBSVM",
@@ -31,6 +32,7 @@ __all__ = [
     "mark_parts",
     "obtain",
     "open_url",
+    "read_libsvm_parts",
 ]
 
 ProgressHook = Callable[[str, int, int | None], None]
@@ -107,6 +109,17 @@ class LocalFiles:
 def mark_parts(train: int, test: int) -> NDArray[np.str_]:
     """Return "train" and "test" marks for stacked parts."""
     return np.repeat(np.array(["train", "test"]), [train, test])
+
+
+def read_libsvm_parts(files: LocalFiles, columns: int) -> tuple[NDArray[Any], Integers, NDArray[np.str_]]:
+    """Return features, labels 0 and 1, and marks of a training part and a test part, in LIBSVM text or packed."""
+    if files.packed:
+        X_train, y_train, X_test, y_test = read_packed(files.paths[0], "X_train", "y_train", "X_test", "y_test")
+        y_train, y_test = y_train > 0, y_test > 0
+    else:
+        (X_train, y_train), (X_test, y_test) = (read_libsvm(path, columns) for path in files.paths)
+    labels = np.concatenate([y_train, y_test]).astype(np.int64, copy=False)
+    return np.concatenate([X_train, X_test]), labels, mark_parts(len(X_train), len(X_test))
 
 
 def cache_folder() -> Path:

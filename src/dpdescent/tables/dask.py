@@ -23,7 +23,7 @@ from ..arrays import Floats
 from ..curator import PartWork, PlacedBlocks, new_digest
 from ..curator.seals import changed
 from ..errors import ColumnTypeError, DPDescentError, InvalidParameter, MissingPackage
-from .keepers import Keepers, attempted, dask_package, without_cells
+from .keepers import Keepers, attempt, dask_package, without_cells
 from .streamed_table import StreamedTable, block_rows
 
 __all__ = ["DaskEngine", "DaskTable", "is_dask"]
@@ -57,18 +57,7 @@ class DaskTable(StreamedTable):
         if not is_dask(y):
             raise InvalidParameter("the labels of a Dask collection must be one too, with the same partitions")
         self.engine = engine or DaskEngine()
-        framed = hasattr(X, "columns")
-        if framed:
-            wrong = [name for name, dtype in X.dtypes.items() if getattr(dtype, "kind", "O") not in "biuf"]
-            if wrong:
-                raise ColumnTypeError(f"column {wrong[0]!r} is not stored as numbers: encode it with BoundedEncoder")
-            self.names = [str(name) for name in X.columns] if all(isinstance(c, str) for c in X.columns) else None
-            self.columns = len(X.columns)
-        elif X.ndim == 2 and X.dtype.kind in "biuf":
-            self.columns = int(X.shape[1])
-            X = X.rechunk({1: -1})
-        else:
-            raise ColumnTypeError("a Dask array of features must hold real numbers in two dimensions")
+        X, framed = self._describe(X), hasattr(X, "columns")
         features, labels = ([*np.ravel(each.to_delayed())] for each in (X, y))
         if y.ndim != 1:
             raise InvalidParameter("y should be a 1d array, or a Series: pass one column")
@@ -76,15 +65,29 @@ class DaskTable(StreamedTable):
             raise InvalidParameter("features and labels have different partitions: repartition or rechunk one")
         lengths = [] if framed else list(X.chunks[0])
         if not all(isinstance(length, int) for length in lengths) or framed:
-            lengths = self._lengths(features)
+            lengths = self._count_rows(features)
         pairs = list(zip(features, labels, strict=True))
         self.parts = [pair for pair, length in zip(pairs, lengths, strict=True) if length]
         self.lengths = [length for length in lengths if length]
         if not self.parts:
             raise InvalidParameter("Found array with no rows: at least one is needed")
 
+    def _describe(self, X: Any) -> Any:
+        """Note the columns of the features, and return them in partitions of whole rows."""
+        if hasattr(X, "columns"):
+            wrong = [name for name, dtype in X.dtypes.items() if getattr(dtype, "kind", "O") not in "biuf"]
+            if wrong:
+                raise ColumnTypeError(f"column {wrong[0]!r} is not stored as numbers: encode it with BoundedEncoder")
+            self.names = [str(name) for name in X.columns] if all(isinstance(c, str) for c in X.columns) else None
+            self.columns = len(X.columns)
+            return X
+        if X.ndim != 2 or X.dtype.kind not in "biuf":
+            raise ColumnTypeError("a Dask array of features must hold real numbers in two dimensions")
+        self.columns = int(X.shape[1])
+        return X.rechunk({1: -1})
+
     @staticmethod
-    def _lengths(features: list[Any]) -> list[int]:
+    def _count_rows(features: list[Any]) -> list[int]:
         dask = dask_package()
         counts = [dask.delayed(len)(each) for each in features]
         return [int(length) for length in without_cells(dask.compute, *counts)]
@@ -151,11 +154,11 @@ class DaskEngine:
         known: Sequence[Any],
         listener: Callable[[float], None] | None = None,
     ) -> tuple[NDArray[Any], list[bytes], Sequence[Any]]:
-        client = self._connected()
+        client = self._find_client()
         if blocks not in self._keepers:  # another thread may fit with this engine to other rows
             self._keepers[blocks] = without_cells(Keepers.where_there_is_room, client, blocks)
         keepers = self._keepers[blocks]
-        ask = partial(_asked, client, blocks) if keepers is None else keepers.ask
+        ask = partial(_ask_tasks, client, blocks) if keepers is None else keepers.ask
         total, seals, held = without_cells(ask, work, known)
         if isinstance(total, DPDescentError):
             raise type(total)(*total.args)  # without the task that led to it
@@ -163,7 +166,7 @@ class DaskEngine:
             listener(1.0)  # the scheduler's own dashboard shows what the workers do meanwhile
         return total, seals, held
 
-    def _connected(self) -> Any:
+    def _find_client(self) -> Any:
         """Return the client that tasks go to, or None for threads of this process."""
         if self._client is not None:
             return self._client
@@ -194,7 +197,7 @@ class _Result:
     computed: list[Floats]
 
 
-def _asked(
+def _ask_tasks(
     client: Any, blocks: PlacedBlocks, work: PartWork, known: Sequence[Any]
 ) -> tuple[Any, list[bytes], list[_Held]]:
     """Return the sum over parts that are read once more, their seals, and what stands for the numbers of rows."""
@@ -208,14 +211,14 @@ def _asked(
         results.append(read(*part, of_rows))
     sums = [dask.delayed(_without_rows, pure=False)(each) for each in results] if work.computed else results
     while len(sums) > _TREE:
-        sums = [dask.delayed(_added, pure=False)(sums[i : i + _TREE]) for i in range(0, len(sums), _TREE)]
+        sums = [dask.delayed(_add_up, pure=False)(sums[i : i + _TREE]) for i in range(0, len(sums), _TREE)]
     if client is not None:
         futures = client.compute([*sums, *(results if work.computed else ())])
         found, results = client.gather(futures[: len(sums)]), futures[len(sums) :]
     else:
         held = dask.persist(*sums, *(results if work.computed else ()))
         found, results = dask.compute(*held[: len(sums)]), list(held[len(sums) :])
-    answer = _added(found)
+    answer = _add_up(found)
     return answer.total, answer.seals, [_Held(results, number) for number in range(len(work.computed))]
 
 
@@ -234,7 +237,7 @@ def _on_part(
             raise changed()  # these numbers belong to other rows
         return _Result(total, [seal], computed)
 
-    found = attempted(answer)
+    found = attempt(answer)
     return _Result(found, [b""], []) if isinstance(found, DPDescentError) else found
 
 
@@ -242,7 +245,7 @@ def _without_rows(result: _Result) -> _Result:
     return _Result(result.total, result.seals, [])
 
 
-def _added(results: Sequence[_Result]) -> _Result:
+def _add_up(results: Sequence[_Result]) -> _Result:
     """Return the sum of sums, or the first that is none, and all seals."""
     seals = [seal for each in results for seal in each.seals]
     wrong = [each.total for each in results if isinstance(each.total, DPDescentError)]

@@ -301,8 +301,7 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for name, public in levels.items():
             _check_levels(name, public)
         for name, buckets in hashed.items():
-            if not isinstance(buckets, numbers.Integral) or isinstance(buckets, bool) or buckets < 2:
-                raise InvalidParameter(f"column {name!r} must have 2 buckets or more, got {buckets!r}")
+            _check_buckets(name, buckets)
 
 
 def _check_pair(name: Hashable, pair: object) -> None:
@@ -323,3 +322,8 @@ def _check_levels(name: Hashable, public: object) -> None:
         raise InvalidParameter(f"levels of column {name!r} must not contain a missing value: see missing=")
     if len(set(public)) != len(public):
         raise InvalidParameter(f"levels of column {name!r} must all differ")
+
+
+def _check_buckets(name: Hashable, buckets: object) -> None:
+    if not isinstance(buckets, numbers.Integral) or isinstance(buckets, bool) or buckets < 2:
+        raise InvalidParameter(f"column {name!r} must have 2 buckets or more, got {buckets!r}")

@@ -29,7 +29,7 @@ from ..curator.spill import packed_blocks, unpacked
 from ..errors import DatasetFormatError, DPDescentError, MissingPackage, WorkerLost
 from ..exact import keep_freed_memory, on_threads, one_library_thread
 
-__all__ = ["Keepers", "attempted", "balanced", "dask_package", "without_cells"]
+__all__ = ["Keepers", "attempt", "dask_package", "share_parts", "without_cells"]
 
 _LARGEST_SHARE = 0.25  # of the memory of all workers, for rows on their grid; they can be placed again instead
 _MOST_ANSWERS = 8  # that this process adds up itself
@@ -86,7 +86,7 @@ class Keepers:
             try:
                 if not self._shares:
                     self._keep()
-                return self._asked(work, known)
+                return self._ask_shares(work, known)
             except _Gone:
                 self.release()
         raise lost()
@@ -114,7 +114,7 @@ class Keepers:
                 if each.status == "error":
                     each.result()  # raises it
             holders = client.who_has(placed)
-            shares = balanced(threads, blocks.lengths, [list(holders.get(each.key, ())) for each in placed])
+            shares = share_parts(threads, blocks.lengths, [list(holders.get(each.key, ())) for each in placed])
             for address, places in shares.items():
                 rows = [placed[place] for place in places]
                 options = {"actor": True, "pure": False, "workers": [address], "allow_other_workers": True}
@@ -122,7 +122,7 @@ class Keepers:
             for share in self._shares:
                 share.actor = _unless_gone(share.future.result)
 
-    def _asked(self, work: PartWork, known: Sequence[Any]) -> tuple[Any, list[bytes], list[Held]]:
+    def _ask_shares(self, work: PartWork, known: Sequence[Any]) -> tuple[Any, list[bytes], list[Held]]:
         numbers = [each.number if isinstance(each, Held) else each for each in known]
         for each in work.computed:
             numbers.append(_Number(next(self._keys), each.function, tuple(numbers[i] for i in each.arguments)))
@@ -138,7 +138,7 @@ class Keepers:
         kept = [each.key for each in computed if each in fresh or each.key in self._wanted]
         on_the_way = tuple(Computed(each.function, at(each.needs), each.key in kept) for each in computed)
         whole = PartWork(work.function, at(wanted), on_the_way)
-        total, seals = self._answered(whole, given, kept)
+        total, seals = self._add_answers(whole, given, kept)
         if isinstance(total, DPDescentError):
             return total, seals, []
         self._held = self._held & self._wanted | {*kept}
@@ -154,7 +154,7 @@ class Keepers:
                 wanted += each.needs
         return [found[key] for key in sorted(found)]
 
-    def _answered(self, work: PartWork, given: list[Any], kept: list[int]) -> tuple[Any, list[bytes]]:
+    def _add_answers(self, work: PartWork, given: list[Any], kept: list[int]) -> tuple[Any, list[bytes]]:
         """Return the sum, or what is wrong, and the seals of all parts in their order."""
         from distributed.protocol.pickle import dumps
 
@@ -166,24 +166,24 @@ class Keepers:
                 of_rows = [each.key if isinstance(each, _Number) else share.its(each) for each in given]
                 contents.append(dumps((work, of_rows, kept, forgotten)))
         contents = contents * len(self._shares) if alike else contents
-        answer = _added(_unless_gone(partial(self._gathered, contents)))
+        answer = _add_up(_unless_gone(partial(self._gather, contents)))
         if isinstance(answer, DPDescentError):
             return answer, []
         total, seals = answer
         places = [place for share in self._shares for place in share.places]
         return total, [seal for _, seal in sorted(zip(places, seals, strict=True))]
 
-    def _gathered(self, contents: list[bytes]) -> list[_Answer]:
+    def _gather(self, contents: list[bytes]) -> list[_Answer]:
         """Return answers: of all keepers if they are few, or else of groups, each added up by a task."""
         client, shares = self._client, self._shares
         with client.as_current():
             if len(shares) <= _MOST_ANSWERS:
                 calls = [share.actor.answer(content) for share, content in zip(shares, contents, strict=True)]
-                return [_awaited(call, share.future) for call, share in zip(calls, shares, strict=True)]
+                return [_await_answer(call, share.future) for call, share in zip(calls, shares, strict=True)]
             size = isqrt(len(shares) - 1) + 1
             groups = [slice(first, first + size) for first in range(0, len(shares), size)]
             tasks = [
-                client.submit(_asked_of, [share.actor for share in shares[some]], contents[some], pure=False)
+                client.submit(_ask_actors, [share.actor for share in shares[some]], contents[some], pure=False)
                 for some in groups
             ]
             found: list[_Answer] = client.gather(tasks)
@@ -207,7 +207,7 @@ class Keeper:
 
     def answer(self, content: bytes) -> _Answer:
         """Return the sum over the parts and their seals, or what is wrong."""
-        return attempted(partial(self._answer, content))
+        return attempt(partial(self._answer, content))
 
     def _answer(self, content: bytes) -> tuple[Any, list[bytes]]:
         from distributed.protocol.pickle import loads
@@ -274,15 +274,15 @@ def _place(asked: tuple[PlacedBlocks, Any], part: Any, length: int) -> Any:
     def place() -> Any:
         return packed_blocks(blocks(part, length, digest), blocks.grid, kind), digest.digest()
 
-    return attempted(place)
+    return attempt(place)
 
 
-def _asked_of(actors: list[Any], contents: list[bytes]) -> _Answer:
+def _ask_actors(actors: list[Any], contents: list[bytes]) -> _Answer:
     calls = [actor.answer(content) for actor, content in zip(actors, contents, strict=True)]
-    return _added([call.result() for call in calls])
+    return _add_up([call.result() for call in calls])
 
 
-def _added(answers: Sequence[_Answer]) -> _Answer:
+def _add_up(answers: Sequence[_Answer]) -> _Answer:
     """Return the sum of sums and all seals, or the first thing that is wrong."""
     totals, seals = [], []
     for each in answers:
@@ -293,7 +293,7 @@ def _added(answers: Sequence[_Answer]) -> _Answer:
     return sum(totals[1:], start=totals[0]), seals
 
 
-def _awaited(call: Any, keeper: Any) -> _Answer:
+def _await_answer(call: Any, keeper: Any) -> _Answer:
     """Return what a keeper answers, however long it takes; Dask does not tell of every way in which one is lost."""
     while True:
         try:
@@ -313,7 +313,7 @@ def _unless_gone(function: Callable[[], Any]) -> Any:
         raise _Gone from None
 
 
-def balanced(
+def share_parts(
     threads: dict[str, int], lengths: Sequence[int], holders: Sequence[Sequence[str]]
 ) -> dict[str, list[int]]:
     """Return which parts each worker keeps: those that it holds, unless it has its share of rows already.
@@ -352,7 +352,7 @@ def workers_of(client: Any) -> dict[str, Any]:
     return workers
 
 
-def attempted(compute: Callable[[], Found]) -> Found | DPDescentError:
+def attempt(compute: Callable[[], Found]) -> Found | DPDescentError:
     """Return what a worker computes, or what is wrong with it.
 
     A worker writes the arguments of a task that raises, here rows, into its log.
@@ -364,7 +364,7 @@ def attempted(compute: Callable[[], Found]) -> Found | DPDescentError:
     except DPDescentError as found:
         return type(found)(*found.args)  # without the frames in which it was raised
     except Exception as found:
-        return _failed(found)
+        return _task_failure(found)
 
 
 def without_cells(compute: Callable[..., Any], *arguments: Any) -> Any:
@@ -373,7 +373,7 @@ def without_cells(compute: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return compute(*arguments)
     except Exception as found:
-        problem = lost() if type(found).__name__ in _LOST else _failed(found)
+        problem = lost() if type(found).__name__ in _LOST else _task_failure(found)
     raise problem  # outside the handler, so that the text with the cell is not its context
 
 
@@ -382,7 +382,7 @@ def lost() -> WorkerLost:
     return WorkerLost("the workers of the cluster were lost: start them again")
 
 
-def _failed(found: Exception) -> DatasetFormatError:
+def _task_failure(found: Exception) -> DatasetFormatError:
     return DatasetFormatError(
         f"tasks of the table failed with {type(found).__name__}: compute the collection by itself to see why"
     )

@@ -207,9 +207,9 @@ class BatchCoder:
             return
         others = None if self._others is None else self._others.transform(frame)
         for some in cached_blocks(len(numbers.columns[0]), self._width + 1):
-            yield some, self._coded(numbers, others, some)
+            yield some, self._code(numbers, others, some)
 
-    def _coded(self, numbers: PlainNumbers, others: Floats | None, some: slice) -> Floats:
+    def _code(self, numbers: PlainNumbers, others: Floats | None, some: slice) -> Floats:
         """Return ``(clip(x, low, high) - low) / (high - low)`` of every number, and the other columns beside them."""
         block = np.empty((some.stop - some.start, self._width), order="F")
         count = len(numbers.columns)
@@ -274,7 +274,7 @@ class ParquetTable(StreamedTable):
     def _columns(self, part: RowGroup) -> Iterator[tuple[Any, pd.DataFrame]]:
         """Yield a few rows at a time: the numbers where they are plain ones, and a frame of all other columns."""
         constants = dict(part.constants)
-        batches = self._decoded(part, [name for name in self._wanted if name not in constants])
+        batches = self._decode(part, [name for name in self._wanted if name not in constants])
         while True:
             frame = None
             try:
@@ -292,7 +292,7 @@ class ParquetTable(StreamedTable):
                 raise _unreadable(part.file)  # outside the handler, whose text may show a cell
             yield numbers, self.schema.with_days(self._typed(replace_columns(frame, constants)))
 
-    def _decoded(self, part: RowGroup, columns: list[str]) -> Iterator[Any]:
+    def _decode(self, part: RowGroup, columns: list[str]) -> Iterator[Any]:
         if part.file.stamp() != part.stamp:
             raise DatasetFormatError(f"{part.file.name!r} has changed since it was opened: open it again")
         footer = part.file.footer(part.stamp)

@@ -177,14 +177,14 @@ def schema_of(document: Any) -> Schema:
             found.append("columns: must be an object that maps each column name to its description")
             declared = {}
         for name, description in declared.items():
-            columns += _parsed(found, _column, name, description)
+            columns += _parse(found, _column, name, description)
         if "label" in document:
-            label = next(iter(_parsed(found, _label, "label", document["label"])), None)
+            label = next(iter(_parse(found, _label, "label", document["label"])), None)
         top = {key: document[key] for key in keys[:3] if key in document}
         if "unit" in document:
-            top["unit"] = next(iter(_parsed(found, _unit, "unit", document["unit"])), None)
+            top["unit"] = next(iter(_parse(found, _unit, "unit", document["unit"])), None)
         if "file" in document:
-            top["file"] = next(iter(_parsed(found, _file, "file", document["file"])), FileFormat())
+            top["file"] = next(iter(_parse(found, _file, "file", document["file"])), FileFormat())
     # What is wrong with the whole is said as well, unless a part of it could not be read.
     if label is not None and (not found or columns):
         try:
@@ -197,7 +197,7 @@ def schema_of(document: Any) -> Schema:
     raise SchemaError(*dict.fromkeys(found))
 
 
-def _parsed(found: list[str], parse: Any, name: str, description: Any) -> list[Any]:
+def _parse(found: list[str], parse: Any, name: str, description: Any) -> list[Any]:
     """Return what a part of the document describes, in a list; or nothing, and its problems in ``found``."""
     if places_to_fill(description):
         return []

@@ -95,7 +95,7 @@ class NamedParquet:
         """The names of the folders that it lies in."""
         return Path(self.path).parent.parts
 
-    def opened(self) -> IO[bytes]:
+    def open(self) -> IO[bytes]:
         """Open the file to be read from a place of its own."""
         return open(self.path, "rb")
 
@@ -143,11 +143,13 @@ class UnnamedParquet:
             )
         return self._file
 
-    def opened(self) -> IO[bytes]:
+    def open(self) -> IO[bytes]:
         """Open the file to be read from a place of its own."""
         return io.BufferedReader(_Reader(self))
 
-    source = opened
+    def source(self) -> Any:
+        """Return what Arrow reads the file from."""
+        return self.open()
 
     def stamp(self) -> tuple[int, int]:
         """Return the length of the file and when it was changed."""
@@ -218,7 +220,7 @@ def read_ahead(stored: StoredParquet, footer: Any, number: int) -> None:
     if not hasattr(os, "posix_fadvise"):
         return
     start, stop = (_first_byte(footer, group) for group in (number, number + _AHEAD))
-    with stored.opened() as file:
+    with stored.open() as file:
         os.posix_fadvise(file.fileno(), start, max(stop - start, 0), os.POSIX_FADV_WILLNEED)  # 0: to the end
 
 

@@ -63,11 +63,11 @@ class StreamedTable(ABC):
         Views are copied first, since what they show may change between the marks and the sums.
         """
         for seen, stored in self.read(part):
-            features, labels = _copied(seen), _copied(stored)
+            features, labels = _copy_view(seen), _copy_view(stored)
             yield features, labels, marks(features, labels)
 
 
-def _copied(cells: Any) -> Any:
+def _copy_view(cells: Any) -> Any:
     """Return cells that nobody else can change; slices of sparse arrays are copies already."""
     return cells.copy() if isinstance(cells, np.ndarray) and not cells.flags.owndata else cells
 

@@ -108,7 +108,7 @@ def _read_text(path: Path, schema: Schema, wanted: list[str], label: bool, keep:
     columns = TextColumns.of(schema, label)
     # All columns are parsed, because only then is the number of cells in a row checked.
     table = read_cells(written, numbers=columns.numbers, blanks=columns.blanks, decimal=schema.file.decimal)[wanted]
-    return columns.typed(table)
+    return columns.set_types(table)
 
 
 def _open_text(path: Path, schema: Schema, wanted: list[str], keep: Collection[str] = ()) -> Delimited:
@@ -163,7 +163,7 @@ class TextColumns:
         blanks |= dict.fromkeys((*numbers, *owner, *(column.name for column in schema.dates)), _BLANKS)
         return cls(numbers, levels, blanks)
 
-    def typed(self, table: pd.DataFrame) -> pd.DataFrame:
+    def set_types(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return a table of text with its levels in their own types."""
         typed = {name: levels_of_text(table[name], public) for name, public in self.levels.items()}
         return replace_columns(table, typed)
@@ -228,7 +228,7 @@ def stream_text(
     rows = _convert(written, schema, columns, wanted, kept.file)
     require_rows(path, rows, schema.rows if label else None)
     schema = schema.choosing(missing=missing, unknown=unknown)
-    return open_stored([kept], path.name, schema, label=label, typed=columns.typed)
+    return open_stored([kept], path.name, schema, label=label, typed=columns.set_types)
 
 
 class _LastLine:
@@ -300,7 +300,7 @@ def _convert(written: Delimited, schema: Schema, columns: TextColumns, wanted: l
     except (arrow.ArrowException, OSError, *UNREADABLE) as found:
         problem = found
     if problem is not None:
-        raise _named(problem, written, last)  # outside the handler, whose text may show a cell
+        raise _name_problem(problem, written, last)  # outside the handler, whose text may show a cell
     if not last.found:
         raise never_closed(written)
     return rows
@@ -325,7 +325,7 @@ def _batches(written: Delimited, schema: Schema, columns: TextColumns, stored: A
     ):
         for batch in reader:
             cells = [
-                column if name in columns.numbers else _without_blanks(column, columns.blanks.get(name, []))
+                column if name in columns.numbers else _drop_blanks(column, columns.blanks.get(name, []))
                 for name, column in zip(stored.names, batch.columns, strict=True)
             ]
             waiting.append(arrow.record_batch(cells, schema=stored))
@@ -336,14 +336,14 @@ def _batches(written: Delimited, schema: Schema, columns: TextColumns, stored: A
         yield arrow.concat_batches(waiting)
 
 
-def _without_blanks(column: Any, blanks: list[str]) -> Any:
+def _drop_blanks(column: Any, blanks: list[str]) -> Any:
     if not blanks:
         return column
     missing = compute.is_in(column, value_set=arrow.array(blanks, arrow.string()))
     return compute.if_else(missing, arrow.scalar(None, arrow.string()), column)
 
 
-def _named(problem: Exception, written: Delimited, last: _LastLine) -> Exception:
+def _name_problem(problem: Exception, written: Delimited, last: _LastLine) -> Exception:
     """Return a named error for one of Arrow's, of whose text nothing but the number of a column is taken."""
     text, name = str(problem), written.path.name
     if isinstance(problem, UNREADABLE):
