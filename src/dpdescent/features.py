@@ -33,7 +33,7 @@ from .errors import InvalidParameter, require_positive_integer
 
 __all__ = ["ImageEnergies"]
 
-Floats = NDArray[np.float32]
+Singles = NDArray[np.float32]
 
 _IMAGES_AT_ONCE = 512
 _LARGEST_ENTRY = 4.0  # of a feature, in units of the root of the mean square of all
@@ -79,7 +79,7 @@ class ImageEnergies(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._image_shape(np.shape(X))
         return self
 
-    def transform(self, X: Any) -> Floats:
+    def transform(self, X: Any) -> Singles:
         """Return the features of every image, a row each, from flat rows or from images."""
         check_is_fitted(self)
         images = np.asarray(X)
@@ -115,7 +115,7 @@ class ImageEnergies(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         height, width, *channels = shape
         return height, width, channels[0] if channels else 1
 
-    def _features(self, pixels: Floats) -> Floats:
+    def _features(self, pixels: Singles) -> Singles:
         """Return the features of a few images of shape (n, height, width, channels)."""
         blocks = [_scaled(np.sqrt(np.maximum(self._pooled(pixels), 0)))]
         for scale in self.scales:
@@ -129,14 +129,14 @@ class ImageEnergies(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             blocks.append(_scaled(np.sqrt(np.concatenate(energies, axis=1))))
         return np.concatenate(blocks, axis=1)
 
-    def _pooled(self, values: Floats) -> Floats:
+    def _pooled(self, values: Singles) -> Singles:
         """Return means over the cells, shape (n, cells^2 channels): of overlapping windows with soft edges."""
         rows, columns = (_windows(size, self.cells) for size in values.shape[1:3])
-        pooled: Floats = np.tensordot(np.tensordot(values, rows, (1, 1)), columns, (1, 1))
+        pooled: Singles = np.tensordot(np.tensordot(values, rows, (1, 1)), columns, (1, 1))
         return pooled.reshape(values.shape[0], -1)
 
 
-def _opponents(pixels: Floats, brightest: float) -> Floats:
+def _opponents(pixels: Singles, brightest: float) -> Singles:
     """Return brightness, red against green and yellow against blue of colour images, and others as they are."""
     if pixels.shape[3] != 3:
         return pixels
@@ -147,24 +147,24 @@ def _opponents(pixels: Floats, brightest: float) -> Floats:
     )
 
 
-def _nearness(angles: Floats, turn: int) -> Floats:
+def _nearness(angles: Singles, turn: int) -> Singles:
     """Return 1 for angles of 0, falling to 0 at 1 on either side; a whole turn is so many."""
     apart = np.abs(angles - np.float32(turn) * np.rint(angles / np.float32(turn)))
-    near: Floats = np.maximum(1 - apart, 0)
+    near: Singles = np.maximum(1 - apart, 0)
     return near
 
 
-def _windows(size: int, cells: int) -> Floats:
+def _windows(size: int, cells: int) -> Singles:
     """Return the weights of ``size`` pixels in each cell along a side: triangles that reach to the next centres."""
     centres = (np.arange(cells) + 0.5) * size / cells
     apart = np.abs(np.arange(size) + 0.5 - centres[:, None]) * cells / size
     weights = np.maximum(1 - apart, 0)
-    windows: Floats = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    windows: Singles = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
     return windows
 
 
-def _scaled(features: Floats) -> Floats:
+def _scaled(features: Singles) -> Singles:
     """Return rows of a common length, in units in which entries hardly ever exceed 1."""
     length = np.sqrt(np.mean(features**2, axis=1, keepdims=True))
-    scaled: Floats = np.minimum(features / (_LARGEST_ENTRY * np.maximum(length, 1e-12)), 1).astype(np.float32)
+    scaled: Singles = np.minimum(features / (_LARGEST_ENTRY * np.maximum(length, 1e-12)), 1).astype(np.float32)
     return scaled
