@@ -30,8 +30,8 @@ from dpdescent.curator import (
     SecondMoments,
     finest_clipped_sum,
 )
-from dpdescent.curator.questions import Rows
 from dpdescent.minimisers import Ball
+from dpdescent.queries.plans import Rows
 from dpdescent.relations import Sensitivity
 from dpdescent.solvers.agd import sharpest
 from dpdescent.solvers.search_noise import search_noise

@@ -25,7 +25,6 @@ from dpdescent.accounting import (
 )
 from dpdescent.audit.examples import EXAMPLES
 from dpdescent.curator import QUESTIONS, Batch, Curator, LatticeNoise, Question
-from dpdescent.curator.questions import Plan
 from dpdescent.errors import DPDescentError
 from dpdescent.exact import FeatureGrid, LatticeSum
 from dpdescent.ledger import Ledger
@@ -46,6 +45,7 @@ from dpdescent.problems import (
     Squared,
     Whitening,
 )
+from dpdescent.queries.plans import Plan
 from dpdescent.relations import Norm, Relation
 from neighbours import Watched
 

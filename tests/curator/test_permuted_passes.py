@@ -12,9 +12,9 @@ from scipy import stats
 from dpdescent import Ledger
 from dpdescent.accounting import Gaussian, ShuffledDescent
 from dpdescent.curator import PermutedDescent
-from dpdescent.curator.descents import _permutation
 from dpdescent.noise import Randomness
 from dpdescent.problems import Logistic
+from dpdescent.queries.descents import _permutation
 from rival_tables import Recorder, curator_of
 
 PASSES, RUNS, STEP = 3, 400, 1.0

@@ -15,7 +15,7 @@ import pytest
 from asking import FrameSteps
 from dpdescent.accounting import Gaussian
 from dpdescent.curator import Curator
-from dpdescent.curator.mechanisms import LatticeNoise
+from dpdescent.curator.lattice_noise import LatticeNoise
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, ScaleOutOfRange
 from dpdescent.estimators.float_noise import FloatNoise
 from dpdescent.exact import FeatureGrid, LatticeSum, machine

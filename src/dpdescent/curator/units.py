@@ -52,7 +52,6 @@ in several. With k = 1 a unit is a row, and all theorems hold for it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -65,16 +64,9 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidParameter, MissingValue, require_positive_integer
 from ..exact import LARGEST_JOINT
-from .watching import public_count
-
-__all__ = ["Units", "joint_clip"]
+from .release import public_count
 
 _MOST_PLACES = 2**26  # sums of so many rows have not wrapped around, which a whitening rests on
-
-
-def joint_clip(clip: float, rows_per_unit: int) -> float:
-    """Return k^(3/4) C, to which the sum of a unit's rows is clipped where single rows would be clipped to C."""
-    return clip * math.pow(rows_per_unit, 0.75)
 
 
 @dataclass(frozen=True, eq=False)

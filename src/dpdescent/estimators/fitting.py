@@ -20,7 +20,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from ..curator import ArraySource, BlockSource, Curator, LatticeNoise, Source, Units
-from ..curator.watching import public_count
+from ..curator.release import public_count
 from ..errors import InvalidParameter, require_positive_integer
 from ..exact import one_library_thread
 from ..ledger import Ledger, require_funds

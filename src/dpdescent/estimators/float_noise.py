@@ -17,7 +17,7 @@ import numpy as np
 from ..accounting import AboveThreshold, ExponentialMechanism, Gaussian, Laplace, NormLaplace, ReportNoisyMax
 from ..arrays import Floats
 from ..curator import LatticeNoise
-from ..curator.mechanisms import deviation_of, normalised_queries, sensitivity_in, upper_triangle
+from ..curator.lattice_noise import deviation_of, normalised_queries, sensitivity_in, upper_triangle
 from ..errors import InvalidParameter
 from ..exact import LatticeSum
 from ..noise import Randomness

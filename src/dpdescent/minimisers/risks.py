@@ -35,7 +35,7 @@ from .rounding import FEW, PLACEMENT, UNIT
 from .rows import RowObjective, reachable_tolerance
 
 if TYPE_CHECKING:
-    from ..curator.sources import Source
+    from .row_source import Source
 
 __all__ = ["EmpiricalRisk", "Risk"]
 

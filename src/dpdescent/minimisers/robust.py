@@ -67,7 +67,7 @@ from .rounding import EXPONENTIAL, FEW, MANY, PLACEMENT, UNIT
 from .rows import RowObjective, added_exactly, partial_sums, scaled_by, smooth_loss
 
 if TYPE_CHECKING:
-    from ..curator.sources import Source
+    from .row_source import Source
 
 __all__ = ["ROUNDED_KINK", "RobustObjective", "RobustRisk", "loss_at_zero", "loss_range", "robust_loss"]
 

@@ -68,7 +68,7 @@ from .robust import loss_at_zero, loss_range
 from .rows import RowObjective
 
 if TYPE_CHECKING:
-    from ..curator.sources import Source
+    from .row_source import Source
 
 __all__ = ["Ball", "Envelope", "Law", "Sums", "sample_point"]
 

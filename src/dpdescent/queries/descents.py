@@ -1,6 +1,6 @@
 """Where gradient descent on the rows arrives, with noise on the last point: the steps themselves are not released.
 
-Sensitivity, tolerance and lattice are those of `dpdescent.curator.points`.
+Sensitivity, tolerance and lattice are those of `dpdescent.queries.noisy_minimiser`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..accounting import ALLOWANCE, Gaussian, ShuffledDescent
+from ..arrays import Floats, Integers
 from ..errors import InvalidParameter, ScaleOutOfRange, require_positive_integer
 from ..minimisers import EmpiricalRisk, RowObjective
+from ..minimisers.row_source import NoRows
 from ..noise import Bits
 from ..problems import Loss
 from ..relations import Sensitivity
-from .points import PointLattice, quadratic_penalty
-from .questions import Point, Public, Question, Rows
-from .sources import ArraySource, Floats, Integers
+from .noisy_minimiser import PointLattice, quadratic_penalty
+from .plans import Point, Rows
+from .query import Public, Query
 
 _UNIT = 2.0**-53
 
 
 @dataclass(frozen=True)
-class NoisyDescent(Question[Floats]):
+class NoisyDescent(Query[Floats]):
     r"""The point after ``steps`` steps of gradient descent from zero, with Gaussian noise.
 
     **Privacy** For a convex objective of smoothness beta, a step of size at most 2/beta never moves two points
@@ -72,7 +74,7 @@ class NoisyDescent(Question[Floats]):
 
 
 @dataclass(frozen=True)
-class PermutedDescent(Question[Floats]):
+class PermutedDescent(Query[Floats]):
     r"""Passes of gradient descent over randomly permuted rows, with an average after each, and noise at last.
 
     Parameters
@@ -176,8 +178,7 @@ class _Descent:
         problem = self.public.problem
         grid, linear = problem.grid, np.zeros(problem.shape)
         if table is None:
-            nobody = ArraySource(np.zeros((0, grid.dimension)), np.zeros(0), grid)
-            return self.risk.objective(nobody, grid, np.zeros(0), quadratic, linear)
+            return self.risk.objective(NoRows(grid), grid, np.zeros(0), quadratic, linear)
         return self.risk.objective(table.source, grid, table.squared_norms, quadratic, linear)
 
 

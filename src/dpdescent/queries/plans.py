@@ -1,13 +1,13 @@
-"""What a question is: a value that says what is asked, how the answer is protected, and what it costs.
+"""How a query is answered: four plans, made from public numbers alone, and what each of them releases.
 
-A question holds no rows and does nothing by itself. Its `Question.plan` turns it, from public numbers alone, into one
-of four plans, and `Curator.answer` is the only one who carries a plan out, always in the same order: it checks that
-the question is well formed and that its noise can be drawn, charges, draws the batch, touches the rows, adds the
-noise and divides by the public size. So an answer that was not charged for, or that has no noise, cannot be written.
+`Curator.answer` is the only one who carries a plan out, always in the same order: it checks that the query is well
+formed and that its noise can be drawn, charges, draws the batch, touches the rows, adds the noise and divides by the
+public size. So an answer that was not charged for, or that has no noise, cannot be written. `Noised` says what is
+released of a sum, and with which noise.
 
 `Sum`
     An exact sum over rows, released through a mechanism: noise on every coordinate, the choice of a least score, or
-    the first query above a threshold. Nearly all questions are of this kind.
+    the first query above a threshold. Nearly all queries are of this kind.
 `Tree`
     Sums over parts of the rows, each at weights that follow from the answers about the parts before it.
 `Point`
@@ -18,10 +18,9 @@ noise and divides by the public size. So an answer that was not charged for, or 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar, final
+from typing import Generic, TypeVar, final
 
 import numpy as np
 
@@ -34,98 +33,64 @@ from ..accounting import (
     PureObjectivePerturbation,
     ShuffledDescent,
 )
+from ..arrays import Floats, Integers
 from ..errors import InvalidParameter
+from ..exact import LatticeSum
+from ..minimisers.row_source import Source
 from ..noise import Bits
-from ..problems import LinearProblem
-from ..relations import Relation
+from ..relations import Sensitivity
 from .per_row import PerRow
-from .releases import Noised, Tree
-from .sources import Floats, Integers, Source
-
-__all__ = [
-    "QUESTIONS",
-    "Carry",
-    "Draw",
-    "Noised",
-    "Plan",
-    "Point",
-    "Public",
-    "Question",
-    "Rows",
-    "Sum",
-    "Tree",
-    "noise_on_objective",
-    "noise_on_point",
-]
 
 Answer = TypeVar("Answer")
-
-#: Every kind of question there is, by the name of its class: the laws of the curator are tested on all of them.
-QUESTIONS: dict[str, type[Question[Any]]] = {}
+Block = Callable[..., Integers]
 
 
+@final
 @dataclass(frozen=True)
-class Public:
-    """What a question may know before it is paid for.
+class Noised:
+    """A part of a sum that is released.
 
     Parameters
     ----------
-    problem : LinearProblem
-    relation : Relation
-    rows : int
-        n, the public number of rows.
-    rate : float
-        Share of the rows in the batch that answers.
-    size : float
-        The public number by which a sum is divided: n, or the expected size of a batch.
-    rows_per_unit : int
-        k, how many rows of one unit may change together. A plan is made for one row, and the curator raises its
-        sensitivities, unless the plan bounds what a unit adds; a lattice must have room for that.
-    together : bool
-        Whether the rows of a unit are read together, so that a plan can bound what they add.
+    cost : Cost
+        The mechanism that releases it, which is also what is charged.
+    unit : float
+        The lattice of the sum: it is an integer multiple of this.
+    sensitivity : Sensitivity
+        How much one row can change it; or one unit, see ``of_unit``.
+    divisor : float
+        The public number by which the noisy sum is divided.
+    part : callable, optional
+        Maps the sum to the integers that are released; the sum itself by default.
+    symmetric : bool
+        Whether it is a symmetric matrix, whose sensitivity is measured in the Frobenius norm.
+    size : int
+        How many numbers it has. Norm-Laplace noise grows with it, and must be told.
+    of_unit : bool
+        Whether the sensitivity is that of all rows of a unit together, because what they add was bounded together.
     """
 
-    problem: LinearProblem
-    relation: Relation
-    rows: int
-    rate: float
-    size: float
-    rows_per_unit: int = 1
-    together: bool = False
+    cost: Cost
+    unit: float
+    sensitivity: Sensitivity
+    divisor: float = 1.0
+    part: Callable[[Integers], Integers] | None = None
+    symmetric: bool = False
+    size: int = 1
+    of_unit: bool = False
 
-    def weights(self, name: str, values: Any) -> Floats:
-        """Return ``values`` as finite weights of the problem's shape, or raise `InvalidParameter`."""
-        try:
-            point = np.asarray(values)
-        except ValueError:  # lists of different lengths
-            point = np.empty(0, dtype=object)
-        if point.dtype.kind not in "fiub":
-            raise InvalidParameter(f"{name} must be an array of real numbers of the shape {self.problem.shape}")
-        if point.shape != self.problem.shape:
-            raise InvalidParameter(f"{name} must have the shape {self.problem.shape}, got {point.shape}")
-        point = point.astype(np.float64)
-        if not np.isfinite(point).all():
-            raise InvalidParameter(f"{name} must be finite: take a shorter step, or start again")
-        return point
+    def __post_init__(self) -> None:
+        LatticeSum(np.zeros(0, dtype=np.int64), self.unit, self.sensitivity)  # refuses what is no lattice
 
+    def for_units(self, rows_per_unit: int) -> Noised:
+        """Return it with the sensitivity of so many rows that change together."""
+        if self.of_unit:
+            return self
+        return replace(self, sensitivity=self.sensitivity.times(rows_per_unit), of_unit=True)
 
-class Question(ABC, Generic[Answer]):
-    """Something that can be asked about the rows.
-
-    Subclasses are frozen dataclasses of public values. Defining one registers it in `QUESTIONS`.
-    """
-
-    #: What the record of the ledger calls it.
-    label: str
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if not cls.__name__.startswith("_"):
-            QUESTIONS[cls.__name__] = cls
-
-    @abstractmethod
-    def plan(self, public: Public) -> Plan[Answer]:
-        """Return how the question is answered, or raise what is wrong with it. No row is read."""
+    def of(self, values: Integers) -> LatticeSum:
+        """Return what is released, from the sum."""
+        return LatticeSum(values if self.part is None else self.part(values), self.unit, self.sensitivity)
 
 
 @final
@@ -152,12 +117,12 @@ class Sum(Generic[Answer]):
     finish : callable
         Maps the released parts to the answer, from public numbers.
     per_row : tuple of PerRow
-        Numbers of every row that the block needs and other questions may share.
+        Numbers of every row that the block needs and other queries may share.
     picks : bool
         Whether the block picks the rows of a batch by itself: then its first argument tells which they are, None
         for all.
     carry : callable, optional
-        Maps the answer to the margins that the next question will ask for, if they follow from it.
+        Maps the answer to the margins that the next query will ask for, if they follow from it.
     """
 
     block: Callable[..., Integers]
@@ -184,6 +149,79 @@ class Sum(Generic[Answer]):
     def for_units(self, rows_per_unit: int) -> Sum[Answer]:
         """Return the plan for so many rows that change together (`dpdescent.curator.units`)."""
         return replace(self, parts=tuple(part.for_units(rows_per_unit) for part in self.parts))
+
+
+@final
+@dataclass(frozen=True)
+class Tree(Generic[Answer]):
+    """Running totals over the leaves of a binary tree, to which rows are dealt at random (`TreeGradients`).
+
+    Parameters
+    ----------
+    leaves : int
+        m, into which the rows are divided.
+    noised : Noised
+        How the sum over the rows of a node is released.
+    block : callable
+        Maps the number t of a leaf and the noisy total over the leaves before it to a function that adds up a block
+        of the rows of leaf t, as the ``block`` of a `Sum` does.
+    finish : callable
+        Maps the noisy total over all leaves to the answer.
+    zero : ndarray
+        The total over no leaves.
+    per_row : tuple of PerRow
+        Numbers of every row that the blocks need.
+    """
+
+    leaves: int
+    noised: Noised
+    block: Callable[[int, Floats], Block]
+    finish: Callable[[Floats], Answer]
+    zero: Floats
+    per_row: tuple[PerRow, ...] = ()
+
+    @property
+    def levels(self) -> int:
+        """In how many nodes a row can be."""
+        return self.leaves.bit_length()
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """The mechanisms that are charged together: one for each level."""
+        return (self.noised.cost,) * self.levels
+
+    @property
+    def parts(self) -> tuple[Noised, ...]:
+        """The noise of a node."""
+        return (self.noised,)
+
+    @property
+    def rights(self) -> dict[Noised | Cost, int]:
+        """What is released: one node for each leaf, the last that has become whole."""
+        return {self.noised: self.leaves}
+
+    def for_units(self, rows_per_unit: int) -> Tree[Answer]:
+        """Return the plan for so many rows that change together; all of them are in one leaf."""
+        return replace(self, noised=self.noised.for_units(rows_per_unit))
+
+    def walk(self, sum_over: Callable[[int, Block], Integers], release: Callable[[Integers], Floats]) -> Answer:
+        """Return the answer, from the sum over each leaf and what is released of the sum over each node.
+
+        After leaf t the total is that of the nodes which belong to the binary digits of t, and only the last of them
+        is new. It covers as many leaves as the largest power of 2 that divides t.
+        """
+        exact: list[Integers] = []  # unreleased data
+        noisy: list[Floats] = []
+        total = self.zero
+        for leaf in range(self.leaves):
+            node = sum_over(leaf, self.block(leaf, total))
+            for _ in range(_trailing_zeros(leaf + 1)):
+                node = node + exact.pop()
+                noisy.pop()
+            exact.append(node)
+            noisy.append(release(node))
+            total = np.sum(noisy, axis=0)
+        return self.finish(total)
 
 
 @final
@@ -299,6 +337,10 @@ class Draw(Generic[Answer]):
                 "use rows_per_unit=1, or another method"
             )
         return self
+
+
+def _trailing_zeros(number: int) -> int:
+    return (number & -number).bit_length() - 1
 
 
 Plan = Sum[Answer] | Tree[Answer] | Point[Answer] | Draw[Answer]

@@ -1,7 +1,7 @@
-"""Sources: where the rows are. A source holds rows and offers one operation, a sum over blocks.
+"""Rows in memory. A source (`dpdescent.minimisers.row_source`) holds rows and offers one operation, sums over blocks.
 
-`ArraySource` keeps the rows in memory, dense or CSR, in float64 or float32; `dpdescent.curator.blocks` reads them
-again for each question. Totals are int64, so they are the same for every block size, thread count, layout, storage
+`ArraySource` keeps the rows in an array, dense or CSR, in float64 or float32; `dpdescent.curator.blocks` reads them
+again for each query. Totals are int64, so they are the same for every block size, thread count, layout, storage
 type and source.
 """
 
@@ -9,49 +9,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from ..arrays import Floats
 from ..errors import InvalidParameter, require_positive_integer
 from ..exact import FeatureGrid, ceil_log2, machine, on_threads
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-AnyNumber = TypeVar("AnyNumber", np.int64, np.float64)
+from ..minimisers.row_source import AnyNumber
 
 _WORTH_A_THREAD = 2**21  # entries of a block: with fewer, waking a thread takes about as long as it saves
-
-
-class Source(Protocol):
-    """Rows on a feature grid, and their labels, that can only be summed over.
-
-    Numbers that belong to single rows stay with the source: what `map_rows` returns is only ever handed back to it,
-    and is an array for a source of rows that are ``in_one_place``. A mask of all rows may be handed over as an array.
-    """
-
-    grid: FeatureGrid
-    #: Whether all rows can be held at once, as questions need that are no sums.
-    in_one_place: bool
-
-    @property
-    def rows(self) -> int:
-        """The number of rows, known without reading any."""
-        ...
-
-    def map_sum(self, function: Callable[..., NDArray[AnyNumber]], *aligned: Any) -> NDArray[AnyNumber]:
-        """Return the sum over blocks of ``function(rows, labels, *aligned blocks)``.
-
-        A sum of integers is exact and the same for every partition into blocks; one of floating-point numbers has
-        rounding errors that depend on it.
-        """
-        ...
-
-    def map_rows(self, function: Callable[..., Floats], *aligned: Any) -> Any:
-        """Return the results of ``function`` on all blocks, one after another; unreleased data."""
-        ...
 
 
 class ArraySource:

@@ -1,39 +1,53 @@
-r"""A minimiser with noise: objective perturbation and output perturbation.
+r"""Points that all rows decide: a minimiser with noise, how far a model is from it, and a random point of a ball.
 
-These answers, and those of `dpdescent.curator.descents`, release a point w which one row can move by at most Delta in
-the Euclidean norm, in real arithmetic. What is computed is w + e with an error e of at most a public tau, under both
-neighbours, and it is rounded to a lattice of step g before lattice noise is added: the sensitivity is Delta + 2 tau +
-sqrt(p) g for p numbers. Entries are clipped at a size far beyond what the point can reach, which never widens a
-difference.
+Objective and output perturbation, and also `dpdescent.queries.descents`, release a point w which one row can move by
+at most Delta in the Euclidean norm, in real arithmetic. What is computed is w + e with an error e of at most a public
+tau, under both neighbours, and it is rounded to a lattice of step g before lattice noise is added: the sensitivity is
+Delta + 2 tau + sqrt(p) g for p numbers. Entries are clipped at a size far beyond what the point can reach, which
+never widens a difference.
 
 The public number of rows n counts the places for rows, of which some may be empty: a table of more than n rows is
 refused, and neighbours have at most n each.
+
+A random point of a ball is the likelier the smaller its loss: the exponential mechanism over points.
+`dpdescent.minimisers.sampler` has the law, its range under both relations, and how it is sampled exactly.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..accounting import (
     SMALLEST_LAPLACE_LATTICE,
     Cost,
+    ExponentialMechanism,
     Gaussian,
     Laplace,
     NormLaplace,
     ObjectivePerturbation,
     PureObjectivePerturbation,
 )
+from ..arrays import Floats, Integers
 from ..errors import InvalidParameter, require_nonnegative, require_positive
 from ..exact import ceil_log2, require_moderate
-from ..minimisers import EmpiricalRisk, Risk, certified_minimiser, require_minimiser
+from ..minimisers import (
+    Ball,
+    EmpiricalRisk,
+    Risk,
+    RobustRisk,
+    certified_minimiser,
+    loss_range,
+    require_minimiser,
+    sample_point,
+)
 from ..noise import FARTHEST_DRAW
 from ..problems import L2, LinearProblem
 from ..relations import Norm, Sensitivity
-from .questions import Noised, Point, Public, Question, Rows, noise_on_objective, noise_on_point
-from .sources import Floats, Integers
+from .plans import Draw, Noised, Point, Rows, noise_on_objective, noise_on_point
+from .query import Public, Query
 
 OutputNoise = Gaussian | NormLaplace | Laplace
 
@@ -42,10 +56,11 @@ _LEAST_NORM_LAPLACE = 2.0**25  # lattice steps in a norm-Laplace scale
 _LEAST_LAPLACE = 2 * SMALLEST_LAPLACE_LATTICE
 _ROUNDED = 18.0  # lattice steps by which a scale of noise is rounded up, at most
 _COUPLING = 40.0  # lattice steps between a Gaussian and the discrete one made of it, but for 2^-280
+_EXCESS_BITS = 26  # lattice steps in the noise on an excess risk; at least 2^20 are needed
 
 
 @dataclass(frozen=True, eq=False)
-class NoisyMinimiser(Question[Floats]):
+class NoisyMinimiser(Query[Floats]):
     """The minimiser of a risk plus n times the penalty plus Lambda/2 |w|^2, with noise on top.
 
     With a cost of objective perturbation the objective has a random linear term b'w as well.
@@ -280,3 +295,101 @@ def quadratic_penalty(problem: LinearProblem) -> Floats:
     if not isinstance(problem.penalty, L2):
         raise InvalidParameter("this method needs a convex quadratic penalty: use L2")
     return problem.penalty_curvature(np.zeros(problem.shape))
+
+
+@dataclass(frozen=True, eq=False)
+class BallPoint(Query[Floats]):
+    """A point of the ball with probability proportional to exp(-eta G).
+
+    **Privacy** One charge, ``cost``: adding a row changes the logarithm of a probability within a range of epsilon,
+    and replacing one does so too, because eta is made for the relation.
+    """
+
+    ball: Ball
+    cost: ExponentialMechanism
+    label = "point of a ball"
+
+    def plan(self, public: Public) -> Draw[Floats]:
+        problem, grid, asked = public.problem, public.problem.grid, self.ball
+        asked.risk.require_table(public.rows, problem.shape)
+        if asked.rows != public.rows or len(problem.shape) > 1:
+            raise InvalidParameter(
+                f"the ball is for sums over {asked.rows} rows of one margin, and the table has {public.rows} of "
+                f"{problem.loss.outputs}: make the ball for this table"
+            )
+        quadratic = public.weights("quadratic", asked.quadratic)
+        require_constants(convexity(quadratic), asked.risk.gradient_bound(1), asked.radius)
+        require_moderate("the largest curvature", float(np.max(quadratic)))
+        centre = grid.place_weights(public.weights("centre", asked.centre))
+        ball = replace(asked, centre=centre, quadratic=quadratic)
+        law = law_for_units(self.cost, public.rows_per_unit)
+        ball.require_practical(law, public.relation)
+
+        def draw(table: Rows) -> Floats:
+            bits = table.bits("point of a ball")
+            return sample_point(table.source, table.squared_norms, grid, ball, law, public.relation, bits)
+
+        return Draw(self.cost, draw, public.rows_per_unit)
+
+
+def law_for_units(cost: ExponentialMechanism, rows_per_unit: int) -> ExponentialMechanism:
+    """Return the law to draw from: of k rows that change together, each may use a k-th part of the range."""
+    if rows_per_unit == 1:
+        return cost
+    return ExponentialMechanism(math.nextafter(cost.epsilon / rows_per_unit, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class ExcessAdversarialRisk(Query[tuple[float, float]]):
+    """The mean adversarial loss at released weights less the least possible one, and the noise in it.
+
+    Both are of the objective that was minimised, penalty and quadratic included, over n rows. The second number is
+    the standard deviation of the noise: public.
+
+    **Privacy** Let G be the sum over rows and V = G(w) - min G. A row more, with the loss f, adds f(w) to the first
+    term, and to the second between its least value and f at the old minimiser. At w and at minimisers f lies in
+    [a, A] (`loss_range`), so V changes by at most A - a, and by twice that if a row is replaced. The least value is
+    taken at a point certified to within tau, which is at most (smoothness) tau^2/2 too high; that and twice the
+    rounding error of a value are added.
+    """
+
+    risk: RobustRisk
+    strong_convexity: float
+    weights: Floats
+    cost: Gaussian | Laplace
+    label = "excess adversarial risk"
+
+    def plan(self, public: Public) -> Point[tuple[float, float]]:
+        problem, rows, risk, cost = public.problem, public.rows, self.risk, self.cost
+        weights = public.weights("weights", self.weights)
+        risk.require_table(rows, problem.shape)
+        if risk.tilt:
+            raise InvalidParameter("the excess risk is reported for a mean of losses: leave tilt at 0")
+        quadratic = rows * quadratic_penalty(problem) + require_nonnegative("strong_convexity", self.strong_convexity)
+        mu, curvature = convexity(quadratic), float(np.max(quadratic))
+        length = require_nonnegative("the norm of the weights", float(np.linalg.norm(weights)))
+        require_constants(mu, risk.gradient_bound(1), math.inf)
+        farthest = risk.farthest(rows, mu)
+        distance = max(risk.reachable(rows, problem.grid.dimension, mu, curvature), 2.0**-30 * farthest)
+        low, high = loss_range(risk.loss, risk.margin(max(farthest, length)))
+        largest = high + risk.loss.lipschitz
+        error = (risk.smoothness(rows) + curvature) * distance**2
+        known = 2 * risk.value_bound(rows) + curvature * float(np.sum(weights * weights))
+        error += 2 * (rows + 2 * problem.grid.dimension + 32) * 2.0**-52 * (rows * largest + known)
+        gaussian = isinstance(cost, Gaussian)
+        noise = cost.noise_multiplier if isinstance(cost, Gaussian) else 1 / cost.epsilon
+        unit = 2.0 ** (ceil_log2((high - low) * noise) - _EXCESS_BITS)
+        moved = high - low + 2 * error + unit
+        whole = Sensitivity(Norm.L2 if gaussian else Norm.L1, moved, moved + high - low)
+        scale = whole.times(public.rows_per_unit).under(public.relation) * (1 + 2.0**-40)
+        lattice = PointLattice(Noised(cost, unit, whole, float(rows)), limit=2.0**60 * unit)
+        deviation = scale * (noise if gaussian else math.sqrt(2) * noise)
+
+        def find(table: Rows, _: Floats | None) -> Integers:
+            linear = np.zeros(problem.shape)
+            objective = risk.objective(table.source, problem.grid, table.squared_norms, quadratic, linear)
+            best = certified_minimiser(objective, mu, distance)
+            excess = objective.value_and_gradient(weights)[0] - objective.value_and_gradient(best)[0]
+            return lattice.place(np.array([excess]))
+
+        return Point(cost, lattice.noised, find, lambda excess: (float(excess[0]), deviation / rows))

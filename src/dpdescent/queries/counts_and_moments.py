@@ -1,4 +1,4 @@
-"""Moments of the rows and labels: lengths of rows, columns and directions, and how often each label occurs."""
+"""Counts and moments: lengths of rows, columns and directions, and how often labels, levels and margins occur."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from ..accounting import Gaussian, Laplace
-from ..errors import InvalidParameter
-from ..exact import BoundedSum, CoarseGrid, SecondMomentSum, SignedSum
+from ..arrays import Floats, Integers
+from ..errors import InvalidParameter, require_positive_integer
+from ..exact import BoundedSum, CoarseGrid, FeatureGrid, SecondMomentSum, SignedSum
 from ..problems import Frame, LabelKind, Labels, Whitening
 from ..relations import Norm, Sensitivity
 from .derivatives import finest_bits, finest_clipped_sum, require_frame
 from .per_row import Caps, Norms
-from .questions import Noised, Public, Question, Sum
-from .sources import Floats, Integers
+from .plans import Noised, Sum
+from .query import Public, Query
 
 COUNT = 2**20  # lattice steps in a count of one row: they make room for little noise
 
 
 @dataclass(frozen=True, eq=False)
-class MeanRowNorm(Question[float]):
+class MeanRowNorm(Query[float]):
     """The mean Euclidean norm of the rows, or of their coordinates in a public frame without the constant.
 
     Parameters
@@ -60,7 +62,7 @@ class MeanRowNorm(Question[float]):
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnMoments(Question[tuple[Floats, Floats]]):
+class ColumnMoments(Query[tuple[Floats, Floats]]):
     """The means of the columns and of their squares, from rows clipped to norm ``clip``.
 
     **Privacy** A row adds itself and its squares, which are no longer: together a vector of norm at most sqrt(2)
@@ -91,7 +93,7 @@ class ColumnMoments(Question[tuple[Floats, Floats]]):
 
 
 @dataclass(frozen=True, eq=False)
-class SecondMoments(Question[Floats]):
+class SecondMoments(Query[Floats]):
     """The mean of u u' over rows u clipped to norm ``clip``: of the rows, or of their coordinates in a public frame.
 
     The constant of a `Frame` is left out; entries in a `Whitening` are clipped to 2 ``clip``. Noise is added to the
@@ -124,7 +126,7 @@ class SecondMoments(Question[Floats]):
 
 
 @dataclass(frozen=True)
-class LabelCounts(Question[Floats]):
+class LabelCounts(Query[Floats]):
     """The number of rows in each class, 2 or K of them.
 
     **Privacy** A row adds 1 to one count: L2 sensitivity 1, and sqrt(2) when it is replaced. With two classes one
@@ -152,7 +154,7 @@ class LabelCounts(Question[Floats]):
 
 
 @dataclass(frozen=True)
-class RowCount(Question[float]):
+class RowCount(Query[float]):
     """The number of rows, which is not public where units have several of them.
 
     **Privacy** A row that is added or removed changes it by 1, and one that is replaced not at all: 1 under both
@@ -169,7 +171,7 @@ class RowCount(Question[float]):
 
 
 @dataclass(frozen=True)
-class LabelSum(Question[float]):
+class LabelSum(Query[float]):
     """The sum of labels, clipped to the public range of those that the loss is about.
 
     **Privacy** With labels in [low, high], sensitivity max(|low|, |high|), and twice that when a row is replaced.
@@ -230,3 +232,118 @@ def _counts_block(classes: int, signs: bool, rows: Any, labels: Floats) -> Integ
 
 def _labels_block(bounded: SignedSum, allowed: Labels, rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
     return bounded.block(allowed.understood(labels))
+
+
+@dataclass(frozen=True)
+class ColumnHistograms(Query[Floats]):
+    """The number of cells on each level of every column, shape (columns, 2 levels + 1).
+
+    A cell x is on the level nearest to x 2^bits, from -levels to levels; whatever lies beyond is on the last one.
+
+    Parameters
+    ----------
+    levels, bits : int
+    noise : Gaussian
+
+    Notes
+    -----
+    **Privacy** A row adds 1 to one count of each of c columns: L2 sensitivity sqrt(c). A row that is replaced takes 1
+    from one count and adds 1 to another: sqrt(2c).
+    """
+
+    levels: int
+    bits: int
+    noise: Gaussian
+    label = "column histograms"
+
+    def plan(self, public: Public) -> Sum[Floats]:
+        levels, grid = require_positive_integer("levels", self.levels), public.problem.grid
+        if not 0 <= self.bits <= grid.exponent:
+            raise InvalidParameter(f"levels are multiples of the grid: bits must lie in [0, {grid.exponent}]")
+        columns, width = grid.dimension, 2 * levels + 1
+        noised = Noised(self.noise, 1 / COUNT, self.sensitivity(columns), public.rate)
+        block = partial(_histogram_block, levels, 2.0**self.bits)
+        return Sum(block, (noised,), lambda counts: counts.reshape(columns, width))
+
+    @staticmethod
+    def sensitivity(columns: int) -> Sensitivity:
+        """Return how much one row can change the counts of so many columns."""
+        removed, replaced = (math.sqrt(each * columns) * (1 + 2.0**-50) for each in (1, 2))
+        return Sensitivity(Norm.L2, removed, replaced)
+
+
+@dataclass(frozen=True, eq=False)
+class MarginCounts(Query[Floats]):
+    """The number of rows of either class whose margins x . w lie in each of some intervals, shape (2, k + 1).
+
+    Parameters
+    ----------
+    weights : ndarray
+        Public or released.
+    edges : ndarray of shape (k,)
+        Public, in increasing order: the intervals are those below, between and above them. A margin on an edge is
+        above it.
+    noise : Gaussian or Laplace
+
+    Notes
+    -----
+    **Privacy** A row adds 1 to one count: sensitivity 1. A row that is replaced takes 1 from one count and adds 1 to
+    another: sqrt(2) in the L2 norm and 2 in the L1 norm.
+    """
+
+    weights: Floats
+    edges: Floats
+    noise: Gaussian | Laplace
+    label = "margin counts"
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """How much one row can change the counts."""
+        if isinstance(self.noise, Laplace):
+            return Sensitivity(Norm.L1, 1.0, 2.0)
+        return Sensitivity(Norm.L2, 1.0, math.sqrt(2) * (1 + 2.0**-50))
+
+    def deviation(self, public: Public) -> float:
+        """Return the standard deviation of the noise in a count."""
+        moved = self.sensitivity.times(public.rows_per_unit).under(public.relation) / public.rate
+        return moved * (
+            self.noise.noise_multiplier if isinstance(self.noise, Gaussian) else math.sqrt(2) / self.noise.epsilon
+        )
+
+    def plan(self, public: Public) -> Sum[Floats]:
+        problem, edges = public.problem, np.asarray(self.edges, dtype=np.float64)
+        if problem.loss.labels.kind is not LabelKind.SIGNS:
+            raise InvalidParameter("margins are counted for two classes: the loss must be one of labels -1 and 1")
+        if edges.ndim != 1 or not edges.size or not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
+            raise InvalidParameter("edges must be finite numbers in increasing order, at least one")
+        placed = problem.grid.place_weights(public.weights("weights", self.weights))
+        noised = Noised(self.noise, 1 / COUNT, self.sensitivity, public.rate)
+        block = partial(_margins_block, problem.grid, placed, edges)
+        return Sum(block, (noised,), lambda counts: counts.reshape(2, edges.size + 1))
+
+
+def _margins_block(grid: FeatureGrid, weights: Floats, edges: Floats, rows: Any, labels: Floats) -> Integers:
+    intervals = edges.size + 1
+    places = np.searchsorted(edges, grid.margins(rows, weights), side="right") + intervals * (labels > 0)
+    return np.bincount(places, minlength=2 * intervals).astype(np.int64) * COUNT
+
+
+def _histogram_block(levels: int, scale: float, rows: Any, labels: Floats) -> Integers:  # noqa: ARG001
+    columns, width = rows.shape[1], 2 * levels + 1
+    stored = sparse.issparse(rows)
+    cells, column = (rows.data, rows.indices.astype(np.int64)) if stored else (rows, np.arange(columns))
+    places = _levels(cells, levels, scale)
+    places += column * width + levels
+    counts = np.bincount(places.ravel("K").astype(np.intp), minlength=columns * width).reshape(columns, width)
+    if stored:  # the other cells are 0
+        counts[:, levels] += rows.shape[0] - np.bincount(rows.indices, minlength=columns)
+    return counts.astype(np.int64).reshape(-1) * COUNT
+
+
+def _levels(cells: Any, levels: int, scale: float) -> Floats:
+    """Return the level of every cell, a whole number."""
+    nearest: Floats = np.multiply(cells, scale, dtype=np.float64)
+    np.rint(nearest, out=nearest)
+    np.fmin(nearest, levels, out=nearest)  # unlike clip, these leave no NaN, which no integer stands for
+    np.fmax(nearest, -levels, out=nearest)
+    return nearest

@@ -28,6 +28,7 @@ from ..accounting import (
     NormLaplace,
     ReportNoisyMax,
 )
+from ..arrays import Floats, Integers
 from ..errors import InvalidParameter, ScaleOutOfRange
 from ..exact import LatticeSum
 from ..noise import (
@@ -45,7 +46,6 @@ from ..noise import (
     select,
 )
 from ..relations import Norm, Relation, Sensitivity
-from .sources import Floats, Integers
 
 _ROOM = 1 + 2.0**-40  # more than the mechanisms' own rounding
 _NORMS: dict[type[Cost], Norm] = {
@@ -135,7 +135,7 @@ class LatticeNoise:
         """Return the sum plus Gaussian noise on every coordinate."""
         scale = _lattice_scale(deviation_of(total, cost, relation), total.unit)
         noise = discrete_gaussian(self._bits("gaussian"), scale, total.values.size)
-        return _released(total, noise)
+        return _add_noise(total, noise)
 
     def gaussian_symmetric(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
         """Return a symmetric matrix sum plus symmetric Gaussian noise, from its upper triangle alone.
@@ -151,19 +151,19 @@ class LatticeNoise:
         for group, spread in ((~off_diagonal, sigma), (off_diagonal, sigma / math.sqrt(2) * (1 + 2.0**-50))):
             noise[group] = discrete_gaussian(bits, lattice_scale(spread, total.unit), int(group.sum()))
         released = np.empty(total.values.shape)
-        released[rows, columns] = _released(total, noise, total.values[rows, columns])
+        released[rows, columns] = _add_noise(total, noise, total.values[rows, columns])
         released[columns, rows] = released[rows, columns]
         return released
 
     def laplace(self, total: LatticeSum, cost: Laplace, relation: Relation) -> Floats:
         """Return the sum plus Laplace noise on every coordinate, for an L1 sensitivity."""
         lattice = _charged_laplace_scale(sensitivity_in(total, Norm.L1, relation), cost, total.unit)
-        return _released(total, discrete_laplace(self._bits("laplace"), lattice, total.values.size))
+        return _add_noise(total, discrete_laplace(self._bits("laplace"), lattice, total.values.size))
 
     def norm_laplace(self, point: LatticeSum, cost: NormLaplace, relation: Relation) -> Floats:
         """Return the point plus a vector with density proportional to exp(-|z|_2/b), for an L2 sensitivity."""
         scale = _norm_laplace_scale(sensitivity_in(point, Norm.L2, relation), cost, point.unit)
-        return _released(point, norm_laplace(self._bits("norm-laplace"), scale, point.values.size))
+        return _add_noise(point, norm_laplace(self._bits("norm-laplace"), scale, point.values.size))
 
     def least(self, scores: LatticeSum, cost: ExponentialMechanism | ReportNoisyMax, relation: Relation) -> int:
         """Return the index of a score that is probably among the least."""
@@ -271,7 +271,7 @@ def deviation_of(total: LatticeSum, cost: Gaussian, relation: Relation) -> float
     return cost.noise_multiplier * sensitivity_in(total, Norm.L2, relation) * (1 + 2.0**-50)
 
 
-def _released(total: LatticeSum, noise: Integers, values: Integers | None = None) -> Floats:
+def _add_noise(total: LatticeSum, noise: Integers, values: Integers | None = None) -> Floats:
     """Return unit * (S + Z), added in the ring of 64-bit integers, where wrapping is post-processing of S + Z.
 
     S is the sum, or those of its ``values`` that are released.

@@ -1,35 +1,57 @@
-"""The objective at public weights: its value, its gradient from clipped rows, and how curved it is.
+r"""The objective at public weights: its value, its gradient from clipped rows, and how curved it is.
 
 A row's gradient is l' x, or l' z in a public frame. It is clipped to norm C, so the sum has the L2 sensitivity C, or
 2C when a row is replaced. Gradients of rows that belong to one unit may be clipped together instead. The penalty's
 gradient is public and added after the noise.
+
+**Gradients in a tree.** Descents that read every row once per pass need running totals of gradients. The rows are
+dealt at random to m leaves. Leaf t is read at weights that follow from the totals before it, and the total over the
+first t leaves is put together from nodes of a binary tree, one for each binary digit of t that is 1:
+
+.. math:: \tilde S_t = \sum_{v \in \text{nodes}(t)} \Big(\sum_{i \in v} g_i + z_v\Big),
+          \qquad z_v \sim N(0, s^2 C^2 I).
+
+A node ends at a leaf t and covers the last :math:`2^l` leaves, where :math:`2^l` is the largest power of 2 that
+divides t. So each total has the noise of at most :math:`h = \lfloor \log_2 m \rfloor + 1` nodes, where a sum of noisy
+leaves would have that of t.
+
+References
+----------
+Denisov, S., McMahan, B., Rush, K., Smith, A. & Thakurta, A. (2022). Improved differential privacy for SGD via optimal
+private linear operators on adaptive streams. NeurIPS. arXiv:2202.08312.
+Dwork, C., Naor, M., Pitassi, T. & Rothblum, G. (2010). Differential privacy under continual observation. STOC.
+Smith, A. & Thakurta, A. (2013). (Nearly) optimal algorithms for private online learning in full-information and
+bandit settings. NeurIPS.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..accounting import Gaussian
-from ..errors import InvalidParameter, ScaleOutOfRange, require_positive
+from ..arrays import Floats, Integers
+from ..errors import InvalidParameter, ScaleOutOfRange, require_positive, require_positive_integer
 from ..exact import BoundedSum, ClippedSum, SecondMomentSum, ceil_log2, joint_factors
 from ..exact.second_moments import LEAST_BITS
 from ..problems import Frame, LinearProblem, Whitening
 from ..relations import Norm, Sensitivity
 from .per_row import Caps, Margins, Norms, Owners, PerRow, Products, RowWeights
-from .questions import Noised, Public, Question, Sum
-from .sources import Floats, Integers
-from .units import joint_clip
+from .plans import Noised, Sum, Tree
+from .query import Public, Query
 
 _SCALE_BITS = 51  # lattice noise has a scale of at most 2^52, and rounds it up
 _LARGEST_ROWS = 2**26  # a sum over this many has not wrapped around
+_MOST_LEAVES = 2**20  # of a tree: more of them would mean as many passes over the rows
 
 
 @dataclass(frozen=True, eq=False)
-class Gradient(Question[Floats]):
+class Gradient(Query[Floats]):
     """The gradient of the objective at public ``weights``, from rows clipped to norm ``clip``.
 
     Parameters
@@ -72,7 +94,7 @@ class Gradient(Question[Floats]):
 
 
 @dataclass(frozen=True, eq=False)
-class GradientAndCurvature(Question[tuple[Floats, float]]):
+class GradientAndCurvature(Query[tuple[Floats, float]]):
     """A gradient, and the mean curvature of the loss from the same pass over the rows.
 
     The curvature is the mean of l'', weighted as the gradient's rows are, over rows that are not clipped.
@@ -115,7 +137,7 @@ class GradientAndCurvature(Question[tuple[Floats, float]]):
 
 @dataclass(frozen=True)
 class _Summed:
-    """What both questions share: the sum over a block, and the gradient's part of it."""
+    """What both queries share: the sum over a block, and the gradient's part of it."""
 
     block: Any
     gradient: Noised
@@ -159,7 +181,7 @@ class _Summed:
 
 
 @dataclass(frozen=True, eq=False)
-class Hessian(Question[Floats]):
+class Hessian(Query[Floats]):
     """The Hessian of the objective at public ``weights``.
 
     A row adds l'' x x', x rounded to 13 bits below the longest row and l'' to 10 below the largest curvature; the
@@ -188,7 +210,7 @@ class Hessian(Question[Floats]):
 
 
 @dataclass(frozen=True, eq=False)
-class MeanLoss(Question[float]):
+class MeanLoss(Query[float]):
     """The objective at public ``weights``, with signed noise.
 
     **Privacy** A row's loss lies between 0 and the public bound B of `LinearProblem.largest_loss`: B is the
@@ -212,6 +234,11 @@ class MeanLoss(Question[float]):
         bounded = BoundedSum(problem.largest_loss(weights))
         noised = Noised(self.noise, bounded.unit, Sensitivity.of_bounded_sum(bounded.ceiling, Norm.L2), public.size)
         return Sum(partial(problem.loss_block, bounded, placed), (noised,), lambda mean: float(mean[0]) + added)
+
+
+def joint_clip(clip: float, rows_per_unit: int) -> float:
+    """Return k^(3/4) C, to which the sum of a unit's rows is clipped where single rows would be clipped to C."""
+    return clip * math.pow(rows_per_unit, 0.75)
 
 
 def finest_clipped_sum(public: Public, clip: float, noise: Gaussian, *, of_unit: bool = False) -> ClippedSum:
@@ -285,19 +312,8 @@ def _block(
     curvatures = None if bounded is None else problem.loss.typical_curvatures(residuals, labels)
     if row_weights is not None:
         residuals *= row_weights if residuals.ndim == 1 else row_weights[:, None]
-    sizes = None
-    if curvatures is not None:
-        several = residuals.ndim > 1  # added up class by class, so that a row's length depends on it alone
-        lengths = np.sqrt(sum(column * column for column in residuals.T)) if several else np.abs(residuals)
-        sizes = lengths * 2.0**clipped.coefficient_exponent
-    out = residuals if residuals.ndim == 1 else None
-    if together:
-        coefficients = clipped.coefficients_within(residuals, caps, out)
-        factors = joint_factors(clipped, coefficients, *within_units)
-        shortened = np.rint(coefficients * (factors if coefficients.ndim == 1 else factors[:, None]))
-        gradient = clipped.block(rows, shortened)
-    else:
-        gradient = clipped.total_within(rows, residuals, caps, out=out).values
+    sizes = None if curvatures is None else _sizes(clipped, residuals)
+    gradient, factors = _clipped_total(clipped, rows, residuals, caps, within_units)
     if isinstance(frame, Frame):  # block by block: a total may have wrapped around
         gradient = frame.total(gradient)
     if bounded is None or curvatures is None or sizes is None:
@@ -305,6 +321,82 @@ def _block(
     if row_weights is not None:
         curvatures *= row_weights
     curvatures *= sizes < caps
-    if together:
+    if factors is not None:
         curvatures *= factors
     return np.concatenate([gradient.reshape(-1), bounded.block(curvatures)])
+
+
+def _sizes(clipped: ClippedSum, residuals: Floats) -> Floats:
+    """Return how long the residuals of each row are, in steps of the coefficients of the sum."""
+    several = residuals.ndim > 1  # added up class by class, so that a row's length depends on it alone
+    lengths = np.sqrt(sum(column * column for column in residuals.T)) if several else np.abs(residuals)
+    sizes: Floats = lengths * 2.0**clipped.coefficient_exponent
+    return sizes
+
+
+def _clipped_total(
+    clipped: ClippedSum, rows: Any, residuals: Floats, caps: Floats, within_units: tuple[Any, ...]
+) -> tuple[Integers, Floats | None]:
+    """Return the sum of clipped gradients, and by how much rows were shortened because of others of their unit.
+
+    The residuals may be written over.
+    """
+    out = residuals if residuals.ndim == 1 else None
+    if not within_units:
+        return clipped.total_within(rows, residuals, caps, out=out).values, None
+    coefficients = clipped.coefficients_within(residuals, caps, out)
+    factors = joint_factors(clipped, coefficients, *within_units)
+    shortened = np.rint(coefficients * (factors if coefficients.ndim == 1 else factors[:, None]))
+    return clipped.block(rows, shortened), factors
+
+
+@dataclass(frozen=True, eq=False)
+class TreeGradients(Query[Floats]):
+    """Running totals of the mean gradients of m random leaves of the table, each at weights of its own.
+
+    The answer is the total over all leaves: m times a mean gradient. The penalty is public, and not in it.
+
+    Parameters
+    ----------
+    follow : callable
+        Maps t and the noisy total over the first t leaves to the weights at which leaf t + 1 is read. Called with
+        0, ..., m - 1. It sees nothing but released totals.
+    leaves : int
+        m; one less than a power of 2 makes the best use of the levels.
+    clip : float
+        C, the norm to which the gradient of each row is clipped.
+    noise : Gaussian
+        That of a node.
+
+    Notes
+    -----
+    **Privacy** Given the leaves, a row is in at most h nodes, h being the binary digits of m, each is released once
+    with noise for C (2C if the row is replaced), and all weights follow from nodes that were released before: so the
+    sums of two neighbours that have released the same so far differ by the clipped gradient of that row in these h
+    nodes and in no other, and h Gaussian mechanisms are charged, by adaptive composition (Smith & Thakurta 2013;
+    Denisov et al. 2022 for gradients that depend on earlier answers). Every row, or unit with all of its rows, is
+    dealt to a leaf by itself, so that the law of the other leaves is the same whether a row is there or not, and a
+    mixture over them loses no more than its worst part; no amplification is claimed. The charge comes first.
+    """
+
+    follow: Callable[[int, Floats], Floats]
+    leaves: int
+    clip: float
+    noise: Gaussian
+    label = "gradients in a tree"
+
+    def plan(self, public: Public) -> Tree[Floats]:
+        leaves, shape = require_positive_integer("leaves", self.leaves), public.problem.shape
+        if leaves > _MOST_LEAVES:
+            raise InvalidParameter(f"leaves must be at most 2^20, each is a pass over the rows; got {leaves}")
+        at_zero = self._leaf(np.zeros(shape)).plan(public)
+        (noised,) = at_zero.parts
+        noised = replace(noised, divisor=public.rows / leaves)
+
+        def block(leaf: int, total: Floats) -> Callable[..., Integers]:
+            return self._leaf(self.follow(leaf, total)).plan(public).block
+
+        return Tree(leaves, noised, block, lambda total: total, np.zeros(shape), at_zero.per_row)
+
+    def _leaf(self, weights: Floats) -> Gradient:
+        return Gradient(weights, self.clip, self.noise)

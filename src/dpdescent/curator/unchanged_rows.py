@@ -4,7 +4,7 @@ Clip factors and batches are kept by place, and bounds are measured before a mod
 same for as long as a fit takes. Each row has a mark, a sum modulo 2^64 of the bits of its cells times odd numbers,
 which a change of any one cell changes. The bits are mixed first: a number like 1.0 has zeros in its last 52 bits, so
 that its product with a factor would tell only 12 bits of that. The seal of a part is a digest of the marks of its
-rows. Marks are made of the rows as a table yields them, before they are coded for a question, so they are the same in
+rows. Marks are made of the rows as a table yields them, before they are coded for a query, so they are the same in
 every pass of a fit and for every block, thread and process. Seals are unreleased data and stay in the process that
 fits.
 """
@@ -21,7 +21,7 @@ from pandas.util import hash_array
 from scipy import sparse
 
 from ..errors import DatasetFormatError
-from .sources import cached_blocks
+from .array_source import cached_blocks
 
 __all__ = ["Digest", "Marks", "Seals", "changed", "marks", "new_digest"]
 
@@ -36,13 +36,13 @@ def marks(cells: Any, labels: Any) -> Marks:
     rows, columns = cells.shape
     factors = _factors(columns)
     if sparse.issparse(cells):
-        bits = _mixed(cells.data).view(np.int64)
+        bits = _mix(cells.data).view(np.int64)
         stored = sparse.csr_array((bits, cells.indices, cells.indptr), shape=cells.shape)
         found: Marks = (stored @ factors.view(np.int64)).view(np.uint64)
     else:
         found = np.empty(rows, dtype=np.uint64)
         for some in cached_blocks(rows, columns, _CELLS_AT_ONCE):
-            np.einsum("ij,j->i", _mixed(cells[some]), factors, out=found[some])
+            np.einsum("ij,j->i", _mix(cells[some]), factors, out=found[some])
     values = np.asarray(labels)
     if values.dtype.kind == "f":
         values = values.astype(np.float64, copy=False)
@@ -50,7 +50,7 @@ def marks(cells: Any, labels: Any) -> Marks:
     return found ^ told
 
 
-def _mixed(cells: NDArray[Any]) -> Marks:
+def _mix(cells: NDArray[Any]) -> Marks:
     """Return the bits of numbers, the high ones mixed into the low ones; different numbers stay different, 0 is 0."""
     bits: Marks = np.asarray(cells, dtype=np.float64).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     bits ^= bits >> np.uint64(32)

@@ -1,7 +1,7 @@
-"""Numbers of single rows that several questions need: norms, clip factors, margins.
+"""Numbers of single rows that several queries need: norms, clip factors, margins.
 
 Each is a function of one row and of public numbers. The curator computes them after a charge, keeps the latest of
-each kind for the next question, and never releases them.
+each kind for the next query, and never releases them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Floats
 from ..exact import ClippedSum, FeatureGrid
 from ..problems import Frame, Whitening, products_with_following
-from .sources import Floats
 
 
 class PerRow(ABC):
