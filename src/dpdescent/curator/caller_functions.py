@@ -225,7 +225,7 @@ def drawn_minimiser(
     grid = _covering(require_positive_integer("dimension", dimension), radius, centre, box, points)
     chosen = _choice_of_score(cost, spread, error)
     index: int = release(ledger, chosen, "point of a grid", lambda: _scores(score, grid, chosen.unit), noise)
-    return grid[index].copy()
+    return np.array(grid[index], dtype=np.float64)
 
 
 def _choice_of_score(cost: ExponentialMechanism, spread: float, error: float) -> Noised:
