@@ -49,6 +49,7 @@ ROWS = 37  # a prime, so that no group of rows divides it
 _SEEDS = 88
 _SIZES = (*range(2, ROWS), 40, 48, 50, 60, 64, 72, 80, 96, 100, 128, 200, 256, 500, 512, 1000, 1024, 2048)
 _BYTES = 256
+_Found = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 _MOVED = 0.5  # in sizes of the parameters
 
 Content = Literal["drawn", "copied", "zero", "large", "huge", "infinite", "no number"]
@@ -165,7 +166,8 @@ class _Trials:
         ordinary: tuple[Content, ...] = ("drawn", "copied", "zero")
         every = [(split, ordinary[turn % 3]) for turn, split in enumerate(self._splits)]
         same = self._same(self._rows, 0, every + self._with("large", "huge", "infinite", "no number"))
-        same = same and all(self._same_of_kind(kind) for kind in self._kinds())
+        ordinary_rows = self._found(self._rows, 0)
+        same = same and all(self._same_of_kind(kind, ordinary_rows) for kind in self._kinds())
         return None if same else f"what belongs to a row changes with what other rows of {len(self._rows)} hold"
 
     def parameters(self) -> str | None:
@@ -227,25 +229,30 @@ class _Trials:
         kinds = [_Kind(classes=outputs.shape[1])] if many else []
         return [*kinds, *(replace(each, ignored=True) for each in [_ORDINARY, *kinds])]
 
-    def _same_of_kind(self, kind: _Kind) -> bool:
+    def _same_of_kind(self, kind: _Kind, ordinary: _Found) -> bool:
         """Try rows of a kind among rows of that kind, and among ordinary ones, which they may outweigh."""
         rows = kind.rows(self._probe, len(self._rows), 0)
         try:
-            self._found(rows, 0)
+            before = self._found(rows, 0)
         except Exception:
             return True
         changes: list[tuple[Tensor, Content]] = [(half, "drawn") for half in self._splits[:2]]
-        return self._same(rows, 0, changes, kind) and self._same(self._rows, 0, changes, kind)
+        return self._unmoved(before, rows, 0, changes, kind) and self._unmoved(
+            ordinary, self._rows, 0, changes[:1], kind
+        )
 
     def _with(self, *contents: Content) -> list[tuple[Tensor, Content]]:
         wanted = [each for each in contents if self._real or each in ("drawn", "copied")]
         return [(half, each) for each in wanted for half in self._splits[:2]]
 
-    def _same(
-        self, rows: Batch, seed: int, changes: Sequence[tuple[Tensor, Content]], kind: _Kind = _ORDINARY
-    ) -> bool:
+    def _same(self, rows: Batch, seed: int, changes: Sequence[tuple[Tensor, Content]]) -> bool:
         """Return whether losses, lengths and the weighted sum of kept rows stay the same with every change."""
-        before = self._found(rows, seed)
+        return self._unmoved(self._found(rows, seed), rows, seed, changes, _ORDINARY)
+
+    def _unmoved(
+        self, before: _Found, rows: Batch, seed: int, changes: Sequence[tuple[Tensor, Content]], kind: _Kind
+    ) -> bool:
+        """Return the same, given what was found for the rows before."""
         for turn, (kept, content) in enumerate(changes):
             try:
                 after = self._found(self._changed(rows, kept, content, turn, kind), seed)
@@ -261,7 +268,7 @@ class _Trials:
                 return False
         return True
 
-    def _found(self, rows: Batch, seed: int) -> Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]:
+    def _found(self, rows: Batch, seed: int) -> _Found:
         """Return what belongs to a set of rows, as a function of the set."""
         with secret_randomness(seed):
             gradients = self._way.of(rows.copy())
