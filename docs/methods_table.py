@@ -10,8 +10,7 @@ from pathlib import Path
 
 from dpdescent.accounting import Currency
 from dpdescent.errors import UnsupportedLoss
-from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Multinomial, Poisson, Squared
-from dpdescent.problems.losses import Huber
+from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Multinomial, Poisson, Squared
 from dpdescent.solvers import METHODS, PAPER_MODES, PAPERS, Facts, Method
 
 FOLDER = Path(__file__).parent

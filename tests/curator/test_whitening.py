@@ -220,7 +220,7 @@ def test_norms_have_the_same_bits_for_any_layout(exact_blas: bool, monkeypatch: 
     order = generator.permutation(301)
     assert (whitening.squared_norms(rows[order]) == expected[order]).all()
     assert [whitening.squared_norms(rows[i : i + 1])[0] for i in range(301)] == expected.tolist()
-    monkeypatch.setattr("dpdescent.problems.whitening._BLOCK_BYTES", 8 * 11 * 7)
+    monkeypatch.setattr("dpdescent.problems.linear_maps._BLOCK_BYTES", 8 * 11 * 7)
     assert (whitening.squared_norms(rows) == expected).all()
     assert whitening.squared_norms(rows[:0]).shape == (0,)
 

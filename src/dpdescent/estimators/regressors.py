@@ -272,7 +272,7 @@ class DPPoissonRegressor(BoundedRegressor):
     The mean of a count is ``exp(x . w + b)``. Minimises the mean of ``exp(x . w + b) - y (x . w + b)``, in units of
     the largest count, plus an L2 penalty, ``alpha/2 |w|^2``, on the weights of features that are scaled by their
     bounds. The alpha of scikit-learn's ``PoissonRegressor`` is this alpha times the largest count. Where the
-    predicted mean exceeds the largest count, the loss grows only linearly (`dpdescent.problems.poisson`).
+    predicted mean exceeds the largest count, the loss grows only linearly (`dpdescent.problems.Poisson`).
 
     Parameters
     ----------

@@ -58,8 +58,7 @@ from scipy.sparse import issparse
 
 from ..errors import InvalidParameter, UnsupportedLoss, require_nonnegative
 from ..exact import FeatureGrid, exp, require_moderate
-from ..problems import HuberisedHinge, Loss, Need, require_needs
-from ..problems.adversary import Support
+from ..problems import HuberisedHinge, Loss, Need, Support, require_needs
 from ..relations import Norm, Relation, Sensitivity
 from .newton import settled
 from .risks import Risk

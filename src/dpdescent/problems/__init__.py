@@ -1,19 +1,13 @@
 """What is minimised: the loss of one row, its derivatives, and the bounds that follow from public knowledge."""
 
-from .adversary import Adversary
-from .contract import DifferenceLoss, Loss, MarginLoss
-from .frame import Frame
-from .inner_products import products_with_following
-from .labels import LabelKind, Labels
+from .adversary import Adversary, Support
+from .class_losses import Multinomial, Weighted
+from .contract import DifferenceLoss, LabelKind, Labels, Loss, MarginLoss, Need, require_needs
 from .linear import LinearProblem
-from .losses import Hinge, Huber, HuberisedHinge, Logistic, Sigmoid, Squared
-from .multinomial import Multinomial
-from .needs import Need, require_needs
+from .linear_maps import Frame, Whitening, products_with_following
+from .margin_losses import Hinge, Huber, HuberisedHinge, Logistic, Poisson, Sigmoid, Squared
 from .penalties import L2, NonConvex, Penalty
-from .poisson import Poisson
-from .scores import StepLosses, StepwiseChanges
-from .weighted import Weighted
-from .whitening import Whitening
+from .step_losses import StepLosses, StepwiseChanges
 
 __all__ = [
     "L2",
@@ -39,6 +33,7 @@ __all__ = [
     "Squared",
     "StepLosses",
     "StepwiseChanges",
+    "Support",
     "Weighted",
     "Whitening",
     "products_with_following",

@@ -22,13 +22,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats
 from ..errors import InvalidParameter, require_finite, require_positive
 
 __all__ = ["SOFTNESS", "Adversary", "Support"]
 
-Floats = NDArray[np.float64]
 
 SOFTNESS = 2.0**-16
 

@@ -18,26 +18,170 @@ writes the loss.
 are looked up in a table instead of being computed for every row. A loss of y t inherits it from `MarginLoss`, and one
 of t - y from `DifferenceLoss`. Other abilities are ``typical_curvatures``, ``bounded``, ``best_constant`` and
 ``largest``. A loss has only the abilities that it defines. No default guesses one.
+
+**Labels** say what the label of a row may be, and make every number such a label. **Needs** are what a method may
+take from a loss; `require_needs` refuses a loss that lacks one, before anything is charged.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
-from ..errors import InvalidParameter
-from .labels import Labels
-from .needs import Need
+from ..arrays import Floats
+from ..errors import InvalidParameter, UnsupportedLoss, require_finite, require_positive_integer
 
-__all__ = ["DifferenceLoss", "Loss", "MarginLoss"]
+__all__ = ["DifferenceLoss", "LabelKind", "Labels", "Loss", "MarginLoss", "Need", "require_needs"]
 
-Floats = NDArray[np.float64]
+
+class LabelKind(StrEnum):
+    """Two classes as -1 and 1, K classes as 0 to K - 1, or numbers in an interval."""
+
+    SIGNS = "signs"
+    CLASSES = "classes"
+    NUMBERS = "numbers"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels for which the constants of a loss hold: their kind and their public range.
+
+    Use `Labels.signs`, `Labels.classes` or `Labels.numbers`.
+
+    Parameters
+    ----------
+    kind : LabelKind
+    low, high : float
+        The least and the largest label.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Labels.numbers(0, 1).understood(np.array([0.25, 7.0, -np.inf, np.nan]))
+    array([0.25, 1.  , 0.  , 0.  ])
+    """
+
+    kind: LabelKind
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not require_finite("the least label", self.low) < require_finite("the largest label", self.high):
+            raise InvalidParameter(f"labels need a least one below the largest, got {self.low} and {self.high}")
+
+    @classmethod
+    def signs(cls) -> Labels:
+        """Return the labels -1 and 1 of two classes."""
+        return cls(LabelKind.SIGNS, -1.0, 1.0)
+
+    @classmethod
+    def classes(cls, count: int) -> Labels:
+        """Return the labels 0, 1, ..., ``count`` - 1."""
+        return cls(LabelKind.CLASSES, 0.0, require_positive_integer("classes", count) - 1.0)
+
+    @classmethod
+    def numbers(cls, low: float, high: float) -> Labels:
+        """Return all numbers from ``low`` to ``high``."""
+        return cls(LabelKind.NUMBERS, float(low), float(high))
+
+    @property
+    def number_of_classes(self) -> int:
+        """How many classes the labels tell apart: 2, K, or 0 where they are numbers."""
+        if self.kind is LabelKind.NUMBERS:
+            return 0
+        return 2 if self.kind is LabelKind.SIGNS else int(self.high) + 1
+
+    @property
+    def every(self) -> Floats | None:
+        """Every label there is, one of each; None where they are numbers."""
+        if self.kind is LabelKind.NUMBERS:
+            return None
+        return np.array([-1.0, 1.0]) if self.kind is LabelKind.SIGNS else np.arange(self.high + 1)
+
+    def understood(self, labels: Floats) -> Floats:
+        """Return a label of this kind and range for each number; valid labels stay the same.
+
+        Numbers above 0 become 1 and all others -1 for two classes. For classes and numbers, what is outside the range
+        becomes the nearest end, and NaN counts as 0; fractions of a class are dropped.
+
+        **Privacy** The function is elementwise and defined for every number, so that no row can raise an error, and
+        the bounds that a loss states for its labels hold whatever a row contains.
+        """
+        if self.kind is LabelKind.SIGNS:
+            return np.where(labels > 0, 1.0, -1.0)
+        inside: Floats = np.clip(np.nan_to_num(labels), self.low, self.high)
+        return np.trunc(inside) if self.kind is LabelKind.CLASSES else inside
+
+
+class Need(StrEnum):
+    """A property of a loss on which the guarantee or the steps of some method rest.
+
+    Every member is derived from the constants that a loss declares (`Loss.offers`).
+    """
+
+    CONVEX = "convex"
+    """Convex in its margins."""
+    SMOOTH = "smooth"
+    """A bounded second derivative, so no kinks."""
+    SMOOTH_CURVATURE = "smooth-curvature"
+    """A bounded third derivative."""
+    BOUNDED_SLOPE = "bounded-slope"
+    """A bounded first derivative."""
+    BOUNDED_VERSION = "bounded-version"
+    """A bounded first derivative, or another loss that stands in for this one and has it (`Loss.bounded`)."""
+    ONE_MARGIN = "one-margin"
+    """One margin per row, not one for every class."""
+    CERTIFICATE = "certificate"
+    """Minimisers can be certified: the loss is convex and smooth, or it is the hinge, whose dual is known."""
+    CORNERS = "corners"
+    """The residuals of a row are known to lie in the convex hull of 0 and `Loss.corners` points."""
+    LARGEST_LOSS = "largest-loss"
+    """The loss of a row at given weights has a public bound (`Loss.largest`)."""
+    CONSTANT = "constant"
+    """The best constant prediction follows from label counts or from the mean label (`Loss.best_constant`)."""
+
+
+# What a loss without the need is said to be, and what to type instead.
+_LACKS = {
+    Need.CONVEX: ("a convex loss, and {loss} is none", "use the logistic loss, or method 'sgd'"),
+    Need.SMOOTH: ("a smooth loss, and {loss} has a kink", "use loss='huberised-hinge', or method 'auto'"),
+    Need.SMOOTH_CURVATURE: (
+        "a loss with a bounded third derivative, and {loss} has none",
+        "use the logistic loss, or method 'auto'",
+    ),
+    Need.BOUNDED_SLOPE: ("a loss with a bounded slope, and that of {loss} has no bound", "use method 'auto'"),
+    Need.BOUNDED_VERSION: (
+        "a loss with a bounded slope, and that of {loss} has no bound",
+        "use a loss that is cut where it is steep, as Huber is, or method 'auto'",
+    ),
+    Need.ONE_MARGIN: (
+        "a loss of one margin, for two classes or a number, and {loss} has {outputs}",
+        "use two classes, or method 'auto'",
+    ),
+    Need.CERTIFICATE: (
+        "a loss whose minimisers can be certified, and {loss} is neither smooth nor the hinge",
+        "use loss='huberised-hinge', or method 'auto'",
+    ),
+    Need.CORNERS: (
+        "to know in which hull the residuals of a row lie, and {loss} of several margins does not declare corners",
+        "declare them, or use method 'outpert'",
+    ),
+    Need.LARGEST_LOSS: (
+        "a public bound on the loss of a row, and {loss} declares none for its labels",
+        "define its method largest, or use method 'auto'",
+    ),
+    Need.CONSTANT: (
+        "a loss that says which constant fits best, and {loss} does not",
+        "define its method best_constant, or use method 'auto'",
+    ),
+}
 
 
 class Loss(ABC):
@@ -281,3 +425,13 @@ class DifferenceLoss(Loss):
         if self.convex:
             return float(self.profile(farthest).max())
         return float(self.profile(np.zeros(1))[0]) + self.lipschitz * float(np.abs(farthest).max())
+
+
+def require_needs(method: str, needs: Iterable[Need], loss: Loss) -> None:
+    """Raise `UnsupportedLoss` if a method called ``method`` needs something that the loss does not offer."""
+    missing = frozenset(needs) - loss.offers
+    for need in Need:  # in the order of the enumeration, so that the message is always the same
+        if need in missing:
+            lack, remedy = _LACKS[need]
+            lack = lack.format(loss=type(loss).__name__, outputs=loss.outputs)
+            raise UnsupportedLoss(f"method {method!r} needs {lack}: {remedy}")

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from ..arrays import Floats, Integers
 from ..errors import InvalidParameter, UnsupportedCost, require_nonnegative
 from ..exact import (
     BoundedScores,
@@ -29,14 +30,12 @@ from ..exact import (
 from ..relations import Relation, Sensitivity
 from .adversary import Adversary
 from .contract import Loss
-from .frame import Frame
+from .linear_maps import Frame
 from .penalties import L2, Penalty
-from .scores import StepLosses, StepwiseChanges
+from .step_losses import StepLosses, StepwiseChanges
 
 __all__ = ["LinearProblem"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # A run asks for the same few again and again.
 _clipped_sum = lru_cache(maxsize=64)(ClippedSum)
@@ -135,7 +134,7 @@ class LinearProblem:
 
     # Penalty -------------------------------------------------------------------------------------------------
 
-    def _penalised(self, weights: Floats) -> Floats:
+    def _without_spared_intercept(self, weights: Floats) -> Floats:
         if not self.intercept or self.penalty.intercept:
             return weights
         kept = weights.copy()
@@ -144,11 +143,11 @@ class LinearProblem:
 
     def penalty_value(self, weights: Floats) -> float:
         """Return the penalty of the weights, without their intercept where it is spared."""
-        return self.penalty.value(self._penalised(weights))
+        return self.penalty.value(self._without_spared_intercept(weights))
 
     def penalty_gradient(self, weights: Floats) -> Floats:
         """Return the gradient of the penalty, zero for an intercept that is spared."""
-        return self.penalty.gradient(self._penalised(weights))
+        return self.penalty.gradient(self._without_spared_intercept(weights))
 
     def penalty_curvature(self, weights: Floats) -> Floats:
         """Return the diagonal of the penalty's Hessian, zero for an intercept that is spared."""

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats
 from ..errors import InvalidParameter, require_nonnegative
 
 __all__ = ["L2", "NonConvex", "Penalty"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from ..problems import Loss
-from ..problems.adversary import Support
+from ..problems import Loss, Support
 
 __all__ = ["LengthSearch"]
 

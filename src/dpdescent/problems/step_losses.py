@@ -13,17 +13,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats, Integers
 from ..errors import InvalidParameter
 from ..exact import BoundedSum, SignedSum, StepwiseScores
 from ..relations import Sensitivity
 from .contract import Loss
 
 __all__ = ["StepLosses", "StepwiseChanges"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
