@@ -18,7 +18,7 @@ import numpy as np
 from dpdescent.curator import ArraySource
 from dpdescent.exact import FeatureGrid
 from dpdescent.minimisers import METHODS, RowObjective, Task, certified_minimiser, certify
-from dpdescent.minimisers.methods import katyusha
+from dpdescent.minimisers.candidates import katyusha
 from dpdescent.problems import Logistic
 
 

@@ -14,7 +14,7 @@ from dpdescent import Ledger
 from dpdescent.accounting import Gaussian
 from dpdescent.curator import perturbed_minimiser
 from dpdescent.minimisers import METHODS, EmpiricalRisk, GeneralObjective
-from dpdescent.minimisers.methods import Candidate
+from dpdescent.minimisers.candidates import Candidate
 from dpdescent.problems import HuberisedHinge, Multinomial
 from dpdescent.relations import Relation
 from dpdescent.solvers import ObjPertSettings, objpert

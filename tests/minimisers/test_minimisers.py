@@ -28,9 +28,9 @@ from dpdescent.minimisers import (
     certify,
     require_minimiser,
 )
-from dpdescent.minimisers.methods import accelerated_gradient, katyusha, subgradient
-from dpdescent.minimisers.newton import smoothed_hinge
-from dpdescent.minimisers.rounding import PROJECTION
+from dpdescent.minimisers.candidates import accelerated_gradient, katyusha, subgradient
+from dpdescent.minimisers.certified import smoothed_hinge
+from dpdescent.minimisers.row_objectives import PROJECTION
 from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Poisson
 from dpdescent.relations import Relation
 

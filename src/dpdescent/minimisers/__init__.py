@@ -1,12 +1,11 @@
 """Minimisers of strongly convex functions, with certificates: public bounds on the distance to the minimum point."""
 
+from .candidates import METHODS, Candidate, Task
 from .certified import certified_minimiser, certify, require_minimiser, who_minimises
-from .methods import METHODS, Candidate, Task
-from .objectives import GeneralObjective, Objective
+from .general_functions import Game, GeneralObjective, LinearGame, minimax_appa
 from .risks import EmpiricalRisk, Risk
 from .robust import ROUNDED_KINK, RobustObjective, RobustRisk, loss_at_zero, loss_range, robust_loss
-from .rows import RowObjective, reachable_tolerance, smooth_loss
-from .saddle import Game, LinearGame, minimax_appa
+from .row_objectives import Objective, RowObjective, reachable_tolerance, smooth_loss
 from .sampler import Ball, sample_point
 
 __all__ = [

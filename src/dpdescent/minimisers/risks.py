@@ -23,23 +23,18 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..arrays import Floats
 from ..errors import InvalidParameter
 from ..exact import FeatureGrid, require_moderate
 from ..problems import Loss, Need, require_needs
 from ..relations import Relation, Sensitivity
-from .objectives import Objective
-from .rounding import FEW, PLACEMENT, UNIT
-from .rows import RowObjective, reachable_tolerance
+from .row_objectives import FEW, PLACEMENT, UNIT, Objective, RowObjective, reachable_tolerance
 
 if TYPE_CHECKING:
     from .row_source import Source
 
 __all__ = ["EmpiricalRisk", "Risk"]
 
-Floats = NDArray[np.float64]
 
 _BLOCK = 2**17  # the largest number of rows that a plain sum may add up one by one
 

@@ -30,12 +30,12 @@ The losses at points of B(0, R) lie in [a, A], from the margins that are possibl
 minimisers obey |w| <= L/mu, since the quadratic balances gradients of length L, and mu/2 |w|^2 <= l(0), since losses
 are not negative (`Risk.farthest`): Lowy & Razaviyayn 2021 assume such an R.
 
-**Error of a computed gradient.** As in `dpdescent.minimisers.rows`, with u = 2^-53, T = B|w| + sigma(w) and three
-additions: a margin less sigma is off by at most 8u T; a loss by at most e = (2^-48 + K u) (max(L, l(0)/4) + L T + L
-log K) with the slope L of the loss, so that the weights v_i are off by a relative 2 (tau e + 2u min(tau range, 745) +
-2^-48) (weights below 2^-1000 are lost, which hides less than the margin left here); and sigma is taken at the point
-itself, not at the nearby one where margins are taken, which moves a gradient by at most that distance times lipschitz
-r/s + (B + rho) rho (curvature + 2 tau lipschitz^2).
+**Error of a computed gradient.** As in `dpdescent.minimisers.row_objectives`, with u = 2^-53, T = B|w| + sigma(w)
+and three additions: a margin less sigma is off by at most 8u T; a loss by at most e = (2^-48 + K u) (max(L,
+l(0)/4) + L T + L log K) with the slope L of the loss, so that the weights v_i are off by a relative 2 (tau e + 2u
+min(tau range, 745) + 2^-48) (weights below 2^-1000 are lost, which hides less than the margin left here); and
+sigma is taken at the point itself, not at the nearby one where margins are taken, which moves a gradient by at
+most that distance times lipschitz r/s + (B + rho) rho (curvature + 2 tau lipschitz^2).
 
 References
 ----------
@@ -53,24 +53,33 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from ..arrays import Floats
 from ..errors import InvalidParameter, UnsupportedLoss, require_nonnegative
 from ..exact import FeatureGrid, exp, require_moderate
 from ..problems import HuberisedHinge, Loss, Need, Support, require_needs
 from ..relations import Norm, Relation, Sensitivity
-from .newton import settled
+from .certified import settle
 from .risks import Risk
-from .rounding import EXPONENTIAL, FEW, MANY, PLACEMENT, UNIT
-from .rows import RowObjective, added_exactly, partial_sums, scaled_by, smooth_loss
+from .row_objectives import (
+    EXPONENTIAL,
+    FEW,
+    MANY,
+    PLACEMENT,
+    UNIT,
+    RowObjective,
+    add_exactly,
+    partial_sums,
+    scale_rows,
+    smooth_loss,
+)
 
 if TYPE_CHECKING:
     from .row_source import Source
 
 __all__ = ["ROUNDED_KINK", "RobustObjective", "RobustRisk", "loss_at_zero", "loss_range", "robust_loss"]
 
-Floats = NDArray[np.float64]
 Margins = Callable[[Any, Floats], Floats]  # of rows, scaled by their factors
 
 #: h, the half-width within which the kink of the hinge is rounded off.
@@ -275,11 +284,11 @@ class RobustObjective(RowObjective):
         _, residuals, shares = self._row_terms(weights, self._accurate_margins(weights))
 
         def parts(rows: Any, labels: Floats, factors: Floats, each: Floats) -> Floats:  # noqa: ARG001
-            return partial_sums(rows, scaled_by(each, factors))
+            return partial_sums(rows, scale_rows(each, factors))
 
-        weighted = scaled_by(residuals, shares)
+        weighted = scale_rows(residuals, shares)
         sums = self._source.map_rows(parts, self._factors, weighted)
-        total = added_exactly(sums, weights.shape)
+        total = add_exactly(sums, weights.shape)
         if self.risk.support is not None:
             _, direction = self.risk.support.value_and_gradient(weights)
             total = total + math.fsum((np.abs(weighted) * self._factors).tolist()) * direction
@@ -303,7 +312,7 @@ class RobustObjective(RowObjective):
 
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
             labels = self._loss.understood(labels)
-            margins = scaled_by(rows @ weights, factors)
+            margins = scale_rows(rows @ weights, factors)
             if support is not None:
                 margins -= labels * (shift * factors)
             residuals = self._loss.residuals(margins, labels)
@@ -311,7 +320,7 @@ class RobustObjective(RowObjective):
                 self._loss.values(margins, labels).sum(),
                 np.abs(residuals * factors).sum() if support is not None else 0.0,
             ]
-            return np.append(np.asarray(rows.T @ scaled_by(residuals, factors)).reshape(-1), ends)
+            return np.append(np.asarray(rows.T @ scale_rows(residuals, factors)).reshape(-1), ends)
 
         total = np.asarray(self._source.map_sum(part, self._factors), dtype=np.float64)
         return float(total[-2]), total[:-2].reshape(weights.shape) + total[-1] * direction
@@ -355,10 +364,10 @@ class RobustObjective(RowObjective):
         return shares
 
     def _gradient(self, weights: Floats, residuals: Floats, shares: Floats) -> Floats:
-        weighted = scaled_by(residuals, shares)
+        weighted = scale_rows(residuals, shares)
 
         def part(rows: Any, labels: Floats, factors: Floats, each: Floats) -> Floats:  # noqa: ARG001
-            return np.asarray(rows.T @ scaled_by(each, factors))
+            return np.asarray(rows.T @ scale_rows(each, factors))
 
         total = np.asarray(self._source.map_sum(part, self._factors, weighted), dtype=np.float64)
         if self.risk.support is not None:
@@ -371,7 +380,7 @@ class RobustObjective(RowObjective):
         """Return the map from a direction to the Hessian times it."""
         support, tilt, places = self.risk.support, self.risk.tilt, self.risk.places
         _, residuals, shares = self._row_terms(weights, _plain_margins(weights))
-        weighted = scaled_by(residuals, shares)
+        weighted = scale_rows(residuals, shares)
         mean = self._gradient(weights, residuals, shares)
         slope = None if support is None else support.value_and_gradient(weights)
         shift = 0.0 if slope is None else slope[0]
@@ -379,13 +388,13 @@ class RobustObjective(RowObjective):
         def product(direction: Floats) -> Floats:
             def coefficients(rows: Any, labels: Floats, factors: Floats, each: Floats, share: Floats) -> Floats:
                 labels = self._loss.understood(labels)
-                at, along = scaled_by(rows @ weights, factors), scaled_by(rows @ direction, factors)
+                at, along = scale_rows(rows @ weights, factors), scale_rows(rows @ direction, factors)
                 if slope is not None:
                     signs = labels * factors
                     at, along = at - signs * shift, along - signs * float(slope[1] @ direction)
-                curved = scaled_by(self._loss.curvature_products(at, labels, along), share)
+                curved = scale_rows(self._loss.curvature_products(at, labels, along), share)
                 inner = each * along if each.ndim == 1 else np.sum(each * along, axis=1)
-                steep = tilt * scaled_by(each, inner * share)
+                steep = tilt * scale_rows(each, inner * share)
                 return np.asarray(curved + steep)
 
             each = self._source.map_rows(coefficients, self._factors, residuals, shares)
@@ -404,7 +413,7 @@ class RobustObjective(RowObjective):
         """Return the sum over rows of a coefficient times the derivative of the row's margin."""
 
         def part(rows: Any, labels: Floats, factors: Floats, own: Floats) -> Floats:
-            total = np.asarray(rows.T @ scaled_by(own, factors)).reshape(-1)
+            total = np.asarray(rows.T @ scale_rows(own, factors)).reshape(-1)
             signed = float(np.sum(self._loss.understood(labels) * factors * own)) if own.ndim == 1 else 0.0
             return np.append(total, signed)
 
@@ -456,10 +465,10 @@ class RobustObjective(RowObjective):
             stage = copy(self)
             stage.risk = replace(self.risk, support=replace(support, softness=softness))
             accuracy = 2.0**-10 * self.risk.gradient_bound(self.risk.places)
-            weights = settled(stage, mu, weights, accuracy, 0.0, first=softness == 1)
+            weights = settle(stage, mu, weights, accuracy, 0.0, first=softness == 1)
             softness /= 8
         return weights
 
 
 def _plain_margins(weights: Floats) -> Margins:
-    return lambda rows, factors: scaled_by(rows @ weights, factors)
+    return lambda rows, factors: scale_rows(rows @ weights, factors)

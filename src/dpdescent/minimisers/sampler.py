@@ -53,10 +53,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import ncx2
 
 from ..accounting import ExponentialMechanism
+from ..arrays import Booleans, Floats, Integers
 from ..errors import InvalidParameter
 from ..exact import BoundedSum, FeatureGrid, blas_is_exact, ceil_log2
 from ..noise import Bits, accept, discrete_gaussian, laplace_scale
@@ -65,21 +65,18 @@ from ..relations import Relation, Sensitivity
 from .certified import certified_minimiser
 from .risks import EmpiricalRisk
 from .robust import loss_at_zero, loss_range
-from .rows import RowObjective
+from .row_objectives import UNIT, RowObjective
 
 if TYPE_CHECKING:
     from .row_source import Source
 
 __all__ = ["Ball", "Envelope", "Law", "Sums", "sample_point"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _LATTICE_BITS = 24
 _CELLS = 2**21  # number of losses that are computed at once
 _MOST_LOSSES = 2**30  # losses of rows, over all proposals: one or two minutes
 _NEVER = 40 * math.log(2)
-_UNIT = 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -307,7 +304,7 @@ class Envelope:
         taken: Integers = points[inside & self._accept(bits, points, noise)]
         return taken
 
-    def _accept(self, bits: Any, points: Integers, noise: Integers) -> NDArray[np.bool_]:
+    def _accept(self, bits: Any, points: Integers, noise: Integers) -> Booleans:
         law = self.sums.law
         scores = self.sums.scores(points) - self.score
         public = law.public_exponent(self.sums.ball.centre, points)
@@ -320,7 +317,7 @@ class Envelope:
         terms = float(law.rate) * scores, public - self.public, squares / (2.0 * self.scale**2)
         exponents = terms[0] + terms[1] - terms[2] + self.slack
         sizes = np.abs(terms[0]) + np.abs(public) + abs(self.public) + terms[2] + self.slack
-        return accept(bits, exponents, 16 * _UNIT * sizes, exact)
+        return accept(bits, exponents, 16 * UNIT * sizes, exact)
 
 
 def _best_point(
@@ -348,8 +345,8 @@ def _best_point(
         at = centre + law.step * integers.astype(np.float64)
         gradient = plain.accurate_gradient(at)
         size = float(np.linalg.norm(gradient))
-        error = 2 * plain.error_bound(plain.rows, ball.farthest) + 8 * centre.size * _UNIT * size
-        error += plain.smoothness * (plain.placement_error(ball.farthest) + 4 * _UNIT * ball.farthest)
+        error = 2 * plain.error_bound(plain.rows, ball.farthest) + 8 * centre.size * UNIT * size
+        error += plain.smoothness * (plain.placement_error(ball.farthest) + 4 * UNIT * ball.farthest)
         gamma = size * ball.radius + float(gradient @ (at - centre)) + 2 * error * ball.radius
         return integers, max(gamma, 0.0) * (1 + 2.0**-20), length > most
 

@@ -1,7 +1,8 @@
-r"""Sums of losses over rows in ordinary floating point, with a bound on the error.
+r"""What is minimised: strongly convex functions of the weights, and above all sums of losses over rows.
 
-The objective is the sum over rows of l(f x . w, y), f = min(1, B/|x|), plus a public quadratic and a public linear
-term. Rows longer than B are thus scaled down to it: the gradient of a row is at most C = lipschitz(l) B long.
+They are computed in ordinary floating point, with bounds on the error. A `RowObjective` is the sum over rows of
+l(f x . w, y), f = min(1, B/|x|), plus a public quadratic and a public linear term. Rows longer than B are thus scaled
+down to it: the gradient of a row is at most C = lipschitz(l) B long.
 
 **Error of a computed gradient** of a smooth loss. Let u = 2^-53, n the public number of rows, s = sup l'', K the
 number of margins.
@@ -28,32 +29,105 @@ the gradient that points outwards, at most n C + |b| + the quadratic's, is as lo
 
 Every label is mapped to one that the loss accepts (`Loss.understood`), because the bounds of a row's gradient hold
 for such labels only.
+
+**Rounding.** A floating-point operation has a relative error of at most u = 2^-53. What is added to the bounds of
+this package, so that floating point never makes one too small, are multiples of u, or factors that cover several
+operations:
+
+===============  =========  =========================================================================================
+name             size       what it covers
+===============  =========  =========================================================================================
+``UNIT``         u          one operation
+``PROJECTION``   64 u       how far a computed projection onto a ball is from the true one, in units of the lengths
+``PLACEMENT``    u/512      how far a point is from the sum of its two parts on the grid, in each coordinate and in
+                            units of its length: 9.6 2^-66
+``FEW``          1 + 2^-40  a product of a few public constants: 8,192 operations
+``EXPONENTIAL``  1 + 2^-30  exp(x) for |x| up to 150, whose argument is wrong by some u: 2^-45
+``MANY``         1 + 2^-20  a norm, or a sum of errors, over up to 2^32 numbers in any order
+===============  =========  =========================================================================================
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from ..arrays import Booleans, Floats
 from ..exact import FeatureGrid
 from ..problems import Loss, Need, require_needs
-from .objectives import Objective
-from .rounding import MANY, PLACEMENT, UNIT
 
 if TYPE_CHECKING:
     from .row_source import Source
 
-__all__ = ["RowObjective", "reachable_tolerance", "smooth_loss"]
+__all__ = [
+    "EXPONENTIAL",
+    "FEW",
+    "MANY",
+    "PLACEMENT",
+    "PROJECTION",
+    "UNIT",
+    "Objective",
+    "RowObjective",
+    "reachable_tolerance",
+    "smooth_loss",
+]
 
-Floats = NDArray[np.float64]
+UNIT = 2.0**-53
+PROJECTION = 2.0**-47
+PLACEMENT = 2.0**-62
+FEW = 1 + 2.0**-40
+EXPONENTIAL = 1 + 2.0**-30
+MANY = 1 + 2.0**-20
 
 _PART_ROWS = 64
+
+
+class Objective(ABC):
+    """A strongly convex function of the weights. **Unreleased data**: so is everything it computes.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the weights.
+    smoothness : float
+        A public Lipschitz constant of the gradient; infinite for a function with kinks.
+    """
+
+    shape: tuple[int, ...]
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float: ...
+
+    @abstractmethod
+    def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
+        """Return the value and a (sub)gradient, accurate enough for a solver."""
+
+    @abstractmethod
+    def accurate_gradient(self, weights: Floats) -> Floats:
+        """Return the gradient at a point within `placement_error` of the weights, accurate to `gradient_error`."""
+
+    @abstractmethod
+    def gradient_error(self, weights: Floats) -> float:
+        """Return an upper bound on the error of `accurate_gradient`, in the Euclidean norm."""
+
+    def start(self) -> Floats:
+        """Return where a search begins."""
+        return np.zeros(self.shape)
+
+    def placement_error(self, weights_norm: float) -> float:
+        """Return an upper bound on the distance of a point from the one at which `accurate_gradient` is computed."""
+        return 0.0
+
+    def value_error(self, weights: Floats) -> float:
+        """Return an upper bound on the error of a value from `value_and_gradient`; infinite where none is known."""
+        return math.inf
 
 
 def smooth_loss(loss: Loss, method: str) -> Loss:
@@ -136,17 +210,17 @@ class RowObjective(Objective):
 
         def parts(rows: Any, labels: Floats, factors: Floats) -> Floats:
             residuals = self._loss.residuals(margins(rows, factors), self._loss.understood(labels))
-            return partial_sums(rows, scaled_by(residuals, factors))
+            return partial_sums(rows, scale_rows(residuals, factors))
 
         sums = self._source.map_rows(parts, self._factors)
-        return added_exactly(sums, weights.shape) + (self.quadratic * weights + self.linear)
+        return add_exactly(sums, weights.shape) + (self.quadratic * weights + self.linear)
 
     def _accurate_margins(self, weights: Floats) -> Callable[[Any, Floats], Floats]:
         high = self._grid.place_weights(weights)
         low = self._grid.place_weights(weights - high)
 
         def margins(rows: Any, factors: Floats) -> Floats:
-            return scaled_by(self._grid.margins(rows, high) + self._grid.margins(rows, low), factors)
+            return scale_rows(self._grid.margins(rows, high) + self._grid.margins(rows, low), factors)
 
         return margins
 
@@ -155,7 +229,7 @@ class RowObjective(Objective):
 
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
             labels = self._loss.understood(labels)
-            return -labels * self._loss.residuals(scaled_by(rows @ weights, factors), labels)
+            return -labels * self._loss.residuals(scale_rows(rows @ weights, factors), labels)
 
         found: Floats = self._source.map_rows(part, self._factors)
         return found
@@ -186,7 +260,7 @@ class RowObjective(Objective):
             return partial_sums(rows, -active * self._loss.understood(labels) * factors)
 
         loss = math.fsum(self._source.map_rows(parts, self._factors, duals).tolist())
-        rows = added_exactly(self._source.map_rows(sums, self._factors, duals), weights.shape)
+        rows = add_exactly(self._source.map_rows(sums, self._factors, duals), weights.shape)
         curvature = self.quadratic + multiplier
         residual = float(np.linalg.norm(curvature * weights + self.linear + rows))
         norm, count, bound = float(np.linalg.norm(weights)), self.rows, self.row_bound
@@ -204,10 +278,10 @@ class RowObjective(Objective):
 
         return np.asarray(self._source.map_sum(part, self._factors, duals), dtype=np.float64)
 
-    def scaled_rows(self, chosen: NDArray[np.bool_] | None = None) -> tuple[Floats, Floats]:
+    def scaled_rows(self, chosen: Booleans | None = None) -> tuple[Floats, Floats]:
         """Return the rows (or some), scaled down to B, in one dense array, and their labels."""
 
-        def part(rows: Any, labels: Floats, factors: Floats, kept: NDArray[np.bool_]) -> Floats:
+        def part(rows: Any, labels: Floats, factors: Floats, kept: Booleans) -> Floats:
             rows, labels, factors = rows[kept], labels[kept], factors[kept]
             dense = rows.toarray() if issparse(rows) else rows
             return np.column_stack([dense * factors[:, None], self._loss.understood(labels)])
@@ -219,8 +293,8 @@ class RowObjective(Objective):
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
 
         def part(rows: Any, labels: Floats, factors: Floats) -> Floats:
-            margins, labels = scaled_by(rows @ weights, factors), self._loss.understood(labels)
-            gradient = rows.T @ scaled_by(self._loss.residuals(margins, labels), factors)
+            margins, labels = scale_rows(rows @ weights, factors), self._loss.understood(labels)
+            gradient = rows.T @ scale_rows(self._loss.residuals(margins, labels), factors)
             return np.append(np.asarray(gradient).reshape(-1), self._loss.values(margins, labels).sum())
 
         total = np.asarray(self._source.map_sum(part, self._factors), dtype=np.float64)
@@ -230,12 +304,12 @@ class RowObjective(Objective):
 
     def hessian(self, weights: Floats) -> Callable[[Floats], Floats]:
         """Return the map from a direction to the Hessian times it."""
-        margins = self._source.map_rows(lambda rows, _, factors: scaled_by(rows @ weights, factors), self._factors)
+        margins = self._source.map_rows(lambda rows, _, factors: scale_rows(rows @ weights, factors), self._factors)
 
         def product(direction: Floats) -> Floats:
             def part(rows: Any, labels: Floats, factors: Floats, at: Floats) -> Floats:
-                along, labels = scaled_by(rows @ direction, factors), self._loss.understood(labels)
-                return np.asarray(rows.T @ scaled_by(self._loss.curvature_products(at, labels, along), factors))
+                along, labels = scale_rows(rows @ direction, factors), self._loss.understood(labels)
+                return np.asarray(rows.T @ scale_rows(self._loss.curvature_products(at, labels, along), factors))
 
             total = self._source.map_sum(part, self._factors, margins)
             return np.asarray(total, dtype=np.float64) + self.quadratic * direction
@@ -258,17 +332,17 @@ class RowObjective(Objective):
         total = self._source.map_sum(part, self._factors)
         return np.asarray(total, dtype=np.float64) + np.diag(self.quadratic)
 
-    def batch_gradient(self, weights: Floats, chosen: NDArray[np.bool_]) -> Floats:
+    def batch_gradient(self, weights: Floats, chosen: Booleans) -> Floats:
         """Return the gradient of the loss over the chosen rows, without the public terms, in plain arithmetic.
 
         Its error is at most m C ((m + d + K + 8) u + 2^-46) + m B s (d + 8) u (1 + B|w|) for m rows: see
         `batch_error_bound`.
         """
 
-        def part(rows: Any, labels: Floats, factors: Floats, kept: NDArray[np.bool_]) -> Floats:
+        def part(rows: Any, labels: Floats, factors: Floats, kept: Booleans) -> Floats:
             rows, labels, factors = rows[kept], self._loss.understood(labels[kept]), factors[kept]
-            coefficients = self._loss.residuals(scaled_by(rows @ weights, factors), labels)
-            return np.asarray(rows.T @ scaled_by(coefficients, factors))
+            coefficients = self._loss.residuals(scale_rows(rows @ weights, factors), labels)
+            return np.asarray(rows.T @ scale_rows(coefficients, factors))
 
         return np.asarray(self._source.map_sum(part, self._factors, chosen), dtype=np.float64)
 
@@ -304,7 +378,7 @@ def reachable_tolerance(
     return 4 * (error + spacing + dimension * PLACEMENT * strong_convexity * longest)
 
 
-def added_exactly(sums: Floats, shape: tuple[int, ...]) -> Floats:
+def add_exactly(sums: Floats, shape: tuple[int, ...]) -> Floats:
     return np.array([math.fsum(column) for column in sums.T.tolist()]).reshape(shape)
 
 
@@ -324,5 +398,5 @@ def partial_sums(rows: Any, coefficients: Floats) -> Floats:
     return np.concatenate(parts)
 
 
-def scaled_by(values: Floats, factors: Floats) -> Floats:
+def scale_rows(values: Floats, factors: Floats) -> Floats:
     return values * factors if values.ndim == 1 else values * factors[:, None]

@@ -34,12 +34,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from .objectives import Objective
-from .rounding import PROJECTION
-from .rows import RowObjective
+from ..arrays import Floats
+from .row_objectives import PROJECTION, Objective, RowObjective
 
 __all__ = [
     "LIMITS",
@@ -53,7 +51,6 @@ __all__ = [
     "subgradient",
 ]
 
-Floats = NDArray[np.float64]
 
 _PASSES = 20  # passes over the rows, for methods that are followed by another one
 
