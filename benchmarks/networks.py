@@ -93,9 +93,9 @@ def own_steps(name: str) -> dict[str, Callable[[], object]]:
     import torch
     from torch import nn
 
-    from dpdescent.torch.choice import choose_gradients
-    from dpdescent.torch.gradients import Batch
-    from dpdescent.torch.plan import Clipping
+    from dpdescent.torch.gradient_choice import choose_gradients
+    from dpdescent.torch.row_gradients import Batch
+    from dpdescent.torch.training_plan import Clipping
 
     loss = nn.CrossEntropyLoss(reduction="none")
     make, size = CASES[name]

@@ -22,11 +22,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpdescent.torch import PrivateTraining
-from dpdescent.torch.data import DatasetRows
-from dpdescent.torch.gradients import Batch
-from dpdescent.torch.plan import SHORTEST
-from dpdescent.torch.search import loss_falls
-from dpdescent.torch.sums import clipped_sum
+from dpdescent.torch.batch_sums import clipped_sum, loss_falls
+from dpdescent.torch.dataset_rows import DatasetRows
+from dpdescent.torch.row_gradients import Batch
+from dpdescent.torch.training_plan import SHORTEST
 
 FEATURES, HIDDEN, CLASSES = 6, 8, 2
 cross_entropy = nn.CrossEntropyLoss(reduction="none")

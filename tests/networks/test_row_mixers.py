@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from dpdescent.audit import rows_separate  # noqa: E402
 from dpdescent.errors import DPDescentError, InvalidParameter, RowDependence  # noqa: E402
-from dpdescent.torch.gradients import RecordedGradients  # noqa: E402
+from dpdescent.torch.row_gradients import RecordedGradients  # noqa: E402
 from row_mixers import (  # noqa: E402
     CLASSES,
     FEATURES,

@@ -230,7 +230,7 @@ def test_a_checkpoint_without_an_account_does_not_begin_to_name_one(tmp_path, ac
 
 def test_a_charge_of_the_same_label_and_another_cost_has_paid_for_nothing(tmp_path, account, monkeypatch):
     path = tmp_path / "run.pt"
-    monkeypatch.setattr(PrivateTraining, "pay", lambda *_: (_ for _ in ()).throw(Stopped))
+    monkeypatch.setattr(PrivateTraining, "buy_steps", lambda *_: (_ for _ in ()).throw(Stopped))
     with pytest.raises(Stopped):
         train(path, account)
     monkeypatch.undo()

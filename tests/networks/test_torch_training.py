@@ -30,12 +30,11 @@ from dpdescent.errors import (  # noqa: E402
 from dpdescent.ledger import Ledger  # noqa: E402
 from dpdescent.noise import Randomness  # noqa: E402
 from dpdescent.torch import PrivateTraining, fit  # noqa: E402
-from dpdescent.torch.data import DatasetRows  # noqa: E402
-from dpdescent.torch.gradients import Batch, unchanged_buffers  # noqa: E402
-from dpdescent.torch.methods import Auto, LineSearch  # noqa: E402
-from dpdescent.torch.plan import ROUNDING  # noqa: E402
-from dpdescent.torch.search import loss_falls  # noqa: E402
-from dpdescent.torch.sums import length_counts, on_lattice, sum_rows, typical_length  # noqa: E402
+from dpdescent.torch.batch_sums import length_counts, loss_falls, on_lattice, sum_rows, typical_length  # noqa: E402
+from dpdescent.torch.dataset_rows import DatasetRows  # noqa: E402
+from dpdescent.torch.row_gradients import Batch, unchanged_buffers  # noqa: E402
+from dpdescent.torch.step_rules import Auto, LineSearch  # noqa: E402
+from dpdescent.torch.training_plan import ROUNDING  # noqa: E402
 
 N = 60
 DELTA = 1e-9  # so small that Renyi divergences pay, which is the quickest to plan
@@ -101,7 +100,7 @@ def test_a_copy_of_a_training_takes_no_step_that_was_paid_for_once():
 
 def test_a_forked_child_takes_no_step_that_its_parent_has_paid_for():
     training = training_of()
-    training.pay()
+    training.buy_steps()
     child = os.fork()
     if child == 0:
         taken = 1
@@ -623,7 +622,7 @@ def test_a_row_counts_for_one_in_the_histogram_of_lengths_and_is_shared_by_two_b
     data, module = table(), network()
     training = silenced(training_of(module, clip_norm=clip, epsilon=50.0))
     training.draw()
-    found = training.typical_length()
+    found = training.measure_length()
     chosen = chosen_rows(training)
     places = np.log2(lengths_of(data, module)[chosen]) + 7
     expected = np.zeros(40)
@@ -674,7 +673,7 @@ def test_a_length_that_noise_hides_is_that_of_public_rows():
     inputs, targets = table()
     training = training_of(epsilon=0.01, data=(1000 * inputs, targets), clip_norm=None)
     training.draw()
-    assert training.typical_length() == training.public_length
+    assert training.measure_length() == training.public_length
     assert training.public_length == training_of().public_length
     noise = np.array([5.9, 0.0, -8.0] + [0.0] * 37)
     assert typical_length(noise, 1.0) is None
@@ -705,16 +704,16 @@ def test_a_bin_is_believed_beyond_six_deviations_under_either_relation():
         counts[10] = 6.1 * change * training.plan.noise_multiplier
         training._release_sum = lambda _, __, ___, counts=counts: counts
         training.draw()
-        assert training.typical_length() == pytest.approx(2.0**3)
+        assert training.measure_length() == pytest.approx(2.0**3)
         training.draw()
         training._release_sum = lambda _, __, ___, counts=counts: counts * 0.95
-        assert training.typical_length() == training.public_length
+        assert training.measure_length() == training.public_length
 
 
 def test_auto_divides_by_the_length_that_it_has_measured():
     asked = []
     training = training_of(steps=20, clip_norm=None)
-    training.typical_length = lambda: 0.7
+    training.measure_length = lambda: 0.7
     training.gradient = lambda shortest: asked.append(shortest) or [torch.zeros_like(p) for p in training.parameters]
     rule = Auto(training)
     for step in range(3):

@@ -92,18 +92,18 @@ def rows_separate(
     >>> rows_separate(Centred(4, 2), rows, loss).mixing
     'what belongs to a row changes with what other rows of 37 hold'
     """
-    from ..torch import checks
-    from ..torch.choice import choose_gradients
-    from ..torch.data import DatasetRows
-    from ..torch.gradients import InputGradients
+    from ..torch import module_checks as checks
+    from ..torch.dataset_rows import DatasetRows
+    from ..torch.gradient_choice import choose_gradients
+    from ..torch.row_gradients import InputGradients
     from ..torch.separation import mixing
 
     longest = require_positive_integer("most_rows", most_rows)
     try:
         rows = DatasetRows(dataset, checks.require_trainable(module, None))
         copied = checks.private_copy(module)
-        with checks.reading(), checks.secret_randomness(0):
-            probe = checks.usable_probe(copied, loss, rows.probes())
+        with checks.silence_warnings(), checks.secret_randomness(0):
+            probe = checks.choose_probe(copied, loss, rows.probes())
             checks.require_losses(copied, loss, probe)
             way = choose_gradients(copied, loss, probe, longest)
             found = mixing(InputGradients(copied, loss), probe, longest, branches=False)

@@ -16,8 +16,8 @@ except ImportError:
     ) from None
 
 from .classifier import DPModuleClassifier
-from .fitting import TrainingResult, fit
-from .methods import StepRecord
+from .module_fit import TrainingResult, fit
+from .step_rules import StepRecord
 from .training import PrivateTraining
 
 __all__ = ["DPModuleClassifier", "PrivateTraining", "StepRecord", "TrainingResult", "fit"]

@@ -22,7 +22,7 @@ import torch
 
 from ..curator.release import note
 from ..errors import InvalidParameter, OutputNotWritable, RunInProgress
-from .methods import Method, StepRecord
+from .step_rules import Method, StepRecord
 from .training import PrivateTraining
 
 __all__ = ["Checkpoint"]
@@ -70,7 +70,7 @@ class Checkpoint:
             history = self._restore(self._read())
         else:
             self.write(0, history)
-        self._training.pay(f"training {self._run}")
+        self._training.buy_steps(f"training {self._run}")
         return history
 
     def start(self, step: int, count: int, history: list[StepRecord]) -> None:

@@ -18,6 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from ..arrays import Floats
 from ..errors import InvalidParameter, PrivacyWarning
 from ..estimators.payment import CountedEstimator, remarks_on_trials
 from ..estimators.reading import class_positions, read_table
@@ -25,7 +26,7 @@ from ..estimators.vouched import given_arguments
 from ..ledger import Ledger
 from ..solvers import Progress
 from ..statement import Origin, exceptions_noted, public_fact
-from .fitting import fit
+from .module_fit import fit
 
 __all__ = ["DPModuleClassifier"]
 
@@ -106,30 +107,14 @@ progress, checkpoint
             raise InvalidParameter(f"module must be a torch.nn.Module, got a {type(self.module).__name__}")
         X, y = read_table(self, X, y, ensure_all_finite=False, allow_nd=True)
         labels = np.asarray(y)
-        assumed: list[str] = []
-        if self.classes is None:
-            check_classification_targets(labels)
-            warnings.warn(
-                "classes were read from y, which is not private: pass classes=(...), which are public",
-                PrivacyWarning,
-                stacklevel=2,
-            )
-            assumed.append(public_fact("classes", "those of y, because they were not given", Origin.ROWS))
-        self.classes_ = np.unique(labels if self.classes is None else np.asarray(self.classes))
-        if self.classes is not None:
-            assumed.append(public_fact("classes", f"{self.classes_.size} of them", Origin.ARGUMENT))
-        if self.classes_.size < 2:
-            raise InvalidParameter("there is only one class: a classifier needs two or more; pass classes=(...)")
+        assumed = self._keep_classes(labels)
         pair = Ledger(self.epsilon, self.delta, currency="approximate", relation=self.adjacency)
         tried = remarks_on_trials(self, pair, stacklevel=2)
         module = copy.deepcopy(self.module)
-        inputs, targets = (
-            self._inputs(module, X),
-            torch.from_numpy(class_positions(self.classes_, labels).astype(np.int64)),
-        )
+        targets = torch.from_numpy(class_positions(self.classes_, labels).astype(np.int64))
         result = fit(
             module,
-            (inputs, targets),
+            (self._inputs(module, X), targets),
             _Scores(self.classes_.size),
             epsilon=self.epsilon,
             delta=self.delta,
@@ -156,7 +141,25 @@ progress, checkpoint
         }
         return self
 
-    def decision_function(self, X: Any) -> NDArray[np.float64]:
+    def _keep_classes(self, labels: NDArray[Any]) -> list[str]:
+        """Keep the classes, given or read from the labels; return what a statement says of them."""
+        if self.classes is None:
+            check_classification_targets(labels)
+            warnings.warn(
+                "classes were read from y, which is not private: pass classes=(...), which are public",
+                PrivacyWarning,
+                stacklevel=3,
+            )
+            self.classes_ = np.unique(labels)
+            assumed = public_fact("classes", "those of y, because they were not given", Origin.ROWS)
+        else:
+            self.classes_ = np.unique(np.asarray(self.classes))
+            assumed = public_fact("classes", f"{self.classes_.size} of them", Origin.ARGUMENT)
+        if self.classes_.size < 2:
+            raise InvalidParameter("there is only one class: a classifier needs two or more; pass classes=(...)")
+        return [assumed]
+
+    def decision_function(self, X: Any) -> Floats:
         """Return the scores of the classes, in evaluation mode."""
         check_is_fitted(self)
         inputs = self._inputs(self.module_, read_table(self, X, reset=False, allow_nd=True))
@@ -169,7 +172,7 @@ progress, checkpoint
             self.module_.train(mode)
         return np.asarray(torch.cat(scores).double().numpy())
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+    def predict_proba(self, X: Any) -> Floats:
         """Return the probability of every class."""
         return np.asarray(softmax(self.decision_function(X), axis=1))
 

@@ -40,8 +40,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from .checks import generator_states, secret_randomness
-from .gradients import Batch, ModuleGradients, unchanged
+from .module_checks import generator_states, secret_randomness
+from .row_gradients import Batch, ModuleGradients, unchanged
 
 __all__ = ["ROWS", "mixing", "more_rows", "moved_parameters"]
 

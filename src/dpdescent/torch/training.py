@@ -9,11 +9,11 @@ with the gradient g_i of a row's loss, the public number of rows n and the sampl
 form of automatic clipping (Bu et al. 2022), where C = 1 whatever the shortest length s is. All steps are one
 `FixedSchedule`, charged before the first row is read.
 
-**Arithmetic.** Gradients are computed in the precision of the module, and what a row adds does not depend on the
-rows beside it, to the last bit (`dpdescent.torch.sums`). Lengths are computed in float64, so that a row is C long
-at most but for 2^-30, and sums so that two tables that differ in one row have sums that differ by 2^-9 C more at
-most (`dpdescent.torch.layers`). The sum is rounded to a lattice, for which the sensitivity grows by sqrt(d) of its
-units, and the noise on it is exact (`dpdescent.noise`).
+**Arithmetic.** Gradients are computed in the precision of the module, and what a row adds does not depend on the rows
+beside it, to the last bit (`dpdescent.torch.batch_sums`). Lengths are computed in float64, so that a row is C long at
+most but for 2^-30, and sums so that two tables that differ in one row have sums that differ by 2^-9 C more at most
+(`dpdescent.torch.layers`). The sum is rounded to a lattice, for which the sensitivity grows by sqrt(d) of its units,
+and the noise on it is exact (`dpdescent.noise`).
 
 References
 ----------
@@ -30,26 +30,37 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..arrays import Floats, Integers
 from ..curator.batches import draw_rows
 from ..curator.release import Paid, check, pay, public_count
 from ..errors import BudgetExhausted, InvalidParameter, require_positive
+from ..estimators.arguments import seed_of
 from ..estimators.float_noise import make_noise
 from ..ledger import Ledger
 from ..queries.plans import Noised
-from ..statement import PrivacyStatement
-from .checks import private_copy, reading, require_losses, require_trainable, secret_randomness, usable_probe
-from .choice import choose_gradients
-from .data import DatasetRows
-from .gradients import Batch, Loss, trained_parameters, unchanged_buffers
-from .plan import SHORTEST, Clipping, Plan, make_plan, seed_of
-from .search import loss_falls
-from .statement import training_statement
-from .sums import BINS, clipped_sum, length_counts, on_lattice, sum_rows, typical_length
+from ..statement import Origin, PrivacyStatement, public_fact
+from .batch_sums import BINS, clipped_sum, length_counts, loss_falls, on_lattice, sum_rows, typical_length
+from .dataset_rows import DatasetRows
+from .gradient_choice import choose_gradients
+from .module_checks import (
+    choose_probe,
+    private_copy,
+    require_losses,
+    require_trainable,
+    secret_randomness,
+    silence_warnings,
+)
+from .row_gradients import Batch, Loss, trained_parameters, unchanged_buffers
+from .training_plan import SHORTEST, Clipping, Plan, plan_training
 
 __all__ = ["PrivateTraining"]
+
+_ARITHMETIC = (
+    "gradients are in the precision of the module, each at a place of its batch that is its own, so that no other "
+    "row changes its rounding; lengths are in float64; the noise is 2^-9 larger, for the rounding of sums, and is "
+)
 
 
 class PrivateTraining:
@@ -142,9 +153,8 @@ class PrivateTraining:
         self._seed, self._mode = seed_of(random_state), noise
         self._noise = make_noise(noise, self._seed)
         self.account = ledger
-        found = require_trainable(module, device)
-        self._rows = DatasetRows(dataset, found)
-        self.plan: Plan = make_plan(
+        self._rows = DatasetRows(dataset, require_trainable(module, device))
+        self.plan: Plan = plan_training(
             rows=public_count(self._rows.count),
             epsilon=epsilon,
             delta=delta,
@@ -159,9 +169,17 @@ class PrivateTraining:
             account=ledger,
         )
         self.module = module
-        reader = private_copy(module)
-        with reading(), secret_randomness(0), unchanged_buffers(reader):
-            probe = usable_probe(reader, loss, self._rows.probes())
+        self._try_on_public_rows(private_copy(module), loss)
+        check(self.plan.released, self.plan.relation)
+        self.ledger = self.plan.open_ledger()
+        self._drawn = 0
+        self._pending: set[str] = set()
+        self._paid: Paid | None = None
+
+    def _try_on_public_rows(self, reader: nn.Module, loss: Loss) -> None:
+        """Choose the way to gradients and measure their lengths, both on public rows, or raise what is wrong."""
+        with silence_warnings(), secret_randomness(0), unchanged_buffers(reader):
+            probe = choose_probe(reader, loss, self._rows.probes())
             require_losses(reader, loss, probe)
             self._gradients = choose_gradients(
                 reader, loss, probe, self.plan.most_rows, (math.ceil(self.plan.sampling.size),)
@@ -170,11 +188,6 @@ class PrivateTraining:
         self._blank = probe
         self.public_length = typical_length(of_probe.cpu().numpy(), 0.0) or 1.0
         self._parameters = list(self._gradients.parameters.values())
-        check(self.plan.released, self.plan.relation)
-        self.ledger = self.plan.open_ledger()
-        self._drawn = 0
-        self._pending: set[str] = set()
-        self._paid: Paid | None = None
 
     # Public numbers ------------------------------------------------------------------------------------------
 
@@ -200,21 +213,30 @@ class PrivateTraining:
 
     def statement(self) -> dict[str, Any]:
         """Return the privacy statement as plain data."""
-        return self.stated("own loop").to_dict()
+        return self.statement_of("own loop").to_dict()
 
-    def stated(self, method: str) -> PrivacyStatement:
+    def statement_of(self, method: str) -> PrivacyStatement:
         """Return the privacy statement of this training by a method."""
-        return training_statement(
-            self.module,
-            method,
-            self.plan,
+        plan, numbers = self.plan, sum(each.numel() for each in self._parameters)
+        ways = f"gradients of rows by {type(self._gradients).__name__}"
+        return PrivacyStatement.of_ledger(
             self.ledger,
-            self.account,
-            parameters=sum(each.numel() for each in self._parameters),
-            gradients=type(self._gradients).__name__,
+            model=type(self.module).__name__,
+            method=method,
             randomness=self._noise.description,
-            noise=self._mode,
-            rows=self._rows.remark,
+            arithmetic=_ARITHMETIC + ("exact" if self._mode == "exact" else "in floating point"),
+            released=(f"parameters of the module: {numbers} numbers", "step sizes and lengths of noisy gradients"),
+            assumed_public=(
+                public_fact("the number of rows", str(plan.sampling.rows), Origin.RELATION),
+                public_fact("dataset", "the shape and the type of a row", Origin.ARGUMENT),
+                public_fact("module", "its kind, its initial parameters and its buffers", Origin.ARGUMENT),
+            ),
+            remarks=(ways,) if self._rows.remark is None else (ways, self._rows.remark),
+            account=None if self.account is None else self.account.identity,
+            steps=plan.steps,
+            sampling_rate=plan.sampling.rate,
+            noise_multiplier=plan.noise_multiplier,
+            clip_norm=plan.clipping.bound,
         )
 
     # The door to the rows ------------------------------------------------------------------------------------
@@ -229,11 +251,11 @@ class PrivateTraining:
         """
         if self._drawn >= self.steps:
             raise BudgetExhausted(f"all of the {self.steps} steps that were planned have begun: plan more of them")
-        self.pay()
+        self.buy_steps()
         self._drawn += 1
         self._pending = {"gradient", "search"} if self.plan.search is not None else {"gradient"}
 
-    def pay(self, label: str = "training") -> None:
+    def buy_steps(self, label: str = "training") -> None:
         """Charge for all steps, once; an account with a charge of this very label and cost has paid before.
 
         Anybody can write a label, so that it alone tells nothing of what was paid for.
@@ -266,11 +288,11 @@ class PrivateTraining:
             each.grad = part.reshape(each.shape).to(each.device, each.dtype)
         return [each.grad for each in self._parameters]
 
-    def typical_length(self) -> float:
+    def measure_length(self) -> float:
         """Return about how long gradients of rows are at the module's parameters; instead of a `gradient`.
 
-        **Privacy** What is released is a histogram (`dpdescent.torch.sums`) in which a row is at most 1 long, and
-        which is multiplied by C, so that it has the sensitivity, the noise and the price of a gradient. Where the
+        **Privacy** What is released is a histogram (`dpdescent.torch.batch_sums`) in which a row is at most 1 long,
+        and which is multiplied by C, so that it has the sensitivity, the noise and the price of a gradient. Where the
         noise hides it, the length is that of public random rows at the parameters the training began with.
         """
         paid = self._take("gradient", self.plan.gradients)
@@ -311,7 +333,7 @@ class PrivateTraining:
             raise InvalidParameter("step sizes and demands must be finite")
         paid = self._take("search", queries)
         bound, unit = self.plan.clipping.loss, self.plan.loss_unit
-        total = self._sum_over_batch(
+        total = self._add_over_batch(
             "search batch",
             lambda batch: loss_falls(self._gradients, batch, direction, sizes, bound, unit),
             sizes.size,
@@ -333,7 +355,7 @@ class PrivateTraining:
         self._pending.remove(name)
         return self._paid.exchange((part,), (part,))
 
-    def _sum_over_batch(self, name: str, add: Callable[[Batch], Tensor], count: int) -> NDArray[np.int64]:
+    def _add_over_batch(self, name: str, add: Callable[[Batch], Tensor], count: int) -> Integers:
         """Return the sum of ``count`` whole numbers over a fresh batch, a bounded number of rows at a time."""
         stream = self._noise.randomness.stream(name, self._drawn)
         chosen = draw_rows(stream, self._rows.count, self.plan.sampling)
@@ -341,13 +363,13 @@ class PrivateTraining:
         seed = self._noise.randomness.stream(f"layers of a {name}", self._drawn).integer(63)
         at_once = self._gradients.rows_at_once
         parts = (self._rows.batch(rows[first : first + at_once]) for first in range(0, rows.size, at_once))
-        with reading(), secret_randomness(seed):
+        with silence_warnings(), secret_randomness(seed):
             total = sum_rows(add, parts, self._blank)
         return total.numpy() if isinstance(total, Tensor) else np.zeros(count, np.int64)
 
-    def _release_sum(self, paid: Paid, add: Callable[[Batch], Tensor], count: int) -> NDArray[np.float64]:
+    def _release_sum(self, paid: Paid, add: Callable[[Batch], Tensor], count: int) -> Floats:
         """Return a sum over a batch, in which a row is at most C long, with the noise that is paid for."""
-        total = self._sum_over_batch("batch", add, count)
+        total = self._add_over_batch("batch", add, count)
         return np.asarray(paid.release(self.plan.gradients, total), dtype=np.float64)
 
     # Runs that go on -----------------------------------------------------------------------------------------

@@ -280,8 +280,8 @@ def _train_privately(
     import torch
 
     from ...torch import fit
-    from ...torch.methods import MOST_STEPS
-    from ...torch.plan import Clipping, make_plan
+    from ...torch.step_rules import MOST_STEPS
+    from ...torch.training_plan import Clipping, plan_training
 
     rows = len(images.train[1])
     batch_size = max(1, round(figure.batch_share * rows))
@@ -301,7 +301,7 @@ def _train_privately(
         learning_rate=rate,
         clip_norm=None if rate is None else figure.clip_norm,
     )
-    plan = make_plan(
+    plan = plan_training(
         rows=rows,
         epsilon=figure.epsilon,
         delta=figure.delta,

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from sklearn.utils.validation import check_random_state
 from torch import Tensor
 
 from ..accounting import (
@@ -25,7 +23,7 @@ from ..exact import ceil_log2
 from ..ledger import ONE_ROW, Ledger
 from ..relations import Relation, Sensitivity
 
-__all__ = ["ROUNDING", "SHORTEST", "Clipping", "Plan", "batch_size_for", "make_plan", "seed_of"]
+__all__ = ["ROUNDING", "SHORTEST", "Clipping", "Plan", "batch_size_for", "plan_training"]
 
 ROUNDING = 2.0**-9  # of the sensitivity, for the rounding of sums (the lemma of `dpdescent.torch.layers`)
 SHORTEST = 0.01  # divided by less, gradients that are all rounding error would count as much as others
@@ -168,7 +166,7 @@ def batch_size_for(rows: int, epochs: float | None) -> int:
     return rows if wanted >= rows**2 else max(1, math.ceil(math.sqrt(wanted)))
 
 
-def make_plan(
+def plan_training(
     *,
     rows: int,
     epsilon: float,
@@ -217,7 +215,7 @@ def make_plan(
     def mechanisms(strength: float) -> tuple[Gaussian, AboveThreshold | None]:
         if not queries:
             return Gaussian(1 / strength), None
-        return Gaussian(1 / (math.sqrt(1 - _SHARE_SEARCH) * strength)), _search(queries, search_noise, strength)
+        return Gaussian(1 / (math.sqrt(1 - _SHARE_SEARCH) * strength)), _make_search(queries, search_noise, strength)
 
     def parts(strength: float) -> tuple[Cost, ...]:
         return tuple(sampling.cost(each) for each in mechanisms(strength) if each is not None)
@@ -247,7 +245,7 @@ def _require_queries(search_steps: int, noise: str) -> int:
     return queries
 
 
-def _search(queries: int, noise: Any, strength: float) -> AboveThreshold:
+def _make_search(queries: int, noise: Any, strength: float) -> AboveThreshold:
     """Return a search with a tenth of what a step may spend: a tenth of strength^2/2 in zCDP.
 
     Laplace noise with half of it on the threshold is e-DP, which is charged as e^2/2 on batches. Gaussian noise with
@@ -270,10 +268,3 @@ def _mechanisms_of(schedule: FixedSchedule) -> tuple[Gaussian, AboveThreshold | 
         found += getattr(part, "parts", (part,))
     gradient = next(each for each in found if isinstance(each, Gaussian))
     return gradient, next((each for each in found if isinstance(each, AboveThreshold)), None)
-
-
-def seed_of(random_state: Any) -> int | None:
-    """Return the seed of a run, or None for the operating system's generator."""
-    if random_state is None or isinstance(random_state, int | np.integer):
-        return None if random_state is None else int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))

@@ -122,7 +122,7 @@ class Auto(Method):
         if step > 0 or self.training.steps < _WORTH_MEASURING:
             return super().advance(step)
         self.training.draw()
-        self._shortest = self.training.typical_length()
+        self._shortest = self.training.measure_length()
         return StepRecord(step, 0.0, self._shortest)
 
     def _gradient(self) -> list[Tensor]:

@@ -14,8 +14,9 @@ from torch import nn
 
 from ..errors import InvalidParameter, RowDependence
 from ..exact import keep_freed_memory
-from .checks import generator_states, secret_randomness
-from .gradients import (
+from .layers import MOST_ROWS
+from .module_checks import generator_states, require_no_memory, secret_randomness
+from .row_gradients import (
     Batch,
     LoopedGradients,
     Loss,
@@ -24,8 +25,6 @@ from .gradients import (
     RecordedGradients,
     RowGradients,
 )
-from .layers import MOST_ROWS
-from .memory import require_no_memory
 from .separation import mixing, moved_parameters
 
 __all__ = ["choose_gradients"]

@@ -10,7 +10,7 @@ Three ways lead there, and the first that is right is taken:
 ``LoopedGradients``
     One backward pass for each row, for modules that `torch.func` cannot map.
 
-`dpdescent.torch.choice` tells which of them is right.
+`dpdescent.torch.gradient_choice` tells which of them is right.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
+from ..arrays import Integers
 from ..errors import InfiniteValue, InvalidParameter, MissingValue
-from .gradients import Batch
+from .row_gradients import Batch
 
 __all__ = ["DatasetRows"]
 
@@ -71,7 +71,7 @@ class DatasetRows:
             "and how many is not told: pad sequences to one length (torch.nn.utils.rnn.pad_sequence)"
         )
 
-    def batch(self, chosen: NDArray[np.int64]) -> Batch:
+    def batch(self, chosen: Integers) -> Batch:
         """Return the rows at these positions. One that cannot be read, or is of another shape, is absent."""
         absent = None
         if self._tensors is not None:

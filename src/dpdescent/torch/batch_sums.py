@@ -1,14 +1,14 @@
-r"""What a row adds to a sum over a batch: its clipped gradient, or its place in a histogram of lengths.
+r"""What a row adds to a sum over a batch: its clipped gradient, its place in a histogram, or the fall of its loss.
 
 **Rows keep their places.** The last digits of a row's gradient depend on the shape of the batch and on the row's
 place in it, since they decide in which order products are summed. Removing a row would therefore change what the
-others add, and where a module nearly fits its rows, last digits are all that is left of a gradient. So a row that
-is removed, or cannot be computed, leaves its place to a public row that adds nothing. Then two tables that differ
-in one row are computed in tensors of the same shapes, in which all other rows hold the same numbers at the same
-places, and what they add is the same to the last bit. This takes for granted that torch computes what belongs to
-one row of a batch from that row, the parameters and the shapes alone (`dpdescent.torch.choice` tries it on public
-rows). Parts of a batch are added as whole numbers of a lattice, without rounding, so only the part with the row
-that differs is another one.
+others add, and where a module nearly fits its rows, last digits are all that is left of a gradient. So a row that is
+removed, or cannot be computed, leaves its place to a public row that adds nothing. Then two tables that differ in one
+row are computed in tensors of the same shapes, in which all other rows hold the same numbers at the same places, and
+what they add is the same to the last bit. This takes for granted that torch computes what belongs to one row of a
+batch from that row, the parameters and the shapes alone (`dpdescent.torch.gradient_choice` tries it on public rows).
+Parts of a batch are added as whole numbers of a lattice, without rounding, so only the part with the row that differs
+is another one.
 
 **Lengths.** Bins lie at powers of two. A row with a gradient of length :math:`2^{k+f}`, 0 <= f < 1, counts 1 - f in
 bin k and f in bin k + 1, so its vector is at most 1 long. Lengths below 2^-7 share the lowest bin.
@@ -17,17 +17,17 @@ bin k and f in bin k + 1, so its vector is at most 1 long. Lengths below 2^-7 sh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from .gradients import Batch, ModuleGradients, RowGradients
-from .plan import Clipping
+from ..arrays import Floats
+from .row_gradients import Batch, ModuleGradients, RowGradients
+from .training_plan import Clipping
 
-__all__ = ["BINS", "clipped_sum", "length_counts", "on_lattice", "sum_rows", "typical_length"]
+__all__ = ["BINS", "clipped_sum", "length_counts", "loss_falls", "on_lattice", "sum_rows", "typical_length"]
 
 _LOWEST, _HIGHEST = -7, 32  # 2^-7 is next to SHORTEST, below which no length counts
 BINS = _HIGHEST - _LOWEST + 1
@@ -108,10 +108,48 @@ def _counted(batch: Batch, found: RowGradients, norms: Tensor) -> Tensor:
     return finite if batch.absent is None else finite & ~batch.absent
 
 
-def typical_length(noisy: NDArray[np.float64], deviation: float) -> float | None:
+def typical_length(noisy: Floats, deviation: float) -> float | None:
     """Return the geometric mean of the lengths in bins that are full beyond doubt, or None if there are none."""
     counts = np.where(noisy > _CERTAIN * deviation, noisy, 0.0)
     total = float(counts.sum())
     if not total:
         return None
     return math.pow(2.0, float(counts @ np.arange(_LOWEST, _HIGHEST + 1)) / total)
+
+
+def loss_falls(
+    gradients: ModuleGradients,
+    batch: Batch,
+    direction: Sequence[Tensor],
+    step_sizes: Floats,
+    bound: float,
+    unit: float,
+) -> Tensor:
+    """Return the sum over rows of the fall of the clipped loss for each step size, in whole multiples of ``unit``.
+
+    Notes
+    -----
+    **Privacy** A row's clipped losses lie in [0, ``bound``], a loss that is not a number counting as the bound. Each
+    fall is rounded by itself, so a row adds at most bound/unit + 1/2, and the sum of integers is exact.
+    """
+    parameters = list(gradients.parameters.values())
+    before = [each.detach().clone() for each in parameters]
+    here = _clipped_losses(gradients, batch, bound)
+    falls = torch.zeros(step_sizes.size, dtype=torch.int64)
+    present = 1 if batch.absent is None else (~batch.absent).cpu()
+    try:
+        for position, size in enumerate(step_sizes.tolist()):
+            for each, start, along in zip(parameters, before, direction, strict=True):
+                each.data.copy_(start - size * along)
+            changes = (here - _clipped_losses(gradients, batch, bound)) / unit
+            falls[position] = (changes.round().to(torch.int64) * present).sum()
+    finally:
+        for each, start in zip(parameters, before, strict=True):
+            each.data.copy_(start)
+    return falls
+
+
+def _clipped_losses(gradients: ModuleGradients, batch: Batch, bound: float) -> Tensor:
+    with torch.no_grad():
+        losses = gradients.losses(batch).to("cpu", torch.float64)
+    return losses.clamp(0.0, bound).nan_to_num(bound)
