@@ -24,6 +24,7 @@ from ..problems import (
     L2,
     Hinge,
     HuberisedHinge,
+    LabelKind,
     Logistic,
     Loss,
     Multinomial,
@@ -187,6 +188,16 @@ class LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mis
         return predicted
 
 
+def _require_two_classes(loss: Loss) -> None:
+    """Raise `InvalidParameter` unless a loss tells two classes apart by one score."""
+    if loss.labels.kind is not LabelKind.SIGNS or loss.outputs != 1:
+        raise InvalidParameter(
+            f"{type(loss).__name__} is a loss of {loss.labels.kind}, and a classifier takes one of two classes with "
+            "one margin, whose labels are Labels.signs(): use DPLinearRegression for a loss of numbers, or "
+            "loss='logistic' for several classes"
+        )
+
+
 @dataclass(eq=False, repr=False)
 class DPLogisticRegression(LinearClassifier):
     """Private logistic regression for two or more classes.
@@ -243,9 +254,10 @@ class DPLogisticRegression(LinearClassifier):
         rows; where no count can be bought, ``rows_per_unit`` times the number of units stands for it.
     classes : array_like, optional
         The public classes. Without them they are read from y, which is not private, with a `PrivacyWarning`.
-    loss : {"logistic", "sigmoid"}
+    loss : {"logistic", "sigmoid"} or Loss
         "sigmoid" minimises the mean of ``1/(1 + exp(y t))``, a smooth count of mistakes for two classes, which is not
-        convex. Scores are then good for decisions, and `predict_proba` is not calibrated.
+        convex. Scores are then good for decisions, and `predict_proba` is not calibrated. The same holds for a
+        `dpdescent.problems.Loss` of your own for labels -1 and 1, on whose declared bounds the guarantee then rests.
     penalty : {"l2", "nonconvex"}
         "nonconvex" is ``alpha sum_j w_j^2/(1 + w_j^2)``. Methods that need a convex objective refuse it, and the
         sigmoid loss, by name before anything is charged; "opt" and its kin are made for such objectives.
@@ -311,16 +323,19 @@ class DPLogisticRegression(LinearClassifier):
     """
 
     _: KW_ONLY
-    loss: str = "logistic"
+    loss: str | Loss = "logistic"
     penalty: str = "l2"
 
     def require_settings(self) -> tuple[Method, Any]:
         """Return the method and its settings, or raise for a parameter that no table could be fitted with."""
+        if isinstance(self.loss, Loss):
+            _require_two_classes(self.loss)
         for name, known in (("loss", _LOSSES), ("penalty", _PENALTIES)):
-            if not isinstance(getattr(self, name), str) or getattr(self, name) not in known:
-                raise InvalidParameter(
-                    f"unknown {name} {getattr(self, name)!r:.80}: choose {' or '.join(map(repr, known))}"
-                )
+            value = getattr(self, name)
+            if known is _LOSSES and isinstance(value, Loss):
+                continue
+            if not isinstance(value, str) or value not in known:
+                raise InvalidParameter(f"unknown {name} {value!r:.80}: choose {' or '.join(map(repr, known))}")
         return super().require_settings()
 
     def _penalty(self, heaviest: float) -> Penalty:
@@ -337,7 +352,7 @@ class DPLogisticRegression(LinearClassifier):
         return loss, labels, assumed
 
     def _binary_loss(self) -> Loss:
-        return _LOSSES[self.loss]()
+        return self.loss if isinstance(self.loss, Loss) else _LOSSES[self.loss]()
 
     def _multiclass_loss(self, classes: int) -> Loss:
         if self.loss != "logistic":

@@ -1,7 +1,4 @@
-"""Private regression: linear, Huber and Poisson.
-
-Private linear regression by least squares and by Huber's loss.
-"""
+"""Private regression: least squares, Huber's loss, the Poisson loss of counts, and a loss of the caller."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Floats
 from ..errors import InvalidParameter, MissingValue, require_positive
-from ..problems import Huber, Loss, Poisson, Squared
-from ..solvers import SolverResult
+from ..problems import Huber, LabelKind, Loss, Poisson, Squared
+from ..solvers import Method, SolverResult
 from ..statement import Origin, public_fact
 from .arguments import known_method
 from .base import PrivateLinearModel
@@ -137,7 +134,37 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
 
 
 @dataclass(eq=False, repr=False)
-class DPLinearRegression(BoundedRegressor):
+class ScaledRegressor(BoundedRegressor):
+    """What linear models share whose score is the target, in units that suit the loss."""
+
+    @abstractmethod
+    def _loss(self) -> Loss: ...
+
+    @abstractmethod
+    def _target_scale(self) -> tuple[float, float]:
+        """Return what counts as 0 of the target, and what counts as 1 beyond it."""
+
+    def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
+        centre, unit = self._target_scale()
+        scaled = (self._clipped_target(y) - centre) / unit
+        # On the grid of the features, so that residuals are exact functions of the row.
+        return self._loss(), np.rint(scaled * 2.0**20) * 2.0**-20, self._assumed("values")
+
+    def _coefficient_unit(self) -> float:
+        return self._target_scale()[1]
+
+    def _keep(self, coefficients: Floats, bias: float) -> None:
+        centre, unit = self._target_scale()
+        self.coef_ = unit * coefficients
+        self.intercept_ = float(unit * bias + centre)
+
+    def predict(self, X: Any) -> Floats:
+        """Return the predicted target of every row, within ``target_bounds``."""
+        return np.clip(self._scores(X), *self._target_ends())
+
+
+@dataclass(eq=False, repr=False)
+class DPLinearRegression(ScaledRegressor):
     """Private linear regression with a bounded target.
 
     Minimises the mean squared error plus an L2 penalty, ``alpha/2 |w|^2``, in units in which the target spans
@@ -149,6 +176,9 @@ class DPLinearRegression(BoundedRegressor):
         Public bounds of the target. Values outside are clipped, and predictions stay inside. None measures them
         privately with two histograms, for 4% of the budget, or more where there are few rows; ``target_bounds_`` has
         the result.
+    loss : "squared" or Loss
+        A `dpdescent.problems.Loss` of your own is minimised instead of the squared error, in units in which the
+        bounds of the target are those of its labels. The guarantee then rests on the bounds that it declares.
     **parameters
         All others are those of `DPLogisticRegression`, without ``classes`` and ``class_weight``.
 
@@ -168,35 +198,51 @@ class DPLinearRegression(BoundedRegressor):
     True
     """
 
-    def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
-        centre, unit = self._target_scale()
-        scaled = (self._clipped_target(y) - centre) / unit
-        # On the grid of the features, so that residuals are exact functions of the row.
-        return self._loss(), np.rint(scaled * 2.0**20) * 2.0**-20, self._assumed("values")
+    _: KW_ONLY
+    loss: str | Loss = "squared"
+
+    def require_settings(self) -> tuple[Method, Any]:
+        """Return the method and its settings, or raise for a parameter that no table could be fitted with."""
+        if isinstance(self.loss, Loss):
+            _require_linear(self.loss)
+        elif not isinstance(self.loss, str) or self.loss != "squared":
+            raise InvalidParameter(f"unknown loss {self.loss!r:.80}: choose 'squared', or give a Loss of numbers")
+        return super().require_settings()
 
     def _loss(self) -> Loss:
-        return Squared()
+        return self.loss if isinstance(self.loss, Loss) else Squared()
 
     def _target_scale(self) -> tuple[float, float]:
-        """Return the middle of the target's range, and what counts as 1."""
-        low, high = self._target_ends()
-        return (low + high) / 2, (high - low) / 2
+        (low, high), labels = self._target_ends(), self._loss().labels
+        unit = (high - low) / (labels.high - labels.low)
+        return (low + high) / 2 - unit * (labels.low + labels.high) / 2, unit
 
-    def _coefficient_unit(self) -> float:
-        return self._target_scale()[1]
 
-    def _keep(self, coefficients: Floats, bias: float) -> None:
-        centre, unit = self._target_scale()
-        self.coef_ = unit * coefficients
-        self.intercept_ = float(unit * bias + centre)
-
-    def predict(self, X: Any) -> Floats:
-        """Return the predicted target of every row, within ``target_bounds``."""
-        return np.clip(self._scores(X), *self._target_ends())
+def _require_linear(loss: Loss) -> None:
+    """Raise `InvalidParameter` unless a loss is of numbers, and its score stands for the number itself."""
+    name, labels = type(loss).__name__, loss.labels
+    if labels.kind is not LabelKind.NUMBERS or loss.outputs != 1:
+        raise InvalidParameter(
+            f"{name} is a loss of {labels.kind}, and a regression takes one of numbers with one margin, "
+            "whose labels are Labels.numbers(low, high): use DPLogisticRegression for a loss of two classes"
+        )
+    width = labels.high - labels.low
+    if max(abs(labels.low), abs(labels.high)) > _LARGEST_LABEL or width < 1 / _LARGEST_LABEL:
+        raise InvalidParameter(
+            f"{name} is for labels from {labels.low:g} to {labels.high:g}: choose units in which they are at most "
+            f"{_LARGEST_LABEL:g} and at least 1/{_LARGEST_LABEL:g} apart, for instance Labels.numbers(-1, 1)"
+        )
+    numbers = np.linspace(labels.low, labels.high, 9)
+    below, above = (loss.residuals(numbers + step, numbers) for step in (-width / 8, width / 8))
+    if not ((below <= 0) & (above >= 0)).all():
+        raise InvalidParameter(
+            f"{name} is not least where the score is the label, so that the score is no prediction of it: use a loss "
+            "of their difference, or DPPoissonRegressor for counts"
+        )
 
 
 @dataclass(eq=False, repr=False)
-class DPHuberRegressor(DPLinearRegression):
+class DPHuberRegressor(ScaledRegressor):
     """Private linear regression that is robust to outliers in the target, by Huber's loss.
 
     Minimises the mean of Huber's loss, which is ``(score - y)^2/2`` up to the ``threshold`` and linear beyond it,

@@ -2,8 +2,8 @@
 
 **Memory.** Buffers, and attributes that a pass sets, are put back after every pass. What is changed in place
 elsewhere (a tensor in an attribute, a list, a generator, a variable outside of the module) is not, and would tell
-later rows of earlier ones, even where every row is a batch by itself, or whoever reads it afterwards. Such modules are
-refused.
+later rows of earlier ones, even where every row is a batch by itself, or whoever reads it afterwards. Such modules
+are refused.
 """
 
 from __future__ import annotations
