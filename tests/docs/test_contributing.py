@@ -67,6 +67,8 @@ def test_a_solver_is_a_method_of_the_estimators() -> None:
 
 def test_a_loss_is_minimised_by_a_method_whose_needs_it_meets(page: dict[str, Any]) -> None:
     np.testing.assert_allclose(page["found"], [0.5, -0.25, 0.1], atol=0.05)
+    np.testing.assert_allclose([*page["model"].coef_, page["model"].intercept_], [50, -25, 10], atol=5)
+    assert "loss: LogCosh() (argument)" in page["model"].privacy_["assumed_public"]
     assert page["curator"].ledger.spent <= page["curator"].ledger.budget
     margins, labels = np.linspace(-3, 3, 61), np.full(61, 0.3)
     loss, step = page["LogCosh"](), 1e-5
