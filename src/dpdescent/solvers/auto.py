@@ -164,19 +164,7 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
 
 
 class _Run:
-    """Where a descent is, and what it has learnt from released gradients.
-
-    Parameters
-    ----------
-    curator : Curator
-    settings : AutoSettings
-    geometry : _Geometry
-        Released coordinates.
-    iterations : int
-        T.
-    clip : float
-        c, in units of the typical length of a row.
-    """
+    """Where a descent of T ``iterations`` with the clip norm c is, and what it has learnt from released gradients."""
 
     def __init__(
         self, curator: Curator, settings: AutoSettings, geometry: _Geometry, iterations: int, clip: float

@@ -71,10 +71,7 @@ class ExpMechSettings(Settings, paper_mode="expmech"):
     ExpMechSettings,
     purpose="the exponential mechanism over models, sampled exactly: pure privacy for a few columns",
     passes="thousands to millions of candidate models; refused where more would be needed",
-    papers=(
-        "Bassily et al. 2014",
-        "Lowy & Razaviyayn 2021",
-    ),
+    papers=("Bassily et al. 2014", "Lowy & Razaviyayn 2021"),
     needs=frozenset({Need.CONVEX, Need.BOUNDED_VERSION, Need.SMOOTH, Need.ONE_MARGIN}),
     general=False,
     gathers=True,

@@ -75,11 +75,7 @@ class ObjPertSettings(Settings, paper_mode="objpert"):
     ObjPertSettings,
     purpose="objective perturbation, the minimiser with a random linear term: one release, pure with `pure=True`",
     passes="as many as the minimiser needs, then one release",
-    papers=(
-        "Chaudhuri et al. 2011",
-        "Kifer et al. 2012",
-        "Iyengar et al. 2019",
-    ),
+    papers=("Chaudhuri et al. 2011", "Kifer et al. 2012", "Iyengar et al. 2019"),
     needs=frozenset({Need.CONVEX, Need.BOUNDED_VERSION, Need.SMOOTH, Need.CORNERS}),
     gathers=True,
     units=False,

@@ -156,10 +156,7 @@ class OutPertRSGDSettings(Settings, paper_mode="outpert-rsgd"):
     OutPertRSGDSettings,
     purpose="permuted SGD with averaging and noise at the end: a baseline",
     passes="ten, then one release",
-    papers=(
-        "Wu et al. 2017",
-        "Chen et al. 2019",
-    ),
+    papers=("Wu et al. 2017", "Chen et al. 2019"),
     needs=_NEEDS,
     gathers=True,
     units=False,

@@ -138,18 +138,8 @@ _to_a_point = partial(method, papers=("Gao & Wright 2023",), needs=NEEDS, genera
     purpose="descent to a second-order point of a smooth loss, convex or not, with a theorem",
     passes=ONE_EACH,
 )
-@_to_a_point(
-    "opt-ls",
-    OPTLSSettings,
-    purpose="`opt` with a private line search: longer steps",
-    passes=ONE_EACH,
-)
-@_to_a_point(
-    "opt-b",
-    OPTBSettings,
-    purpose="`opt` on random batches: large tables",
-    passes=_ONE_BATCH_EACH,
-)
+@_to_a_point("opt-ls", OPTLSSettings, purpose="`opt` with a private line search: longer steps", passes=ONE_EACH)
+@_to_a_point("opt-b", OPTBSettings, purpose="`opt` on random batches: large tables", passes=_ONE_BATCH_EACH)
 @_to_a_point(
     "2opt",
     TwoPhaseSettings,

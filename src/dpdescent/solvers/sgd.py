@@ -163,10 +163,7 @@ class AdamSettings(DescentSettings, paper_mode="adam"):
     AdamSettings,
     purpose="DP-Adam, with rules in place of a learning rate: a baseline",
     passes=_PASSES,
-    papers=(
-        "Abadi et al. 2016",
-        "Kingma & Ba 2015",
-    ),
+    papers=("Abadi et al. 2016", "Kingma & Ba 2015"),
     rereads=True,
 )
 def adam(curator: Curator, settings: AdamSettings, progress: Progress | None = None) -> SolverResult:
