@@ -511,7 +511,6 @@ def test_lanczos_stops_where_a_subspace_is_left_no_more() -> None:
 
 
 def test_large_hessians_go_to_lanczos_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdescent.solvers.second_order.LARGEST_EXACT", 2)
     monkeypatch.setattr(SOLVER, "LARGEST_EXACT", 2)
     curator, result = solve("opt", gradient_tolerance=0.15, curvature_tolerance=0.6, epsilon=60.0)
     assert result.success
