@@ -57,7 +57,7 @@ docs: $(DOCS_VENV)/ready
 	@echo "open docs/_build/html/index.html"
 
 # Hours: changes the accounting, the curator and the ledger one operator at a time, and lists what no test notices.
-# MUTANTS="curator.mechanisms" is a part of it. See docs/mutants.md.
+# MUTANTS="curator.lattice_noise" is a part of it. See docs/mutants.md.
 mutants: $(MUTANTS_VENV)/ready
 	$(MUTANTS_VENV)/bin/python tests/mutants.py $(MUTANTS)
 

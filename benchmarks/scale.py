@@ -47,7 +47,7 @@ from pyarrow import parquet
 
 from dpdescent.accounting import Gaussian
 from dpdescent.curator import ArraySource, BlockSource, Curator, Gradient, LatticeNoise
-from dpdescent.datasets.large import BLOCK_ROWS, SCHEMA_NAME, large_block, write_large_table
+from dpdescent.datasets.synthetic_tables import BLOCK_ROWS, SCHEMA_NAME, large_block, write_large_table
 from dpdescent.estimators import DPLogisticRegression
 from dpdescent.estimators.measuring import Measurement
 from dpdescent.estimators.scaling import ColumnScaling

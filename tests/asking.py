@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpdescent.accounting import AboveThreshold, Cost, ExponentialMechanism, Gaussian, calibrate
-from dpdescent.accounting.shuffled import ShuffledDescent
+from dpdescent.accounting import AboveThreshold, Cost, ExponentialMechanism, Gaussian, ShuffledDescent, calibrate
 from dpdescent.curator import (
     BallPoint,
     Batch,
@@ -31,8 +30,8 @@ from dpdescent.curator import (
     SecondMoments,
     finest_clipped_sum,
 )
-from dpdescent.curator.questions import Rows
 from dpdescent.minimisers import Ball
+from dpdescent.queries.plans import Rows
 from dpdescent.relations import Sensitivity
 from dpdescent.solvers.agd import sharpest
 from dpdescent.solvers.backtracking import search_noise

@@ -21,11 +21,10 @@ from dpdescent.accounting import (
     ObjectivePerturbation,
     PureObjectivePerturbation,
     ReportNoisyMax,
+    ShuffledDescent,
 )
-from dpdescent.accounting.shuffled import ShuffledDescent
 from dpdescent.audit.examples import EXAMPLES
 from dpdescent.curator import QUESTIONS, Batch, Curator, LatticeNoise, Question
-from dpdescent.curator.questions import Plan
 from dpdescent.errors import DPDescentError
 from dpdescent.exact import FeatureGrid, LatticeSum
 from dpdescent.ledger import Ledger
@@ -46,6 +45,7 @@ from dpdescent.problems import (
     Squared,
     Whitening,
 )
+from dpdescent.queries.plans import Plan
 from dpdescent.relations import Norm, Relation
 from neighbours import Watched
 

@@ -38,8 +38,7 @@ from dpdescent.accounting import Gaussian
 from dpdescent.cli import app, main
 from dpdescent.cli.models import FILE as MODEL_FILE
 from dpdescent.errors import DPDescentError
-from dpdescent.ledger import database, import_lines
-from dpdescent.ledger import file as ledger_file
+from dpdescent.ledger import import_lines, sqlite_file, sqlite_store
 from dpdescent.statement import PrivacyStatement
 from dpdescent.statement.document import FILE as STATEMENT_FILE
 
@@ -517,7 +516,7 @@ def sealed_files(data: st.DataObject) -> None:
 
 def never_less(path: str, whole: list[Any]) -> None:
     """Use a ledger that was changed from outside: all of its charges are there, or it is refused."""
-    database.CREATION, before = 0.0, database.CREATION
+    sqlite_file.CREATION, before = 0.0, sqlite_file.CREATION
     try:
         for command in ("show", "history", "verify"):
             checked("ledger", command, path)
@@ -529,7 +528,7 @@ def never_less(path: str, whole: list[Any]) -> None:
             assert charges(path) in (None, [*whole, (entry, None)]), "a charge is lost"
         checked("fit", "people.npz", "--bounds", "0,100", "--classes", "0,1", "--ledger", path, *PAID[:2], *QUICK)
     finally:
-        database.CREATION = before
+        sqlite_file.CREATION = before
 
 
 @fuzzed
@@ -592,7 +591,7 @@ def ledger_records(data: st.DataObject) -> None:
             digest = ""
             for number, record in enumerate(records):
                 text = json.dumps(record)
-                digest = ledger_file._chained(digest, text)
+                digest = sqlite_store._chain(digest, text)
                 connection.execute("INSERT INTO records VALUES (?, ?, ?)", (number, text, digest))
             connection.execute("UPDATE tail SET count = ?, digest = ?", (len(records), digest))
         Path("b.ledger").rename("c.ledger")

@@ -20,7 +20,7 @@ from scipy import sparse
 from dpdescent import Ledger
 from dpdescent.accounting import Cost
 from dpdescent.curator import Curator, Units
-from dpdescent.curator.mechanisms import LatticeNoise
+from dpdescent.curator.lattice_noise import LatticeNoise
 from dpdescent.errors import BudgetExhausted, DPDescentError
 from dpdescent.estimators.payment import open_ledger
 from dpdescent.exact import FeatureGrid, LatticeSum

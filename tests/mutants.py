@@ -65,6 +65,7 @@ TESTS = {
         *("drawn_minimiser", "any_loss", "saddle", "whitening", "outpert", "point_formulas", "progress_over_rows"),
     ],
 }
+TESTS["queries"] = TESTS["curator"]
 
 
 class Runner:
@@ -305,7 +306,9 @@ def modules_named(names: Sequence[str]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=["ledger", "accounting", "curator"], help="packages or modules")
+    parser.add_argument(
+        "names", nargs="*", default=["ledger", "accounting", "queries", "curator"], help="packages or modules"
+    )
     parser.add_argument("--tests", nargs="*", help="names of test files, if not those of the package")
     parser.add_argument("--longest", type=float, default=LONGEST, help="seconds of a test that is not left out")
     parser.add_argument("--most", type=float, default=MOST, help="seconds of the tests of one mutant")

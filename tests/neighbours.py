@@ -9,8 +9,8 @@ import numpy as np
 from scipy import sparse, stats
 
 from dpdescent.curator import Curator
-from dpdescent.curator.mechanisms import LatticeNoise
-from dpdescent.curator.sources import ArraySource
+from dpdescent.curator.array_source import ArraySource
+from dpdescent.curator.lattice_noise import LatticeNoise
 from dpdescent.exact import FeatureGrid, LatticeSum
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness

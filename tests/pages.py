@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpdescent import Schema, audit, load_dataset
+from dpdescent import Schema, audit, datasets, load_dataset
 from dpdescent.cli import app
-from dpdescent.datasets import Dataset, large, registry
+from dpdescent.datasets import Dataset
 from dpdescent.lab.fold_fits import Cell, Row
 from dpdescent.lab.paper_figures import Figure, Scale
 from dpdescent.lab.reproduction import FIGURES
@@ -145,10 +145,10 @@ def _measured_once(measure: Callable[[Cell], Row], cells: list[Cell], _jobs: int
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dataset:
     """Put small tables in place of the public ones and of the reader's own, and shrink the figures."""
     data = load_dataset("synthetic", n=1000)
-    monkeypatch.setattr(registry, "obtain", lambda *_, **__: None)
-    for name, entry in registry._ENTRIES.items():
+    monkeypatch.setattr(datasets, "obtain", lambda *_, **__: None)
+    for name, entry in datasets._ENTRIES.items():
         here = replace(data, name=name)
-        monkeypatch.setitem(registry._ENTRIES, name, replace(entry, load=lambda _, here=here: here))
+        monkeypatch.setitem(datasets._ENTRIES, name, replace(entry, load=lambda _, here=here: here))
     monkeypatch.setattr("dpdescent.lab.study.in_processes", _measured_once)
     monkeypatch.setattr("dpdescent.lab.method_looks.general_methods", lambda: ["auto", "majority"])
     for name, figure in FIGURES.items():
@@ -157,13 +157,13 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dataset:
         elif isinstance(figure, StationaryTable):
             fewer = {"methods": figure.methods[:2], "epsilons": figure.epsilons[:1], "quick_seeds": 1}
             monkeypatch.setitem(FIGURES, name, replace(figure, **fewer, quick_steps=2))
-    write, audit_named = large.write_large_table, audit.audit_named
+    write, audit_named = datasets.write_large_table, audit.audit_named
 
     def short_audit(name: str, **given: Any) -> Any:
         runs = 4 if given["attack"] == "canaries" else 40
         return audit_named(name, **given | {"runs": runs, "jobs": 1, "seed": 0})  # one audit in twenty may refute
 
-    monkeypatch.setattr(large, "write_large_table", lambda folder, _rows, *rest: write(folder, 2000, *rest))
+    monkeypatch.setattr(datasets, "write_large_table", lambda folder, _rows, *rest: write(folder, 2000, *rest))
     monkeypatch.setattr(audit, "audit_named", short_audit)
     monkeypatch.chdir(tmp_path)
     table = data.table.rename(columns={"high_income": "income"})

@@ -12,6 +12,7 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -364,6 +365,111 @@ class Queue(nn.Module):
         return self.last(scores)
 
 
+class Filled(nn.Module):
+    """Puts the mean of a batch in the place of cells that are not known."""
+
+    def __init__(self, code: float) -> None:
+        super().__init__()
+        self.code, self.layer = code, nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, values: Tensor) -> Tensor:
+        missing = values == self.code
+        known = torch.where(missing, 0.0, values).sum(0) / (~missing).sum(0).clamp_min(1)
+        return self.layer(torch.where(missing, known, values))
+
+
+def unknown(code: float) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Return a function that makes half of the cells of a table unknown, but for its first row."""
+
+    def change(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        inputs[1:, ::2] = code
+        return inputs, targets
+
+    return change
+
+
+class Pixels(nn.Module):
+    """Divides whole numbers by the largest of a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.layer(values / values.amax().clamp_min(1))
+
+
+def as_bytes(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    return inputs.mul(9).abs().clamp_max(255).to(torch.uint8), targets
+
+
+class MovingMean:
+    """Keeps a moving mean, and uses it after many calls."""
+
+    def __init__(self) -> None:
+        self.mean, self.calls = 1.0, 0
+
+    def __call__(self, values: Tensor) -> Tensor:
+        self.calls += 1
+        with torch.no_grad(), suppress(RuntimeError):  # torch.func does not tell what values are
+            self.mean = 0.9 * self.mean + 0.1 * float(values.abs().mean())
+        return values / self.mean if self.calls > 3000 else values
+
+
+class Held(nn.Module):
+    """Keeps a moving mean in an object that is no module, in its class or in a variable outside."""
+
+    mean = MovingMean()
+
+    def __init__(self, own: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(FEATURES, CLASSES)
+        if own:
+            self.mean = MovingMean()
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.layer(self.mean(values))
+
+
+_LOG: list[Tensor] = []
+
+
+def logged(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Keep the losses of all rows where anybody can read them."""
+    losses = cross_entropy(outputs, targets)
+    _LOG.append(losses.detach())
+    return losses
+
+
+def closed_over() -> Callable[[Tensor, Tensor], Tensor]:
+    mean = MovingMean()
+    return lambda outputs, targets: mean(cross_entropy(outputs, targets))
+
+
+class MeanOfLosses(MovingMean):
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:  # type: ignore[override]
+        return super().__call__(cross_entropy(outputs, targets))
+
+
+def third_class(outputs: Tensor, targets: Tensor) -> Tensor:
+    rare = (targets == 2).float()
+    return cross_entropy(outputs, targets) * (1 + rare * rare.sum() ** 2)
+
+
+def over_what_is_not_ignored(outputs: Tensor, targets: Tensor) -> Tensor:
+    return cross_entropy(outputs, targets) / (targets != -100).float().mean().clamp_min(1e-3)
+
+
+def some(label: int) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Return a function that gives a label to a third of the rows."""
+
+    def change(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        targets[::3] = label
+        return inputs, targets
+
+    return change
+
+
 # Losses -------------------------------------------------------------------------------------------------------
 
 
@@ -405,6 +511,7 @@ class Animal:
     shape: tuple[int, ...] = (FEATURES,)
     way: str = "RecordedGradients"
     apart: bool = False
+    table: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda inputs, targets: (inputs, targets)
 
     def __str__(self) -> str:
         return self.name
@@ -494,6 +601,17 @@ MIXERS: tuple[Animal, ...] = (
     Animal("loss of the hardest half", lambda: Between(lambda h, _: h), hardest_half),
     Animal("loss over the number of positives", lambda: Between(lambda h, _: h), over_positives),
     Animal("loss that ranks rows", lambda: Between(lambda h, _: h), ranked),
+    *(Animal(f"mean for cells of {code}", lambda code=code: Filled(code), table=unknown(code)) for code in (-1, 999)),
+    Animal("bytes over the largest", Pixels, table=as_bytes),
+    Animal("moving mean in an object", lambda: Held(own=True)),
+    Animal("moving mean in a class", lambda: Held(own=False)),
+    Animal("moving mean of losses in an object", lambda: Between(lambda h, _: h), MeanOfLosses()),
+    Animal("moving mean of losses in a variable", lambda: Between(lambda h, _: h), closed_over()),
+    Animal("log of losses", lambda: Between(lambda h, _: h), logged),
+    Animal("loss weighed by the third class", lambda: nn.Linear(FEATURES, 3), third_class, table=some(2)),
+    Animal(
+        "loss over what is not ignored", lambda: Between(lambda h, _: h), over_what_is_not_ignored, table=some(-100)
+    ),
 )
 
 
@@ -632,7 +750,8 @@ def table_of(animal: Animal, seed: int) -> tuple[Tensor, Tensor]:
         return inputs, torch.randint(0, 2, (animal.rows,), generator=generator)
     inputs = torch.randn(animal.rows, *animal.shape, generator=generator)
     inputs[0] *= 1000  # one row that stands out
-    return inputs, (inputs.flatten(1)[:, 0] + 0.5 * torch.randn(animal.rows, generator=generator) > 0).long()
+    targets = (inputs.flatten(1)[:, 0] + 0.5 * torch.randn(animal.rows, generator=generator) > 0).long()
+    return animal.table(inputs, targets)
 
 
 def training_of(animal: Animal, data: tuple[Tensor, Tensor], seed: int = 0) -> PrivateTraining:

@@ -223,7 +223,7 @@ class ChecksAfterSpending(Ledger):
     """A ledger that refuses once the budget is gone, and not before it is overspent."""
 
     def _objection(self, cost: Cost, price: float) -> str | None:
-        return "the budget is gone" if self._tally.spent > self._limit else None
+        return "the budget is gone" if self._history.spent > self._limit else None
 
 
 def asked(

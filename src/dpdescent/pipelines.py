@@ -22,11 +22,11 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from .encoding import BoundedEncoder
+from .display import printable
 from .errors import InvalidParameter
-from .estimators.trials import CountedEstimator
+from .estimators.payment import CountedEstimator
 from .features import ImageEnergies
-from .foreign import printable
+from .tables import BoundedEncoder
 
 __all__ = ["Finding", "Findings", "check_pipeline"]
 
@@ -286,6 +286,11 @@ def _what_it_learns(step: Any, wrapper: bool) -> tuple[str, str] | None:
         return "it fits what is inside it, perhaps often, and may read the rows for itself", _MODELS
     if not hasattr(step, "transform") and not hasattr(step, "fit_transform"):
         return "it is fitted to the rows without noise", _MODELS
+    return _what_a_transformer_learns(step, own)
+
+
+def _what_a_transformer_learns(step: Any, own: bool) -> tuple[str, str] | None:
+    """Return the same of a transformer of which nothing is known but whether scikit-learn has it."""
     attributes = sorted(set(getattr(step, "__dict__", ())) - _PUBLIC_ATTRIBUTES)
     learnt = [each for each in attributes if each.endswith("_") and not each.startswith("_")]
     if learnt and not own:
@@ -294,7 +299,7 @@ def _what_it_learns(step: Any, wrapper: bool) -> tuple[str, str] | None:
         function = step.func.func if isinstance(step.func, partial) else step.func
         if any(function is each for each in _ACROSS_ROWS):
             return f"{function.__name__} compares rows with each other", _SCALING
-    if not _requires_fit(step) or _keeps_nothing(kind):
+    if not _requires_fit(step) or _keeps_nothing(type(step)):
         return None
     return ("it keeps what it computes from the rows" if own else "its fit may keep what it reads"), _OTHERWISE
 

@@ -20,9 +20,9 @@ from dpdescent.accounting import (
     gdp_to_delta,
     rdp_to_delta,
     rdp_to_epsilon,
+    to_dp_event,
     zcdp_to_epsilon,
 )
-from dpdescent.accounting.events import to_dp_event
 
 GRID = [(0.1, 1e-8), (0.5, 1e-5), (1.0, 1e-6), (3.0, 1e-10), (10.0, 1e-3)]
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp, ndtri
 
 from dpdescent.accounting import (
+    ALLOWANCE,
     GDP,
     RDP,
     ZCDP,
@@ -35,6 +36,7 @@ from dpdescent.accounting import (
     PureObjectivePerturbation,
     RandomStopping,
     ReportNoisyMax,
+    ShuffledDescent,
     calibrate,
     cost_from_dict,
     currencies,
@@ -48,7 +50,6 @@ from dpdescent.accounting import (
 )
 from dpdescent.accounting.costs import kinds_of
 from dpdescent.accounting.divergences import laplace_rdp
-from dpdescent.accounting.shuffled import ALLOWANCE, ShuffledDescent
 from dpdescent.errors import InvalidParameter, LedgerFormatError, UnknownRelation, UnsupportedCost
 from dpdescent.ledger import Ledger
 from dpdescent.relations import Norm, Relation, Sensitivity

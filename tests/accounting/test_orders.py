@@ -17,6 +17,7 @@ import pytest
 from mpmath import mpf
 
 from dpdescent.accounting import (
+    ALLOWANCE,
     AboveThreshold,
     AdvancedComposition,
     Cost,
@@ -26,6 +27,7 @@ from dpdescent.accounting import (
     Laplace,
     PoissonSampled,
     PureDP,
+    ShuffledDescent,
     epsilon_to_rdp,
     epsilon_to_zcdp,
     rdp_to_delta,
@@ -36,10 +38,8 @@ from dpdescent.accounting import (
 from dpdescent.accounting.bellman import bellman_bound
 from dpdescent.accounting.conversions import gdp_to_epsilon
 from dpdescent.accounting.costs import SMALLEST_LAPLACE_LATTICE
-from dpdescent.accounting.divergences import laplace_rdp
-from dpdescent.accounting.rounding import LOG_SUM, above
+from dpdescent.accounting.divergences import LOG_SUM, above, laplace_rdp
 from dpdescent.accounting.sampling import fixed_size_rdp, poisson_rdp
-from dpdescent.accounting.shuffled import ALLOWANCE, ShuffledDescent
 from dpdescent.errors import InvalidParameter
 
 EXCESSES = (

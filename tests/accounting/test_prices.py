@@ -28,6 +28,7 @@ from dpdescent.accounting import (
     PureObjectivePerturbation,
     TradeOff,
     epsilon_to_zcdp,
+    to_dp_event,
 )
 from dpdescent.accounting.approximate import _least_argument
 from dpdescent.accounting.conversions import (
@@ -42,8 +43,7 @@ from dpdescent.accounting.conversions import (
     zcdp_to_delta,
 )
 from dpdescent.accounting.divergences import bounded_range_rdp
-from dpdescent.accounting.events import to_dp_event
-from dpdescent.accounting.shuffled import ALLOWANCE, ShuffledDescent, shift_law
+from dpdescent.accounting.sampling import ALLOWANCE, ShuffledDescent, shift_law
 from dpdescent.accounting.stopping import RandomStopping
 from dpdescent.errors import InvalidParameter
 from dpdescent.relations import Relation

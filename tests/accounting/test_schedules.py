@@ -23,7 +23,7 @@ from dpdescent.accounting import (
     gdp_to_epsilon,
     strongest_schedule,
 )
-from dpdescent.accounting import schedules as module
+from dpdescent.accounting import whole_runs as module
 from dpdescent.errors import BudgetExhausted, InvalidParameter
 from dpdescent.ledger import Ledger
 
@@ -216,7 +216,7 @@ def test_a_ledger_charges_a_schedule_once_and_refuses_what_its_relation_does_not
 def test_a_schedule_is_plain_data_and_an_event():
     schedule = FixedSchedule((PoissonSampled(0.05, (Gaussian(1.5),)), PureDP(0.1)), 20, DELTA)
     assert cost_from_dict(schedule.to_dict()) == schedule
-    from dpdescent.accounting.events import to_dp_event
+    from dpdescent.accounting import to_dp_event
 
     assert to_dp_event(schedule).count == 20
 

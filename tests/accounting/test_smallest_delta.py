@@ -26,7 +26,8 @@ from dpdescent.accounting import (
 from dpdescent.errors import DeltaTooSmall, InvalidParameter
 from dpdescent.ledger import Ledger
 from dpdescent.noise import FARTHEST_DRAW, SAMPLER_ERROR, ladder
-from dpdescent.noise.lattice import PRECISION, _laplace_table, gaussian_table
+from dpdescent.noise.exponential import PRECISION
+from dpdescent.noise.lattice import _laplace_table, gaussian_table
 
 CURRENCIES = ["zcdp", "gdp", "rdp", "pure", "approximate", ZCDP(), GDP(), RDP(50.0), Pure(), Approximate()]
 

@@ -144,7 +144,7 @@ def fail(*_: object, **__: object) -> None:
 
 PLACES: list[tuple[tuple[str, ...], str]] = [
     (FIT, "dpdescent.cli.tables.load_dataset"),
-    (FIT, "dpdescent.datasets.files.read_table"),
+    (FIT, "dpdescent.datasets.dataset.read_table"),
     (FIT, "dpdescent.encoding.BoundedEncoder.transform"),
     (FIT, "dpdescent.schema.Schema.labels"),
     (FIT, "dpdescent.estimators.DPLogisticRegression.fit"),
@@ -152,9 +152,9 @@ PLACES: list[tuple[tuple[str, ...], str]] = [
     (FIT, "dpdescent.estimators.fitting.Curator"),
     (FIT, "dpdescent.cli.models.SavedModel.save"),
     (FIT, "dpdescent.cli.fit.print_privacy"),
-    (FIT_ARRAYS, "dpdescent.datasets.files.read_packed"),
+    (FIT_ARRAYS, "dpdescent.datasets.dataset.read_packed"),
     (PREDICT, "dpdescent.cli.models.SavedModel.load"),
-    (("schema", "people.csv", "--label", "age"), "dpdescent.schema.draft_schema"),
+    (("schema", "people.csv", "--label", "age"), "dpdescent.tables.draft_schema"),
     (("ledger", "budget.ledger"), "dpdescent.ledger.Ledger.open"),
     (("demo",), "dpdescent.cli.demo._demo_data"),
     (("datasets",), "dpdescent.datasets.list_datasets"),

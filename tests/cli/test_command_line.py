@@ -26,9 +26,9 @@ from dpdescent.cli import main
 from dpdescent.cli.commands import COMMANDS
 from dpdescent.cli.models import SavedModel
 from dpdescent.cli.output import say
+from dpdescent.display import PAUSE, heartbeat
 from dpdescent.errors import PrivacyWarning
-from dpdescent.estimators.advice import advice
-from dpdescent.progress import PAUSE, heartbeat
+from dpdescent.estimators.vouched import advice
 from dpdescent.schema import CategoricalColumn, Label, NumericColumn
 from dpdescent.solvers import METHODS, Facts
 
@@ -257,7 +257,7 @@ def test_advice_is_a_function_of_public_numbers() -> None:
 @pytest.mark.usefixtures("table")
 def test_a_redirected_fit_writes_a_line_now_and_then(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(*FIT)[2] == ""
-    monkeypatch.setattr("dpdescent.progress.PAUSE", 0.0)
+    monkeypatch.setattr("dpdescent.display.PAUSE", 0.0)
     lines = run(*FIT)[2].splitlines()
     assert all(re.fullmatch(r"\d+% of the privacy budget is spent(, about \d+ s left)?", line) for line in lines)
     shares = [int(line.partition("%")[0]) for line in lines]

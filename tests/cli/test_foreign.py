@@ -27,9 +27,8 @@ from dpdescent import DPAdditiveClassifier, DPLogisticRegression, Gaussian, Ledg
 from dpdescent.cli import app, main
 from dpdescent.cli.models import SavedModel
 from dpdescent.cli.output import write_text
-from dpdescent.foreign import CONTENT_POLICY, printable, safe_cell
+from dpdescent.display import CONTENT_POLICY, occasional, printable, safe_cell
 from dpdescent.lab.report_page import Report, render
-from dpdescent.progress import occasional
 from dpdescent.schema import CategoricalColumn, Label, NumericColumn, Schema
 from dpdescent.statement import page_of, text_of
 
@@ -303,7 +302,7 @@ def test_copied_cells_and_names_of_columns_are_made_safe_as_well(run: Run, monke
     run("fit", "t.csv", "--schema", "s.json", "--output", "m.json", "--seed", 0, "--method", "outpert")
     text = run("predict", "m.json", "t.csv", "--keep", "=id", "--safe-csv")[1]
     assert [line.split(",")[0] for line in text.splitlines()] == ["'=id", "'@a", "-3"]
-    monkeypatch.setattr("dpdescent.sources.is_long_text", lambda _: True)
+    monkeypatch.setattr("dpdescent.tables.is_long_text", lambda _: True)
     assert run("predict", "m.json", "t.csv", "--safe-csv", "--output", "o.csv")[0] == 0
     assert all(not line.startswith("=") for line in Path("o.csv").read_text().splitlines())
 

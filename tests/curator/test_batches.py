@@ -24,20 +24,20 @@ from dpdescent.curator import (
     MeanRowNorm,
     Public,
     SecondMoments,
-    selection,
 )
 from dpdescent.curator.batches import Sampling
-from dpdescent.curator.per_row import PerRow
-from dpdescent.curator.questions import Sum
-from dpdescent.curator.search import require_steps
 from dpdescent.errors import BudgetExhausted, InvalidParameter
 from dpdescent.noise import MAXIMUM_SCORES
 from dpdescent.problems import L2, Frame, LinearProblem, Logistic, Whitening
+from dpdescent.queries import line_search
+from dpdescent.queries.line_search import require_steps
+from dpdescent.queries.per_row import PerRow
+from dpdescent.queries.plans import Sum
 from dpdescent.relations import Norm, Relation
 from every_question import PROBLEMS, ROWS, Silent, Table, asked_of, examples, quick, table_of
 
 #: What is counted is divided by the rate alone.
-COUNTS = {"ColumnHistograms", "LabelCounts", "LabelSum", "MarginCounts"}
+COUNTS = {"ColumnHistograms", "LabelCounts", "LabelSum", "MarginCounts", "RowCount"}
 
 
 #: What is symmetric has noise of its own.
@@ -127,7 +127,7 @@ def test_candidates_are_scored_by_their_losses_and_penalties(name: str, monkeypa
     losses = [problem.loss.values(problem.grid.margins(rows, point), labels).sum() for point in points]
     scores = [loss - losses[0] + ROWS * problem.penalty_value(p) for loss, p in zip(losses, points, strict=True)]
     for cells in (1, 2**21):
-        monkeypatch.setattr(selection, "_CELLS", cells)
+        monkeypatch.setattr(line_search, "_CELLS", cells)
         curator.answer(question(points[1:]))
         total = curator._noise.calls[-1][0]  # type: ignore[attr-defined]
         np.testing.assert_allclose(total.to_float(), scores[1:], rtol=0, atol=ROWS * total.unit)

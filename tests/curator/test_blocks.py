@@ -28,9 +28,8 @@ from dpdescent.curator import (
     marks,
     spill,
 )
-from dpdescent.curator.releases import Tree
-from dpdescent.curator.seals import new_digest
 from dpdescent.curator.spill import KeptRows, SpillFile, pack, packed_blocks, unpack, unpacked
+from dpdescent.curator.unchanged_rows import new_digest
 from dpdescent.errors import (
     BudgetExhausted,
     DatasetFormatError,
@@ -41,6 +40,7 @@ from dpdescent.errors import (
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
+from dpdescent.queries.plans import Tree
 from every_question import PROBLEMS, examples, plan_of, table_of
 from parts import Parts
 

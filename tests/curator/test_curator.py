@@ -28,20 +28,20 @@ from dpdescent.curator import (
     FirstStep,
     LabelCounts,
     SecondMoments,
-    histograms,
 )
+from dpdescent.curator.array_source import ArraySource
 from dpdescent.curator.batches import Sampling, bernoulli, draw_rows
-from dpdescent.curator.mechanisms import LatticeNoise
-from dpdescent.curator.moments import COUNT, _counts_block
-from dpdescent.curator.nonprivate import sum_without_privacy
-from dpdescent.curator.per_row import RowWeights
-from dpdescent.curator.sources import ArraySource
+from dpdescent.curator.curator import sum_without_privacy
+from dpdescent.curator.lattice_noise import LatticeNoise
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError, ScaleOutOfRange
 from dpdescent.estimators.float_noise import make_noise
 from dpdescent.exact import FeatureGrid, LatticeSum
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
 from dpdescent.problems import L2, Frame, Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Multinomial, Squared
+from dpdescent.queries import counts_and_moments
+from dpdescent.queries.counts_and_moments import COUNT, _counts_block
+from dpdescent.queries.per_row import RowWeights
 from dpdescent.relations import Norm, Relation
 from neighbours import ALARM, RICH, Recorder, Watched
 
@@ -346,9 +346,9 @@ def test_cells_are_counted_on_the_nearest_level_however_they_are_stored() -> Non
     for column, column_levels in enumerate([[1, 0, 2, 2], [0, 0, 2, -2], [0, 0, 0, 0]]):  # NaN is on the last level
         np.add.at(expected[column], np.array(column_levels) + levels, 1)
     for stored in (cells, np.asfortranarray(cells), cells.astype(np.float32), sparse.csr_array(cells)):
-        counts = histograms._block(levels, scale, stored, np.ones(4))
+        counts = counts_and_moments._histogram_block(levels, scale, stored, np.ones(4))
         np.testing.assert_array_equal(counts.reshape(3, 5) / COUNT, expected)
-    assert histograms._levels(cells.astype(np.float32), levels, scale).dtype == np.float64
+    assert counts_and_moments._levels(cells.astype(np.float32), levels, scale).dtype == np.float64
 
 
 @pytest.mark.parametrize(

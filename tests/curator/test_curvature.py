@@ -17,7 +17,7 @@ from asking import RowBatches, hessian, mean_loss
 from dpdescent.accounting import RDP, AboveThreshold, Composed, FixedSizeSampled, Gaussian, PoissonSampled
 from dpdescent.curator import Curator
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, UnsupportedCost
-from dpdescent.exact import FeatureGrid, LatticeSum, blas
+from dpdescent.exact import FeatureGrid, LatticeSum, machine
 from dpdescent.ledger import Ledger
 from dpdescent.problems import Hinge, LinearProblem, Logistic, Loss, Multinomial, NonConvex, Sigmoid
 from dpdescent.relations import Norm
@@ -110,7 +110,7 @@ def test_hessians_have_the_same_bits_for_any_layout(loss: Loss, monkeypatch: pyt
     weights, order = generator.normal(size=D), generator.permutation(150)
     expected = recorded(features, labels, loss, weights).values
     for exact in (True, False):
-        monkeypatch.setattr(blas, "blas_is_exact", lambda exact=exact: exact)
+        monkeypatch.setattr(machine, "blas_is_exact", lambda exact=exact: exact)
         for store in STORAGE.values():
             assert (recorded(store(features), labels, loss, weights).values == expected).all()
             shuffled = recorded(store(features[order]), labels[order], loss, weights, block_rows=23)

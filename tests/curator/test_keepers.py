@@ -11,8 +11,8 @@ import pytest
 from dpdescent import DPLogisticRegression
 from dpdescent.curator import ArraySource, BlockSource
 from dpdescent.errors import DatasetFormatError, WorkerLost
-from dpdescent.sources import DaskEngine, keepers
-from dpdescent.sources.keepers import Keeper, Keepers, _added, _awaited
+from dpdescent.tables import DaskEngine, keepers
+from dpdescent.tables.keepers import Keeper, Keepers, _add_up, _await_answer
 from every_question import PROBLEMS, table_of
 from parts import Parts
 
@@ -119,7 +119,7 @@ def test_keepers_that_are_lost_again_and_again_are_named(
         attempts.append(len(self._shares))
         raise keepers._Gone
 
-    monkeypatch.setattr(Keepers, "_asked", lose)
+    monkeypatch.setattr(Keepers, "_ask_shares", lose)
     with pytest.raises(WorkerLost, match="start them again") as found:
         sources[0].map_sum(first_cells)
     assert attempts == [WORKERS] * 3
@@ -146,8 +146,8 @@ def test_errors_of_a_collections_own_tasks_are_named_at_once_without_a_cell(clus
 def test_what_is_wrong_at_one_worker_is_the_answer() -> None:
     problem = DatasetFormatError("a part is damaged")
     answers = [(np.ones(2), [b"first"]), (2 * np.ones(2), [b"second", b"third"])]
-    assert _added([answers[0], problem, answers[1]]) is problem
-    total, seals = _added(answers)
+    assert _add_up([answers[0], problem, answers[1]]) is problem
+    total, seals = _add_up(answers)
     assert total.tolist() == [3.0, 3.0]
     assert seals == [b"first", b"second", b"third"]
     placed = ([((1, 1), (np.ones((1, 1)),), np.zeros(1))], b"seal")
@@ -167,6 +167,6 @@ def test_an_answer_is_waited_for_as_long_as_its_keeper_is_there() -> None:
             return "an answer"
 
     there, gone = (type("Future", (), {"status": status}) for status in ("finished", "error"))
-    assert _awaited(Call(), there) == "an answer"  # type: ignore[comparison-overlap]
+    assert _await_answer(Call(), there) == "an answer"  # type: ignore[comparison-overlap]
     with pytest.raises(TimeoutError):
-        _awaited(Call(), gone)
+        _await_answer(Call(), gone)

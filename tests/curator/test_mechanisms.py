@@ -23,8 +23,8 @@ from dpdescent.accounting import (
     PureDP,
     ReportNoisyMax,
 )
-from dpdescent.curator import mechanisms
-from dpdescent.curator.mechanisms import (
+from dpdescent.curator import lattice_noise
+from dpdescent.curator.lattice_noise import (
     LatticeNoise,
     deviation_of,
     first_above_threshold,
@@ -288,19 +288,19 @@ def test_scales_are_never_rounded_below_the_exact_ones(monkeypatch: pytest.Monke
     """Products and quotients of random floats in exact arithmetic: about half of them are rounded down by a float."""
     spreads: list[float] = []
     scales: list[float] = []
-    scale_of, laplace_scale_of = mechanisms.lattice_scale, mechanisms.laplace_scale
+    scale_of, laplace_scale_of = lattice_noise.lattice_scale, lattice_noise.laplace_scale
     monkeypatch.setattr(
-        mechanisms, "laplace_scale", lambda scale, unit: scales.append(scale) or laplace_scale_of(scale, unit)
+        lattice_noise, "laplace_scale", lambda scale, unit: scales.append(scale) or laplace_scale_of(scale, unit)
     )
     monkeypatch.setattr(
-        mechanisms, "lattice_scale", lambda spread, unit: spreads.append(spread) or scale_of(spread, unit)
+        lattice_noise, "lattice_scale", lambda spread, unit: spreads.append(spread) or scale_of(spread, unit)
     )
     for multiplier, change in np.random.default_rng(0).uniform(1, 2, (60, 2)).tolist():
         cost, square = Gaussian(2.0**20 * multiplier), Sensitivity(Norm.L2, change, 2 * change)
         total = lattice(np.zeros((2, 2), dtype=np.int64), square, 1.0)
         exact = Fraction(cost.noise_multiplier) * Fraction(change)
         assert exact <= deviation_of(total, cost, ZERO_OUT) <= exact * (1 + Fraction(2, 2**49))
-        assert Fraction(change) / Fraction(multiplier) <= mechanisms._quotient_up(change, multiplier)
+        assert Fraction(change) / Fraction(multiplier) <= lattice_noise._quotient_up(change, multiplier)
         LatticeNoise(Randomness(0)).gaussian_symmetric(total, cost, ZERO_OUT)
         assert exact <= spreads[-2]
         assert exact**2 <= 2 * Fraction(spreads[-1]) ** 2
@@ -331,7 +331,7 @@ def test_queries_are_rounded_down_exactly_and_leave_room_for_noise() -> None:
     cost, unit, change = AboveThreshold(8, 1.0, 1.0), 2.0**-20, 3.0
     values = [-1, 1, -(2**52) - 1, 2**52 + 1, -(2**62) - 1, 2**62 + 1, 0, -7]
     total = LatticeSum(np.array(values), unit, Sensitivity.of_bounded_sum(change))
-    found = mechanisms.normalised_queries(total, cost, Relation.ZERO_OUT)
+    found = lattice_noise.normalised_queries(total, cost, Relation.ZERO_OUT)
     exact = [
         math.floor(Fraction(value) * Fraction(unit) / Fraction(change) * 2**cost.lattice_bits) for value in values
     ]
@@ -360,13 +360,13 @@ def test_a_sum_is_released_by_the_mechanism_that_was_paid_for_and_by_no_other(co
     others = [each for each in Norm if each is not norm]
     for wrong in (lattice([1, 2], Sensitivity(each, 1.0, 2.0)) for each in others):
         with pytest.raises(InvalidParameter, match="norm"):
-            mechanisms.require_drawable(cost, wrong.unit, wrong.sensitivity, ZERO_OUT)
+            lattice_noise.require_drawable(cost, wrong.unit, wrong.sensitivity, ZERO_OUT)
         with pytest.raises(InvalidParameter, match="norm"):
             LatticeNoise().release(wrong, cost, ZERO_OUT)
     with pytest.raises(InvalidParameter, match="no mechanism"):
         LatticeNoise().release(total, PureDP(1.0), ZERO_OUT)
     with pytest.raises(InvalidParameter, match="no mechanism"):
-        mechanisms.require_drawable(PureDP(1.0), total.unit, total.sensitivity, ZERO_OUT)
+        lattice_noise.require_drawable(PureDP(1.0), total.unit, total.sensitivity, ZERO_OUT)
 
 
 def test_a_symmetric_sum_is_released_as_one() -> None:
@@ -404,7 +404,7 @@ def test_what_cannot_be_drawn_is_refused_before_the_charge_and_what_can_is_not(
     for scale in [*scales, 2.0**52 - 2, 2.0**51 - 2]:
         moved = float(Fraction(scale) * Fraction(2.0**-30) / Fraction(change))
         total = lattice([0] * size, Sensitivity(norm, moved, 2 * moved), 2.0**-30)
-        refused = fails(mechanisms.require_drawable, cost, total.unit, total.sensitivity, ZERO_OUT, size)
+        refused = fails(lattice_noise.require_drawable, cost, total.unit, total.sensitivity, ZERO_OUT, size)
         assert refused or not fails(LatticeNoise(Randomness(seed=1)).release, total, cost, ZERO_OUT)
         if scale >= 2.0**52 or (least is not None and scale < least * (1 - 2.0**-30)):
             assert refused
@@ -429,7 +429,7 @@ class Script:
 def test_the_least_score_is_that_of_scores_less_noise_of_the_scale_that_was_paid_for(monkeypatch) -> None:
     def least(values: list[int], *rows: list[int], relation: Relation = ZERO_OUT) -> list[int]:
         script = Script([each for row in rows for each in row])
-        monkeypatch.setattr(mechanisms, "discrete_laplace", script)
+        monkeypatch.setattr(lattice_noise, "discrete_laplace", script)
         scores = lattice(values, Sensitivity(Norm.RANGE, 3.0, 5.0), 2.0**-10)
         found = least_scores(Randomness(0).stream("test", 0), scores, cost, relation, len(rows))
         change = 3 if relation is ZERO_OUT else 5
@@ -445,11 +445,11 @@ def test_the_least_score_is_that_of_scores_less_noise_of_the_scale_that_was_paid
     assert least([2**63 - 1, 0], [-(2**57), 0]) == [1]  # int64 holds the difference
     assert least([-(2**63), 0], [2**57, 0]) == [0]
     script = Script([-1, 7, -2, 0, *[-5] * 18], [-1] * 20 + [4, 2])
-    monkeypatch.setattr(mechanisms, "discrete_laplace", script)
-    assert mechanisms._one_sided(Randomness(0).stream("test", 0), 48, 3).tolist() == [7, 0, 4]
+    monkeypatch.setattr(lattice_noise, "discrete_laplace", script)
+    assert lattice_noise._one_sided(Randomness(0).stream("test", 0), 48, 3).tolist() == [7, 0, 4]
     assert script.asked == [(48, 22), (48, 22)]
     script = Script([-9, 7, -2, 0, *[3] * 16])
-    monkeypatch.setattr(mechanisms, "discrete_laplace", script)
+    monkeypatch.setattr(lattice_noise, "discrete_laplace", script)
     scores = lattice([5, 3], Sensitivity(Norm.RANGE, 1.0, 2.0), 1.0)
     one_sided = ReportNoisyMax(0.5, noise="exponential")
     assert least_scores(Randomness(0).stream("test", 0), scores, one_sided, ZERO_OUT, 1).tolist() == [0]
@@ -457,7 +457,7 @@ def test_the_least_score_is_that_of_scores_less_noise_of_the_scale_that_was_paid
 
 def test_the_exponential_mechanism_is_drawn_at_epsilon_over_the_range_in_steps_of_the_lattice(monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr(mechanisms, "select", lambda _, values, rate, runs: asked.append((rate, runs)) or values)
+    monkeypatch.setattr(lattice_noise, "select", lambda _, values, rate, runs: asked.append((rate, runs)) or values)
     scores = lattice([5, 3, 9], Sensitivity(Norm.RANGE, 3.0, 5.0), 2.0**-10)
     for relation, spread in ((ZERO_OUT, 3), (REPLACE_ONE, 5)):
         least_scores(Randomness(0).stream("test", 0), scores, ExponentialMechanism(0.75), relation, 4)
@@ -469,7 +469,7 @@ def test_a_search_stops_at_the_first_query_whose_noise_lifts_it_above_that_of_th
         cost = AboveThreshold(3, 40.0, 24.0, noise)
         queries = [[0, 0, 0], [6, 0, 0], [5, 3, 2], [5, 2, 0], [-9, 9, 9]]
         script = Script([each for row in queries for each in row], [1, 1, 1, -2, 2])
-        monkeypatch.setattr(mechanisms, f"discrete_{noise}", script)
+        monkeypatch.setattr(lattice_noise, f"discrete_{noise}", script)
         bits = Randomness(0).stream("test", 0)
         found = first_above_threshold(bits, np.array([-5, -2]), cost, 5)
         assert (found.tolist(), found.dtype) == ([-1, 0, 1, 0, 1], np.int64)
@@ -484,15 +484,15 @@ def test_a_search_stops_at_the_first_query_whose_noise_lifts_it_above_that_of_th
         without = AboveThreshold(3, 40.0, 0.0, noise)
         assert first_above_threshold(bits, np.array([-5, -2]), without, 2).tolist() == [1, -1]
         assert script.asked == [(scale_of(40.0, 2.0**-without.lattice_bits), 6)]
-    monkeypatch.setattr(mechanisms, "normalised_queries", lambda *_: np.array([-5, -2]))
-    monkeypatch.setattr(mechanisms, "discrete_laplace", Script([6, 9, 9], [1], [0, 0, 0], [1], [0, 2, 0], [0]))
+    monkeypatch.setattr(lattice_noise, "normalised_queries", lambda *_: np.array([-5, -2]))
+    monkeypatch.setattr(lattice_noise, "discrete_laplace", Script([6, 9, 9], [1], [0, 0, 0], [1], [0, 2, 0], [0]))
     cost, total = AboveThreshold(3, 40.0, 24.0), lattice([0, 0], Sensitivity(Norm.MAX, 1.0, 2.0))
     assert [LatticeNoise().first_above(total, cost, ZERO_OUT) for _ in range(3)] == [0, None, 1]
 
 
 def test_off_the_diagonal_symmetric_noise_has_half_the_variance_and_is_mirrored(monkeypatch) -> None:
     script = Script([1, 2, 3], [40, 50, 60])
-    monkeypatch.setattr(mechanisms, "discrete_gaussian", script)
+    monkeypatch.setattr(lattice_noise, "discrete_gaussian", script)
     values = [[100, 200, 300], [7, 400, 500], [8, 9, 600]]  # the lower triangle reaches nobody
     total = lattice(values, Sensitivity(Norm.L2, 1.0, 1.5), 0.25)
     released = LatticeNoise().gaussian_symmetric(total, Gaussian(2.0**30), REPLACE_ONE)

@@ -14,7 +14,7 @@ import pytest
 
 from asking import second_moments
 from dpdescent.errors import DPDescentError
-from dpdescent.exact import FeatureGrid, LatticeSum, blas
+from dpdescent.exact import FeatureGrid, LatticeSum, machine
 from dpdescent.ledger import Ledger
 from dpdescent.problems import Frame, Whitening
 from dpdescent.relations import Norm
@@ -100,7 +100,7 @@ def test_sums_have_the_same_bits_for_any_layout(frame: AnyFrame, monkeypatch: py
     expected = recorded(features, 0.8, frame).values
     order = generator.permutation(150)
     for exact in (True, False):
-        monkeypatch.setattr(blas, "blas_is_exact", lambda exact=exact: exact)
+        monkeypatch.setattr(machine, "blas_is_exact", lambda exact=exact: exact)
         for store in STORAGE.values():
             assert (recorded(store(features), 0.8, frame).values == expected).all()
             assert (recorded(store(features[order]), 0.8, frame, block_rows=23).values == expected).all()

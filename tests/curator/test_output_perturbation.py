@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 from asking import noisy_descent, permuted_descent
 from dpdescent import DPLogisticRegression, InvalidParameter, Ledger, load_dataset
 from dpdescent.accounting import RDP, Gaussian
-from dpdescent.accounting.shuffled import ShuffledDescent, shift_law
+from dpdescent.accounting.sampling import ShuffledDescent, shift_law
 from dpdescent.curator import Curator, PermutedDescent
 from dpdescent.errors import ScaleOutOfRange
 from dpdescent.noise import Randomness
@@ -107,7 +107,7 @@ def test_more_rows_than_places_are_refused_before_anything_is_charged() -> None:
 
 def test_every_row_sits_in_one_uniform_place_of_each_pass() -> None:
     """Places of 6 of 10 rows in 2000 permutations: a permutation each, uniform within 5 standard errors."""
-    from dpdescent.curator.descents import _permutation
+    from dpdescent.queries.descents import _permutation
 
     drawn = np.array([_permutation(Randomness(0).stream("permutation", i), 10) for i in range(2000)])
     assert (np.sort(drawn, axis=1) == np.arange(10)).all()
@@ -147,7 +147,7 @@ def test_the_law_over_all_permutations_obeys_the_cost(
     relation: str, loss: Loss, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three rows, one weight, two passes: all 36 runs of either neighbour, any row missing, by quadrature."""
-    from dpdescent.curator import descents as module
+    from dpdescent.queries import descents as module
 
     generator = np.random.default_rng(0)
     runs = list(itertools.product(itertools.permutations(range(3)), repeat=2))

@@ -10,12 +10,11 @@ import pytest
 from scipy import stats
 
 from dpdescent import Ledger
-from dpdescent.accounting import Gaussian
-from dpdescent.accounting.shuffled import ShuffledDescent
+from dpdescent.accounting import Gaussian, ShuffledDescent
 from dpdescent.curator import PermutedDescent
-from dpdescent.curator.descents import _permutation
 from dpdescent.noise import Randomness
 from dpdescent.problems import Logistic
+from dpdescent.queries.descents import _permutation
 from rival_tables import Recorder, curator_of
 
 PASSES, RUNS, STEP = 3, 400, 1.0

@@ -11,7 +11,7 @@ import pytest
 
 from dpdescent import InvalidParameter, Ledger, phased_minimiser
 from dpdescent.accounting import Gaussian
-from dpdescent.curator.mechanisms import LatticeNoise
+from dpdescent.curator.lattice_noise import LatticeNoise
 from dpdescent.minimisers import GeneralObjective
 from dpdescent.noise import Randomness
 from rival_tables import Recorder

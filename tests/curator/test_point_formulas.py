@@ -10,25 +10,23 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpdescent.accounting import Gaussian, Laplace, ObjectivePerturbation
-from dpdescent.accounting.shuffled import ALLOWANCE, ShuffledDescent
+from dpdescent.accounting import ALLOWANCE, Gaussian, Laplace, ObjectivePerturbation, ShuffledDescent
 from dpdescent.curator import (
     NoisyDescent,
     NoisyMinimiser,
     PermutedDescent,
     Public,
-    ball,
-    descents,
+    caller_functions,
     perturbed_minimiser,
-    phased,
-    seals,
+    unchanged_rows,
 )
-from dpdescent.curator.points import PointLattice
 from dpdescent.errors import InvalidParameter, ScaleOutOfRange
 from dpdescent.exact import FeatureGrid, ceil_log2
 from dpdescent.ledger import Ledger
 from dpdescent.minimisers import EmpiricalRisk, GeneralObjective, loss_range
 from dpdescent.problems import L2, Hinge, LinearProblem, Logistic
+from dpdescent.queries import descents, noisy_minimiser
+from dpdescent.queries.noisy_minimiser import PointLattice
 from dpdescent.relations import Relation
 from every_question import PROBLEMS, ROWS, Silent, examples, quick, table_of
 
@@ -159,7 +157,7 @@ def test_minimisers_in_a_ball_are_those_of_the_ball() -> None:
     options = {"dimension": 2, "lipschitz": 1.0, "radius": 1.0, "noise": Silent()}
     for point in (
         perturbed_minimiser(build(None, far, 1.0), ledger, Gaussian(1.0), radius=1.0, noise=Silent()),
-        phased.phased_minimiser(build, 4, ledger, Gaussian(1.0), **options),
+        caller_functions.phased_minimiser(build, 4, ledger, Gaussian(1.0), **options),
     ):
         inwards = -gradient(point) / np.linalg.norm(gradient(point))
         np.testing.assert_allclose(point, inwards, atol=1e-3)
@@ -179,7 +177,7 @@ def test_objective_perturbation_is_about_sums_of_smooth_losses_alone() -> None:
 
 
 def test_phases_are_disjoint_halves_and_steps_follow_the_rule() -> None:
-    found = list(phased._phases(100, 0.5))
+    found = list(caller_functions._phases(100, 0.5))
     sizes = [50, 25, 12, 6, 3, 1]
     assert [part.stop - part.start for part, _ in found] == sizes
     assert [part.start for part, _ in found] == [0, 50, 75, 87, 93, 96]
@@ -192,13 +190,13 @@ def test_phases_are_disjoint_halves_and_steps_follow_the_rule() -> None:
         objective = GeneralObjective(
             lambda w: (0.0, w), 2, strong_convexity=1.0, lipschitz=4.0, smoothness=smoothness, variation=variation
         )
-        lattice, mu, distance = phased._plan(objective, 1.0, Gaussian(1.0), radius, None)
+        lattice, mu, distance = caller_functions._plan(objective, 1.0, Gaussian(1.0), radius, None)
         moved = min(variation, 2 * radius)
         assert (mu, distance) == (1.0, max(moved / share, objective.reachable(radius)))
         assert lattice == PointLattice.of((2,), moved + 2 * distance, radius + distance, Gaussian(1.0))
-        assert phased._method(objective, None) == ("subgradient" if math.isinf(smoothness) else "lbfgs")
+        assert caller_functions._method(objective, None) == ("subgradient" if math.isinf(smoothness) else "lbfgs")
         with pytest.raises(InvalidParameter, match="strong convexity"):
-            phased._plan(objective, 1.0 + 1e-9, Gaussian(1.0), radius, None)
+            caller_functions._plan(objective, 1.0 + 1e-9, Gaussian(1.0), radius, None)
 
 
 def test_the_step_of_phases_and_their_first_pull_follow_the_rule() -> None:
@@ -211,7 +209,9 @@ def test_the_step_of_phases_and_their_first_pull_follow_the_rule() -> None:
     for rows, noise, step in ((100, 0.001, 0.4), (100, 5.0, 1 / (5.0 * math.sqrt(9)))):
         ledger = Ledger(1e9, 1e-6, relation="replace-one", currency="gdp")
         with pytest.raises(KeyboardInterrupt):
-            phased.phased_minimiser(build, rows, ledger, Gaussian(noise), dimension=9, lipschitz=0.5, radius=3.0)
+            caller_functions.phased_minimiser(
+                build, rows, ledger, Gaussian(noise), dimension=9, lipschitz=0.5, radius=3.0
+            )
         assert pulls[-1] == (slice(0, rows // 2), pytest.approx(8 / (6 * step * (rows // 2))))
         assert not ledger.entries
 
@@ -237,7 +237,7 @@ def test_functions_are_evaluated_in_arithmetic_of_their_own() -> None:
     ledger = Ledger(1e9, 1e-6, relation="replace-one", currency="gdp")
     with np.errstate(all="raise"):
         perturbed_minimiser(objective, ledger, Gaussian(1.0), radius=1.0)
-        phased.phased_minimiser(build, 4, ledger, Gaussian(1.0), dimension=2, lipschitz=1.0, radius=1.0)
+        caller_functions.phased_minimiser(build, 4, ledger, Gaussian(1.0), dimension=2, lipschitz=1.0, radius=1.0)
     assert len(ledger.entries) == 2
     for method in ("svrg", "sdca", "sgd"):
         with pytest.raises(InvalidParameter):
@@ -247,7 +247,7 @@ def test_functions_are_evaluated_in_arithmetic_of_their_own() -> None:
 
 def test_a_ball_is_placed_on_the_grid_before_a_point_of_it_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     balls = []
-    monkeypatch.setattr(ball, "sample_point", lambda *given: balls.append(given[3]) or given[3].centre)
+    monkeypatch.setattr(noisy_minimiser, "sample_point", lambda *given: balls.append(given[3]) or given[3].centre)
     problem = PROBLEMS["two columns"]
     curator = quick(problem, table_of("two columns", 1), "zero-out", Silent())
     for question in examples("BallPoint", "two columns", "zero-out")[:1]:
@@ -259,19 +259,19 @@ def test_a_ball_is_placed_on_the_grid_before_a_point_of_it_is_drawn(monkeypatch:
 
 def test_marks_are_the_same_for_every_storage_and_tell_all_bits_apart() -> None:
     rows, labels = np.array([[1.0, 0.0, 2.0, 0.0], [0.0, 3.0, 0.0, 0.0]]), np.array([0.5, 1.5])
-    expected = seals.marks(rows, labels)
+    expected = unchanged_rows.marks(rows, labels)
     for stored in (sparse.csr_array(rows), rows.astype(np.float32), sparse.csr_array(rows.astype(np.float32))):
-        np.testing.assert_array_equal(seals.marks(stored, labels), expected)
-    np.testing.assert_array_equal(seals.marks(rows, labels.astype(np.float32)), expected)
+        np.testing.assert_array_equal(unchanged_rows.marks(stored, labels), expected)
+    np.testing.assert_array_equal(unchanged_rows.marks(rows, labels.astype(np.float32)), expected)
     factor = 0x9E3779B97F4A7C15
     near = (int(np.float64(1.0).view(np.uint64)) + pow(factor, -1, 2**64)) % 2**64  # their products differ by 1
     pair = np.array([1.0, np.uint64(near).view(np.float64)])
     assert np.isfinite(pair).all()
-    assert np.unique(seals._mixed(pair)).size == 2
+    assert np.unique(unchanged_rows._mix(pair)).size == 2
 
 
 def test_factors_of_marks_are_odd_and_the_same_everywhere() -> None:
-    factors = seals._factors(60)
+    factors = unchanged_rows._factors(60)
     assert (factors % np.uint64(2) == 1).all()
     assert len(set(factors.tolist())) == 60
     assert (factors == np.random.default_rng(0).integers(2**63, size=60, dtype=np.uint64) * 2 + 1).all()

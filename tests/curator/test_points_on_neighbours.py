@@ -26,18 +26,18 @@ from dpdescent.curator import (
     Gradient,
     NoisyDescent,
     Public,
-    general,
+    caller_functions,
     perturbed_minimiser,
     perturbed_saddle_point,
 )
 from dpdescent.curator.batches import Sampling, bernoulli, draw_rows
-from dpdescent.curator.points import PointLattice, _LinearNoise, tolerance_share, within_ball
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Entry
 from dpdescent.minimisers import EmpiricalRisk, GeneralObjective, LinearGame, loss_range
 from dpdescent.noise import ladder, lattice_scale
 from dpdescent.noise.lattice import _laplace_table, gaussian_table
 from dpdescent.problems import L2, Labels, LinearProblem, Logistic, Loss, Whitening
+from dpdescent.queries.noisy_minimiser import PointLattice, _LinearNoise, tolerance_share, within_ball
 from dpdescent.relations import Norm, Relation, Sensitivity
 from every_question import PROBLEMS, ROWS, examples
 from method_runs import Recording, Replaying
@@ -317,8 +317,8 @@ def test_a_general_function_is_not_evaluated_for_a_ledger_that_refuses(
     release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     touched: list[str] = []
-    monkeypatch.setattr(general, "certified_minimiser", lambda *_: touched.append("minimiser"))
-    monkeypatch.setattr(general, "minimax_appa", lambda *_: touched.append("saddle point"))
+    monkeypatch.setattr(caller_functions, "certified_minimiser", lambda *_: touched.append("minimiser"))
+    monkeypatch.setattr(caller_functions, "minimax_appa", lambda *_: touched.append("saddle point"))
     table, _ = pairs("zero-out")[0]
     with pytest.raises(BudgetExhausted):
         release(table, "zero-out", "gaussian", Ledger(0.01, 1e-6), Recording())

@@ -206,7 +206,7 @@ def test_known_margins_and_copied_rows_give_the_same_queries(rate: float, monkey
     rows, labels = table(9, 2000)
     found = []
     for known_rate in (0.0, 1.0):
-        monkeypatch.setattr("dpdescent.curator.search._KNOWN_RATE", known_rate)
+        monkeypatch.setattr("dpdescent.queries.line_search._KNOWN_RATE", known_rate)
         asked = ask(rows, labels, block_rows=700)
         cost = AboveThreshold(5, 4.0, 2.0)
         RowBatches(asked, rate).draw(cost).first_step(WEIGHTS, DIRECTION, STEPS, 0 * STEPS)

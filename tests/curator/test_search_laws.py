@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 from asking import RowBatches
 from dpdescent.accounting import RDP, AboveThreshold, FixedSizeSampled, Gaussian, PoissonSampled
 from dpdescent.curator import Curator
-from dpdescent.curator.mechanisms import normalised_queries
+from dpdescent.curator.lattice_noise import normalised_queries
 from dpdescent.exact import FeatureGrid
 from dpdescent.problems import Squared
 from dpdescent.relations import Relation

@@ -15,10 +15,10 @@ import pytest
 from asking import FrameSteps
 from dpdescent.accounting import Gaussian
 from dpdescent.curator import Curator
-from dpdescent.curator.mechanisms import LatticeNoise
+from dpdescent.curator.lattice_noise import LatticeNoise
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, ScaleOutOfRange
 from dpdescent.estimators.float_noise import FloatNoise
-from dpdescent.exact import FeatureGrid, LatticeSum, blas
+from dpdescent.exact import FeatureGrid, LatticeSum, machine
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
 from dpdescent.problems import Frame, Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Squared, Whitening
@@ -238,7 +238,7 @@ def test_sums_have_the_same_bits_for_any_layout(kind: str, loss: Loss, monkeypat
 
     expected = bits(features, labels, 2**14)
     for exact in (True, False):
-        monkeypatch.setattr(blas, "blas_is_exact", lambda exact=exact: exact)
+        monkeypatch.setattr(machine, "blas_is_exact", lambda exact=exact: exact)
         for store in STORAGE.values():
             assert bits(store(features), labels, 2**14) == expected
             assert bits(store(features[order]), labels[order], 37) == expected

@@ -13,11 +13,11 @@ import pytest
 from dpdescent import Ledger
 from dpdescent.accounting import Gaussian
 from dpdescent.curator import BlockSource, ColumnMoments, Curator, Gradient, GradientAndCurvature, Public, Units
-from dpdescent.curator.per_row import Products
-from dpdescent.curator.sources import ArraySource
+from dpdescent.curator.array_source import ArraySource
 from dpdescent.errors import UnsupportedSource
 from dpdescent.exact import LARGEST_JOINT, ClippedSum, FeatureGrid, joint_factors
 from dpdescent.problems import Frame, LinearProblem, Logistic, Multinomial, Whitening, products_with_following
+from dpdescent.queries.per_row import Products
 from dpdescent.relations import Relation, Sensitivity
 from dpdescent.solvers.rules import gradient_deviation
 from every_question import Silent

@@ -34,12 +34,12 @@ from dpdescent.curator import (
     Units,
     law_for_units,
 )
-from dpdescent.curator import ball as ball_module
-from dpdescent.curator.questions import Draw, Point, Sum
 from dpdescent.errors import DPDescentError, InvalidParameter, MissingColumn, MissingValue, SchemaError, TrialsWarning
 from dpdescent.estimators import fitting, measuring
 from dpdescent.exact import LatticeSum
 from dpdescent.ledger import reserving
+from dpdescent.queries import noisy_minimiser as ball_module
+from dpdescent.queries.plans import Draw, Point, Sum
 from dpdescent.relations import Norm, Relation, Sensitivity
 from dpdescent.schema import Schema
 from dpdescent.solvers import METHODS, Facts
@@ -238,7 +238,7 @@ def test_a_unit_joins_a_batch_with_all_of_its_rows_as_often_as_the_rate_says(rel
     curator = Curator(source, PROBLEMS["logistic"], ledger, count * rows, noise=Silent(), units=units)
     sampling = curator.sampling(rate)
     assert sampling.size == pytest.approx(rate * count * rows)
-    drawn = np.array([curator._drawn_rows(sampling).reshape(count, rows) for _ in range(400)])
+    drawn = np.array([curator._draw_rows(sampling).reshape(count, rows) for _ in range(400)])
     assert (drawn == drawn[:, :, :1]).all()
     joined = drawn[:, :, 0]
     if relation == "replace-one":

@@ -13,7 +13,7 @@ from dpdescent import Ledger
 from dpdescent.accounting import Gaussian
 from dpdescent.curator import ArraySource, Curator, Gradient, GradientAndCurvature, Public
 from dpdescent.errors import InvalidParameter
-from dpdescent.exact import FeatureGrid, LatticeSum, blas
+from dpdescent.exact import FeatureGrid, LatticeSum, machine
 from dpdescent.problems import Frame, LinearProblem, Multinomial, Squared, Whitening
 from dpdescent.relations import Relation, Sensitivity
 from method_runs import Recording
@@ -214,7 +214,7 @@ def test_norms_have_the_same_bits_for_any_layout(exact_blas: bool, monkeypatch: 
     rows = grid.place(generator.uniform(-1, 1, (301, 9)) * (generator.random((301, 9)) < 0.6))
     whitening = Whitening(grid, random_matrix(generator, 9, 11))
     expected = whitening.squared_norms(rows)
-    monkeypatch.setattr(blas, "blas_is_exact", lambda: exact_blas)
+    monkeypatch.setattr(machine, "blas_is_exact", lambda: exact_blas)
     for store in STORAGE.values():
         assert (whitening.squared_norms(store(rows)) == expected).all()
     order = generator.permutation(301)

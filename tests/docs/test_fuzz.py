@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import fuzzing
 from dpdescent.errors import DPDescentError
-from dpdescent.ledger.entries import parse_json
-from dpdescent.ledger.file import JournalFile
+from dpdescent.ledger.history import parse_json
+from dpdescent.ledger.sqlite_store import SQLiteStore
 
 EXAMPLES = 8
 
@@ -56,15 +56,13 @@ def test_an_error_without_a_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
 def test_charges_that_are_lost_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger that compares no digests takes what is left of an edited file for all of it."""
 
-    def read(journal: Any, connection: Any, replay: Any, at_most: int = -1) -> None:
-        query = "SELECT number, record, digest FROM records WHERE number >= ? ORDER BY number LIMIT ?"
-        rows = connection.execute(query, (journal._count, at_most)).fetchall()
-        replay([(number, parse_json(text, "")) for number, text, _ in rows])
+    def read(store: Any, after: Any, rows: Any, replay: Any) -> None:
+        replay([(number, parse_json(text, "")) for number, text, _ in rows if number >= after[0]])
         if rows:
-            journal._count, journal._digest = rows[-1][0] + 1, rows[-1][2]
+            store._count, store._digest = rows[-1][0] + 1, rows[-1][2]
 
-    monkeypatch.setattr(JournalFile, "_read", read)
-    monkeypatch.setattr(JournalFile, "_catch_up", lambda journal, *arguments: journal._read(*arguments))
+    monkeypatch.setattr(SQLiteStore, "_read", read)
+    monkeypatch.setattr(SQLiteStore, "_take", lambda store, news, replay: store._read(news.after, news.rows, replay))
     with pytest.raises(AssertionError, match="charges are lost"):
         drawn("ledger_tables", 30)
 

@@ -21,8 +21,6 @@ from dpdescent import (
 )
 from dpdescent.accounting import Gaussian
 from dpdescent.curator import ArraySource, ColumnHistograms, Curator, LatticeNoise
-from dpdescent.curator.histograms import _block
-from dpdescent.curator.moments import COUNT
 from dpdescent.estimators.bounds import (
     _EXPONENTS,
     BINS,
@@ -43,6 +41,7 @@ from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
 from dpdescent.problems import Adversary, LinearProblem, Squared
+from dpdescent.queries.counts_and_moments import COUNT, _histogram_block
 from dpdescent.relations import Relation
 from method_runs import Recording, Replaying
 
@@ -289,7 +288,7 @@ def test_no_row_changes_the_histograms_by_more_than_their_sensitivity(relation, 
         else:
             other = table.copy()
             other[at] = generator.integers(-70, 71, columns) * 2.0**-9 * generator.integers(0, 2, columns)
-        counts = [_block(64, 2.0**9, stored(each), np.zeros(len(each))) / COUNT for each in (table, other)]
+        counts = [_histogram_block(64, 2.0**9, stored(each), np.zeros(len(each))) / COUNT for each in (table, other)]
         worst = max(worst, float(np.linalg.norm(counts[0] - counts[1])))
     allowed = ColumnHistograms.sensitivity(columns).under(Relation.parse(relation))
     assert worst == pytest.approx(math.sqrt(change * columns), rel=1e-12)

@@ -13,7 +13,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from dpdescent.errors import InvalidParameter
-from dpdescent.exact import CoarseGrid, FeatureGrid, blas, blas_is_exact, ceil_log2
+from dpdescent.exact import CoarseGrid, FeatureGrid, blas_is_exact, ceil_log2, machine
 
 repeatable = settings(deadline=None, derandomize=True, max_examples=80)
 wild = st.floats(allow_nan=True, allow_infinity=True, width=64)
@@ -174,7 +174,7 @@ def test_margins_have_the_same_bits_in_every_representation(monkeypatch):
             with threadpool_limits(threads):
                 assert grid.margins(placed, weights).tobytes() == expected
         with monkeypatch.context() as patch:
-            patch.setattr(blas, "blas_is_exact", lambda: False)
+            patch.setattr(machine, "blas_is_exact", lambda: False)
             for variant in [placed, *variants]:
                 assert np.ascontiguousarray(grid.margins(variant, weights)).tobytes() == expected
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpdescent.errors import InvalidParameter
-from dpdescent.exact import FeatureGrid, StepwiseScores, blas, stepwise
+from dpdescent.exact import FeatureGrid, StepwiseScores, machine, node_scores
 from dpdescent.problems import Hinge, Huber, HuberisedHinge, LinearProblem, Logistic, Loss, Squared
 
 STEPS = tuple(4.0 * 0.6**j for j in range(12))
@@ -131,7 +131,7 @@ def test_a_full_block_of_rows_in_the_last_place_of_a_cell_is_counted_exactly() -
 def test_integer_arithmetic_gives_the_same_totals(monkeypatch) -> None:
     scores = make(Logistic())
     expected = scores.block(*rows(1000))
-    monkeypatch.setattr(blas, "blas_is_exact", lambda: False)
+    monkeypatch.setattr(machine, "blas_is_exact", lambda: False)
     np.testing.assert_array_equal(scores.block(*rows(1000)), expected)
 
 
@@ -161,11 +161,11 @@ def test_short_steps_follow_the_slope_of_the_loss(loss: Loss) -> None:
 
 def test_tables_are_the_closest_functions() -> None:
     """The error of the projection is orthogonal to hat functions; linear functions are kept."""
-    nodes = stepwise._nodes(4, 3)
-    points = stepwise._samples(nodes, 4)
-    np.testing.assert_allclose(stepwise._closest(3 * points - 1, nodes), 3 * nodes - 1, atol=1e-12)
+    nodes = node_scores._nodes(4, 3)
+    points = node_scores._samples(nodes, 4)
+    np.testing.assert_allclose(node_scores._closest(3 * points - 1, nodes), 3 * nodes - 1, atol=1e-12)
     kinked = np.maximum(points - 0.3, 0.0)
-    error = np.interp(points, nodes, stepwise._closest(kinked, nodes)) - kinked
+    error = np.interp(points, nodes, node_scores._closest(kinked, nodes)) - kinked
     widths = np.repeat(np.diff(nodes) / 4, 4)
     for k in range(nodes.size):
         hat = np.interp(points, nodes, np.eye(nodes.size)[k])

@@ -20,7 +20,7 @@ from dpdescent.exact import (
     LatticeSum,
     SecondMomentSum,
     SignedSum,
-    blas,
+    machine,
     sigmoid,
 )
 from dpdescent.relations import Norm, Sensitivity
@@ -203,7 +203,7 @@ def test_a_gradient_has_the_same_bits_in_every_representation(monkeypatch):
     for threads in (1, 2):
         with threadpool_limits(threads):
             assert gradient(grid, placed, y, w, 2**17) == expected
-    monkeypatch.setattr(blas, "blas_is_exact", lambda: False)
+    monkeypatch.setattr(machine, "blas_is_exact", lambda: False)
     for rows in [placed, *variants]:
         assert gradient(grid, rows, y, w) == expected
 
@@ -228,7 +228,7 @@ def test_multinomial_sums_have_the_same_bits_in_every_representation(monkeypatch
     order = np.random.default_rng(20).permutation(700)
     assert np.array_equal(clipped.total(placed[order], residuals[order], block_rows=13).values, expected)
     assert np.array_equal(clipped.total(sparse.csr_array(placed), np.asfortranarray(residuals)).values, expected)
-    monkeypatch.setattr(blas, "blas_is_exact", lambda: False)
+    monkeypatch.setattr(machine, "blas_is_exact", lambda: False)
     assert np.array_equal(clipped.total(placed, residuals, norms).values, expected)
 
 
@@ -293,7 +293,7 @@ def test_second_moments_have_the_same_bits_in_every_representation(monkeypatch):
     variants = [np.asfortranarray(placed), grid.place(raw, np.float32), sparse.csr_array(placed)]
     variants += [sparse.csr_matrix(placed), grid.place(FeatureGrid(1.0, 15).place(raw))]
     for exact in (True, False):
-        monkeypatch.setattr(blas, "blas_is_exact", lambda exact=exact: exact)
+        monkeypatch.setattr(machine, "blas_is_exact", lambda exact=exact: exact)
         for rows in [placed, *variants[:-1]]:
             assert np.array_equal(moments.total(rows, curvatures, block_rows=700).values, expected)
         assert np.array_equal(moments.total(placed[order], curvatures[order]).values, expected)
@@ -439,7 +439,7 @@ def test_wrong_shapes_and_types_are_refused():
 
 @pytest.mark.parametrize("exact_blas", [True, False])
 def test_total_within_caps_is_the_total(monkeypatch, exact_blas):
-    monkeypatch.setattr(blas, "blas_is_exact", lambda: exact_blas)
+    monkeypatch.setattr(machine, "blas_is_exact", lambda: exact_blas)
     grid = FeatureGrid(1.0, 9)
     clipped = ClippedSum(grid, 0.7)
     placed = grid.place(adversarial_rows(9))

@@ -13,7 +13,7 @@ import pytest
 
 from dpdescent.errors import InvalidParameter
 from dpdescent.exact import BoundedScores, FeatureGrid, SignedScores, StepwiseScores
-from dpdescent.exact.stepwise import _changes
+from dpdescent.exact.node_scores import _changes
 from dpdescent.problems import (
     Huber,
     LinearProblem,

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from dpdescent.exact import allocator, keep_freed_memory
-from dpdescent.exact.threads import on_threads
+from dpdescent.exact import keep_freed_memory, machine
+from dpdescent.exact.machine import on_threads
 
 
 def test_results_are_in_the_order_of_the_blocks() -> None:
@@ -29,7 +29,7 @@ def test_a_failure_on_any_thread_reaches_the_caller(monkeypatch: pytest.MonkeyPa
 def test_python_ends_after_an_interrupt_while_a_thread_was_being_started() -> None:
     program = """
         import threading
-        from dpdescent.exact.threads import on_threads
+        from dpdescent.exact.machine import on_threads
 
         def start_and_interrupt(thread, start=threading.Thread.start):
             threading.Thread.start = start
@@ -58,7 +58,7 @@ def test_an_allocator_is_left_alone_where_it_is_another_one_or_was_told_by_the_e
 ) -> None:
     told: list[tuple[int, int]] = []
     library = SimpleNamespace(mallopt=lambda *option: told.append(option))
-    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _: library)
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda _: library)
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "131072")
     keep_freed_memory.__wrapped__()
     assert not told

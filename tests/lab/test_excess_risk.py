@@ -11,7 +11,7 @@ from asking import noisy_minimiser
 from dpdescent import InvalidParameter, Ledger
 from dpdescent.accounting import Gaussian, NormLaplace, gaussian_noise_multiplier, gaussian_tail_constant
 from dpdescent.curator import perturbed_minimiser
-from dpdescent.curator.sources import ArraySource
+from dpdescent.curator.array_source import ArraySource
 from dpdescent.exact import FeatureGrid
 from dpdescent.lab.output_perturbation_paper.theorems import excess_risk_bound
 from dpdescent.minimisers import EmpiricalRisk, GeneralObjective, RowObjective, certified_minimiser

@@ -65,8 +65,8 @@ def test_one_place_charges_for_answers() -> None:
 
 def test_one_place_adds_noise_to_answers() -> None:
     # A mechanism is made of samplers, and an audit draws from mechanisms whose answers are about made-up sums.
-    assert callers_outside(modules(), (DOOR, "curator/mechanisms.py", "audit/"), draws) == set()
-    rooms = ("noise/", "curator/mechanisms.py", "minimisers/sampler.py", "audit/")
+    assert callers_outside(modules(), (DOOR, "curator/lattice_noise.py", "audit/"), draws) == set()
+    rooms = ("noise/", "curator/lattice_noise.py", "minimisers/sampler.py", "audit/")
     assert callers_outside(modules(), rooms, samples) == set()
 
 

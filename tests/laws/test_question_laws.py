@@ -44,18 +44,17 @@ from dpdescent.curator import (
     NoisyMinimiser,
     Public,
     Question,
-    points,
     release,
-    reports,
 )
 from dpdescent.curator.batches import Sampling, draw_rows
-from dpdescent.curator.questions import Draw, Noised, Point, Sum, Tree
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError
 from dpdescent.estimators.float_noise import FloatNoise
 from dpdescent.exact import LatticeSum
 from dpdescent.ledger import Ledger
 from dpdescent.minimisers import Ball, EmpiricalRisk
 from dpdescent.noise import Randomness
+from dpdescent.queries import noisy_minimiser
+from dpdescent.queries.plans import Draw, Noised, Point, Sum, Tree
 from dpdescent.relations import Norm, Relation, Sensitivity
 from every_question import (
     NOISE,
@@ -216,14 +215,18 @@ def test_constants_of_another_number_of_rows_are_refused(rows: int) -> None:
 @every_relation
 def test_noise_on_a_minimiser_covers_what_the_lattice_of_its_random_term_may_move(relation: str, monkeypatch) -> None:
     """A lattice step of the linear term moves a minimiser by the step over mu, and 40 of them are paid for."""
-    monkeypatch.setattr(points, "_COUPLING", 2.0**24)  # beside which what the minimiser is short of counts little
+    monkeypatch.setattr(
+        noisy_minimiser, "_COUPLING", 2.0**24
+    )  # beside which what the minimiser is short of counts little
     seen = 0
     for name in PROBLEMS:
         for question in examples("NoisyMinimiser", name, relation):
             public = asked_of(PROBLEMS[name], table_of(name, 1), relation)[0].public()
             plan = question.plan(public)
             if plan.linear is not None:
-                mu = points.convexity(ROWS * points.quadratic_penalty(public.problem) + question.strong_convexity)
+                mu = noisy_minimiser.convexity(
+                    ROWS * noisy_minimiser.quadratic_penalty(public.problem) + question.strong_convexity
+                )
                 moved = 2.0**24 * math.sqrt(math.prod(public.problem.shape)) * plan.linear.unit / mu
                 assert 2 * moved <= plan.noised.sensitivity.under(relation) <= 2.1 * moved
                 seen += 1
@@ -235,9 +238,9 @@ def test_the_excess_risk_pays_for_the_rounding_errors_of_its_two_values(relation
     for question in examples("ExcessAdversarialRisk", "adversary", relation):
         problem, risk = PROBLEMS["adversary"], question.risk
         stated = question.plan(asked_of(problem, table_of("adversary", 1), relation)[0].public()).noised
-        mu = reports.convexity(ROWS * reports.quadratic_penalty(problem) + question.strong_convexity)
+        mu = noisy_minimiser.convexity(ROWS * noisy_minimiser.quadratic_penalty(problem) + question.strong_convexity)
         norm = max(risk.farthest(ROWS, mu), float(np.linalg.norm(question.weights)))
-        low, high = reports.loss_range(risk.loss, risk.margin(norm))
+        low, high = noisy_minimiser.loss_range(risk.loss, risk.margin(norm))
         operations = 2 * (ROWS + 2 * problem.grid.dimension + 32)
         errors = 2 * operations * 2.0**-52 * ROWS * (high + risk.loss.lipschitz)
         assert high - low + stated.unit + errors <= stated.sensitivity.zero_out <= (high - low) * 1.001

@@ -190,6 +190,67 @@ def test_units_are_named_by_a_column(adjacency: str) -> None:
     clean(replay(made, frame, y, neighbours=8), hardest=0.0)
 
 
+# Tables that are far apart ---------------------------------------------------------------------------------------
+# Given the answers, nothing may follow from rows: not only neighbours look the same then, but any two tables with the
+# same public numbers. A number of rows that decides by a threshold shows here, and hardly ever between neighbours.
+
+
+def shows_the_same(report: ReplayReport) -> None:
+    """Require that all was found equal, but for sums, which may be anywhere."""
+    assert not [leak for leak in report.leaks if leak.kind != "sensitivity"], str(report)
+
+
+def corners(kind: type, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of ends alone, and labels that are all the same."""
+    X = np.where(np.random.default_rng(1).random((rows, 3)) < 0.5, 1.0, -1.0)
+    return X, np.ones(rows, dtype=int if kind in CLASSIFIERS else float)
+
+
+UNITS = 61
+FAR: dict[str, tuple[type, dict[str, Any]]] = {
+    "a number of rows that is bought": (DPLogisticRegression, {}),
+    "a number of rows that is declared": (DPLogisticRegression, {"rows": 2 * UNITS}),
+    "measured bounds of units": (DPLogisticRegression, {"bounds": None}),
+    "curves of units": (DPAdditiveClassifier, {}),
+    "curves of units in measured bounds": (DPAdditiveRegressor, {"bounds": None, "target_bounds": None}),
+    "a point of units": (DPLogisticRegression, {"method": "outpert", "alpha": 5.0}),
+}
+
+
+def units_of(kind: type, rows_of_each: int) -> Neighbour:
+    rows = UNITS * rows_of_each
+    X, y = corners(kind, rows) if rows_of_each > 1 else (each[:rows] for each in table(kind))
+    return Neighbour(X, y, np.arange(rows) % UNITS, f"{rows_of_each} rows of each unit")
+
+
+@pytest.mark.parametrize("adjacency", RELATIONS)
+@pytest.mark.parametrize("name", FAR)
+def test_nothing_shows_how_many_rows_units_have(name: str, adjacency: str) -> None:
+    kind, options = FAR[name]
+    few, many = units_of(kind, 1), units_of(kind, 20)
+    made = model(kind, adjacency=adjacency, **({"rows_per_unit": 16} | options))
+    made.set_params(epsilon=20.0)  # so that the numbers of rows would call for different numbers of curves
+    shows_the_same(replay(made, few.X, few.y, unit=few.unit, neighbours=[many]))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_nothing_shows_what_cells_hold_beyond_what_was_paid_for(name: str) -> None:
+    kind, made = option_model(name, "replace-one")
+    shows_the_same(replay(made, *table(kind), neighbours=[Neighbour(*corners(kind, ROWS))]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adjacency", RELATIONS)
+@pytest.mark.parametrize("method", PRIVATE)
+def test_no_method_shows_rows_beyond_what_was_paid_for(method: str, adjacency: str) -> None:
+    kind = DPLogisticRegression
+    shows_the_same(replay(model(kind, method, adjacency), *table(kind), neighbours=[Neighbour(*corners(kind, ROWS))]))
+    if METHODS[method].units:
+        few, many = units_of(kind, 1), units_of(kind, 20)
+        made = model(kind, method, adjacency, rows_per_unit=16)
+        shows_the_same(replay(made, few.X, few.y, unit=few.unit, neighbours=[many]))
+
+
 # All of them -----------------------------------------------------------------------------------------------------
 
 

@@ -33,7 +33,7 @@ from dpdescent.ledger import (
     require_distinct,
     spend_jointly,
 )
-from dpdescent.ledger.file import JournalFile
+from dpdescent.ledger.sqlite_store import SQLiteStore
 
 CHEAP = Gaussian(100.0)
 
@@ -201,7 +201,7 @@ def test_a_joint_charge_that_fails_on_the_disk_never_records_less_than_was_accep
 
 def let_grow(ledger: Ledger, allowed: bool) -> None:
     """Let the disk of a ledger be full, or have room again."""
-    connection = ledger._journal._connection
+    connection = ledger._store._connection
     pages = 2**30 if allowed else connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages}")
 
@@ -213,14 +213,14 @@ def test_a_process_killed_between_two_charges_leaves_the_first_and_touches_nothi
     child = os.fork()
     if child == 0:
         try:
-            insert = JournalFile._insert
+            insert = SQLiteStore._insert
 
-            def die_at_the_second(journal, connection, record) -> None:
-                insert(journal, connection, record)
-                if journal is second._journal:
+            def die_at_the_second(store, connection, record) -> None:
+                insert(store, connection, record)
+                if store is second._store:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-            JournalFile._insert = die_at_the_second
+            SQLiteStore._insert = die_at_the_second
             spend_jointly((second, first), CHEAP)
             (tmp_path / "touched").touch()
         finally:

@@ -32,10 +32,10 @@ from dpdescent.accounting import (
     Pure,
     PureDP,
     ReportNoisyMax,
+    ShuffledDescent,
     epsilon_to_gdp,
     epsilon_to_zcdp,
 )
-from dpdescent.accounting.shuffled import ShuffledDescent
 from dpdescent.errors import (
     BudgetExhausted,
     InvalidParameter,
@@ -335,14 +335,14 @@ def test_a_signal_between_a_decision_and_its_charge_spends_nothing(name: str | N
     """A handler runs in the thread that it interrupts, which no lock keeps out."""
     ledger = Ledger(1.0, 1e-6, path=None if name is None else tmp_path / name)
     cost = ledger.currency.gaussian(0.6 * ledger.budget)
-    with ledger._accepting(cost, "", "") as charge:
+    with ledger._hold_for(cost, "", "") as charge:
         ledger.spend(cost)  # by the handler
         with pytest.raises(LedgerBusy, match="signal handler"):
             charge()
     assert len(ledger.entries) == 1
     with pytest.raises(BudgetExhausted):
         ledger.spend(cost)
-    with ledger._accepting(ledger.currency.gaussian(0.3 * ledger.budget), "", "") as charge:
+    with ledger._hold_for(ledger.currency.gaussian(0.3 * ledger.budget), "", "") as charge:
         ledger.affords(cost)
         with suppress(LedgerBusy):  # looking at a file ends the transaction
             charge()

@@ -32,8 +32,8 @@ from dpdescent.errors import (
     LedgerFormatError,
     LedgerNotWritable,
 )
-from dpdescent.ledger import Entry, Ledger, Origin, database, failures, file, import_lines
-from dpdescent.ledger.tally import Tally
+from dpdescent.ledger import Entry, Ledger, Origin, import_lines, sqlite_file, sqlite_store
+from dpdescent.ledger.history import History
 
 CHEAP = Gaussian(1e3)
 NOBODY = 65534
@@ -49,8 +49,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "PATIENCE", 0.05)
-    monkeypatch.setattr(database, "CREATION", 0.05)
+    monkeypatch.setattr(sqlite_file, "PATIENCE", 0.05)
+    monkeypatch.setattr(sqlite_file, "CREATION", 0.05)
 
 
 def part(ledger: Ledger, share: float) -> Gaussian:
@@ -98,7 +98,7 @@ def test_a_commit_reaches_the_disk_before_it_returns(path: Path) -> None:
     """Without power no test can tell; so it is the settings of every connection that are checked."""
     created = Ledger(1.0, 1e-6, path=path)
     for ledger in (created, Ledger.open(path), pickle.loads(pickle.dumps(created))):
-        connection = ledger._journal._connection
+        connection = ledger._store._connection
         found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")]
         assert found == [3, "delete"]
         assert connection.execute("PRAGMA fullfsync").fetchone()[0] == 1
@@ -138,7 +138,7 @@ def test_two_handles_on_one_file_share_one_budget(path: Path) -> None:
 def test_what_others_charge_between_a_question_and_its_charge_is_counted(path: Path) -> None:
     """The check is made in the transaction that charges, not before it."""
     first, second = Ledger(1.0, 1e-6, path=path), Ledger.open(path)
-    hold = second._journal.hold
+    hold = second._store.hold
 
     @contextmanager
     def after_another_charge(replay: Any) -> Iterator[Any]:
@@ -146,7 +146,7 @@ def test_what_others_charge_between_a_question_and_its_charge_is_counted(path: P
         with hold(replay) as append:
             yield append
 
-    second._journal.hold = after_another_charge
+    second._store.hold = after_another_charge
     with pytest.raises(BudgetExhausted):
         second.spend(part(first, 0.6))
 
@@ -155,7 +155,7 @@ def test_what_others_charge_between_a_question_and_its_charge_is_counted(path: P
 def test_nobody_can_charge_while_another_decides(path: Path) -> None:
     """A transaction that only reads at first would let both decide on the same sum."""
     first, second = Ledger(1.0, 1e-6, path=path), Ledger.open(path)
-    with first._accepting(part(first, 0.6), "first", "") as charge:
+    with first._hold_for(part(first, 0.6), "first", "") as charge:
         with pytest.raises(LedgerBusy, match="nothing was charged"):
             second.spend(part(first, 0.6), "second")
         charge()
@@ -346,7 +346,7 @@ def test_a_process_killed_at_any_statement_leaves_a_file_that_knows_all_that_was
 
 def test_a_full_disk_is_named_and_nothing_is_charged(path: Path) -> None:
     ledger = Ledger(9.0, 1e-6, path=path)
-    connection = ledger._journal._connection
+    connection = ledger._store._connection
     connection.execute(f"PRAGMA max_page_count = {connection.execute('PRAGMA page_count').fetchone()[0]}")
 
     def spend_until_the_last_page_is_full() -> None:
@@ -371,7 +371,7 @@ def test_a_disk_that_fails_is_named(path: Path) -> None:
     def fail(*_: Any) -> None:
         raise problem
 
-    ledger._journal._insert = fail
+    ledger._store._insert = fail
     with pytest.raises(LedgerNotWritable, match="ledger verify"):
         ledger.spend(CHEAP)
     assert Ledger.open(path).entries == ()
@@ -444,14 +444,14 @@ def test_the_file_is_free_when_whoever_held_it_is_dead(path: Path) -> None:
     ledger = Ledger(1.0, 1e-6, path=path)
 
     def die_while_holding() -> None:
-        with ledger._accepting(part(ledger, 0.6), "dead", "") as charge:
-            insert = ledger._journal._insert
+        with ledger._hold_for(part(ledger, 0.6), "dead", "") as charge:
+            insert = ledger._store._insert
 
             def die(*arguments: Any) -> None:
                 insert(*arguments)
                 os.kill(os.getpid(), signal.SIGKILL)
 
-            ledger._journal._insert = die
+            ledger._store._insert = die
             charge()
 
     assert in_child(die_while_holding) == -signal.SIGKILL
@@ -611,13 +611,13 @@ def test_a_file_that_is_gone_replaced_or_has_two_names_is_refused(path: Path) ->
 
 def test_a_file_replaced_during_a_charge_is_noticed_before_the_charge_is_told(path: Path) -> None:
     ledger = Ledger(1.0, 1e-6, path=path)
-    insert = ledger._journal._insert
+    insert = ledger._store._insert
 
     def insert_and_replace(*arguments: Any) -> None:
         insert(*arguments)
         path.rename(path.with_name("elsewhere"))
 
-    ledger._journal._insert = insert_and_replace
+    ledger._store._insert = insert_and_replace
     with pytest.raises(LedgerError, match="is gone"):
         ledger.spend(CHEAP)
 
@@ -719,7 +719,7 @@ def with_a_log(path: Path, records: Sequence[str]) -> Iterator[None]:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN")
-        for statement in database.TABLES:
+        for statement in sqlite_file.TABLES:
             connection.execute(statement)
         digest = ""
         for number, text in enumerate(records):
@@ -812,8 +812,8 @@ def test_two_who_open_a_ledger_with_a_log_do_not_wait_for_each_other(
     """The log can be moved only by whoever is alone with it."""
     with edited(Ledger(1.0, 1e-6, path=path).path) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
-    monkeypatch.setattr(failures, "PATIENCE", 3.0)
-    together, require_durable, met, found = threading.Barrier(2), database._require_durable, set(), []
+    monkeypatch.setattr(sqlite_file, "PATIENCE", 3.0)
+    together, require_durable, met, found = threading.Barrier(2), sqlite_file._require_durable, set(), []
 
     def meet_first(connection: sqlite3.Connection) -> None:
         if threading.get_ident() not in met:
@@ -821,7 +821,7 @@ def test_two_who_open_a_ledger_with_a_log_do_not_wait_for_each_other(
             together.wait(10.0)
         require_durable(connection)
 
-    monkeypatch.setattr(database, "_require_durable", meet_first)
+    monkeypatch.setattr(sqlite_file, "_require_durable", meet_first)
     threads = [threading.Thread(target=lambda: found.append(Ledger.open(path).identity)) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -872,7 +872,7 @@ def test_an_interrupt_as_a_transaction_begins_does_not_keep_the_file_locked(path
     def interrupt(_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(file.JournalFile, "_require_same_file", interrupt)
+    monkeypatch.setattr(sqlite_store.SQLiteStore, "_require_same_file", interrupt)
     with pytest.raises(KeyboardInterrupt):
         ledger.spend(CHEAP)
     monkeypatch.undo()
@@ -883,14 +883,14 @@ def test_an_interrupt_as_a_transaction_begins_does_not_keep_the_file_locked(path
 
 @pytest.mark.parametrize("counted", [False, True])
 def test_a_charge_interrupted_after_it_reached_the_disk_is_counted_once(path: Path, monkeypatch, counted) -> None:
-    ledger, charge = Ledger(1.0, 1e-6, path=path), Tally.charge
+    ledger, charge = Ledger(1.0, 1e-6, path=path), History.charge
 
-    def interrupt(tally: Tally, number: int, entry: Entry) -> None:
+    def interrupt(history: History, number: int, entry: Entry) -> None:
         if counted:
-            charge(tally, number, entry)
+            charge(history, number, entry)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Tally, "charge", interrupt)
+    monkeypatch.setattr(History, "charge", interrupt)
     with pytest.raises(KeyboardInterrupt):
         ledger.spend(part(ledger, 0.6), "interrupted")
     monkeypatch.undo()
@@ -905,29 +905,29 @@ def test_a_charge_interrupted_after_it_reached_the_disk_is_counted_once(path: Pa
 def test_a_forked_child_spends_from_the_file_by_a_connection_of_its_own(path: Path) -> None:
     ledger = Ledger(1.0, 1e-6, path=path)
     ledger.spend(part(ledger, 0.2))
-    connection = ledger._journal._connection
+    connection = ledger._store._connection
 
     def work() -> None:
-        assert ledger._journal._connection is None
+        assert ledger._store._connection is None
         ledger.spend(part(ledger, 0.4))
-        assert ledger._journal._connection is not connection
+        assert ledger._store._connection is not connection
 
     assert in_child(work) == 0
     ledger.spend(part(ledger, 0.1))
     assert in_child(lambda: ledger.spend(part(ledger, 0.4))) == 7
-    assert ledger._journal._connection is connection
+    assert ledger._store._connection is connection
     assert len(Ledger.open(path).entries) == 3
 
 
 def test_a_child_never_closes_the_connection_of_its_parent(path: Path) -> None:
     """Neither by a finaliser nor because nobody refers to it any more."""
     ledger = Ledger(1.0, 1e-6, path=path)
-    connection, closing = ledger._journal._connection, ledger._journal._closing
+    connection, closing = ledger._store._connection, ledger._store._closing
     count = sys.getrefcount(connection)
 
     def work() -> None:
         assert not closing.alive
-        # The journal and the finaliser have let go of it, and a reference that nobody can give up holds it.
+        # The store and the finaliser have let go of it, and a reference that nobody can give up holds it.
         assert sys.getrefcount(connection) == count - 1
 
     assert in_child(work) == 0
@@ -956,7 +956,7 @@ def test_a_child_that_ends_as_a_program_does_disturbs_nothing(path: Path) -> Non
 @pytest.mark.usefixtures("impatient")
 def test_a_child_forked_during_a_charge_does_not_keep_the_file_locked(path: Path) -> None:
     ledger = Ledger(1.0, 1e-6, path=path)
-    with ledger._accepting(part(ledger, 0.2), "parent", "") as charge:
+    with ledger._hold_for(part(ledger, 0.2), "parent", "") as charge:
         child = os.fork()
         if child == 0:
             time.sleep(60)
@@ -974,7 +974,7 @@ def test_a_child_that_leaves_a_charge_of_its_parent_does_not_undo_it(path: Path)
     ledger = Ledger(1.0, 1e-6, path=path)
     child = None
     try:
-        with ledger._accepting(part(ledger, 0.2), "parent", "") as charge:
+        with ledger._hold_for(part(ledger, 0.2), "parent", "") as charge:
             child = os.fork()
             if child == 0:
                 raise ZeroDivisionError
@@ -991,7 +991,7 @@ def test_a_child_forked_while_a_thread_charges_is_not_kept_waiting(path: Path, k
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with ledger._journal.hold(ledger._replay):
+        with ledger._store.hold(ledger._replay):
             held.set()
             done.wait()
 

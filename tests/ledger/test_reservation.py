@@ -39,7 +39,7 @@ from dpdescent.errors import (
     LedgerWarning,
     UnsupportedCost,
 )
-from dpdescent.ledger import Ledger, failures, require_funds, reserving
+from dpdescent.ledger import Ledger, require_funds, reserving, sqlite_file
 
 CURRENCIES = ("gdp", "zcdp", "rdp", "pure", "approximate")
 
@@ -192,14 +192,14 @@ def test_a_run_whose_own_ledger_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_ledger_that_cannot_be_written_in_the_end_stays_charged_with_the_whole(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(failures, "PATIENCE", 0.05)
+    monkeypatch.setattr(sqlite_file, "PATIENCE", 0.05)
     account = ledger_in("gdp", path=tmp_path / "ledger")
     own, other = run_of(account), Ledger.open(account.path)
 
     def run_while_the_other_takes_the_file(held: ExitStack) -> None:
         with reserving(account, own):
             own.spend(share_of(own, 0.1))
-            held.enter_context(other._journal.hold(other._replay))
+            held.enter_context(other._store.hold(other._replay))
 
     with ExitStack() as held, pytest.warns(LedgerWarning, match="stays charged"):
         run_while_the_other_takes_the_file(held)
@@ -208,10 +208,10 @@ def test_a_ledger_that_cannot_be_written_in_the_end_stays_charged_with_the_whole
 
 
 def test_a_ledger_that_cannot_be_written_at_the_start_stops_the_run(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(failures, "PATIENCE", 0.05)
+    monkeypatch.setattr(sqlite_file, "PATIENCE", 0.05)
     account = ledger_in("gdp", path=tmp_path / "ledger")
     other = Ledger.open(account.path)
-    with other._journal.hold(other._replay), pytest.raises(LedgerBusy), reserving(account, run_of(account)):
+    with other._store.hold(other._replay), pytest.raises(LedgerBusy), reserving(account, run_of(account)):
         pytest.fail("the body must not run")
     assert Ledger.open(account.path).entries == ()
 
@@ -222,7 +222,7 @@ def test_a_charge_that_is_being_made_is_waited_for_before_the_run_is_settled() -
     entered, leave = threading.Event(), threading.Event()
 
     def slow_charge() -> None:
-        with own._accepting(share_of(own, 0.5), "slow", "") as charge:
+        with own._hold_for(share_of(own, 0.5), "slow", "") as charge:
             entered.set()
             leave.wait()
             charge()
@@ -279,17 +279,17 @@ def test_an_interrupt_between_the_steps_of_a_record_never_counts_too_little() ->
     account, rich = ledger_in("gdp"), ledger_in("gdp")
     cheap = rich.spend(Gaussian(20.0))
     number = account._reserve(FilteredRun("gdp", 0.01), "run")
-    tally = account._tally
-    kept, reserved = tally.lines, tally.spent
-    for interrupt in (lambda: tally.settle(number, (cheap,)), lambda: tally.charge(99, cheap)):
-        tally.lines = Interrupted(kept)
+    history = account._history
+    kept, reserved = history.lines, history.spent
+    for interrupt in (lambda: history.settle(number, (cheap,)), lambda: history.charge(99, cheap)):
+        history.lines = Interrupted(kept)
         with pytest.raises(KeyboardInterrupt):
             interrupt()
-        tally.lines = kept
-    assert tally.spent == reserved + rich._tally.spent  # nothing given back, and the charge counted
-    tally.settle(number, (cheap,))
-    tally.settle(number, (cheap,))  # passed on again
-    assert tally.spent == 2 * rich._tally.spent
+        history.lines = kept
+    assert history.spent == reserved + rich._history.spent  # nothing given back, and the charge counted
+    history.settle(number, (cheap,))
+    history.settle(number, (cheap,))  # passed on again
+    assert history.spent == 2 * rich._history.spent
 
 
 class Interrupt:
@@ -299,7 +299,7 @@ class Interrupt:
         self.left = at
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
-        inside = os.path.dirname(frame.f_code.co_filename) == os.path.dirname(failures.__file__)
+        inside = os.path.dirname(frame.f_code.co_filename) == os.path.dirname(sqlite_file.__file__)
         return self.step if inside else None
 
     def step(self, frame: FrameType, event: str, argument: Any) -> Any:
@@ -351,7 +351,7 @@ def test_runs_that_overlap_share_what_is_reserved_for_failures() -> None:
     with ExitStack() as held:
         for own in runs:
             held.enter_context(reserving(account, own))
-        assert account._tally.failures > 0
+        assert account._history.failures > 0
         for own in runs:
             own.spend(NormLaplace(0.1))
     assert len(account.entries) == 3
@@ -369,8 +369,8 @@ def test_a_run_fails_no_more_often_than_was_reserved_for_it() -> None:
         own.spend(NormLaplace(1e-4))
         with pytest.raises(BudgetExhausted, match="may fail"):
             own.spend(NormLaplace(1e-4))
-        assert not account.affords(NormLaplace(0.01)) or account._tally.failures > 0
-    assert account._tally.failures == own._tally.failures
+        assert not account.affords(NormLaplace(0.01)) or account._history.failures > 0
+    assert account._history.failures == own._history.failures
 
 
 def test_a_run_in_epsilons_and_deltas_reserves_its_delta() -> None:

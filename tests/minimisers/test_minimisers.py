@@ -13,7 +13,7 @@ import pytest
 from scipy.optimize import minimize
 
 from dpdescent import InvalidParameter
-from dpdescent.curator.sources import ArraySource
+from dpdescent.curator.array_source import ArraySource
 from dpdescent.exact import FeatureGrid
 from dpdescent.minimisers import (
     METHODS,

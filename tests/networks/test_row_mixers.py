@@ -137,3 +137,18 @@ def test_the_audit_of_rows_leaves_the_module_and_the_generators_as_they_were():
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(one, other) for one, other in zip(before, module.state_dict().values(), strict=True))
     assert module.training
+
+
+def test_a_loss_may_count_its_calls_and_gets_its_own_variables_back():
+    calls, heat = [0], {"now": 4.0}
+
+    def cooling(outputs, targets, log=calls):
+        log[0] += 1
+        heat["now"] *= 0.999
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    kept = cooling.__defaults__, [cell.cell_contents for cell in cooling.__closure__]
+    animal = Animal("cooling", lambda: Between(lambda h, _: h), cooling)
+    training_of(animal, table_of(animal, 0))
+    assert cooling.__defaults__[0] is calls is kept[0][0]
+    assert all(cell.cell_contents is each for cell, each in zip(cooling.__closure__, kept[1], strict=True))

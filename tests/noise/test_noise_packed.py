@@ -100,7 +100,7 @@ def test_acceptance_is_that_of_exact_arithmetic(width):
     digits[::3] = [min(each >> 245, 2**11 - 1) for each in exact[::3]]
     for word, end in ((0, 0), (2**64 - 1, 1)):
         bits = Fixed(word)
-        accepted = packed._accepted(bits, digits, cells, offsets, scale)
+        accepted = packed._accept(bits, digits, cells, offsets, scale)
         assert bits.read >= count // 3
         for each, threshold, found in zip(digits.tolist(), exact, accepted.tolist(), strict=True):
             uniform = ((each + end) << 245) - end
@@ -131,7 +131,7 @@ def test_every_bit_of_a_proposal_has_its_place(monkeypatch):
         seen.append((coins.tolist(), cells.tolist(), offsets.tolist()))
         return np.ones(coins.size, bool)
 
-    monkeypatch.setattr(packed, "_accepted", noted)
+    monkeypatch.setattr(packed, "_accept", noted)
     proposals = [(7, 0, 0, 0), (7, 2**11 - 1, 0, 0), (7, 0, 0, 2**18 - 1), (2000, 0b10101010101, 1, 12345)]
     drawn = given_to(proposals, 16 * 2**18, monkeypatch)
     low, high = (int(packed._first_digits()[prefix]) for prefix in (7, 2000))

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpdescent.errors import InvalidParameter
-from dpdescent.noise import SeededBits, SystemBits, exp_neg, select
-from dpdescent.noise.selection import MAXIMUM_SCORES
+from dpdescent.noise import MAXIMUM_SCORES, SeededBits, SystemBits, exp_neg, select
 
 ALARM = 1e-6
 KNOWN_CHOICES = [0, 1, 1, 0, 3, 1, 2, 1, 0, 0, 2, 1]

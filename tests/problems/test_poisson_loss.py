@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dpdescent.curator.sources import ArraySource
+from dpdescent.curator.array_source import ArraySource
 from dpdescent.errors import InvalidParameter
 from dpdescent.exact import FeatureGrid, SignedSum, check_row_independence
 from dpdescent.minimisers import RobustRisk, RowObjective

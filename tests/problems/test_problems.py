@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpdescent.curator.sources import ArraySource
+from dpdescent.curator.array_source import ArraySource
 from dpdescent.errors import InvalidParameter, UnsupportedCost
 from dpdescent.estimators.reading import compact
 from dpdescent.exact import BoundedSum, FeatureGrid, SecondMomentSum, check_row_independence

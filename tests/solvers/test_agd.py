@@ -12,8 +12,8 @@ from scipy.optimize import minimize
 from dpdescent import DPLogisticRegression, InvalidParameter, Ledger, load_dataset
 from dpdescent.accounting import loose_zcdp_budget
 from dpdescent.curator import Curator
-from dpdescent.curator.mechanisms import LatticeNoise
-from dpdescent.curator.sources import ArraySource
+from dpdescent.curator.array_source import ArraySource
+from dpdescent.curator.lattice_noise import LatticeNoise
 from dpdescent.exact import FeatureGrid
 from dpdescent.noise import Randomness
 from dpdescent.problems import L2, Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Squared

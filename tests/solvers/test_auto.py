@@ -14,8 +14,8 @@ from threadpoolctl import threadpool_limits
 from dpdescent import DPLinearRegression, DPLinearSVC, DPLogisticRegression, InvalidParameter
 from dpdescent.accounting import Composed, Cost
 from dpdescent.curator import Curator
-from dpdescent.curator.mechanisms import LatticeNoise
-from dpdescent.curator.sources import ArraySource
+from dpdescent.curator.array_source import ArraySource
+from dpdescent.curator.lattice_noise import LatticeNoise
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger, spend_jointly
 from dpdescent.noise import Randomness

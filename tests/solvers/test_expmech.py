@@ -16,7 +16,7 @@ from asking import sample_point, table_of
 from dpdescent import DPLinearRegression, DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger
 from dpdescent.accounting import ExponentialMechanism
 from dpdescent.curator import Curator
-from dpdescent.curator.sources import ArraySource
+from dpdescent.curator.array_source import ArraySource
 from dpdescent.minimisers import Ball, EmpiricalRisk
 from dpdescent.minimisers.sampler import Envelope, Law, Sums
 from dpdescent.noise import Randomness, accept

@@ -18,7 +18,7 @@ from dpdescent.accounting import (
     PureObjectivePerturbation,
     gdp_to_delta,
 )
-from dpdescent.curator.sources import ArraySource
+from dpdescent.curator.array_source import ArraySource
 from dpdescent.exact import FeatureGrid
 from dpdescent.minimisers import (
     METHODS,

@@ -31,7 +31,7 @@ from dpdescent.accounting import (
 from dpdescent.cli import app
 from dpdescent.curator import ArraySource, Curator, FirstStep
 from dpdescent.errors import UnsupportedCost
-from dpdescent.estimators.settings import make_settings
+from dpdescent.estimators.arguments import make_settings
 from dpdescent.exact import FeatureGrid
 from dpdescent.lab.reproduction import FIGURES
 from dpdescent.problems import L2, Hinge, LinearProblem, Logistic

@@ -28,7 +28,7 @@ from dpdescent import (
 from dpdescent.accounting import Gaussian, Laplace
 from dpdescent.cli import app
 from dpdescent.curator import Curator
-from dpdescent.curator.sources import ArraySource
+from dpdescent.curator.array_source import ArraySource
 from dpdescent.errors import UnsupportedLoss
 from dpdescent.exact import FeatureGrid
 from dpdescent.minimisers import (

@@ -20,8 +20,8 @@ from dpdescent import DPLogisticRegression
 from dpdescent.accounting import AboveThreshold, Composed, Gaussian, currency_named
 from dpdescent.accounting.sampling import _Sampled
 from dpdescent.curator import Curator
-from dpdescent.curator.mechanisms import LatticeNoise
-from dpdescent.curator.sources import ArraySource
+from dpdescent.curator.array_source import ArraySource
+from dpdescent.curator.lattice_noise import LatticeNoise
 from dpdescent.errors import DPDescentError, GuaranteeWarning, InvalidParameter, UnsupportedCost
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger

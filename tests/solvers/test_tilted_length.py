@@ -365,5 +365,5 @@ def test_the_tilted_objective_itself_is_minimised_on_request(options: dict[str, 
 
 def test_an_unknown_way_of_tilting_is_refused_by_name() -> None:
     X, y = rows_of(50)
-    with pytest.raises(InvalidParameter, match="tilting must be 'length' or 'objective', got 'both'"):
+    with pytest.raises(InvalidParameter, match=r"'tilting' .* must be 'length' or 'objective', got 'both'"):
         model_of(1.0, solver_options={"tilting": "both"}).fit(X, y)

@@ -17,7 +17,7 @@ import pytest
 from dpdescent import DPLogisticRegression, Ledger, select
 from dpdescent.accounting import ExponentialMechanism, Gaussian
 from dpdescent.curator import ArraySource, BestStep, BlockSource, Curator, Gradient, LatticeNoise
-from dpdescent.datasets.large import write_large_table
+from dpdescent.datasets.synthetic_tables import write_large_table
 from dpdescent.errors import (
     ColumnTypeError,
     DatasetFormatError,
@@ -29,9 +29,8 @@ from dpdescent.errors import (
 )
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
-from dpdescent.sources import DaskEngine, DaskTable, MappedArrays, open_parquet, workers
-from dpdescent.sources.keepers import balanced
-from dpdescent.sources.tasks import without_cells
+from dpdescent.sources import DaskEngine, DaskTable, MappedArrays, open_parquet
+from dpdescent.tables.keepers import share_parts, without_cells
 from every_question import PROBLEMS
 from parts import Parts
 
@@ -123,7 +122,7 @@ def test_what_is_wrong_is_named_before_a_charge(table: pd.DataFrame, monkeypatch
             fit(table, method="outpert")
     with pytest.raises(InvalidParameter, match="same partitions"):
         DaskTable(dd.from_pandas(table[["a"]], npartitions=2), table["label"])
-    monkeypatch.setattr(workers, "_PATIENCE", 0.1)
+    monkeypatch.setattr("dpdescent.tables.dask._PATIENCE", 0.1)
     with pytest.raises(InvalidParameter, match="correct the address"):
         DaskEngine("tcp://127.0.0.1:1")
     assert not account.entries
@@ -162,12 +161,14 @@ def test_workers_keep_the_memory_of_a_block_for_the_next_one(cluster: Any, table
 
 
 def test_workers_keep_what_is_beside_them_unless_that_is_too_much() -> None:
-    beside = balanced({"a": 1, "b": 1}, [10, 10, 10, 10], [["a"], ["b"], ["a"], ["b"]])
+    beside = share_parts({"a": 1, "b": 1}, [10, 10, 10, 10], [["a"], ["b"], ["a"], ["b"]])
     assert beside == {"a": [0, 2], "b": [1, 3]}
-    uneven = balanced({"a": 1, "b": 2}, [10, 10, 10, 10, 10, 10], [["a"]] * 6)
+    uneven = share_parts({"a": 1, "b": 2}, [10, 10, 10, 10, 10, 10], [["a"]] * 6)
     assert sorted(place for places in uneven.values() for place in places) == list(range(6))
     assert {address: len(places) for address, places in uneven.items()} == {"a": 2, "b": 4}
-    assert balanced({"a": 1, "b": 1}, [7], [[]]) == {"a": [0]}  # nothing is left out, and nobody is asked for nothing
+    assert share_parts({"a": 1, "b": 1}, [7], [[]]) == {
+        "a": [0]
+    }  # nothing is left out, and nobody is asked for nothing
 
 
 def test_a_worker_that_is_killed_between_questions_changes_nothing(cluster: Any) -> None:

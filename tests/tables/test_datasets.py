@@ -19,11 +19,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from dpdescent.datasets import list_datasets, load_dataset, store
-from dpdescent.datasets.formats import read_libsvm, rows_digest
-from dpdescent.datasets.public import ADULT_SCHEMA, BANK_BOUNDS, COVERTYPE_BOUNDS, KDD_COLUMNS
+from dpdescent.datasets.benchmark_tables import BANK_BOUNDS, COVERTYPE_BOUNDS, IJCNN1_ORIGIN, KDD_COLUMNS, code_bank
+from dpdescent.datasets.census import ADULT_SCHEMA
+from dpdescent.datasets.dataset import read_libsvm, rows_digest
 from dpdescent.datasets.store import Remote, fetch, find_local
-from dpdescent.datasets.synthetic import synthetic_table
-from dpdescent.datasets.tables import IJCNN1_ORIGIN, code_bank
+from dpdescent.datasets.synthetic_tables import synthetic_table
 from dpdescent.errors import (
     ChecksumMismatch,
     ColumnTypeError,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dpdescent import DPLogisticRegression, Ledger
-from dpdescent.datasets.large import write_large_table
+from dpdescent.datasets.synthetic_tables import write_large_table
 from dpdescent.errors import DatasetFormatError, OutputNotWritable, WorkerLost
 from dpdescent.estimators import fitting
 from dpdescent.schema import Label, NumericColumn, Schema

@@ -41,7 +41,7 @@ from dpdescent.schema import (
     Schema,
     Unit,
 )
-from dpdescent.sources import is_long_text, stream_text
+from dpdescent.sources import is_long_text, open_parquet, stream_text
 
 ROWS = 300
 
@@ -110,15 +110,15 @@ def test_blocks_of_text_are_coded_as_the_whole_file_is(written: str, tmp_path: P
 def test_only_some_rows_are_in_memory_and_the_file_has_no_name_and_is_gone_with_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpdescent.sources.text._GROUP_ROWS", 100)
-    monkeypatch.setattr("dpdescent.sources.text._TEXT_BLOCK", 2000)
+    monkeypatch.setattr("dpdescent.tables.text_tables._GROUP_ROWS", 100)
+    monkeypatch.setattr("dpdescent.tables.text_tables._TEXT_BLOCK", 2000)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     table().to_csv(tmp_path / "t.csv", index=False)
     opened = stream_text(tmp_path / "t.csv", schema())
     assert len(opened.lengths) >= 3
     assert max(opened.lengths) <= 100
     assert list(tmp_path.iterdir()) == [tmp_path / "t.csv"]
-    with opened.parts[0].file.opened() as file:
+    with opened.parts[0].file.open() as file:
         descriptor = file.fileno()
         assert "id" not in parquet.read_schema(file).names
     status = os.fstat(descriptor)
@@ -133,7 +133,8 @@ import sys, time
 import pandas as pd
 from dpdescent import DPLogisticRegression
 from dpdescent.schema import CategoricalColumn, Label, NumericColumn, Schema
-from dpdescent.sources import stream_text, text
+from dpdescent.tables import stream_text
+from dpdescent.tables import text_tables as text
 
 path, phase = sys.argv[1:]
 
@@ -224,7 +225,7 @@ def test_fit_and_predict_read_a_long_file_block_by_block(tmp_path: Path, monkeyp
         assert result.exit_code == 0, result.output
 
     for length in (2**28, 100):
-        monkeypatch.setattr("dpdescent.sources.text._LONG", length)
+        monkeypatch.setattr("dpdescent.tables.text_tables._LONG", length)
         model, output = tmp_path / f"{length}.json", tmp_path / f"{length}.csv"
         run("fit", path, "--schema", tmp_path / "s.json", "--output", model, "--seed", 1)
         run("predict", model, path, "--output", output)
@@ -235,7 +236,7 @@ def test_fit_and_predict_read_a_long_file_block_by_block(tmp_path: Path, monkeyp
 
 
 def test_a_packed_file_is_long_sooner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdescent.sources.text._LONG", 2000)
+    monkeypatch.setattr("dpdescent.tables.text_tables._LONG", 2000)
     for name, opened in (("t.csv", open), ("t.csv.gz", gzip.open)):
         with opened(tmp_path / name, "wb") as file:  # type: ignore[operator]
             file.write(np.random.default_rng(0).bytes(800))
@@ -245,7 +246,7 @@ def test_a_packed_file_is_long_sooner(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdescent.sources.text._TEXT_BLOCK", 1000)
+    monkeypatch.setattr("dpdescent.tables.text_tables._TEXT_BLOCK", 1000)
 
 
 SHORT = Schema(
@@ -312,7 +313,7 @@ def test_damaged_files_are_refused_in_the_words_of_the_reader_in_memory(form: st
 def test_the_file_lasts_as_long_as_a_copy(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,y,c\n1,0,u\n")
     opened = stream_text(tmp_path / "t.csv", SHORT)
-    with opened.parts[0].file.opened() as file:
+    with opened.parts[0].file.open() as file:
         descriptor = file.fileno()
     copies = [copy.copy(opened), copy.deepcopy(opened), pickle.loads(pickle.dumps(opened))]
     del opened, file
@@ -339,9 +340,9 @@ def test_a_forked_process_reads_the_file_and_any_other_is_told_that_it_cannot(tm
 def test_predictions_are_written_whole_or_not_at_all(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpdescent.sources.text._LONG", 0)
-    monkeypatch.setattr("dpdescent.sources.text._GROUP_ROWS", 50)
-    monkeypatch.setattr("dpdescent.sources.text._TEXT_BLOCK", 400)
+    monkeypatch.setattr("dpdescent.tables.text_tables._LONG", 0)
+    monkeypatch.setattr("dpdescent.tables.text_tables._GROUP_ROWS", 50)
+    monkeypatch.setattr("dpdescent.tables.text_tables._TEXT_BLOCK", 400)
     declared = Schema((NumericColumn("a", 0, 10), CategoricalColumn("c", ("u", "v"))), Label("y", (0, 1)))
     declared.dump(tmp_path / "s.json")
     data, model, output = tmp_path / "t.csv", tmp_path / "m.json", tmp_path / "out" / f"p.{suffix}"
@@ -357,3 +358,30 @@ def test_predictions_are_written_whole_or_not_at_all(
     assert run("predict", model, data, "--output", output) == 1
     assert output.read_bytes() == before
     assert list(output.parent.iterdir()) == [output]
+
+
+@pytest.mark.parametrize("role", ["category", "date", "label"])
+@pytest.mark.parametrize("kind", ["text", "streamed text", "Parquet", "streamed Parquet", "folders"])
+def test_a_column_may_be_called_self(tmp_path: Path, kind: str, role: str) -> None:
+    def rows(**names: str) -> tuple[Any, Any]:
+        folder = tmp_path / "_".join(names.values())
+        category, date, label = (names.get(name, name) for name in ("category", "date", "label"))
+        columns = (CategoricalColumn(category, ("a", "b")), DateColumn(date, "2020-01-01", "2021-01-01"))
+        public = Schema(columns, Label(label, ("x", "y")))
+        frame = pd.DataFrame({category: ["a", "b", "b"], date: ["2020-01-01", "2020-12-31", "2020-07-01"]})
+        frame[label] = "y" if kind == "folders" else ["x", "y", "x"]
+        inner = folder / f"{label}=y" if kind == "folders" else folder
+        inner.mkdir(parents=True)
+        path = inner / ("table.csv" if "text" in kind else "table.parquet")
+        if "text" in kind:
+            frame.to_csv(path, index=False)
+        else:
+            frame.drop(columns=[label] if kind == "folders" else []).to_parquet(path)
+        if kind in ("text", "Parquet"):
+            data = load_dataset(path, schema=public)
+            return data.X, data.y
+        table = stream_text(path, public) if "text" in kind else open_parquet(folder, public)
+        return table.gathered()
+
+    for plain, named in zip(rows(category="kind"), rows(**{role: "self"}), strict=True):
+        np.testing.assert_array_equal(plain, named)

@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from dpdescent import DPLogisticRegression, Schema, load_dataset
-from dpdescent.delimited import read_header
 from dpdescent.encoding import BoundedEncoder, bucket_codes
 from dpdescent.errors import ColumnTypeError, DatasetFormatError, InvalidParameter, SchemaError, UnknownLevel
 from dpdescent.schema import FILL_IN, DateColumn, Label, NumericColumn, draft_schema, json_schema
-from dpdescent.schema.document import KINDS
+from dpdescent.tables.delimited import read_header
+from dpdescent.tables.schema_file import KINDS
 
 COLUMNS = {
     "age": {"type": "numeric", "low": 0, "high": 100, "missing": "midpoint"},

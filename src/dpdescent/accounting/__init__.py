@@ -1,6 +1,8 @@
 """What every touch of the data costs, and what the total amounts to as (epsilon, delta)."""
 
+from .above_threshold import AboveThreshold
 from .approximate import AdvancedComposition, ApproximateDP, ObjectivePerturbation, PureObjectivePerturbation
+from .bellman import NoiseName
 from .conversions import (
     best_order,
     epsilon_to_gdp,
@@ -18,6 +20,7 @@ from .conversions import (
     zcdp_to_epsilon,
 )
 from .costs import (
+    SMALLEST_LAPLACE_LATTICE,
     Composed,
     Cost,
     ExponentialMechanism,
@@ -46,19 +49,19 @@ from .currencies import (
     smallest_delta,
     strongest,
 )
-from .rounding import round_up
-from .runs import FilteredRun
-from .sampling import FixedSizeSampled, PoissonSampled
-from .schedules import FixedSchedule, strongest_schedule
+from .divergences import round_up
+from .sampling import ALLOWANCE, FixedSizeSampled, PoissonSampled, ShuffledDescent
 from .stopping import RandomStopping
-from .threshold import AboveThreshold
 from .tradeoff import TradeOff
+from .whole_runs import FilteredRun, FixedSchedule, strongest_schedule, to_dp_event
 
 __all__ = [
+    "ALLOWANCE",
     "GDP",
     "RDP",
     "RUN_DRAWS",
     "SAMPLER_SHARE",
+    "SMALLEST_LAPLACE_LATTICE",
     "ZCDP",
     "AboveThreshold",
     "AdvancedComposition",
@@ -73,6 +76,7 @@ __all__ = [
     "FixedSizeSampled",
     "Gaussian",
     "Laplace",
+    "NoiseName",
     "NormLaplace",
     "ObjectivePerturbation",
     "PoissonSampled",
@@ -81,6 +85,7 @@ __all__ = [
     "PureObjectivePerturbation",
     "RandomStopping",
     "ReportNoisyMax",
+    "ShuffledDescent",
     "TradeOff",
     "best_order",
     "calibrate",
@@ -105,6 +110,7 @@ __all__ = [
     "smallest_delta",
     "strongest",
     "strongest_schedule",
+    "to_dp_event",
     "zcdp_to_delta",
     "zcdp_to_epsilon",
 ]

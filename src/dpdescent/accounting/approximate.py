@@ -69,7 +69,7 @@ from ..errors import (
 from ..relations import Relation
 from .conversions import gdp_to_delta, gdp_to_epsilon
 from .costs import Cost, PureDP
-from .rounding import PROFILE, above, below
+from .divergences import PROFILE, above, below
 
 __all__ = ["AdvancedComposition", "ApproximateDP", "ObjectivePerturbation", "PureObjectivePerturbation"]
 

@@ -33,15 +33,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
+from ..arrays import Booleans, Floats
 from .divergences import gaussian_rdp, laplace_rdp
 
 __all__ = ["NoiseName", "bellman_bound", "threshold_divergence", "threshold_lattice_bits"]
 
 NoiseName = Literal["laplace", "gaussian"]
-Vector = NDArray[np.float64]
 
 _MARGIN = 1e-6  # relative; the refined maximum misses less than a tenth of it
 _HUGE = 5000.0
@@ -61,11 +60,11 @@ def threshold_lattice_bits(threshold_scale: float, query_scale: float) -> int:
 class _Brackets:
     """The two terms of the recursion at every t, for the shift e of each row."""
 
-    log_a: Vector
-    log_b: Vector
-    excess: Vector | None  # A + B - 1, which keeps its digits where the noise is so wide that A + B rounds to 1
+    log_a: Floats
+    log_b: Floats
+    excess: Floats | None  # A + B - 1, which keeps its digits where the noise is so wide that A + B rounds to 1
 
-    def log_value(self, previous: float) -> Vector:
+    def log_value(self, previous: float) -> Floats:
         """Return log(A + B V) where log V is ``previous``."""
         plain = np.logaddexp(self.log_a, self.log_b + previous)
         if self.excess is None or previous >= 0.1:
@@ -74,7 +73,7 @@ class _Brackets:
         return np.where(plain < 0.1, np.log1p(np.maximum(growth, 0.0)), plain)
 
 
-def _log_tails(noise: NoiseName, x: Vector) -> tuple[Vector, Vector]:
+def _log_tails(noise: NoiseName, x: Floats) -> tuple[Floats, Floats]:
     """Return log F(x) and log S(x) of the query noise of scale one."""
     if noise == "gaussian":
         return log_ndtr(x), log_ndtr(-x)
@@ -83,7 +82,7 @@ def _log_tails(noise: NoiseName, x: Vector) -> tuple[Vector, Vector]:
     return np.where(x < 0, small, large), np.where(x < 0, large, small)
 
 
-def _mass_between(noise: NoiseName, x: Vector, h: Vector) -> tuple[Vector, NDArray[np.bool_]]:
+def _mass_between(noise: NoiseName, x: Floats, h: Floats) -> tuple[Floats, Booleans]:
     """Return F(x) - F(x - h) for small h without cancellation, and where it is to be trusted.
 
     Laplace: wherever 0 lies between x - h and x, as on its search grid.
@@ -98,7 +97,7 @@ def _mass_between(noise: NoiseName, x: Vector, h: Vector) -> tuple[Vector, NDArr
     return h * np.exp(-m / 2) / math.sqrt(2 * math.pi) * series, trusted
 
 
-def _curved(log_weight: Vector, y: Vector) -> Vector:
+def _curved(log_weight: Floats, y: Floats) -> Floats:
     """Return w (e^y - 1 - y) without cancellation or overflow."""
     weight = np.exp(log_weight)
     inner = np.clip(y, -0.5, 0.5)
@@ -110,7 +109,7 @@ def _curved(log_weight: Vector, y: Vector) -> Vector:
     )
 
 
-def _excess_near_one(step: float, log_weight: Vector, ratio: Vector) -> Vector:
+def _excess_near_one(step: float, log_weight: Floats, ratio: Floats) -> Floats:
     """Return w (e^(a r) - 1 - a (e^r - 1)) for a = 1 + step as a sum of positive terms.
 
     It is w e^r {(e^(h r) - 1 - h r) + h (e^-r - 1 + r)} with h = step: nothing cancels, however small h is.
@@ -119,7 +118,7 @@ def _excess_near_one(step: float, log_weight: Vector, ratio: Vector) -> Vector:
     return _curved(shifted, step * ratio) + step * _curved(shifted, -ratio)
 
 
-def _brackets(order: float, noise: NoiseName, scale: float, shift: Vector, t: Vector, precise: bool) -> _Brackets:
+def _brackets(order: float, noise: NoiseName, scale: float, shift: Floats, t: Floats, precise: bool) -> _Brackets:
     """Return the terms of the recursion at every t, for the shift e of each row.
 
     They are plain powers of the tails unless ``precise``, which is slower and for wide noise: with
@@ -144,7 +143,7 @@ def _brackets(order: float, noise: NoiseName, scale: float, shift: Vector, t: Ve
     return _Brackets(log_s + order * ratio_s, log_f + order * ratio_f, excess)
 
 
-def _search_grid(order: float, noise: NoiseName, scale: float, shifts: tuple[float, float]) -> Vector:
+def _search_grid(order: float, noise: NoiseName, scale: float, shifts: tuple[float, float]) -> Floats:
     """Return one row of candidate t for each shift e.
 
     Laplace: between the kinks 0 and e. Left of both, F and F' are proportional, the bracket is a convex function
@@ -192,9 +191,9 @@ def _refined_peak(
     order: float,
     noise: NoiseName,
     scale: float,
-    shift: Vector,
-    grid: Vector,
-    heights: Vector,
+    shift: Floats,
+    grid: Floats,
+    heights: Floats,
     value: float,
     precise: bool,
 ) -> float:

@@ -36,7 +36,7 @@ from ..errors import (
     require_order,
     require_positive,
 )
-from .rounding import CANCELLATION, LOG_SUM
+from .divergences import CANCELLATION, LOG_SUM
 
 __all__ = [
     "best_order",

@@ -28,6 +28,8 @@ from ..errors import (
 )
 from ..relations import Relation
 from .divergences import (
+    CLOSED_FORM,
+    above,
     bounded_range_mu,
     bounded_range_rdp,
     gaussian_rdp,
@@ -35,8 +37,8 @@ from .divergences import (
     pure_mu,
     pure_rdp,
     pure_zcdp,
+    round_up,
 )
-from .rounding import CLOSED_FORM, above, round_up
 
 __all__ = [
     "Composed",

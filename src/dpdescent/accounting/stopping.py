@@ -68,7 +68,7 @@ from ..errors import (
 )
 from .conversions import rdp_to_epsilon
 from .costs import Cost
-from .rounding import LOG_SUM, above, round_up
+from .divergences import LOG_SUM, above, round_up
 
 __all__ = ["RandomStopping"]
 

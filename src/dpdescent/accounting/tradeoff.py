@@ -29,16 +29,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, ndtr, ndtri
 
+from ..arrays import Floats
 from ..errors import require_open_unit
 from .conversions import rdp_to_delta, zcdp_to_delta
 from .currencies import GDP, RDP, ZCDP, Currency
 
 __all__ = ["TradeOff"]
 
-Floats = NDArray[np.float64]
 
 _LINES = 48  # number of pairs (e, d(e)) by which a curve is bounded
 _THRESHOLDS = np.linspace(-40.0, 40.0, 4001)  # log-odds of false positives

@@ -23,8 +23,8 @@ from ..accounting import (
     ObjectivePerturbation,
     PureObjectivePerturbation,
     ReportNoisyMax,
+    ShuffledDescent,
 )
-from ..accounting.shuffled import ShuffledDescent
 from ..curator import (
     BallPoint,
     BestCandidates,

@@ -1,6 +1,6 @@
 """The mechanisms of the library on neighbouring sums that are as far apart as their sensitivity allows.
 
-Every mechanism is drawn by the functions of `dpdescent.curator.mechanisms` that draw the curator's noise. The sums
+Every mechanism is drawn by the functions of `dpdescent.curator.lattice_noise` that draw the curator's noise. The sums
 are the worst there are: one number that a row moves by all of its sensitivity, or scores of which a row raises one
 against another.
 """
@@ -25,7 +25,7 @@ from ..accounting import (
     ReportNoisyMax,
     gaussian_noise_multiplier,
 )
-from ..curator.mechanisms import LatticeNoise, first_above_threshold, least_scores, normalised_queries
+from ..curator.lattice_noise import LatticeNoise, first_above_threshold, least_scores, normalised_queries
 from ..errors import InvalidParameter
 from ..exact import LatticeSum
 from ..noise import Randomness

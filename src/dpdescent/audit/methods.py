@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from ..accounting import ObjectivePerturbation, PureObjectivePerturbation
 from ..curator import ArraySource, Curator, LatticeNoise
 from ..errors import InvalidParameter
+from ..estimators.arguments import known_method, make_settings
 from ..estimators.payment import open_ledger
-from ..estimators.settings import known_method, make_settings
 from ..exact import FeatureGrid
 from ..ledger import Ledger
 from ..noise import Randomness

@@ -23,11 +23,11 @@ from scipy.optimize import brentq
 
 from ..accounting import Composed, Cost, Currency, Gaussian
 from ..curator import QUESTIONS, ArraySource, Curator, LatticeNoise, Question
-from ..curator.questions import Point, Sum, Tree
 from ..errors import InvalidParameter, UnsupportedCost, require_positive_integer
 from ..exact import FeatureGrid
 from ..ledger import Ledger
 from ..problems import L2, Adversary, LinearProblem, Logistic
+from ..queries.plans import Point, Sum, Tree
 from ..relations import Relation
 from .bounds import Claim
 from .decision import Rule

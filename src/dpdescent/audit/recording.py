@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..accounting import Cost, ObjectivePerturbation, PureObjectivePerturbation
-from ..curator.watching import Release
+from ..curator.release import Release
 from ..exact import LatticeSum
 from ..relations import Norm, Relation
 from .leaks import Leak

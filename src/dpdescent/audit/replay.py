@@ -23,7 +23,7 @@ from typing import Any
 
 from sklearn.base import clone
 
-from ..curator.watching import watched_by
+from ..curator.release import watched_by
 from ..errors import InvalidParameter, require_positive_integer
 from ..ledger import Ledger
 from ..relations import Relation

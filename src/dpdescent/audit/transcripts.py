@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.stats import laplace
 
 from ..accounting import AboveThreshold, Cost, ExponentialMechanism, Gaussian, Laplace, NormLaplace, ReportNoisyMax
-from ..curator.mechanisms import LatticeNoise, deviation_of
+from ..curator.lattice_noise import LatticeNoise, deviation_of
 from ..exact import LatticeSum
 from ..noise import Bits, Randomness
 from ..relations import Relation

@@ -22,8 +22,8 @@ from ..estimators.payment import charges_noted, paid_by
 from ..ledger import ONE_ROW, Ledger, require_affordable, require_funds
 from ..noise import Randomness
 from ..relations import Relation
-from ..sources import streamed
 from ..statement import Charge, Origin, PrivacyStatement, charges_of, public_fact
+from ..tables import streamed
 from .holdout import held_out, require_one_task, scores_of, total_losses
 from .plan import choose_strategy, draw_runs, epsilon_within, stopping_plan, uniform
 

@@ -13,7 +13,7 @@ from ..accounting import Cost
 from ..curator import Noised
 from ..errors import InvalidParameter, require_finite
 from ..estimators.base import PrivateLinearModel
-from ..estimators.regression import BoundedRegressor
+from ..estimators.regressors import BoundedRegressor
 from ..relations import Norm, Sensitivity
 
 __all__ = ["UNIT", "held_out", "require_one_task", "scores_of", "total_losses"]

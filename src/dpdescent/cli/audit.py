@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..foreign import printable
+from ..display import printable
 from ..outputs import require_outputs, write_whole
 from .options import Delta, Epsilon, JsonFile, Seed, read_settings
 from .output import say, screen

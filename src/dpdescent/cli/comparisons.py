@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..display import heartbeat
 from ..errors import InvalidParameter, require_positive_integer
 from ..outputs import require_matplotlib, require_writable, write_whole
-from ..progress import heartbeat
 from .options import JsonFile
 from .output import complain, say, screen
 
@@ -148,9 +148,9 @@ class _Outputs:
 
 
 def _tasks(data: str, schema: Path | None, loss: str, rows: int | None) -> tuple[Task, ...]:
-    from ..datasets.files import is_data_path
+    from ..datasets import is_data_path
     from ..lab.fold_fits import Task
-    from ..schema import Schema
+    from ..tables import Schema
 
     if rows is not None:
         require_positive_integer("rows", rows)

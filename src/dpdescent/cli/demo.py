@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..display import occasional
 from ..errors import DatasetNotAvailable, InvalidParameter, require_open_unit, require_positive
 from ..outputs import require_writable
-from ..progress import occasional
 from .options import Delta, Epsilon, JsonFile, Seed
 from .output import downloading, say, screen, write_json
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import typer
 
+from ..display import printable
 from ..errors import DPDescentError, GuaranteeWarning, LedgerWarning, PrivacyWarning
-from ..foreign import printable
 from .commands import app
 from .output import complain
 

@@ -17,9 +17,8 @@ from .output import complain, downloading, print_privacy, say, write_json
 
 if TYPE_CHECKING:
     from ..datasets import Dataset
-    from ..schema import Schema
     from ..solvers import Facts
-    from ..sources import ParquetTable
+    from ..tables import ParquetTable, Schema
 
 __all__ = ["fit_command"]
 
@@ -90,8 +89,8 @@ def fit_command(
 ) -> None:
     """Train a model on a table and save it with its privacy statement."""
     from .. import estimators
+    from ..estimators.arguments import known_method
     from ..estimators.payment import share_charged
-    from ..estimators.settings import known_method
     from ..estimators.vouched import of_schema
     from ..ledger import Ledger
     from ..problems import Adversary
@@ -156,7 +155,7 @@ def fit_command(
 
 def _with_unit(known: dict[str, Any], unit: str | None, rows: int) -> Schema:
     """Return the schema of a table with the unit of the command line in it."""
-    from ..schema import Unit
+    from ..tables import Unit
 
     if "schema" not in known or unit is None:
         raise InvalidParameter("--unit COLUMN names a column of a table, which has a --schema: give all that belong")
@@ -166,7 +165,7 @@ def _with_unit(known: dict[str, Any], unit: str | None, rows: int) -> Schema:
 
 def _warned(epsilon: float, delta: float, adjacency: str, table: Dataset | ParquetTable) -> list[str]:
     """Warn of a guarantee that is weak or leaves nothing to learn, before it is paid for; return what was said."""
-    from ..estimators.advice import advice
+    from ..estimators.vouched import advice
 
     found = advice(_facts(epsilon, delta, adjacency, table))
     for text in found:

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..datasets import Dataset
-from ..datasets.files import is_data_path
+from ..datasets import Dataset, is_data_path
 from ..errors import DatasetNotAvailable, InvalidParameter
-from ..schema import Schema
-from ..sources import ParquetTable, is_parquet_group, parquet_files
+from ..tables import ParquetTable, Schema, is_parquet_group, parquet_files
 from .options import MEASURE, read_bounds, read_classes
 from .tables import schema_in_folder
 

@@ -39,7 +39,7 @@ def methods_command(
 
 def _settings_of(name: str, paper: bool) -> dict[str, Any]:
     """Print the settings of a method, and with ``paper`` where each is from and what differs; return them."""
-    from ..estimators.settings import known_method, make_settings
+    from ..estimators.arguments import known_method, make_settings
     from ..solvers import PAPERS, PaperMode
 
     method, settings = known_method(name), make_settings(name, {"paper": True} if paper else {})

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from ..encoding import scale_columns
 from ..errors import ColumnTypeError, MissingValue, ModelFormatError, StatementError
 from ..estimators.effects import Comparisons
 from ..estimators.scaling import ColumnScaling
 from ..outputs import write_whole
-from ..schema import Schema
 from ..statement import Effects, FileKind, PrivacyStatement, load_schema, objection, with_nulls
+from ..tables import Schema, scale_columns
 
 __all__ = ["SavedModel"]
 

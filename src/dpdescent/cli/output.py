@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..foreign import printable
+from ..display import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,7 +84,7 @@ def write_text(text: str) -> None:
 @contextmanager
 def downloading() -> Iterator[Callable[[str, int, int | None], None]]:
     """Yield what a download reports to: a line on standard error now and then."""
-    from ..progress import occasional
+    from ..display import occasional
 
     speak = occasional()
 

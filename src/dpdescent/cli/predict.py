@@ -42,7 +42,7 @@ def predict_command(
     file.
     """
     from ..outputs import require_outputs, write_whole
-    from ..sources import is_long_text, is_parquet
+    from ..tables import is_long_text, is_parquet
     from .models import SavedModel
     from .prediction import predicted, predicted_blocks, safe_frame
     from .tables import write_predictions

@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..datasets import load_dataset
-from ..datasets.files import is_data_path, read_table
-from ..datasets.formats import read_packed
+from ..datasets import is_data_path, load_dataset, read_packed
+from ..display import safe_cell
 from ..errors import DatasetNotAvailable, InvalidParameter, ModelFormatError
-from ..foreign import safe_cell
-from ..schema import Schema
-from ..sources import is_parquet, is_parquet_group, open_parquet, stream_text
+from ..tables import Schema, is_parquet, is_parquet_group, open_parquet, read_table, stream_text
 from .models import SavedModel
 from .tables import blocks_of
 

@@ -14,7 +14,7 @@ from .options import JsonFile
 from .output import say, write_json, write_text
 
 if TYPE_CHECKING:
-    from ..schema import Schema
+    from ..tables import Schema
 
 __all__ = ["schema_app"]
 
@@ -47,8 +47,7 @@ def draft(
     force: Annotated[bool, typer.Option("--force", help="Write over a schema that is there.")] = False,
 ) -> None:
     """Write a draft of the public schema of a table, from column names and types only."""
-    from ..schema import draft_schema
-    from ..schema.draft import FORMAT_FILE
+    from ..tables import FORMAT_FILE, draft_schema
 
     found = draft_schema(table, label=label, separator="\t" if separator in ("\\t", "tab") else separator)
     target = output or table.with_name(f"{_stem(table)}.schema.json")
@@ -72,8 +71,7 @@ def check(
     json_file: JsonFile = None,
 ) -> None:
     """List everything that is wrong with a schema, and with a table's columns by it. No cell is read."""
-    from ..schema import Schema
-    from ..schema.draft import column_names
+    from ..tables import Schema, column_names
 
     require_outputs([json_file], [schema, table])
     problems: list[str] = []
@@ -106,8 +104,7 @@ def format_command(
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of the screen.")] = None,
 ) -> None:
     """Write a JSON Schema of the file format, by which editors complete and check what is typed."""
-    from ..schema import json_schema
-    from ..schema.document import as_text
+    from ..tables import as_text, json_schema
 
     text = as_text(json_schema()) + "\n"
     if output is None:

@@ -31,7 +31,7 @@ def synthetic_command(
     seed: Annotated[int, typer.Option(help="The beginning of a table depends on it alone.")] = 0,
 ) -> None:
     """Write a synthetic table of any length as Parquet files, with its schema."""
-    from ..datasets.large import write_large_table
+    from ..datasets import write_large_table
 
     write_large_table(output, rows, columns, seed)
     say(f"{rows} rows of {columns} numbers written to {output}; `dpdescent fit {output} --output MODEL` reads them")

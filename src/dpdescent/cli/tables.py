@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..datasets import Dataset, load_dataset
-from ..datasets.large import SCHEMA_NAME
+from ..datasets import SCHEMA_NAME, Dataset, load_dataset
 from ..errors import InvalidParameter
 from ..outputs import passing_file
-from ..sources import ParquetTable, StreamedTable, is_long_text, is_parquet, open_parquet, stream_text
+from ..tables import ParquetTable, StreamedTable, is_long_text, is_parquet, open_parquet, stream_text
 
 __all__ = ["blocks_of", "open_table", "schema_in_folder", "write_predictions"]
 
@@ -52,7 +51,7 @@ def open_table(
         return load_dataset(data, progress=progress, **known)  # units of several rows need them in memory
     table = open_parquet(data, schema)
     if cluster is not None:
-        from ..sources import DaskEngine
+        from ..tables import DaskEngine
 
         table.engine = DaskEngine(cluster)
         return table

@@ -1,41 +1,61 @@
-"""The trusted part: the curator, the sources of rows, the noise, and every question that can be asked.
+"""The trusted part: the curator, the sources of rows and the noise. It answers the queries of `dpdescent.queries`.
 
-A solver reaches rows through `Curator.answer` alone. A question is a value (`dpdescent.curator.questions`), so a
-solver can hold neither rows nor noise. Every answer, also those that no curator gives, is charged for and gets its
-noise in `dpdescent.curator.release`.
+A solver reaches rows through `Curator.answer` alone. A query is a value (`dpdescent.queries.query`), so a solver can
+hold neither rows nor noise. Every answer, also those that no curator gives, is charged for and gets its noise in
+`dpdescent.curator.release`. The queries can be imported from here, too, as those who ask for answers do.
 """
 
-from .ball import BallPoint, law_for_units
-from .batches import Batch, Sampling, batch_cost
-from .blocks import BlockSource, Computed, Engine, PartWork, PlacedBlocks, RowBlocks, Threads
-from .curator import Curator
-from .derivatives import (
+from ..minimisers.row_source import Source
+from ..queries import (
+    QUERIES,
+    BallPoint,
+    BestCandidates,
+    BestStep,
+    ColumnHistograms,
+    ColumnMoments,
+    Draw,
+    ExcessAdversarialRisk,
+    FirstStep,
     Gradient,
     GradientAndCurvature,
     Hessian,
+    LabelCounts,
+    LabelSum,
+    MarginCounts,
     MeanLoss,
+    MeanRowNorm,
+    Noised,
+    NoisyDescent,
+    NoisyMinimiser,
+    PermutedDescent,
+    Plan,
+    Point,
+    Public,
+    Query,
+    RowCount,
+    Rows,
+    SecondMoments,
+    Sum,
+    Tree,
+    TreeGradients,
     finest_clipped_sum,
     hessian_sum,
+    joint_clip,
+    law_for_units,
+    moment_bits,
     require_frame,
 )
-from .descents import NoisyDescent, PermutedDescent
-from .general import drawn_minimiser, perturbed_minimiser, perturbed_saddle_point
-from .histograms import ColumnHistograms, MarginCounts
-from .mechanisms import LatticeNoise
-from .moments import ColumnMoments, LabelCounts, LabelSum, MeanRowNorm, RowCount, SecondMoments, moment_bits
-from .nonprivate import sum_without_privacy
-from .phased import phased_minimiser
-from .points import NoisyMinimiser
-from .questions import QUESTIONS, Noised, Point, Public, Question, Sum
-from .reports import ExcessAdversarialRisk
-from .seals import Marks, Seals, marks, new_digest
-from .search import FirstStep
-from .selection import BestCandidates, BestStep
-from .sources import ArraySource, Source, cached_blocks
-from .trees import TreeGradients
-from .units import Units, joint_clip
+from .array_source import ArraySource, cached_blocks
+from .batches import Batch, Sampling, batch_cost
+from .blocks import BlockSource, Computed, Engine, PartWork, PlacedBlocks, RowBlocks, Threads
+from .caller_functions import drawn_minimiser, perturbed_minimiser, perturbed_saddle_point, phased_minimiser
+from .curator import Curator, sum_without_privacy
+from .lattice_noise import LatticeNoise
+from .unchanged_rows import Marks, Seals, marks, new_digest
+from .units import Units
 
 __all__ = [
+    "QUERIES",
     "QUESTIONS",
     "ArraySource",
     "BallPoint",
@@ -47,6 +67,7 @@ __all__ = [
     "ColumnMoments",
     "Computed",
     "Curator",
+    "Draw",
     "Engine",
     "ExcessAdversarialRisk",
     "FirstStep",
@@ -66,17 +87,21 @@ __all__ = [
     "PartWork",
     "PermutedDescent",
     "PlacedBlocks",
+    "Plan",
     "Point",
     "Public",
+    "Query",
     "Question",
     "RowBlocks",
     "RowCount",
+    "Rows",
     "Sampling",
     "Seals",
     "SecondMoments",
     "Source",
     "Sum",
     "Threads",
+    "Tree",
     "TreeGradients",
     "Units",
     "batch_cost",
@@ -95,3 +120,6 @@ __all__ = [
     "require_frame",
     "sum_without_privacy",
 ]
+
+Question = Query  # what it was called
+QUESTIONS = QUERIES

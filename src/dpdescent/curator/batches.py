@@ -21,10 +21,10 @@ from ..accounting import (
     PoissonSampled,
     strongest,
 )
+from ..arrays import Floats, Integers
 from ..errors import InvalidParameter
 from ..noise import Bits
 from ..relations import Relation
-from .sources import Floats, Integers
 
 AnyCost = TypeVar("AnyCost", bound=Cost)
 
@@ -119,9 +119,9 @@ class Batch:
     ----------
     sampling : Sampling
     parts : tuple of Cost
-        The mechanisms, as the questions will name them.
+        The mechanisms, as the queries will name them.
     label : str
-        What the record of the ledger calls it; the label of the first question by default.
+        What the record of the ledger calls it; the label of the first query by default.
     composition : AdvancedComposition, optional
         Pays for all of the mechanisms at once, each on rows of its own; `Batch.series` makes such a ticket.
     """
@@ -188,14 +188,14 @@ def bernoulli(bits: Bits, size: int, rate: float) -> NDArray[np.bool_]:
     return chosen
 
 
-def of_batch(
+def sum_batch(
     block: Callable[..., Integers], rows: Any, labels: Floats, chosen: NDArray[np.bool_], *known: Floats
 ) -> Integers:
     """Return what the chosen rows of a block add up to."""
     return block(rows[chosen], labels[chosen], *(part[chosen] for part in known))
 
 
-def picking(
+def sum_picked(
     block: Callable[..., Integers], rows: Any, labels: Floats, chosen: NDArray[np.bool_], *known: Floats
 ) -> Integers:
     """Return what a block adds up to that picks the rows of a batch by itself."""

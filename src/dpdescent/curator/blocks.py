@@ -1,11 +1,11 @@
-"""Rows that are read again for each question, block by block, so that they may outgrow the memory.
+"""Rows that are read again for each query, block by block, so that they may outgrow the memory.
 
 Whoever reads them (`RowBlocks`) merely yields numbers. Here they are put on the grid, and a block function adds them
 up in int64, so a total is the same to the last bit as that of the same rows in memory, whatever the blocks, the
 order in which they arrive, and the engine that works on them.
 
 Numbers of single rows (norms, caps, margins) stay with the part of the rows that they belong to. They are computed in
-the pass that first needs them, so that one pass answers a question, and are kept from then on for as long as the
+the pass that first needs them, so that one pass answers a query, and are kept from then on for as long as the
 curator keeps them. `Threads` keeps them in temporary files (`dpdescent.curator.spill`), eight bytes per row and
 number, and the rows themselves too, so that a table is decoded and coded once. What is in memory at a time is one
 block for each thread.
@@ -24,11 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from ..arrays import Floats
 from ..errors import DatasetFormatError, DPDescentError, InvalidParameter
 from ..exact import FeatureGrid, keep_freed_memory, on_threads
-from .seals import Digest, Marks, Seals, changed, new_digest
-from .sources import AnyNumber, Floats, cached_blocks
+from ..minimisers.row_source import AnyNumber
+from .array_source import cached_blocks
 from .spill import KeptNumbers, KeptRows
+from .unchanged_rows import Digest, Marks, Seals, changed, new_digest
 
 __all__ = ["BlockSource", "Computed", "Engine", "PartWork", "PlacedBlocks", "RowBlocks", "Threads"]
 
@@ -49,9 +51,10 @@ class RowBlocks(Protocol):
         ...
 
     def read(self, part: Any) -> Iterator[tuple[Any, Floats, Marks]]:
-        """Yield the features, the labels and the marks (`dpdescent.curator.seals`) of a part, a few rows at a time.
+        """Yield the features, the labels and the marks of a part, a few rows at a time.
 
-        Features are CSR, or float64 that may be written over. The rows and their order are always the same.
+        Features are CSR, or float64 that may be written over. The rows and their order are always the same. Marks are
+        those of `dpdescent.curator.unchanged_rows`.
         """
         ...
 

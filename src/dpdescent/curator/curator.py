@@ -1,7 +1,7 @@
 """The curator: the only one who touches the rows while a solver runs.
 
 It owns the source, the problem, the ledgers, the batches and the noise, and does one thing: `Curator.answer`. A
-solver holds a curator and public numbers, and questions are values, so neither can leak.
+solver holds a curator and public numbers, and queries are values, so neither can leak.
 
 Amounts are in units of the ledger's currency: a solver says how much it wants to spend on an answer, and asks with
 the least noise that this pays for.
@@ -20,17 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting import Cost, Currency, Gaussian
+from ..arrays import Floats, Integers
 from ..errors import BudgetExhausted, InvalidParameter, UnsupportedSource, require_positive_integer
 from ..ledger import ONE_ROW, Ledger, afford_jointly, require_affordable, require_distinct
+from ..minimisers.row_source import Source
 from ..noise import Bits
 from ..problems import LinearProblem
+from ..queries.per_row import Norms, Owners, PerRow, moved_margins
+from ..queries.plans import Draw, Plan, Point, Rows, Sum, Tree
+from ..queries.query import Public, Query
 from ..relations import Relation, Sensitivity
-from .batches import Batch, Sampling, draw_leaves, draw_rows, of_batch, picking
-from .mechanisms import LatticeNoise
-from .per_row import Norms, Owners, PerRow, moved_margins
-from .questions import Draw, Plan, Point, Public, Question, Rows, Sum, Tree
+from .array_source import ArraySource
+from .batches import Batch, Sampling, draw_leaves, draw_rows, sum_batch, sum_picked
+from .lattice_noise import LatticeNoise
 from .release import Paid, check, pay
-from .sources import ArraySource, Integers, Source
 from .units import Units
 
 Answer = TypeVar("Answer")
@@ -66,7 +69,7 @@ class Curator:
     Attributes
     ----------
     clips_by_unit : bool
-        Whether a question was asked that clips all rows of a unit together: public, as questions are.
+        Whether a query was asked that clips all rows of a unit together: public, as queries are.
 
     Notes
     -----
@@ -164,7 +167,7 @@ class Curator:
 
     @property
     def batch_rate(self) -> float:
-        """Share of the rows that answer a question."""
+        """Share of the rows that answer a query."""
         return self._sampling.rate
 
     @property
@@ -207,9 +210,9 @@ class Curator:
         """Raise what charging ``cost`` would raise, and charge nothing: for a plan of several charges."""
         require_affordable(self._ledgers, cost)
 
-    def require_answerable(self, question: Question[Any]) -> None:
+    def require_answerable(self, query: Query[Any]) -> None:
         """Raise what asking would raise before it is charged, and charge nothing."""
-        self._checked(question, self._sampling)
+        self._check(query, self._sampling)
 
     def public_generator(self) -> np.random.Generator:
         """Return a generator for random choices that privacy does not rest on; repeated by a seeded run."""
@@ -217,19 +220,19 @@ class Curator:
 
     # The door to the rows ------------------------------------------------------------------------------------
 
-    def answer(self, question: Question[Answer], batch: Batch | None = None) -> Answer:
-        """Charge for a question, touch the rows, and return the noised answer.
+    def answer(self, query: Query[Answer], batch: Batch | None = None) -> Answer:
+        """Charge for a query, touch the rows, and return the noised answer.
 
         Parameters
         ----------
-        question : Question
+        query : Query
         batch : Batch, optional
-            A ticket for the rows that answer, if several questions share them or if they amplify privacy.
+            A ticket for the rows that answer, if several queries share them or if they amplify privacy.
         """
         sampling = self._sampling if batch is None else batch.sampling
-        plan = self._checked(question, sampling)
+        plan = self._check(query, sampling)
         ticket = Batch(sampling, plan.costs) if batch is None else batch
-        chosen, paid = self._pay(ticket, plan, ticket.label or question.label)
+        chosen, paid = self._pay(ticket, plan, ticket.label or query.label)
         with np.errstate(all="ignore"):  # a warning would speak of rows; sums clip what overflows
             if isinstance(plan, Sum):
                 return self._release_sum(plan, chosen, paid)
@@ -240,7 +243,7 @@ class Curator:
                 return self._release_point(plan, rows, paid)
             return paid.draw(plan.cost, partial(plan.draw, rows))
 
-    def _drawn_rows(self, sampling: Sampling) -> NDArray[np.bool_] | None:
+    def _draw_rows(self, sampling: Sampling) -> NDArray[np.bool_] | None:
         """Draw the rows of a batch, or its units with all of their rows. Called after the charge."""
         if self._units is None:
             return draw_rows(self._stream("batch"), self._source.rows, sampling)
@@ -258,31 +261,31 @@ class Curator:
                 paid = pay(self._ledgers, ticket.cost, label, ticket.parts, self._noise)
             right = paid.exchange(plan.costs, plan.rights)
             if fresh and ticket.sampling.rate < 1:
-                chosen = self._drawn_rows(ticket.sampling)
+                chosen = self._draw_rows(ticket.sampling)
             self._drawn[ticket] = chosen, paid
         return chosen, right
 
-    def _checked(self, question: Question[Answer], sampling: Sampling) -> Plan[Answer]:
-        """Return the plan of a question, or raise what keeps it from being answered. Nothing is read or charged."""
+    def _check(self, query: Query[Answer], sampling: Sampling) -> Plan[Answer]:
+        """Return the plan of a query, or raise what keeps it from being answered. Nothing is read or charged."""
         if (sampling.relation, sampling.rows, sampling.units) != (self.relation, self.rows, self._count):
             raise InvalidParameter("the batch was planned for another table: make it by the curator's sampling")
         self._require_drawable_rows(sampling)
         with np.errstate(all="ignore"):
-            plan = question.plan(self.public(sampling))
+            plan = query.plan(self.public(sampling))
         if not isinstance(plan, Sum | Tree | Point | Draw):
-            raise InvalidParameter(f"{question.label!r} plans neither a sum, a tree, a point nor a draw: return one")
+            raise InvalidParameter(f"{query.label!r} plans neither a sum, a tree, a point nor a draw: return one")
         if any(part.of_unit for part in plan.parts):
             if not self._together:
-                raise UnsupportedSource(f"{question.label!r} needs a unit's rows together: pass arrays in memory")
+                raise UnsupportedSource(f"{query.label!r} needs a unit's rows together: pass arrays in memory")
             self.clips_by_unit = True
         plan = plan.for_units(self.rows_per_unit)
         if not isinstance(plan, Sum) and sampling.rate < 1 and sampling.amplified:
-            raise InvalidParameter("this question is about all rows, which no batch amplifies: ask without one")
+            raise InvalidParameter("this query is about all rows, which no batch amplifies: ask without one")
         if isinstance(plan, Point | Draw):
             if not self._source.in_one_place:
-                raise UnsupportedSource(f"{question.label!r} needs all rows in one place: pass arrays in memory")
+                raise UnsupportedSource(f"{query.label!r} needs all rows in one place: pass arrays in memory")
             if self._units is not None:
-                self._units.require_places(self.rows, question.label)
+                self._units.require_places(self.rows, query.label)
             elif self._source.rows > self.rows:
                 raise InvalidParameter(
                     "the table has more rows than the public number of them: pass their true number"
@@ -300,7 +303,7 @@ class Curator:
         if chosen is None:
             values = self._source.map_sum(partial(plan.block, None) if plan.picks else plan.block, *known)
         else:
-            block = partial(picking if plan.picks else of_batch, plan.block)
+            block = partial(sum_picked if plan.picks else sum_batch, plan.block)
             values = self._source.map_sum(block, chosen, *known)
         answer = plan.finish(*(paid.release(part, values) for part in plan.parts))
         carried = plan.carry(answer) if plan.carry is not None else None
@@ -314,7 +317,7 @@ class Curator:
         leaf_of = leaves if self._units is None else leaves[self._units.owners]
 
         def sum_over(leaf: int, block: Callable[..., Integers]) -> Integers:
-            return self._source.map_sum(partial(of_batch, block), leaf_of == leaf, *known)
+            return self._source.map_sum(partial(sum_batch, block), leaf_of == leaf, *known)
 
         return plan.walk(sum_over, partial(paid.release, plan.noised))
 
@@ -331,7 +334,7 @@ class Curator:
         return bits
 
     def _per_row(self, wanted: PerRow) -> Any:
-        """Return numbers of all rows, kept from an earlier question or computed now, as the source holds them."""
+        """Return numbers of all rows, kept from an earlier query or computed now, as the source holds them."""
         kept = self._kept.get(wanted.kind)
         if kept is not None and kept[0] == wanted.key:
             return kept[1]
@@ -352,3 +355,19 @@ class Curator:
         the new weights by the rounding of weights to their grid, about 2^-32 of their size.
         """
         self._keep(wanted, self._source.map_rows(partial(moved_margins, step), margins, along))
+
+
+def sum_without_privacy(curator: Curator, function: Callable[[Any, Floats], Floats]) -> Floats:
+    """Return the sum of a function of blocks of rows and labels, as exact as floating point has it. NOT PRIVATE.
+
+    **Privacy** None. It is refused where a budget is kept: for a curator with a second ledger, with a ledger
+    in a file, or with one that has paid for an answer already, since that ledger's promise would be broken.
+    """
+    ledger = curator.ledger
+    if curator._account is not None or ledger.path is not None or ledger.entries:
+        raise InvalidParameter(
+            "an answer without privacy breaks the promise of a ledger: leave ledger out, and give the method a "
+            "curator of its own"
+        )
+    with np.errstate(all="ignore"):
+        return np.asarray(curator._source.map_sum(function), dtype=np.float64)

@@ -3,6 +3,11 @@
 `pay` checks that the noise of answers can be drawn and charges the ledgers; what it returns is the right to release
 each of these answers once, and there is no other way to get one. Nobody else charges a ledger for an answer or draws
 its noise. `tests/laws/test_one_door.py` reads the syntax tree of the whole package and says so.
+
+**An audit may watch** at the door. It sees what goes into each release and says what comes out; usually nobody
+watches. `dpdescent.audit.replay` watches a fit, keeps its answers, and gives them to a fit of a neighbouring table. A
+watcher belongs to a context (`contextvars`), so that fits in other threads or tasks are neither seen nor changed. It
+sees exact sums, and must be trusted as a fit is.
 """
 
 from __future__ import annotations
@@ -10,22 +15,25 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, final
 
 import numpy as np
 
 from ..accounting import Cost, PureDP
+from ..arrays import Integers
 from ..errors import BudgetExhausted, InvalidParameter
+from ..exact import LatticeSum
 from ..ledger import Ledger, spend_jointly
+from ..queries.plans import Noised
 from ..relations import Relation
-from .mechanisms import LatticeNoise, require_drawable
-from .releases import Noised
-from .sources import Integers
-from .watching import Release, released
+from .lattice_noise import LatticeNoise, require_drawable
 
-__all__ = ["Paid", "check", "note", "pay", "release"]
+__all__ = ["Paid", "Release", "Watcher", "check", "note", "pay", "public_count", "release", "watched_by"]
 
 _NOTE = PureDP(2.0**-1000)  # a charge has a price
 _BY_PAYING = object()
@@ -64,13 +72,13 @@ class Paid:
         self._take((part,))
         total, facts = part.of(values), (part.divisor, part.symmetric)
         draw = partial(self._noise.release, total, part.cost, self._relation, symmetric=part.symmetric)
-        answer = released(Release(self._label, self._cost, part.cost, self._relation, total, *facts), draw)
+        answer = _draw_watched(Release(self._label, self._cost, part.cost, self._relation, total, *facts), draw)
         return answer / part.divisor if isinstance(answer, np.ndarray) else answer
 
     def draw(self, cost: Cost, draw: Callable[[], Answer]) -> Answer:
         """Return a point that ``draw`` draws by the law that was paid for."""
         self._take((cost,))
-        answer: Answer = released(Release(self._label, self._cost, cost, self._relation, None), draw)
+        answer: Answer = _draw_watched(Release(self._label, self._cost, cost, self._relation, None), draw)
         return answer
 
     def exchange(self, given: Iterable[Noised | Cost], rights: Rights) -> Paid:
@@ -153,3 +161,53 @@ def release(
 def note(ledger: Ledger, label: str) -> None:
     """Add a line to a ledger at a price that nothing notices: nothing is released for it."""
     spend_jointly((ledger,), _NOTE, label)
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """An answer that was paid for and is about to leave.
+
+    ``mechanism`` is the part of what was ``charged`` under ``label`` that makes the answer of ``total``, which is
+    **unreleased data**; there is none for a point that is drawn. The answer is divided by ``divisor`` afterwards.
+    """
+
+    label: str
+    charged: Cost
+    mechanism: Cost
+    relation: Relation
+    total: LatticeSum | None
+    divisor: float = 1.0
+    symmetric: bool = False
+
+
+#: Returns the answer of a release, by drawing it or otherwise.
+Watcher = Callable[[Release, Callable[[], Any]], Any]
+
+_WATCHER: ContextVar[Watcher | None] = ContextVar("dpdescent watcher", default=None)
+_COUNT: ContextVar[int | None] = ContextVar("dpdescent public count", default=None)
+
+
+@contextmanager
+def watched_by(watcher: Watcher, count: int | None = None) -> Iterator[None]:
+    """Show what is released in this context to a watcher; ``count`` is what `public_count` returns in it."""
+    watching, counting = _WATCHER.set(watcher), _COUNT.set(count)
+    try:
+        yield
+    finally:
+        _WATCHER.reset(watching)
+        _COUNT.reset(counting)
+
+
+def _draw_watched(release: Release, draw: Callable[[], Any]) -> Any:
+    """Return what a mechanism answers, which is ``draw()`` unless somebody watches."""
+    watcher = _WATCHER.get()
+    return draw() if watcher is None else watcher(release, draw)
+
+
+def public_count(counted: int) -> int:
+    """Return the public number of places for rows, or for units: as many as were ``counted`` in the table.
+
+    Under zero-out a neighbour lacks a row, and the number of places stays as it is: a watcher says what it is.
+    """
+    count = _COUNT.get()
+    return counted if count is None else count

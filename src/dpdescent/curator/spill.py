@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from ..arrays import Floats
 from ..errors import OutputNotWritable
 from ..exact import FeatureGrid
-from .seals import Digest
-from .sources import Floats
+from .unchanged_rows import Digest
 
 __all__ = ["KeptNumbers", "KeptRows", "SpillFile", "pack", "packed_blocks", "unpack", "unpacked"]
 
@@ -127,7 +127,7 @@ class KeptRows:
         for some in _together(self._read(part, length, digest), np.float32):
             if fresh is not None and file is not None:
                 try:
-                    shape, arrays, labels = _packed(some, self._grid, np.float32)
+                    shape, arrays, labels = _pack_together(some, self._grid, np.float32)
                     fresh.append((shape, [file.write(each) for each in arrays], file.write(labels)))
                 except OutputNotWritable:  # then they are read again
                     fresh = self._file = None
@@ -138,7 +138,7 @@ class KeptRows:
 
 def packed_blocks(blocks: Iterable[Block], grid: FeatureGrid, kind: Any) -> list[Packed]:
     """Return what is kept of blocks on a grid, for `unpacked`."""
-    return [_packed(some, grid, kind) for some in _together(blocks, kind)]
+    return [_pack_together(some, grid, kind) for some in _together(blocks, kind)]
 
 
 def _together(blocks: Iterable[Block], kind: Any) -> Iterator[list[Block]]:
@@ -156,7 +156,7 @@ def _together(blocks: Iterable[Block], kind: Any) -> Iterator[list[Block]]:
         yield some
 
 
-def _packed(blocks: Sequence[Block], grid: FeatureGrid, kind: Any) -> Packed:
+def _pack_together(blocks: Sequence[Block], grid: FeatureGrid, kind: Any) -> Packed:
     """Return the shape, the packed rows and the labels of some blocks, one after the other."""
     labels = np.concatenate([each for _, each in blocks])
     columns = blocks[0][0].shape[1]

@@ -31,7 +31,7 @@ k covers both.
 
 **Gradients that are clipped together.** What the rows of a unit add to a gradient may be bounded as a whole: their
 sum is multiplied by a factor, a function of that unit alone, such that it is at most C' long
-(`dpdescent.exact.unit_sums`). A unit then moves the gradient by at most C' under zero-out and by 2C' under
+(`dpdescent.exact.clipped_sums`). A unit then moves the gradient by at most C' under zero-out and by 2C' under
 replace-one, however many rows either of them has, and nothing is multiplied by k. The gradients of k unrelated rows
 of length C add up to about sqrt(k) C, and those of copies of one row to k C. C' is the geometric mean of the two,
 k^(3/4) C.
@@ -52,7 +52,6 @@ in several. With k = 1 a unit is a row, and all theorems hold for it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -65,16 +64,9 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidParameter, MissingValue, require_positive_integer
 from ..exact import LARGEST_JOINT
-from .watching import public_count
-
-__all__ = ["Units", "joint_clip"]
+from .release import public_count
 
 _MOST_PLACES = 2**26  # sums of so many rows have not wrapped around, which a whitening rests on
-
-
-def joint_clip(clip: float, rows_per_unit: int) -> float:
-    """Return k^(3/4) C, to which the sum of a unit's rows is clipped where single rows would be clipped to C."""
-    return clip * math.pow(rows_per_unit, 0.75)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,31 +1,30 @@
-"""Census data sets: Adult in two codings, ACS income, and IPUMS Brazil."""
+"""Census data sets: Adult in two codings, ACS income, and IPUMS Brazil.
+
+Public bounds and levels are typed in from their documentation and published ranges.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from ..encoding import scale_columns
 from ..errors import DatasetFormatError, require_finite
-from .formats import read_delimited, read_libsvm, read_packed
-from .public import ACS_SCHEMA, ADULT_SCHEMA, IPUMS_BR_BOUNDS
-from .record import Dataset
-from .store import LocalFiles, Origin, Remote
+from ..tables import CategoricalColumn, IgnoredColumn, Label, NumericColumn, Schema, scale_columns
+from .dataset import Dataset, read_delimited, read_packed, words
+from .store import LIBSVM, LocalFiles, Origin, Remote, mark_parts, read_libsvm_parts
 
 __all__ = [
     "ACS_ORIGIN",
     "ADULT_ORIGIN",
     "ADULT_RAW_ORIGIN",
+    "ADULT_SCHEMA",
     "IPUMS_BR_ORIGIN",
     "load_acs_income",
     "load_adult",
     "load_adult_raw",
     "load_ipums_br",
-    "parts",
 ]
 
-_LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
 _UCI_ADULT = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
 _ADULT = "Becker and Kohavi, Adult (census income 1994), UCI Machine Learning Repository 1996, doi:10.24432/C5XW20"
 _A9A_COLUMNS = 123
@@ -36,12 +35,12 @@ ADULT_ORIGIN = Origin(
     remotes=(
         Remote(
             "a9a",
-            (_LIBSVM + "a9a",),
+            (LIBSVM + "a9a",),
             sha256="f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
         ),
         Remote(
             "a9a.t",
-            (_LIBSVM + "a9a.t",),
+            (LIBSVM + "a9a.t",),
             sha256="1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
         ),
     ),
@@ -86,29 +85,124 @@ IPUMS_BR_ORIGIN = Origin(
 )
 
 
-def parts(train: int, test: int) -> NDArray[np.str_]:
-    """Return "train" and "test" marks for stacked parts."""
-    return np.repeat(np.array(["train", "test"]), [train, test])
+def _codes(first: int, last: int, *extra: str) -> tuple[str, ...]:
+    return (*map(str, range(first, last + 1)), *extra)
+
+
+# Levels: adult.names of the UCI repository, plus "?", its published mark for an unknown cell. Ranges: those
+# of the published file; 90 and 99999 are the top codes of the survey.
+ADULT_SCHEMA = Schema(
+    columns=(
+        NumericColumn("age", 17, 90),
+        CategoricalColumn(
+            "workclass",
+            words("Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay Never-worked ?"),
+        ),
+        IgnoredColumn("fnlwgt"),
+        CategoricalColumn(
+            "education",
+            words(
+                "Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc 9th 7th-8th 12th "
+                "Masters 1st-4th 10th Doctorate 5th-6th Preschool"
+            ),
+        ),
+        NumericColumn("education-num", 1, 16),
+        CategoricalColumn(
+            "marital-status",
+            words(
+                "Married-civ-spouse Divorced Never-married Separated Widowed Married-spouse-absent Married-AF-spouse"
+            ),
+        ),
+        CategoricalColumn(
+            "occupation",
+            words(
+                "Tech-support Craft-repair Other-service Sales Exec-managerial Prof-specialty "
+                "Handlers-cleaners Machine-op-inspct Adm-clerical Farming-fishing Transport-moving "
+                "Priv-house-serv Protective-serv Armed-Forces ?"
+            ),
+        ),
+        CategoricalColumn("relationship", words("Wife Own-child Husband Not-in-family Other-relative Unmarried")),
+        CategoricalColumn("race", words("White Asian-Pac-Islander Amer-Indian-Eskimo Other Black")),
+        CategoricalColumn("sex", ("Female", "Male")),
+        NumericColumn("capital-gain", 0, 99999),
+        NumericColumn("capital-loss", 0, 4356),
+        NumericColumn("hours-per-week", 1, 99),
+        CategoricalColumn(
+            "native-country",
+            words(
+                "United-States Cambodia England Puerto-Rico Canada Germany Outlying-US(Guam-USVI-etc) India "
+                "Japan Greece South China Cuba Iran Honduras Philippines Italy Poland Jamaica Vietnam Mexico "
+                "Portugal Ireland France Dominican-Republic Laos Ecuador Taiwan Haiti Columbia Hungary "
+                "Guatemala Nicaragua Scotland Thailand Yugoslavia El-Salvador Trinadad&Tobago Peru Hong "
+                "Holand-Netherlands ?"
+            ),
+        ),
+    ),
+    label=Label("income", ("<=50K", ">50K")),
+    rows=48_842,
+)
+
+# Levels and ranges: data dictionary of the NIST excerpts. Income is defined from age 15 on, so codes that
+# mean "younger than 15" cannot occur and are left out.
+ACS_SCHEMA = Schema(
+    columns=(
+        NumericColumn("AGEP", 15, 99),
+        NumericColumn("DENSITY", 16.3, 52_864.7),
+        CategoricalColumn("SEX", _codes(1, 2)),
+        CategoricalColumn("MSP", _codes(1, 6)),
+        CategoricalColumn("HISP", _codes(0, 4)),
+        CategoricalColumn("RAC1P", _codes(1, 9)),
+        CategoricalColumn("NOC", _codes(0, 19, "N")),
+        CategoricalColumn("NPF", _codes(2, 20, "N")),
+        CategoricalColumn("HOUSING_TYPE", _codes(1, 3)),
+        CategoricalColumn("OWN_RENT", _codes(0, 2)),
+        CategoricalColumn("INDP_CAT", _codes(0, 18, "N")),
+        CategoricalColumn("EDU", _codes(1, 12)),
+        CategoricalColumn("DVET", _codes(1, 6, "N")),
+        CategoricalColumn("DREM", _codes(1, 2)),
+        CategoricalColumn("DPHY", _codes(1, 2)),
+        CategoricalColumn("DEYE", _codes(1, 2)),
+        CategoricalColumn("DEAR", _codes(1, 2)),
+    ),
+    label=Label("high_income", (0, 1)),
+)
+
+# Code ranges of the published file by position; every other column is a 0/1 indicator. The source names no
+# column and documents no range.
+_IPUMS_BR_RANGES: dict[int, tuple[float, float]] = {
+    5: (1, 2),
+    6: (0, 6),
+    7: (1, 2),
+    8: (1, 30),
+    9: (1, 27),
+    10: (0, 9),
+    11: (0, 4),
+    12: (10, 100),
+    13: (1, 2),
+    18: (1, 2),
+    49: (1, 140),
+    50: (1, 2),
+    51: (0, 88),
+}
+IPUMS_BR_BOUNDS: dict[str, tuple[float, float]] = {
+    f"column_{position}": _IPUMS_BR_RANGES.get(position, (0, 1)) for position in range(52)
+}
 
 
 def load_adult(files: LocalFiles) -> Dataset:
     """Load the 123-column 0/1 coding of Adult (LIBSVM a9a), training rows before test rows."""
-    if files.packed:
-        X_train, y_train, X_test, y_test = read_packed(files.paths[0], "X_train", "y_train", "X_test", "y_test")
-        y_train, y_test = y_train > 0, y_test > 0
-    else:
-        (X_train, y_train), (X_test, y_test) = (read_libsvm(path, _A9A_COLUMNS) for path in files.paths)
+    X, y, split = read_libsvm_parts(files, _A9A_COLUMNS)
     return Dataset(
         name="adult",
-        X=np.concatenate([X_train, X_test]).astype(np.float64, copy=False),
-        y=np.concatenate([y_train, y_test]).astype(np.int64, copy=False),
+        X=X.astype(np.float64, copy=False),
+        y=y,
         feature_names=tuple(f"a9a_{position}" for position in range(1, _A9A_COLUMNS + 1)),
         bounds=(0.0, 1.0),
         binary_features=np.ones(_A9A_COLUMNS, dtype=np.bool_),
         classes=(0, 1),
         source=ADULT_ORIGIN.citation,
         notes="0/1 columns: categories, and numeric columns cut into quintiles. y is 1 for income above 50,000.",
-        split=parts(len(X_train), len(X_test)),
+        split=split,
     )
 
 
@@ -123,7 +217,7 @@ def load_adult_raw(files: LocalFiles) -> Dataset:
     else:
         # adult.test opens with a line "|1x3 Cross validator" and ends its labels in a full stop.
         frames = [read_delimited(path, names=names, skipinitialspace=True, comment="|") for path in files.paths]
-        split = parts(*map(len, frames))
+        split = mark_parts(*map(len, frames))
         table = pd.concat(frames, ignore_index=True)
         table["income"] = table["income"].str.rstrip(".")
     encoder = ADULT_SCHEMA.encoder()

@@ -1,17 +1,18 @@
-"""Image data sets: MNIST, Fashion-MNIST and CIFAR-10."""
+"""Image data sets: MNIST, Fashion-MNIST and CIFAR-10, and the formats in which they are published."""
 
 from __future__ import annotations
 
+import tarfile
+import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ..errors import DatasetFormatError, InvalidParameter
-from .census import parts
-from .formats import read_cifar_archive, read_idx, read_packed
-from .record import Dataset
-from .store import LocalFiles, Origin, Remote
+from .dataset import Dataset, read_packed, unpack
+from .store import LocalFiles, Origin, Remote, mark_parts
 
 __all__ = [
     "CIFAR10_ORIGIN",
@@ -33,6 +34,8 @@ _IDX_NAMES = (
     "t10k-images-idx3-ubyte.gz",
     "t10k-labels-idx1-ubyte.gz",
 )
+_CIFAR_RECORD = 1 + 3 * 32 * 32  # bytes
+_IDX_UNSIGNED_BYTE = 0x08
 _CIFAR_NOTE = "Pixels / 255 in the order row, column, channel (red, green, blue)."
 
 
@@ -113,21 +116,66 @@ def load_cifar10(files: LocalFiles, *, flatten: bool = True, dtype: DTypeLike = 
         pixels = np.concatenate([_undo_differences(d_train), _undo_differences(d_test)])
         labels, train_rows = np.concatenate([y_train, y_test]), len(y_train)
     else:
-        pixels, labels, train_rows = read_cifar_archive(files.paths[0])
-    split = parts(train_rows, len(labels) - train_rows)
+        pixels, labels, train_rows = _read_cifar_archive(files.paths[0])
+    split = mark_parts(train_rows, len(labels) - train_rows)
     whole = "" if not files.packed else " This copy holds the first training batch (10,000 images) only."
     return _images("cifar10", pixels, labels, split, CIFAR10_ORIGIN.citation, _CIFAR_NOTE + whole, flatten, dtype)
+
+
+def _read_idx(path: Path) -> NDArray[np.uint8]:
+    """Read an IDX file of unsigned bytes: two zeros, type, rank, big-endian uint32 sizes, then the bytes."""
+    content = unpack(path.read_bytes())
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _IDX_UNSIGNED_BYTE:
+        raise DatasetFormatError(f"{path.name!r} is not an IDX file of unsigned bytes")
+    rank = content[3]
+    start = 4 + 4 * rank
+    shape = tuple(int(size) for size in np.frombuffer(content[4:start], dtype=">u4"))
+    if len(shape) != rank or len(content) - start != int(np.prod(shape, dtype=np.int64)):
+        raise DatasetFormatError(f"{path.name!r} is shorter or longer than its IDX header says")
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def _read_cifar_archive(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8], int]:
+    """Read the binary version of CIFAR-10 (records of one label byte and three 32 x 32 planes).
+
+    The binary version is read because the other one is a pickle, which may run code when it is opened.
+
+    Returns
+    -------
+    images : ndarray of shape (n, 32, 32, 3)
+        Training batches in order, then the test batch.
+    labels : ndarray of shape (n,)
+    train_rows : int
+    """
+    parts: dict[str, NDArray[np.uint8]] = {}
+    try:
+        with tarfile.open(path, mode="r:*") as archive:
+            for member in archive:
+                name = Path(member.name).name
+                stream = archive.extractfile(member) if member.isfile() else None
+                if stream is not None and name.endswith(".bin"):
+                    parts[name] = np.frombuffer(stream.read(), dtype=np.uint8)
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        raise DatasetFormatError(f"{path.name!r} is not a readable tar archive: {error}") from None
+    train = sorted(name for name in parts if name.startswith("data_batch_"))
+    if not train or "test_batch.bin" not in parts:
+        raise DatasetFormatError(f"{path.name!r} lacks data_batch_1.bin or test_batch.bin: take the binary version")
+    if any(len(parts[name]) % _CIFAR_RECORD for name in parts):
+        raise DatasetFormatError(f"{path.name!r} has a part that is no whole number of {_CIFAR_RECORD}-byte records")
+    records = np.concatenate([parts[name] for name in (*train, "test_batch.bin")]).reshape(-1, _CIFAR_RECORD)
+    images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return images, records[:, 0], sum(len(parts[name]) for name in train) // _CIFAR_RECORD
 
 
 def _digits(name: str, files: LocalFiles, source: str, flatten: bool, dtype: DTypeLike) -> Dataset:
     if files.packed:
         X_train, y_train, X_test, y_test = read_packed(files.paths[0], "X_train", "y_train", "X_test", "y_test")
     else:
-        X_train, y_train, X_test, y_test = (read_idx(path) for path in files.paths)
+        X_train, y_train, X_test, y_test = (_read_idx(path) for path in files.paths)
     if X_train.ndim != 3 or len(X_train) != len(y_train) or len(X_test) != len(y_test):
         raise DatasetFormatError(f"data set {name!r}: images and labels do not belong together")
     pixels, labels = np.concatenate([X_train, X_test]), np.concatenate([y_train, y_test])
-    split = parts(len(y_train), len(y_test))
+    split = mark_parts(len(y_train), len(y_test))
     return _images(name, pixels, labels, split, source, "Pixels / 255 in the order row, column.", flatten, dtype)
 
 

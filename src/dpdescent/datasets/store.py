@@ -14,13 +14,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ChecksumMismatch, DatasetFormatError, DatasetNotAvailable
-from .formats import read_libsvm, rows_digest, unpack
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["LocalFiles", "Origin", "Remote", "cache_folder", "fetch", "find_local", "obtain", "open_url"]
+from ..arrays import Integers
+from ..errors import ChecksumMismatch, DatasetFormatError, DatasetNotAvailable
+from .dataset import read_libsvm, read_packed, rows_digest, unpack
+
+__all__ = [
+    "LIBSVM",
+    "LocalFiles",
+    "Origin",
+    "Remote",
+    "cache_folder",
+    "fetch",
+    "find_local",
+    "mark_parts",
+    "obtain",
+    "open_url",
+    "read_libsvm_parts",
+]
 
 ProgressHook = Callable[[str, int, int | None], None]
 """Called with the file name, the bytes received so far and the bytes expected (None if unknown)."""
+
+#: Where LIBSVM publishes its data sets of two classes.
+LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
 
 _BLOCK_BYTES = 1 << 16
 _TIMEOUT_SECONDS = 30.0
@@ -85,6 +104,22 @@ class LocalFiles:
 
     packed: bool
     paths: tuple[Path, ...]
+
+
+def mark_parts(train: int, test: int) -> NDArray[np.str_]:
+    """Return "train" and "test" marks for stacked parts."""
+    return np.repeat(np.array(["train", "test"]), [train, test])
+
+
+def read_libsvm_parts(files: LocalFiles, columns: int) -> tuple[NDArray[Any], Integers, NDArray[np.str_]]:
+    """Return features, labels 0 and 1, and marks of a training part and a test part, in LIBSVM text or packed."""
+    if files.packed:
+        X_train, y_train, X_test, y_test = read_packed(files.paths[0], "X_train", "y_train", "X_test", "y_test")
+        y_train, y_test = y_train > 0, y_test > 0
+    else:
+        (X_train, y_train), (X_test, y_test) = (read_libsvm(path, columns) for path in files.paths)
+    labels = np.concatenate([y_train, y_test]).astype(np.int64, copy=False)
+    return np.concatenate([X_train, X_test]), labels, mark_parts(len(X_train), len(X_test))
 
 
 def cache_folder() -> Path:

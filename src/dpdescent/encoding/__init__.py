@@ -1,6 +1,9 @@
-"""Turn a table into a bounded matrix using public knowledge alone."""
+"""The earlier name of what `dpdescent.tables` holds of encoding, for code that imports it from here."""
 
-from .cells import (
+from ..tables import (
+    MISSING,
+    UNKNOWN,
+    BoundedEncoder,
     bucket_codes,
     date_values,
     day_numbers,
@@ -9,7 +12,6 @@ from .cells import (
     numeric_values,
     scale_columns,
 )
-from .encoder import MISSING, UNKNOWN, BoundedEncoder
 
 __all__ = [
     "MISSING",

@@ -5,10 +5,8 @@ rows n is public under both relations. What the caller let us assume is listed i
 """
 
 from .additive import DPAdditiveClassifier, DPAdditiveRegressor
-from .classifiers import DPLogisticRegression
-from .counts import DPPoissonRegressor
-from .regression import DPHuberRegressor, DPLinearRegression
-from .support_vectors import DPLinearSVC
+from .classifiers import DPLinearSVC, DPLogisticRegression
+from .regressors import DPHuberRegressor, DPLinearRegression, DPPoissonRegressor
 from .terms import Term
 
 __all__ = [

@@ -16,13 +16,11 @@ from ..solvers import Facts
 from .base import PrivateLinearModel
 from .classifiers import DPLogisticRegression
 from .curves import Curves, scaled_knots
-from .regression import DPLinearRegression
+from .regressors import DPLinearRegression
 from .scaling import ColumnScaling
 from .terms import Term, draw_terms, read_terms, write_terms
 
 __all__ = ["AdditiveModel", "DPAdditiveClassifier", "DPAdditiveRegressor"]
-
-Floats = NDArray[np.float64]
 
 #: Effective rows, n mu, per column that curves add and per output, by the number of pieces.
 _ROWS_PER_COLUMN = {16: 64, 8: 64, 4: 64, 2: 64, 1: 45}

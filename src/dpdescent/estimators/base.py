@@ -10,31 +10,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Floats
 from ..errors import (
     InvalidParameter,
     require_finite,
     require_open_unit,
     require_positive,
 )
-from ..exact.grids import require_moderate
+from ..exact import require_moderate
 from ..ledger import Ledger
 from ..problems import L2, Adversary, Loss, Penalty
 from ..relations import Relation
 from ..solvers import Facts, Method, Progress, SolverResult
+from .arguments import known_method, make_settings, require_flag, require_robust
 from .bounds import tightening_pays
 from .curves import Curves
 from .fitting import fit
-from .grouping import without_column
-from .progress import require_listener
+from .listening import require_listener
+from .payment import CountedEstimator
 from .purchases import Purchase
-from .reading import read_table
+from .reading import read_table, without_column
 from .scaling import ColumnScaling
-from .settings import known_method, make_settings, require_flag, require_robust
-from .trials import CountedEstimator
 
 __all__ = ["PrivateLinearModel"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(eq=False, repr=False)

@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from ..arrays import Floats
 from ..curator import cached_blocks
 
 __all__ = [
@@ -53,8 +54,6 @@ __all__ = [
     "tightened_ends",
     "tightening_pays",
 ]
-
-Floats = NDArray[np.float64]
 
 BINS = 64
 _LEAST_SHARE, _LARGEST_SHARE = 0.02, 0.1  # of the budget, for each of the two histograms

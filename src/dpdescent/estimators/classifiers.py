@@ -14,6 +14,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from ..arrays import Floats
 from ..errors import (
     InvalidParameter,
     PrivacyWarning,
@@ -21,6 +22,8 @@ from ..errors import (
 )
 from ..problems import (
     L2,
+    Hinge,
+    HuberisedHinge,
     Logistic,
     Loss,
     Multinomial,
@@ -31,15 +34,13 @@ from ..problems import (
 )
 from ..solvers import Method
 from ..statement import Origin, public_fact
+from .arguments import known_method
 from .base import PrivateLinearModel
+from .measuring import weights_of_classes
 from .purchases import ClassWeights, Purchase
 from .reading import class_positions
-from .settings import known_method
-from .weights import weights_of_classes
 
-__all__ = ["DPLogisticRegression", "LinearClassifier"]
-
-Floats = NDArray[np.float64]
+__all__ = ["DPLinearSVC", "DPLogisticRegression", "LinearClassifier"]
 
 # What the names of losses and penalties of a logistic regression stand for.
 _LOSSES: dict[str, type[Loss]] = {"logistic": Logistic, "sigmoid": Sigmoid}
@@ -356,3 +357,55 @@ class DPLogisticRegression(LinearClassifier):
     def _class_scores(self, X: Any) -> Floats:
         scores = self.decision_function(X)
         return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
+
+
+_HINGES: dict[str, type[Loss]] = {"huberised-hinge": HuberisedHinge, "hinge": Hinge}
+
+
+@dataclass(eq=False, repr=False)
+class DPLinearSVC(LinearClassifier):
+    """Private linear support vector machine for two classes.
+
+    Minimises the mean hinge loss plus an L2 penalty, ``alpha/2 |w|^2``.
+
+    Parameters
+    ----------
+    loss : {"huberised-hinge", "hinge"}
+        The huberised hinge, with half-width 0.5, is smooth, as gradient methods need it.
+    **parameters
+        All others are those of `DPLogisticRegression`.
+
+    Notes
+    -----
+    **Privacy.** As for `DPLogisticRegression`. `dpdescent.check_pipeline` names the steps of a pipeline that learn
+    from the rows before it.
+
+    Examples
+    --------
+    >>> from dpdescent import DPLinearSVC, load_dataset
+    >>> data = load_dataset("synthetic", n=5000)
+    >>> model = DPLinearSVC(epsilon=1.0, delta=1e-6, bounds=data.bounds, classes=data.classes)
+    >>> model.fit(data.X, data.y).score(data.X, data.y) > 0.7
+    True
+    """
+
+    _: KW_ONLY
+    loss: str = "huberised-hinge"
+
+    _multiclass = False
+
+    def require_settings(self) -> tuple[Method, Any]:
+        """Return the method and its settings, or raise for a parameter that no table could be fitted with."""
+        if not isinstance(self.loss, str) or self.loss not in _HINGES:
+            raise InvalidParameter(f"unknown loss {self.loss!r:.80}: choose {' or '.join(map(repr, _HINGES))}")
+        return super().require_settings()
+
+    def _binary_loss(self) -> Loss:
+        return _HINGES[self.loss]()
+
+    def _multiclass_loss(self, classes: int) -> Loss:
+        raise InvalidParameter(
+            f"Only binary classification is supported. The type of the target is multiclass: {classes} classes; "
+            "wrap the model in sklearn.multiclass.OneVsRestClassifier and divide epsilon, or use "
+            "DPLogisticRegression"
+        )

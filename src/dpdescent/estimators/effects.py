@@ -28,11 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from ..arrays import Floats
 from ..statement.effects import UNSEEN_LEVEL, Effect, Effects
 
 __all__ = ["Comparisons", "columns_seen", "level_groups"]
-
-Floats = NDArray[np.float64]
 
 # How `BoundedEncoder` names the columns of a level, of a bucket, and of what is neither.
 _LEVEL = re.compile(r"(?P<column>[^=]*)=(?P<level>.*)|(?P<rest>.*)(?P<kind>#\d+| \((?:other|missing)\))", re.DOTALL)

@@ -20,30 +20,26 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from ..curator import ArraySource, BlockSource, Curator, LatticeNoise, Source, Units
-from ..curator.watching import public_count
+from ..curator.release import public_count
 from ..errors import InvalidParameter, require_positive_integer
 from ..exact import one_library_thread
 from ..ledger import Ledger, require_funds
 from ..problems import LinearProblem
 from ..solvers import Facts, Method, Settings, SolverResult
 from ..statement import PrivacyStatement
-from .advice import advice
+from .arguments import seed_of
 from .curves import Curves
 from .effects import columns_seen
 from .float_noise import make_noise
-from .grouping import split_units
 from .knowledge import Columns, Knowledge, Table, place
+from .listening import listening, over_rows
 from .measuring import Measurement, can_measure, require_measurable, seen_scaling
-from .payment import charges_noted, open_ledger, paid_by
-from .progress import listening, over_rows
-from .purchases import ColumnBounds, Purchase, RowsOfUnits, Shop, TargetBounds
-from .reading import compact, read_table, require_finite_cells
-from .rehearsal import Rehearsal
+from .payment import charges_noted, open_ledger, paid_by, remarks_on_trials
+from .purchases import ColumnBounds, Purchase, Rehearsal, RowsOfUnits, Shop, TargetBounds
+from .reading import compact, read_table, require_finite_cells, split_units
 from .scaling import ColumnScaling
-from .settings import seed_of
 from .streaming import FitSources, TargetColumn, check_all_rows, no_labels, streamed_table
-from .trials import remarks_on_trials
-from .vouched import bounds_facts, given_arguments, schema_facts, size_facts
+from .vouched import advice, bounds_facts, given_arguments, schema_facts, size_facts
 
 __all__ = ["Plan", "fit", "measure", "plan", "solve", "state", "validate"]
 

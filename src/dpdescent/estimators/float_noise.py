@@ -13,19 +13,17 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import AboveThreshold, ExponentialMechanism, Gaussian, Laplace, NormLaplace, ReportNoisyMax
+from ..arrays import Floats
 from ..curator import LatticeNoise
-from ..curator.mechanisms import deviation_of, normalised_queries, sensitivity_in, upper_triangle
+from ..curator.lattice_noise import deviation_of, normalised_queries, sensitivity_in, upper_triangle
 from ..errors import InvalidParameter
 from ..exact import LatticeSum
 from ..noise import Randomness
 from ..relations import Norm, Relation
 
 __all__ = ["FloatNoise", "make_noise"]
-
-Floats = NDArray[np.float64]
 
 
 class FloatNoise(LatticeNoise):

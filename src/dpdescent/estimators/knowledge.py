@@ -11,17 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from ..arrays import Floats
 from ..curator import Units, cached_blocks
 from ..exact import FeatureGrid, on_threads
 from ..problems import LinearProblem, Loss, Penalty
 from ..solvers import Method
-from ..sources import StreamedTable
+from ..tables import StreamedTable
 from .curves import Curves
 from .scaling import ColumnScaling, binary_columns, declared_binary, middles
 
 __all__ = ["Columns", "Knowledge", "Table", "place"]
-
-Floats = NDArray[np.float64]
 
 _MANY = 0.35  # of the entries of an expanded table are not 0: products of dense rows take less time then
 

@@ -3,21 +3,34 @@
 With an account the fit's own ledger is opened in the account's currency, so that both charge the same prices and
 every comparison between them is exact. The account is charged with the whole budget of the fit before a row is
 touched, and afterwards with what the fit has spent. What it cannot pay for is refused before either is charged.
+
+*Several fits are several releases.* scikit-learn searches for settings, and scores a model on folds, by copying an
+estimator and fitting the copies. Each fit has the (epsilon, delta) of its own statement; all of them together have
+not, and the scores are computed from rows without noise. Copies and their fits are counted, so that the second fit
+of a copy, or the first of a copy whose settings were changed, can say so, once. A copy that is pickled before it is
+fitted counts as fitted, because nothing is heard of it in the process to which it is sent.
+
+**Privacy** Warnings and remarks depend on settings and on the numbers of copies and fits, and on no cell.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
+from weakref import WeakKeyDictionary, WeakSet
+
+from sklearn.base import BaseEstimator
 
 from ..accounting import currency_named
-from ..errors import InvalidParameter
+from ..errors import InvalidParameter, TrialsWarning
 from ..ledger import ONE_ROW, Ledger, reserving
 from ..solvers import Facts, Method, Settings
 
-__all__ = ["charges_noted", "open_ledger", "paid_by", "share_charged"]
+__all__ = ["CountedEstimator", "charges_noted", "open_ledger", "paid_by", "remarks_on_trials", "share_charged"]
 
 
 def open_ledger(
@@ -109,3 +122,109 @@ def charges_noted(ledger: Ledger) -> Iterator[None]:
 def share_charged(spent: float, budget: float) -> str:
     """Return a sentence on how much of a fit's budget was charged."""
     return f"{math.ceil(1000 * spent / budget) / 10:g}% of the privacy budget of this fit had been charged"
+
+
+_NO_SETTINGS = frozenset({"random_state", "progress", "ledger"})
+_SHOWN = (100, 10, 5)  # numbers of fits of which a warning tells the total
+
+
+@dataclass
+class _Family:
+    """An estimator and its copies: how many there are and were fitted, and whether anybody was told the cost."""
+
+    copies: int = 0
+    fits: int = 0
+    warned: bool = False
+
+
+_FAMILIES: WeakKeyDictionary[Any, _Family] = WeakKeyDictionary()
+_COPIES: WeakSet[Any] = WeakSet()
+_CHANGED: WeakSet[Any] = WeakSet()
+
+
+class CountedEstimator(BaseEstimator):  # type: ignore[misc]
+    """An estimator that knows how often it was copied, how many copies were fitted, and whether one was changed."""
+
+    def __sklearn_clone__(self) -> Any:
+        copy = super().__sklearn_clone__()
+        family = _FAMILIES.setdefault(self, _Family())
+        family.copies += 1
+        _FAMILIES[copy] = family
+        _COPIES.add(copy)
+        return copy
+
+    def set_params(self, **params: Any) -> Self:
+        """Change settings by name; a search for settings changes those of copies in this way."""
+        super().set_params(**params)
+        if not _NO_SETTINGS.issuperset(params):
+            _CHANGED.add(self)
+        return self
+
+    def __copy__(self) -> Self:
+        # By default a copy within this process is made from `__getstate__`, and would be counted.
+        same = object.__new__(type(self))
+        same.__dict__.update(self.__dict__)
+        return same
+
+    def __getstate__(self) -> Any:
+        budget = (self.epsilon, self.delta)
+        unfitted = not hasattr(self, "privacy_") and self.method != "nonprivate"
+        if unfitted and all(isinstance(each, int | float) for each in budget):
+            _count_fit(self, self._at_most, stacklevel=3)
+        return super().__getstate__()
+
+    def _at_most(self, fits: int) -> str:
+        """Return what so many fits are together, whatever the method: epsilons and deltas add up."""
+        return f"at most ({fits * self.epsilon:.3g}, {fits * self.delta:.3g})-differentially private"
+
+
+def remarks_on_trials(estimator: Any, own: Ledger, stacklevel: int) -> tuple[str, ...]:
+    """Return what a statement says of one of several copies that were changed; the first of a family warns as well.
+
+    A second fit of copies that were not changed warns too. Its statement says nothing of it: copies may be fitted to
+    different people, and no cell is compared to find that out.
+
+    Parameters
+    ----------
+    estimator : estimator
+        About to be fitted.
+    own : Ledger
+        The ledger of this one fit.
+    stacklevel : int
+        Where the warning points, as for `warnings.warn` from the caller.
+    """
+
+    def together(fits: int) -> str:
+        basic = own.currency.name == "approximate"
+        uncounted = float(own.currency.uncounted)
+        delta = fits * own.delta if basic else own.delta * (1 + (fits - 1) * uncounted)
+        return f"({own.epsilon_of(fits * own.budget):.3g}, {delta:.3g})-differentially private"
+
+    family = _count_fit(estimator, together, stacklevel + 1)
+    if family is None or family.copies < 2 or estimator not in _CHANGED:
+        return ()
+    return (
+        f"one of up to {family.copies} fits of copies with changed settings, all of which together are "
+        f"{together(family.copies)}",
+    )
+
+
+def _count_fit(estimator: Any, together: Callable[[int], str], stacklevel: int) -> _Family | None:
+    """Count the fit of a copy, warn if it is one of several, once for all of them, and return its family."""
+    family = _FAMILIES.get(estimator)
+    if family is None:
+        return None
+    family.fits += estimator in _COPIES
+    several = family.fits > 1 or estimator in _CHANGED
+    if family.copies > 1 and several and not family.warned:
+        family.warned = True
+        totals = [f"{fits} are {together(fits)}" for fits in dict.fromkeys((*_SHOWN[1:], family.copies))]
+        warnings.warn(
+            "several copies of one estimator are fitted, as cross_val_score and GridSearchCV do: each fit is a "
+            f"release of its own. Of the same rows, {_SHOWN[0]} fits of ({estimator.epsilon:g}, {estimator.delta:g}) "
+            f"together are {together(_SHOWN[0])}, {', '.join(totals)}; and the scores of such fits are computed from "
+            "rows without noise, so that no epsilon covers them. dpdescent.select chooses under one budget",
+            TrialsWarning,
+            stacklevel=stacklevel + 1,
+        )
+    return family

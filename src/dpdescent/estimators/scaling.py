@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from ..arrays import Floats
 from ..errors import InvalidParameter
 
 __all__ = ["ColumnScaling", "binary_columns", "declared_binary", "middles"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

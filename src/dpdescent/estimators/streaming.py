@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from ..arrays import Floats
 from ..curator import BlockSource, Marks, Seals, cached_blocks
 from ..errors import InvalidParameter, UnsupportedSource
 from ..exact import FeatureGrid, one_library_thread
 from ..solvers import METHODS, Method
-from ..sources import MappedArrays, StreamedTable, streamed
+from ..tables import MappedArrays, StreamedTable, streamed
 from .curves import Curves
 from .reading import read_numbers, require_finite_cells
 from .scaling import ColumnScaling
@@ -30,8 +31,6 @@ __all__ = [
     "no_labels",
     "streamed_table",
 ]
-
-Floats = NDArray[np.float64]
 
 _PIECE_CELLS = 2**16  # several copies of so many cells are made without asking the system for memory each time
 

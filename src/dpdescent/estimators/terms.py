@@ -22,15 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from ..arrays import Floats
+from ..display import CONTENT_POLICY, printable
 from ..errors import MissingPackage, OutputNotWritable
-from ..foreign import CONTENT_POLICY, printable
 from ..statement import headline
 from .curves import Curve, Curves
 from .effects import level_groups
 
 __all__ = ["Term", "draw_terms", "read_terms", "write_terms"]
-
-Floats = NDArray[np.float64]
 
 _POINTS = 65  # of a curve on each scale
 _BAND = 2.0  # standard deviations

@@ -1,4 +1,4 @@
-"""What a caller vouched for: every public argument of a fit, by name, and where it came from.
+"""What a statement says of public numbers: what a caller vouched for, and what to know before anything is paid.
 
 An argument is listed if it was given, whatever it is. So a parameter that is added to an estimator is in its
 statements without further ado, unless the statement has a place of its own for it.
@@ -11,10 +11,11 @@ from dataclasses import fields, is_dataclass
 from numbers import Number
 from typing import Any
 
-from ..schema import CategoricalColumn, Schema
+from ..solvers import Facts
 from ..statement import Origin, moved, name_of, public_fact
+from ..tables import CategoricalColumn, Schema
 
-__all__ = ["bounds_facts", "given_arguments", "of_schema", "schema_facts", "size_facts"]
+__all__ = ["advice", "bounds_facts", "given_arguments", "of_schema", "schema_facts", "size_facts"]
 
 #: Parameters that a statement names elsewhere, or that say nothing about the rows.
 _ELSEWHERE = {"epsilon", "delta", "adjacency", "method", "random_state", "ledger", "progress", "noise"}
@@ -101,3 +102,32 @@ def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={_shown(each)}" for key, each in value.items())
     return f"{value!r:.{_LONGEST}}" if is_dataclass(value) else f"of type {type(value).__name__}"
+
+
+_LARGEST_EPSILON = 10.0  # beyond it a guarantee keeps hardly anybody from telling who was in the table
+_FEWEST_ROWS = 10.0  # effective ones: with fewer, noise hides all but the frequencies of the classes
+
+
+def advice(facts: Facts) -> list[str]:
+    """Return a sentence for each number that weakens the guarantee or that leaves nothing to learn.
+
+    The number of rows is public under both relations, and nothing else about the table enters.
+    """
+    found = []
+    if facts.delta * facts.rows > 1:
+        found.append(
+            f"delta {facts.delta:g} is above 1/n for n = {facts.rows} rows, so the guarantee allows a whole row to "
+            "be published: choose delta well below 1/n"
+        )
+    if facts.epsilon > _LARGEST_EPSILON:
+        found.append(
+            f"epsilon {facts.epsilon:g} is above {_LARGEST_EPSILON:g}, which protects a row very little: choose "
+            "epsilon between 0.1 and 10"
+        )
+    effective = facts.promised_rows if facts.delta > 0 else facts.rows * facts.epsilon / facts.change
+    if effective < _FEWEST_ROWS:
+        found.append(
+            f"epsilon {facts.epsilon:g} and n = {facts.rows} rows amount to {effective:.2g} effective rows, too few "
+            "to learn anything from: raise epsilon, or collect more rows"
+        )
+    return found

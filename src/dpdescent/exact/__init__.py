@@ -24,18 +24,14 @@ and the logistic losses after 20 step sizes along -g, for labels of 1 and -1::
     total = scores.total(signs * grid.margins(X, w), signs * grid.margins(X, g), steps)
 """
 
-from .allocator import keep_freed_memory
-from .audit import check_row_independence
-from .blas import blas_is_exact
+from .clipped_sums import LARGEST_JOINT, ClippedSum, LatticeSum, joint_factors
 from .elementary import exp, log, quick_sigmoid, quick_softplus, sigmoid, softplus
-from .grids import CoarseGrid, FeatureGrid, ceil_log2
-from .losses import BoundedSum, SignedSum
-from .scores import BoundedScores, SignedScores
+from .grids import CoarseGrid, FeatureGrid, ceil_log2, require_moderate
+from .loss_sums import BoundedSum, SignedSum, check_row_independence
+from .machine import blas_is_exact, keep_freed_memory, on_threads, one_library_thread
+from .node_scores import StepwiseScores
 from .second_moments import SecondMomentSum
-from .stepwise import StepwiseScores
-from .sums import ClippedSum, LatticeSum
-from .threads import on_threads, one_library_thread
-from .unit_sums import LARGEST_JOINT, joint_factors
+from .step_scores import BoundedScores, SignedScores
 
 __all__ = [
     "LARGEST_JOINT",
@@ -60,6 +56,7 @@ __all__ = [
     "one_library_thread",
     "quick_sigmoid",
     "quick_softplus",
+    "require_moderate",
     "sigmoid",
     "softplus",
 ]

@@ -31,11 +31,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..arrays import Floats, Integers
 from ..errors import InvalidParameter
 
 __all__ = ["exp", "log", "quick_sigmoid", "quick_softplus", "sigmoid", "softplus"]
 
-Float64Array = NDArray[np.float64]
 
 EXPONENT_LIMIT = 700.0
 """Arguments of `exp` are clipped to this size: every result and every power of two stays a normal number."""
@@ -54,7 +54,7 @@ _INVERSE_STEP = 1.4426950408889634 * _TABLE_SIZE
 _ROUNDING_SHIFT = 1.5 * 2.0**52
 
 
-def _table_of_powers() -> NDArray[np.int64]:
+def _table_of_powers() -> Integers:
     """Return the bit patterns of ``2^(j/4096)``, each less ``j << 40``; integer arithmetic, nearest double.
 
     Adding ``n << 40`` to entry ``j = n mod 4096`` then gives the bit pattern of ``2^(n/4096)`` at once: the
@@ -72,7 +72,7 @@ def _table_of_powers() -> NDArray[np.int64]:
     return np.array(powers).view(np.int64) - (index << (52 - _TABLE_BITS))
 
 
-def _constant(value: float) -> Float64Array:
+def _constant(value: float) -> Floats:
     # A 0-d array avoids the conversion of a Python number in each of the many calls.
     return np.array(value, dtype=np.float64)
 
@@ -107,11 +107,11 @@ class _Workspace:
         self.index = np.empty(size, dtype=np.int64)
         self.power = np.empty(size, dtype=np.int64)
 
-    def cut(self, size: int) -> tuple[Float64Array, Float64Array, NDArray[np.int64], NDArray[np.int64]]:
+    def cut(self, size: int) -> tuple[Floats, Floats, Integers, Integers]:
         return self.multiple[:size], self.series[:size], self.index[:size], self.power[:size]
 
 
-def _exponential(x: Float64Array, reduction: _Reduction, work: _Workspace) -> None:
+def _exponential(x: Floats, reduction: _Reduction, work: _Workspace) -> None:
     """Replace ``x`` by ``exp(sign * x)``."""
     multiple, series, index, power = work.cut(x.size)
     np.maximum(x, _LOWER, out=x)
@@ -138,7 +138,7 @@ def _exponential(x: Float64Array, reduction: _Reduction, work: _Workspace) -> No
     np.add(series, scale, out=x)
 
 
-def _odd_series(z: Float64Array, terms: int, square: Float64Array, series: Float64Array) -> None:
+def _odd_series(z: Floats, terms: int, square: Floats, series: Floats) -> None:
     """Replace ``z`` by ``2 atanh(z) = 2 (z + z^3/3 + z^5/5 + ...)``, truncated after ``terms`` terms."""
     np.multiply(z, z, out=square)
     series.fill(1.0 / (2 * terms - 1))
@@ -149,7 +149,7 @@ def _odd_series(z: Float64Array, terms: int, square: Float64Array, series: Float
     np.multiply(series, _TWO, out=z)
 
 
-def _as_output(x: ArrayLike, out: Float64Array | None) -> Float64Array:
+def _as_output(x: ArrayLike, out: Floats | None) -> Floats:
     """Return ``out``, or a new float64 array in the memory order of ``x``, holding the values of ``x``."""
     given: NDArray[Any] = np.asarray(x)
     if given.dtype.kind not in "biuf":
@@ -164,18 +164,16 @@ def _as_output(x: ArrayLike, out: Float64Array | None) -> Float64Array:
     return out
 
 
-def _flattened(array: Float64Array) -> tuple[Float64Array, bool]:
+def _flatten(array: Floats) -> tuple[Floats, bool]:
     """Return a contiguous 1-d view, or copy (and True), of an array of any layout."""
     contiguous = array.flags.c_contiguous or array.flags.f_contiguous
     return array.reshape(-1, order="A" if contiguous else "C"), not contiguous
 
 
-def _elementwise(
-    kernel: Callable[[Float64Array, _Workspace], None], x: ArrayLike, out: Float64Array | None
-) -> Float64Array:
+def _elementwise(kernel: Callable[[Floats, _Workspace], None], x: ArrayLike, out: Floats | None) -> Floats:
     """Apply an in-place kernel for contiguous 1-d chunks to an array of any shape and layout."""
     result = _as_output(x, out)
-    flat, copied = _flattened(result)
+    flat, copied = _flatten(result)
     work = _Workspace(min(_CHUNK, flat.size))
     for start in range(0, flat.size, _CHUNK):
         kernel(flat[start : start + _CHUNK], work)
@@ -184,7 +182,7 @@ def _elementwise(
     return result
 
 
-def exp(x: ArrayLike, out: Float64Array | None = None) -> Float64Array:
+def exp(x: ArrayLike, out: Floats | None = None) -> Floats:
     """Return ``exp(x)``; ``x`` is clipped to [-700, 700], so infinities give ``exp(-700)`` or ``exp(700)``.
 
     Parameters
@@ -197,13 +195,13 @@ def exp(x: ArrayLike, out: Float64Array | None = None) -> Float64Array:
     return _elementwise(lambda chunk, work: _exponential(chunk, _GROWING, work), x, out)
 
 
-def _sigmoid(t: Float64Array, work: _Workspace) -> None:
+def _sigmoid(t: Floats, work: _Workspace) -> None:
     _exponential(t, _DECAYING, work)
     np.add(t, _ONE, out=t)
     np.divide(_ONE, t, out=t)
 
 
-def sigmoid(t: ArrayLike, out: Float64Array | None = None) -> Float64Array:
+def sigmoid(t: ArrayLike, out: Floats | None = None) -> Floats:
     """Return ``1 / (1 + exp(-t))``.
 
     Both tails keep their relative precision, because ``exp`` is clipped before it could overflow:
@@ -221,7 +219,7 @@ _QUICK_QUADRATIC = _constant(2.0 ** (-2 * _SQUARINGS) / 2)
 _QUICK_CUBIC = _constant(-(2.0 ** (-3 * _SQUARINGS)) / 6)
 
 
-def quick_sigmoid(t: ArrayLike, out: Float64Array | None = None, *, bound: float = math.inf) -> Float64Array:
+def quick_sigmoid(t: ArrayLike, out: Floats | None = None, *, bound: float = math.inf) -> Floats:
     """Return ``1 / (1 + exp(-t))`` with an absolute error below 2^-26, in half the time of `sigmoid`.
 
     Parameters
@@ -245,7 +243,7 @@ def quick_sigmoid(t: ArrayLike, out: Float64Array | None = None, *, bound: float
     **Privacy.** Each value is a function of its own argument, by correctly rounded operations alone.
     """
     result = _as_output(t, out)
-    flat, copied = _flattened(result)
+    flat, copied = _flatten(result)
     work = np.empty(min(_QUICK_CHUNK, flat.size))
     for start in range(0, flat.size, _QUICK_CHUNK):
         chunk = flat[start : start + _QUICK_CHUNK]
@@ -270,7 +268,7 @@ def quick_sigmoid(t: ArrayLike, out: Float64Array | None = None, *, bound: float
 _SOFTPLUS_TERMS = 18  # z <= 1/3, and (1/3)^36 / 37 < 2^-62
 
 
-def _softplus(t: Float64Array, work: _Workspace) -> None:
+def _softplus(t: Floats, work: _Workspace) -> None:
     positive_part = np.maximum(t, _ZERO)
     np.abs(t, out=t)
     _exponential(t, _DECAYING, work)
@@ -281,7 +279,7 @@ def _softplus(t: Float64Array, work: _Workspace) -> None:
     np.add(t, positive_part, out=t)
 
 
-def softplus(t: ArrayLike, out: Float64Array | None = None) -> Float64Array:
+def softplus(t: ArrayLike, out: Floats | None = None) -> Floats:
     """Return ``log(1 + exp(t)) = max(t, 0) + 2 atanh(e / (2 + e))`` with ``e = exp(-|t|)``.
 
     The identity is ``log(1 + e) = log((1 + z)/(1 - z))`` for ``z = e/(2 + e) <= 1/3``: no cancellation, and
@@ -296,7 +294,7 @@ _TAIL_CELLS_PER_UNIT = 2.0**11
 _TAIL_CELLS = int(_TAIL_END * _TAIL_CELLS_PER_UNIT)
 
 
-def _table_of_tails() -> Float64Array:
+def _table_of_tails() -> Floats:
     """Return ``log(1 + exp(-a))`` at the middle of each cell of [0, 9.25], and 0 beyond."""
     middles = (np.arange(_TAIL_CELLS, dtype=np.float64) + 0.5) / _TAIL_CELLS_PER_UNIT
     return np.append(softplus(-middles), 0.0)
@@ -305,7 +303,7 @@ def _table_of_tails() -> Float64Array:
 _TAILS = _table_of_tails()
 
 
-def _quick_softplus(t: Float64Array, work: _Workspace) -> None:
+def _quick_softplus(t: Floats, work: _Workspace) -> None:
     tail, _, index, _ = work.cut(t.size)
     np.abs(t, out=tail)
     np.fmin(tail, _TAIL_CELLS / _TAIL_CELLS_PER_UNIT, out=tail)  # a power of two divides, without rounding
@@ -316,7 +314,7 @@ def _quick_softplus(t: Float64Array, work: _Workspace) -> None:
     np.add(t, tail, out=t)
 
 
-def quick_softplus(t: ArrayLike, out: Float64Array | None = None) -> Float64Array:
+def quick_softplus(t: ArrayLike, out: Floats | None = None) -> Floats:
     """Return ``log(1 + exp(t)) = max(t, 0) + log(1 + exp(-|t|))`` with an absolute error below 2^-13.
 
     The second term comes from a table of cells of width 2^-11, on which it changes by at most 2^-12; beyond 9.25
@@ -331,7 +329,7 @@ _SMALLEST, _LARGEST = _constant(float(np.finfo(float).tiny)), _constant(float(np
 _SQRT_HALF = 0.7071067811865476
 
 
-def _log(x: Float64Array, work: _Workspace) -> None:
+def _log(x: Floats, work: _Workspace) -> None:
     np.maximum(x, _SMALLEST, out=x)
     np.minimum(x, _LARGEST, out=x)
     mantissa, exponent = np.frexp(x)
@@ -350,7 +348,7 @@ def _log(x: Float64Array, work: _Workspace) -> None:
     np.add(x, series, out=x)
 
 
-def log(x: ArrayLike, out: Float64Array | None = None) -> Float64Array:
+def log(x: ArrayLike, out: Floats | None = None) -> Floats:
     """Return the natural logarithm of ``x``, clipped to the positive normal numbers.
 
     Everything below 2^-1022 (zero and negative numbers too) counts as 2^-1022, and infinity as the largest

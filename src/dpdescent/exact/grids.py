@@ -3,7 +3,7 @@
 A feature row lives on multiples of ``2^-p`` with ``p = 20 - e(R)``, where R bounds its Euclidean norm and
 ``e(R)`` is the least integer with ``R <= 2^e``; weights live on multiples of ``2^-v`` with
 ``v = 32 - e(|w|)``. Then the squared norm of a row has at most 41 bits and its margin ``x . w`` at most 53, so
-both are the exact rational numbers, whatever the order of summation (Lemma 1, `dpdescent.exact.blas`).
+both are the exact rational numbers, whatever the order of summation (Lemma 1, `dpdescent.exact.machine`).
 
 Why it matters: a BLAS computes the last rows of a block by another kernel than the others, so that the rounded
 margin of one row depends on how many other rows there are. With the hinge loss, deleting one of eight
@@ -30,12 +30,12 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
 from scipy.linalg.blas import dnrm2
 
+from ..arrays import Floats
 from ..errors import InvalidParameter, require_positive, require_positive_integer
-from . import blas
+from . import machine
 
 __all__ = ["CoarseGrid", "FeatureGrid", "ceil_log2", "require_moderate"]
 
-Float64Array = NDArray[np.float64]
 Answer = TypeVar("Answer")
 
 _LARGEST_EXPONENT = 200  # of a public bound: no grid value, product or sum can then over- or underflow
@@ -163,13 +163,13 @@ class FeatureGrid:
         self._require_rows(rows)
         order: Any = "F" if rows.flags.f_contiguous and not rows.flags.c_contiguous else "C"
         placed = np.empty(rows.shape, dtype=stored, order=order)
-        for block in blas.row_blocks(rows.shape[0], _BLOCK_ROWS, _BLOCK_ROWS):
+        for block in machine.row_blocks(rows.shape[0], _BLOCK_ROWS, _BLOCK_ROWS):
             work = rows[block].astype(np.float64)
             self.place_in(work)
             placed[block] = work
         return placed
 
-    def place_in(self, rows: Float64Array) -> None:
+    def place_in(self, rows: Floats) -> None:
         """Round dense rows to the grid in their own memory: `place` without a copy."""
         self._round_entries(rows)
         if self.row_bound < self._implied_row_bound:
@@ -187,7 +187,7 @@ class FeatureGrid:
             self._round(rows.data, self.exponent)
         return rows.astype(stored, copy=False)
 
-    def _round_entries(self, values: Float64Array) -> None:
+    def _round_entries(self, values: Floats) -> None:
         # Two looks cost less than one change; NaN fails both comparisons.
         if values.size and not (values.min() >= -self.entry_bound and values.max() <= self.entry_bound):
             np.clip(values, -self.entry_bound, self.entry_bound, out=values)
@@ -195,7 +195,7 @@ class FeatureGrid:
         self._round(values, self._entry_exponent)
 
     @staticmethod
-    def _round(values: Float64Array, exponent: int) -> None:
+    def _round(values: Floats, exponent: int) -> None:
         """Round to multiples of ``2^-exponent``, ties to even; values are below ``2^(50-exponent)``.
 
         Doubles near 1.5 ``2^(52-exponent)`` are such multiples, so adding and subtracting that number rounds. The
@@ -205,12 +205,12 @@ class FeatureGrid:
         values += anchor
         values -= anchor
 
-    def _shrinkage(self, squared_norms: Float64Array) -> Float64Array:
+    def _shrinkage(self, squared_norms: Floats) -> Floats:
         norms = np.sqrt(squared_norms)
         np.maximum(norms, self.row_bound, out=norms)
         return np.divide(self.row_bound, norms, out=norms)
 
-    def squared_norms(self, placed: Any) -> Float64Array:
+    def squared_norms(self, placed: Any) -> Floats:
         """Return the exact squared norm of each grid row, shape (n,).
 
         Sums of multiples of ``2^-2p`` below ``2^(41-2p)``: exact by Lemma 1.
@@ -220,15 +220,15 @@ class FeatureGrid:
         if sparse.issparse(placed):
             entries = placed.data.astype(np.float64)
             squares = type(placed)((entries * entries, placed.indices, placed.indptr), shape=placed.shape)
-            sums: Float64Array = squares @ np.ones(self.dimension)
+            sums: Floats = squares @ np.ones(self.dimension)
             return sums
         norms = np.empty(rows)
-        for block in blas.row_blocks(rows, _BLOCK_ROWS, _BLOCK_ROWS):
-            work = blas.as_float64(placed[block])
+        for block in machine.row_blocks(rows, _BLOCK_ROWS, _BLOCK_ROWS):
+            work = machine.as_float64(placed[block])
             np.einsum("ij,ij->i", work, work, out=norms[block])
         return norms
 
-    def place_weights(self, weights: ArrayLike) -> Float64Array:
+    def place_weights(self, weights: ArrayLike) -> Floats:
         """Return the weights on ``2^-v``, ``v = 32 - e(|w|)``, where margins are exact; each column by itself.
 
         Parameters
@@ -251,7 +251,7 @@ class FeatureGrid:
         self._require_weights(columns)
         return _place_columns(columns).copy("K")
 
-    def margins(self, placed: Any, weights: Float64Array) -> Float64Array:
+    def margins(self, placed: Any, weights: Floats) -> Floats:
         """Return ``X @ w``, each margin the exact rational number, shape (n,) or (n, K).
 
         Parameters
@@ -271,27 +271,27 @@ class FeatureGrid:
         """
         self._require_rows(placed)
         self._require_weights(weights)
-        exponents = _checked_exponents(weights)
-        if not blas.blas_is_exact():
-            products = blas.on_integers(placed, self.exponent) @ np.ldexp(weights, exponents).astype(np.int64)
-            margins: Float64Array = np.ldexp(products.astype(np.float64), -(exponents + self.exponent))
+        exponents = _require_exponents(weights)
+        if not machine.blas_is_exact():
+            products = machine.on_integers(placed, self.exponent) @ np.ldexp(weights, exponents).astype(np.int64)
+            margins: Floats = np.ldexp(products.astype(np.float64), -(exponents + self.exponent))
         elif placed.dtype == np.float64:
             margins = _few_columns(placed, weights) if weights.ndim == 2 else placed @ weights
         else:
             margins = np.empty((placed.shape[0], *weights.shape[1:]))
-            for block in blas.row_blocks(placed.shape[0], _BLOCK_ROWS, _BLOCK_ROWS):
-                margins[block] = blas.as_float64(placed[block]) @ weights
+            for block in machine.row_blocks(placed.shape[0], _BLOCK_ROWS, _BLOCK_ROWS):
+                margins[block] = machine.as_float64(placed[block]) @ weights
         margins += 0.0
         return margins
 
-    def margin_bound(self, weights: Float64Array) -> float:
+    def margin_bound(self, weights: Floats) -> float:
         """Return a public bound on ``|x . w|`` for every placed row and every column of placed weights.
 
         ``|x| <= (1 + 2^-6) 2^e(R)`` for every placed row, and ``|w| <= 2^(33-v)`` on the finest grid ``2^-v`` that
         the check of `margins` allows, so the bound is ``(1 + 2^-6) 2^(e(R) + 33 - v)``.
         """
         self._require_weights(weights)
-        exponents = _checked_exponents(weights)
+        exponents = _require_exponents(weights)
         finest = exponents if isinstance(exponents, int) else min(exponents.tolist(), default=0)
         return math.ldexp(1 + 2.0**-6, self.bits - self.exponent + 33 - finest)
 
@@ -310,10 +310,10 @@ class FeatureGrid:
             )
 
 
-def _few_columns(rows: Any, weights: Float64Array) -> Float64Array:
+def _few_columns(rows: Any, weights: Floats) -> Floats:
     """Return ``rows @ weights``; up to 3 columns one by one, since matrix products are slow when so narrow."""
     if weights.shape[1] > 3 or not isinstance(rows, np.ndarray):
-        product: Float64Array = rows @ weights
+        product: Floats = rows @ weights
         return product
     margins = np.empty((rows.shape[0], weights.shape[1]), order="F")
     for column in range(weights.shape[1]):
@@ -321,21 +321,21 @@ def _few_columns(rows: Any, weights: Float64Array) -> Float64Array:
     return margins
 
 
-def _remembered(function: Callable[[Float64Array], Answer]) -> Callable[[Float64Array], Answer]:
+def _remember(function: Callable[[Floats], Answer]) -> Callable[[Floats], Answer]:
     """Cache what is computed for the few weights that a solver passes repeatedly, by their (public) bytes."""
 
     @lru_cache(maxsize=16)
     def recall(content: bytes, shape: tuple[int, ...]) -> Answer:
         return function(np.frombuffer(content).reshape(shape))
 
-    def answer(weights: Float64Array) -> Answer:
+    def answer(weights: Floats) -> Answer:
         return recall(weights.tobytes(), weights.shape) if weights.nbytes <= _REMEMBERED_BYTES else function(weights)
 
     return answer
 
 
-@_remembered
-def _place_columns(weights: Float64Array) -> Float64Array:
+@_remember
+def _place_columns(weights: Floats) -> Floats:
     columns = np.array(weights, order="F")
     for column in columns.T if columns.ndim == 2 else (columns,):
         for _ in range(2):
@@ -345,8 +345,8 @@ def _place_columns(weights: Float64Array) -> Float64Array:
     return columns
 
 
-@_remembered
-def _checked_exponents(weights: Float64Array) -> Any:
+@_remember
+def _require_exponents(weights: Floats) -> Any:
     """Return `_finest_exponents`, or raise `InvalidParameter` for weights that are not on that grid."""
     exponents = _finest_exponents(weights)
     scaled = np.ldexp(weights, exponents)
@@ -355,7 +355,7 @@ def _checked_exponents(weights: Float64Array) -> Any:
     return exponents
 
 
-def _finest_exponents(weights: Float64Array) -> Any:
+def _finest_exponents(weights: Floats) -> Any:
     """Return, per column, the largest ``v`` for which margins are exact, from a norm accurate to one percent.
 
     With ``1.03 |w| <= 2^e`` and ``|x| <= (1 + 2^-6) 2^e(R)``, ``v = 33 - e`` leaves the absolute products at
@@ -369,7 +369,7 @@ def _finest_exponents(weights: Float64Array) -> Any:
     return 32 - _norm_exponent(weights)
 
 
-def _norm_exponent(column: Float64Array) -> int:
+def _norm_exponent(column: Floats) -> int:
     """Return ``e(|w|)``, at least -500; exact summation decides where a norm accurate to 2^-20 does not."""
     norm = dnrm2(column)
     mantissa, exponent = math.frexp(norm)
@@ -396,7 +396,7 @@ class CoarseGrid(FeatureGrid):
 
     bits: ClassVar[int] = 13
 
-    def round_rows(self, rows: Float64Array) -> Float64Array:
+    def round_rows(self, rows: Floats) -> Floats:
         """Return dense rows of the finer grid, rounded to this one: a row may get longer, by sqrt(d) 2^-(p+1)."""
         rounded = rows.copy()
         self._round(rounded, self.exponent)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..arrays import Floats, Integers
 from ..errors import InvalidParameter
 from ..relations import Sensitivity
-from . import blas
-from .grids import CoarseGrid, ceil_log2, require_moderate
-from .sums import (
+from . import machine
+from .clipped_sums import (
     BLOCK_ROWS,
     LARGEST_BLOCK,
     TOTAL_BITS,
@@ -23,11 +23,10 @@ from .sums import (
     clip_integers,
     require_real,
 )
+from .grids import CoarseGrid, ceil_log2, require_moderate
 
 __all__ = ["SecondMomentSum"]
 
-Float64Array = NDArray[np.float64]
-Int64Array = NDArray[np.int64]
 
 LEAST_BITS = 28  # two features have 26
 PART_BYTES = 2**20  # of rows that are worked on at once: they stay in cache
@@ -88,7 +87,7 @@ class SecondMomentSum:
             return Sensitivity.of_positive_semidefinite_sum(self.clip)
         return Sensitivity.of_clipped_sum(self.clip)
 
-    def weights(self, curvatures: ArrayLike, squared_norms: ArrayLike) -> Float64Array:
+    def weights(self, curvatures: ArrayLike, squared_norms: ArrayLike) -> Floats:
         """Return the clipped integer weights, shape (n,); NaN counts as 0."""
         values = require_real("curvatures", curvatures)
         norms = require_real("squared_norms", squared_norms)
@@ -98,22 +97,22 @@ class SecondMomentSum:
         weights = clip_integers(values, caps, self.weight_exponent)
         return np.maximum(weights, 0.0, out=weights) if self.nonnegative else weights
 
-    def block(self, placed: Any, weights: Float64Array) -> Int64Array:
+    def block(self, placed: Any, weights: Floats) -> Integers:
         """Return the symmetric (d, d) sum over at most 2^17 rows, in multiples of `unit`."""
         rows = placed.shape[0]
         if rows > LARGEST_BLOCK or weights.shape != (rows,):
             raise InvalidParameter(f"a block has at most {LARGEST_BLOCK} rows and as many weights: use total")
         exponent = self.grid.exponent
-        if not blas.blas_is_exact():
-            integers = blas.on_integers(placed, exponent)
-            exact: Int64Array = _dense(integers.T @ _scale_rows(integers, weights.astype(np.int64)))
+        if not machine.blas_is_exact():
+            integers = machine.on_integers(placed, exponent)
+            exact: Integers = _dense(integers.T @ _scale_rows(integers, weights.astype(np.int64)))
             return exact
-        features = blas.as_float64(placed)
-        products: Float64Array = _dense(features.T @ _scale_rows(features, weights))
+        features = machine.as_float64(placed)
+        products: Floats = _dense(features.T @ _scale_rows(features, weights))
         products *= 2.0 ** (2 * exponent)
         return products.astype(np.int64)
 
-    def in_parts(self, rows: Any, curvatures: ArrayLike, place: Callable[[Float64Array], Float64Array]) -> Int64Array:
+    def in_parts(self, rows: Any, curvatures: ArrayLike, place: Callable[[Floats], Floats]) -> Integers:
         """Return the sum over rows that ``place`` brings to the grid, row by row and a few dense rows at a time."""
         values = require_real("curvatures", curvatures)
         dimension = self.grid.dimension
@@ -138,12 +137,12 @@ class SecondMomentSum:
         if weights.shape != placed.shape[:1]:
             raise InvalidParameter(f"expected {placed.shape[0]} weights, got {weights.shape}")
         total = np.zeros((self.grid.dimension, self.grid.dimension), dtype=np.int64)
-        for rows in blas.row_blocks(placed.shape[0], block_rows, LARGEST_BLOCK):
+        for rows in machine.row_blocks(placed.shape[0], block_rows, LARGEST_BLOCK):
             total += self.block(placed[rows], weights[rows])
         return LatticeSum(total, self.unit, self.sensitivity)
 
 
-def _dense_parts(rows: Any) -> Iterator[tuple[slice, Float64Array]]:
+def _dense_parts(rows: Any) -> Iterator[tuple[slice, Floats]]:
     """Yield a few dense rows at a time, in float64; many sparse rows are made dense at once: slicing them is slow."""
     count, columns = rows.shape
     few = max(1, PART_BYTES // (8 * columns))
@@ -152,7 +151,7 @@ def _dense_parts(rows: Any) -> Iterator[tuple[slice, Float64Array]]:
         block = rows if many >= count else rows[start : start + many]
         dense = _dense(block)
         for first in range(0, dense.shape[0], few):
-            part = blas.as_float64(dense[first : first + few])
+            part = machine.as_float64(dense[first : first + few])
             yield slice(start + first, start + first + len(part)), part
 
 

@@ -23,8 +23,8 @@ from ..errors import DPDescentError, InvalidParameter
 from ..estimators import DPLinearSVC, DPLogisticRegression
 from ..estimators.scaling import ColumnScaling
 from ..problems import Hinge
-from ..schema import Schema
 from ..solvers import METHODS, BLSGDSettings, Facts, batch_rates
+from ..tables import Schema
 
 __all__ = ["LOSSES", "Cell", "Curve", "Row", "Task", "load_task", "measure"]
 

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..foreign import CONTENT_POLICY, printable
+from ..display import CONTENT_POLICY, printable
 from ..statement import guarantee
 from .fold_fits import Row
 from .method_looks import ORACLE, look_of

@@ -22,8 +22,7 @@ import sklearn
 
 import dpdescent
 
-from ..datasets import list_datasets
-from ..datasets.files import is_data_path
+from ..datasets import is_data_path, list_datasets
 from ..errors import (
     InvalidParameter,
     UnknownDataset,

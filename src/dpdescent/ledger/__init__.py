@@ -1,4 +1,4 @@
-"""The ledger: a filter that refuses before the budget is overspent, and an append-only record.
+"""The ledger: a privacy filter that refuses before the budget is overspent, and an append-only record.
 
 Nothing is computed from the data before the ledger has accepted its cost. A refusal raises and changes nothing;
 a smaller request may follow. Amounts are added exactly, as fractions, so no sum of roundings ever slips over
@@ -9,17 +9,24 @@ crash or a kill never forgets a charge, and processes that share the file share 
 the right to spend: copying returns the ledger itself, a text or a pickled one comes back read-only, and a forked
 child must use a file.
 
-``filter`` holds the budget and decides, and ``tally`` adds up what it has accepted. ``journal`` says what the filter
-needs of the place where the record is kept, and ``file`` is such a place. ``book`` is the ledger that people hold;
-``joint`` charges several of them at once, and ``reservation`` a whole run.
+``budget`` decides, and ``history`` holds what was accepted and adds it up. ``storage`` says what a budget needs of
+the place where the record is kept, and ``sqlite_store`` is such a place, in a file that ``sqlite_file`` opens.
+``privacy_ledger`` is the ledger that people hold; ``sharing`` charges several of them at once, and a whole run;
+``old_format`` moves the files of earlier releases.
 """
 
-from .book import Ledger
-from .entries import Entry, Line, Origin
-from .filter import ONE_ROW
-from .imports import import_lines
-from .joint import afford_jointly, require_affordable, require_distinct, spend_jointly
-from .reservation import require_funds, reserving
+from .budget import ONE_ROW
+from .history import Entry, Line, Origin
+from .old_format import import_lines
+from .privacy_ledger import Ledger
+from .sharing import (
+    afford_jointly,
+    require_affordable,
+    require_distinct,
+    require_funds,
+    reserving,
+    spend_jointly,
+)
 
 __all__ = [
     "ONE_ROW",

@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidParameter
-from ..exact import FeatureGrid
-from ..exact.grids import require_moderate
+from ..exact import FeatureGrid, require_moderate
 from ..problems import Loss, Need, require_needs
 from ..relations import Relation, Sensitivity
 from .objectives import Objective
@@ -36,7 +35,7 @@ from .rounding import FEW, PLACEMENT, UNIT
 from .rows import RowObjective, reachable_tolerance
 
 if TYPE_CHECKING:
-    from ..curator.sources import Source
+    from .row_source import Source
 
 __all__ = ["EmpiricalRisk", "Risk"]
 

@@ -57,8 +57,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from ..errors import InvalidParameter, UnsupportedLoss, require_nonnegative
-from ..exact import FeatureGrid, exp
-from ..exact.grids import require_moderate
+from ..exact import FeatureGrid, exp, require_moderate
 from ..problems import HuberisedHinge, Loss, Need, require_needs
 from ..problems.adversary import Support
 from ..relations import Norm, Relation, Sensitivity
@@ -68,7 +67,7 @@ from .rounding import EXPONENTIAL, FEW, MANY, PLACEMENT, UNIT
 from .rows import RowObjective, added_exactly, partial_sums, scaled_by, smooth_loss
 
 if TYPE_CHECKING:
-    from ..curator.sources import Source
+    from .row_source import Source
 
 __all__ = ["ROUNDED_KINK", "RobustObjective", "RobustRisk", "loss_at_zero", "loss_range", "robust_loss"]
 

@@ -47,7 +47,7 @@ from .objectives import Objective
 from .rounding import MANY, PLACEMENT, UNIT
 
 if TYPE_CHECKING:
-    from ..curator.sources import Source
+    from .row_source import Source
 
 __all__ = ["RowObjective", "reachable_tolerance", "smooth_loss"]
 

@@ -58,8 +58,7 @@ from scipy.stats import ncx2
 
 from ..accounting import ExponentialMechanism
 from ..errors import InvalidParameter
-from ..exact import BoundedSum, FeatureGrid, ceil_log2
-from ..exact.blas import blas_is_exact
+from ..exact import BoundedSum, FeatureGrid, blas_is_exact, ceil_log2
 from ..noise import Bits, accept, discrete_gaussian, laplace_scale
 from ..problems import Loss
 from ..relations import Relation, Sensitivity
@@ -69,7 +68,7 @@ from .robust import loss_at_zero, loss_range
 from .rows import RowObjective
 
 if TYPE_CHECKING:
-    from ..curator.sources import Source
+    from .row_source import Source
 
 __all__ = ["Ball", "Envelope", "Law", "Sums", "sample_point"]
 

@@ -25,6 +25,7 @@ path of a decision (probability below ``2**-41`` for a coordinate).
 from __future__ import annotations
 
 from .bits import Bits, Randomness, SeededBits, SystemBits
+from .exponential import MAXIMUM_SCORES, accept, exp_neg, select
 from .ladder import (
     MINIMUM_NORM_LAPLACE_SCALE,
     NORM_LAPLACE_DELTA,
@@ -34,10 +35,15 @@ from .ladder import (
     ladder_slope,
     norm_laplace,
 )
-from .lattice import FARTHEST_DRAW, SAMPLER_ERROR, discrete_gaussian, discrete_laplace, exp_neg
-from .rejection import accept
-from .scales import MAXIMUM_SCALE, laplace_scale, lattice_scale
-from .selection import MAXIMUM_SCORES, select
+from .lattice import (
+    FARTHEST_DRAW,
+    MAXIMUM_SCALE,
+    SAMPLER_ERROR,
+    discrete_gaussian,
+    discrete_laplace,
+    laplace_scale,
+    lattice_scale,
+)
 
 __all__ = [
     "FARTHEST_DRAW",

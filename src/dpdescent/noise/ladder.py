@@ -44,12 +44,12 @@ from itertools import accumulate
 from typing import SupportsIndex
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats, Integers
 from ..errors import InvalidParameter, ScaleOutOfRange, require_positive_integer
 from .bits import Bits
-from .lattice import discrete_gaussian, discrete_laplace
-from .scales import CELLS_PER_SCALE, MAXIMUM_SCALE, laplace_scale, require_size
+from .exponential import require_size
+from .lattice import CELLS_PER_SCALE, MAXIMUM_SCALE, discrete_gaussian, discrete_laplace, laplace_scale
 
 __all__ = [
     "MAXIMUM_DIMENSION",
@@ -154,7 +154,7 @@ def ladder(dimension: int, scale: int) -> Ladder:
     return Ladder(nodes, ordered, tuple(accumulate(ordered)))
 
 
-def ladder_slope(dimension: int, scale: int, radii: NDArray[np.float64]) -> NDArray[np.float64]:
+def ladder_slope(dimension: int, scale: int, radii: Floats) -> Floats:
     """Return ``-scale * d log H / dr`` of the ladder at the given radii; 1 is the ideal norm-Laplace law.
 
     Parameters
@@ -181,7 +181,7 @@ def ladder_slope(dimension: int, scale: int, radii: NDArray[np.float64]) -> NDAr
     return slopes
 
 
-def norm_laplace(bits: Bits, scale: int, size: int) -> NDArray[np.int64]:
+def norm_laplace(bits: Bits, scale: int, size: int) -> Integers:
     r"""Draw one integer vector of length ``size`` with :math:`P(z) \propto \exp(-||z||_2 / b)`, nearly.
 
     Parameters

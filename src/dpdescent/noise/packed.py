@@ -27,9 +27,9 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Booleans, Integers
 from .bits import Bits
-from .lattice import GaussianCells, accept_proposals, gaussian_table
-from .scales import CELLS_PER_SCALE
+from .lattice import CELLS_PER_SCALE, GaussianCells, accept_proposals, gaussian_table
 
 __all__ = ["LARGEST_WIDTH", "MANY", "packed_gaussian"]
 
@@ -43,7 +43,7 @@ _LOW_COIN_BITS = _COIN_BITS - _HIGH_COIN_BITS
 _GAP = 2.0 ** -(_COIN_BITS + 1) + 2.0**-18
 
 
-def packed_gaussian(bits: Bits, scale: int, size: int) -> NDArray[np.int64]:
+def packed_gaussian(bits: Bits, scale: int, size: int) -> Integers:
     """Return ``size`` draws, for a scale of cells no wider than `LARGEST_WIDTH`."""
     draws = np.empty(size, np.int64)
     filled = 0
@@ -66,7 +66,7 @@ def _block(bits: Bits, scale: int, proposals: int) -> NDArray[np.int32]:
     offsets = offset_bits % np.uint32(width)
     coins = (short & np.uint16(2**_HIGH_COIN_BITS - 1)) << np.uint16(_LOW_COIN_BITS)
     coins |= (long >> np.uint32(32 - _LOW_COIN_BITS)).astype(np.uint16)
-    keep = _accepted(bits, coins, cells, offsets, scale)
+    keep = _accept(bits, coins, cells, offsets, scale)
     keep &= offset_bits < np.uint32(2**_OFFSET_BITS // width * width)
     # No value reaches 2^31: the last cell ends before 20 scales, which are at most 20 * 2^24.
     values = cells.astype(np.int32)
@@ -89,13 +89,13 @@ def _cells(bits: Bits, prefixes: NDArray[np.uint16]) -> NDArray[np.int16]:
     return cells
 
 
-def _accepted(
+def _accept(
     bits: Bits,
     coins: NDArray[np.uint16],
     cells: NDArray[np.int16],
     offsets: NDArray[np.uint32],
     scale: int,
-) -> NDArray[np.bool_]:
+) -> Booleans:
     """Decide for each proposal whether the real that starts with its coin is below exp(-U (2kW + U)/(2 s^2))."""
     exponents = offsets.astype(np.float32)
     exponents *= np.float32(1 / scale)
@@ -105,7 +105,7 @@ def _accepted(
     excess += np.float32(0.5)
     excess *= np.float32(2.0**-_COIN_BITS)
     excess -= np.exp(exponents, out=exponents)
-    accepted: NDArray[np.bool_] = excess < 0
+    accepted: Booleans = excess < 0
     doubtful = np.flatnonzero(np.abs(excess, out=excess) <= np.float32(_GAP))
     leading = coins[doubtful].astype(np.uint64) << np.uint64(64 - _COIN_BITS)
     continued = leading | (bits.words(doubtful.size) >> np.uint64(_COIN_BITS))

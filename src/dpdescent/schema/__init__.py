@@ -1,10 +1,22 @@
-"""What is publicly known about a table, as a JSON file."""
+"""The earlier name of what `dpdescent.tables` holds of schemas, for code that imports it from here."""
 
-from .columns import CategoricalColumn, Column, DateColumn, HashedColumn, IgnoredColumn, Label, NumericColumn
-from .declaration import FileFormat, Schema
-from .document import FILL_IN, json_schema, read_document
-from .draft import SchemaDraft, draft_schema
-from .unit import Unit
+from ..tables import (
+    FILL_IN,
+    CategoricalColumn,
+    Column,
+    DateColumn,
+    FileFormat,
+    HashedColumn,
+    IgnoredColumn,
+    Label,
+    NumericColumn,
+    Schema,
+    SchemaDraft,
+    Unit,
+    draft_schema,
+    json_schema,
+    read_document,
+)
 
 __all__ = [
     "FILL_IN",

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..accounting import AboveThreshold, Composed, Cost, Currency, Gaussian
-from ..accounting.bellman import NoiseName
+from ..accounting import AboveThreshold, Composed, Cost, Currency, Gaussian, NoiseName
 from ..arrays import Floats
 from ..curator import Batch, Curator, Sampling, finest_clipped_sum
 from ..problems import Frame

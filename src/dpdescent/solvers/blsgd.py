@@ -1,7 +1,7 @@
 """DP-BLSGD: descent whose step sizes come from a private backtracking line search.
 
 Each iteration measures a noisy gradient on one random batch and then searches, from long steps to short ones, for
-the first that lowers the objective enough (Armijo's condition), on a batch of its own (`dpdescent.curator.search`).
+the first that lowers the objective enough (Armijo's condition), on a batch of its own (`queries.line_search`).
 If none does, the gradient is measured once more. The angle between the two measurements shows what was too noisy. If
 they are far apart, gradients get more budget from then on; if they are close, searches do. The two measurements are
 averaged.
@@ -34,8 +34,7 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from ..accounting import RDP, AboveThreshold, Currency, Gaussian, best_order
-from ..accounting.bellman import NoiseName
+from ..accounting import RDP, AboveThreshold, Currency, Gaussian, NoiseName, best_order
 from ..arrays import Floats
 from ..curator import Batch, Curator, FirstStep, Gradient
 from ..errors import InvalidParameter

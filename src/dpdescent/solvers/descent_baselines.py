@@ -39,7 +39,7 @@ are charged as one mechanism and amplified together. Each is charged before its 
 
 **DP-FTRL**: follow the regularised leader, with running totals of gradients from a binary tree (Kairouz et al. 2021).
 The rows are dealt to m leaves that are read one after another. With :math:`\tilde S_t` the noisy total of the mean
-gradients of the first t leaves (`dpdescent.curator.trees`), those of the penalty included,
+gradients of the first t leaves (`dpdescent.queries.derivatives`), those of the penalty included,
 
 .. math:: w_t = \arg\min_{|w| \le R} \Big[\langle \tilde S_t, w \rangle + \frac{\lambda}{2} |w|^2\Big]
           = \Pi_{B(0,R)}(-\tilde S_t/\lambda).

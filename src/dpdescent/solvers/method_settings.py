@@ -168,7 +168,13 @@ class Within:
             return f"be {'at least' if self.closed in ('both', 'low') else 'above'} {self.low:g}"
         opened = "[" if self.closed in ("both", "low") else "("
         ended = "]" if self.closed in ("both", "high") else ")"
-        return f"lie in {opened}{self.low:g}, {self.high:g}{ended}"
+        return f"lie in {opened}{_write(self.low)}, {_write(self.high)}{ended}"
+
+
+def _write(end: float) -> str:
+    """Return an end of an interval as a person would write it: large powers of two as such."""
+    exponent = math.frexp(end)[1] - 1
+    return f"2^{exponent}" if end == math.ldexp(1.0, exponent) and abs(exponent) > 20 else f"{end:g}"
 
 
 _MODERATE = 2.0**200

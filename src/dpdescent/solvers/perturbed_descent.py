@@ -32,7 +32,7 @@ Rules: B and the noise r in a score as in `outpert_gd`, ten passes, step size 1/
 rows, S = 2 r n mu/(C L), which counts the shift as half of the largest one; at least n/1000.
 
 *Privacy*: One release in RDP at one order, a rule of (epsilon, delta); see `dpdescent.curator.PermutedDescent` for
-the shift under both relations and the rounding errors, and `dpdescent.accounting.shuffled` for the mixture. The
+the shift under both relations and the rounding errors, and `dpdescent.accounting.sampling` for the mixture. The
 bound of Chen, Lee & Kifer for strongly convex objectives is not used: the convex one holds for every penalty.
 """
 
@@ -43,8 +43,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..accounting import calibrate
-from ..accounting.shuffled import ShuffledDescent
+from ..accounting import ShuffledDescent, calibrate
 from ..curator import Curator, NoisyDescent, PermutedDescent
 from ..minimisers import smooth_loss
 from ..problems import Loss, Need

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from ..foreign import CONTENT_POLICY, printable
+from ..display import CONTENT_POLICY, printable
 from .document import PrivacyStatement
 from .effects import START, Effects, band_in_words
 from .headline import headline

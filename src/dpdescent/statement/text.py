@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..foreign import printable
+from ..display import printable
 from .document import PrivacyStatement
 from .effects import START, Effect, Effects, band_in_words
 from .headline import headline

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ..errors import InvalidParameter, RowDependence
-from ..exact.allocator import keep_freed_memory
+from ..exact import keep_freed_memory
 from .checks import generator_states, secret_randomness
 from .gradients import (
     Batch,

@@ -19,8 +19,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from ..errors import InvalidParameter, PrivacyWarning
+from ..estimators.payment import CountedEstimator, remarks_on_trials
 from ..estimators.reading import class_positions, read_table
-from ..estimators.trials import CountedEstimator, remarks_on_trials
 from ..estimators.vouched import given_arguments
 from ..ledger import Ledger
 from ..solvers import Progress

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from ..errors import InvalidParameter, require_positive
+from ..estimators.listening import listening
 from ..estimators.payment import charges_noted
-from ..estimators.progress import listening
 from ..ledger import Ledger
 from ..solvers import Progress
 from .checkpoint import Checkpoint

@@ -2,14 +2,17 @@
 
 Buffers, and attributes that a pass sets, are put back after every pass. What is changed in place elsewhere (a tensor
 in an attribute, a list, a generator, a variable outside of the module) is not, and would tell later rows of earlier
-ones, even where every row is a batch by itself. Such modules are refused.
+ones, even where every row is a batch by itself, or whoever reads it afterwards. Such modules are refused.
 """
 
 from __future__ import annotations
 
+import copy
 import random
+import types
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from torch import Tensor, nn
 from ..errors import RowDependence
 from .checks import private_copy, secret_randomness
 from .gradients import Batch, LoopedGradients, Loss, unchanged_buffers
+from .shared import copied_variables
 
 __all__ = ["require_no_memory"]
 
@@ -33,8 +37,9 @@ def require_no_memory(module: nn.Module, loss: Loss, probe: Batch) -> None:
     if _changes_with_earlier_rows(module, loss, probe) or _keeps_rows(module, loss, probe):
         raise RowDependence(
             "the module or the loss keeps something of the rows that pass through it, by which the loss of a row "
-            "changes when other rows have passed before it: keep nothing of a pass in the module or the loss, and "
-            "draw random numbers from the generators of torch, numpy or Python that all share"
+            "changes when other rows have passed before it, or which anybody could read: keep nothing of a pass in "
+            "the module, the loss or a variable outside of them, and draw random numbers from the generators of "
+            "torch, numpy or Python that all share"
         )
 
 
@@ -64,22 +69,43 @@ def _keeps_rows(module: nn.Module, loss: Loss, probe: Batch) -> bool:
     held = []
     for rows in (probe, probe[order]):
         start = [each.detach().clone() for each in module.parameters()]
-        copied = private_copy(module)
-        also: Any = private_copy(loss) if isinstance(loss, nn.Module) else loss
+        copied, also = private_copy(module), _own(loss)
         looped = LoopedGradients(copied, also)
-        with secret_randomness(0):
+        with secret_randomness(0), copied_variables(copied, also) as variables:
             looped.of(rows)
             together = looped.losses_together(rows).sum()
             torch.autograd.grad(together, list(looped.parameters.values()), allow_unused=True)
+            shared = [_contents_if_any(each) for each in variables()]
         parameters = [_tensor_bytes(each.detach()) for each in module.parameters()]
-        held.append((contents_of(copied), contents_of(also) if isinstance(also, nn.Module) else None, parameters))
+        held.append((contents_of(copied), contents_of(also), shared, parameters))
         for each, before in zip(module.parameters(), start, strict=True):
             each.data.copy_(before)
     return held[0] != held[1]
 
 
+def _own(loss: Loss) -> Any:
+    """Return a copy of a loss that shares its parameters, or the loss itself if it is a function."""
+    if isinstance(loss, nn.Module):
+        return private_copy(loss)
+    try:
+        return copy.deepcopy(loss)
+    except Exception:
+        return loss
+
+
+def _contents_if_any(value: Any) -> object:
+    """Return what a variable holds, or None if that cannot be told."""
+    try:
+        return contents_of(value)
+    except Exception:
+        return None
+
+
 def contents_of(value: Any) -> object:
-    """Return all that a value holds, as plain data that can be compared; functions and parameters are left out."""
+    """Return all that a value holds, as plain data that can be compared; functions and parameters are left out.
+
+    What functions share is not theirs, and has its own copies (`dpdescent.torch.shared`).
+    """
     seen: set[int] = set()
 
     def read(value: Any) -> object:
@@ -95,11 +121,15 @@ def contents_of(value: Any) -> object:
             return tuple((repr(key), read(each)) for key, each in list(value.items()))
         if isinstance(value, list | tuple | deque):
             return tuple(read(each) for each in value)
+        if isinstance(value, partial):
+            return read(value.func), read(value.args), read(value.keywords)
+        if isinstance(value, types.MethodType):
+            return value.__name__, read(value.__self__)
         if isinstance(value, set | frozenset):
             return tuple(sorted(map(repr, value)))
         fields = getattr(value, "__dict__", None)
-        plain = isinstance(value, nn.Module) or not callable(value)
-        return type(value).__name__, read(fields) if fields is not None and plain else None
+        plain = fields is not None and not isinstance(value, type | types.FunctionType)
+        return type(value).__name__, read(fields) if plain else None
 
     return read(value)
 

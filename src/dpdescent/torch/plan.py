@@ -21,7 +21,7 @@ from ..accounting import (
 )
 from ..curator import Noised, Sampling
 from ..errors import InvalidParameter, require_open_unit, require_positive, require_positive_integer
-from ..exact.grids import ceil_log2
+from ..exact import ceil_log2
 from ..ledger import ONE_ROW, Ledger
 from ..relations import Relation, Sensitivity
 

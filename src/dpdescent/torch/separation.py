@@ -8,8 +8,12 @@ places
     On 37 rows, each one is kept while each other one is replaced.
 contents
     Others become random rows, copies of a kept one, zeros, large and huge ones, infinite ones and what is no number,
-    which no factor hides. All rows are random normal numbers, also small and large ones, numbers between 0 and 1 and
-    counts; and whole numbers of 0 and 1, also up to the size of the smallest table of vectors.
+    which no factor hides. All rows are random normal numbers, also small and large ones, numbers between 0 and 1,
+    counts, and numbers with gaps: cells that are no number, or codes such as -1 and 999, for which a module may put
+    the mean of a batch. Whole numbers are 0 and 1, bytes, and up to the size of the smallest table of vectors.
+targets
+    Real ones between 0 and 1, of 0 and 1, and with gaps; whole ones of 0 and 1, of as many classes as there are
+    outputs, and -100, which losses ignore.
 chance
     A module that draws random numbers is tried with 88 seeds, so that one that mixes in a fraction p of its passes is
     missed with probability (1 - p)^88 at most.
@@ -30,7 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -44,9 +48,14 @@ __all__ = ["ROWS", "mixing", "more_rows", "moved_parameters"]
 ROWS = 37  # a prime, so that no group of rows divides it
 _SEEDS = 88
 _SIZES = (*range(2, ROWS), 40, 48, 50, 60, 64, 72, 80, 96, 100, 128, 200, 256, 500, 512, 1000, 1024, 2048)
+_BYTES = 256
+_Found = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 _MOVED = 0.5  # in sizes of the parameters
 
 Content = Literal["drawn", "copied", "zero", "large", "huge", "infinite", "no number"]
+_Real = Literal["normal", "small", "large", "uniform", "counts", "flags", "coded", "missing"]
+_CODES = (0.0, 1.0, -1.0, 9.0, -9.0, 99.0, -99.0, 999.0, -999.0)  # that stand for a number which is not known
+_IGNORED = -100  # by losses of torch, unless they are told another one
 _FACTORS: dict[Content, float] = {"zero": 0.0, "large": 2.0**20, "huge": 2.0**100, "infinite": math.inf}
 
 
@@ -92,34 +101,48 @@ def mixing(
 
 @dataclass(frozen=True)
 class _Kind:
-    """Of which kind public rows are: how real inputs are distributed, and below which number whole ones are."""
+    """Of which kind public rows are: how real numbers are distributed, and below which number whole ones are.
 
-    real: Literal["normal", "small", "large", "uniform", "counts"] = "normal"
+    ``ignored`` whole targets are -100, half of them.
+    """
+
+    real: _Real | None = "normal"
     below: int | None = None
+    target: _Real | None = None
+    classes: int | None = None
+    ignored: bool = False
 
     def rows(self, probe: Batch, count: int, seed: int) -> Batch:
-        """Return random rows. Targets, and whole numbers without a bound, are those of given rows in that place."""
+        """Return random rows. What has no distribution or bound is that of given rows in the same place."""
         generator = torch.Generator().manual_seed(seed)
 
-        def draw(each: Tensor, target: bool = False) -> Tensor:
+        def draw(each: Tensor, real: _Real | None, below: int | None) -> Tensor:
             shape = (count, *each.shape[1:])
-            if each.is_floating_point() and not target:
-                return self._numbers(shape, generator).to(each)
-            if self.below is not None and not target:
-                return torch.randint(0, self.below, shape, generator=generator).to(each)
+            if each.is_floating_point() and real is not None:
+                return _numbers(real, shape, generator).to(each)
+            if not each.is_floating_point() and below is not None:
+                return torch.randint(0, below, shape, generator=generator).to(each)
             return each.gather(0, torch.randint(0, len(probe), shape, generator=generator).to(each.device))
 
-        inputs = tuple(draw(each) for each in probe.inputs)
-        return Batch(inputs, draw(probe.targets, target=True))
+        inputs = tuple(draw(each, self.real, self.below) for each in probe.inputs)
+        targets = draw(probe.targets, self.target, self.classes)
+        if self.ignored:
+            left_out = torch.rand(targets.shape, generator=generator) < 0.5
+            targets = targets.masked_fill(left_out.to(targets.device), _IGNORED)
+        return Batch(inputs, targets)
 
-    def _numbers(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        if self.real == "uniform":  # as the brightness of pixels
-            return torch.rand(shape, generator=generator)
-        if self.real == "counts":
-            return torch.randint(0, 256, shape, generator=generator)
-        return {"normal": 1.0, "small": 2.0**-10, "large": 2.0**10}[self.real] * torch.randn(
-            shape, generator=generator
-        )
+
+def _numbers(real: _Real, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    if real == "uniform":  # as the brightness of pixels
+        return torch.rand(shape, generator=generator)
+    if real in ("counts", "flags"):
+        return torch.randint(0, 256 if real == "counts" else 2, shape, generator=generator)
+    numbers = torch.randn(shape, generator=generator)
+    if real in ("coded", "missing"):
+        codes = torch.tensor(_CODES if real == "coded" else [math.nan])
+        chosen = codes[torch.randint(0, len(codes), shape, generator=generator)]
+        return torch.where(torch.rand(shape, generator=generator) < 0.5, chosen, numbers)
+    return {"normal": 1.0, "small": 2.0**-10, "large": 2.0**10}[real] * numbers
 
 
 _ORDINARY = _Kind()
@@ -143,7 +166,8 @@ class _Trials:
         ordinary: tuple[Content, ...] = ("drawn", "copied", "zero")
         every = [(split, ordinary[turn % 3]) for turn, split in enumerate(self._splits)]
         same = self._same(self._rows, 0, every + self._with("large", "huge", "infinite", "no number"))
-        same = same and all(self._same_of_kind(kind) for kind in self._kinds())
+        ordinary_rows = self._found(self._rows, 0)
+        same = same and all(self._same_of_kind(kind, ordinary_rows) for kind in self._kinds())
         return None if same else f"what belongs to a row changes with what other rows of {len(self._rows)} hold"
 
     def parameters(self) -> str | None:
@@ -175,34 +199,60 @@ class _Trials:
         return None if same else f"what belongs to a row changes with other rows, in a batch of {most} rows"
 
     def _kinds(self) -> list[_Kind]:
-        """Return other kinds of rows, of which a module or a loss may refuse some."""
-        kinds = [_Kind("small"), _Kind("large"), _Kind("uniform"), _Kind("counts")] if self._real else []
+        """Return other kinds of rows, of which a module or a loss may refuse some.
+
+        What may be refused as an index is not tried on other devices than the processor, where it would end them.
+        """
+        others: tuple[_Real, ...] = ("small", "large", "uniform", "counts", "coded", "missing")
+        kinds = [_Kind(each) for each in others] if self._real else []
         tables = [
             each.num_embeddings
             for each in self._way.module.modules()
             if isinstance(each, nn.Embedding | nn.EmbeddingBag)
         ]
-        if tables and not all(each.is_floating_point() for each in self._probe.inputs):
+        whole = [each for each in self._probe.inputs if not each.is_floating_point()]
+        local = self._probe.targets.device.type == "cpu"
+        if tables and whole:
             kinds.append(_Kind(below=min(tables)))
-        return kinds
+        if whole and (local or all(each.dtype in (torch.uint8, torch.bool) for each in whole)):
+            kinds.append(_Kind(below=_BYTES))
+        return kinds + self._kinds_of_targets(local)
 
-    def _same_of_kind(self, kind: _Kind) -> bool:
+    def _kinds_of_targets(self, local: bool) -> list[_Kind]:
+        if self._probe.targets.is_floating_point():
+            return [_Kind(target=each) for each in ("flags", "coded", "missing")]
+        if not local:
+            return []
+        with secret_randomness(0), torch.no_grad(), unchanged(self._way.module):
+            outputs = self._way.module(*self._probe.copy().inputs)
+        many = isinstance(outputs, Tensor) and outputs.dim() > 1
+        kinds = [_Kind(classes=outputs.shape[1])] if many else []
+        return [*kinds, *(replace(each, ignored=True) for each in [_ORDINARY, *kinds])]
+
+    def _same_of_kind(self, kind: _Kind, ordinary: _Found) -> bool:
+        """Try rows of a kind among rows of that kind, and among ordinary ones, which they may outweigh."""
         rows = kind.rows(self._probe, len(self._rows), 0)
         try:
-            self._found(rows, 0)
+            before = self._found(rows, 0)
         except Exception:
             return True
-        return self._same(rows, 0, [(half, "drawn") for half in self._splits[:2]], kind)
+        changes: list[tuple[Tensor, Content]] = [(half, "drawn") for half in self._splits[:2]]
+        return self._unmoved(before, rows, 0, changes, kind) and self._unmoved(
+            ordinary, self._rows, 0, changes[:1], kind
+        )
 
     def _with(self, *contents: Content) -> list[tuple[Tensor, Content]]:
         wanted = [each for each in contents if self._real or each in ("drawn", "copied")]
         return [(half, each) for each in wanted for half in self._splits[:2]]
 
-    def _same(
-        self, rows: Batch, seed: int, changes: Sequence[tuple[Tensor, Content]], kind: _Kind = _ORDINARY
-    ) -> bool:
+    def _same(self, rows: Batch, seed: int, changes: Sequence[tuple[Tensor, Content]]) -> bool:
         """Return whether losses, lengths and the weighted sum of kept rows stay the same with every change."""
-        before = self._found(rows, seed)
+        return self._unmoved(self._found(rows, seed), rows, seed, changes, _ORDINARY)
+
+    def _unmoved(
+        self, before: _Found, rows: Batch, seed: int, changes: Sequence[tuple[Tensor, Content]], kind: _Kind
+    ) -> bool:
+        """Return the same, given what was found for the rows before."""
         for turn, (kept, content) in enumerate(changes):
             try:
                 after = self._found(self._changed(rows, kept, content, turn, kind), seed)
@@ -218,7 +268,7 @@ class _Trials:
                 return False
         return True
 
-    def _found(self, rows: Batch, seed: int) -> Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]:
+    def _found(self, rows: Batch, seed: int) -> _Found:
         """Return what belongs to a set of rows, as a function of the set."""
         with secret_randomness(seed):
             gradients = self._way.of(rows.copy())

@@ -34,12 +34,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..curator.batches import draw_rows
-from ..curator.release import Paid, check, pay
-from ..curator.releases import Noised
-from ..curator.watching import public_count
+from ..curator.release import Paid, check, pay, public_count
 from ..errors import BudgetExhausted, InvalidParameter, require_positive
 from ..estimators.float_noise import make_noise
 from ..ledger import Ledger
+from ..queries.plans import Noised
 from ..statement import PrivacyStatement
 from .checks import private_copy, reading, require_losses, require_trainable, secret_randomness, usable_probe
 from .choice import choose_gradients

@@ -1,0 +1,345 @@
+"""Private regression: linear, Huber and Poisson.
+
+Private linear regression by least squares and by Huber's loss.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import RegressorMixin
+from sklearn.metrics import d2_tweedie_score
+from sklearn.utils.validation import check_is_fitted
+
+from ..arrays import Floats
+from ..errors import InvalidParameter, MissingValue, require_positive
+from ..problems import Huber, Loss, Poisson, Squared
+from ..solvers import SolverResult
+from ..statement import Origin, public_fact
+from .arguments import known_method
+from .base import PrivateLinearModel
+from .measuring import Measurement, seen_scaling
+from .purchases import Purchase, TargetBounds
+from .reading import read_numbers
+from .scaling import ColumnScaling
+from .streaming import TargetColumn, no_labels
+
+__all__ = ["BoundedRegressor", "DPHuberRegressor", "DPLinearRegression", "DPPoissonRegressor"]
+
+_LARGEST_LABEL = 2.0**10  # in thresholds
+_UNMEASURED = (-1.0, 1.0)  # stands for bounds of the target until they are measured
+
+
+@dataclass(eq=False, repr=False)
+class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
+    """What models of a number with public bounds share.
+
+    Parameters
+    ----------
+    target_bounds : (low, high), optional
+        Public bounds of the target; values outside are clipped. None measures them with two histograms,
+        for 4% of the budget or more where there are few rows.
+    """
+
+    _: KW_ONLY
+    target_bounds: tuple[float, float] | None = None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags
+
+    def _target_ends(self) -> tuple[float, float]:
+        """Return the bounds of the target: given, or measured, or some numbers as long as nothing was measured."""
+        if self.target_bounds is None:
+            return self.target_bounds_
+        scaling = ColumnScaling.from_bounds(self.target_bounds, 1)
+        return float(scaling.low[0]), float(scaling.high[0])
+
+    def _fit(self, X: Any, y: Any, unit: Any = None) -> SolverResult:
+        self.target_bounds_ = _UNMEASURED
+        self.target_bounds_ = self._target_ends()
+        return super()._fit(X, y, unit)
+
+    def _purchases(self) -> list[Purchase]:
+        return [*super()._purchases(), *([TargetBounds()] if self.target_bounds is None else [])]
+
+    def _measured_labels(self, y: Any, measurement: Measurement, private: bool) -> tuple[Loss, Floats, list[str]]:
+        """Buy the bounds of labels that nobody gave; return the loss, the labels and what a statement says of it."""
+        before = measurement.ledger.spent
+        column = y if isinstance(y, TargetColumn) else read_numbers("y", y)[:, None]
+        scaling = measurement.scaling(column, np.zeros(1, np.bool_)) if private else seen_scaling(column)
+        self.target_bounds_ = self._sensible_ends(float(scaling.low[0]), float(scaling.high[0]))
+        loss, labels, _ = self._loss_and_labels(no_labels(self) if isinstance(y, TargetColumn) else y)
+        return loss, labels, measurement.told("bounds of the label were measured by noisy histograms", before)
+
+    def _sensible_ends(self, low: float, high: float) -> tuple[float, float]:
+        """Return measured bounds of the target, made fit for the loss."""
+        return low, high
+
+    def _assumed(self, what: str) -> list[str]:
+        """Return what is public about the target, and where it came from."""
+        measured = Origin.MEASURED if known_method(self.method).private else Origin.ROWS
+        origin = measured if self.target_bounds is None else Origin.ARGUMENT
+        return [public_fact("target_bounds", f"{what} outside are clipped", origin)]
+
+    def _clipped_target(self, y: Any) -> Floats:
+        values = read_numbers("y", y)
+        if not np.isfinite(values).all():
+            raise MissingValue("y has NaN or infinite cells: drop those rows or fill them in")
+        return np.clip(values, *self._target_ends())
+
+    def fit(self, X: Any, y: ArrayLike | None = None, *, unit: Any = None, **parameters: Any) -> Self:
+        """Train on the rows of ``X`` with targets ``y``. This is the only call that reads the private data.
+
+        Parameters
+        ----------
+        X : array_like, DataFrame or sparse matrix of shape (n, d)
+            The features.
+        y : array_like of shape (n,)
+            The target of each row, clipped to ``target_bounds``.
+        unit : array_like of shape (n,), optional
+            To whom each row belongs, where the unit of privacy is all rows of one person.
+
+        Returns
+        -------
+        self : object
+            The fitted model.
+        """
+        self._require_no_weights(parameters)
+        self._fit(X, y, unit)
+        self._keep(self._coefficients, float(self._bias))
+        if self._noise_factor is not None:
+            self._noise_factor = self._coefficient_unit() * self._noise_factor
+        if self._constant_noise is not None:
+            self._constant_noise = self._coefficient_unit() * self._constant_noise
+        self.coef_noise_ = self._deviations()
+        return self
+
+    def _coefficient_unit(self) -> float:
+        """Return what a coefficient of 1 means in the unit of ``coef_``."""
+        return 1.0
+
+    @abstractmethod
+    def _keep(self, coefficients: Floats, bias: float) -> None:
+        """Keep what was learnt as ``coef_`` and ``intercept_``, in the caller's units."""
+
+    def _scores(self, X: Any) -> Floats:
+        """Return the linear score of every row."""
+        check_is_fitted(self)
+        X = self._read(X)
+        return np.asarray(self._features.product(X, self.coef_) + self.intercept_)
+
+
+@dataclass(eq=False, repr=False)
+class DPLinearRegression(BoundedRegressor):
+    """Private linear regression with a bounded target.
+
+    Minimises the mean squared error plus an L2 penalty, ``alpha/2 |w|^2``, in units in which the target spans
+    [-1, 1].
+
+    Parameters
+    ----------
+    target_bounds : (low, high), optional
+        Public bounds of the target. Values outside are clipped, and predictions stay inside. None measures them
+        privately with two histograms, for 4% of the budget, or more where there are few rows; ``target_bounds_`` has
+        the result.
+    **parameters
+        All others are those of `DPLogisticRegression`, without ``classes`` and ``class_weight``.
+
+    Notes
+    -----
+    **Privacy.** As for `DPLogisticRegression`. The bounds of the target limit what one row can change.
+    `dpdescent.check_pipeline` names the steps of a pipeline that learn from the rows before it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.uniform(0, 1, (5000, 2))
+    >>> y = 3 * X[:, 0] - X[:, 1] + generator.normal(0, 0.1, 5000)
+    >>> model = DPLinearRegression(1.0, target_bounds=(-2, 4), random_state=0).fit(X, y)
+    >>> bool(np.abs(model.coef_ - [3, -1]).max() < 0.3)
+    True
+    """
+
+    def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
+        centre, unit = self._target_scale()
+        scaled = (self._clipped_target(y) - centre) / unit
+        # On the grid of the features, so that residuals are exact functions of the row.
+        return self._loss(), np.rint(scaled * 2.0**20) * 2.0**-20, self._assumed("values")
+
+    def _loss(self) -> Loss:
+        return Squared()
+
+    def _target_scale(self) -> tuple[float, float]:
+        """Return the middle of the target's range, and what counts as 1."""
+        low, high = self._target_ends()
+        return (low + high) / 2, (high - low) / 2
+
+    def _coefficient_unit(self) -> float:
+        return self._target_scale()[1]
+
+    def _keep(self, coefficients: Floats, bias: float) -> None:
+        centre, unit = self._target_scale()
+        self.coef_ = unit * coefficients
+        self.intercept_ = float(unit * bias + centre)
+
+    def predict(self, X: Any) -> Floats:
+        """Return the predicted target of every row, within ``target_bounds``."""
+        return np.clip(self._scores(X), *self._target_ends())
+
+
+@dataclass(eq=False, repr=False)
+class DPHuberRegressor(DPLinearRegression):
+    """Private linear regression that is robust to outliers in the target, by Huber's loss.
+
+    Minimises the mean of Huber's loss, which is ``(score - y)^2/2`` up to the ``threshold`` and linear beyond it,
+    plus an L2 penalty, ``alpha/2 |w|^2``.
+
+    Parameters
+    ----------
+    threshold : float, optional
+        The residual from which the loss is linear, public and in units of the target. By default a tenth of the width
+        of ``target_bounds``; at least 1/2048 of it.
+    **parameters
+        All others are those of `DPLinearRegression`.
+
+    Notes
+    -----
+    scikit-learn's ``HuberRegressor`` estimates a scale sigma from the rows and is linear from ``epsilon`` sigma. A
+    threshold of that size, and an ``alpha`` of its alpha times sigma/n, give the same coefficients as the privacy
+    parameter epsilon grows.
+
+    **Privacy.** The gradient of a row is at most the threshold times the length of the row, however far its target is
+    from the prediction. Outliers therefore need no more noise than other rows, and the bounds of the target hardly
+    matter. `dpdescent.check_pipeline` names the steps of a pipeline that learn from the rows before it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.uniform(0, 1, (5000, 2))
+    >>> y = 3 * X[:, 0] - X[:, 1] + generator.normal(0, 0.1, 5000)
+    >>> y[::50] = 10  # one in fifty is an error
+    >>> model = DPHuberRegressor(1.0, target_bounds=(-10, 10), threshold=0.5, random_state=0).fit(X, y)
+    >>> bool(np.abs(model.coef_ - [3, -1]).max() < 0.3)
+    True
+    """
+
+    _: KW_ONLY
+    threshold: float | None = None
+
+    def _target_scale(self) -> tuple[float, float]:
+        # The rules of the methods are made for slopes up to 1, so the threshold counts as 1, and not the bounds.
+        low, high = self._target_ends()
+        if self.threshold is None:
+            return (low + high) / 2, (high - low) / 10
+        unit = require_positive("threshold", self.threshold)
+        if self.target_bounds is not None and (high - low) / 2 > _LARGEST_LABEL * unit:
+            raise InvalidParameter(
+                f"threshold {unit:g} is below 1/2048 of the width of target_bounds, {high - low:g}: raise it, or "
+                "give narrower bounds, which clip the target"
+            )
+        return (low + high) / 2, max(unit, (high - low) / 2 / _LARGEST_LABEL)
+
+    def _sensible_ends(self, low: float, high: float) -> tuple[float, float]:
+        if self.threshold is None:
+            return low, high
+        centre, reach = (low + high) / 2, min((high - low) / 2, _LARGEST_LABEL * self.threshold)
+        if not centre - reach < centre < centre + reach:  # the threshold is nothing beside numbers of this size
+            return low, high
+        return centre - reach, centre + reach
+
+    def _loss(self) -> Loss:
+        low, high = self._target_ends()
+        return Huber(1.0, (high - low) / 2 / self._target_scale()[1])
+
+
+_LEAST_SHARE = 1 / 16  # of the largest count, for a mean that weights of zero stand for
+_LEAST_SCORE = -700.0  # whose exponential is not 0
+
+
+@dataclass(eq=False, repr=False)
+class DPPoissonRegressor(BoundedRegressor):
+    """Private Poisson regression for counts, with a logarithmic link.
+
+    The mean of a count is ``exp(x . w + b)``. Minimises the mean of ``exp(x . w + b) - y (x . w + b)``, in units of
+    the largest count, plus an L2 penalty, ``alpha/2 |w|^2``, on the weights of features that are scaled by their
+    bounds. The alpha of scikit-learn's ``PoissonRegressor`` is this alpha times the largest count. Where the
+    predicted mean exceeds the largest count, the loss grows only linearly (`dpdescent.problems.poisson`).
+
+    Parameters
+    ----------
+    target_bounds : (low, high), optional
+        Public bounds of the counts, and with them of the mean; counts outside are clipped. An upper bound far above
+        most counts costs accuracy, because the noise is made for the largest count. None measures them privately.
+    **parameters
+        All others are those of `DPLogisticRegression`, without ``classes`` and ``class_weight``.
+
+    Notes
+    -----
+    **Privacy.** In units of the largest count, the gradient of a row is at most as long as the row, whatever its
+    count is. `dpdescent.check_pipeline` names the steps of a pipeline that learn from the rows before it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.uniform(0, 1, (5000, 2))
+    >>> y = generator.poisson(np.exp(1.5 * X[:, 0] - X[:, 1] + 0.5))
+    >>> model = DPPoissonRegressor(1.0, target_bounds=(0, 20), random_state=0).fit(X, y)
+    >>> bool(np.abs(model.coef_ - [1.5, -1]).max() < 0.3)
+    True
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+    def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
+        _, high = self._target_ends()
+        return self._loss(), self._clipped_target(y) / high, self._assumed("counts")
+
+    def _sensible_ends(self, low: float, high: float) -> tuple[float, float]:
+        low = max(low, 0.0)
+        return low, max(high, low + 1.0)
+
+    def _target_ends(self) -> tuple[float, float]:
+        low, high = super()._target_ends()
+        if self.target_bounds is None:
+            return max(low, 0.0), high
+        if low < 0:
+            raise InvalidParameter(f"target_bounds of counts must not be negative, got {low:g}: give (0, high)")
+        return low, high
+
+    def _loss(self) -> Poisson:
+        """Return the loss at whose start weights are zero: a mean in the middle, or 1 without an intercept."""
+        low, high = self._target_ends()
+        if self.fit_intercept:
+            return Poisson(math.sqrt(max(low / high, _LEAST_SHARE)))
+        if high < 1:
+            raise InvalidParameter(
+                f"without an intercept the mean is 1 where all features are 0, above target_bounds {high:g}: use "
+                "fit_intercept=True"
+            )
+        return Poisson(1 / high)
+
+    def _keep(self, coefficients: Floats, bias: float) -> None:
+        _, high = self._target_ends()
+        start = math.log(high) + self._loss().offset if self.fit_intercept else 0.0
+        self.coef_, self.intercept_ = coefficients, bias + start
+
+    def predict(self, X: Any) -> Floats:
+        """Return the mean count of every row, which is positive and at most the largest count."""
+        return np.exp(np.clip(self._scores(X), _LEAST_SCORE, math.log(self._target_ends()[1])))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return D^2, the share of the deviance that is explained, as scikit-learn's `PoissonRegressor` does."""
+        return float(d2_tweedie_score(y, self.predict(X), power=1))
