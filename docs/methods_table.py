@@ -60,10 +60,8 @@ def methods_table() -> str:
     """Return a Markdown table with a line for each method."""
     lines = ["| method | what for | guarantee | passes over the rows | paper |", "| --- | --- | --- | --- | --- |"]
     for name, method in sorted(METHODS.items(), key=lambda item: (item[0] != "auto", item[0])):
-        about = method.description
-        assert about is not None, f"{name} has no description"
-        papers = ", ".join(f"[{paper}](papers.md#{anchor(paper)})" for paper in about.papers)
-        lines.append(f"| `{name}` | {about.purpose} | {guarantee(method)} | {about.passes} | {papers} |")
+        papers = ", ".join(f"[{paper}](papers.md#{anchor(paper)})" for paper in method.papers)
+        lines.append(f"| `{name}` | {method.purpose} | {guarantee(method)} | {method.passes} | {papers} |")
     return "\n".join(lines)
 
 
@@ -81,9 +79,7 @@ def papers_list() -> str:
     sections = []
     for paper, citation in sorted(PAPERS.items()):
         linked = re.sub(r"arXiv:(\d+\.\d+)", r"[arXiv:\1](https://arxiv.org/abs/\1)", citation)
-        names = [
-            name for name, method in METHODS.items() if method.description and paper in method.description.papers
-        ]
+        names = [name for name, method in METHODS.items() if paper in method.papers]
         sections.append(f"### {paper}\n\n{linked}\nMethods: {', '.join(f'`{each}`' for each in names)}.")
     return "\n\n".join(sections)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpdescent.progress import heartbeat
 from threadpoolctl import threadpool_limits
 
 from dpdescent.errors import InvalidParameter
@@ -26,7 +27,6 @@ from dpdescent.lab.reproduction import FIGURES, command_of, figure_named, reprod
 from dpdescent.lab.study import versions
 from dpdescent.lab.verdicts import EXPLANATION, Verdict
 from dpdescent.outputs import write_whole
-from dpdescent.progress import heartbeat
 from dpdescent.solvers import METHODS
 
 FOLDER = Path(__file__).parent / "results"

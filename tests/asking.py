@@ -34,7 +34,7 @@ from dpdescent.minimisers import Ball
 from dpdescent.queries.plans import Rows
 from dpdescent.relations import Sensitivity
 from dpdescent.solvers.agd import sharpest
-from dpdescent.solvers.search_noise import search_noise
+from dpdescent.solvers.backtracking import search_noise
 
 
 def gradient(curator: Curator, weights: Any, clip: float, amount: float, frame: Any = None) -> np.ndarray:

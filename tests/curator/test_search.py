@@ -24,7 +24,7 @@ from dpdescent.exact import FeatureGrid
 from dpdescent.noise import Randomness
 from dpdescent.problems import Hinge, HuberisedHinge, Logistic, Loss, Multinomial, Squared
 from dpdescent.relations import Relation
-from dpdescent.solvers.search_noise import choose_noise
+from dpdescent.solvers.backtracking import choose_noise
 from exact_laws import both_ways, threshold_law
 from neighbours import ALARM, STORAGE, Recorder, curator, touches
 

@@ -19,7 +19,7 @@ from dpdescent.exact import LARGEST_JOINT, ClippedSum, FeatureGrid, joint_factor
 from dpdescent.problems import Frame, LinearProblem, Logistic, Multinomial, Whitening, products_with_following
 from dpdescent.queries.per_row import Products
 from dpdescent.relations import Relation, Sensitivity
-from dpdescent.solvers.result import gradient_deviation
+from dpdescent.solvers.rules import gradient_deviation
 from every_question import Silent
 from neighbours import STORAGE
 from parts import Parts

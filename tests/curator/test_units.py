@@ -43,7 +43,7 @@ from dpdescent.queries.plans import Draw, Point, Sum
 from dpdescent.relations import Norm, Relation, Sensitivity
 from dpdescent.schema import Schema
 from dpdescent.solvers import METHODS, Facts
-from dpdescent.solvers.result import gradient_deviation
+from dpdescent.solvers.rules import gradient_deviation
 from every_question import (
     NOISE,
     PROBLEMS,

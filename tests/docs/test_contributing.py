@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from dpdescent.solvers import METHODS
 
 PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+
+SOLVER = next(block for block in BLOCKS if "@method(" in block)
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +79,19 @@ def test_a_loss_is_minimised_by_a_method_whose_needs_it_meets(page: dict[str, An
     np.testing.assert_allclose(loss.residuals(margins, labels), slopes, atol=1e-6)
 
 
+def test_the_file_of_a_solver_passes_the_linter(tmp_path: Path) -> None:
+    ruff = pytest.importorskip("ruff", reason="the linter is installed with the tools of development")
+    file = tmp_path / "plain_descent.py"
+    file.write_text(f'"""A solver."""\n\n{SOLVER}')
+    for command in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
+        run = [ruff.find_ruff_bin(), *command, "--config", str(PAGE.parent / "pyproject.toml"), str(file)]
+        done = subprocess.run(run, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_settings_class_that_lacks_something_fails_the_type_check(tmp_path: Path) -> None:
     mypy = pytest.importorskip("mypy.api")
-    whole = "\n".join(BLOCKS[:4])
+    whole = SOLVER
     lacking = whole.replace('    def choose_currency(self, facts: Facts) -> str:\n        return "gdp"\n', "")
     assert lacking != whole
     for text, complaint in ((whole, ""), (lacking, "Only concrete class can be given")):

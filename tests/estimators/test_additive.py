@@ -31,7 +31,7 @@ from dpdescent.estimators.curves import Curve, Curves
 from dpdescent.estimators.scaling import ColumnScaling
 from dpdescent.exact import FeatureGrid
 from dpdescent.problems import Frame, Whitening
-from dpdescent.solvers.average_noise import AverageNoise
+from dpdescent.solvers.coordinates import AverageNoise
 from dpdescent.statement import headline
 
 DELTA = 1e-6

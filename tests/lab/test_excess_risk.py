@@ -16,7 +16,7 @@ from dpdescent.exact import FeatureGrid
 from dpdescent.lab.output_perturbation_paper.theorems import excess_risk_bound
 from dpdescent.minimisers import EmpiricalRisk, GeneralObjective, RowObjective, certified_minimiser
 from dpdescent.problems import Hinge, Logistic, Loss
-from dpdescent.solvers.outpert import regularisation
+from dpdescent.solvers import regularisation
 from rival_tables import curator_of
 
 BASE = {"lipschitz": 2.0, "radius": 3.0, "dimension": 4, "epsilon": 0.5}

@@ -21,10 +21,16 @@ from dpdescent.ledger import Ledger, spend_jointly
 from dpdescent.noise import Randomness
 from dpdescent.problems import Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Squared
 from dpdescent.solvers import AutoSettings, auto
-from dpdescent.solvers.auto import _Geometry, _secant, _signs, _steeper, _trusted
-from dpdescent.solvers.average_noise import AverageNoise
-from dpdescent.solvers.geometry import damping_to, measure_columns, public_frame, shrink, whiten
-from dpdescent.solvers.result import effective_rows
+from dpdescent.solvers.auto import _Geometry, _secant, _shorten, _signs, _steeper
+from dpdescent.solvers.coordinates import (
+    AverageNoise,
+    damping_to,
+    measure_columns,
+    measure_whitening,
+    public_frame,
+    shrink,
+)
+from dpdescent.solvers.rules import effective_rows
 
 DELTA = 1e-6
 BOUGHT_FIRST = ["mean row norm", "column moments", "mean scaled row norm", "second moments"]
@@ -431,12 +437,12 @@ def test_noise_that_a_step_shares_with_its_gradient_is_no_curvature() -> None:
 
 def test_noise_along_the_features_does_not_hold_the_intercept_back() -> None:
     step = np.append(np.random.default_rng(0).normal(0, 0.3, 120), 1.5)
-    trusted = _trusted(step, 120, 0.3, 0.3)
+    trusted = _shorten(step, 120, 0.3, 0.3)
     assert np.linalg.norm(trusted[:-1]) < 1 < 3 < np.linalg.norm(step[:-1])
     assert 1.4 < trusted[-1] <= 1.5
-    assert _trusted(step[:-1], 120, 0.3, 0.3) == pytest.approx(trusted[:-1])
+    assert _shorten(step[:-1], 120, 0.3, 0.3) == pytest.approx(trusted[:-1])
     # A single number of two standard deviations may be noise.
-    assert _trusted(np.array([1.5]), 0, 0.75, 0.75) == pytest.approx([0.6])
+    assert _shorten(np.array([1.5]), 0, 0.75, 0.75) == pytest.approx([0.6])
 
 
 @pytest.mark.parametrize("classes", [3, 10, 40])
@@ -445,10 +451,10 @@ def test_a_step_of_noise_may_be_as_long_for_each_class_as_for_one(classes: int) 
     direction = np.random.default_rng(0).standard_normal((50, classes))
     direction /= np.linalg.norm(direction)
     noise = 10 / math.sqrt(50 * classes)  # of a step of length 10
-    assert np.linalg.norm(_trusted(10 * direction, 50, noise, 1.0)) == pytest.approx(0.6 * math.sqrt(classes))
+    assert np.linalg.norm(_shorten(10 * direction, 50, noise, 1.0)) == pytest.approx(0.6 * math.sqrt(classes))
     longest = max(2.0, 0.6 * math.sqrt(classes))
-    assert np.linalg.norm(_trusted(10 * direction, 50, 1e-9, 1.0)) == pytest.approx(longest)
-    assert np.linalg.norm(_trusted(10 * direction, 50, 1e-9, 1.0, 0.5)) == pytest.approx(longest / 2)
+    assert np.linalg.norm(_shorten(10 * direction, 50, 1e-9, 1.0)) == pytest.approx(longest)
+    assert np.linalg.norm(_shorten(10 * direction, 50, 1e-9, 1.0, 0.5)) == pytest.approx(longest / 2)
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -541,7 +547,7 @@ def test_second_moments_are_those_of_rows_cut_alike_and_add_up_to_the_mean_lengt
     curator = Curator(source, problem, Ledger(1e9, DELTA), rows, noise=LatticeNoise(Randomness(0)))
     amount = 0.1 * curator.budget
     columns = measure_columns(curator, amount, amount)
-    found, squares, _ = whiten(curator, columns, amount, amount, clip)
+    found, squares, _ = measure_whitening(curator, columns, amount, amount, clip)
     assert columns.frame is not None
     scaled = columns.frame.coordinates(placed)
     norms = np.linalg.norm(scaled, axis=1)

@@ -23,7 +23,7 @@ from dpdescent.exact import FeatureGrid
 from dpdescent.noise import Randomness
 from dpdescent.problems import L2, HuberisedHinge, LinearProblem, Logistic, Loss
 from dpdescent.solvers import BLGDSettings, BLSGDACSettings, BLSGDSettings, Facts, blsgd
-from dpdescent.solvers.backtracking import Budget, Ladder, PrintedLadder, printed_plan, rates
+from dpdescent.solvers.backtracking import Budget, Ladder, PrintedLadder, batch_rates, printed_plan
 
 SETTINGS = {
     "blsgd": BLSGDSettings(),
@@ -195,7 +195,7 @@ def test_every_answer_follows_its_charge_and_a_batch_of_its_own(
             assert what == owed.pop(0)
     assert not owed
     assert round_up(total) == curator.ledger.spent
-    assert charged == {rate for rate in rates(settings, Facts.of(curator)) if rate < 1}
+    assert charged == {rate for rate in batch_rates(settings, Facts.of(curator)) if rate < 1}
 
 
 @pytest.mark.parametrize("iterations", [1.0, 3.0, 7.0])

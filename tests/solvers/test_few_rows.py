@@ -13,7 +13,7 @@ from test_agd import make_curator
 from dpdescent import DPLinearSVC, DPLogisticRegression
 from dpdescent.solvers import AutoSettings, auto
 from dpdescent.solvers.few_rows import _Estimate, _signal, learns_from_few_rows
-from dpdescent.solvers.result import effective_rows
+from dpdescent.solvers.rules import effective_rows
 
 DELTA = 1e-6
 

@@ -10,7 +10,7 @@ import pytest
 from dpdescent.accounting import RDP, Composed, FixedSizeSampled, Gaussian, PoissonSampled
 from dpdescent.problems import Logistic
 from dpdescent.solvers import Facts, SVRGSettings, svrg
-from dpdescent.solvers.series import GradientSeries
+from dpdescent.solvers.sgd import GradientSeries
 from rival_tables import Recorder, make_curator, optimum
 
 
@@ -64,5 +64,5 @@ def test_sampling_errors_cancel_near_the_snapshot() -> None:
     gradients = GradientSeries(other, 10.0, 0.05, 300, 0.5 * other.remaining)
     weights = np.zeros(4)
     for _ in range(300):
-        weights = weights - 2.0 * gradients.at(weights)
+        weights = weights - 2.0 * gradients.measure(weights)
     assert value(weights) - best > 1e-3 * (at_zero - best)

@@ -236,12 +236,12 @@ def test_weights_of_zero_have_a_length() -> None:
     search = LengthSearch(Logistic(), 1.0, np.zeros(3), True, 2.0)
     assert (np.diff(search.edges) > 0).all()
     length, shift = search.best(np.full((2, search.edges.size + 1), 100.0), 1.0)
-    assert np.isfinite(search.applied(length, shift)).all()
+    assert np.isfinite(search.rescale(length, shift)).all()
 
 
 def test_the_length_applies_to_all_weights_and_the_shift_to_the_intercept() -> None:
-    np.testing.assert_array_equal(search_for(1.0).applied(0.5, 0.25), [0.0, 1.0, 1.0])
-    np.testing.assert_array_equal(search_for(1.0, False).applied(0.5, 0.25), [0.0, 1.0, 0.75])
+    np.testing.assert_array_equal(search_for(1.0).rescale(0.5, 0.25), [0.0, 1.0, 1.0])
+    np.testing.assert_array_equal(search_for(1.0, False).rescale(0.5, 0.25), [0.0, 1.0, 0.75])
 
 
 # Estimators -------------------------------------------------------------------------------------------------------

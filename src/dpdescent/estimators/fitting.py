@@ -221,7 +221,7 @@ class _Rows:
             assert blocks is not None, "a streamed table was opened when it was checked"
             return blocks
         placed = place(planned.table.X, self.features, grid, bool(model.fit_intercept))
-        return ArraySource(compact(placed) if planned.method.passes else placed, known.labels, grid)
+        return ArraySource(compact(placed) if planned.method.rereads else placed, known.labels, grid)
 
     def curator(self, known: Knowledge) -> Curator:
         """Return a curator of these rows for a purchase."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..display import occasional
 from ..errors import InvalidParameter
-from ..solvers.result import Progress
+from ..solvers import Progress
 
 __all__ = ["budget_bar", "listening", "over_rows", "require_listener", "time_left"]
 

@@ -23,8 +23,7 @@ from ..errors import DPDescentError, InvalidParameter
 from ..estimators import DPLinearSVC, DPLogisticRegression
 from ..estimators.scaling import ColumnScaling
 from ..problems import Hinge
-from ..solvers import METHODS, BLSGDSettings, Facts
-from ..solvers.backtracking import rates
+from ..solvers import METHODS, BLSGDSettings, Facts, batch_rates
 from ..tables import Schema
 
 __all__ = ["LOSSES", "Cell", "Curve", "Row", "Task", "load_task", "measure"]
@@ -279,7 +278,7 @@ def _passes(
     settings = METHODS[cell.curve.method].settings(**options)
     if not isinstance(settings, BLSGDSettings):
         return {}
-    gradient, search = rates(settings, Facts(cell.epsilon, cell.delta, cell.adjacency, rows, columns + 1))
+    gradient, search = batch_rates(settings, Facts(cell.epsilon, cell.delta, cell.adjacency, rows, columns + 1))
     steps = int(settings.max_steps or 0) + 1
     return {
         "gradient_passes": gradient * sum(count for label, count in asked.items() if Gradient.label in label),

@@ -1,4 +1,4 @@
-r"""DP-AGD: gradient descent whose step sizes and budget are chosen while it runs.
+"""DP-AGD: gradient descent whose step sizes and budget are chosen while it runs.
 
 Each iteration measures a noisy gradient and lets a private selection choose among step sizes that include zero.
 When zero wins, the direction was too noisy: the same gradient is measured again with more budget, and all
@@ -20,11 +20,6 @@ The budget rho of the paper solves its equation (5), epsilon = rho + 2 sqrt(rho 
 loose: the optimal conversion, ``conversion="optimal"``, gives 1.63 times as much at epsilon = 0.05 and delta = 1e-8.
 The first budgets are read as rho = e^2/2 with e = epsilon/(2 splits), for the gradient as for the selection
 (``first_gradient``). Only whole iterations are run, while the default ends with a cheaper one that spends the rest.
-
-References
-----------
-Lee, J. & Kifer, D. (2018). Concentrated differentially private gradient descent with adaptive per-iteration
-privacy budget. KDD. arXiv:1808.09501.
 """
 
 from __future__ import annotations
@@ -35,26 +30,23 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import Currency, ExponentialMechanism, ReportNoisyMax, calibrate, loose_zcdp_budget
+from ..arrays import Floats
 from ..curator import BestStep, Curator, Gradient
 from ..errors import InvalidParameter
 from ..problems import Frame
-from .domains import Count, Fraction, Part, Share, Within
-from .geometry import measure_frame
-from .paper_modes import PAPER_MODES
-from .result import Facts, Progress, SolverResult, effective_rows, gradient_deviation
-from .rules import clip_multiple, longest_step
-from .settings import GAUSSIAN_NOISE, Payment, Settings
-from .step_grids import EvenGrid, GeometricGrid
+from .coordinates import measure_frame
+from .method import Progress, SolverResult, method, report
+from .method_settings import GAUSSIAN_NOISE, Count, Fraction, Part, Payment, Settings, Share, Within
+from .rules import ADAPTIVE_CLIP, Facts, clip_multiple, effective_rows, gradient_deviation, longest_step
 
-__all__ = ["AGDSettings", "agd", "sharpest"]
+__all__ = ["AGDSettings", "EvenGrid", "GeometricGrid", "agd", "sharpest"]
 
-Floats = NDArray[np.float64]
 Selection = Literal["exponential-mechanism", "laplace", "exponential"]
 Value = TypeVar("Value")
 
+_LONGEST = 1e30  # step along a unit vector; losses at such weights can still be represented
 _LEAST_PART = 0.5  # of an iteration; a cheaper last one spends the rest
 
 _LARGEST_WORK = 5e10  # cells to go through for iterations beyond the first 20
@@ -64,7 +56,7 @@ _Size = Annotated[float, Within(1e-30, 1e30)]
 
 
 @dataclass(frozen=True)
-class AGDSettings(Settings):
+class AGDSettings(Settings, paper_mode="agd"):
     """Settings of `agd`. The defaults are rules of public quantities, the same for every table.
 
     Parameters
@@ -120,7 +112,6 @@ class AGDSettings(Settings):
     conversion: Literal["optimal", "paper"] | None = None
     first_gradient: Literal["pure", "gaussian"] = "pure"
 
-    paper_mode = PAPER_MODES["agd"]
     rest: ClassVar[Mapping[str, object]] = {
         "growth": 0.5,
         "candidates": 4,
@@ -176,23 +167,21 @@ def agd_as_printed(curator: Curator, settings: AGDSettings, progress: Progress |
         gradient_price = max(gradient_price, paid)  # 17: it stays as high as it has grown
         weights = weights - step * direction  # 13
         steps.append(step)
-        if progress is not None:
-            progress(1 - curator.remaining / curator.budget)
-    if progress is not None:
-        progress(1.0)
+        report(progress, 1 - curator.remaining / curator.budget)
+    report(progress, 1.0)
     return SolverResult(weights, len(steps), tuple(steps))  # 27
 
 
+@method(
+    "agd",
+    AGDSettings,
+    purpose="DP-AGD, noisy gradients with a private choice of every step size: adaptive, for any loss",
+    passes="two for each of about 10 to 500 steps",
+    papers=("Lee & Kifer 2018",),
+    rereads=True,
+)
 def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem by DP-AGD.
-
-    Parameters
-    ----------
-    curator : Curator
-        Holds the rows, the problem and the budget.
-    settings : AGDSettings
-    progress : callable, optional
-        Called with the share of the budget that is spent.
 
     Notes
     -----
@@ -236,11 +225,9 @@ def agd(curator: Curator, settings: AGDSettings, progress: Progress | None = Non
         weights = weights - step * along
         steps.append(step)
         average, average_weight = average + len(steps) ** 2 * weights, average_weight + len(steps) ** 2
-        if progress is not None:
-            progress(1 - curator.remaining / curator.budget)
+        report(progress, 1 - curator.remaining / curator.budget)
 
-    if progress is not None:
-        progress(1.0)
+    report(progress, 1.0)
     if average_weight:
         weights = average / average_weight
     return SolverResult(weights, len(steps), tuple(steps))
@@ -263,7 +250,7 @@ def _measure_plan(curator: Curator, settings: AGDSettings) -> _Plan:
     _require_selection(curator, settings)
     frame, row_length = measure_frame(curator)
     parameters = float(np.prod(curator.problem.shape))
-    clip = settings.clip_gradient or clip_multiple(effective_rows(curator, parameters), 0.25, 0.3) * row_length
+    clip = settings.clip_gradient or clip_multiple(effective_rows(curator, parameters), *ADAPTIVE_CLIP) * row_length
     planned, gradient_price, selection_price = _prices(curator, settings, _left(curator, settings))
     candidates = _given(settings.candidates)
     grid: GeometricGrid | EvenGrid
@@ -324,3 +311,43 @@ def sharpest(kind: Selection, amount: float, currency: Currency) -> ExponentialM
         noise: Literal["laplace", "exponential"] = kind
         return calibrate(lambda epsilon: ReportNoisyMax(epsilon, noise), amount, currency)
     raise InvalidParameter(f"unknown selection {kind!r}: choose 'exponential-mechanism', 'laplace' or 'exponential'")
+
+
+class GeometricGrid:
+    """Zero, and steps of ratio 2 around a centre that follows the chosen ones; it moves down if zero is chosen."""
+
+    def __init__(self, centre: float, candidates: int) -> None:
+        self._centre = centre
+        self._exponents = np.arange(candidates - 1) - (candidates - 2) // 2
+
+    def candidates(self) -> Floats:
+        return np.concatenate([[0.0], self._centre * 2.0**self._exponents])
+
+    def direction(self, gradient: Floats) -> Floats:
+        return gradient
+
+    def follow(self, chosen: int) -> None:
+        vote = -1 if chosen == 0 else int(np.sign(self._exponents[chosen - 1]))
+        self._centre *= 2.0 ** (0.1 * vote)
+
+
+class EvenGrid:
+    """The paper's grid: steps spread evenly from zero to alpha_max along a unit vector."""
+
+    def __init__(self, max_step: float, candidates: int, window: int, stretch: float) -> None:
+        self._max_step, self._candidates = max_step, candidates
+        self._window, self._stretch = window, stretch
+        self._recent: list[float] = []
+
+    def candidates(self) -> Floats:
+        return np.linspace(0.0, self._max_step, self._candidates)
+
+    def direction(self, gradient: Floats) -> Floats:
+        return gradient / max(float(np.linalg.norm(gradient)), 1e-300)
+
+    def follow(self, chosen: int) -> None:
+        if chosen > 0:
+            self._recent.append(float(self.candidates()[chosen]))
+        if len(self._recent) == self._window:
+            self._max_step = min((1 + self._stretch) * max(self._recent), _LONGEST)
+            self._recent.clear()

@@ -6,9 +6,9 @@ spends
 
 - 1% on the mean norm of the rows and 8% on two moments of every column: *scales and centres*;
 - 1% on the mean norm of the scaled rows and 12% on their second moments, which give directions of comparable length:
-  *whitening* (`dpdescent.solvers.geometry`). More than 2,000 columns are projected to 500 first, or only scaled where
-  there are enough effective rows. With less than half an effective row per column, a classifier is trained as with
-  few rows;
+  *whitening* (`dpdescent.solvers.coordinates`). More than 2,000 columns are projected to 500 first, or only scaled
+  where there are enough effective rows. With less than half an effective row per column, a classifier is trained as
+  with few rows;
 - the rest on T gradients, 2% of the budget on the mean curvature at the same points.
 
 In the whitened coordinates rows have a predicted typical length R, so the clip norm c R means the same for every
@@ -22,8 +22,6 @@ than noise and a trust radius explain. The answer is the average of the iterates
 References
 ----------
 Dong, J., Roth, A. & Su, W. (2022). Gaussian differential privacy. JRSS-B 84(1).
-Bun, J., Allez, R., Bouchaud, J.-P. & Potters, M. (2016). Rotational invariant estimator for general noisy matrices.
-IEEE Transactions on Information Theory 62(12).
 """
 
 from __future__ import annotations
@@ -33,33 +31,60 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats
 from ..curator import Curator, Gradient, GradientAndCurvature, moment_bits, require_frame
 from ..errors import InvalidParameter
 from ..exact import one_library_thread
 from ..problems import Frame, LinearProblem, Whitening
-from .average_noise import AverageNoise
-from .domains import Count, Fraction, Within
-from .few_rows import FEW_ROWS, few_rows, learns_from_few_rows
-from .geometry import ROWS_PER_DIRECTION, SOME_ROWS, Columns, damping_to, measure_columns, whiten
-from .result import Facts, Progress, SolverResult, effective_rows, gradient_deviation
-from .rules import clip_multiple
-from .settings import Settings
+from .coordinates import (
+    ROWS_PER_DIRECTION,
+    SOME_ROWS,
+    AverageNoise,
+    Columns,
+    damping_to,
+    measure_columns,
+    measure_whitening,
+)
+from .few_rows import FEW_ROWS, buy_direction_and_length, learns_from_few_rows
+from .method import Progress, SolverResult, method, report
+from .method_settings import Count, Fraction, Settings, Within
+from .rules import ADAPTIVE_CLIP, Facts, clip_multiple, effective_rows, gradient_deviation, usual_smoothness
 
 __all__ = ["AutoSettings", "auto"]
 
-Floats = NDArray[np.float64]
-
-_FEWEST_ROWS = 10  # effective rows; with fewer, only class frequencies can be learnt
-_LARGEST_WHITENED = 2000
-_PROJECTED = 500  # columns that wide tables with few rows are projected to, since they cannot be whitened
-_ROWS_PER_SQUARE = 10  # effective rows per unit of squared length that columns need if they are not whitened
-_LARGEST_WORK = 5e8  # number of cells that may be read for the steps after the first 20
 _Paid = Annotated[float, Within(1e-9, 1, remedy="a smaller part of the budget buys nothing but noise")]
-_TRUST = 0.6
-_LONGEST_STEP = 2.0
+
+# The constants below follow from no theorem unless it is said: docs/auto.md has the reasons for the rules, and
+# measures what all of them do together.
+#
+# Which way to go, by the effective rows, n mu, of a run.
+_FEWEST_ROWS = 10  # with fewer, only class frequencies can be learnt
+_LARGEST_WHITENED = 2000  # columns: the time for their second moments grows with the square of it
+_PROJECTED = 500  # columns that wide tables with few rows are projected to, since they cannot be whitened
+_LARGEST_PROJECTION = 2**24  # entries, 128 MB, of which several are held at once
+_ROWS_PER_SQUARE = 10  # effective rows per unit of squared length that columns need if they are not whitened
+_ROWS_PER_COLUMN = 0.5  # with fewer, a classifier of a wide table is trained as with few rows
 _LONGEST_ENTRY = 2.0  # typical size of the largest entries of a scaled column
+# How many steps: T = 32 sqrt(k/50) while time allows, and not fewer than 20 sqrt(k/2000); k = n mu/D.
+_STEPS, _USUAL_RICHNESS = 32, 50
+_LEAST_STEPS, _LEAST_STEPS_OF_CLASSES = 20, 32  # several classes need more steps to converge
+_LARGE_RICHNESS = 2000
+_LARGEST_WORK = 5e8  # number of cells that may be read for the steps after the least number of them
+_FEWEST_STEPS, _MOST_STEPS = 4, 300
+_CONSTANT_STEPS, _CONSTANT_CLIP = 4, 0.7  # for the intercept alone
+# How long a step is: eta_t g/h with eta_t = max(1/t, 0.4), in units of scores of a typical row.
+_SLOWEST = 0.4
+_LEAST_CURVATURE = 0.12  # share of the smoothness of the loss below which a measured curvature is not believed
+_SECANT_SHARE = 0.4  # of the curvature that two gradients show, as a lower bound for h: it prevents oscillations
+_SURE = 3.0  # standard deviations that are not taken for noise
+_TRUST = 0.6  # length of a step that is all noise
+_LONGEST_STEP = 2.0
+_LONE_NUMBERS = 4  # entries that a short step counts as, so that 2 deviations of noise of one number are no signal
+# The average of the iterates, weighted by t^2. The variance of an average of T independent terms with these weights
+# is the sum of t^4 over the square of the sum of t^2, that is 9/5 over T.
+_AVERAGED = 1.8
+_LEAST_SIGNAL = 0.01  # share of the scores that is kept of several classes even if noise explains all of them
 
 
 @dataclass(frozen=True)
@@ -106,70 +131,106 @@ class AutoSettings(Settings):
         return self.currency
 
 
+@method(
+    "auto",
+    AutoSettings,
+    purpose="the default, descent in privately whitened coordinates: nothing to tune, any table",
+    passes="4 for the coordinates and 20 to 300 for the steps",
+    rereads=True,
+    free_intercept=True,
+)
 def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem, with no setting left to choose."""
-    problem, report = curator.problem, progress or (lambda _: None)
+    problem = curator.problem
     rows_of_privacy = effective_rows(curator)
     few = _FEWEST_ROWS <= rows_of_privacy < FEW_ROWS and settings.whitening is None
     if few and learns_from_few_rows(problem):
-        _try_out(curator, whitening=False)
-        return few_rows(curator, settings, progress)
+        _require_coordinates(curator, whitening=False)
+        return buy_direction_and_length(curator, settings, progress)
     richness = rows_of_privacy / math.prod(problem.shape)
     iterations = settings.iterations or _iterations(richness, rows_of_privacy, curator)
-    clip = settings.clip or clip_multiple(richness, 0.25, 0.3)
+    clip = settings.clip or clip_multiple(richness, *ADAPTIVE_CLIP)
     geometry = _measure_geometry(curator, settings, rows_of_privacy, clip)
     if isinstance(geometry, Columns):
-        return few_rows(curator, settings, progress, geometry)
+        return buy_direction_and_length(curator, settings, progress, geometry)
     if geometry.features == 0:
         iterations, clip = _plan_for_a_constant(problem, settings, rows_of_privacy)
-    loss = problem.loss
-    constant = loss.curvature_lipschitz == 0 or math.isinf(loss.smoothness) or not loss.has_typical_curvatures
-    floor = 0.12 * min(problem.loss.smoothness, 1.0)
-    share = 0.0 if constant or iterations == 1 else settings.share_curvature * curator.budget / curator.remaining
+    run = _Run(curator, settings, geometry, iterations, clip)
+    for _ in range(iterations):
+        run.buy_step()
+        report(progress, 1 - curator.remaining / curator.budget)
+    report(progress, 1.0)
+    return run.result()
 
-    point = np.zeros((geometry.directions, *problem.shape[1:]))
-    average, average_weight, lengths = np.zeros_like(point), 0.0, []
-    step, gain, radius = np.zeros_like(point), 0.0, 1.0
-    before: Floats | None = None
-    noises = AverageNoise(geometry.squares, geometry.divisors, geometry.stiffness, geometry.axes)
-    for t in range(1, iterations + 1):
-        amount = curator.remaining / (iterations + 1 - t)
-        gradient, measured = _measure(curator, geometry, point, clip, (1 - share) * amount, share * amount)
-        noise = gradient_deviation(curator, clip * geometry.length, curator.gaussian((1 - share) * amount))
-        mean_curvature = max(measured, floor) if share else min(problem.loss.smoothness, 1.0)
+
+class _Run:
+    """Where a descent of T ``iterations`` with the clip norm c is, and what it has learnt from released gradients."""
+
+    def __init__(
+        self, curator: Curator, settings: AutoSettings, geometry: _Geometry, iterations: int, clip: float
+    ) -> None:
+        self._curator, self._geometry, self._iterations, self._clip = curator, geometry, iterations, clip
+        loss = curator.problem.loss
+        constant = loss.curvature_lipschitz == 0 or math.isinf(loss.smoothness) or not loss.has_typical_curvatures
+        bought = not constant and iterations > 1
+        self._share = settings.share_curvature * curator.budget / curator.remaining if bought else 0.0
+        self._floor = _LEAST_CURVATURE * usual_smoothness(loss)
+        self._point = np.zeros((geometry.directions, *curator.problem.shape[1:]))
+        self._average, self._average_weight = np.zeros_like(self._point), 0.0
+        self._lengths: list[float] = []
+        self._step, self._gain, self._radius = np.zeros_like(self._point), 0.0, 1.0
+        self._before: Floats | None = None
+        self._noises = AverageNoise(geometry.squares, geometry.divisors, geometry.stiffness, geometry.axes)
+        self._noise = self._curvature = 0.0
+
+    def buy_step(self) -> None:
+        """Buy a gradient, and the curvature if it is not known; take a step."""
+        curator, geometry, t = self._curator, self._geometry, len(self._lengths) + 1
+        amount = curator.remaining / (self._iterations + 1 - t)
+        paid, paid_curvature = (1 - self._share) * amount, self._share * amount
+        gradient, measured = _measure(curator, geometry, self._point, self._clip, paid, paid_curvature)
+        noise = gradient_deviation(curator, self._clip * geometry.length, curator.gaussian(paid))
+        mean_curvature = max(measured, self._floor) if self._share else usual_smoothness(curator.problem.loss)
         curvature = mean_curvature
-        if before is not None:
-            curvature = max(curvature, 0.4 * _secant(step, before - gradient, noise, gain))
-            if _steeper(gradient, before, noise):
-                radius /= 2
-        before, rate = gradient, max(1 / t, 0.4)
-        gain = rate / curvature * float(np.mean(1 / geometry.divisors))
+        if self._before is not None:
+            seen = _secant(self._step, self._before - gradient, noise, self._gain)
+            curvature = max(curvature, _SECANT_SHARE * seen)
+            if _steeper(gradient, self._before, noise):
+                self._radius /= 2
+        rate = max(1 / t, _SLOWEST)
         newton = rate * geometry.newton(gradient, curvature, mean_curvature)
         spread = noise * float(np.sqrt(np.mean(1 / geometry.divisors**2)))
-        step = _trusted(newton, geometry.features, rate / curvature * spread, rate / mean_curvature * noise, radius)
-        point = point - step
-        lengths.append(float(np.linalg.norm(step)))
-        average, average_weight = average + t**2 * point, average_weight + t**2
-        uncut = lengths[-1] / max(float(np.linalg.norm(newton)), 1e-300)
-        noises.step(rate * uncut, noise, curvature, mean_curvature, t**2)
-        report(1 - curator.remaining / curator.budget)
+        limits = rate / curvature * spread, rate / mean_curvature * noise
+        self._step = _shorten(newton, geometry.features, *limits, self._radius)
+        self._gain = rate / curvature * float(np.mean(1 / geometry.divisors))
+        self._before, self._noise, self._curvature = gradient, noise, curvature
+        self._point = self._point - self._step
+        self._lengths.append(float(np.linalg.norm(self._step)))
+        self._average, self._average_weight = self._average + t**2 * self._point, self._average_weight + t**2
+        uncut = self._lengths[-1] / max(float(np.linalg.norm(newton)), 1e-300)
+        self._noises.step(rate * uncut, noise, curvature, mean_curvature, t**2)
 
-    point = average / average_weight
-    # The effect of noise alone on a margin. If it exceeds 1, the features' part is shrunk, as a posterior mean would
-    # be. Several classes have wider limits and more noise, so there it is shrunk by as much as noise explains.
-    walk = 1.8 / iterations * (noise / curvature) ** 2 * (geometry.length**2 - 1)
-    shrinkage = max(1.0, walk) if loss.outputs == 1 else 1 / max(noises.signal(point, geometry.features), 0.01)
-    point[: geometry.features] /= shrinkage
-    report(1.0)
-    factor = noises.factor(geometry.frame, geometry.features, shrinkage)
-    return SolverResult(
-        geometry.weights(point),
-        iterations,
-        tuple(lengths),
-        geometry.remarks,
-        noise_factor=factor,
-        column_evidence=geometry.evidence,
-    )
+    def result(self) -> SolverResult:
+        """Return the average of the iterates, its features' part shrunk where noise explains much of it.
+
+        If the effect of noise alone on a margin exceeds 1, that part is shrunk, as a posterior mean would be. Several
+        classes have wider limits and more noise, so there it is shrunk by as much as noise explains.
+        """
+        geometry, point = self._geometry, self._average / self._average_weight
+        walk = _AVERAGED / self._iterations * (self._noise / self._curvature) ** 2 * (geometry.length**2 - 1)
+        shrinkage = max(1.0, walk)
+        if self._curator.problem.loss.outputs > 1:
+            shrinkage = 1 / max(self._noises.signal(point, geometry.features), _LEAST_SIGNAL)
+        point[: geometry.features] /= shrinkage
+        factor = self._noises.factor(geometry.frame, geometry.features, shrinkage)
+        return SolverResult(
+            geometry.weights(point),
+            self._iterations,
+            tuple(self._lengths),
+            geometry.remarks,
+            noise_factor=factor,
+            column_evidence=geometry.evidence,
+        )
 
 
 def _measure(
@@ -190,10 +251,10 @@ def _iterations(richness: float, rows_of_privacy: float, curator: Curator) -> in
     Several classes need more steps to converge, so that the least number is larger for them.
     """
     cells = curator.rows * curator.problem.grid.dimension
-    least = 20 if curator.problem.loss.outputs == 1 else 32
-    wanted = 32 * math.sqrt(max(richness / 50, 1.0))
-    timely = max(min(wanted, _LARGEST_WORK / cells), least * math.sqrt(max(richness / 2000, 1.0)))
-    return round(min(max(timely * min(1.0, math.sqrt(rows_of_privacy / SOME_ROWS)), 4), 300))
+    least = _LEAST_STEPS if curator.problem.loss.outputs == 1 else _LEAST_STEPS_OF_CLASSES
+    wanted = _STEPS * math.sqrt(max(richness / _USUAL_RICHNESS, 1.0))
+    timely = max(min(wanted, _LARGEST_WORK / cells), least * math.sqrt(max(richness / _LARGE_RICHNESS, 1.0)))
+    return round(min(max(timely * min(1.0, math.sqrt(rows_of_privacy / SOME_ROWS)), _FEWEST_STEPS), _MOST_STEPS))
 
 
 def _plan_for_a_constant(problem: LinearProblem, settings: AutoSettings, rows_of_privacy: float) -> tuple[int, float]:
@@ -205,7 +266,8 @@ def _plan_for_a_constant(problem: LinearProblem, settings: AutoSettings, rows_of
     """
     margins = np.zeros((1, *problem.shape[1:]))
     pull = float(np.linalg.norm(problem.loss.residuals(margins, np.ones(1))))
-    steps, clip = (1, pull) if rows_of_privacy < ROWS_PER_DIRECTION else (4, max(0.7, pull))
+    scarce = rows_of_privacy < ROWS_PER_DIRECTION
+    steps, clip = (1, pull) if scarce else (_CONSTANT_STEPS, max(_CONSTANT_CLIP, pull))
     return settings.iterations or steps, settings.clip or clip
 
 
@@ -221,7 +283,7 @@ def _secant(step: Floats, change: Floats, noise: float, gain: float) -> float:
     if squared == 0:
         return 0.0
     product = float(np.sum(step * change)) - gain * step.size * noise**2
-    return product / squared - 3 * noise * math.sqrt(3 / squared)
+    return product / squared - _SURE * noise * math.sqrt(3 / squared)
 
 
 def _steeper(gradient: Floats, before: Floats, noise: float) -> bool:
@@ -231,17 +293,17 @@ def _steeper(gradient: Floats, before: Floats, noise: float) -> bool:
     """
     longer = float(np.sum(gradient**2) - np.sum(before**2))
     spread = noise * math.sqrt(4 * float(np.sum(gradient**2)) + 4 * float(np.sum(before**2)))
-    return longer > 3 * spread
+    return longer > _SURE * spread
 
 
-def _trusted(step: Floats, features: int, noise: float, intercept_noise: float, radius: float = 1.0) -> Floats:
+def _shorten(step: Floats, features: int, noise: float, intercept_noise: float, radius: float = 1.0) -> Floats:
     """Shorten the features' part of a step, and the intercept's, to what exceeds its noise and a trust radius."""
     return np.concatenate([_cut(step[:features], noise, radius), _cut(step[features:], intercept_noise)])
 
 
 def _cut(step: Floats, noise: float, radius: float = 1.0) -> Floats:
     length = float(np.linalg.norm(step))
-    signal = max(0.0, length**2 - max(step.size, 4) * noise**2)  # one number may be noise of 2 deviations
+    signal = max(0.0, length**2 - max(step.size, _LONE_NUMBERS) * noise**2)
     trust = _TRUST * math.sqrt(math.prod(step.shape[1:]))  # a column for each class
     trusted = min(max(_LONGEST_STEP, trust), math.sqrt(trust**2 + signal))
     return step * min(1.0, radius * trusted / max(length, 1e-300))
@@ -288,7 +350,7 @@ class _Geometry:
         return step
 
 
-def _try_out(curator: Curator, whitening: bool) -> None:
+def _require_coordinates(curator: Curator, whitening: bool) -> None:
     """Raise now what these coordinates would raise later, when part of the budget is spent."""
     grid = curator.problem.grid
     ones = np.ones(grid.dimension)
@@ -319,7 +381,7 @@ def _measure_geometry(
     dimension, features = problem.grid.dimension, problem.grid.dimension - constant
     penalty = problem.penalty_curvature(np.zeros(problem.shape)).reshape(dimension, -1)[:, 0]
     whitening = features <= _LARGEST_WHITENED if settings.whitening is None else settings.whitening
-    _try_out(curator, whitening)
+    _require_coordinates(curator, whitening)
     alone = bool(constant) and dimension <= Whitening.largest_dimension
     if alone and (rows_of_privacy < ROWS_PER_DIRECTION or features == 0):
         return _intercept_alone(problem, rows_of_privacy)
@@ -335,12 +397,12 @@ def _measure_geometry(
         enough = rows_of_privacy >= _ROWS_PER_SQUARE * by_column.length**2
         if enough or not alone or settings.whitening is not None:
             return by_column
-        if 2 * rows_of_privacy < features and learns_from_few_rows(problem):
+        if rows_of_privacy < _ROWS_PER_COLUMN * features and learns_from_few_rows(problem):
             return columns
         projection = _signs(features)
         width = projection.shape[1]
         remarks = (f"rows were projected to {width} columns: noise leaves too few of them for {features}",)
-    frame, squares, evidence = whiten(curator, columns, amounts[0], whitening_amount, clip, projection)
+    frame, squares, evidence = measure_whitening(curator, columns, amounts[0], whitening_amount, clip, projection)
     length = math.sqrt(constant + float(squares.sum()))
     ones, stiffness = np.ones(frame.matrix.shape[1]), np.zeros(frame.matrix.shape[1])
     if not penalty.any():
@@ -366,6 +428,6 @@ def _column_by_column(columns: Columns, penalty: Floats, constant: int, rows_of_
 
 def _signs(features: int) -> Floats:
     """Return a public projection to fewer columns, of random signs: it keeps lengths and angles on average."""
-    width = min(_PROJECTED, max(1, 2**24 // features))  # at most 128 MB, several times
+    width = min(_PROJECTED, max(1, _LARGEST_PROJECTION // features))
     signs: Floats = np.random.default_rng(0).choice([-1.0, 1.0], (features, width)) / math.sqrt(width)
     return signs

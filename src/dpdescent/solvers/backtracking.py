@@ -1,4 +1,7 @@
-"""The state of a descent by backtracking line search: averages, budgets and step sizes. All of it is public."""
+"""The state of a descent by backtracking line search: averages, budgets, step sizes, and the noise of a search.
+
+All of it is public.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..accounting import AboveThreshold, Composed, Cost, Gaussian
+from ..accounting import AboveThreshold, Composed, Cost, Currency, Gaussian, NoiseName
+from ..arrays import Floats
 from ..curator import Batch, Curator, Sampling, finest_clipped_sum
 from ..problems import Frame
-from .geometry import FRAME_SHARES, measure_frame
-from .result import Facts, effective_rows, gradient_deviation
-from .rules import clip_multiple, longest_step
-from .search_noise import search_noise
+from .coordinates import FRAME_SHARES, measure_frame
+from .rules import Facts, clip_multiple, effective_rows, gradient_deviation, longest_step
 
 if TYPE_CHECKING:
     from .blsgd import BLSGDSettings as Settings
+
 
 __all__ = [
     "Average",
@@ -28,17 +30,18 @@ __all__ = [
     "PrintedLadder",
     "Slope",
     "angle_between",
+    "batch_rates",
+    "choose_noise",
     "measure_plan",
     "printed_plan",
-    "rates",
+    "search_noise",
 ]
-
-Floats = NDArray[np.float64]
 
 _MANY_CELLS = 2.0**28
 _DRIFT = 2.0**0.1
+_SHARPEST = 64.0  # the noise is then 1/64 of what one row can change; more budget would not improve anything
 _FARTHEST = 2.0**20  # how far the longest step may drift from where it began
-_SHARPEST = 2.0**-8  # with so little noise a search does not fail because of it
+_QUIET = 2.0**-8  # with so little noise a search does not fail because of it
 
 
 class Average:
@@ -106,7 +109,7 @@ class Budget:
 
 def _sharpened(search: AboveThreshold, factor: float) -> AboveThreshold:
     """Return a search with less noise, but not less than the level at which noise no longer makes it fail."""
-    factor = max(1.0, min(factor, search.query_scale / _SHARPEST))
+    factor = max(1.0, min(factor, search.query_scale / _QUIET))
     return replace(search, query_scale=search.query_scale / factor, threshold_scale=search.threshold_scale / factor)
 
 
@@ -198,7 +201,7 @@ class Plan:
         self.last = here.mean
 
 
-def rates(settings: Settings, facts: Facts) -> tuple[float, float]:
+def batch_rates(settings: Settings, facts: Facts) -> tuple[float, float]:
     """Return the share of the rows in the batch of a gradient and in that of a search."""
     fits = _MANY_CELLS / (facts.rows * facts.parameters)
     gradient = min(0.5, fits / 2) if settings.sampling_rate is None else settings.sampling_rate
@@ -208,7 +211,7 @@ def rates(settings: Settings, facts: Facts) -> tuple[float, float]:
 
 def printed_plan(curator: Curator, settings: Settings) -> Plan:
     """Return the paper's plan: iterations start with epsilon/(2 iterations) for the gradient and for the search."""
-    gradients, searches = (curator.sampling(rate) for rate in rates(settings, Facts.of(curator)))
+    gradients, searches = (curator.sampling(rate) for rate in batch_rates(settings, Facts.of(curator)))
     each = curator.ledger.epsilon / (2 * (settings.iterations or 50.0))
     query, threshold = (4.0, 2.0) if settings.noise == "laplace" else (math.sqrt(6), math.sqrt(3))
     search = AboveThreshold(int(settings.max_steps or 0), query / each, threshold / each, settings.noise or "laplace")
@@ -220,7 +223,7 @@ def printed_plan(curator: Curator, settings: Settings) -> Plan:
 
 def measure_plan(curator: Curator, settings: Settings) -> Plan:
     """Pay for a frame and measure it; plan the rest from it and from public facts."""
-    gradients, searches = (curator.sampling(rate) for rate in rates(settings, Facts.of(curator)))
+    gradients, searches = (curator.sampling(rate) for rate in batch_rates(settings, Facts.of(curator)))
     max_steps = int(settings.max_steps or 0)
     richness = effective_rows(curator, float(np.prod(curator.problem.shape)))
     planned = settings.iterations or min(max(10 * math.sqrt(richness), 10.0), 150.0)
@@ -248,3 +251,41 @@ def _attempt(
     if settings.same_batch:
         return gradients.cost(look, search)
     return Composed((gradients.cost(look), searches.cost(search)))
+
+
+def search_noise(
+    sampling: Sampling,
+    amount: float,
+    currency: Currency,
+    max_queries: int,
+    noise: NoiseName | None = None,
+    threshold: float | None = None,
+) -> AboveThreshold:
+    """Return the least noise for a search on a batch of its own that ``amount`` pays for.
+
+    ``threshold`` is the noise of the threshold, as a multiple of that of the queries. By default `choose_noise`
+    decides.
+    """
+    kind, ratio = choose_noise(currency, amount, max_queries, sampling.rate, noise)
+    ratio = ratio if threshold is None else threshold
+    return sampling.strongest(
+        lambda s: AboveThreshold(max_queries, 1 / s, ratio / s, kind), amount, currency, _SHARPEST
+    )
+
+
+def choose_noise(
+    currency: Currency, amount: float, max_queries: int, rate: float, noise: NoiseName | None = None
+) -> tuple[NoiseName, float]:
+    """Return the noise of a search and that of its threshold, as a multiple: a rule of rho and the queries k.
+
+    On batches Laplace noise with half of it on the threshold: pure DP amplifies at every order. On all rows the
+    noise of a comparison is least with Gaussian noise on the queries alone while k rho <= 0.001, with 0.4 of it on
+    the threshold up to 0.1, and with Laplace noise beyond; rho is what a Gaussian of that price has.
+    """
+    if noise == "laplace" or (noise is None and (rate < 1 or currency.name in ("pure", "approximate"))):
+        return "laplace", 0.5
+    spread = max_queries * currency.gaussian(amount).zcdp()
+    if noise is None and spread > 0.1:
+        return "laplace", 0.5
+    # In zCDP the recursion needs threshold noise to be bounded at every order.
+    return "gaussian", 0.0 if spread <= 1e-3 and currency.name != "zcdp" else 0.4

@@ -1,4 +1,4 @@
-r"""DP-BLSGD: descent whose step sizes come from a private backtracking line search.
+"""DP-BLSGD: descent whose step sizes come from a private backtracking line search.
 
 Each iteration measures a noisy gradient on one random batch and then searches, from long steps to short ones, for
 the first that lowers the objective enough (Armijo's condition), on a batch of its own (`queries.line_search`).
@@ -23,10 +23,6 @@ start is random. `PAPER_MODES` says where it differs on purpose; the accounting 
 **Privacy** Every answer is charged to one scalar filter, RDP at an order that is fixed before the run, with its
 amplified cost, before rows are touched. Sums are divided by the public size of a batch. Every attempt draws fresh
 batches, so no batch is searched twice. Budgets and clip norms change with released answers only.
-
-References
-----------
-Chen, C. & Lee, J. (2020). Stochastic adaptive line search for differentially private optimization. arXiv:2008.07978.
 """
 
 from __future__ import annotations
@@ -37,23 +33,20 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import RDP, AboveThreshold, Currency, Gaussian, NoiseName, best_order
+from ..arrays import Floats
 from ..curator import Batch, Curator, FirstStep, Gradient
 from ..errors import InvalidParameter
-from .backtracking import Average, Plan, Slope, angle_between, measure_plan, printed_plan, rates
-from .domains import Count, Part, Rate, Share, Within
-from .paper_modes import PAPER_MODES
-from .result import Facts, Progress, SolverResult
-from .schedule import best_currency
-from .settings import Settings
+from .backtracking import Average, Plan, Slope, angle_between, batch_rates, measure_plan, printed_plan
+from .method import Progress, SolverResult, method, report
+from .method_settings import Count, Part, Rate, Settings, Share, Within
+from .rules import Facts, best_currency
 
 __all__ = ["BLGDSettings", "BLSGDACSettings", "BLSGDSettings", "blsgd"]
 
-Floats = NDArray[np.float64]
-
 _MOST_ITERATIONS = 150
+_PASSES = "a batch and a search for each of about 10 to 150 steps"
 _FLAT = 1e-12  # a direction along which no loss changes
 # Settings beyond these would be refused by some later question, when the first ones have been paid for.
 _Size = Annotated[float, Within(2.0**-40, 2.0**40)]
@@ -61,7 +54,7 @@ _MOST_STEPS, _SHORTEST = 2**16, 2.0**-100
 
 
 @dataclass(frozen=True)
-class BLSGDSettings(Settings):
+class BLSGDSettings(Settings, paper_mode="blsgd"):
     """Settings of `blsgd`. The defaults are rules of public quantities, the same for every table.
 
     Parameters
@@ -131,7 +124,6 @@ class BLSGDSettings(Settings):
     start_scale: Annotated[float, Within(0, 2.0**40)] | None = None
     noise: NoiseName | None = None
 
-    paper_mode = PAPER_MODES["blsgd"]
     rest: ClassVar[Mapping[str, object]] = {
         "decrease": 0.3,
         "backtrack": 0.5,
@@ -156,30 +148,26 @@ class BLSGDSettings(Settings):
 
     def choose_currency(self, facts: Facts) -> str | Currency:
         """Return RDP at one order, fixed beforehand: the best for Gaussian answers at the rate of the gradients."""
-        rate = rates(self, facts)[0]
+        rate = batch_rates(self, facts)[0]
         if rate == 1:
             return RDP(best_order(facts.epsilon, facts.delta))
         return best_currency(rate, _MOST_ITERATIONS, facts.epsilon, facts.delta, facts.relation)
 
 
 @dataclass(frozen=True)
-class BLGDSettings(BLSGDSettings):
+class BLGDSettings(BLSGDSettings, paper_mode="blgd"):
     """Settings of `blgd`: those of `BLSGDSettings`, for all rows and with DP-AGD's rule for the budget."""
 
     sampling_rate: Rate | None = 1.0
     search_rate: Rate | None = 1.0
     allocation: Literal["adaptive", "must", "no", "accumulate"] = "accumulate"
 
-    paper_mode = PAPER_MODES["blgd"]
-
 
 @dataclass(frozen=True)
-class BLSGDACSettings(BLSGDSettings):
+class BLSGDACSettings(BLSGDSettings, paper_mode="blsgd-ac"):
     """Settings of `blsgd-ac`: those of `BLSGDSettings`, with clip norms that shrink by zeta = 0.05."""
 
     clip_decay: Share = 0.05
-
-    paper_mode = PAPER_MODES["blsgd-ac"]
 
 
 def blsgd_as_printed(curator: Curator, settings: BLSGDSettings, progress: Progress | None = None) -> SolverResult:
@@ -211,23 +199,37 @@ def blsgd_as_printed(curator: Curator, settings: BLSGDSettings, progress: Progre
         plan.remember(here)  # 14
         steps.append(float(sizes[chosen]))
         weights = weights - steps[-1] * direction  # 13
-        if progress is not None:
-            progress(1 - curator.remaining / curator.budget)
-    if progress is not None:
-        progress(1.0)
+        report(progress, 1 - curator.remaining / curator.budget)
+    report(progress, 1.0)
     return SolverResult(weights, len(steps), tuple(steps))  # 23
 
 
+@method(
+    "blgd",
+    BLGDSettings,
+    purpose="DP-BLGD, `blsgd` on all rows: adaptive, for smaller tables",
+    passes="two for each of about 10 to 150 steps",
+    papers=("Chen & Lee 2020",),
+    rereads=True,
+)
+@method(
+    "blsgd",
+    BLSGDSettings,
+    purpose="DP-BLSGD, noisy gradients with a private backtracking line search: adaptive step sizes",
+    passes=_PASSES,
+    papers=("Chen & Lee 2020",),
+    rereads=True,
+)
+@method(
+    "blsgd-ac",
+    BLSGDACSettings,
+    purpose="DP-BLSGD-AC, `blsgd` with clip norms that shrink: adaptive clipping",
+    passes=_PASSES,
+    papers=("Chen & Lee 2020",),
+    rereads=True,
+)
 def blsgd(curator: Curator, settings: BLSGDSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem by DP-BLSGD.
-
-    Parameters
-    ----------
-    curator : Curator
-        Holds the rows, the problem and the budget.
-    settings : BLSGDSettings
-    progress : callable, optional
-        Called with the share of the budget that is spent.
 
     Notes
     -----
@@ -243,10 +245,8 @@ def blsgd(curator: Curator, settings: BLSGDSettings, progress: Progress | None =
         weights = weights - step * direction
         steps.append(step)
         iterates.add(weights, float(len(steps)) ** 2)
-        if progress is not None:
-            progress(1 - curator.remaining / curator.budget)
-    if progress is not None:
-        progress(1.0)
+        report(progress, 1 - curator.remaining / curator.budget)
+    report(progress, 1.0)
     return SolverResult(iterates.mean if steps else weights, len(steps), tuple(steps))
 
 

@@ -15,13 +15,6 @@ exceeds with a probability of 1e-9. Only a few columns are practical: exact samp
 weights, and what would take too long is refused before anything is charged, with the number of proposals.
 
 **Privacy** `dpdescent.minimisers.sampler` has the sensitivity under both relations, and what is assumed about time.
-
-References
-----------
-Bassily, R., Smith, A. & Thakurta, A. (2014). Differentially private empirical risk minimization: efficient algorithms
-and tight error bounds. arXiv:1405.7085.
-Lowy, A. & Razaviyayn, M. (2021). Output perturbation for differentially private convex optimization, appendix G.
-arXiv:2102.04704.
 """
 
 from __future__ import annotations
@@ -35,10 +28,10 @@ from scipy.special import gammainccinv
 from ..accounting import ExponentialMechanism, Laplace, NormLaplace
 from ..curator import BallPoint, Curator, NoisyMinimiser, law_for_units
 from ..minimisers import Ball, EmpiricalRisk, smooth_loss
-from .domains import Moderate
-from .paper_modes import PAPER_MODES
-from .result import Facts, Progress, SolverResult
-from .settings import Payment, Settings
+from ..problems import Need
+from .method import Progress, SolverResult, method, report
+from .method_settings import Moderate, Payment, Settings
+from .rules import Facts
 
 __all__ = ["ExpMechSettings", "expmech"]
 
@@ -47,7 +40,7 @@ _OUTSIDE = 1e-9
 
 
 @dataclass(frozen=True)
-class ExpMechSettings(Settings):
+class ExpMechSettings(Settings, paper_mode="expmech"):
     """Settings of `expmech`; None takes the rule.
 
     Parameters
@@ -64,8 +57,6 @@ class ExpMechSettings(Settings):
     row_bound: Moderate | None = None
     strong_convexity: Moderate | None = None
 
-    paper_mode = PAPER_MODES["expmech"]
-
     def choose_currency(self, facts: Facts) -> str:
         return "pure"
 
@@ -75,6 +66,16 @@ class ExpMechSettings(Settings):
         return Payment("the exponential mechanism, planned in epsilons", ("pure", "approximate"))
 
 
+@method(
+    "expmech",
+    ExpMechSettings,
+    purpose="the exponential mechanism over models, sampled exactly: pure privacy for a few columns",
+    passes="thousands to millions of candidate models; refused where more would be needed",
+    papers=("Bassily et al. 2014", "Lowy & Razaviyayn 2021"),
+    needs=frozenset({Need.CONVEX, Need.BOUNDED_VERSION, Need.SMOOTH, Need.ONE_MARGIN}),
+    general=False,
+    gathers=True,
+)
 def expmech(curator: Curator, settings: ExpMechSettings, progress: Progress | None = None) -> SolverResult:
     """Draw a point with about the least objective."""
     problem, loss = curator.problem, smooth_loss(curator.problem.loss, "expmech")
@@ -96,8 +97,7 @@ def expmech(curator: Curator, settings: ExpMechSettings, progress: Progress | No
         Ball(risk, rows, quadratic, np.ones(problem.shape), radius).require_practical(law, curator.relation)
         near = curator.answer(NoisyMinimiser(risk, mu, first, tolerance=2.0**-10))
         weights = curator.answer(BallPoint(Ball(risk, rows, quadratic, near, radius), second))
-    if progress is not None:
-        progress(1.0)
+    report(progress, 1.0)
     remarks = (
         f"rows longer than {row_bound:.6g}, in units of the bounds, were scaled down to it",
         f"{mean:.6g}/2 |w|^2 was added to the mean loss, intercept included",

@@ -35,19 +35,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats
 from ..curator import Curator, Gradient, LabelCounts, MeanRowNorm
 from ..problems import Frame, LabelKind, LinearProblem, Need, Whitening
-from .geometry import Columns, measure_columns, measure_mean_length, public_frame
-from .result import Progress, SolverResult, effective_rows, gradient_deviation
+from .coordinates import Columns, measure_columns, measure_mean_length, public_frame
+from .method import Progress, SolverResult, report
+from .rules import effective_rows, gradient_deviation
 
 if TYPE_CHECKING:
     from .auto import AutoSettings
 
-__all__ = ["FEW_ROWS", "few_rows", "learns_from_few_rows"]
 
-Floats = NDArray[np.float64]
+__all__ = ["FEW_ROWS", "buy_direction_and_length", "learns_from_few_rows"]
 
 FEW_ROWS = 300  # n mu, below which a direction and its length are learnt one after the other
 _SCALING_ROWS = 60  # n mu; with fewer of them, and fewer than columns, the columns are left as they are
@@ -101,14 +101,13 @@ class _Estimate:
         return replace(self, variance=self.variance + variance)
 
 
-def few_rows(
+def buy_direction_and_length(
     curator: Curator, settings: AutoSettings, progress: Progress | None = None, columns: Columns | None = None
 ) -> SolverResult:
-    """Minimise the objective of a problem with classes: find a direction, then calibrate it.
+    """Buy a model of a problem with classes: find a direction, then calibrate it.
 
     ``columns`` are the moments of the columns, where they have been measured already.
     """
-    report = progress or (lambda _: None)
     rows, budget = effective_rows(curator), curator.budget
     problem = curator.problem
     steps = settings.iterations or _steps(rows, curator.rows * problem.grid.dimension)
@@ -141,7 +140,7 @@ def few_rows(
         shifted = _SHIFT * problem.loss.outputs * (rate * noise * features) ** 2
         intercept = intercept.after(gradient[-1], noise, curvature).drifted(shifted)
         lengths.append(rate * float(np.linalg.norm(gradient[:-1])))
-        report(1 - curator.remaining / budget)
+        report(progress, 1 - curator.remaining / budget)
     point[-1] = 0.0
     direction = point if frame is None else frame.weights(point)
     direction = direction / (math.sqrt(walked) * noise * features)
@@ -153,7 +152,7 @@ def few_rows(
         intercept.drifted(_CLIPPING),
         curvature,
         lengths,
-        report,
+        progress,
     )
     remark = (
         f"with about {rows:.0f} effective rows, the direction of the coefficients was learnt first, then its length"
@@ -221,7 +220,7 @@ def _buy_calibration(
     intercept: _Estimate,
     curvature: float,
     lengths: list[float],
-    report: Progress,
+    progress: Progress | None,
 ) -> Floats:
     """Spend what is left on the length of a direction, given in units of its noise, and on the intercept."""
     problem = curator.problem
@@ -248,5 +247,5 @@ def _buy_calibration(
         length = replace(length, value=max(length.value, _SHORTEST))
         intercept = intercept.after(gradient[-1], noise, curvature).drifted(_DRIFT)
         lengths.append(abs(length.value - before))
-        report(1 - curator.remaining / curator.budget)
+        report(progress, 1 - curator.remaining / curator.budget)
     return weights()

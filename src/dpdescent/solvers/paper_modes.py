@@ -1,9 +1,11 @@
-"""What ``paper=True`` stands for: by method, the settings that a paper states, and where we differ on purpose.
+"""The papers, and what ``paper=True`` stands for: by method, the settings that one states, and where we differ.
 
 A paper mode runs what a paper describes or compares with. Three things stay as they are everywhere: a privacy claim
 that does not hold is replaced by one that does, every answer is charged before rows are read, and sums are divided by
 public numbers. What a paper leaves open is listed apart, with the value that is taken instead: that of the authors'
 published code where there is one, and otherwise a rule of ours. An intercept is penalised like every other weight.
+
+The docstrings of this package cite the papers of `PAPERS` by author and year.
 """
 
 from __future__ import annotations
@@ -12,7 +14,82 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["PAPER_MODES", "PaperMode"]
+__all__ = ["PAPERS", "PAPER_MODES", "PaperMode"]
+
+#: Citations by author and year.
+PAPERS = {
+    "Abadi et al. 2016": ("Abadi, M. et al. (2016). Deep learning with differential privacy. CCS. arXiv:1607.00133."),
+    "Bassily et al. 2014": (
+        "Bassily, R., Smith, A. & Thakurta, A. (2014). Private empirical risk minimization: efficient algorithms and "
+        "tight error bounds. FOCS. arXiv:1405.7085."
+    ),
+    "Chaudhuri et al. 2011": (
+        "Chaudhuri, K., Monteleoni, C. & Sarwate, A. (2011). Differentially private empirical risk minimization. "
+        "JMLR 12. arXiv:0912.0071."
+    ),
+    "Chen & Lee 2020": (
+        "Chen, C. & Lee, J. (2020). Stochastic adaptive line search for differentially private optimization. "
+        "arXiv:2008.07978."
+    ),
+    "Chen et al. 2019": (
+        "Chen, C., Lee, J. & Kifer, D. (2019). Renyi differentially private ERM for smooth objectives. AISTATS."
+    ),
+    "Gao & Wright 2023": (
+        "Gao, C. & Wright, S. J. (2023). Differentially private optimization for smooth nonconvex ERM. "
+        "arXiv:2302.04972."
+    ),
+    "Iyengar et al. 2019": (
+        "Iyengar, R. et al. (2019). Towards practical differentially private convex optimization. IEEE S&P."
+    ),
+    "Kairouz et al. 2021": (
+        "Kairouz, P. et al. (2021). Practical and private (deep) learning without sampling or shuffling. ICML. "
+        "arXiv:2103.00039."
+    ),
+    "Kifer et al. 2012": (
+        "Kifer, D., Smith, A. & Thakurta, A. (2012). Private convex empirical risk minimization and high-dimensional "
+        "regression. COLT."
+    ),
+    "Kingma & Ba 2015": (
+        "Kingma, D. P. & Ba, J. (2015). Adam: a method for stochastic optimization. ICLR. arXiv:1412.6980."
+    ),
+    "Lee & Kifer 2018": (
+        "Lee, J. & Kifer, D. (2018). Concentrated differentially private gradient descent with adaptive "
+        "per-iteration privacy budget. KDD. arXiv:1808.09501."
+    ),
+    "Liu & Nocedal 1989": (
+        "Liu, D. C. & Nocedal, J. (1989). On the limited memory BFGS method for large scale optimization. "
+        "Mathematical Programming 45."
+    ),
+    "Lowy & Razaviyayn 2021": (
+        "Lowy, A. & Razaviyayn, M. (2021). Output perturbation for differentially private convex optimization with "
+        "improved population loss bounds, runtimes and applications to private adversarial training. "
+        "arXiv:2102.04704."
+    ),
+    "Wang & Xu 2021": (
+        "Wang, D. & Xu, J. (2021). Escaping saddle points of empirical risk privately and scalably via DP-trust "
+        "region method. ECML PKDD."
+    ),
+    "Wang et al. 2017": (
+        "Wang, D., Ye, M. & Xu, J. (2017). Differentially private empirical risk minimization revisited: faster and "
+        "more general. NeurIPS. arXiv:1802.05251."
+    ),
+    "Wang et al. 2019": (
+        "Wang, D., Chen, C. & Xu, J. (2019). Differentially private empirical risk minimization with non-convex loss "
+        "functions. ICML."
+    ),
+    "Wu et al. 2017": (
+        "Wu, X. et al. (2017). Bolt-on differential privacy for scalable stochastic gradient descent-based "
+        "analytics. SIGMOD. arXiv:1606.04722."
+    ),
+    "Zhang et al. 2013": (
+        "Zhang, J., Xiao, X., Yang, Y., Zhang, Z. & Winslett, M. (2013). PrivGene: differentially private model "
+        "fitting using genetic algorithms. SIGMOD."
+    ),
+    "Zhang et al. 2017": (
+        "Zhang, J., Zheng, K., Mou, W. & Wang, L. (2017). Efficient private ERM for smooth objectives. IJCAI. "
+        "arXiv:1703.09947."
+    ),
+}
 
 
 @dataclass(frozen=True)

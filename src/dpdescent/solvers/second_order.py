@@ -1,4 +1,4 @@
-r"""Descent to a second-order point: noisy gradients, and a noisy Hessian where the gradient is small.
+"""Descent to a second-order point: noisy gradients, and a noisy Hessian where the gradient is small.
 
 Every iteration measures a gradient. If it is longer than e_g, a step goes along it. Otherwise a Hessian is measured,
 and if its least eigenvalue is below -e_H, a step goes along the eigenvector, downhill. Otherwise the run ends: the
@@ -18,7 +18,6 @@ and when the run ends, are functions of released answers.
 
 References
 ----------
-Gao, C. & Wright, S. J. (2023). Differentially private optimization for smooth nonconvex ERM. arXiv:2302.04972.
 Wright, S. & Recht, B. (2022). Optimization for data analysis, section 3.6. Cambridge University Press.
 """
 
@@ -27,29 +26,41 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.linalg import eigh, eigh_tridiagonal
 from scipy.stats import norm
 
 from ..accounting import Currency, currency_named
+from ..arrays import Floats
 from ..curator import Batch, Curator, FirstStep, Gradient, Hessian, MeanLoss, hessian_sum
 from ..errors import GuaranteeWarning, InvalidParameter
-from ..problems import LinearProblem
+from ..problems import LinearProblem, Need
 from ..relations import Relation
-from .eigenvalues import LARGEST_EXACT, lowest_curvature
-from .levels import make_levels
-from .result import Facts, Progress, SolverResult
-from .second_order_settings import OPTSettings
-from .stationary import Bounds, Levels, Tolerances, tightest
+from .method import Progress, SolverResult, method, report
+from .rules import Facts
+from .second_order_settings import (
+    OPTBSettings,
+    OPTLSSettings,
+    OPTSettings,
+    TwoPhaseBSettings,
+    TwoPhaseLSSettings,
+    TwoPhaseSettings,
+)
+from .stationary import Bounds, Levels, Tolerances, make_levels, tightest
 
-__all__ = ["Descent", "SecondOrderResult", "minimum_rows", "second_order"]
-
-Floats = NDArray[np.float64]
+__all__ = ["LARGEST_EXACT", "Descent", "SecondOrderResult", "lowest_curvature", "minimum_rows", "second_order"]
 
 # Shares of the longest gradient of a row. If the tolerance that can be guaranteed is above the first, nearly every
 # point satisfies it, the start included. The second one is then aimed at instead, without a guarantee.
 _VACUOUS, _USEFUL = 1 / 10, 1 / 50
+#: What the analysis needs from a loss.
+NEEDS = frozenset({Need.ONE_MARGIN, Need.BOUNDED_SLOPE, Need.SMOOTH, Need.SMOOTH_CURVATURE, Need.LARGEST_LOSS})
+#: How often the rows are read, in words.
+ONE_EACH = "one for each gradient, Hessian or search; the theorem fixes the number of steps"
+_ONE_BATCH_EACH = "one batch for each gradient or Hessian; the theorem fixes the number of steps"
+LARGEST_EXACT = 1024  # up to this dimension a Hessian is reduced as a whole
 _AIMED_STEPS = 200  # the number of steps in that case: with fewer steps each has less noise
 
 
@@ -118,16 +129,37 @@ def _rows_needed(
     )
 
 
+_to_a_point = partial(method, papers=("Gao & Wright 2023",), needs=NEEDS, general=False, rereads=True)
+
+
+@_to_a_point(
+    "opt",
+    OPTSettings,
+    purpose="descent to a second-order point of a smooth loss, convex or not, with a theorem",
+    passes=ONE_EACH,
+)
+@_to_a_point("opt-ls", OPTLSSettings, purpose="`opt` with a private line search: longer steps", passes=ONE_EACH)
+@_to_a_point("opt-b", OPTBSettings, purpose="`opt` on random batches: large tables", passes=_ONE_BATCH_EACH)
+@_to_a_point(
+    "2opt",
+    TwoPhaseSettings,
+    purpose="`opt` after a short, optimistic first phase: second-order points sooner",
+    passes=ONE_EACH,
+)
+@_to_a_point(
+    "2opt-ls",
+    TwoPhaseLSSettings,
+    purpose="`2opt` with a private line search: second-order points in few steps",
+    passes=ONE_EACH,
+)
+@_to_a_point(
+    "2opt-b",
+    TwoPhaseBSettings,
+    purpose="`2opt` on random batches: second-order points of large tables",
+    passes=_ONE_BATCH_EACH,
+)
 def second_order(curator: Curator, settings: OPTSettings, progress: Progress | None = None) -> SecondOrderResult:
     """Look for a second-order point of the objective of a curator's problem.
-
-    Parameters
-    ----------
-    curator : Curator
-        Holds the rows, the problem and the budget.
-    settings : OPTSettings
-    progress : callable, optional
-        Called with the share of the budget that is spent.
 
     Notes
     -----
@@ -155,8 +187,7 @@ class Descent:
         self.start()
         found = self._settings.optimistic_share > 0 and self.run(optimistic=True)
         found = found or self.run(optimistic=False)
-        if self._progress is not None:
-            self._progress(1.0)
+        report(self._progress, 1.0)
         return self.result(found)
 
     def start(self) -> None:
@@ -168,7 +199,7 @@ class Descent:
             self._most_planned = _AIMED_STEPS
             self._require_drawable(self._with_tolerance(_USEFUL * bounds.gradient))
             self._most_planned = math.inf
-        self._objective = self._bought_objective()
+        self._objective = self._measure_objective()
         amount = min(curator.remaining, settings.guaranteed_share * self._budget)
 
         def rows(tolerance: float) -> int:
@@ -196,7 +227,7 @@ class Descent:
         """Run one phase; return whether it ended at a second-order point."""
         curator, settings, tolerances = self._curator, self._settings, self._tolerances
         if self._steps:
-            objective = self._bought_objective()
+            objective = self._measure_objective()
             if objective > self._objective:  # the first phase ended higher than it started
                 self._weights = self._origin
             self._objective = min(objective, self._objective)
@@ -205,9 +236,9 @@ class Descent:
         if optimistic:
             steps = math.ceil(math.sqrt(steps))
             amount = min(settings.optimistic_share * self._budget, amount)
-        return self.phase(amount, steps)
+        return self.run_phase(amount, steps)
 
-    def phase(self, amount: float, steps: int) -> bool:
+    def run_phase(self, amount: float, steps: int) -> bool:
         """Take at most that many steps for the amount, and one check more; return whether a check succeeded."""
         levels = self._levels(self._tolerances, amount, steps)
         hessian_sum(self._curator.public(), levels.hessian)  # raises before anything is charged
@@ -219,8 +250,7 @@ class Descent:
         return False
 
     def _report(self) -> None:
-        if self._progress is not None:
-            self._progress(1 - self._curator.remaining / self._curator.budget)
+        report(self._progress, 1 - self._curator.remaining / self._curator.budget)
 
     def result(self, found: bool) -> SecondOrderResult:
         tolerances = self._tolerances
@@ -244,30 +274,30 @@ class Descent:
     def iterate(self, levels: Levels, last: bool) -> bool:
         """Check the point and, unless it passes or this is the last check, take a step."""
         tolerances = self._tolerances
-        gradient, shared = self._gradient(levels)
+        gradient, shared = self._measure_gradient(levels)
         if np.linalg.norm(gradient) > tolerances.gradient:
             if not last:
-                self._step(levels, -gradient, tolerances.gradient_step)
+                self._buy_step(levels, -gradient, tolerances.gradient_step)
             return False
-        matrix = self._hessian(levels, shared)
+        matrix = self._measure_hessian(levels, shared)
         curvature, direction = self._lowest(matrix, levels)
         if curvature >= -tolerances.curvature:
             return True
         if not last:
             downhill = -direction if direction @ gradient > 0 else direction
-            self._step(levels, downhill, -curvature * tolerances.curvature_step, -curvature)
+            self._buy_step(levels, downhill, -curvature * tolerances.curvature_step, -curvature)
         return False
 
-    def _gradient(self, levels: Levels) -> tuple[Floats, Batch | None]:
-        """Return the gradient at this point, and its batch if the Hessian is to use it too."""
+    def _measure_gradient(self, levels: Levels) -> tuple[Floats, Batch | None]:
+        """Measure the gradient at this point, and its batch if the Hessian is to use it too."""
         together = self._settings.same_batch
         parts = (levels.gradient, levels.hessian) if together else (levels.gradient,)
         batch = Batch(self._sampling, parts, "gradient and Hessian" if together else "")
         question = Gradient(self._weights, self._bounds.gradient, levels.gradient, keep_margins=True)
         return self._curator.answer(question, batch), batch if together else None
 
-    def _hessian(self, levels: Levels, batch: Batch | None = None) -> Floats:
-        """Return the Hessian at this point, from a batch of its own unless one is given."""
+    def _measure_hessian(self, levels: Levels, batch: Batch | None = None) -> Floats:
+        """Measure the Hessian at this point, from a batch of its own unless one is given."""
         self._hessians += 1
         batch = batch or Batch(self._sampling, (levels.hessian,))
         return self._curator.answer(Hessian(self._weights, levels.hessian), batch)
@@ -277,7 +307,7 @@ class Descent:
         chance = self._tolerances.failure / (levels.steps + 1)
         return lowest_curvature(matrix, self._tolerances.curvature, chance, self._generator)
 
-    def _step(self, levels: Levels, direction: Floats, safe: float, curvature: float | None = None) -> None:
+    def _buy_step(self, levels: Levels, direction: Floats, safe: float, curvature: float | None = None) -> None:
         """Take the safe step along a direction, or a longer one that a search accepts."""
         step, constants = safe, self._settings
         if levels.search is not None:
@@ -325,8 +355,8 @@ class Descent:
         problem = self._curator.problem
         return problem.largest_loss(self._weights) + problem.penalty_value(self._weights)
 
-    def _bought_objective(self) -> float:
-        """Return an upper bound of the objective at this point, paid for unless all losses are equal there."""
+    def _measure_objective(self) -> float:
+        """Measure an upper bound of the objective at this point, without a charge if all losses are equal there."""
         curator, settings, weights = self._curator, self._settings, self._weights
         largest = self._largest_objective()
         if not weights.any():
@@ -343,3 +373,48 @@ def _tolerances(settings: OPTSettings, bounds: Bounds, gradient: float) -> Toler
         curvature /= 2
     rate = settings.sampling_rate
     return Tolerances(bounds, settings, gradient, curvature, settings.search, rate, settings.failure)
+
+
+def lowest_curvature(
+    matrix: Floats, precision: float, failure: float, generator: np.random.Generator
+) -> tuple[float, Floats]:
+    """Return the least eigenvalue of a symmetric matrix and a unit vector for it.
+
+    Up to `LARGEST_EXACT` dimensions LAPACK finds both. Beyond, Lanczos with all vectors kept orthogonal starts from a
+    uniformly random direction: the value is too large by at most ``precision`` but for a probability of ``failure``,
+    after min(d, 1 + log(2.75 d/failure^2)/2 sqrt(|H|/(2 precision))) products (Kuczynski & Wozniakowski 1992; Carmon
+    et al. 2018). All products are with the one matrix that was released, its noise included, so this is
+    post-processing.
+
+    References
+    ----------
+    Carmon, Y. et al. (2018). Accelerated methods for nonconvex optimization. SIAM J. Optim. arXiv:1611.00756.
+    Kuczynski, J. & Wozniakowski, H. (1992). Estimating the largest eigenvalue by the power and Lanczos algorithms
+    with a random start. SIAM J. Matrix Anal. Appl. 13.
+    """
+    dimension = matrix.shape[0]
+    if dimension <= LARGEST_EXACT:
+        values, vectors = eigh(matrix, subset_by_index=(0, 0))
+        return float(values[0]), vectors[:, 0]
+    size = float(np.abs(matrix).sum(axis=1).max())  # no eigenvalue is larger
+    products = 1 + math.log(2.75 * dimension / failure**2) / 2 * math.sqrt(size / (2 * precision))
+    basis = np.empty((dimension, min(dimension, math.ceil(products))), order="F")
+    diagonal, beside = np.zeros(basis.shape[1]), np.zeros(basis.shape[1])
+    vector = np.asarray(generator.normal(size=dimension))
+    for step in range(basis.shape[1]):
+        length = float(np.linalg.norm(vector))
+        if step and length <= 1e-12 * size:  # an invariant subspace: what follows is of no use
+            basis = basis[:, :step]
+            break
+        beside[step] = length
+        basis[:, step] = vector / length
+        vector = np.asarray(matrix @ basis[:, step])
+        diagonal[step] = basis[:, step] @ vector
+        known = basis[:, : step + 1]
+        for _ in range(2):
+            vector = np.asarray(vector - known @ (known.T @ vector))
+    steps = basis.shape[1]
+    _, vectors = eigh_tridiagonal(diagonal[:steps], beside[1:steps], select="i", select_range=(0, 0))
+    direction = basis @ vectors[:, 0]
+    direction /= np.linalg.norm(direction)
+    return float(direction @ (matrix @ direction)), direction

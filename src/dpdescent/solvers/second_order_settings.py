@@ -7,11 +7,8 @@ from typing import Annotated, ClassVar
 
 from ..accounting import RDP, Currency, best_order
 from ..errors import InvalidParameter
-from .domains import Count, Fraction, Part, Share, Within
-from .paper_modes import PAPER_MODES
-from .result import Facts
-from .schedule import best_currency
-from .settings import Settings
+from .method_settings import Count, Fraction, Part, Settings, Share, Within
+from .rules import Facts, best_currency
 from .stationary import Constants, Tolerances
 
 __all__ = [
@@ -28,7 +25,7 @@ _TYPICAL_STEPS = 500  # for which the order of a filter is chosen
 
 
 @dataclass(frozen=True)
-class OPTSettings(Constants, Settings):
+class OPTSettings(Constants, Settings, paper_mode="opt"):
     """Settings of `second_order`: the constants of the analysis, those of `Constants`, and a few more.
 
     Parameters
@@ -71,7 +68,6 @@ class OPTSettings(Constants, Settings):
 
     #: Whether a number of rows is known for which the run ends at a second-order point.
     guaranteed: ClassVar[bool] = True
-    paper_mode = PAPER_MODES["opt"]
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)
@@ -100,45 +96,35 @@ class OPTSettings(Constants, Settings):
 
 
 @dataclass(frozen=True)
-class OPTLSSettings(OPTSettings):
+class OPTLSSettings(OPTSettings, paper_mode="opt-ls"):
     """Settings of `opt-ls`: those of `OPTSettings`, with searches."""
 
     search: bool = True
 
-    paper_mode = PAPER_MODES["opt-ls"]
-
 
 @dataclass(frozen=True)
-class OPTBSettings(OPTSettings):
+class OPTBSettings(OPTSettings, paper_mode="opt-b"):
     """Settings of `opt-b`: those of `OPTSettings`, with batches of a tenth of the rows."""
 
     sampling_rate: Fraction = 0.1
 
-    paper_mode = PAPER_MODES["opt-b"]
-
 
 @dataclass(frozen=True)
-class TwoPhaseSettings(OPTSettings):
+class TwoPhaseSettings(OPTSettings, paper_mode="2opt"):
     """Settings of `2opt`: those of `OPTSettings`, with an optimistic first phase."""
 
     optimistic_share: Share = 0.75
 
-    paper_mode = PAPER_MODES["2opt"]
-
 
 @dataclass(frozen=True)
-class TwoPhaseLSSettings(OPTLSSettings):
+class TwoPhaseLSSettings(OPTLSSettings, paper_mode="2opt-ls"):
     """Settings of `2opt-ls`: those of `OPTLSSettings`, with an optimistic first phase."""
 
     optimistic_share: Share = 0.75
 
-    paper_mode = PAPER_MODES["2opt-ls"]
-
 
 @dataclass(frozen=True)
-class TwoPhaseBSettings(OPTBSettings):
+class TwoPhaseBSettings(OPTBSettings, paper_mode="2opt-b"):
     """Settings of `2opt-b`: those of `OPTBSettings`, with an optimistic first phase."""
 
     optimistic_share: Share = 0.75
-
-    paper_mode = PAPER_MODES["2opt-b"]

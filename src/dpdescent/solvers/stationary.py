@@ -31,6 +31,8 @@ least number of rows is proportional to 1/(c_1 sqrt(1 - 2 c_1)), which falls unt
 1/3 with room for the decrease along a curvature: c_1 = c_2 = 1/5 and c = 1/20. c_g = (1 - c_1)/2 and c_H maximise the
 decrease of a search.
 
+**Noise levels** `make_levels` returns the least noise that the budget of a phase pays for.
+
 References
 ----------
 Davidson, K. & Szarek, S. (2001). Local operator theory, random matrices and Banach spaces.
@@ -43,21 +45,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Annotated
 
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi, norm
 
-from ..accounting import AboveThreshold, Gaussian
+from ..accounting import AboveThreshold, Cost, Currency, Gaussian, strongest
+from ..curator import Sampling, batch_cost
 from ..errors import InvalidParameter, UnsupportedCost, require_open_unit, require_positive
 from ..problems import LinearProblem
 from ..relations import Relation
-from .domains import Part, Within, require_domains
+from .backtracking import search_noise
+from .method_settings import Part, Within, require_domains
 
-__all__ = ["Bounds", "Constants", "Levels", "Tolerances", "count_steps", "tightest"]
+__all__ = ["Bounds", "Constants", "Levels", "Tolerances", "count_steps", "make_levels", "tightest"]
 
 _LEAST_DECREASE = 2.0**-1000
+_MOST_STRENGTH = 2.0**30  # more budget would not improve anything
 
 
 @dataclass(frozen=True)
@@ -345,3 +350,44 @@ def tightest(promise: Callable[[float], float], rows: int, largest: float) -> fl
     if excess(low) <= 0:
         return math.exp(low)
     return math.exp(brentq(excess, low, high, xtol=1e-3)) * 1.001
+
+
+@lru_cache(maxsize=16)  # a run asks for the same plan when it checks, promises and starts
+def make_levels(
+    tolerances: Tolerances, currency: Currency, relation: Relation, amount: float, steps: int, *, same_batch: bool
+) -> Levels:
+    """Return the noise with which ``amount`` pays for that many steps and for one check more than steps.
+
+    Gradient and Hessian share what is not for the search, in the proportion at which both need the same number of
+    rows: a need is proportional to the noise multiplier, whose inverse square is what is paid for. The search gets a
+    quarter.
+    """
+    gradient_need, hessian_need = tolerances.needs(steps)
+    ratio = hessian_need / gradient_need
+    share = 1 / (1 + ratio * ratio)
+    rate, searched = tolerances.rate, 0.25 if tolerances.search else 0.0
+    check = (1 - searched) * amount / (steps + 1)
+
+    def gaussian(amount: float) -> Gaussian:
+        return _strongest(lambda noise: batch_cost(relation, rate, noise), amount, currency)
+
+    if same_batch and rate < 1:
+        weights = math.sqrt(share), math.sqrt(1 - share)
+
+        def both(part: Gaussian) -> Cost:
+            return batch_cost(relation, rate, *(Gaussian(part.noise_multiplier / weight) for weight in weights))
+
+        joint = _strongest(both, check, currency)
+        gradient, hessian = (Gaussian(joint.noise_multiplier / weight) for weight in weights)
+    else:
+        gradient, hessian = gaussian(share * check), gaussian((1 - share) * check)
+    if not tolerances.search:
+        return Levels(steps, gradient, hessian, None)
+    queries = max(len(tolerances.constants.gradient_ratios), len(tolerances.constants.curvature_ratios))
+    search = partial(search_noise, Sampling(relation, 1), searched * amount / steps, currency, queries)
+    return Levels(steps, gradient, hessian, search)
+
+
+def _strongest(charged: Callable[[Gaussian], Cost], amount: float, currency: Currency) -> Gaussian:
+    """Return the least Gaussian noise for which the charge is at most ``amount``."""
+    return strongest(lambda strength: Gaussian(1 / strength), charged, amount, currency, _MOST_STRENGTH)

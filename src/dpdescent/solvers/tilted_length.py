@@ -28,14 +28,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from ..problems import Loss, Support
+from ..arrays import Floats
+from ..problems import Loss
+from ..problems.adversary import Support
 
 __all__ = ["LengthSearch"]
-
-Floats = NDArray[np.float64]
 
 _POWERS = np.arange(-5.0, 3.0)  # of two, at which intervals end
 _NEAR = int(np.count_nonzero(_POWERS < -1))  # intervals on either side of the middle one within half a typical margin
@@ -103,7 +102,7 @@ class LengthSearch:
         found = minimize(tilted, [1.0, 0.0], jac=True, bounds=[(0.0, 1.0), (-farthest, farthest)])
         return float(found.x[0]), float(found.x[1])
 
-    def applied(self, length: float, shift: float) -> Floats:
+    def rescale(self, length: float, shift: float) -> Floats:
         """Return the weights of that length and shift."""
         weights: Floats = length * self.weights
         if self.intercept:

@@ -1,7 +1,7 @@
 r"""What the theorems of Lowy & Razaviyayn (2021) promise of output perturbation, and what they prescribe for it.
 
 F is convex and L-Lipschitz on B(0, R), which holds a minimiser; d weights; x is the price of privacy
-(`dpdescent.solvers.outpert.price_of_privacy`), and n the rows, or 1 for a function that is no mean over them.
+(`dpdescent.solvers.price_of_privacy`), and n the rows, or 1 for a function that is no mean over them.
 
 **Exact minimisers.** The bounds of `excess_risk_bound` on E F(released) - min F are
 
@@ -74,7 +74,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ...errors import InvalidParameter, require_nonnegative, require_positive
-from ...solvers.outpert import price_of_privacy, regularisation
+from ...solvers import price_of_privacy, regularisation
 
 __all__ = [
     "Constants",

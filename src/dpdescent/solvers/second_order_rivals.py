@@ -1,6 +1,7 @@
-r"""DP-TR: descent to a second-order point by trust regions, each solved exactly (Wang & Xu 2021).
+r"""Two other ways to a second-order point, for comparison with `dpdescent.solvers.second_order`.
 
-Every iteration measures a gradient g and a Hessian H, and moves by
+**DP-TR**: trust regions, each solved exactly (Wang & Xu 2021). Every iteration measures a gradient g and a Hessian H,
+and moves by
 
 .. math:: \arg\min_{|h| \le r} \; g \cdot h + \tfrac12 h' H h, \qquad r = \sqrt{e_g/M},
 
@@ -13,12 +14,18 @@ c_1 e_g^{3/2}/sqrt(M) from that, and after a step with a smaller multiplier the 
 a curvature -2 sqrt(M e_g), which the check at (e_g, e_H) does not pass. `minimum_rows`
 is therefore about noise alone, and promises no point.
 
-**Privacy** As in `second_order`: gradient and Hessian are charged in every iteration before rows are touched.
+**DP-GD**: T noisy gradient steps, then a check of the iterates (Wang, Chen & Xu 2019).
 
-References
-----------
-Wang, D. & Xu, J. (2021). Escaping saddle points of empirical risk privately and scalably via DP-trust region method.
-ECML PKDD.
+.. math:: w_{t+1} = w_t - \tilde g_t/G.
+
+The noise of the gradients is what leaves saddles. After the last step the iterates whose gradients were at most e_g
+long are examined, the shortest first, and a Hessian is measured at each until one has no curvature below -e_H.
+
+**No guarantee** That noise leaves every saddle in time is shown up to constants only, so `minimum_rows` is
+about noise alone, and promises no point. The number of steps is that of `opt`.
+
+**Privacy** As in `second_order`: every gradient and Hessian is charged before rows are touched. The order in which
+`dp-gd` looks at iterates follows from released gradients.
 """
 
 from __future__ import annotations
@@ -27,31 +34,27 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.optimize import brentq
 
-from ..curator import Curator
+from ..arrays import Floats
+from ..curator import Curator, hessian_sum
 from ..errors import InvalidParameter
-from .paper_modes import PAPER_MODES
-from .result import Progress
-from .second_order import Descent, SecondOrderResult
+from .method import Progress, method
+from .second_order import NEEDS, ONE_EACH, Descent, SecondOrderResult
 from .second_order_settings import OPTSettings
 from .stationary import Levels, Tolerances, count_steps
 
-__all__ = ["TrustRegionSettings", "trust_region", "trust_region_step"]
-
-Floats = NDArray[np.float64]
+__all__ = ["NoisyGradientSettings", "TrustRegionSettings", "noisy_gradient", "trust_region", "trust_region_step"]
 
 
 @dataclass(frozen=True)
-class TrustRegionSettings(OPTSettings):
+class TrustRegionSettings(OPTSettings, paper_mode="dp-tr"):
     """Settings of `dp-tr`: those of `OPTSettings`; steps cannot be searched, and one batch gives both answers."""
 
     same_batch: bool = True
 
     guaranteed = False
-    paper_mode = PAPER_MODES["dp-tr"]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,6 +67,15 @@ class TrustRegionSettings(OPTSettings):
         return count_steps(objective, decrease)
 
 
+@method(
+    "dp-tr",
+    TrustRegionSettings,
+    purpose="trust regions with noisy gradients and Hessians: a baseline for `opt`",
+    passes="one for each step, gradient and Hessian together",
+    papers=("Wang & Xu 2021",),
+    needs=NEEDS,
+    general=False,
+)
 def trust_region(
     curator: Curator, settings: TrustRegionSettings, progress: Progress | None = None
 ) -> SecondOrderResult:
@@ -73,8 +85,8 @@ def trust_region(
 
 class _TrustRegion(Descent):
     def iterate(self, levels: Levels, last: bool) -> bool:
-        gradient, shared = self._gradient(levels)
-        matrix = self._hessian(levels, shared)
+        gradient, shared = self._measure_gradient(levels)
+        matrix = self._measure_hessian(levels, shared)
         curvature, _ = self._lowest(matrix, levels)
         if np.linalg.norm(gradient) <= self._tolerances.gradient and curvature >= -self._tolerances.curvature:
             return True
@@ -111,3 +123,56 @@ def trust_region_step(matrix: Floats, gradient: Floats, radius: float) -> Floats
     elif lowest < 0:
         inside[0] = -math.copysign(math.hypot(math.sqrt(missing), float(inside[0])), float(along[0]))
     return np.asarray(vectors @ inside)
+
+
+@dataclass(frozen=True)
+class NoisyGradientSettings(OPTSettings, paper_mode="dp-gd"):
+    """Settings of `dp-gd`: those of `OPTSettings`; steps cannot be searched, and Hessians come last."""
+
+    guaranteed = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.search or self.same_batch:
+            raise InvalidParameter(
+                "search and same_batch are not for dp-gd, which looks at Hessians last: leave them out"
+            )
+
+
+@method(
+    "dp-gd",
+    NoisyGradientSettings,
+    purpose="noisy gradient steps and a private choice among the iterates: a baseline for `opt`",
+    passes=ONE_EACH,
+    papers=("Wang et al. 2019",),
+    needs=NEEDS,
+    general=False,
+    rereads=True,
+)
+def noisy_gradient(
+    curator: Curator, settings: NoisyGradientSettings, progress: Progress | None = None
+) -> SecondOrderResult:
+    """Look for a second-order point of the objective of a curator's problem among noisy gradient iterates."""
+    return _NoisyGradient(curator, settings, progress).finish()
+
+
+class _NoisyGradient(Descent):
+    def run_phase(self, amount: float, steps: int) -> bool:
+        levels = self._levels(self._tolerances, amount, steps)
+        hessian_sum(self._curator.public(), levels.hessian)  # raises before anything is charged
+        visited = []
+        for left in range(min(steps, self._settings.most_steps or steps), -1, -1):
+            gradient, _ = self._measure_gradient(levels)
+            visited.append((float(np.linalg.norm(gradient)), self._weights))
+            if left:
+                self._buy_step(levels, -gradient, 1 / self._bounds.smoothness)
+            self._report()
+        for length, weights in sorted(visited, key=lambda each: each[0]):
+            if length > self._tolerances.gradient:
+                break
+            self._weights = weights
+            curvature, _ = self._lowest(self._measure_hessian(levels), levels)
+            self._report()
+            if curvature >= -self._tolerances.curvature:
+                return True
+        return False

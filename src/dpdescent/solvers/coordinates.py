@@ -1,4 +1,22 @@
-"""Coordinates in which descent is easy, from a few releases that are paid for. Adaptive solvers start with them."""
+r"""Coordinates in which descent is easy, from a few releases that are paid for, and what noise does in them.
+
+Adaptive solvers start with them; others measure the typical length of a row alone.
+
+**The noise of an average.** Near an optimum, and along one coordinate, noise moves an iterate of a descent by
+
+.. math:: e_t = (1 - a_t) e_{t-1} + b_t \xi_t,
+
+where a is the share of an error that a step removes, b the noise of the step, and xi are independent standard
+normals. The average is :math:`\sum_t c_t e_t / \sum_t c_t`. The variances of e and of the sum, and their covariance,
+follow from those of the step before, so that no history is kept (`AverageNoise`). All of it is computed from released
+and public quantities. It leaves out how noise in the coordinates themselves changes a descent.
+
+References
+----------
+Bun, J., Allez, R., Bouchaud, J.-P. & Potters, M. (2016). Rotational invariant estimator for general noisy matrices.
+IEEE Transactions on Information Theory 62(12).
+James, W. & Stein, C. (1961). Estimation with quadratic loss. Fourth Berkeley Symposium 1.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +24,34 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from ..accounting import Laplace
+from ..arrays import Floats
 from ..curator import ColumnMoments, Curator, MeanRowNorm, SecondMoments
 from ..exact import one_library_thread
 from ..problems import Frame, LinearProblem, Whitening
 from ..relations import Sensitivity
-from .result import effective_rows
+from .rules import effective_rows
 
 __all__ = [
     "FRAME_SHARES",
     "ROWS_PER_DIRECTION",
+    "ROW_NORM_SHARE",
     "SOME_ROWS",
+    "AverageNoise",
     "Columns",
     "damping_to",
     "measure_columns",
     "measure_frame",
     "measure_mean_length",
+    "measure_row_norm",
+    "measure_whitening",
     "public_frame",
-    "whiten",
+    "shrink",
 ]
 
-Floats = NDArray[np.float64]
-
+ROW_NORM_SHARE = 0.01  # of the budget, for the mean row norm alone
 FRAME_SHARES = 0.01, 0.05  # of the budget, for the mean row norm and for the moments of the columns
 _LEAST_SHARE = 0.05  # the mean norm counts as at least this share of its bound
 _LEAST_SCALE = 0.15  # no column is stretched beyond a seventh of its range
@@ -38,6 +60,7 @@ SOME_ROWS = 200  # with fewer effective rows, directions are damped less and the
 _ROWS_UNSEEN = 60  # the same for directions that are hidden by noise
 _UNSEEN = 3.0  # a hidden direction may be several times as long as the mean one
 _LEAST_DAMPING = 0.001
+_LARGEST_FACTOR = 2**22  # entries of F, 32 MB: about 2,000 columns
 _FAR = 5.0  # standard deviations that noise does not move a number in practice
 
 
@@ -143,7 +166,7 @@ def _typical_entries(means: Floats, squares: Floats, noise: float) -> Floats:
     return np.minimum(either, 1.0)
 
 
-def whiten(
+def measure_whitening(
     curator: Curator,
     columns: Columns,
     norm_amount: float,
@@ -182,21 +205,7 @@ def whiten(
     radius = noise * math.sqrt(dimension / 2)
     with one_library_thread():  # the same digits for any number of threads
         values, vectors = np.linalg.eigh(matrix)
-    shrunk = shrink(values, radius)
-    if not shrunk.any():  # noise hides the matrix, so no direction is known to be longer than another
-        shrunk += cut**2 / dimension
-    stretch = length**2 / min(max(float(shrunk.sum()), 0.1 * cut**2), cut**2)
-    rows_of_privacy = effective_rows(curator)
-    scarcity = min(1.0, rows_of_privacy / SOME_ROWS)  # where there are few rows, damping costs more than it saves
-    lengths, edge = stretch * shrunk, stretch * 2 * math.sqrt(scarcity) * radius
-    unseen = lengths[lengths < edge]
-    theirs = rows_of_privacy * float(unseen.sum()) / max(float(lengths.sum()), 1e-300)
-    enough = damping_to(theirs / _ROWS_UNSEEN, unseen, length**2 / dimension)
-    damped = lengths + max(min(edge, enough), _LEAST_DAMPING)
-    squares, directions = lengths / damped, vectors / np.sqrt(damped)
-    # With fewer than 45 effective rows per direction, all directions are shortened.
-    shortening = min(1.0, rows_of_privacy / (scarcity * ROWS_PER_DIRECTION) / max(float(squares.sum()), 1e-300))
-    squares, directions = shortening * squares, math.sqrt(shortening) * directions
+    squares, directions = _scale_directions(values, vectors, radius, length, cut, effective_rows(curator))
     if columns.frame is None:
         return Whitening(curator.problem.grid, directions), squares, None
     if projection is not None:
@@ -210,6 +219,27 @@ def whiten(
     return Whitening(curator.problem.grid, columns.frame.weights(extended)), squares, evidence
 
 
+def _scale_directions(
+    values: Floats, vectors: Floats, radius: float, length: float, cut: float, rows_of_privacy: float
+) -> tuple[Floats, Floats]:
+    """Return mean squares and directions of comparable length, from a noisy matrix of rows cut to that norm."""
+    dimension = values.size
+    shrunk = shrink(values, radius)
+    if not shrunk.any():  # noise hides the matrix, so no direction is known to be longer than another
+        shrunk += cut**2 / dimension
+    stretch = length**2 / min(max(float(shrunk.sum()), 0.1 * cut**2), cut**2)
+    scarcity = min(1.0, rows_of_privacy / SOME_ROWS)  # where there are few rows, damping costs more than it saves
+    lengths, edge = stretch * shrunk, stretch * 2 * math.sqrt(scarcity) * radius
+    unseen = lengths[lengths < edge]
+    theirs = rows_of_privacy * float(unseen.sum()) / max(float(lengths.sum()), 1e-300)
+    enough = damping_to(theirs / _ROWS_UNSEEN, unseen, length**2 / dimension)
+    damped = lengths + max(min(edge, enough), _LEAST_DAMPING)
+    squares, directions = lengths / damped, vectors / np.sqrt(damped)
+    # With fewer than 45 effective rows per direction, all directions are shortened.
+    shortening = min(1.0, rows_of_privacy / (scarcity * ROWS_PER_DIRECTION) / max(float(squares.sum()), 1e-300))
+    return shortening * squares, math.sqrt(shortening) * directions
+
+
 def measure_frame(curator: Curator) -> tuple[Frame | None, float]:
     """Pay for a frame and measure it; return it and the typical length of a row in it."""
     norm_share, moments_share = FRAME_SHARES
@@ -217,6 +247,17 @@ def measure_frame(curator: Curator) -> tuple[Frame | None, float]:
     if columns.frame is None:
         return None, columns.norm
     return columns.frame, math.sqrt(1 + float(np.sum(np.minimum(columns.variances, 1.0))))
+
+
+def measure_row_norm(curator: Curator, share: float = ROW_NORM_SHARE) -> float:
+    """Return the mean Euclidean norm of the rows, within [0.05, 1] of the public bound, for a share of the budget.
+
+    Gaussian noise where the currency knows its price, Laplace noise where it counts pure epsilons.
+    """
+    amount, pure = share * curator.budget, curator.currency.name in ("pure", "approximate")
+    mean = curator.answer(MeanRowNorm(Laplace(min(amount, 8.0)) if pure else curator.gaussian(amount)))
+    bound = curator.problem.grid.row_bound
+    return min(max(mean, _LEAST_SHARE * bound), bound)
 
 
 def measure_mean_length(curator: Curator, columns: Columns, amount: float) -> float:
@@ -254,3 +295,68 @@ def shrink(values: Floats, radius: float) -> Floats:
     transform = np.mean(gaps / np.maximum(gaps**2 + width**2, 1e-300), axis=1)
     shrunk: Floats = np.maximum(values - 2 * radius**2 * transform, 0.0)
     return shrunk
+
+
+@dataclass
+class AverageNoise:
+    """The noise of an average of iterates, coordinate by coordinate, step by step.
+
+    Parameters
+    ----------
+    squares : ndarray
+        Mean squares of the first coordinates; those of the others, an intercept's, are 1.
+    divisors, stiffness : ndarray of shape (m,)
+        What a step divides every coordinate by, and the curvature of the penalty along it.
+    axes : ndarray of shape (m, m), optional
+        Directions along which the penalty's curvatures are given instead, one per column.
+    """
+
+    squares: Floats
+    divisors: Floats
+    stiffness: Floats
+    axes: Floats | None = None
+
+    def __post_init__(self) -> None:
+        self.squares = np.append(self.squares, np.ones(self.divisors.size - self.squares.size))
+        if self.axes is not None:
+            self.squares = (self.axes**2).T @ self.squares
+        self._iterate, self._covariance, self._sum = (np.zeros(self.squares.size) for _ in range(3))
+        self._weight = 0.0
+
+    def step(self, rate: float, noise: float, curvature: float, mean_curvature: float, weight: float) -> None:
+        """Take a step of size ``rate`` over ``curvature``, whose end enters the average with ``weight``.
+
+        ``noise`` is the deviation of each coordinate of the gradient, ``mean_curvature`` the curvature of the loss.
+        """
+        scale = rate / (curvature * self.divisors + self.stiffness)
+        kept = 1 - scale * (mean_curvature * self.squares + self.stiffness)
+        self._iterate = kept**2 * self._iterate + (scale * noise) ** 2
+        self._covariance = kept * self._covariance
+        self._sum = self._sum + 2 * weight * self._covariance + weight**2 * self._iterate
+        self._covariance = self._covariance + weight * self._iterate
+        self._weight += weight
+
+    def signal(self, average: Floats, features: int) -> float:
+        """Return the share of the features' mean squared scores that noise does not explain (James & Stein 1961)."""
+        own = np.concatenate([average[:features], np.zeros_like(average[features:])])
+        along = own if self.axes is None else np.einsum("jk,j...->k...", self.axes, own)
+        seen = float(np.sum(along.reshape(self.squares.size, -1) ** 2 * self.squares[:, None]))
+        variances = self._sum[:features] if self.axes is None else self._sum
+        noise = float(np.sum(variances * self.squares[: variances.size])) / self._weight**2
+        return max(0.0, 1 - along.size / self.squares.size * noise / max(seen, 1e-300))
+
+    def factor(self, frame: Frame | Whitening | None, features: int, shrinkage: float) -> Floats | None:
+        """Return F, where F times independent standard normals is the noise of the weights, if it is not too large.
+
+        The average is divided by ``shrinkage`` in the first coordinates, those of the features, and mapped to weights
+        by the frame.
+        """
+        if (self.divisors.size if frame is None else frame.grid.dimension) * self.divisors.size > _LARGEST_FACTOR:
+            return None
+        deviations = np.sqrt(self._sum) / self._weight
+        factor: Floats = np.diag(deviations) if self.axes is None else self.axes * deviations
+        factor[:features] /= shrinkage
+        if isinstance(frame, Whitening):
+            with one_library_thread():  # the same digits for any number of threads
+                return frame.matrix @ factor
+        return factor if frame is None else frame.weights(factor)

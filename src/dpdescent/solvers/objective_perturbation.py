@@ -18,13 +18,6 @@ takes rows of length 1 and the least Lambda of the theorem, and measures nothing
 
 **Privacy** One charge for the minimiser and its noise: see `dpdescent.accounting.approximate` for the theorem under
 both relations, and `dpdescent.curator.NoisyMinimiser` for why inexact minimisers and lattice noise are covered.
-
-References
-----------
-Chaudhuri, K., Monteleoni, C. & Sarwate, A. (2011). Differentially private empirical risk minimization. JMLR 12.
-Iyengar, R. et al. (2019). Towards practical differentially private convex optimization. IEEE S&P.
-Kifer, D., Smith, A. & Thakurta, A. (2012). Private convex empirical risk minimization and high-dimensional
-regression. COLT.
 """
 
 from __future__ import annotations
@@ -32,33 +25,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..accounting import (
-    ApproximateDP,
-    ObjectivePerturbation,
-    PureObjectivePerturbation,
-    calibrate,
-    epsilon_to_gdp,
-)
+from ..accounting import ApproximateDP, ObjectivePerturbation, PureObjectivePerturbation, calibrate, epsilon_to_gdp
 from ..curator import Curator, NoisyMinimiser
 from ..minimisers import EmpiricalRisk, smooth_loss
-from ..problems import Loss
-from .domains import Positive
-from .paper_modes import PAPER_MODES
-from .result import Facts, Progress, SolverResult
-from .rules import clip_multiple
-from .series import measure_row_norm
-from .settings import Payment, Settings
+from ..problems import Loss, Need
+from .coordinates import measure_row_norm
+from .method import Progress, SolverResult, method, report
+from .method_settings import Payment, Positive, Settings
+from .rules import DELTA_SHARE, Facts, clip_multiple
 
 __all__ = ["ObjPertSettings", "objpert"]
 
 _SHARE_LENGTH = 0.02
-_DELTA_SHARE = 1 - 2.0**-20  # the rest of delta is left for the samplers
 _OUTPUT_RATIO = 7.0  # the noise on the minimiser takes about 2% of mu^2
 _PURE_OUTPUT_SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class ObjPertSettings(Settings):
+class ObjPertSettings(Settings, paper_mode="objpert"):
     """Settings of `objpert`; None takes the rule.
 
     Parameters
@@ -75,8 +59,6 @@ class ObjPertSettings(Settings):
     row_bound: Positive | None = None
     strong_convexity: Positive | None = None
 
-    paper_mode = PAPER_MODES["objpert"]
-
     def choose_currency(self, facts: Facts) -> str:
         return "pure" if self.pure else "approximate"
 
@@ -88,13 +70,23 @@ class ObjPertSettings(Settings):
         return Payment("objective perturbation with a delta of its own", ("approximate",), remedies)
 
 
+@method(
+    "objpert",
+    ObjPertSettings,
+    purpose="objective perturbation, the minimiser with a random linear term: one release, pure with `pure=True`",
+    passes="as many as the minimiser needs, then one release",
+    papers=("Chaudhuri et al. 2011", "Kifer et al. 2012", "Iyengar et al. 2019"),
+    needs=frozenset({Need.CONVEX, Need.BOUNDED_VERSION, Need.SMOOTH, Need.CORNERS}),
+    gathers=True,
+    units=False,
+)
 def objpert(curator: Curator, settings: ObjPertSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem with a random linear term."""
     facts, loss = Facts.of(curator), smooth_loss(curator.problem.loss, "objpert")
     mu = epsilon_to_gdp(facts.epsilon, facts.delta) / facts.change
     half = min(0.5 * curator.remaining, 16.0)  # delta must be large enough for whatever is left later
     curator.require_affordable(
-        PureObjectivePerturbation(half) if settings.pure else ApproximateDP(half, facts.delta * _DELTA_SHARE)
+        PureObjectivePerturbation(half) if settings.pure else ApproximateDP(half, facts.delta * DELTA_SHARE)
     )
     longest = curator.problem.longest_row
     length = longest if settings.paper else measure_row_norm(curator, _SHARE_LENGTH)
@@ -112,8 +104,7 @@ def objpert(curator: Curator, settings: ObjPertSettings, progress: Progress | No
     risk = EmpiricalRisk(loss, bound)
     paid = _cost(curator, settings, loss, risk.log_determinant(strong_convexity))
     weights = curator.answer(NoisyMinimiser(risk, strong_convexity, paid))
-    if progress is not None:
-        progress(1.0)
+    report(progress, 1.0)
     remarks = (
         f"rows longer than {bound:.6g}, in units of the bounds, were scaled down to it",
         f"{strong_convexity:.6g}/2 |w|^2 was added to the sum of the losses, intercept included",
@@ -137,7 +128,7 @@ def _cost(
             determinant,
             loss.corners,
             facts.relation,
-            facts.delta * _DELTA_SHARE,
+            facts.delta * DELTA_SHARE,
         ),
         left,
         curator.ledger.currency,
