@@ -40,7 +40,7 @@ from dpdescent.cli.models import FILE as MODEL_FILE
 from dpdescent.errors import DPDescentError
 from dpdescent.ledger import import_lines, sqlite_file, sqlite_store
 from dpdescent.statement import PrivacyStatement
-from dpdescent.statement.document import FILE as STATEMENT_FILE
+from dpdescent.statement.privacy_statement import FILE as STATEMENT_FILE
 
 WORD, NUMBER = "alice@secret", "44.7318926"  # cells: no output may show them
 SECRETS = (WORD, NUMBER)
@@ -493,7 +493,7 @@ def sealed_documents(data: st.DataObject) -> None:
     with fresh():
         content = data.draw(altered(SEALED[name].read(Path(name))))
         with contextlib.suppress(ValueError):  # JSON has no infinities
-            Path(name).write_text(SEALED[name].sealed(content))
+            Path(name).write_text(SEALED[name].seal(content))
         done = checked("explain", name, "--html", "page.html", "--json", "out.json")
         if name == "model.json":
             checked(*PREDICT)

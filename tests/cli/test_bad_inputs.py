@@ -62,7 +62,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("template")
     (folder / "people.csv").write_text("\n".join([HEADER, *[ROW] * 60]) + "\n")
     (folder / "people.schema.json").write_text(json.dumps(SCHEMA))
-    (folder / "model.json").write_text(FILE.sealed(MODEL))
+    (folder / "model.json").write_text(FILE.seal(MODEL))
     np.savez(folder / "people.npz", X=np.ones((20, 2)), y=np.arange(20) % 2)
     Ledger(1.0, 1e-6, currency="gdp", path=folder / "b.ledger").verify()
     (folder / "folder").mkdir()
@@ -108,7 +108,7 @@ def arrays(**held: Any) -> Callable[[], None]:
 
 
 def model(**changes: Any) -> Callable[[], None]:
-    return lambda: Path("model.json").write_text(FILE.sealed(MODEL | changes)) and None
+    return lambda: Path("model.json").write_text(FILE.seal(MODEL | changes)) and None
 
 
 def nothing() -> None:

@@ -47,9 +47,9 @@ from dpdescent.cli.output import print_privacy
 from dpdescent.errors import InvalidParameter, ModelFormatError, OutputNotWritable, StatementError
 from dpdescent.estimators.effects import Comparisons
 from dpdescent.statement import Charge, Effect, Effects, page_of, text_of
-from dpdescent.statement.effects import BEYOND, LEVEL, UNSEEN_LEVEL, WITHIN
 from dpdescent.statement.meaning import of_several_rows, percent, trade_off
-from dpdescent.statement.pictures import effect_picture
+from dpdescent.statement.statement_page import effect_picture
+from dpdescent.statement.visible_effects import BEYOND, LEVEL, UNSEEN_LEVEL, WITHIN
 
 DELTA = 1e-6
 SHARES = expit(np.linspace(-12, 12, 400))
@@ -256,7 +256,7 @@ def test_one_function_words_every_guarantee() -> None:
         constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]
         if any(re.search(r"\)-differential|\bNOT PRIVATE: the rows", str(each.value)) for each in constants):
             found.add(path.relative_to(package).as_posix())
-    assert found == {"statement/headline.py", "estimators/trials.py"}
+    assert found == {"statement/meaning.py", "estimators/trials.py"}
 
 
 @pytest.mark.parametrize("kind", ["rows", "people", "nonprivate", "classes unpaid"])

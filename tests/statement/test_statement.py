@@ -23,7 +23,7 @@ from dpdescent.cli.models import FILE as MODEL_FILE
 from dpdescent.cli.models import SavedModel
 from dpdescent.errors import InvalidParameter, MissingPackage, ModelFormatError, OutputNotWritable, StatementError
 from dpdescent.statement import Charge, load_schema, objection
-from dpdescent.statement.document import FILE
+from dpdescent.statement.privacy_statement import FILE
 
 SCHEMA = load_schema("dpdescent.statement", "privacy-statement.schema.json")
 FACTS: dict[str, Any] = {
@@ -246,7 +246,7 @@ def test_the_statement_of_a_network_is_the_same_document(monkeypatch: pytest.Mon
     assert (stated.model, stated.method) == ("Linear", "auto")
     assert "8 numbers" in stated.released[0]
     assert 0.9 < stated.spent_epsilon <= 3.0
-    monkeypatch.setattr("dpdescent.statement.agreement.find_spec", lambda _: None)
+    monkeypatch.setattr("dpdescent.statement.statement_parts.find_spec", lambda _: None)
     with pytest.raises(MissingPackage, match=r"dpdescent\[accounting\]"):
         PrivacyStatement.from_dict(result.privacy_)
 
@@ -334,13 +334,13 @@ def test_foreign_files_are_refused_by_name_and_never_unpickled(
 def test_a_statement_that_was_edited_and_sealed_again_still_contradicts_itself(
     saved: dict[str, Path], tmp_path: Path
 ) -> None:
-    content = FILE.opened(saved["statement"].read_bytes(), "x")
-    (tmp_path / "s.json").write_text(FILE.sealed(content | {"epsilon": 0.1}))
+    content = FILE.unseal(saved["statement"].read_bytes(), "x")
+    (tmp_path / "s.json").write_text(FILE.seal(content | {"epsilon": 0.1}))
     with pytest.raises(StatementError, match="exceed its budget"):
         PrivacyStatement.load(tmp_path / "s.json")
-    model = MODEL_FILE.opened(saved["model"].read_bytes(), "x")
+    model = MODEL_FILE.unseal(saved["model"].read_bytes(), "x")
     model["privacy"]["epsilon"] = 0.1
-    (tmp_path / "m.json").write_text(MODEL_FILE.sealed(model))
+    (tmp_path / "m.json").write_text(MODEL_FILE.seal(model))
     with pytest.raises(ModelFormatError, match="damaged: the privacy statement"):
         SavedModel.load(tmp_path / "m.json")
 
@@ -367,9 +367,9 @@ MODEL_EDITS: dict[str, Callable[[dict[str, Any]], Any]] = {
 def test_a_model_whose_parts_do_not_fit_is_refused_even_with_a_digest(
     message: str, saved: dict[str, Path], tmp_path: Path
 ) -> None:
-    data = MODEL_FILE.opened(saved["model"].read_bytes(), "x")
+    data = MODEL_FILE.unseal(saved["model"].read_bytes(), "x")
     MODEL_EDITS[message](data)
-    (tmp_path / "m.json").write_text(MODEL_FILE.sealed(data))
+    (tmp_path / "m.json").write_text(MODEL_FILE.seal(data))
     with pytest.raises(ModelFormatError, match=f"damaged: .*{message}"):
         SavedModel.load(tmp_path / "m.json")
 

@@ -98,7 +98,7 @@ class SavedModel:
     def save(self, path: Path) -> None:
         """Write the model to a file, whole or not at all."""
         content = asdict(self) | {"privacy": with_nulls(self.privacy)}
-        write_whole(path, FILE.sealed(content))
+        write_whole(path, FILE.seal(content))
 
     @classmethod
     def load(cls, path: Path) -> SavedModel:

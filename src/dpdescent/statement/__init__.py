@@ -1,24 +1,23 @@
 """The privacy statement of a model: a typed, versioned document, and what it means to a person.
 
-``document`` holds the statement, whose format is `privacy-statement.schema.json`; ``files`` reads and writes what
-must not have been changed, and ``validation`` checks plain data by a schema. ``headline`` makes the sentence that is
-the first one everywhere, ``meaning`` computes what a guarantee is worth to an attacker, and ``effects`` tells effects
-of a model from its noise; ``text`` and ``page`` show all of it.
+``privacy_statement`` holds the statement, whose format is `privacy-statement.schema.json`, and ``statement_parts``
+what it is made of; ``sealed_files`` reads and writes what must not have been changed, and checks plain data by a
+schema. ``meaning`` makes the sentence that is the first one everywhere, and computes what a guarantee is worth to an
+attacker; ``visible_effects`` tells effects of a model from its noise; ``statement_text`` and ``statement_page`` show
+all of it.
 """
 
-from .agreement import with_nulls
-from .charges import ALL_ROWS, Charge, charges_of
-from .document import PrivacyStatement
-from .effects import Effect, Effects
-from .files import FileKind
-from .headline import guarantee, headline
-from .origins import Origin, exceptions_noted, moved, name_of, public_fact
-from .page import page_of
-from .text import text_of
-from .validation import load_schema, objection
+from .meaning import guarantee, headline
+from .privacy_statement import PrivacyStatement
+from .sealed_files import FileKind, load_schema, objection, with_nulls
+from .statement_page import page_of
+from .statement_parts import ALL_ROWS, Charge, Origin, charges_of, exceptions_noted, moved, name_of, public_fact
+from .statement_text import text_of
+from .visible_effects import UNSEEN_LEVEL, Effect, Effects
 
 __all__ = [
     "ALL_ROWS",
+    "UNSEEN_LEVEL",
     "Charge",
     "Effect",
     "Effects",

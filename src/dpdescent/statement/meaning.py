@@ -1,4 +1,8 @@
-"""What a statement means to a person: the best that an attacker can do, and what is outside the guarantee.
+"""What a statement means to a person: the guarantee, the best that an attacker can do, and what is not covered.
+
+`headline` is the sentence with which every page, picture, print-out and statement begins. There is one so that no two
+of them can differ. It says whose rows are protected, and what was read from them without being paid for, or that none
+are.
 
 All of it follows from the statement, so that nothing here touches a row or costs privacy.
 """
@@ -6,17 +10,21 @@ All of it follows from the statement, so that nothing here touches a row or cost
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from ..accounting import GDP, ZCDP, Currency, Pure, TradeOff, sampler_delta
+from ..ledger import ONE_ROW
 from ..relations import Relation
-from .charges import ALL_ROWS
-from .document import PrivacyStatement
+from .privacy_statement import PrivacyStatement
+from .statement_parts import ALL_ROWS, exceptions_noted
 
 __all__ = [
     "FALSE_ALARMS",
     "PRIORS",
     "accountant_in_words",
+    "guarantee",
+    "headline",
     "mechanism_in_words",
     "not_covered",
     "of_several_rows",
@@ -32,6 +40,7 @@ PRIORS = (0.01, 0.1, 0.5, 0.9)
 FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1)
 GROUPS = (1, 2, 5, 10)
 
+_NONE = "NOT PRIVATE: the rows were used without noise, so the model may disclose any of them."
 _SAMPLED = 2.0**-10  # share of delta for the samplers' own error, where several rows are one step each
 
 _ACCOUNTANTS = {
@@ -41,6 +50,24 @@ _ACCOUNTANTS = {
     "pure": "pure differential privacy",
     "approximate": "basic composition",
 }
+
+
+def guarantee(epsilon: float | str, delta: float | str, relation: str, unit: str = ONE_ROW) -> str:
+    """Return the words for a guarantee; a text in place of a number names one that differs from fit to fit."""
+    pair = ", ".join(each if isinstance(each, str) else f"{each:g}" for each in (epsilon, delta))
+    return f"({pair})-differentially private for {unit} under {relation}"
+
+
+def headline(stated: PrivacyStatement | Mapping[str, Any]) -> str:
+    """Return the guarantee of a statement, typed or as the plain data of ``privacy_``, or of that of a ledger."""
+    if isinstance(stated, PrivacyStatement):
+        facts = {name: getattr(stated, name) for name in ("epsilon", "delta", "relation", "unit")}
+        return headline(facts | {"private": exceptions_noted(stated.private, stated.assumed_public)})
+    private = stated.get("private", True)
+    if not private:
+        return _NONE
+    words = guarantee(stated["epsilon"], stated["delta"], stated["relation"], stated["unit"])
+    return f"{words}, {private}." if isinstance(private, str) else f"{words}."
 
 
 def trade_off(statement: PrivacyStatement) -> TradeOff:
@@ -123,7 +150,7 @@ def side_by_side(statement: PrivacyStatement) -> str:
 
 def not_covered(statement: PrivacyStatement) -> list[str]:
     """Return what the guarantee does not cover."""
-    several = "" if statement.unit != "one row" else ": somebody with several rows has less"
+    several = "" if statement.unit != ONE_ROW else ": somebody with several rows has less"
     return [
         "What the rows have in common. A model that finds smoking harmful says so of people who are not in it, too.",
         f"More than {statement.unit}{several}.",

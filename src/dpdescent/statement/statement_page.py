@@ -1,18 +1,19 @@
-"""A statement as one HTML page that loads nothing."""
+"""A statement as one HTML page that loads nothing, with pictures as SVG: the trade-off, the budget, the effects."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 
+import numpy as np
+from scipy.special import expit
+
 from ..display import CONTENT_POLICY, printable
-from .document import PrivacyStatement
-from .effects import START, Effects, band_in_words
-from .headline import headline
 from .meaning import (
     FALSE_ALARMS,
     PRIORS,
     accountant_in_words,
+    headline,
     mechanism_in_words,
     not_covered,
     of_several_rows,
@@ -21,11 +22,16 @@ from .meaning import (
     side_by_side,
     trade_off,
     warnings_of,
+    where_it_went,
 )
-from .pictures import budget_picture, effect_picture, trade_off_picture
+from .privacy_statement import PrivacyStatement
+from .visible_effects import BEYOND, START, Effects, band_in_words
 
-__all__ = ["page_of"]
+__all__ = ["budget_picture", "effect_picture", "page_of", "trade_off_picture"]
 
+BLUE, GREY, PALE = "#20639b", "#8a8f98", "#e3edf5"
+
+_LETTERS = 42  # of a name
 _DRAWN = 20  # effects
 
 _STYLE = """
@@ -205,3 +211,101 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence
 
 def _kind(words: bool) -> str:
     return ' class="words"' if words else ""
+
+
+def trade_off_picture(statement: PrivacyStatement) -> str:
+    """Return the curve of false negatives over false positives, with the region that no test can reach."""
+    left, top, size = 56.0, 12.0, 300.0
+    curve = trade_off(statement)
+    across = np.unique(np.concatenate([[0.0, 1.0], np.linspace(0, 1, 201), expit(np.linspace(-14, 14, 401))]))
+    heights = curve.false_negatives(across)
+    points = [f"{left + size * x:.2f},{top + size * (1 - y):.2f}" for x, y in zip(across, heights, strict=True)]
+    corner = f"{left:.1f},{top + size:.1f}"
+    parts = [
+        f'<rect x="{left}" y="{top}" width="{size}" height="{size}" fill="none" stroke="#d9dce1"/>',
+        f'<polygon points="{corner} {" ".join(points)}" fill="{PALE}"/>',
+        f'<line x1="{left}" y1="{top}" x2="{left + size}" y2="{top + size}" stroke="{GREY}" stroke-dasharray="4 4"/>',
+        f'<polyline points="{" ".join(points)}" fill="none" stroke="{BLUE}" stroke-width="2.2"/>',
+    ]
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        x, y = left + size * share, top + size * (1 - share)
+        parts.append(f'<text x="{x:.0f}" y="{top + size + 16:.0f}" text-anchor="middle">{share:.0%}</text>')
+        parts.append(f'<text x="{left - 6:.0f}" y="{y + 4:.0f}" text-anchor="end">{share:.0%}</text>')
+    middle = left + size / 2
+    parts.append(f'<text x="{middle}" y="{top + size + 36}" text-anchor="middle">false positives</text>')
+    turned = f'transform="rotate(-90 14 {top + size / 2})"'
+    parts.append(f'<text x="14" y="{top + size / 2}" text-anchor="middle" {turned}>false negatives</text>')
+    parts.append(f'<text x="{left + 0.56 * size}" y="{top + 0.38 * size}" fill="{GREY}">blind guessing</text>')
+    level = float(np.interp(0.25, across, heights))
+    if level > 0.3:
+        parts.append(f'<text x="{left + 12}" y="{top + size - 14}" fill="{BLUE}">out of reach for every test</text>')
+    label = "Least share of false negatives of any test, by its share of false positives"
+    return _picture(left + size + 28, top + size + 46, label, parts)
+
+
+def budget_picture(statement: PrivacyStatement) -> str:
+    """Return a bar for each kind of question, and one for what is left."""
+    left_over = max(0.0, 1 - statement.spent / statement.budget)
+    bars = [(name, share, BLUE) for name, share in where_it_went(statement)]
+    if left_over > 0.0005:
+        bars.append(("not spent", left_over, GREY))
+    return _bars(bars, "Share of the budget by kind of question")
+
+
+def _bars(bars: Sequence[tuple[str, float, str]], label: str) -> str:
+    start, width, step = 300.0, 300.0, 28.0
+    largest = max((share for _, share, _ in bars), default=1.0)
+    parts = []
+    for number, (name, share, colour) in enumerate(bars):
+        y = 6 + step * number
+        length = max(1.0, width * share / largest)
+        parts.append(_label(name, start, y + 13))
+        parts.append(f'<rect x="{start}" y="{y}" width="{length:.1f}" height="18" rx="2" fill="{colour}"/>')
+        parts.append(f'<text x="{start + length + 6:.1f}" y="{y + 13}">{share:.1%}</text>')
+    return _picture(start + width + 60, 12 + step * len(bars), label, parts)
+
+
+def effect_picture(effects: Effects, most: int) -> str:
+    """Return a line of two standard deviations of noise to both sides of each of the first effects."""
+    start, width, step, top = 300.0, 300.0, 22.0, 8.0
+    drawn = effects.with_verdicts()[:most]
+    lines = [tuple(each.value + sigmas * each.noise for sigmas in (-2, 0, 2)) for each, _ in drawn]
+    lowest = min(0.0, *(low for low, _, _ in lines))
+    highest = max(0.0, *(high for _, _, high in lines), lowest + 1e-300)
+
+    def across(value: float) -> float:
+        return start + width * (value - lowest) / (highest - lowest)
+
+    bottom, zero = top + step * len(drawn), across(0.0)
+    parts = [f'<line x1="{zero:.1f}" x2="{zero:.1f}" y1="{top}" y2="{bottom}" stroke="{GREY}"/>']
+    for number, ((each, verdict), line) in enumerate(zip(drawn, lines, strict=True)):
+        y = top + step * (number + 0.5)
+        colour = BLUE if verdict == BEYOND else GREY
+        low, middle, high = map(across, line)
+        tip = escape(f"{each.name} against {each.against}: {each.value:.4g} ± {each.noise:.2g}, {verdict}")
+        parts.append(_label(each.name, start, y + 4))
+        parts.append(
+            f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="{colour}" '
+            'stroke-width="5" stroke-linecap="round" opacity="0.35"/>'
+        )
+        parts.append(f'<circle cx="{middle:.1f}" cy="{y:.1f}" r="4" fill="{colour}"><title>{tip}</title></circle>')
+    for value in (lowest, highest):
+        parts.append(f'<text x="{across(value):.1f}" y="{bottom + 16}" text-anchor="middle">{value:.3g}</text>')
+    parts.append(f'<text x="{zero:.1f}" y="{bottom + 16}" text-anchor="middle">0</text>')
+    return _picture(start + width + 40, bottom + 24, "Effects and what the noise of privacy does to them", parts)
+
+
+def _label(name: str, end: float, height: float) -> str:
+    """Return a name that ends left of a picture; long ones are cut, and wide ones are drawn narrower."""
+    shown, room = name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…", end - 16
+    wide = sum(11.0 if letter.isupper() or letter in "mw%@" else 7.2 for letter in shown) > room
+    narrow = f' textLength="{room:.0f}" lengthAdjust="spacingAndGlyphs"' if wide else ""
+    tip = f"<title>{escape(name)}</title>" if shown != name else ""
+    return f'<text x="{end - 8}" y="{height:.1f}" text-anchor="end"{narrow}>{escape(shown)}{tip}</text>'
+
+
+def _picture(width: float, height: float, label: str, parts: Sequence[str]) -> str:
+    return (
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" style="max-width:{width:.0f}px" role="img" '
+        f'aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    )

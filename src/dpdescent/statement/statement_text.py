@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..display import printable
-from .document import PrivacyStatement
-from .effects import START, Effect, Effects, band_in_words
-from .headline import headline
 from .meaning import (
     FALSE_ALARMS,
     PRIORS,
     accountant_in_words,
+    headline,
     mechanism_in_words,
     not_covered,
     of_several_rows,
@@ -22,6 +20,8 @@ from .meaning import (
     warnings_of,
     where_it_went,
 )
+from .privacy_statement import PrivacyStatement
+from .visible_effects import START, Effect, Effects, band_in_words
 
 __all__ = ["text_of"]
 

@@ -22,11 +22,8 @@ from ..accounting import Currency, cost_from_dict, currency_from_dict, kinds_of,
 from ..errors import DPDescentError, InvalidParameter, MissingPackage, OutputNotWritable, StatementError
 from ..ledger import Ledger
 from ..relations import Relation
-from .agreement import AGREEMENT, agree, require_priceable, with_nulls
-from .charges import ALL_ROWS, Charge, charges_of
-from .files import FileKind
-from .origins import exceptions_noted
-from .validation import load_schema, objection
+from .sealed_files import AGREEMENT, FileKind, agree, load_schema, objection, with_nulls
+from .statement_parts import ALL_ROWS, Charge, charges_of, exceptions_noted, require_priceable
 
 __all__ = ["PrivacyStatement"]
 
@@ -326,7 +323,7 @@ class PrivacyStatement:
         """Write the statement to a JSON file, with a digest."""
         content = with_nulls(self.to_dict())
         try:
-            Path(path).write_text(FILE.sealed(content), encoding="utf-8")
+            Path(path).write_text(FILE.seal(content), encoding="utf-8")
         except OSError as problem:
             raise OutputNotWritable(f"cannot write {path}: {problem.strerror}; choose another place") from None
 
