@@ -25,8 +25,8 @@ from dpdescent.accounting import (
     loose_noise_multiplier,
     rdp_to_epsilon,
 )
-from dpdescent.audit.bounds import Claim
-from dpdescent.audit.mechanisms import MECHANISMS, Mechanism
+from dpdescent.audit.epsilon_bounds import Claim
+from dpdescent.audit.worst_cases import MECHANISMS, Mechanism
 from dpdescent.curator import ArraySource, Curator, Gradient, LatticeNoise, Public, Sampling
 from dpdescent.curator.batches import bernoulli
 from dpdescent.errors import BudgetExhausted

@@ -23,14 +23,13 @@ import dpdescent.audit
 from dpdescent.accounting import epsilon_to_gdp, gdp_to_epsilon
 from dpdescent.audit import MECHANISMS, Report, audit, audit_named, canary_bound, default_runs
 from dpdescent.audit import auditor as auditor_module
-from dpdescent.audit.bounds import epsilon_of, from_errors, from_event, least, most
+from dpdescent.audit.audit_runs import as_outcomes, collect, plain
+from dpdescent.audit.audited_questions import QuestionRun, _asked, _curator, _rows
 from dpdescent.audit.decision import decide
+from dpdescent.audit.epsilon_bounds import epsilon_of, from_errors, from_event, least, most
 from dpdescent.audit.examples import EXAMPLES
-from dpdescent.audit.methods import CanaryRun, MethodRun
-from dpdescent.audit.questions import QuestionRun, _asked, _curator, _rows
-from dpdescent.audit.scores import as_outcomes, plain
-from dpdescent.audit.transcripts import Recording, Replaying
-from dpdescent.audit.trials import collect
+from dpdescent.audit.recording import Recording, Replaying
+from dpdescent.audit.worst_cases import CanaryRun, MethodRun
 from dpdescent.cli import app
 from dpdescent.errors import DPDescentError, InvalidParameter
 from dpdescent.ledger import Ledger
@@ -398,7 +397,7 @@ class HalfNoise(Recording):
 
 def test_a_descent_with_half_of_its_noise_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A false alarm has a probability of at most 0.1%."""
-    monkeypatch.setattr("dpdescent.audit.methods.Recording", HalfNoise)
+    monkeypatch.setattr("dpdescent.audit.worst_cases.Recording", HalfNoise)
     report = audit_named("sgd", epsilon=8.0, delta=1e-6, runs=100, options=FULL, seed=2, confidence=0.999)
     assert report.refuted
 
@@ -408,7 +407,7 @@ def test_a_descent_with_half_of_its_noise_is_refuted(monkeypatch: pytest.MonkeyP
 )
 def test_an_answer_with_half_of_its_noise_is_refuted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A false alarm has a probability of at most 0.1%."""
-    monkeypatch.setattr("dpdescent.audit.questions.Recording", HalfNoise)
+    monkeypatch.setattr("dpdescent.audit.audited_questions.Recording", HalfNoise)
     assert audit_named(kind, epsilon=4.0, delta=1e-6, runs=300, seed=2, confidence=0.999).refuted
 
 

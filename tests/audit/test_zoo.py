@@ -16,8 +16,8 @@ import pytest
 
 from dpdescent import DPLogisticRegression, Ledger
 from dpdescent.accounting import Cost, Gaussian, epsilon_to_rdp
+from dpdescent.audit.audit_runs import collect
 from dpdescent.audit.decision import decide
-from dpdescent.audit.trials import collect
 from dpdescent.errors import BudgetExhausted
 from dpdescent.noise import Randomness
 from exact_laws import both_ways

@@ -39,9 +39,9 @@ from dpdescent import (
 )
 from dpdescent.accounting import ExponentialMechanism
 from dpdescent.audit import Neighbour, ReplayReport, replay
-from dpdescent.audit.comparison import differences
 from dpdescent.audit.neighbouring import draw_pairs
 from dpdescent.audit.recording import share_of_sensitivity
+from dpdescent.audit.replay import differences
 from dpdescent.curator import LatticeNoise
 from dpdescent.curator.release import pay
 from dpdescent.exact import LatticeSum

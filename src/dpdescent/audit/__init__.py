@@ -9,13 +9,12 @@ and whatever differs then was not paid for.
 """
 
 from .auditor import ATTACKS, audit, audit_named, default_runs
-from .bounds import canary_bound
-from .leaks import Leak, ReplayReport
-from .mechanisms import MECHANISMS
+from .epsilon_bounds import canary_bound
+from .findings import Leak, ReplayReport, Report, draw_report
 from .neighbouring import Neighbour
 from .replay import replay
-from .report import Report, draw_report
-from .rows import RowSeparation, rows_separate
+from .row_separation import RowSeparation, rows_separate
+from .worst_cases import MECHANISMS
 
 __all__ = [
     "ATTACKS",

@@ -21,14 +21,12 @@ from ..errors import (
 )
 from ..relations import Relation
 from ..solvers import METHODS
-from .bounds import Claim, canary_bound
+from .audit_runs import FunctionRun, Listener, Subject, collect
+from .audited_questions import QuestionRun
 from .decision import decide
-from .functions import FunctionRun
-from .mechanisms import MECHANISMS, Mechanism
-from .methods import Attack, CanaryRun, MethodRun
-from .questions import QuestionRun
-from .report import Report
-from .trials import Listener, Subject, collect
+from .epsilon_bounds import Claim, canary_bound
+from .findings import Report
+from .worst_cases import MECHANISMS, Attack, CanaryRun, Mechanism, MethodRun
 
 __all__ = ["ATTACKS", "audit", "audit_named", "default_runs"]
 
@@ -108,7 +106,7 @@ def audit(
         _require_picklable(function, table, neighbour, score)
     subject = FunctionRun(function, (table, neighbour), score)
     name = getattr(function, "__name__", type(function).__name__)
-    return _audited(
+    return _audit(
         subject,
         name,
         claim,
@@ -186,15 +184,15 @@ def audit_named(
     settings = dict(options or {})
     if name in METHODS and attack == "canaries":
         canaries = CanaryRun(name, epsilon, delta, kept, options=settings)
-        return _audited_by_canaries(canaries, runs, journal=journal, **common)
+        return _audit_by_canaries(canaries, runs, journal=journal, **common)
     if name in METHODS:
         seen: Attack = "model" if attack == "model" else "transcript"
         fit = MethodRun(name, epsilon, delta, kept, options=settings, attack=seen)
         common |= {"relation": kept, "attack": attack, "journal": journal}
-        return _audited(fit, name, fit.claim, epsilon, delta, runs=runs, **common)
+        return _audit(fit, name, fit.claim, epsilon, delta, runs=runs, **common)
     subject = _answer_named(name, epsilon, delta, kept, settings)
     common |= {"relation": kept, "attack": "answer"}
-    return _audited(subject, name, subject.claim, epsilon, delta, runs=runs, **common)
+    return _audit(subject, name, subject.claim, epsilon, delta, runs=runs, **common)
 
 
 def _answer_named(
@@ -214,7 +212,7 @@ def _answer_named(
     return MECHANISMS[name](epsilon, delta, relation)
 
 
-def _audited(
+def _audit(
     subject: Subject,
     name: str,
     claim: Claim,
@@ -260,7 +258,7 @@ def _audited(
     )
 
 
-def _audited_by_canaries(
+def _audit_by_canaries(
     subject: CanaryRun,
     runs: int,
     *,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..accounting import (
     AboveThreshold,
@@ -25,6 +24,7 @@ from ..accounting import (
     ReportNoisyMax,
     ShuffledDescent,
 )
+from ..arrays import Floats
 from ..curator import (
     BallPoint,
     BestCandidates,
@@ -55,7 +55,6 @@ from ..problems import L2, Frame, LabelKind, LinearProblem, Loss, Whitening
 
 __all__ = ["EXAMPLES"]
 
-Floats = NDArray[np.float64]
 Examples = Callable[[Public, Gaussian], Iterable[Question[Any]]]
 #: Examples of each kind, by its class.
 EXAMPLES: dict[type[Question[Any]], Examples] = {}

@@ -2,24 +2,33 @@
 
 The runs are cut into chunks. A chunk is drawn from randomness of its own, so the outcomes are independent however
 many processes draw them, and a run that was killed goes on with the chunks that its journal does not hold.
+
+Mechanisms, methods and questions of the library are subjects of other modules. A function of a caller's own, on two
+tables of the caller's own, is the `FunctionRun` here.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import inspect
+import pickle
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .scores import Outcomes, as_outcomes
+__all__ = ["FunctionRun", "Listener", "Outcomes", "Subject", "as_outcomes", "collect", "derived_seed", "plain"]
 
-__all__ = ["Listener", "Subject", "collect"]
-
+#: One row for each run: numbers, or one word where an outcome is anything else.
+Outcomes = NDArray[Any]
 #: Called with the runs that are done and the runs there are.
 Listener = Callable[[int, int], None]
+
+_CALLS = 200  # of a function that are worth a task of their own
 
 
 class Subject(Protocol):
@@ -146,3 +155,79 @@ def _worked(chunks: list[Chunk], jobs: int) -> Iterator[tuple[Chunk, Drawn]]:
 
 def _drawn(chunk: Chunk) -> Drawn:
     return Drawn(chunk.subject.draw(chunk.neighbour, chunk.seed, chunk.runs))
+
+
+def plain(outcome: Any) -> list[float] | str:
+    """Return an outcome as numbers, or as the text of its representation if it is anything else."""
+    try:
+        numbers = np.ravel(np.asarray(outcome, dtype=np.float64))
+    except (TypeError, ValueError):
+        return repr(outcome)
+    return numbers.tolist() if numbers.size and np.isfinite(numbers).all() else repr(outcome)
+
+
+def as_outcomes(first: Sequence[list[float] | str], second: Sequence[list[float] | str]) -> tuple[Outcomes, Outcomes]:
+    """Return plain outcomes of both tables as arrays of one kind.
+
+    Outcomes of different lengths, and those that are no finite numbers, are compared by their text: a shape or a
+    missing number may give a row away as well as any digit.
+    """
+    every = [*first, *second]
+    if all(not isinstance(each, str) and len(each) == len(every[0]) for each in every):
+        return np.array(first, dtype=np.float64), np.array(second, dtype=np.float64)
+    words = [each if isinstance(each, str) else f"{len(each)} numbers" for each in every]
+    coded = np.array(words, dtype=object)[:, None]
+    return coded[: len(first)], coded[len(first) :]
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionRun:
+    """A caller's own function on a caller's own tables."""
+
+    function: Callable[..., Any]
+    tables: tuple[Any, Any]
+    score: Callable[[Any], float] | None
+
+    @property
+    def fingerprint(self) -> str:
+        """Text that tells it from any other."""
+        names = [_code_of(function) for function in (self.function, self.score) if function is not None]
+        return f"{' '.join(names)} {hashlib.sha256(pickle.dumps(self.tables)).hexdigest()}"
+
+    @property
+    def chunk(self) -> int:
+        """How many runs are worth a task of their own."""
+        return _CALLS
+
+    def draw(self, neighbour: bool, seed: int | None, runs: int) -> list[list[float] | str]:
+        """Return the outcomes of independent calls, or what the caller's score makes of them."""
+        table, seeded = self.tables[neighbour], _takes_seed(self.function)
+        generator = np.random.default_rng(secrets.randbits(128) if seed is None else seed)
+        outcomes: list[list[float] | str] = []
+        for _ in range(runs):
+            own = {"seed": int(generator.integers(2**62))} if seeded else {}
+            outcome = self.function(table, **own)
+            outcomes.append(plain(outcome if self.score is None else self.score(outcome)))
+        return outcomes
+
+
+def _code_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function with a digest of its code, or of its state: runs of another one do not count."""
+    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        plain_ones = [each for each in code.co_consts if isinstance(each, int | float | complex | str | bytes | None)]
+        content = repr((code.co_code, code.co_names, plain_ones)).encode()
+    else:
+        try:
+            content = pickle.dumps(function)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            content = b""
+    return f"{name} {hashlib.sha256(content).hexdigest()}"
+
+
+def _takes_seed(function: Callable[..., Any]) -> bool:
+    try:
+        return "seed" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False

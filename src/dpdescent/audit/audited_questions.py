@@ -18,10 +18,10 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from ..accounting import Composed, Cost, Currency, Gaussian
+from ..arrays import Floats
 from ..curator import QUESTIONS, ArraySource, Curator, LatticeNoise, Question
 from ..errors import InvalidParameter, UnsupportedCost, require_positive_integer
 from ..exact import FeatureGrid
@@ -29,16 +29,14 @@ from ..ledger import Ledger
 from ..problems import L2, Adversary, LinearProblem, Logistic
 from ..queries.plans import Point, Sum, Tree
 from ..relations import Relation
-from .bounds import Claim
+from .audit_runs import Outcomes, derived_seed, plain
 from .decision import Rule
+from .epsilon_bounds import Claim
 from .examples import EXAMPLES
-from .scores import Outcomes, plain
-from .transcripts import Recording, Released, divergence, log_ratio
-from .trials import derived_seed
+from .recording import Recording, Released, divergence, log_ratio
 
 __all__ = ["QuestionRun"]
 
-Floats = NDArray[np.float64]
 Table = tuple[Floats, Floats]
 
 _GRID = FeatureGrid(1.0, 3)

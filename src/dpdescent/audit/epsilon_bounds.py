@@ -42,16 +42,14 @@ import math
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtri
 from scipy.stats import beta, binom
 
 from ..accounting import gdp_to_epsilon
+from ..arrays import Floats
 
 __all__ = ["Claim", "canary_bound", "epsilon_of", "from_errors", "from_event", "least", "most"]
-
-Floats = NDArray[np.float64]
 
 #: What a mechanism claims: that it is (epsilon, delta)-DP, or mu-GDP for the mu that gives (epsilon, delta).
 Claim = Literal["approximate", "gdp"]

@@ -92,13 +92,18 @@ def rows_separate(
     >>> rows_separate(Centred(4, 2), rows, loss).mixing
     'what belongs to a row changes with what other rows of 37 hold'
     """
+    return _separate(module, dataset, loss, require_positive_integer("most_rows", most_rows))
+
+
+def _separate(
+    module: nn.Module, dataset: Any, loss: Callable[[Tensor, Tensor], Tensor], longest: int
+) -> RowSeparation:
     from ..torch import module_checks as checks
     from ..torch.dataset_rows import DatasetRows
     from ..torch.gradient_choice import choose_gradients
     from ..torch.row_gradients import InputGradients
     from ..torch.separation import mixing
 
-    longest = require_positive_integer("most_rows", most_rows)
     try:
         rows = DatasetRows(dataset, checks.require_trainable(module, None))
         copied = checks.private_copy(module)
