@@ -438,8 +438,8 @@ def test_a_minimiser_is_charged_before_a_row_is_looked_at(monkeypatch: pytest.Mo
         seen.append(len(ledger.entries))
         return np.zeros(5)
 
-    for module in ("points", "general"):
-        monkeypatch.setattr(f"dpdescent.curator.{module}.certified_minimiser", watched)
+    for module in ("queries.noisy_minimiser", "curator.caller_functions"):
+        monkeypatch.setattr(f"dpdescent.{module}.certified_minimiser", watched)
     for cost, charged in ((Gaussian(50.0), [1]), (Gaussian(1e-3), [])):
         curator = make_curator(1.0, rows=20)
         ledger = curator.ledger
