@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpdescent.progress import heartbeat
 from threadpoolctl import threadpool_limits
 
+from dpdescent.display import heartbeat
 from dpdescent.errors import InvalidParameter
 from dpdescent.lab.method_looks import look_of
 from dpdescent.lab.report_page import Report

@@ -36,7 +36,7 @@ import dpdescent.errors
 from dpdescent import Ledger
 from dpdescent.accounting import Gaussian
 from dpdescent.cli import app, main
-from dpdescent.cli.models import FILE as MODEL_FILE
+from dpdescent.cli.saved_models import FILE as MODEL_FILE
 from dpdescent.errors import DPDescentError
 from dpdescent.ledger import import_lines, sqlite_file, sqlite_store
 from dpdescent.statement import PrivacyStatement
@@ -333,7 +333,7 @@ def options() -> dict[str, list[str]]:
     group = typer.main.get_command(app)
     found = {}
     for name, command in group.commands.items():
-        loaded = command.loaded()
+        loaded = command.load()
         parts = [loaded, *getattr(loaded, "commands", {}).values()]
         found[name] = sorted(
             {each for part in parts for option in part.params for each in option.opts if "--" in each}

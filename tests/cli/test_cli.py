@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from dpdescent import Ledger, load_dataset
 from dpdescent.cli import app
-from dpdescent.cli.models import SavedModel
-from dpdescent.cli.options import read_classes
+from dpdescent.cli.public_knowledge import read_classes
+from dpdescent.cli.saved_models import SavedModel
 from dpdescent.errors import (
     BudgetExhausted,
     DatasetFormatError,

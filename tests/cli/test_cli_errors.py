@@ -143,20 +143,20 @@ def fail(*_: object, **__: object) -> None:
 
 
 PLACES: list[tuple[tuple[str, ...], str]] = [
-    (FIT, "dpdescent.cli.tables.load_dataset"),
+    (FIT, "dpdescent.cli.public_knowledge.load_dataset"),
     (FIT, "dpdescent.datasets.dataset.read_table"),
     (FIT, "dpdescent.encoding.BoundedEncoder.transform"),
     (FIT, "dpdescent.schema.Schema.labels"),
     (FIT, "dpdescent.estimators.DPLogisticRegression.fit"),
     (FIT, "dpdescent.estimators.fitting.place"),
     (FIT, "dpdescent.estimators.fitting.Curator"),
-    (FIT, "dpdescent.cli.models.SavedModel.save"),
-    (FIT, "dpdescent.cli.fit.print_privacy"),
+    (FIT, "dpdescent.cli.saved_models.SavedModel.save"),
+    (FIT, "dpdescent.cli.fit_command.print_privacy"),
     (FIT_ARRAYS, "dpdescent.datasets.dataset.read_packed"),
-    (PREDICT, "dpdescent.cli.models.SavedModel.load"),
+    (PREDICT, "dpdescent.cli.saved_models.SavedModel.load"),
     (("schema", "people.csv", "--label", "age"), "dpdescent.tables.draft_schema"),
     (("ledger", "budget.ledger"), "dpdescent.ledger.Ledger.open"),
-    (("demo",), "dpdescent.cli.demo._demo_data"),
+    (("demo",), "dpdescent.cli.demo_command._demo_data"),
     (("datasets",), "dpdescent.datasets.list_datasets"),
 ]
 
@@ -199,7 +199,7 @@ def test_a_named_error_keeps_its_message_in_every_mode(shown: Shown, monkeypatch
     def refuse(*_: object, **__: object) -> None:
         raise InvalidParameter("the third column has no bounds: add them")
 
-    monkeypatch.setattr("dpdescent.cli.tables.load_dataset", refuse)
+    monkeypatch.setattr("dpdescent.cli.public_knowledge.load_dataset", refuse)
     for debug in ("0", "1"):
         monkeypatch.setenv("DPDESCENT_DEBUG", debug)
         assert shown(*FIT) == (1, "", "InvalidParameter: the third column has no bounds: add them\n")
@@ -240,9 +240,9 @@ def test_an_interrupted_fit_says_what_was_charged_and_that_no_model_was_written(
 @pytest.mark.parametrize(
     ("place", "charged"),
     [
-        ("dpdescent.cli.tables.load_dataset", "nothing was charged"),
+        ("dpdescent.cli.public_knowledge.load_dataset", "nothing was charged"),
         ("dpdescent.estimators.fitting.place", "nothing was charged"),
-        ("dpdescent.cli.models.write_whole", "100% of the privacy budget of this fit had been charged"),
+        ("dpdescent.cli.saved_models.write_whole", "100% of the privacy budget of this fit had been charged"),
     ],
 )
 def test_an_interrupt_before_or_after_the_fit_says_what_was_charged(

@@ -24,8 +24,8 @@ from dpdescent import DPLogisticRegression, Ledger, Schema, load_dataset
 from dpdescent.audit import ATTACKS, MECHANISMS
 from dpdescent.cli import main
 from dpdescent.cli.commands import COMMANDS
-from dpdescent.cli.models import SavedModel
-from dpdescent.cli.output import say
+from dpdescent.cli.saved_models import SavedModel
+from dpdescent.cli.terminal import say
 from dpdescent.display import PAUSE, heartbeat
 from dpdescent.errors import PrivacyWarning
 from dpdescent.estimators.vouched import advice
@@ -296,8 +296,8 @@ def test_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_demonstration_without_matplotlib_names_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr("dpdescent.cli.demo.LADDER", (0.4,))
-    monkeypatch.setattr("dpdescent.cli.demo._demo_data", lambda _: load_dataset("synthetic", n=600))
+    monkeypatch.setattr("dpdescent.cli.demo_command.LADDER", (0.4,))
+    monkeypatch.setattr("dpdescent.cli.demo_command._demo_data", lambda _: load_dataset("synthetic", n=600))
     code, out, err = run("demo")
     assert (code, err) == (0, "")
     assert "no picture: pip install 'dpdescent[plots]' to draw one\n" in out

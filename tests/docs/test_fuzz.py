@@ -48,7 +48,7 @@ def test_an_error_without_a_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("dpdescent.cli.knowledge.Schema.load", fail)
+    monkeypatch.setattr("dpdescent.cli.public_knowledge.Schema.load", fail)
     with pytest.raises(AssertionError, match="unexpected error"):
         drawn("schema_files", 3)
 

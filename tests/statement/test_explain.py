@@ -42,8 +42,8 @@ from dpdescent.accounting import (
 )
 from dpdescent.choosing.plan import stopping_plan
 from dpdescent.cli import app
-from dpdescent.cli.models import SavedModel
-from dpdescent.cli.output import print_privacy
+from dpdescent.cli.saved_models import SavedModel
+from dpdescent.cli.terminal import print_privacy
 from dpdescent.errors import InvalidParameter, ModelFormatError, OutputNotWritable, StatementError
 from dpdescent.estimators.effects import Comparisons
 from dpdescent.statement import Charge, Effect, Effects, page_of, text_of

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from dpdescent import DPLinearRegression, DPLogisticRegression, Ledger, PrivacyStatement, load_dataset
 from dpdescent.accounting import ExponentialMechanism, Gaussian, NormLaplace, PoissonSampled
-from dpdescent.cli.models import FILE as MODEL_FILE
-from dpdescent.cli.models import SavedModel
+from dpdescent.cli.saved_models import FILE as MODEL_FILE
+from dpdescent.cli.saved_models import SavedModel
 from dpdescent.errors import InvalidParameter, MissingPackage, ModelFormatError, OutputNotWritable, StatementError
 from dpdescent.statement import Charge, load_schema, objection
 from dpdescent.statement.privacy_statement import FILE

@@ -23,7 +23,7 @@ from dpdescent import (
     load_dataset,
 )
 from dpdescent.cli import app
-from dpdescent.cli.models import SavedModel
+from dpdescent.cli.saved_models import SavedModel
 from dpdescent.datasets.synthetic_tables import large_block, write_large_table
 from dpdescent.errors import (
     ColumnTypeError,
@@ -399,7 +399,7 @@ def run(*arguments: object) -> str:
 def test_fit_and_predict_take_a_folder_a_pattern_and_a_file(
     limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpdescent.cli.tables._IN_MEMORY", limit)
+    monkeypatch.setattr("dpdescent.cli.public_knowledge._IN_MEMORY", limit)
     folder = tmp_path / "table"
     run("datasets", "synthetic", "--rows", 2000, "--columns", 4, "--output", folder)
     schema = folder / "_schema.json"

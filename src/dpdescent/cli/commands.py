@@ -1,47 +1,113 @@
-"""The list of commands. Their modules are imported when they are run, so that help and completion are quick."""
+"""The list of commands, and the entry point: it runs one and turns whatever goes wrong into one line.
+
+The module of a command is imported when it is run, so that help and completion are quick.
+
+Named errors never show a cell, so their message is printed, and so is what the system says about a file. An exception
+that nobody expected may quote a cell, so neither its message nor a local variable is ever printed, not even in a
+traceback. Warnings of this package are printed as one line each, and those of others not at all.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+import traceback
+import warnings
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from .groups import CommandGroup, DeferredCommand
+from ..display import printable
+from ..errors import DPDescentError, GuaranteeWarning, LedgerWarning, PrivacyWarning
+from .terminal import INTERRUPTED, complain
 
-__all__ = ["COMMANDS", "app"]
+__all__ = ["COMMANDS", "CommandGroup", "DeferredCommand", "app", "main"]
+
+DEBUG = "DPDESCENT_DEBUG"
+_WARNINGS = (GuaranteeWarning, LedgerWarning, PrivacyWarning)
+# The base of all that is wrong with what was typed, wherever a release of typer keeps it.
+_UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
+class DeferredCommand(TyperCommand):
+    """A command of which only the name and a line of help are known until it is run.
+
+    Parameters
+    ----------
+    name : str
+    place : str
+        The function or the application that runs it, as ``module:name`` within this package.
+    line : str
+        Its line in the list of commands: the first line of its docstring.
+    """
+
+    def __init__(self, name: str, place: str, line: str) -> None:
+        super().__init__(name=name, help=line)
+        self.place = place
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return self.load().make_context(info_name, args, parent=parent, **extra)
+
+    def load(self) -> Any:
+        """Return the command itself."""
+        module, _, name = self.place.partition(":")
+        target = getattr(import_module(f".{module}", __package__), name)
+        app = target
+        if not isinstance(target, typer.Typer):
+            app = typer.Typer(add_completion=False)
+            app.command(self.name)(target)
+        command = typer.main.get_command(app)
+        command.name = self.name
+        return command
+
+
+class CommandGroup(TyperGroup):
+    """A group that shows its help where it is called without a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args if args or ctx.resilient_parsing else ["--help"])
+
 
 COMMANDS = (
-    DeferredCommand("demo", "demo:demo_command", "Train a private model on public data, and show what it cost."),
     DeferredCommand(
-        "schema", "schema:schema_app", "Say what is public about a table: draft such a file, and check it."
+        "demo", "demo_command:demo_command", "Train a private model on public data, and show what it cost."
     ),
-    DeferredCommand("fit", "fit:fit_command", "Train a model on a table and save it with its privacy statement."),
-    DeferredCommand("predict", "predict:predict_command", "Predict with a saved model, at no cost in privacy."),
     DeferredCommand(
-        "explain", "explain:explain_command", "Say what a saved model or statement guarantees, in words."
+        "schema", "schema_command:schema_app", "Say what is public about a table: draft such a file, and check it."
     ),
-    DeferredCommand("ledger", "ledger:ledger_app", "Keep a budget that several fits share."),
+    DeferredCommand(
+        "fit", "fit_command:fit_command", "Train a model on a table and save it with its privacy statement."
+    ),
+    DeferredCommand(
+        "predict", "predict_command:predict_command", "Predict with a saved model, at no cost in privacy."
+    ),
+    DeferredCommand(
+        "explain", "explain_command:explain_command", "Say what a saved model or statement guarantees, in words."
+    ),
+    DeferredCommand("ledger", "ledger_command:ledger_app", "Keep a budget that several fits share."),
     DeferredCommand(
         "compare",
-        "comparisons:compare_command",
+        "compare_command:compare_command",
         "Compare methods on the same data, folds, budget and relation.",
     ),
     DeferredCommand(
         "reproduce",
-        "comparisons:reproduce_command",
+        "compare_command:reproduce_command",
         "Rerun a figure of a paper, with the paper's claims beside what was found.",
     ),
     DeferredCommand(
         "audit",
-        "audit:audit_command",
+        "audit_command:audit_command",
         "Bound the epsilon of a mechanism, question or method from below, by runs on worst-case tables.",
     ),
     DeferredCommand(
         "methods",
-        "listings:methods_command",
+        "methods_command:methods_command",
         "List the methods of training, or show the settings of one, also as in its paper.",
     ),
-    DeferredCommand("datasets", "synthetic:datasets_app", "List the data sets, and where each is."),
+    DeferredCommand("datasets", "datasets_command:datasets_app", "List the data sets, and where each is."),
 )
 
 
@@ -76,3 +142,70 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+def main() -> None:
+    """Run the command line; an error is one line on standard error and exit code 1, wrong usage exit code 2.
+
+    With ``DPDESCENT_DEBUG=1`` in the environment an unexpected error shows where it was raised.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for kind in _WARNINGS:
+                warnings.simplefilter("always", kind)
+            warnings.showwarning = _show_warning
+            code = app(prog_name="dpdescent", standalone_mode=False)
+    except DPDescentError as problem:
+        complain(type(problem).__name__, "; ".join([str(problem), *getattr(problem, "__notes__", [])]))
+        code = 1
+    except _UsageError as problem:
+        asked = problem.ctx.command_path if getattr(problem, "ctx", None) is not None else "dpdescent"
+        text = " ".join(problem.format_message().split()).rstrip(".")
+        complain("UsageError", f"{text}; `{asked} --help` shows what can be typed")
+        code = 2
+    except (KeyboardInterrupt, typer.Abort):
+        complain("interrupted", "the command was ended from the keyboard")
+        code = INTERRUPTED
+    except OSError as problem:
+        code = _explain_system(problem)
+    except Exception as problem:
+        code = _explain_unexpected(problem)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    complain(type(message).__name__, str(message), colour="yellow")
+
+
+def _explain_system(problem: OSError) -> int:
+    """Print what the system says about a file: neither a path nor a reason is ever a cell."""
+    if problem.strerror is None or problem.filename is None:
+        return _explain_unexpected(problem)
+    complain(type(problem).__name__, f"{problem.filename}: {problem.strerror}")
+    return 1
+
+
+def _explain_unexpected(problem: Exception) -> int:
+    hint = f"{DEBUG}=1 shows a traceback"
+    if os.environ.get(DEBUG, "0") not in ("", "0"):
+        sys.stderr.write(printable(_frames(problem), keep="\n"))
+        hint = "its message is not shown, because it may quote a cell"
+    complain(
+        "dpdescent",
+        f"unexpected error ({type(problem).__name__}). Please report it to the maintainers of dpdescent; {hint}",
+    )
+    return 1
+
+
+def _frames(problem: BaseException) -> str:
+    """Return where an exception and those that led to it were raised: lines of code, without values or messages."""
+    chain: list[BaseException] = []
+    cause: BaseException | None = problem
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    parts = ["Traceback (most recent call last):\n"]
+    for each in reversed(chain):
+        parts += [*traceback.format_tb(each.__traceback__), f"{type(each).__name__}\n"]
+    return "".join(parts)

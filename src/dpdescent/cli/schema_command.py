@@ -9,9 +9,8 @@ import typer
 
 from ..errors import SchemaError
 from ..outputs import require_outputs, write_whole
-from .groups import CommandGroup
-from .options import JsonFile
-from .output import say, write_json, write_text
+from .commands import CommandGroup
+from .terminal import JsonFile, say, write_json, write_text
 
 if TYPE_CHECKING:
     from ..tables import Schema
@@ -79,7 +78,7 @@ def check(
     try:
         declared = Schema.load(schema)
         if table is not None:
-            absent, unused = _compared(declared, column_names(table, declared.file))
+            absent, unused = _compare(declared, column_names(table, declared.file))
             problems += [f"{table.name!r} has no column {name!r}: correct the schema or the file" for name in absent]
     except SchemaError as error:
         problems += error.problems
@@ -119,7 +118,7 @@ def _stem(table: Path) -> str:
     return table.name.removesuffix(".gz").rpartition(".")[0] or table.stem
 
 
-def _compared(declared: Schema, names: list[str]) -> tuple[list[str], list[str]]:
+def _compare(declared: Schema, names: list[str]) -> tuple[list[str], list[str]]:
     """Return the columns that a table lacks, and those about which the schema says nothing."""
     needed = (*declared.features, declared.label.column)
     described = {*(column.name for column in declared.columns), declared.label.column}

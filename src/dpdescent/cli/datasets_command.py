@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .listings import datasets_command
-from .options import JsonFile
-from .output import say
+from .terminal import JsonFile, say, screen, write_json
 
 __all__ = ["datasets_app"]
 
@@ -20,7 +18,7 @@ datasets_app = typer.Typer(help="List the data sets, and where each is.", add_co
 def _datasets(context: typer.Context, json_file: JsonFile = None) -> None:
     """List the data sets, and where each is."""
     if context.invoked_subcommand is None:
-        datasets_command(json_file)
+        _list_datasets(json_file)
 
 
 @datasets_app.command("synthetic")
@@ -35,3 +33,23 @@ def synthetic_command(
 
     write_large_table(output, rows, columns, seed)
     say(f"{rows} rows of {columns} numbers written to {output}; `dpdescent fit {output} --output MODEL` reads them")
+
+
+def _list_datasets(json_file: Path | None) -> None:
+    from rich.table import Table
+
+    from ..datasets import list_datasets
+
+    table = Table(box=None, header_style="bold")
+    for column in ("name", "rows", "columns", "classes", "where"):
+        table.add_column(column, justify="right" if column in ("rows", "columns", "classes") else "left")
+    rows = []
+    for info in list_datasets():
+        where = "built in" if info.built_in else str(info.location) if info.location else "to download"
+        rows.append(
+            {"name": info.name, "title": info.title, "rows": info.rows, "columns": info.columns, "where": where}
+        )
+        table.add_row(info.name, f"{info.rows:,}", f"{info.columns:,}", str(info.classes), where)
+    screen().print(table)
+    say("Offline copies are looked up in $DPDESCENT_DATA.")
+    write_json(json_file, {"datasets": rows})

@@ -16,8 +16,7 @@ import typer
 from ..display import heartbeat
 from ..errors import InvalidParameter, require_positive_integer
 from ..outputs import require_matplotlib, require_writable, write_whole
-from .options import JsonFile
-from .output import complain, say, screen
+from .terminal import INTERRUPTED, Adjacency, JsonFile, complain, say, screen
 
 if TYPE_CHECKING:
     from ..lab.fold_fits import Task
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from ..long_runs import Listener
 
 __all__ = ["compare_command", "reproduce_command"]
-
-INTERRUPTED = 130
 
 Jobs = Annotated[int | None, typer.Option(help="Worker processes, one thread each; default: all processors.")]
 
@@ -46,7 +43,7 @@ def compare_command(
     rows: Annotated[int | None, typer.Option(help="Take this number of rows of each data set; default: all.")] = None,
     loss: Annotated[str, typer.Option(help="logistic or svm.")] = "logistic",
     alpha: Annotated[float, typer.Option(help="Weight of the L2 penalty.")] = 0.0,
-    adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
+    adjacency: Adjacency = "zero-out",
     oracle: Annotated[
         bool, typer.Option(help="Also search each method's grid on the test data: not private.")
     ] = False,

@@ -13,9 +13,8 @@ import typer
 
 from ..errors import LedgerFormatError
 from ..outputs import require_outputs, require_writable, write_whole
-from .groups import CommandGroup
-from .options import Delta, Epsilon, JsonFile
-from .output import print_privacy, say, write_json, write_text
+from .commands import CommandGroup
+from .terminal import Adjacency, Delta, Epsilon, JsonFile, print_privacy, say, write_json, write_text
 
 if TYPE_CHECKING:
     from ..ledger import Ledger
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["ledger_app"]
 
 LedgerFile = Annotated[Path, typer.Argument(metavar="FILE", help="A ledger file.")]
-OldFile = Annotated[Path, typer.Argument(metavar="OLD_FILE", help="A ledger of an earlier release, in JSON lines.")]
+OldFile = Annotated[
+    Path, typer.Argument(metavar="OLD_FILE", help="A ledger in lines of JSON, of an earlier release.")
+]
 NewFile = Annotated[Path, typer.Argument(metavar="NEW_FILE", help="Where the ledger is to be kept; a new file.")]
 
 _ROUNDING = 1 + 1e-9  # another machine may compute a price that differs in its last digits
@@ -46,7 +47,7 @@ def create(
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-6,
     currency: Annotated[str, typer.Option(help="gdp, zcdp, rdp, pure or approximate.")] = "gdp",
-    adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
+    adjacency: Adjacency = "zero-out",
     unit: Annotated[
         str | None, typer.Option(help="What is protected, for instance 'one person'; default: one row.")
     ] = None,
@@ -64,14 +65,14 @@ def create(
 def show(path: LedgerFile, json_file: JsonFile = None) -> None:
     """Show how much of a ledger is spent, on what, and what is left."""
     require_outputs([json_file], [path])
-    _show(_opened(path), json_file)
+    _show(_open(path), json_file)
 
 
 @ledger_app.command()
 def history(path: LedgerFile, json_file: JsonFile = None) -> None:
     """List the fits and single charges of a ledger, each with its date, its cost and its model file."""
     require_outputs([json_file], [path])
-    account = _opened(path)
+    account = _open(path)
     lines: list[dict[str, Any]] = []
     for line in account.history:
         entry, count, spent = line.entry, len(line.charges), sum(charge.price for charge in line.charges)
@@ -92,7 +93,7 @@ def export(
 ) -> None:
     """Write every charge of a ledger as JSON. The text is a copy that cannot spend."""
     require_outputs([output, json_file], [path])
-    text = _opened(path).to_json()
+    text = _open(path).to_json()
     if output is not None:
         write_whole(output, text + "\n")
         say(f"written to {output}")
@@ -105,7 +106,7 @@ def export(
 def verify(path: LedgerFile, json_file: JsonFile = None) -> None:
     """Check that a ledger is whole and what its charges cost."""
     require_outputs([json_file], [path])
-    account = _opened(path)
+    account = _open(path)
     account.verify()
     if account.spent > account.budget * _ROUNDING:
         raise LedgerFormatError(
@@ -118,9 +119,7 @@ def verify(path: LedgerFile, json_file: JsonFile = None) -> None:
 
 @ledger_app.command("import")
 def import_command(
-    old: Annotated[
-        Path, typer.Argument(metavar="OLD_FILE", help="A ledger in lines of JSON, of an earlier release.")
-    ],
+    old: OldFile,
     path: NewFile,
     json_file: JsonFile = None,
 ) -> None:
@@ -131,7 +130,7 @@ def import_command(
     _show(import_lines(old, path), json_file)
 
 
-def _opened(path: Path) -> Ledger:
+def _open(path: Path) -> Ledger:
     from ..ledger import Ledger
 
     return Ledger.open(path)

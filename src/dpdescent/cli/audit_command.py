@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..display import printable
-from ..outputs import require_outputs, write_whole
-from .options import Delta, Epsilon, JsonFile, Seed, read_settings
-from .output import say, screen
+from ..outputs import require_matplotlib, require_outputs, write_whole
+from .terminal import Adjacency, Delta, Epsilon, JsonFile, Seed, read_settings, say, screen
+
+if TYPE_CHECKING:
+    from ..audit import Report
 
 __all__ = ["audit_command"]
 
@@ -25,7 +29,7 @@ def audit_command(
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-6,
     runs: Annotated[int | None, typer.Option(help="Runs on each of two neighbouring tables.")] = None,
-    adjacency: Annotated[str, typer.Option(help="zero-out or replace-one.")] = "zero-out",
+    adjacency: Adjacency = "zero-out",
     attack: Annotated[
         str, typer.Option(help="What is seen of a method: transcript, model or canaries.")
     ] = "transcript",
@@ -45,22 +49,14 @@ def audit_command(
 
     Exit code 1 means that the claim was refuted. With a JSON file a killed audit of a method goes on where it was.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from ..audit import audit_named, draw_report
     from ..long_runs import processors
-    from ..outputs import require_matplotlib
     from ..solvers import METHODS
 
     require_outputs([json_file, plot])
     if plot is not None:
         require_matplotlib()
-    workers = jobs if jobs is not None else processors() if name in METHODS else 1
-    title = TextColumn("{task.description}", markup=False)
-    columns = title, BarColumn(), MofNCompleteColumn(), TextColumn("left:"), TimeRemainingColumn()
-    bar = Progress(*columns, console=screen(errors=True), transient=True)
-    task = bar.add_task(printable(name), total=None, visible=False)
-    with bar:
+    with _bar(name) as listener:
         report = audit_named(
             name,
             epsilon=epsilon,
@@ -71,17 +67,11 @@ def audit_command(
             options=read_settings(settings or []),
             confidence=confidence,
             seed=seed,
-            jobs=workers,
+            jobs=jobs if jobs is not None else processors() if name in METHODS else 1,
             journal=json_file,
-            listener=lambda done, total: bar.update(task, completed=done, total=total, visible=True),
+            listener=listener,
         )
-    shown = "mu-GDP, that is " if report.claim == "gdp" else ""
-    say(f"{name} claims {shown}epsilon {epsilon:g} at delta {delta:g} ({report.relation}, seen: {report.attack})")
-    say(
-        f"it is at least {report.lower_bound:.4g} with confidence {confidence:.0%}, which is "
-        f"{report.lower_bound / epsilon:.0%} of the claim: {report.runs:,} runs in {report.seconds:.1f} s; "
-        f"{report.test}"
-    )
+    _show(report)
     if json_file is not None:
         write_whole(json_file, report.to_json())
         say(f"written: {json_file}")
@@ -90,3 +80,29 @@ def audit_command(
     if report.refuted:
         say("the claim is refuted")
         raise typer.Exit(1)
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield what runs are reported to: a bar, from the first of them on."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    title = TextColumn("{task.description}", markup=False)
+    columns = title, BarColumn(), MofNCompleteColumn(), TextColumn("left:"), TimeRemainingColumn()
+    bar = Progress(*columns, console=screen(errors=True), transient=True)
+    task = bar.add_task(printable(name), total=None, visible=False)
+    with bar:
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+def _show(report: Report) -> None:
+    shown = "mu-GDP, that is " if report.claim == "gdp" else ""
+    epsilon, bound = report.claimed_epsilon, report.lower_bound
+    say(
+        f"{report.subject} claims {shown}epsilon {epsilon:g} at delta {report.delta:g} ({report.relation}, seen: "
+        f"{report.attack})"
+    )
+    say(
+        f"it is at least {bound:.4g} with confidence {report.confidence:.0%}, which is {bound / epsilon:.0%} of the "
+        f"claim: {report.runs:,} runs in {report.seconds:.1f} s; {report.test}"
+    )

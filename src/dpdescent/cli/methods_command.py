@@ -1,4 +1,4 @@
-"""The commands ``dpdescent methods`` and ``dpdescent datasets``."""
+"""The command ``dpdescent methods``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidParameter
-from .options import JsonFile
-from .output import say, screen, write_json
+from .terminal import JsonFile, say, write_json
 
-__all__ = ["datasets_command", "methods_command"]
+__all__ = ["methods_command"]
 
 
 def methods_command(
@@ -23,7 +22,7 @@ def methods_command(
     from ..solvers import METHODS
 
     if name is not None:
-        shown = _settings_of(name, paper)
+        shown = _show_settings(name, paper)
         write_json(json_file, shown)
         return
     if paper:
@@ -37,7 +36,7 @@ def methods_command(
     write_json(json_file, {"methods": rows})
 
 
-def _settings_of(name: str, paper: bool) -> dict[str, Any]:
+def _show_settings(name: str, paper: bool) -> dict[str, Any]:
     """Print the settings of a method, and with ``paper`` where each is from and what differs; return them."""
     from ..estimators.arguments import known_method, make_settings
     from ..solvers import PAPERS, PaperMode
@@ -67,24 +66,3 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "by rule" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def datasets_command(json_file: JsonFile = None) -> None:
-    """List the data sets, and where each is."""
-    from rich.table import Table
-
-    from ..datasets import list_datasets
-
-    table = Table(box=None, header_style="bold")
-    for column in ("name", "rows", "columns", "classes", "where"):
-        table.add_column(column, justify="right" if column in ("rows", "columns", "classes") else "left")
-    rows = []
-    for info in list_datasets():
-        where = "built in" if info.built_in else str(info.location) if info.location else "to download"
-        rows.append(
-            {"name": info.name, "title": info.title, "rows": info.rows, "columns": info.columns, "where": where}
-        )
-        table.add_row(info.name, f"{info.rows:,}", f"{info.columns:,}", str(info.classes), where)
-    screen().print(table)
-    say("Offline copies are looked up in $DPDESCENT_DATA.")
-    write_json(json_file, {"datasets": rows})

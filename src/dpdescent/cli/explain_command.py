@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..outputs import require_outputs, write_whole
-from .options import JsonFile
-from .output import say, write_json
+from .terminal import JsonFile, say, write_json
 
 if TYPE_CHECKING:
     from ..statement import Effects, PrivacyStatement
@@ -43,7 +42,7 @@ def explain_command(
 def _read(path: Path) -> tuple[PrivacyStatement, Effects | None]:
     """Return the statement in a file, and effects with their noise if it holds a model that knows it."""
     from ..statement import PrivacyStatement
-    from .models import SavedModel
+    from .saved_models import SavedModel
 
     if not _is_model(path):
         return PrivacyStatement.load(path), None
@@ -53,7 +52,7 @@ def _read(path: Path) -> tuple[PrivacyStatement, Effects | None]:
 
 def _is_model(path: Path) -> bool:
     """Return whether a file says that it is a model; whatever is wrong with it is found by who reads it."""
-    from .models import FILE
+    from .saved_models import FILE
 
     try:
         return bool(json.loads(path.read_bytes()).get("format") == FILE.format)

@@ -8,20 +8,15 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidParameter
-from .options import JsonFile, Missing, Unknown
-from .output import say, write_json, write_text
+from ..outputs import require_outputs, write_whole
+from .terminal import JsonFile, Missing, TableName, Unknown, say, write_json, write_text
 
 __all__ = ["predict_command"]
 
 
 def predict_command(
     model_file: Annotated[Path, typer.Argument(help="A model written by `dpdescent fit`.")],
-    data: Annotated[
-        str,
-        typer.Argument(
-            help="A data set name, or a CSV, TSV, Parquet or NPZ file, or a folder or pattern of Parquet files."
-        ),
-    ],
+    data: TableName,
     output: Annotated[
         Path | None, typer.Option(help="Write predictions to this CSV or Parquet file instead of the screen.")
     ] = None,
@@ -41,11 +36,8 @@ def predict_command(
     The rows that trained the model are not read. Predictions about the rows of a file are as confidential as that
     file.
     """
-    from ..outputs import require_outputs, write_whole
     from ..tables import is_long_text, is_parquet
-    from .models import SavedModel
-    from .prediction import predicted, predicted_blocks, safe_frame
-    from .tables import write_predictions
+    from .saved_models import SavedModel, predict_blocks, predict_file, safe_frame, write_predictions
 
     to_parquet = output is not None and output.suffix == ".parquet"
     if safe_csv and (to_parquet or (output is None and json_file is not None)):
@@ -53,12 +45,12 @@ def predict_command(
     require_outputs([output, json_file], [model_file, data])
     in_blocks = is_long_text(data) or (is_parquet(data) and to_parquet)
     if output is not None and in_blocks and not keep and json_file is None:
-        blocks = predicted_blocks(SavedModel.load(model_file), data, missing=missing, unknown=unknown)
+        blocks = predict_blocks(SavedModel.load(model_file), data, missing=missing, unknown=unknown)
         written = write_predictions(map(safe_frame, blocks) if safe_csv else blocks, output)
         say(f"{written} predictions written to {output}")
         return
     kept = [name.strip() for name in keep.split(",") if name.strip()]
-    frame = predicted(SavedModel.load(model_file), data, kept, missing=missing, unknown=unknown)
+    frame = predict_file(SavedModel.load(model_file), data, kept, missing=missing, unknown=unknown)
     shown = safe_frame(frame) if safe_csv else frame
     if output is not None:
         if to_parquet:

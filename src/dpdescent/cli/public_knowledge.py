@@ -1,7 +1,13 @@
-"""What is publicly known about a table, from the options of a command: a schema, or bounds and classes."""
+"""Tables that are fitted, and what is publicly known about them by the options of the command: a schema, or bounds.
+
+A table is read into memory if it is small, and block by block otherwise.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +15,26 @@ from typing import Any
 
 import numpy as np
 
-from ..datasets import Dataset, is_data_path
+from ..datasets import SCHEMA_NAME, Dataset, is_data_path, load_dataset
 from ..errors import DatasetNotAvailable, InvalidParameter
-from ..tables import ParquetTable, Schema, is_parquet_group, parquet_files
-from .options import MEASURE, read_bounds, read_classes
-from .tables import schema_in_folder
+from ..tables import (
+    ParquetTable,
+    Schema,
+    is_long_text,
+    is_parquet,
+    is_parquet_group,
+    open_parquet,
+    parquet_files,
+    stream_text,
+)
+from .terminal import literal
 
-__all__ = ["PublicKnowledge"]
+__all__ = ["PublicKnowledge", "open_table", "read_bounds", "read_classes", "schema_in_folder"]
+
+#: Said instead of bounds that nobody knows.
+MEASURE = "measure"
+
+_IN_MEMORY = 2**25  # cells: a quarter of a gigabyte. The coefficients are the same to the last bit either way.
 
 
 @dataclass(frozen=True)
@@ -53,7 +72,7 @@ class PublicKnowledge:
             problem = "is a folder" if Path(self.data).is_dir() else "is not there"
             raise DatasetNotAvailable(f"the file {self.data!r} {problem}: correct the path")
         if self.data.endswith(".npz"):
-            return self._of_arrays()
+            return self._array_options()
         if not is_data_path(self.data):
             given = {"--schema": self.schema, "--bounds": self.bounds, "--classes": self.classes}
             given |= {"--target-bounds": self.target_bounds, "--missing": self.missing, "--unknown": self.unknown}
@@ -97,7 +116,7 @@ class PublicKnowledge:
             declared = declared.without_target_bounds()
         return declared.choosing(missing=self.missing, unknown=self.unknown)
 
-    def _of_arrays(self) -> dict[str, Any]:
+    def _array_options(self) -> dict[str, Any]:
         if self.schema is not None or self.missing is not None or self.unknown is not None:
             raise InvalidParameter(
                 "an NPZ file takes --bounds and --classes: --schema, --missing and --unknown are for tables"
@@ -132,3 +151,85 @@ class PublicKnowledge:
             return None
         ends = read_bounds("--bounds", str(self.bounds))
         return [np.broadcast_to(np.asarray(end, dtype=np.float64), table.X.shape[1]).tolist() for end in ends]
+
+
+def schema_in_folder(data: str) -> Path | None:
+    """Return the schema that lies beside Parquet files, in the folder that is named or that they are in, if any."""
+    path = (Path(data) if os.path.isdir(data) else Path(data).parent) / SCHEMA_NAME
+    return path if is_parquet(data) and path.is_file() else None
+
+
+def open_table(
+    data: str, known: dict[str, Any], cluster: str | None = None, progress: Any = None
+) -> Dataset | ParquetTable:
+    """Open a data set by name, or a file; Parquet may be a folder or a pattern, too.
+
+    Parameters
+    ----------
+    data : str
+    known : dict
+        What is publicly known about it.
+    cluster : str, optional
+        The address of a Dask scheduler whose workers read Parquet files, and add up their rows.
+    progress : callable, optional
+        Told about downloads.
+    """
+    schema = known.get("schema")
+    if schema is None or not is_parquet(data):
+        if cluster is not None:
+            raise InvalidParameter("--cluster is for Parquet files with a schema: leave it out")
+        if schema is not None and schema.unit is None and is_long_text(data):
+            return stream_text(data, schema)
+        return load_dataset(data, progress=progress, **known)
+    if schema.unit is not None and cluster is None and os.path.isfile(data):
+        return load_dataset(data, progress=progress, **known)  # units of several rows need them in memory
+    table = open_parquet(data, schema)
+    if cluster is not None:
+        from ..tables import DaskEngine
+
+        table.engine = DaskEngine(cluster)
+        return table
+    if math.prod(table.shape) > _IN_MEMORY:
+        return table
+    X, y = table.gathered()
+    return Dataset(
+        name=data,
+        X=X,
+        y=y,
+        feature_names=table.feature_names,
+        bounds=table.bounds,
+        classes=tuple(table.classes),
+        source=f"The files {data}.",
+        schema=table.schema,
+        binary_features=table.binary_features,
+    )
+
+
+def read_bounds(option: str, text: str, *, per_column: bool = True) -> tuple[Any, Any]:
+    """Return (low, high) from ``LOW,HIGH``, or from two lists with one number per column: ``[0,0],[1,5]``."""
+    try:
+        low, high = ends = json.loads(f"[{text}]")
+    except ValueError:
+        ends = [None]
+    if not all(_is_number(end) or (per_column and _is_list_of_numbers(end)) for end in ends):
+        lists = ", or two lists with one number per column such as [0,0],[1,5]" if per_column else ""
+        measure = f", or {MEASURE}" if per_column else ""
+        raise InvalidParameter(f"{option} must be two numbers such as 0,1{lists}{measure}, got {text!r}")
+    return low, high
+
+
+def read_classes(text: str) -> list[Any]:
+    """Return the classes in ``a,b``; each is a JSON literal such as 1, true or "1", or else plain text."""
+    if text.lstrip().startswith("["):
+        listed = literal(text)
+        if isinstance(listed, list):
+            return listed
+    return [literal(part.strip()) for part in text.split(",")]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_list_of_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_number(each) for each in value)

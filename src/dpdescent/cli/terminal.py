@@ -1,4 +1,4 @@
-"""What commands print and write: lines on the screen, privacy statements, JSON files.
+"""What commands share: options that are typed, and lines, privacy statements and JSON files that are written.
 
 No text passes through the markup of rich, which would swallow brackets, and all of it passes through `printable`: a
 name from a file of somebody else neither moves the cursor nor begins a line of its own.
@@ -11,14 +11,78 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from ..display import printable
+import typer
+
+from ..display import occasional, printable
+from ..errors import InvalidParameter
+from ..outputs import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["complain", "downloading", "print_privacy", "say", "screen", "write_json", "write_text"]
+__all__ = [
+    "INTERRUPTED",
+    "Adjacency",
+    "Delta",
+    "Epsilon",
+    "JsonFile",
+    "Missing",
+    "Seed",
+    "TableName",
+    "Unknown",
+    "complain",
+    "downloading",
+    "literal",
+    "print_privacy",
+    "read_settings",
+    "say",
+    "screen",
+    "write_json",
+    "write_text",
+]
+
+INTERRUPTED = 130  # the exit code
+
+Adjacency = Annotated[str, typer.Option(help="zero-out or replace-one.")]
+TableName = Annotated[
+    str,
+    typer.Argument(
+        help="A data set name, or a CSV, TSV, Parquet or NPZ file, or a folder or pattern of Parquet files."
+    ),
+]
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
+Epsilon = Annotated[float, typer.Option(help="Privacy budget epsilon.")]
+Delta = Annotated[float, typer.Option(help="Privacy budget delta; take it well below 1/n.")]
+Seed = Annotated[int | None, typer.Option(help="Repeat a run. Never for a release.")]
+Missing = Annotated[
+    str | None, typer.Option(help="Missing cells of all columns: error, midpoint or level; default: the schema's.")
+]
+Unknown = Annotated[
+    str | None, typer.Option(help="Cells outside the levels: error, zero or other; default: the schema's.")
+]
+
+
+def read_settings(assignments: list[str]) -> dict[str, Any]:
+    """Return settings from ``name=value``; a value is a JSON literal, or else plain text."""
+    settings: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name:
+            raise InvalidParameter(f"--set must be NAME=VALUE, got {assignment!r}")
+        if name in settings:
+            raise InvalidParameter(f"--set {name} is given twice: keep one")
+        settings[name] = literal(value)
+    return settings
+
+
+def literal(text: str) -> Any:
+    """Return the JSON value that ``text`` is, or the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def screen(*, errors: bool = False) -> Console:
@@ -58,12 +122,12 @@ def print_privacy(privacy: dict[str, Any]) -> None:
     if sampled and not sampled["within_delta"]:
         say(f"the samplers' own error adds at most {sampled['delta']:.3g} to delta")
     if "randomness" in privacy:
-        say(f"randomness: {_listed(privacy['randomness'])}")
+        say(f"randomness: {_listing(privacy['randomness'])}")
     for remark in privacy.get("remarks", ()):
         say(f"remark: {remark}")
 
 
-def _listed(words: str | list[str]) -> str:
+def _listing(words: str | list[str]) -> str:
     return words if isinstance(words, str) else ", ".join(words)
 
 
@@ -71,8 +135,6 @@ def write_json(path: Path | None, data: dict[str, Any]) -> None:
     """Write plain data as JSON, if a file was asked for."""
     if path is None:
         return
-    from ..outputs import write_whole
-
     write_whole(path, json.dumps(data, indent=1, default=_plain) + "\n")
 
 
@@ -84,8 +146,6 @@ def write_text(text: str) -> None:
 @contextmanager
 def downloading() -> Iterator[Callable[[str, int, int | None], None]]:
     """Yield what a download reports to: a line on standard error now and then."""
-    from ..display import occasional
-
     speak = occasional()
 
     def report(name: str, received: int, expected: int | None) -> None:

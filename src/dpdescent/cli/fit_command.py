@@ -1,0 +1,358 @@
+"""The command ``dpdescent fit``, in four steps.
+
+1. `validate` checks what was typed: the options against each other, the schema, the places of outputs and the ledger.
+2. `plan` opens the table, and adds what it decides: bounds, classes, the rows of a unit.
+3. `fit` fits the estimator.
+4. `save` writes the model with its statement, and `state` shows what it cost.
+
+No row is read in the first step, and nothing is charged before the third.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InvalidParameter
+from ..outputs import require_outputs
+from .terminal import (
+    INTERRUPTED,
+    Adjacency,
+    Delta,
+    Epsilon,
+    JsonFile,
+    Missing,
+    Seed,
+    TableName,
+    Unknown,
+    complain,
+    downloading,
+    print_privacy,
+    read_settings,
+    say,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from ..datasets import Dataset
+    from ..solvers import Facts
+    from ..tables import ParquetTable, Schema
+    from .public_knowledge import PublicKnowledge
+
+__all__ = ["fit_command"]
+
+#: The estimators by the names that are typed.
+MODELS = {"logistic": "DPLogisticRegression", "svm": "DPLinearSVC", "regression": "DPLinearRegression"}
+
+Output = Annotated[Path, typer.Option(help="Where to write the model.")]
+SchemaFile = Annotated[Path | None, typer.Option(help="Public schema of the table (see `dpdescent schema`).")]
+Bounds = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LOW,HIGH",
+        help="Public bounds of X in an NPZ file; also [LOW,...],[HIGH,...]. Without them, or with `measure`, "
+        "which is for tables too, they are measured privately.",
+    ),
+]
+Classes = Annotated[str | None, typer.Option(metavar="A,B,...", help="Public classes of y in an NPZ file.")]
+TargetBounds = Annotated[
+    str | None, typer.Option(metavar="LOW,HIGH", help="The same of y, the number that a regression predicts.")
+]
+ModelName = Annotated[str, typer.Option(help="logistic, svm or regression.")]
+LossName = Annotated[
+    str | None, typer.Option(help="logistic or sigmoid for --model logistic, huberised-hinge or hinge for svm.")
+]
+PenaltyName = Annotated[str | None, typer.Option(help="l2 or nonconvex, for --model logistic.")]
+MethodName = Annotated[str, typer.Option(help="How to train; `dpdescent methods` lists all.")]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; may be repeated."),
+]
+UnitColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Whose row it is: protect all rows of one person.")
+]
+RowsPerUnit = Annotated[int, typer.Option(help="Rows of a unit that are used, at most.")]
+Alpha = Annotated[float, typer.Option(help="Weight of the penalty.")]
+PenaliseIntercept = Annotated[
+    bool | None, typer.Option(help="Penalise the constant term too; by default in paper modes only.")
+]
+Tilt = Annotated[float, typer.Option(help="Weigh rows with large losses more; needs --method outpert.")]
+Radius = Annotated[
+    float | None,
+    typer.Option(metavar="RADIUS", help="Train against moves of up to this length; needs --method outpert."),
+]
+NormName = Annotated[str, typer.Option(help="How moves are measured: l2 or linf.")]
+LedgerFile = Annotated[Path | None, typer.Option(help="A ledger file that pays as well.")]
+Cluster = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler whose workers read the Parquet files.")
+]
+
+
+def fit_command(
+    data: TableName,
+    output: Output,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-6,
+    schema: SchemaFile = None,
+    bounds: Bounds = None,
+    classes: Classes = None,
+    target_bounds: TargetBounds = None,
+    missing: Missing = None,
+    unknown: Unknown = None,
+    model: ModelName = "logistic",
+    loss: LossName = None,
+    penalty: PenaltyName = None,
+    method: MethodName = "auto",
+    settings: Assignments = None,
+    adjacency: Adjacency = "zero-out",
+    unit: UnitColumn = None,
+    rows_per_unit: RowsPerUnit = 1,
+    alpha: Alpha = 0.0,
+    penalise_intercept: PenaliseIntercept = None,
+    tilt: Tilt = 0.0,
+    adversary: Radius = None,
+    adversary_norm: NormName = "l2",
+    ledger: LedgerFile = None,
+    cluster: Cluster = None,
+    seed: Seed = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Train a model on a table and save it with its privacy statement."""
+    from .public_knowledge import PublicKnowledge
+
+    regression = model == "regression"
+    public = PublicKnowledge(data, schema, bounds, classes, target_bounds, missing, unknown, regression=regression)
+    plain = {"method": method, "adjacency": adjacency, "alpha": alpha, "random_state": seed, "tilt": tilt}
+    plain |= {"penalise_intercept": penalise_intercept, "progress": True}
+    request = Request(model, epsilon, delta, public, plain, output, json_file, ledger, cluster, unit, rows_per_unit)
+    options, known = validate(
+        request, settings or [], {"loss": loss, "penalty": penalty}, (adversary, adversary_norm)
+    )
+    with _explain_interrupts() as charged:
+        planned = plan(request, options, known)
+        fitted = fit(planned)
+        charged += planned.charged(fitted)
+        save(planned, fitted)
+    state(planned, fitted)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was typed, as far as it needs no checks of its own.
+
+    Parameters
+    ----------
+    model : str
+        One of `MODELS`.
+    epsilon, delta : float
+    public : PublicKnowledge
+        The table, and what is known about it.
+    options : dict
+        Parameters of the estimator.
+    output, json_file : Path
+        Where model and result are written.
+    ledger : Path, optional
+        That pays as well.
+    cluster, unit : str, optional
+    rows_per_unit : int
+    """
+
+    model: str
+    epsilon: float
+    delta: float
+    public: PublicKnowledge
+    options: dict[str, Any]
+    output: Path
+    json_file: Path | None
+    ledger: Path | None
+    cluster: str | None
+    unit: str | None
+    rows_per_unit: int
+
+    @property
+    def private(self) -> bool:
+        """Whether the method guarantees anything."""
+        from ..estimators.arguments import known_method
+
+        return known_method(self.options["method"]).private
+
+    def estimator(self, options: dict[str, Any]) -> Any:
+        """Return the estimator with these parameters."""
+        from .. import estimators
+
+        return getattr(estimators, MODELS[self.model])(self.epsilon, self.delta, **options)
+
+
+def validate(
+    request: Request, settings: list[str], special: dict[str, str | None], adversary: tuple[float | None, str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters of the estimator and what is known about the table, or raise what is wrong.
+
+    All that can fail is tried before a row is read, and long before anything is charged.
+
+    Parameters
+    ----------
+    request : Request
+    settings : list of str
+        Of the method, each as NAME=VALUE.
+    special : dict
+        Parameters that only some estimators have; None where nothing was typed.
+    adversary : tuple
+        How far an adversary may move a row, if there is one, and in which norm.
+    """
+    from ..ledger import Ledger
+    from ..problems import Adversary
+
+    if request.model not in MODELS:
+        raise InvalidParameter(f"unknown model {request.model!r}: choose one of {', '.join(MODELS)}")
+    _ = request.private  # a method that is not known is refused
+    options = request.options | {"solver_options": read_settings(settings)}
+    for name, chosen in special.items():
+        if chosen is not None:
+            if name not in request.estimator({}).get_params():
+                raise InvalidParameter(
+                    f"--{name} is not for --model {request.model}: leave it out, or choose --model logistic"
+                )
+            options[name] = chosen
+    if adversary[0] is not None:
+        options["adversary"] = Adversary(*adversary)  # type: ignore[arg-type]
+    known = request.public.options()
+    if request.unit is not None or request.rows_per_unit != 1:
+        known["schema"] = _with_unit(known, request.unit, request.rows_per_unit)
+    require_outputs([request.output, request.json_file], [request.public.data, request.public.schema, request.ledger])
+    if request.ledger is not None:
+        options["ledger"] = Ledger.open(request.ledger, model=request.output)
+    request.estimator(options).require_settings()
+    return options, known
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is about to be fitted, before anything is charged.
+
+    Parameters
+    ----------
+    request : Request
+    options : dict
+        All parameters of the estimator.
+    declared : Schema, optional
+        What the caller said about the table.
+    table : Dataset or ParquetTable
+    warned : list of str
+        What was said about the guarantee before it is paid for.
+    """
+
+    request: Request
+    options: dict[str, Any]
+    declared: Schema | None
+    table: Dataset | ParquetTable
+    warned: list[str]
+
+    def charged(self, fitted: Any) -> list[str]:
+        """Return how much of its budget a fit has charged, in words."""
+        from ..estimators.payment import share_charged
+
+        return [share_charged(fitted.privacy_["spent"], fitted.privacy_["budget"])] if self.request.private else []
+
+
+def plan(request: Request, options: dict[str, Any], known: dict[str, Any]) -> Plan:
+    """Open the table, and return what will be fitted to it. Nothing is charged."""
+    from .public_knowledge import open_table
+
+    with downloading() as progress:
+        table = open_table(request.public.data, known, request.cluster, progress)
+    options = options | {"bounds": table.bounds, "binary_features": table.binary_features}
+    if request.model == "regression":
+        options["target_bounds"] = request.public.target(table)
+    elif not table.classes:
+        raise InvalidParameter(f"the data set {request.public.data!r} has no classes: choose --model regression")
+    elif request.model == "svm" and len(table.classes) > 2:
+        raise InvalidParameter(
+            f"--model svm tells two classes apart, and there are {len(table.classes)}: choose --model logistic"
+        )
+    else:
+        options["classes"] = table.classes
+    warned = _warn(request, table) if request.private else []
+    if table.schema is not None and table.schema.unit is not None:
+        options["rows_per_unit"] = table.schema.unit.rows
+    return Plan(request, options, known.get("schema"), table, warned)
+
+
+def fit(planned: Plan) -> Any:
+    """Return the fitted estimator. Its statement says what came from the schema."""
+    from ..estimators.vouched import of_schema
+
+    table, request = planned.table, planned.request
+    fitted = request.estimator(planned.options).fit(table.X, table.y, unit=table.unit)
+    if planned.declared is not None:
+        assumed = fitted.privacy_["assumed_public"]
+        fitted.privacy_["assumed_public"] = of_schema(assumed, planned.declared, request.unit)
+    return fitted
+
+
+def save(planned: Plan, fitted: Any) -> None:
+    """Write the model with its statement."""
+    from .saved_models import SavedModel
+
+    table, request = planned.table, planned.request
+    names, column_bounds = list(table.feature_names), request.public.column_bounds(table)
+    SavedModel.from_estimator(fitted, names, table.schema, column_bounds).save(request.output)
+
+
+def state(planned: Plan, fitted: Any) -> None:
+    """Show what the model cost, and where it is; what was said before the fit is not said again."""
+    request, privacy = planned.request, fitted.privacy_
+    print_privacy(privacy | {"remarks": [each for each in privacy["remarks"] if each not in planned.warned]})
+    say(f"model written to {request.output}")
+    write_json(request.json_file, {"model": str(request.output), "privacy": privacy})
+
+
+def _with_unit(known: dict[str, Any], unit: str | None, rows: int) -> Schema:
+    """Return the schema of a table with the unit of the command line in it."""
+    from ..tables import Unit
+
+    if "schema" not in known or unit is None:
+        raise InvalidParameter("--unit COLUMN names a column of a table, which has a --schema: give all that belong")
+    declared: Schema = known["schema"]
+    return replace(declared, unit=Unit(unit, rows))
+
+
+def _warn(request: Request, table: Dataset | ParquetTable) -> list[str]:
+    """Warn of a guarantee that is weak or leaves nothing to learn, before it is paid for; return what was said."""
+    from ..estimators.vouched import advice
+
+    found = advice(_facts(request, table))
+    for text in found:
+        complain("GuaranteeWarning", text, colour="yellow")
+    return found
+
+
+def _facts(request: Request, table: Dataset | ParquetTable) -> Facts:
+    """Return what is public before the fit: the number of rows, or that of units times the rows of each, at most."""
+    from ..solvers import Facts
+
+    guarantee = request.epsilon, request.delta, request.options["adjacency"]
+    if table.unit is None or table.schema is None or table.schema.unit is None:
+        return Facts(*guarantee, table.X.shape[0], 1)
+    kept = table.schema.unit.rows
+    return Facts(*guarantee, kept * int(table.unit.nunique()), 1, kept)
+
+
+@contextmanager
+def _explain_interrupts() -> Iterator[list[str]]:
+    """Turn an interrupt into one line that says what was charged, and the exit code 130.
+
+    A fit that is interrupted carries a note of what it had charged; what a finished one charged goes into the list.
+    """
+    charged: list[str] = []
+    try:
+        yield charged
+    except KeyboardInterrupt as interrupt:
+        notes = [*getattr(interrupt, "__notes__", []), *charged, "nothing was charged"]
+        complain("interrupted", f"no model was written; {notes[0]}")
+        raise typer.Exit(INTERRUPTED) from None
