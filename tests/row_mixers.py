@@ -793,8 +793,8 @@ def replay(animal: Animal, seed: int, steps: int = 6) -> Replay:
         training._rows, training._drawn = DatasetRows.__new__(DatasetRows), step
         training._rows.__dict__ |= whole.__dict__ | ({} if rows is None else {"_tensors": None, "_dataset": rows})
         return {
-            "gradient": training._sum_over_batch("batch", gradient, plan.parameters) * plan.unit,
-            "search": training._sum_over_batch("batch", falls, 1) * plan.loss_unit,
+            "gradient": training._add_over_batch("batch", gradient, plan.parameters) * plan.unit,
+            "search": training._add_over_batch("batch", falls, 1) * plan.loss_unit,
         }
 
     whole = training._rows

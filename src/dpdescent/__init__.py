@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from .curator import phased_minimiser as phased_minimiser
     from .datasets import list_datasets as list_datasets
     from .datasets import load_dataset as load_dataset
-    from .encoding import BoundedEncoder as BoundedEncoder
     from .errors import BudgetExhausted as BudgetExhausted
     from .errors import DPDescentError as DPDescentError
     from .errors import InvalidParameter as InvalidParameter
@@ -49,9 +48,10 @@ if TYPE_CHECKING:
     from .problems import Adversary as Adversary
     from .relations import Relation as Relation
     from .relations import Sensitivity as Sensitivity
-    from .schema import Schema as Schema
-    from .schema import draft_schema as draft_schema
     from .statement import PrivacyStatement as PrivacyStatement
+    from .tables import BoundedEncoder as BoundedEncoder
+    from .tables import Schema as Schema
+    from .tables import draft_schema as draft_schema
 
 __version__ = "0.1.0"
 
@@ -82,7 +82,7 @@ _PUBLIC = {
         "list_datasets",
         "load_dataset",
     ),
-    "encoding": ("BoundedEncoder",),
+    "encoding": (),
     "errors": (
         "BudgetExhausted",
         "DPDescentError",
@@ -112,11 +112,13 @@ _PUBLIC = {
         "Relation",
         "Sensitivity",
     ),
-    "schema": (
+    "schema": (),
+    "statement": ("PrivacyStatement",),
+    "tables": (
+        "BoundedEncoder",
         "Schema",
         "draft_schema",
     ),
-    "statement": ("PrivacyStatement",),
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 

@@ -88,7 +88,7 @@ COMMON = {
 ADDED = {
     DPLogisticRegression: {"classes": None, "class_weight": None, "loss": "logistic", "penalty": "l2"},
     DPLinearSVC: {"classes": None, "class_weight": None, "loss": "huberised-hinge"},
-    DPLinearRegression: {"target_bounds": None},
+    DPLinearRegression: {"target_bounds": None, "loss": "squared"},
     DPHuberRegressor: {"target_bounds": None, "threshold": None},
     DPPoissonRegressor: {"target_bounds": None},
     DPAdditiveClassifier: {
@@ -99,7 +99,7 @@ ADDED = {
         "loss": "logistic",
         "penalty": "l2",
     },
-    DPAdditiveRegressor: {"target_bounds": None, "pieces": None, "knots": None},
+    DPAdditiveRegressor: {"target_bounds": None, "loss": "squared", "pieces": None, "knots": None},
 }
 
 

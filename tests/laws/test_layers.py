@@ -16,9 +16,9 @@ FRONT = "dpdescent"
 
 #: From the lowest up. A room imports rooms of lower layers, and none beside it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "arrays", "foreign"),
-    ("relations", "outputs", "long_runs", "progress", "display", "delimited", "encoding", "features"),
-    ("noise", "schema"),
+    ("errors", "arrays"),
+    ("relations", "outputs", "long_runs", "display", "features"),
+    ("noise",),
     ("accounting", "exact"),
     ("ledger", "problems"),
     ("minimisers", "statement"),
@@ -27,13 +27,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("solvers",),
     ("tables",),
     ("datasets",),
-    ("sources",),
     ("estimators",),
     ("choosing", "pipelines", "torch"),
     ("audit",),
     (FRONT,),
     ("lab",),
-    ("excess_risk", "experiments", "prescriptions"),
+    ("encoding", "excess_risk", "experiments", "prescriptions", "schema", "sources"),
     ("cli",),
     ("__main__",),
 )
@@ -45,8 +44,9 @@ EXCEPTIONS = {
     (FRONT, "dpdescent.excess_risk.excess_risk_bound"): "a public name, of which the laboratory has the theorems",
 }
 
-#: Who may look modules up by names that are no literals: both are above all that they name, but for `EXCEPTIONS`.
-LOOKS_UP = {FRONT, "cli"}
+#: Who may look modules up by names that are no literals: front and cli are above all that they name but `EXCEPTIONS`;
+#: solvers and tables look up the modules of their own package alone.
+LOOKS_UP = {FRONT, "cli", "solvers", "tables"}
 
 
 def room_of(name: str) -> str:

@@ -24,8 +24,8 @@ from dpdescent.minimisers import (
     METHODS,
     Candidate,
     RowObjective,
+    certified,
     certified_minimiser,
-    newton,
     reachable_tolerance,
     smooth_loss,
 )
@@ -237,7 +237,7 @@ def test_a_poor_solver_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -
     objective = table(Logistic(), 60, 3, 0, 1.0, 5.0)
     tolerance = 2.0**-44 * 60 / 5.0
     first = certified_minimiser(objective, 5.0, tolerance)
-    monkeypatch.setattr(newton, "_newton_step", lambda *_: None)
+    monkeypatch.setattr(certified, "_newton_step", lambda *_: None)
     second = certified_minimiser(objective, 5.0, tolerance)
     assert np.linalg.norm(first - second) <= 2 * tolerance
     assert np.linalg.norm(objective.accurate_gradient(second)) <= 5.0 * tolerance
@@ -252,14 +252,14 @@ def test_every_table_is_certified_however_large_the_noise(
     loss: Loss, rows: int, columns: int, epsilon: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few rows, many columns, a small epsilon: rounding errors of long points must not keep the solver for ever."""
-    step, calls = newton._newton_step, []
+    step, calls = certified._newton_step, []
 
     def counted(objective: RowObjective, weights: np.ndarray) -> np.ndarray | None:
         calls.append(1)
         assert len(calls) <= 20, "the tolerance is out of reach"
         return step(objective, weights)
 
-    monkeypatch.setattr(newton, "_newton_step", counted)
+    monkeypatch.setattr(certified, "_newton_step", counted)
     curator = make_curator(epsilon, loss, rows=rows, columns=columns, currency="approximate")
     assert np.isfinite(objpert(curator, ObjPertSettings()).weights).all()
 
@@ -267,14 +267,14 @@ def test_every_table_is_certified_however_large_the_noise(
 @pytest.mark.parametrize("loss", [Logistic(), HuberisedHinge(), Squared()], ids=str)
 def test_a_table_that_leaves_a_direction_free_is_certified_too(loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two equal columns and next to no quadratic: weights of 1e8, whose last digits are coarser than 2^-44 n C."""
-    calls, step = [], newton._newton_step
+    calls, step = [], certified._newton_step
 
     def counted(objective: RowObjective, weights: np.ndarray) -> np.ndarray | None:
         calls.append(1)
         assert len(calls) <= 60, "the tolerance is out of reach"
         return step(objective, weights)
 
-    monkeypatch.setattr(newton, "_newton_step", counted)
+    monkeypatch.setattr(certified, "_newton_step", counted)
     X = np.random.default_rng(0).random((100, 3))
     X[:, 2] = X[:, 1]
     ledger = Ledger(100.0, 1e-6, currency="approximate")

@@ -246,7 +246,7 @@ def test_every_line_says_what_was_compared_and_that_the_band_is_of_the_noise_of_
 def test_one_function_words_every_guarantee() -> None:
     """No other source forms such a sentence, so none can forget whose rows are protected, or that none are.
 
-    What several fits of copies add up to (`estimators/trials.py`) is no statement's guarantee.
+    What several fits of copies add up to (`estimators/payment.py`) is no statement's guarantee.
     """
     package = Path(dpdescent.__file__).parent
     found = set()
@@ -256,7 +256,7 @@ def test_one_function_words_every_guarantee() -> None:
         constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]
         if any(re.search(r"\)-differential|\bNOT PRIVATE: the rows", str(each.value)) for each in constants):
             found.add(path.relative_to(package).as_posix())
-    assert found == {"statement/meaning.py", "estimators/trials.py"}
+    assert found == {"statement/meaning.py", "estimators/payment.py"}
 
 
 @pytest.mark.parametrize("kind", ["rows", "people", "nonprivate", "classes unpaid"])
