@@ -214,6 +214,7 @@ FAR: dict[str, tuple[type, dict[str, Any]]] = {
     "curves of units": (DPAdditiveClassifier, {}),
     "curves of units in measured bounds": (DPAdditiveRegressor, {"bounds": None, "target_bounds": None}),
     "a point of units": (DPLogisticRegression, {"method": "outpert", "alpha": 5.0}),
+    "a penalty on the weights of units": (DPLogisticRegression, {"alpha": 2.0**-6}),
 }
 
 
