@@ -18,8 +18,6 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["CONTENT_POLICY", "heartbeat", "occasional", "printable", "safe_cell"]
-
 PAUSE = 5.0  # seconds between two lines, and before the first one
 
 #: In the head of every page: whatever gets into it, a browser runs no script of it and loads nothing for it.

@@ -4,52 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = [
-    "BudgetExhausted",
-    "ChecksumMismatch",
-    "ColumnError",
-    "ColumnTypeError",
-    "DPDescentError",
-    "DatasetFormatError",
-    "DatasetNotAvailable",
-    "DeltaTooSmall",
-    "GuaranteeWarning",
-    "InfiniteValue",
-    "InvalidParameter",
-    "LedgerBusy",
-    "LedgerError",
-    "LedgerFormatError",
-    "LedgerNotWritable",
-    "LedgerWarning",
-    "MissingColumn",
-    "MissingPackage",
-    "MissingValue",
-    "ModelFormatError",
-    "OutputNotWritable",
-    "PrivacyWarning",
-    "RowDependence",
-    "RunInProgress",
-    "ScaleOutOfRange",
-    "SchemaError",
-    "StatementError",
-    "TrialsWarning",
-    "UnexpectedColumn",
-    "UnknownDataset",
-    "UnknownLabel",
-    "UnknownLevel",
-    "UnknownRelation",
-    "UnsupportedCost",
-    "UnsupportedLoss",
-    "UnsupportedSource",
-    "WorkerLost",
-    "require_finite",
-    "require_nonnegative",
-    "require_open_unit",
-    "require_order",
-    "require_positive",
-    "require_positive_integer",
-]
-
 
 class DPDescentError(Exception):
     """Base class of every error this package raises on purpose."""

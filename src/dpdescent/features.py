@@ -31,8 +31,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from .errors import InvalidParameter, require_positive_integer
 
-__all__ = ["ImageEnergies"]
-
 Singles = NDArray[np.float32]
 
 _IMAGES_AT_ONCE = 512

@@ -19,8 +19,6 @@ from typing import Any, Generic, TypeVar, cast
 
 from .errors import OutputNotWritable, RunInProgress, WorkerLost
 
-__all__ = ["Journal", "Listener", "in_processes", "processors", "threads_pinned"]
-
 #: Called with the tasks that are done and the tasks there are.
 Listener = Callable[[int, int], None]
 AnyRow = TypeVar("AnyRow")

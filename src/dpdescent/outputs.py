@@ -11,8 +11,6 @@ from typing import Any
 
 from .errors import DPDescentError, MissingPackage, OutputNotWritable
 
-__all__ = ["passing_file", "require_matplotlib", "require_outputs", "require_writable", "write_whole"]
-
 _DATABASE = b"SQLite format 3\0"  # how a ledger begins
 
 

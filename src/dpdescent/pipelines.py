@@ -28,8 +28,6 @@ from .estimators.payment import CountedEstimator
 from .features import ImageEnergies
 from .tables import BoundedEncoder
 
-__all__ = ["Finding", "Findings", "check_pipeline"]
-
 _SCALING = "no step, as private models scale by their bounds, given or measured; or BoundedEncoder(bounds=...)"
 _LEVELS = "BoundedEncoder(levels=...) or hashed=..., or OneHotEncoder(categories=[...]), with public levels"
 _FILLING = (

@@ -20,8 +20,6 @@ from enum import StrEnum
 
 from .errors import InvalidParameter, UnknownRelation, require_positive
 
-__all__ = ["Norm", "Relation", "Sensitivity"]
-
 
 class Relation(StrEnum):
     """Which tables are neighbours: a row is added or removed (zero-out), or replaced by another one (replace-one)."""

@@ -27,8 +27,6 @@ from .bellman import NoiseName, bellman_bound, threshold_divergence, threshold_l
 from .costs import Cost, PureDP
 from .divergences import FEW_ROUNDINGS, LOG_SUM, above, gaussian_rdp
 
-__all__ = ["AboveThreshold"]
-
 _SCALES = (2.0**-10, 2.0**40)
 
 

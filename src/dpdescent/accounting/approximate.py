@@ -71,8 +71,6 @@ from .conversions import gdp_to_delta, gdp_to_epsilon
 from .costs import Cost, PureDP
 from .divergences import PROFILE, above, below
 
-__all__ = ["AdvancedComposition", "ApproximateDP", "ObjectivePerturbation", "PureObjectivePerturbation"]
-
 _LARGEST_EPSILON = 700.0
 
 

@@ -38,8 +38,6 @@ from scipy.special import log_ndtr
 from ..arrays import Booleans, Floats
 from .divergences import gaussian_rdp, laplace_rdp
 
-__all__ = ["NoiseName", "bellman_bound", "threshold_divergence", "threshold_lattice_bits"]
-
 NoiseName = Literal["laplace", "gaussian"]
 
 _MARGIN = 1e-6  # relative; the refined maximum misses less than a tenth of it

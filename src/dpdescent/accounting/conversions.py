@@ -38,23 +38,6 @@ from ..errors import (
 )
 from .divergences import CANCELLATION, LOG_SUM
 
-__all__ = [
-    "best_order",
-    "epsilon_to_gdp",
-    "epsilon_to_rdp",
-    "epsilon_to_zcdp",
-    "gaussian_noise_multiplier",
-    "gaussian_tail_constant",
-    "gdp_to_delta",
-    "gdp_to_epsilon",
-    "loose_noise_multiplier",
-    "loose_zcdp_budget",
-    "rdp_to_delta",
-    "rdp_to_epsilon",
-    "zcdp_to_delta",
-    "zcdp_to_epsilon",
-]
-
 # log(a - 1) of the orders that are searched: from a - 1 = 1e-5 up to 1e26.
 _LOG_ORDERS = (-12.0, 60.0)
 

@@ -40,19 +40,6 @@ from .divergences import (
     round_up,
 )
 
-__all__ = [
-    "Composed",
-    "Cost",
-    "ExponentialMechanism",
-    "Gaussian",
-    "Laplace",
-    "NormLaplace",
-    "PureDP",
-    "ReportNoisyMax",
-    "cost_from_dict",
-    "kinds_of",
-]
-
 # The exact lattice sampler of Laplace noise is never run on a coarser lattice than this scale.
 SMALLEST_LAPLACE_LATTICE = 2.0**20
 

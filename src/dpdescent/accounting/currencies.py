@@ -64,23 +64,6 @@ from .conversions import (
 )
 from .costs import Cost, ExponentialMechanism, Gaussian, Laplace
 
-__all__ = [
-    "GDP",
-    "RDP",
-    "RUN_DRAWS",
-    "SAMPLER_SHARE",
-    "ZCDP",
-    "Approximate",
-    "Currency",
-    "Pure",
-    "calibrate",
-    "currency_from_dict",
-    "currency_named",
-    "require_supported_delta",
-    "sampler_delta",
-    "smallest_delta",
-]
-
 RUN_DRAWS = 2**40  # draws of noise in all the runs that one budget pays for
 SAMPLER_SHARE = Fraction(1, 2**30)  # share of delta that is reserved for the samplers' own error over so many draws
 _LARGEST_EPSILON = 64.0

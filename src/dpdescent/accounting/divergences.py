@@ -49,27 +49,6 @@ from scipy.special import erfinv, ndtri_exp
 
 from ..errors import require_nonnegative, require_order, require_positive
 
-__all__ = [
-    "CANCELLATION",
-    "CLOSED_FORM",
-    "CONVOLUTION",
-    "FEW_ROUNDINGS",
-    "LOG_SUM",
-    "PROFILE",
-    "UNDERFLOW",
-    "above",
-    "below",
-    "bounded_range_kl",
-    "bounded_range_mu",
-    "bounded_range_rdp",
-    "gaussian_rdp",
-    "laplace_rdp",
-    "pure_mu",
-    "pure_rdp",
-    "pure_zcdp",
-    "round_up",
-]
-
 FEW_ROUNDINGS = 2.0**-50
 CANCELLATION = 2.0**-48
 CLOSED_FORM = 2.0**-46

@@ -61,8 +61,6 @@ from .above_threshold import AboveThreshold
 from .costs import Composed, Cost, Gaussian, PureDP, common_relations, require_parts
 from .divergences import CONVOLUTION, LOG_SUM, above, round_up
 
-__all__ = ["ALLOWANCE", "FixedSizeSampled", "PoissonSampled", "ShuffledDescent", "fixed_size_rdp", "poisson_rdp"]
-
 Curve = Callable[[int], float]
 _LARGEST_ORDER = 100_000
 ALLOWANCE = 2.0**-12  # share of the largest shift that rounding errors may add

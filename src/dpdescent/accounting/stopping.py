@@ -70,8 +70,6 @@ from .conversions import rdp_to_epsilon
 from .costs import Cost
 from .divergences import LOG_SUM, above, round_up
 
-__all__ = ["RandomStopping"]
-
 _ORDERS = tuple(1 + 2.0 ** (power / 4) for power in range(-10, 41))
 _COARSE = 4
 _FARTHEST = 40.0  # standard deviations: beyond, probabilities are 0 or 1

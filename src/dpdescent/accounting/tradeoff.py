@@ -36,9 +36,6 @@ from ..errors import require_open_unit
 from .conversions import rdp_to_delta, zcdp_to_delta
 from .currencies import GDP, RDP, ZCDP, Currency
 
-__all__ = ["TradeOff"]
-
-
 _LINES = 48  # number of pairs (e, d(e)) by which a curve is bounded
 _THRESHOLDS = np.linspace(-40.0, 40.0, 4001)  # log-odds of false positives
 

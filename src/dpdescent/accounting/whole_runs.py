@@ -61,8 +61,6 @@ from .currencies import Currency
 from .divergences import LOG_SUM, PROFILE, above, below, round_up
 from .sampling import PoissonSampled
 
-__all__ = ["FilteredRun", "FixedSchedule", "strongest_schedule", "to_dp_event"]
-
 _ORDERS = (*range(2, 17), *range(18, 33, 2), 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 _PATIENCE = 3  # orders without a gain after which higher ones, which take longer, are not tried
 # The Fourier transforms behind a composition err by about 1e-15, whatever delta is: this is left out of it.

@@ -21,8 +21,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FunctionRun", "Listener", "Outcomes", "Subject", "as_outcomes", "collect", "derived_seed", "plain"]
-
 #: One row for each run: numbers, or one word where an outcome is anything else.
 Outcomes = NDArray[Any]
 #: Called with the runs that are done and the runs there are.

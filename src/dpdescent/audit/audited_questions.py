@@ -35,8 +35,6 @@ from .epsilon_bounds import Claim
 from .examples import EXAMPLES
 from .recording import Recording, Released, divergence, log_ratio
 
-__all__ = ["QuestionRun"]
-
 Table = tuple[Floats, Floats]
 
 _GRID = FeatureGrid(1.0, 3)

@@ -28,8 +28,6 @@ from .epsilon_bounds import Claim, canary_bound
 from .findings import Report
 from .worst_cases import MECHANISMS, Attack, CanaryRun, Mechanism, MethodRun
 
-__all__ = ["ATTACKS", "audit", "audit_named", "default_runs"]
-
 #: What an attacker of a whole fit is shown: all answers, the last weights, or the weights of many canaries.
 ATTACKS = ("transcript", "model", "canaries")
 

@@ -29,8 +29,6 @@ from ..arrays import Floats
 from .audit_runs import Outcomes
 from .epsilon_bounds import Claim, epsilon_of, from_errors, from_event
 
-__all__ = ["Decision", "Rule", "decide"]
-
 Score = Callable[[Outcomes], Floats]
 
 _THRESHOLDS = 1000

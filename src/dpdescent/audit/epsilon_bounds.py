@@ -49,8 +49,6 @@ from scipy.stats import beta, binom
 from ..accounting import gdp_to_epsilon
 from ..arrays import Floats
 
-__all__ = ["Claim", "canary_bound", "epsilon_of", "from_errors", "from_event", "least", "most"]
-
 #: What a mechanism claims: that it is (epsilon, delta)-DP, or mu-GDP for the mu that gives (epsilon, delta).
 Claim = Literal["approximate", "gdp"]
 

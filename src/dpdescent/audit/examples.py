@@ -53,8 +53,6 @@ from ..curator import (
 from ..minimisers import Ball, EmpiricalRisk, RobustRisk
 from ..problems import L2, Frame, LabelKind, LinearProblem, Loss, Whitening
 
-__all__ = ["EXAMPLES"]
-
 Examples = Callable[[Public, Gaussian], Iterable[Question[Any]]]
 #: Examples of each kind, by its class.
 EXAMPLES: dict[type[Question[Any]], Examples] = {}

@@ -14,8 +14,6 @@ from scipy.special import ndtr, ndtri
 from ..accounting import epsilon_to_gdp
 from .epsilon_bounds import Claim
 
-__all__ = ["Leak", "ReplayReport", "Report", "draw_report"]
-
 BLUE, GREY, DARK = "#1f5fa8", "#8a8f98", "#22262b"
 
 

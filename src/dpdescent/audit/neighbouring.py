@@ -22,8 +22,6 @@ from sklearn.base import is_classifier
 from ..errors import InvalidParameter
 from ..relations import Relation
 
-__all__ = ["Neighbour", "Pair", "draw_pairs", "public_number"]
-
 _KINDS = ("corner", "own", "strange", "high", "copied", "low", "mixed")
 
 

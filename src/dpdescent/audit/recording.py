@@ -45,20 +45,6 @@ from ..noise import Bits, Randomness
 from ..relations import Norm, Relation
 from .findings import Leak
 
-__all__ = [
-    "IN_THE_OBJECTIVE",
-    "Comparisons",
-    "Diverged",
-    "Recorder",
-    "Recording",
-    "Released",
-    "Replayer",
-    "Replaying",
-    "divergence",
-    "log_ratio",
-    "share_of_sensitivity",
-]
-
 #: Mechanisms with noise in their objective, which is not released.
 IN_THE_OBJECTIVE: tuple[type[Cost], ...] = (ObjectivePerturbation, PureObjectivePerturbation)
 

@@ -37,8 +37,6 @@ from .findings import Leak, ReplayReport
 from .neighbouring import Neighbour, Pair, draw_pairs, public_number
 from .recording import Comparisons, Diverged, Recorder, Replayer
 
-__all__ = ["Difference", "differences", "replay", "shown"]
-
 #: A place, as Python would write it, and what is there in the one and in the other value.
 Difference = tuple[str, str, str]
 

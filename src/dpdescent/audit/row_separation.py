@@ -11,8 +11,6 @@ from ..errors import RowDependence, require_positive_integer
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["RowSeparation", "rows_separate"]
-
 _WAYS = {
     "RecordedGradients": "side by side, in one pass",
     "MappedGradients": "each as a batch of its own, by torch.func",

@@ -48,8 +48,6 @@ from .decision import Rule
 from .epsilon_bounds import Claim
 from .recording import IN_THE_OBJECTIVE, Recording, Replaying, log_ratio
 
-__all__ = ["MECHANISMS", "Attack", "CanaryRun", "Mechanism", "MethodRun"]
-
 #: What an attacker sees: everything that was released, or the last weights.
 Attack = Literal["transcript", "model"]
 

@@ -27,8 +27,6 @@ from ..tables import streamed
 from .holdout import held_out, require_one_task, scores_of, total_losses
 from .plan import choose_strategy, draw_runs, epsilon_within, stopping_plan, uniform
 
-__all__ = ["Selection", "select"]
-
 _TRAINING, _HELD_OUT = "training part", "hold-out part"
 _TOO_LITTLE = 1e-9  # an epsilon for which no fit is to be had
 

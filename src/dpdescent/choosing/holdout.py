@@ -16,8 +16,6 @@ from ..estimators.base import PrivateLinearModel
 from ..estimators.regressors import BoundedRegressor
 from ..relations import Norm, Sensitivity
 
-__all__ = ["UNIT", "held_out", "require_one_task", "scores_of", "total_losses"]
-
 UNIT = 2.0**-20  # of a loss between 0 and 1
 
 

@@ -29,8 +29,6 @@ from ..errors import InvalidParameter
 from ..ledger import Ledger
 from ..noise import Bits
 
-__all__ = ["STRATEGIES", "StoppingPlan", "choose_strategy", "draw_runs", "epsilon_within", "stopping_plan", "uniform"]
-
 STRATEGIES = ("compare-all", "random-stopping")
 
 _MISSED = 0.1  # probability with which a given candidate may never be drawn

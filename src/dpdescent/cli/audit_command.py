@@ -16,8 +16,6 @@ from .terminal import Adjacency, Delta, Epsilon, JsonFile, Seed, read_settings, 
 if TYPE_CHECKING:
     from ..audit import Report
 
-__all__ = ["audit_command"]
-
 _NAMES = (
     "above-threshold, gaussian, laplace, norm-laplace, report-noisy-max, selection, a question such as Gradient, "
     "or a method."

@@ -23,8 +23,6 @@ from ..display import printable
 from ..errors import DPDescentError, GuaranteeWarning, LedgerWarning, PrivacyWarning
 from .terminal import INTERRUPTED, complain
 
-__all__ = ["COMMANDS", "CommandGroup", "DeferredCommand", "app", "main"]
-
 DEBUG = "DPDESCENT_DEBUG"
 _WARNINGS = (GuaranteeWarning, LedgerWarning, PrivacyWarning)
 # The base of all that is wrong with what was typed, wherever a release of typer keeps it.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..lab.study import Record, Study
     from ..long_runs import Listener
 
-__all__ = ["compare_command", "reproduce_command"]
-
 Jobs = Annotated[int | None, typer.Option(help="Worker processes, one thread each; default: all processors.")]
 
 

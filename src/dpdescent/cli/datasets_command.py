@@ -9,8 +9,6 @@ import typer
 
 from .terminal import JsonFile, say, screen, write_json
 
-__all__ = ["datasets_app"]
-
 datasets_app = typer.Typer(help="List the data sets, and where each is.", add_completion=False)
 
 

@@ -15,8 +15,6 @@ from .terminal import Delta, Epsilon, JsonFile, Seed, downloading, say, screen, 
 if TYPE_CHECKING:
     from ..datasets import Dataset
 
-__all__ = ["demo_command", "run_demo"]
-
 LADDER = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 BLUE, GREY, DARK = "#1f5fa8", "#8a8f98", "#22262b"
 

@@ -14,8 +14,6 @@ from .terminal import JsonFile, say, write_json
 if TYPE_CHECKING:
     from ..statement import Effects, PrivacyStatement
 
-__all__ = ["explain_command"]
-
 
 def explain_command(
     model: Annotated[Path, typer.Argument(help="A model written by `dpdescent fit`, or a saved privacy statement.")],

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from ..tables import ParquetTable, Schema
     from .public_knowledge import PublicKnowledge
 
-__all__ = ["fit_command"]
-
 #: The estimators by the names that are typed.
 MODELS = {"logistic": "DPLogisticRegression", "svm": "DPLinearSVC", "regression": "DPLinearRegression"}
 

@@ -19,8 +19,6 @@ from .terminal import Adjacency, Delta, Epsilon, JsonFile, print_privacy, say, w
 if TYPE_CHECKING:
     from ..ledger import Ledger
 
-__all__ = ["ledger_app"]
-
 LedgerFile = Annotated[Path, typer.Argument(metavar="FILE", help="A ledger file.")]
 OldFile = Annotated[
     Path, typer.Argument(metavar="OLD_FILE", help="A ledger in lines of JSON, of an earlier release.")

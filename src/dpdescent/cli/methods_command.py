@@ -10,8 +10,6 @@ import typer
 from ..errors import InvalidParameter
 from .terminal import JsonFile, say, write_json
 
-__all__ = ["methods_command"]
-
 
 def methods_command(
     name: Annotated[str | None, typer.Argument(help="Show the settings of this method.")] = None,

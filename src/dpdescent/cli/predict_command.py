@@ -11,8 +11,6 @@ from ..errors import InvalidParameter
 from ..outputs import require_outputs, write_whole
 from .terminal import JsonFile, Missing, TableName, Unknown, say, write_json, write_text
 
-__all__ = ["predict_command"]
-
 
 def predict_command(
     model_file: Annotated[Path, typer.Argument(help="A model written by `dpdescent fit`.")],

@@ -29,8 +29,6 @@ from ..tables import (
 )
 from .terminal import literal
 
-__all__ = ["PublicKnowledge", "open_table", "read_bounds", "read_classes", "schema_in_folder"]
-
 #: Said instead of bounds that nobody knows.
 MEASURE = "measure"
 

@@ -43,8 +43,6 @@ from ..tables import (
     stream_text,
 )
 
-__all__ = ["SavedModel", "predict_blocks", "predict_file", "safe_frame", "write_predictions"]
-
 FILE = FileKind("dpdescent-model", 2, "model", ModelFormatError)
 
 

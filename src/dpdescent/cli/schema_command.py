@@ -15,8 +15,6 @@ from .terminal import JsonFile, say, write_json, write_text
 if TYPE_CHECKING:
     from ..tables import Schema
 
-__all__ = ["schema_app"]
-
 TableFile = Annotated[Path, typer.Argument(metavar="TABLE", help="A CSV, TSV or Parquet table.")]
 SchemaFile = Annotated[Path, typer.Argument(metavar="SCHEMA", help="A schema file.")]
 

@@ -22,27 +22,6 @@ from ..outputs import write_whole
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "INTERRUPTED",
-    "Adjacency",
-    "Delta",
-    "Epsilon",
-    "JsonFile",
-    "Missing",
-    "Seed",
-    "TableName",
-    "Unknown",
-    "complain",
-    "downloading",
-    "literal",
-    "print_privacy",
-    "read_settings",
-    "say",
-    "screen",
-    "write_json",
-    "write_text",
-]
-
 INTERRUPTED = 130  # the exit code
 
 Adjacency = Annotated[str, typer.Option(help="zero-out or replace-one.")]

@@ -32,8 +32,6 @@ from .array_source import cached_blocks
 from .spill import KeptNumbers, KeptRows
 from .unchanged_rows import Digest, Marks, Seals, changed, new_digest
 
-__all__ = ["BlockSource", "Computed", "Engine", "PartWork", "PlacedBlocks", "RowBlocks", "Threads"]
-
 Listener = Callable[[float], None]
 
 

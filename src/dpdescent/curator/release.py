@@ -33,8 +33,6 @@ from ..queries.plans import Noised
 from ..relations import Relation
 from .lattice_noise import LatticeNoise, require_drawable
 
-__all__ = ["Paid", "Release", "Watcher", "check", "note", "pay", "public_count", "release", "watched_by"]
-
 _NOTE = PureDP(2.0**-1000)  # a charge has a price
 _BY_PAYING = object()
 Answer = TypeVar("Answer")

@@ -24,8 +24,6 @@ from ..errors import OutputNotWritable
 from ..exact import FeatureGrid
 from .unchanged_rows import Digest
 
-__all__ = ["KeptNumbers", "KeptRows", "SpillFile", "pack", "packed_blocks", "unpack", "unpacked"]
-
 _LARGEST_SHARE = 0.5  # of the free room, for rows; they can be read again instead
 _LARGEST_EXPONENT = 100  # of a grid whose values float32 holds
 _MOST_ROWS = 2**16  # of a block that is kept

@@ -23,8 +23,6 @@ from scipy import sparse
 from ..errors import DatasetFormatError
 from .array_source import cached_blocks
 
-__all__ = ["Digest", "Marks", "Seals", "changed", "marks", "new_digest"]
-
 Digest = blake2b
 Marks = NDArray[np.uint64]
 

@@ -14,22 +14,6 @@ from ..tables import BoundedEncoder, scale_columns
 from .dataset import Dataset, read_delimited, read_packed, words
 from .store import LIBSVM, LocalFiles, Origin, Remote, read_libsvm_parts
 
-__all__ = [
-    "BANK_BOUNDS",
-    "BANK_ORIGIN",
-    "COVERTYPE_BOUNDS",
-    "COVERTYPE_ORIGIN",
-    "IJCNN1_ORIGIN",
-    "KDD_COLUMNS",
-    "KDD_ORIGIN",
-    "code_bank",
-    "load_bank",
-    "load_covertype",
-    "load_ijcnn1",
-    "load_kddcup99",
-    "load_kddcup99_dos",
-]
-
 _IJCNN1_COLUMNS = 22
 _BANK_MEMBERS = ("bank.zip", "bank-full.csv")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")

@@ -13,18 +13,6 @@ from ..tables import CategoricalColumn, IgnoredColumn, Label, NumericColumn, Sch
 from .dataset import Dataset, read_delimited, read_packed, words
 from .store import LIBSVM, LocalFiles, Origin, Remote, mark_parts, read_libsvm_parts
 
-__all__ = [
-    "ACS_ORIGIN",
-    "ADULT_ORIGIN",
-    "ADULT_RAW_ORIGIN",
-    "ADULT_SCHEMA",
-    "IPUMS_BR_ORIGIN",
-    "load_acs_income",
-    "load_adult",
-    "load_adult_raw",
-    "load_ipums_br",
-]
-
 _UCI_ADULT = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
 _ADULT = "Becker and Kohavi, Adult (census income 1994), UCI Machine Learning Repository 1996, doi:10.24432/C5XW20"
 _A9A_COLUMNS = 123

@@ -22,19 +22,6 @@ from ..arrays import Booleans, Floats, Integers
 from ..errors import ColumnTypeError, DatasetFormatError, InvalidParameter, MissingValue, UnknownLevel
 from ..tables import PARQUET_SUFFIXES, TEXT_SUFFIXES, Schema, read_table, require_rows, scale_columns
 
-__all__ = [
-    "Dataset",
-    "DatasetInfo",
-    "is_data_path",
-    "load_file",
-    "read_delimited",
-    "read_libsvm",
-    "read_packed",
-    "rows_digest",
-    "unpack",
-    "words",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Dataset:

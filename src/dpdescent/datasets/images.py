@@ -14,15 +14,6 @@ from ..errors import DatasetFormatError, InvalidParameter
 from .dataset import Dataset, read_packed, unpack
 from .store import LocalFiles, Origin, Remote, mark_parts
 
-__all__ = [
-    "CIFAR10_ORIGIN",
-    "FASHION_MNIST_ORIGIN",
-    "MNIST_ORIGIN",
-    "load_cifar10",
-    "load_fashion_mnist",
-    "load_mnist",
-]
-
 _MNIST_MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",

@@ -21,20 +21,6 @@ from ..arrays import Integers
 from ..errors import ChecksumMismatch, DatasetFormatError, DatasetNotAvailable
 from .dataset import read_libsvm, read_packed, rows_digest, unpack
 
-__all__ = [
-    "LIBSVM",
-    "LocalFiles",
-    "Origin",
-    "Remote",
-    "cache_folder",
-    "fetch",
-    "find_local",
-    "mark_parts",
-    "obtain",
-    "open_url",
-    "read_libsvm_parts",
-]
-
 ProgressHook = Callable[[str, int, int | None], None]
 """Called with the file name, the bytes received so far and the bytes expected (None if unknown)."""
 

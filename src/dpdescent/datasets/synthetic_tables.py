@@ -17,17 +17,6 @@ from ..errors import InvalidParameter, OutputNotWritable, require_positive_integ
 from ..tables import CategoricalColumn, Label, NumericColumn, Schema
 from .dataset import Dataset
 
-__all__ = [
-    "BLOCK_ROWS",
-    "SCHEMA_NAME",
-    "SYNTHETIC_SCHEMA",
-    "large_block",
-    "large_schema",
-    "load_synthetic",
-    "synthetic_table",
-    "write_large_table",
-]
-
 _WORKCLASS = ("private", "public", "self-employed", "unpaid")
 _OCCUPATION = ("service", "manual", "clerical", "sales", "technical", "professional", "executive")
 _MARITAL = ("never-married", "married", "separated", "widowed")

@@ -20,8 +20,6 @@ from .regressors import DPLinearRegression
 from .scaling import ColumnScaling
 from .terms import Term, draw_terms, read_terms, write_terms
 
-__all__ = ["AdditiveModel", "DPAdditiveClassifier", "DPAdditiveRegressor"]
-
 #: Effective rows, n mu, per column that curves add and per output, by the number of pieces.
 _ROWS_PER_COLUMN = {16: 64, 8: 64, 4: 64, 2: 64, 1: 45}
 _LARGEST_PIECES = 1024  # that can be asked for

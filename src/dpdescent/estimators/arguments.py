@@ -14,8 +14,6 @@ from ..errors import InvalidParameter, require_nonnegative
 from ..problems import Adversary
 from ..solvers import METHODS, Method
 
-__all__ = ["known_method", "make_settings", "require_flag", "require_robust", "seed_of"]
-
 _TYPES: dict[Any, tuple[str, Any]] = {
     bool: ("true or false", bool | np.bool_),
     int: ("a whole number", int | np.integer),

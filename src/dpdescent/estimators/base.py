@@ -32,8 +32,6 @@ from .purchases import Purchase
 from .reading import read_table, without_column
 from .scaling import ColumnScaling
 
-__all__ = ["PrivateLinearModel"]
-
 
 @dataclass(eq=False, repr=False)
 class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):

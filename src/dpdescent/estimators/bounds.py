@@ -41,20 +41,6 @@ from scipy import sparse
 from ..arrays import Floats
 from ..curator import cached_blocks
 
-__all__ = [
-    "BINS",
-    "RUNGS",
-    "Ends",
-    "column_ends",
-    "linear_ends",
-    "measured_ends",
-    "rung_ends",
-    "rungs",
-    "share_of_bounds",
-    "tightened_ends",
-    "tightening_pays",
-]
-
 BINS = 64
 _LEAST_SHARE, _LARGEST_SHARE = 0.02, 0.1  # of the budget, for each of the two histograms
 _DISTINCT = 40.0  # rows over the standard deviation of a count: then cells on eight rungs all exceed five of them

@@ -41,8 +41,6 @@ from .measuring import weights_of_classes
 from .purchases import ClassWeights, Purchase
 from .reading import class_positions
 
-__all__ = ["DPLinearSVC", "DPLogisticRegression", "LinearClassifier"]
-
 # What the names of losses and penalties of a logistic regression stand for.
 _LOSSES: dict[str, type[Loss]] = {"logistic": Logistic, "sigmoid": Sigmoid}
 _PENALTIES: dict[str, type[Penalty]] = {"l2": L2, "nonconvex": NonConvex}

@@ -34,8 +34,6 @@ from ..arrays import Floats
 from ..errors import InvalidParameter
 from .scaling import ColumnScaling
 
-__all__ = ["Curve", "Curves", "scaled_knots"]
-
 _WIDE = 7  # doublings between the bounds, above two decades, from which a second scale is worth it
 _DOUBLINGS = 10  # of a second scale at most, three decades
 

@@ -31,8 +31,6 @@ from scipy.stats import norm
 from ..arrays import Floats
 from ..statement import UNSEEN_LEVEL, Effect, Effects
 
-__all__ = ["Comparisons", "columns_seen", "level_groups"]
-
 # How `BoundedEncoder` names the columns of a level, of a bucket, and of what is neither.
 _LEVEL = re.compile(r"(?P<column>[^=]*)=(?P<level>.*)|(?P<rest>.*)(?P<kind>#\d+| \((?:other|missing)\))", re.DOTALL)
 

@@ -41,8 +41,6 @@ from .scaling import ColumnScaling
 from .streaming import FitSources, TargetColumn, check_all_rows, no_labels, streamed_table
 from .vouched import advice, bounds_facts, given_arguments, schema_facts, size_facts
 
-__all__ = ["Plan", "fit", "measure", "plan", "solve", "state", "validate"]
-
 
 def fit(model: Any, X: Any, y: Any, unit: Any = None) -> SolverResult:
     """Fit a model to a table, and return what its method returned."""

@@ -23,8 +23,6 @@ from ..exact import LatticeSum
 from ..noise import Randomness
 from ..relations import Norm, Relation
 
-__all__ = ["FloatNoise", "make_noise"]
-
 
 class FloatNoise(LatticeNoise):
     """Ordinary floating-point noise from a numpy generator; same distributions, no exactness.

@@ -20,8 +20,6 @@ from ..tables import StreamedTable
 from .curves import Curves
 from .scaling import ColumnScaling, binary_columns, declared_binary, middles
 
-__all__ = ["Columns", "Knowledge", "Table", "place"]
-
 _MANY = 0.35  # of the entries of an expanded table are not 0: products of dense rows take less time then
 
 

@@ -17,8 +17,6 @@ from ..display import occasional
 from ..errors import InvalidParameter
 from ..solvers import Progress
 
-__all__ = ["budget_bar", "listening", "over_rows", "require_listener", "time_left"]
-
 
 def require_listener(progress: Any) -> None:
     """Raise `InvalidParameter` for what cannot be told of progress: a fit would be charged before it fails."""

@@ -36,16 +36,6 @@ from .bounds import measured_ends, share_of_bounds, tightened_ends
 from .scaling import ColumnScaling
 from .streaming import StreamedCells
 
-__all__ = [
-    "Measurement",
-    "balanced_weights",
-    "can_measure",
-    "require_measurable",
-    "seen_scaling",
-    "share_of_counts",
-    "weights_of_classes",
-]
-
 Ask = Callable[[Any, int], tuple[Floats, float]]
 
 _BITS = 9  # levels are at most 2^8

@@ -30,8 +30,6 @@ from ..errors import InvalidParameter, TrialsWarning
 from ..ledger import ONE_ROW, Ledger, reserving
 from ..solvers import Facts, Method, Settings
 
-__all__ = ["CountedEstimator", "charges_noted", "open_ledger", "paid_by", "remarks_on_trials", "share_charged"]
-
 
 def open_ledger(
     name: str,

@@ -35,8 +35,6 @@ from .bounds import BINS, RUNGS
 from .knowledge import Knowledge
 from .measuring import Measurement, balanced_weights
 
-__all__ = ["ClassWeights", "ColumnBounds", "Purchase", "Rehearsal", "RowsOfUnits", "Shop", "TargetBounds"]
-
 
 class _RowsAsked(Exception):
     """A question was charged, and the rows are wanted."""

@@ -20,16 +20,6 @@ from ..arrays import Floats
 from ..errors import ColumnTypeError, InfiniteValue, InvalidParameter, MissingColumn, MissingValue, UnknownLabel
 from ..ledger import ONE_ROW
 
-__all__ = [
-    "class_positions",
-    "compact",
-    "read_numbers",
-    "read_table",
-    "require_finite_cells",
-    "split_units",
-    "without_column",
-]
-
 _FEW = 1 / 4  # of the entries are not 0: products of sparse rows take about half the time then
 
 # How scikit-learn's messages about shapes, types and column names begin, or for a missing y continue.

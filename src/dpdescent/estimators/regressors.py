@@ -26,8 +26,6 @@ from .reading import read_numbers
 from .scaling import ColumnScaling
 from .streaming import TargetColumn, no_labels
 
-__all__ = ["BoundedRegressor", "DPHuberRegressor", "DPLinearRegression", "DPPoissonRegressor"]
-
 _LARGEST_LABEL = 2.0**10  # in thresholds
 _UNMEASURED = (-1.0, 1.0)  # stands for bounds of the target until they are measured
 

@@ -18,8 +18,6 @@ from scipy import sparse
 from ..arrays import Floats
 from ..errors import InvalidParameter
 
-__all__ = ["ColumnScaling", "binary_columns", "declared_binary", "middles"]
-
 
 @dataclass(frozen=True, eq=False)
 class ColumnScaling:

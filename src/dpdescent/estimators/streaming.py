@@ -21,17 +21,6 @@ from .curves import Curves
 from .reading import read_numbers, require_finite_cells
 from .scaling import ColumnScaling
 
-__all__ = [
-    "FitSources",
-    "StreamedCells",
-    "TargetColumn",
-    "block_source",
-    "check_all_rows",
-    "coded_block",
-    "no_labels",
-    "streamed_table",
-]
-
 _PIECE_CELLS = 2**16  # several copies of so many cells are made without asking the system for memory each time
 
 

@@ -29,8 +29,6 @@ from ..statement import headline
 from .curves import Curve, Curves
 from .effects import level_groups
 
-__all__ = ["Term", "draw_terms", "read_terms", "write_terms"]
-
 _POINTS = 65  # of a curve on each scale
 _BAND = 2.0  # standard deviations
 _COLOURS = ("#20639b", "#b5532a", "#3a7d44", "#7a4fa3", "#a3781f", "#4f6d7a", "#a33b5e", "#5b5b1f")

@@ -15,8 +15,6 @@ from ..solvers import Facts
 from ..statement import Origin, moved, name_of, public_fact
 from ..tables import CategoricalColumn, Schema
 
-__all__ = ["advice", "bounds_facts", "given_arguments", "of_schema", "schema_facts", "size_facts"]
-
 #: Parameters that a statement names elsewhere, or that say nothing about the rows.
 _ELSEWHERE = {"epsilon", "delta", "adjacency", "method", "random_state", "ledger", "progress", "noise"}
 _ELSEWHERE |= {"device", "checkpoint"}

@@ -56,17 +56,6 @@ from ..relations import Sensitivity
 from . import machine
 from .grids import FeatureGrid, ceil_log2, require_moderate
 
-__all__ = [
-    "LARGEST_JOINT",
-    "ClippedSum",
-    "LatticeSum",
-    "capped_quotient",
-    "clip_integers",
-    "joint_factors",
-    "require_real",
-]
-
-
 TOTAL_BITS = 36
 LARGEST_BLOCK = 2**17  # rows * 2^36 <= 2^53
 BLOCK_ROWS = 2**16  # few calls, and short temporaries

@@ -34,9 +34,6 @@ from numpy.typing import ArrayLike, NDArray
 from ..arrays import Floats, Integers
 from ..errors import InvalidParameter
 
-__all__ = ["exp", "log", "quick_sigmoid", "quick_softplus", "sigmoid", "softplus"]
-
-
 EXPONENT_LIMIT = 700.0
 """Arguments of `exp` are clipped to this size: every result and every power of two stays a normal number."""
 

@@ -34,8 +34,6 @@ from ..arrays import Floats
 from ..errors import InvalidParameter, require_positive, require_positive_integer
 from . import machine
 
-__all__ = ["CoarseGrid", "FeatureGrid", "ceil_log2", "require_moderate"]
-
 Answer = TypeVar("Answer")
 
 _LARGEST_EXPONENT = 200  # of a public bound: no grid value, product or sum can then over- or underflow

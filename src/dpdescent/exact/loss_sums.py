@@ -17,9 +17,6 @@ from . import machine
 from .clipped_sums import BLOCK_ROWS, LARGEST_BLOCK, LatticeSum, require_real
 from .grids import ceil_log2, require_moderate
 
-__all__ = ["BoundedSum", "SignedSum", "check_row_independence"]
-
-
 _LOSS_BITS = 24
 _REMEDY = (
     "Its sensitivity is then not the clip norm, and no noise scale would be right. Compute each row's value from "

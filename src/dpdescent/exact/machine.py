@@ -44,17 +44,6 @@ from threadpoolctl import ThreadpoolController
 from ..arrays import Floats, Integers
 from ..errors import InvalidParameter, require_positive_integer
 
-__all__ = [
-    "as_float64",
-    "blas_is_exact",
-    "keep_freed_memory",
-    "on_integers",
-    "on_threads",
-    "one_library_thread",
-    "row_blocks",
-    "transposed_product",
-]
-
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 _LARGEST_LEARNED = 2**25  # bytes of the longest array that glibc learns to keep
 

@@ -35,8 +35,6 @@ from . import machine
 from .clipped_sums import require_real
 from .step_scores import Loss
 
-__all__ = ["StepwiseScores"]
-
 Float32Array = NDArray[np.float32]
 
 _START_OCTAVES, _SLOPE_OCTAVES = 5, 5

@@ -25,9 +25,6 @@ from .clipped_sums import (
 )
 from .grids import CoarseGrid, ceil_log2, require_moderate
 
-__all__ = ["SecondMomentSum"]
-
-
 LEAST_BITS = 28  # two features have 26
 PART_BYTES = 2**20  # of rows that are worked on at once: they stay in cache
 FILLED_PARTS = 32  # of sparse rows that are made dense at once

@@ -33,8 +33,6 @@ from . import machine
 from .clipped_sums import LARGEST_BLOCK, LatticeSum, require_real
 from .loss_sums import BoundedSum, SignedSum
 
-__all__ = ["BoundedScores", "SignedScores"]
-
 Loss = Callable[[Floats], Floats]
 
 _CELLS = 2**16

@@ -29,21 +29,6 @@ from .verdicts import (
     told_by_mode,
 )
 
-__all__ = [
-    "LEVEL",
-    "duel",
-    "ends_cost",
-    "fewer_passes",
-    "gap_to_nonprivate",
-    "helps",
-    "leads_above",
-    "level",
-    "preferred",
-    "small_hurts",
-    "standing",
-    "steadiness",
-]
-
 Series = Mapping[tuple[int, int], float]
 
 #: Differences of accuracy up to this count as level.

@@ -15,8 +15,6 @@ from ..outputs import require_matplotlib, write_whole
 from .method_looks import STROKES, Look, label_lines, look_of
 from .row_groups import Group, Measure
 
-__all__ = ["Line", "Panel", "draw", "epsilon_panels", "parameter_panels"]
-
 INK, GREY, FAINT = "#22262b", "#6b7280", "#d9dce1"
 
 #: What the panels show: field, name on the axis.

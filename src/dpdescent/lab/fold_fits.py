@@ -26,8 +26,6 @@ from ..problems import Hinge
 from ..solvers import METHODS, BLSGDSettings, Facts, batch_rates
 from ..tables import Schema
 
-__all__ = ["LOSSES", "Cell", "Curve", "Row", "Task", "load_task", "measure"]
-
 Floats = NDArray[np.float64]
 
 #: The estimator of each loss.

@@ -20,23 +20,6 @@ from ..solvers import METHODS, PAPER_MODES
 if TYPE_CHECKING:
     from .drawing import Line, Panel
 
-__all__ = [
-    "ORACLE",
-    "STROKES",
-    "VARIANTS",
-    "Look",
-    "Variant",
-    "general_methods",
-    "known_variants",
-    "label_lines",
-    "look_of",
-    "nearest",
-    "oracle_variants",
-    "paper_differences",
-    "registered_methods",
-    "variant",
-]
-
 #: How every output marks a method whose settings were chosen on the test data.
 ORACLE = "oracle (not private)"
 STROKES = ("_", "|", "1", "2", "3", "4", "x")  # markers that have no inside

@@ -23,25 +23,6 @@ from .row_groups import Measure, cells_of
 from .study import Study, versions
 from .verdicts import Claim
 
-__all__ = [
-    "COUNTED",
-    "FOUR",
-    "HINGE",
-    "INTERCEPT",
-    "LADDER",
-    "MODES",
-    "NO_US",
-    "STAND_IN",
-    "Counted",
-    "DataTable",
-    "Figure",
-    "Parameter",
-    "Published",
-    "Scale",
-    "count_data",
-    "write_data",
-]
-
 # What several figures share: budgets, data sets, and where the data and a rival differ from the papers'.
 LADDER = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 FOUR = ("adult", "bank", "acs-income", "ipums-br")

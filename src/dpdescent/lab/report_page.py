@@ -17,8 +17,6 @@ from .row_groups import MEASURES, Group, Measure
 from .study import Record, command_line, versions
 from .verdicts import Verdict
 
-__all__ = ["Finding", "Matrix", "Picture", "Report", "matrices", "privacy_statements", "render", "settings_of"]
-
 
 @dataclass(frozen=True)
 class Picture:

@@ -30,8 +30,6 @@ from .second_order_paper.stationary_pages import write_table
 from .study import Record, repeated, require_repetitions, run
 from .verdicts import EXPLANATION, Claim
 
-__all__ = ["FIGURES", "AnyFigure", "Written", "command_of", "comparison_report", "figure_named", "reproduce"]
-
 AnyFigure = Figure | Trace | DataTable | RiskTable | StationaryTable | NetworkFigure
 
 #: What can be reproduced of the four papers, by name.

@@ -14,8 +14,6 @@ from rich.text import Text
 from .fold_fits import Row
 from .method_looks import look_of
 
-__all__ = ["MEASURES", "PASSES", "Estimate", "Group", "Measure", "cells_of", "grouped", "terminal_tables"]
-
 _DIGITS = 6  # of a number of `cells_of`
 
 

@@ -37,18 +37,6 @@ from ..relations import Relation
 from .fold_fits import LOSSES, Cell, Curve, Row, Task, load_task, measure
 from .method_looks import nearest, oracle_variants, variant
 
-__all__ = [
-    "NOT_PRIVATE",
-    "Record",
-    "Study",
-    "command_line",
-    "curves_of",
-    "repeated",
-    "require_repetitions",
-    "run",
-    "versions",
-]
-
 FORMAT = "dpdescent-comparison"
 
 #: How every output marks a comparison on rows that are not public.

@@ -28,28 +28,6 @@ from scipy.stats import t as student
 
 from .row_groups import Group
 
-__all__ = [
-    "EXPLANATION",
-    "NOT_MEASURED",
-    "SHARES",
-    "WRONG",
-    "AtLeast",
-    "Check",
-    "Claim",
-    "Margin",
-    "Part",
-    "Share",
-    "Statement",
-    "Verdict",
-    "every",
-    "judge",
-    "most",
-    "repetitions",
-    "some",
-    "told",
-    "told_by_mode",
-]
-
 #: What says, from the rows, what was found of a claim.
 Check = Callable[[Sequence[Group]], str]
 Share = Literal["every", "most", "some"]

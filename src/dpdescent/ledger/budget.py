@@ -26,8 +26,6 @@ from ..relations import Relation
 from .history import Entry, History, Line, as_float, as_fraction, exactly, failure_probability, price_of
 from .storage import MemoryStore, Store
 
-__all__ = ["ONE_ROW", "Budget"]
-
 #: The unit of privacy, unless rows are grouped by the person whom they are about.
 ONE_ROW = "one row"
 

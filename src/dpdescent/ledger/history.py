@@ -36,19 +36,6 @@ from typing import Any, Literal
 from ..accounting import Cost, Currency, FilteredRun, cost_from_dict, round_up
 from ..errors import LedgerFormatError
 
-__all__ = [
-    "Entry",
-    "History",
-    "Line",
-    "Origin",
-    "as_float",
-    "as_fraction",
-    "exactly",
-    "failure_probability",
-    "parse_json",
-    "price_of",
-]
-
 _ONE = 2**1074
 
 

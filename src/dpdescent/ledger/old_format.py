@@ -25,8 +25,6 @@ from .history import Origin, parse_json
 from .privacy_ledger import Ledger
 from .sqlite_store import SQLiteStore
 
-__all__ = ["import_lines"]
-
 
 def import_lines(old: str | os.PathLike[str], path: str | os.PathLike[str]) -> Ledger:
     """Move the ledger in the lines of the file ``old`` into a new file ``path``, and return it.

@@ -27,8 +27,6 @@ from .history import Origin, parse_json
 from .sqlite_store import SQLiteStore
 from .storage import READ_ONLY, MemoryStore
 
-__all__ = ["Ledger"]
-
 FORMAT = "dpdescent-ledger"
 VERSION = 2
 

@@ -24,15 +24,6 @@ from .history import Entry, as_fraction
 from .privacy_ledger import Ledger
 from .storage import MemoryStore
 
-__all__ = [
-    "afford_jointly",
-    "require_affordable",
-    "require_distinct",
-    "require_funds",
-    "reserving",
-    "spend_jointly",
-]
-
 _OVER = "the run of this ledger is over and settled: open another ledger for another run"
 
 

@@ -30,8 +30,6 @@ from pathlib import Path
 
 from ..errors import DPDescentError, LedgerBusy, LedgerError, LedgerFormatError, LedgerNotWritable
 
-__all__ = ["TABLES", "connect", "explain_errors", "require_log_with_its_file", "require_no_ledger", "sync_folder"]
-
 PATIENCE = 10.0  # seconds that a process waits for others who hold the file
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}

@@ -32,8 +32,6 @@ from .history import parse_json
 from .sqlite_file import TABLES, connect, explain_errors, require_log_with_its_file, require_no_ledger, sync_folder
 from .storage import Append, Replay, Store
 
-__all__ = ["SQLiteStore"]
-
 
 class _News(NamedTuple):
     """What a transaction has read: the position before, the rows after it, and the tail of the file."""

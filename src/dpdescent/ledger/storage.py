@@ -19,8 +19,6 @@ from weakref import WeakSet
 
 from ..errors import LedgerBusy, LedgerError
 
-__all__ = ["READ_ONLY", "Append", "MemoryStore", "Replay", "Store"]
-
 Replay = Callable[[list[tuple[int, Any]]], None]
 Append = Callable[[dict[str, Any], Callable[[int], None]], None]
 

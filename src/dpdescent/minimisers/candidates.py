@@ -39,19 +39,6 @@ from scipy.optimize import minimize
 from ..arrays import Floats
 from .row_objectives import PROJECTION, Objective, RowObjective
 
-__all__ = [
-    "LIMITS",
-    "METHODS",
-    "Candidate",
-    "Task",
-    "accelerated_gradient",
-    "katyusha",
-    "lbfgs",
-    "sgd",
-    "subgradient",
-]
-
-
 _PASSES = 20  # passes over the rows, for methods that are followed by another one
 
 

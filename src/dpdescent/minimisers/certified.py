@@ -49,18 +49,6 @@ from .candidates import (
 )
 from .row_objectives import MANY, PROJECTION, Objective, RowObjective
 
-__all__ = [
-    "certified_minimiser",
-    "certify",
-    "newton",
-    "newton_on_ball",
-    "on_sphere",
-    "require_minimiser",
-    "settle",
-    "smoothed_hinge",
-    "who_minimises",
-]
-
 _DENSE = 512  # up to this number of weights the Hessian is computed as a matrix
 _WIDEST = 0.5
 _NARROWER = 4.0

@@ -45,8 +45,6 @@ from ..errors import InvalidParameter, require_nonnegative, require_positive, re
 from ..relations import Relation, Sensitivity
 from .row_objectives import FEW, MANY, Objective
 
-__all__ = ["Game", "GeneralObjective", "LinearGame", "minimax_appa"]
-
 
 class GeneralObjective(Objective):
     """A function F(w) of the weights and of private rows, with public constants that the caller vouches for.

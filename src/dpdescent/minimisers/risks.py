@@ -33,9 +33,6 @@ from .row_objectives import FEW, PLACEMENT, UNIT, Objective, RowObjective, reach
 if TYPE_CHECKING:
     from .row_source import Source
 
-__all__ = ["EmpiricalRisk", "Risk"]
-
-
 _BLOCK = 2**17  # the largest number of rows that a plain sum may add up one by one
 
 

@@ -78,8 +78,6 @@ from .row_objectives import (
 if TYPE_CHECKING:
     from .row_source import Source
 
-__all__ = ["ROUNDED_KINK", "RobustObjective", "RobustRisk", "loss_at_zero", "loss_range", "robust_loss"]
-
 Margins = Callable[[Any, Floats], Floats]  # of rows, scaled by their factors
 
 #: h, the half-width within which the kink of the hinge is rounded off.

@@ -65,19 +65,6 @@ from ..problems import Loss, Need, require_needs
 if TYPE_CHECKING:
     from .row_source import Source
 
-__all__ = [
-    "EXPONENTIAL",
-    "FEW",
-    "MANY",
-    "PLACEMENT",
-    "PROJECTION",
-    "UNIT",
-    "Objective",
-    "RowObjective",
-    "reachable_tolerance",
-    "smooth_loss",
-]
-
 UNIT = 2.0**-53
 PROJECTION = 2.0**-47
 PLACEMENT = 2.0**-62
@@ -399,4 +386,5 @@ def partial_sums(rows: Any, coefficients: Floats) -> Floats:
 
 
 def scale_rows(values: Floats, factors: Floats) -> Floats:
+    """Return every row of an array times its own factor."""
     return values * factors if values.ndim == 1 else values * factors[:, None]

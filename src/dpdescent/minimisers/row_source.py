@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from ..arrays import Floats
 from ..exact import FeatureGrid
 
-__all__ = ["AnyNumber", "NoRows", "Source"]
-
 AnyNumber = TypeVar("AnyNumber", np.int64, np.float64)
 
 

@@ -70,9 +70,6 @@ from .row_objectives import UNIT, RowObjective
 if TYPE_CHECKING:
     from .row_source import Source
 
-__all__ = ["Ball", "Envelope", "Law", "Sums", "sample_point"]
-
-
 _LATTICE_BITS = 24
 _CELLS = 2**21  # number of losses that are computed at once
 _MOST_LOSSES = 2**30  # losses of rows, over all proposals: one or two minutes

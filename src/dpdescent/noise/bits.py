@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidParameter
 
-__all__ = ["Bits", "Randomness", "SeededBits", "SystemBits"]
-
 WORD = 64
 
 

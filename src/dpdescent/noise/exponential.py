@@ -58,18 +58,6 @@ from ..arrays import Booleans, Floats, Integers
 from ..errors import InvalidParameter, require_finite
 from .bits import Bits
 
-__all__ = [
-    "FILTER_GAP",
-    "FLOAT_BITS",
-    "MAXIMUM_SCORES",
-    "PRECISION",
-    "accept",
-    "exact_rational",
-    "exp_neg",
-    "require_size",
-    "select",
-]
-
 PRECISION = 256
 FLOAT_BITS = 53
 FILTER_GAP = 2.0**-42  # between a real and exp(-x), in which floating point does not decide

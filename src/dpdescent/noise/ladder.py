@@ -51,17 +51,6 @@ from .bits import Bits
 from .exponential import require_size
 from .lattice import CELLS_PER_SCALE, MAXIMUM_SCALE, discrete_gaussian, discrete_laplace, laplace_scale
 
-__all__ = [
-    "MAXIMUM_DIMENSION",
-    "MINIMUM_NORM_LAPLACE_SCALE",
-    "NORM_LAPLACE_DELTA",
-    "NORM_LAPLACE_SLACK",
-    "Ladder",
-    "ladder",
-    "ladder_slope",
-    "norm_laplace",
-]
-
 NORM_LAPLACE_SLACK = 1.000001
 NORM_LAPLACE_DELTA = 1e-27
 MINIMUM_NORM_LAPLACE_SCALE = 2**24

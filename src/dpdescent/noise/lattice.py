@@ -64,17 +64,6 @@ from ..errors import InvalidParameter, ScaleOutOfRange
 from .bits import Bits
 from .exponential import FILTER_GAP, FLOAT_BITS, PRECISION, exact_rational, exp_neg, require_size
 
-__all__ = [
-    "CELLS_PER_SCALE",
-    "FARTHEST_DRAW",
-    "MAXIMUM_SCALE",
-    "SAMPLER_ERROR",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "laplace_scale",
-    "lattice_scale",
-]
-
 CELLS_PER_SCALE = 16
 MAXIMUM_SCALE = 2**52
 

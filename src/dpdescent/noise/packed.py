@@ -31,8 +31,6 @@ from ..arrays import Booleans, Integers
 from .bits import Bits
 from .lattice import CELLS_PER_SCALE, GaussianCells, accept_proposals, gaussian_table
 
-__all__ = ["LARGEST_WIDTH", "MANY", "packed_gaussian"]
-
 MANY = 2**16  # fewer draws are not worth the tables of packing
 LARGEST_WIDTH = 2**20  # of a cell: at most one in 16 of the offsets of 24 bits is then rejected
 _BLOCK = 2**15

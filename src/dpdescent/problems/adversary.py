@@ -26,9 +26,6 @@ import numpy as np
 from ..arrays import Floats
 from ..errors import InvalidParameter, require_finite, require_positive
 
-__all__ = ["SOFTNESS", "Adversary", "Support"]
-
-
 SOFTNESS = 2.0**-16
 
 

@@ -18,8 +18,6 @@ from ..errors import InvalidParameter, require_positive_integer
 from ..exact import exp, log
 from .contract import LabelKind, Labels, Loss, Need
 
-__all__ = ["Multinomial", "Weighted"]
-
 
 @dataclass(frozen=True)
 class Multinomial(Loss):

@@ -38,8 +38,6 @@ from numpy.typing import DTypeLike
 from ..arrays import Floats
 from ..errors import InvalidParameter, UnsupportedLoss, require_finite, require_positive_integer
 
-__all__ = ["DifferenceLoss", "LabelKind", "Labels", "Loss", "MarginLoss", "Need", "require_needs"]
-
 
 class LabelKind(StrEnum):
     """Two classes as -1 and 1, K classes as 0 to K - 1, or numbers in an interval."""

@@ -34,9 +34,6 @@ from .linear_maps import Frame
 from .penalties import L2, Penalty
 from .step_losses import StepLosses, StepwiseChanges
 
-__all__ = ["LinearProblem"]
-
-
 # A run asks for the same few again and again.
 _clipped_sum = lru_cache(maxsize=64)(ClippedSum)
 _bounded_scores = lru_cache(maxsize=64)(BoundedScores)

@@ -30,8 +30,6 @@ from ..errors import InvalidParameter
 from ..exact import FeatureGrid, LatticeSum
 from ..relations import Sensitivity
 
-__all__ = ["Frame", "Whitening", "products_with_following"]
-
 _LARGEST_DOUBLINGS = 4
 _CACHED_CELLS = 2**16
 _BLOCK_BYTES = 2**21

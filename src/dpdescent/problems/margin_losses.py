@@ -15,8 +15,6 @@ from ..errors import InvalidParameter, require_positive
 from ..exact import exp, log, quick_sigmoid, sigmoid, softplus
 from .contract import DifferenceLoss, Labels, Loss, MarginLoss
 
-__all__ = ["Hinge", "Huber", "HuberisedHinge", "Logistic", "Poisson", "Sigmoid", "Squared"]
-
 _FAR = 64.0  # exp(-64) times 64 is below 2^-60
 _LEAST_START = 2.0**-40  # the loss is flat beyond margins of 64 then, and its values keep their digits
 _LEAST_MEAN = 2.0**-20  # of a constant, where noise hides all counts

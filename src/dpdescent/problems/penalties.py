@@ -12,8 +12,6 @@ import numpy as np
 from ..arrays import Floats
 from ..errors import InvalidParameter, require_nonnegative
 
-__all__ = ["L2", "NonConvex", "Penalty"]
-
 
 @dataclass(frozen=True)
 class Penalty(ABC):

@@ -20,8 +20,6 @@ from ..exact import BoundedSum, SignedSum, StepwiseScores
 from ..relations import Sensitivity
 from .contract import Loss
 
-__all__ = ["StepLosses", "StepwiseChanges"]
-
 
 @dataclass(frozen=True)
 class StepLosses:

@@ -41,8 +41,6 @@ from .method import Progress, SolverResult, method, report
 from .method_settings import GAUSSIAN_NOISE, Count, Fraction, Part, Payment, Settings, Share, Within
 from .rules import ADAPTIVE_CLIP, Facts, clip_multiple, effective_rows, gradient_deviation, longest_step
 
-__all__ = ["AGDSettings", "EvenGrid", "GeometricGrid", "agd", "sharpest"]
-
 Selection = Literal["exponential-mechanism", "laplace", "exponential"]
 Value = TypeVar("Value")
 

@@ -51,8 +51,6 @@ from .method import Progress, SolverResult, method, report
 from .method_settings import Count, Fraction, Settings, Within
 from .rules import ADAPTIVE_CLIP, Facts, clip_multiple, effective_rows, gradient_deviation, usual_smoothness
 
-__all__ = ["AutoSettings", "auto"]
-
 _Paid = Annotated[float, Within(1e-9, 1, remedy="a smaller part of the budget buys nothing but noise")]
 
 # The constants below follow from no theorem unless it is said: docs/auto.md has the reasons for the rules, and

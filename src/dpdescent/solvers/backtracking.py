@@ -22,21 +22,6 @@ if TYPE_CHECKING:
     from .blsgd import BLSGDSettings as Settings
 
 
-__all__ = [
-    "Average",
-    "Budget",
-    "Ladder",
-    "Plan",
-    "PrintedLadder",
-    "Slope",
-    "angle_between",
-    "batch_rates",
-    "choose_noise",
-    "measure_plan",
-    "printed_plan",
-    "search_noise",
-]
-
 _MANY_CELLS = 2.0**28
 _DRIFT = 2.0**0.1
 _SHARPEST = 64.0  # the noise is then 1/64 of what one row can change; more budget would not improve anything

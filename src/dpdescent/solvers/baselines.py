@@ -48,8 +48,6 @@ from .method import Progress, SolverResult, method, report
 from .method_settings import Count, Fraction, Payment, Positive, Settings, Within
 from .rules import Facts
 
-__all__ = ["MajoritySettings", "NonPrivateSettings", "PrivGeneSettings", "majority", "nonprivate", "privgene"]
-
 
 @dataclass(frozen=True)
 class MajoritySettings(Settings, paper_mode="majority"):

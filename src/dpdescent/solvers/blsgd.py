@@ -43,8 +43,6 @@ from .method import Progress, SolverResult, method, report
 from .method_settings import Count, Part, Rate, Settings, Share, Within
 from .rules import Facts, best_currency
 
-__all__ = ["BLGDSettings", "BLSGDACSettings", "BLSGDSettings", "blsgd"]
-
 _MOST_ITERATIONS = 150
 _PASSES = "a batch and a search for each of about 10 to 150 steps"
 _FLAT = 1e-12  # a direction along which no loss changes

@@ -34,23 +34,6 @@ from ..problems import Frame, LinearProblem, Whitening
 from ..relations import Sensitivity
 from .rules import effective_rows
 
-__all__ = [
-    "FRAME_SHARES",
-    "ROWS_PER_DIRECTION",
-    "ROW_NORM_SHARE",
-    "SOME_ROWS",
-    "AverageNoise",
-    "Columns",
-    "damping_to",
-    "measure_columns",
-    "measure_frame",
-    "measure_mean_length",
-    "measure_row_norm",
-    "measure_whitening",
-    "public_frame",
-    "shrink",
-]
-
 ROW_NORM_SHARE = 0.01  # of the budget, for the mean row norm alone
 FRAME_SHARES = 0.01, 0.05  # of the budget, for the mean row norm and for the moments of the columns
 _LEAST_SHARE = 0.05  # the mean norm counts as at least this share of its bound

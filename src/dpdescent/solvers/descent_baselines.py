@@ -88,8 +88,6 @@ from .method_settings import Count, Payment, Positive, Settings, Within
 from .rules import DELTA_SHARE, PAYABLE, QUIET_WALK, Facts, best_currency, clip_norm, usual_smoothness
 from .sgd import DescentSettings, GradientSeries
 
-__all__ = ["FTRLSettings", "SGDAdvSettings", "SVRGSettings", "ftrl", "sgd_adv", "svrg"]
-
 _SHARE_LENGTH = 0.02  # of epsilon, for a row norm with Laplace noise
 _SHARE_SNAPSHOTS = 0.5
 _MOST_STEPS = 100  # of an epoch

@@ -33,8 +33,6 @@ from .method import Progress, SolverResult, method, report
 from .method_settings import Moderate, Payment, Settings
 from .rules import Facts
 
-__all__ = ["ExpMechSettings", "expmech"]
-
 _CONDITION = 25.0
 _OUTSIDE = 1e-9
 

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from .auto import AutoSettings
 
 
-__all__ = ["FEW_ROWS", "buy_direction_and_length", "learns_from_few_rows"]
-
 FEW_ROWS = 300  # n mu, below which a direction and its length are learnt one after the other
 _SCALING_ROWS = 60  # n mu; with fewer of them, and fewer than columns, the columns are left as they are
 _LONGEST_ENTRY = 2.0  # typical size of the largest entries of a scaled column

@@ -18,8 +18,6 @@ from ..problems import Loss, Need, Penalty, require_needs
 from .method_settings import Settings
 from .paper_modes import PAPERS
 
-__all__ = ["METHODS", "Method", "Progress", "SolverResult", "method", "report"]
-
 #: Called with the share of the budget that is spent: a public number between 0 and 1.
 Progress = Callable[[float], None]
 

@@ -19,21 +19,6 @@ from ..errors import InvalidParameter, UnsupportedCost, require_finite, require_
 from .paper_modes import PAPER_MODES, PaperMode
 from .rules import Facts
 
-__all__ = [
-    "GAUSSIAN_NOISE",
-    "Count",
-    "Fraction",
-    "Moderate",
-    "Part",
-    "Payment",
-    "Positive",
-    "Rate",
-    "Settings",
-    "Share",
-    "Within",
-    "require_domains",
-]
-
 _LEAST, _LARGEST = 1e-200, 1e200  # numbers beyond them would overflow in the middle of a run, after a charge
 
 

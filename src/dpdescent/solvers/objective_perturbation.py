@@ -34,8 +34,6 @@ from .method import Progress, SolverResult, method, report
 from .method_settings import Payment, Positive, Settings
 from .rules import DELTA_SHARE, Facts, clip_multiple
 
-__all__ = ["ObjPertSettings", "objpert"]
-
 _SHARE_LENGTH = 0.02
 _OUTPUT_RATIO = 7.0  # the noise on the minimiser takes about 2% of mu^2
 _PURE_OUTPUT_SHARE = 0.05

@@ -19,18 +19,6 @@ from .rules import PAYABLE, Facts, clip_multiple
 if TYPE_CHECKING:
     from .output_perturbation import OutPertSettings as Settings
 
-__all__ = [
-    "Noise",
-    "RobustRules",
-    "affordable_noise",
-    "noise_deviation",
-    "noise_for",
-    "price_of_privacy",
-    "regularisation",
-    "row_bound_rule",
-    "score_noise",
-]
-
 Noise = Gaussian | NormLaplace | Laplace
 
 _LARGEST_EPSILON = 16.0  # norm-Laplace noise was checked up to this epsilon

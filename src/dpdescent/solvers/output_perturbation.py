@@ -92,8 +92,6 @@ from .output_noise import (
 from .rules import Facts
 from .tilted_length import LengthSearch
 
-__all__ = ["OutPertSettings", "outpert"]
-
 _SHARE_MARGINS = 0.05
 _ENOUGH = 1.0  # epsilon for counts, which have Laplace noise of one row then
 _LEAST_TILT, _LARGEST_TILT = 1e-9, 1e6

@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["PAPERS", "PAPER_MODES", "PaperMode"]
-
 #: Citations by author and year.
 PAPERS = {
     "Abadi et al. 2016": ("Abadi, M. et al. (2016). Deep learning with differential privacy. CCS. arXiv:1607.00133."),

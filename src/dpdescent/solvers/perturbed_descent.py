@@ -52,8 +52,6 @@ from .method import Progress, SolverResult, method, report
 from .method_settings import Count, Moderate, Positive, Settings
 from .rules import Facts, clip_multiple
 
-__all__ = ["OutPertGDSettings", "OutPertRSGDSettings", "outpert_gd", "outpert_rsgd"]
-
 _NEEDS = frozenset({Need.CONVEX, Need.BOUNDED_VERSION, Need.SMOOTH})
 _MOST_STEPS, _MOST_BATCHES = 1000, 1000
 

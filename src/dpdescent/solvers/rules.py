@@ -14,21 +14,6 @@ from ..errors import DPDescentError
 from ..problems import Loss
 from ..relations import Relation, Sensitivity
 
-__all__ = [
-    "ADAPTIVE_CLIP",
-    "DELTA_SHARE",
-    "PAYABLE",
-    "QUIET_WALK",
-    "Facts",
-    "best_currency",
-    "clip_multiple",
-    "clip_norm",
-    "effective_rows",
-    "gradient_deviation",
-    "longest_step",
-    "usual_smoothness",
-]
-
 DELTA_SHARE = 1 - 2.0**-20  # of delta for a mechanism that has one of its own: the rest is left for the samplers
 PAYABLE = 1 - 2.0**-40  # of the budget that is left: sums of costs are rounded up
 QUIET_WALK = 1.2  # how far the noise of all steps together may move the score of a typical row

@@ -50,8 +50,6 @@ from .second_order_settings import (
 )
 from .stationary import Bounds, Levels, Tolerances, make_levels, tightest
 
-__all__ = ["LARGEST_EXACT", "Descent", "SecondOrderResult", "lowest_curvature", "minimum_rows", "second_order"]
-
 # Shares of the longest gradient of a row. If the tolerance that can be guaranteed is above the first, nearly every
 # point satisfies it, the start included. The second one is then aimed at instead, without a guarantee.
 _VACUOUS, _USEFUL = 1 / 10, 1 / 50

@@ -45,8 +45,6 @@ from .second_order import NEEDS, ONE_EACH, Descent, SecondOrderResult
 from .second_order_settings import OPTSettings
 from .stationary import Levels, Tolerances, count_steps
 
-__all__ = ["NoisyGradientSettings", "TrustRegionSettings", "noisy_gradient", "trust_region", "trust_region_step"]
-
 
 @dataclass(frozen=True)
 class TrustRegionSettings(OPTSettings, paper_mode="dp-tr"):

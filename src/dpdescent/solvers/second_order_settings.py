@@ -11,15 +11,6 @@ from .method_settings import Count, Fraction, Part, Settings, Share, Within
 from .rules import Facts, best_currency
 from .stationary import Constants, Tolerances
 
-__all__ = [
-    "OPTBSettings",
-    "OPTLSSettings",
-    "OPTSettings",
-    "TwoPhaseBSettings",
-    "TwoPhaseLSSettings",
-    "TwoPhaseSettings",
-]
-
 _Tolerance = Annotated[float, Within(1e-100, 1e100, remedy="choose other units")]
 _TYPICAL_STEPS = 500  # for which the order of a filter is chosen
 

@@ -55,17 +55,6 @@ from .method import Progress, SolverResult, method, report
 from .method_settings import Count, Fraction, Positive, Settings, Share
 from .rules import QUIET_WALK, Facts, best_currency, clip_norm, gradient_deviation, usual_smoothness
 
-__all__ = [
-    "AdamSettings",
-    "DescentSettings",
-    "GradientSeries",
-    "SGDSettings",
-    "Schedule",
-    "adam",
-    "measure_schedule",
-    "sgd",
-]
-
 _PASSES = "50 to 500, one for each step"
 _MANY_CELLS = 2.0**28
 _FEWEST_STEPS, _MOST_STEPS = 50, 500

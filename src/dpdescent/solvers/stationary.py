@@ -59,8 +59,6 @@ from ..relations import Relation
 from .backtracking import search_noise
 from .method_settings import Part, Within, require_domains
 
-__all__ = ["Bounds", "Constants", "Levels", "Tolerances", "count_steps", "make_levels", "tightest"]
-
 _LEAST_DECREASE = 2.0**-1000
 _MOST_STRENGTH = 2.0**30  # more budget would not improve anything
 

@@ -34,8 +34,6 @@ from ..arrays import Floats
 from ..problems import Loss
 from ..problems.adversary import Support
 
-__all__ = ["LengthSearch"]
-
 _POWERS = np.arange(-5.0, 3.0)  # of two, at which intervals end
 _NEAR = int(np.count_nonzero(_POWERS < -1))  # intervals on either side of the middle one within half a typical margin
 _SURE, _HIDDEN = 4.0, 1.0  # standard deviations of the noise

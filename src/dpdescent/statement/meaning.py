@@ -19,23 +19,6 @@ from ..relations import Relation
 from .privacy_statement import PrivacyStatement
 from .statement_parts import ALL_ROWS, exceptions_noted
 
-__all__ = [
-    "FALSE_ALARMS",
-    "PRIORS",
-    "accountant_in_words",
-    "guarantee",
-    "headline",
-    "mechanism_in_words",
-    "not_covered",
-    "of_several_rows",
-    "percent",
-    "relation_in_words",
-    "side_by_side",
-    "trade_off",
-    "warnings_of",
-    "where_it_went",
-]
-
 PRIORS = (0.01, 0.1, 0.5, 0.9)
 FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1)
 GROUPS = (1, 2, 5, 10)

@@ -25,8 +25,6 @@ from ..relations import Relation
 from .sealed_files import AGREEMENT, FileKind, agree, load_schema, objection, with_nulls
 from .statement_parts import ALL_ROWS, Charge, charges_of, exceptions_noted, require_priceable
 
-__all__ = ["PrivacyStatement"]
-
 FORMAT, VERSION = "dpdescent-privacy-statement", 1
 FILE = FileKind(FORMAT, VERSION, "privacy statement", StatementError)
 

@@ -26,8 +26,6 @@ from typing import Any
 
 from ..errors import DPDescentError
 
-__all__ = ["AGREEMENT", "FileKind", "agree", "load_schema", "objection", "with_nulls"]
-
 AGREEMENT = 1e-9  # relative: prices are the same to rounding on every machine
 _INFINITE = ("epsilon", "budget", "spent", "spent_epsilon")
 _PICKLES = (b"\x80", b"PK\x03\x04", b"\x1f\x8b")  # a pickle, and the archives in which pickles are kept

@@ -27,8 +27,6 @@ from .meaning import (
 from .privacy_statement import PrivacyStatement
 from .visible_effects import BEYOND, START, Effects, band_in_words
 
-__all__ = ["budget_picture", "effect_picture", "page_of", "trade_off_picture"]
-
 BLUE, GREY, PALE = "#20639b", "#8a8f98", "#e3edf5"
 
 _LETTERS = 42  # of a name

@@ -18,18 +18,6 @@ from ..accounting import Composed, Cost, FixedSchedule, Gaussian
 from ..errors import MissingPackage
 from ..ledger import Entry
 
-__all__ = [
-    "ALL_ROWS",
-    "Charge",
-    "Origin",
-    "charges_of",
-    "exceptions_noted",
-    "moved",
-    "name_of",
-    "public_fact",
-    "require_priceable",
-]
-
 ALL_ROWS = "all"
 
 

@@ -23,8 +23,6 @@ from .meaning import (
 from .privacy_statement import PrivacyStatement
 from .visible_effects import START, Effect, Effects, band_in_words
 
-__all__ = ["text_of"]
-
 _WIDTH = 30  # of a bar
 _SHOWN = 15  # effects, or charges
 

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 
 from scipy.stats import norm
 
-__all__ = ["BEYOND", "LEVEL", "START", "UNSEEN_LEVEL", "WITHIN", "Effect", "Effects", "band_in_words"]
-
 #: The probability that noise alone makes one or more effects pass.
 LEVEL = 0.05
 #: The part of it that is left for columns that never vary and pass for columns that do.

@@ -17,18 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from ..arrays import Floats, Positions
 from ..errors import ColumnTypeError, InfiniteValue, MissingValue
 
-__all__ = [
-    "bucket_codes",
-    "check_storage",
-    "date_values",
-    "day_numbers",
-    "level_codes",
-    "levels_of_text",
-    "numeric_values",
-    "replace_columns",
-    "scale_columns",
-]
-
 _DAY = np.timedelta64(1, "D")
 
 

@@ -12,20 +12,6 @@ from ..errors import SchemaError
 from .cells import day_numbers
 from .encoder import MISSING, UNKNOWN
 
-__all__ = [
-    "CategoricalColumn",
-    "Column",
-    "DateColumn",
-    "HashedColumn",
-    "IgnoredColumn",
-    "Label",
-    "Level",
-    "NumericColumn",
-    "Unit",
-    "day_of",
-    "require_sound",
-]
-
 Level = str | int | float | bool
 
 

@@ -26,8 +26,6 @@ from ..errors import ColumnTypeError, DPDescentError, InvalidParameter, MissingP
 from .keepers import Keepers, attempt, dask_package, without_cells
 from .streamed_table import StreamedTable, block_rows
 
-__all__ = ["DaskEngine", "DaskTable", "is_dask"]
-
 _PATIENCE = 10.0  # seconds in which a scheduler must answer
 _TREE = 8  # sums that are added up by one task, and sums that this process adds up itself
 

@@ -26,8 +26,6 @@ from .columns import (
 )
 from .encoder import MISSING, UNKNOWN, BoundedEncoder
 
-__all__ = ["FileFormat", "Schema"]
-
 
 @dataclass(frozen=True)
 class FileFormat:

@@ -21,17 +21,6 @@ import pandas as pd
 
 from ..errors import ColumnTypeError, DatasetFormatError
 
-__all__ = [
-    "TEXT_SUFFIXES",
-    "UNREADABLE",
-    "Delimited",
-    "never_closed",
-    "raise_ragged_line",
-    "read_cells",
-    "read_header",
-    "unreadable",
-]
-
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 _SEPARATORS = (",", ";", "\t", "|")
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}

@@ -26,8 +26,6 @@ from ..errors import (
 )
 from .cells import bucket_codes, check_storage, level_codes, numeric_values, scale_columns
 
-__all__ = ["MISSING", "UNKNOWN", "BoundedEncoder"]
-
 #: What may be done with a missing cell, and with a cell outside the levels.
 MISSING = ("error", "midpoint", "level")
 UNKNOWN = ("error", "zero", "other")

@@ -29,8 +29,6 @@ from ..curator.spill import packed_blocks, unpacked
 from ..errors import DatasetFormatError, DPDescentError, MissingPackage, WorkerLost
 from ..exact import keep_freed_memory, on_threads, one_library_thread
 
-__all__ = ["Keepers", "attempt", "dask_package", "share_parts", "without_cells"]
-
 _LARGEST_SHARE = 0.25  # of the memory of all workers, for rows on their grid; they can be placed again instead
 _MOST_ANSWERS = 8  # that this process adds up itself
 _ATTEMPTS = 3  # to have a question answered by workers of which some are lost

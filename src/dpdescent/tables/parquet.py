@@ -33,8 +33,6 @@ from .encoder import BoundedEncoder
 from .stored_parquet import NamedParquet, StoredParquet, parquet_files, read_ahead, require_distinct
 from .streamed_table import StreamedTable, block_rows
 
-__all__ = ["BatchCoder", "ParquetTable", "PlainNumbers", "RowGroup", "open_parquet", "open_stored"]
-
 _BATCH_CELLS = 2**22  # that are decoded together, most often all of a row group
 _NUMBERS = {
     kind.id

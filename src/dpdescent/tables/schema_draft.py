@@ -14,8 +14,6 @@ from .delimited import TEXT_SUFFIXES, read_header
 from .encoder import MISSING, UNKNOWN
 from .schema_file import FILL_IN, KINDS, as_text, json_schema, places_to_fill
 
-__all__ = ["FORMAT_FILE", "SchemaDraft", "column_names", "draft_schema"]
-
 #: The JSON Schema that is written beside a draft, for editors.
 FORMAT_FILE = "dpdescent-schema-format.json"
 

@@ -28,18 +28,6 @@ from .columns import (
 from .declaration import FileFormat, Schema
 from .encoder import MISSING, UNKNOWN
 
-__all__ = [
-    "FILL_IN",
-    "KINDS",
-    "Kind",
-    "as_text",
-    "document_of",
-    "json_schema",
-    "places_to_fill",
-    "read_document",
-    "schema_of",
-]
-
 FILL_IN = "FILL IN"
 _WIDTH = 110
 

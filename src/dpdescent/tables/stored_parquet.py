@@ -24,18 +24,6 @@ from pyarrow import parquet
 
 from ..errors import DatasetFormatError, UnsupportedSource
 
-__all__ = [
-    "PARQUET_SUFFIXES",
-    "NamedParquet",
-    "StoredParquet",
-    "UnnamedParquet",
-    "is_parquet",
-    "is_parquet_group",
-    "parquet_files",
-    "read_ahead",
-    "require_distinct",
-]
-
 PARQUET_SUFFIXES = (".parquet", ".pq")
 _AHEAD = 4  # row groups that are fetched together
 

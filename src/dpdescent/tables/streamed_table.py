@@ -12,8 +12,6 @@ from scipy import sparse
 from ..curator import Engine, Marks, marks
 from ..errors import ColumnTypeError, InvalidParameter
 
-__all__ = ["MappedArrays", "StreamedTable", "block_rows", "streamed"]
-
 BLOCK_CELLS = 2**20  # of a block: eight megabytes, of which every thread holds a few
 _PART_BLOCKS = 8  # blocks of a part
 

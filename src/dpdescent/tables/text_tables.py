@@ -57,8 +57,6 @@ from .stored_parquet import PARQUET_SUFFIXES, UnnamedParquet
 if TYPE_CHECKING:
     from .parquet import ParquetTable
 
-__all__ = ["TextColumns", "is_long_text", "read_table", "require_rows", "stream_text"]
-
 _LONG = 2**28  # bytes of text: read as a whole, they are a few gigabytes in memory
 _PACKED = 4  # at least how many times longer text is when it is unpacked
 _GROUP_ROWS = 2**16

@@ -27,8 +27,6 @@ from ..arrays import Floats
 from .row_gradients import Batch, ModuleGradients, RowGradients
 from .training_plan import Clipping
 
-__all__ = ["BINS", "clipped_sum", "length_counts", "loss_falls", "on_lattice", "sum_rows", "typical_length"]
-
 _LOWEST, _HIGHEST = -7, 32  # 2^-7 is next to SHORTEST, below which no length counts
 BINS = _HIGHEST - _LOWEST + 1
 _CERTAIN = 6.0  # deviations of the noise, beyond which a bin is believed; by chance, once in 10^7 histograms

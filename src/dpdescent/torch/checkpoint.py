@@ -25,8 +25,6 @@ from ..errors import InvalidParameter, OutputNotWritable, RunInProgress
 from .step_rules import Method, StepRecord
 from .training import PrivateTraining
 
-__all__ = ["Checkpoint"]
-
 _FORMAT, _VERSION = "dpdescent-training", 3
 
 

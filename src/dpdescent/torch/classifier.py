@@ -28,8 +28,6 @@ from ..solvers import Progress
 from ..statement import Origin, exceptions_noted, public_fact
 from .module_fit import fit
 
-__all__ = ["DPModuleClassifier"]
-
 _ROWS_AT_ONCE = 4096
 
 

@@ -14,8 +14,6 @@ from ..arrays import Integers
 from ..errors import InfiniteValue, InvalidParameter, MissingValue
 from .row_gradients import Batch
 
-__all__ = ["DatasetRows"]
-
 _REMEDY = "pass a TensorDataset, a pair of arrays, or a data set that has a length and is read by position"
 _PADDING = "pad them to one length (torch.nn.utils.rnn.pad_sequence), and let the module ignore what is padded"
 _PROBE_ROWS = 3

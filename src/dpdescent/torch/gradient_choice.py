@@ -27,8 +27,6 @@ from .row_gradients import (
 )
 from .separation import mixing, moved_parameters
 
-__all__ = ["choose_gradients"]
-
 _HELD_NUMBERS = 2**23  # while a part of a batch is worked on: 32 MB of float32, and 64 MB where it is summed
 _TOLERANCE = 1e-3
 _TOLERANCE_ELSEWHERE = 1e-2  # at parameters that nobody has chosen, where more may cancel

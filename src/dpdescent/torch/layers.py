@@ -58,8 +58,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["MOST_ROWS", "RULES", "ParameterGradients", "Rule", "held_numbers"]
-
 MOST_ROWS = 2**12  # that are summed at once
 _GROUP, _GROUPS = 100, 6  # rows whose products are summed in float32, and groups that are added in it
 _TERMS = 64  # numbers that a position counts for at least, so that 2^23 numbers have 2^17 positions

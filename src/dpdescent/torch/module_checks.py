@@ -26,17 +26,6 @@ from ..errors import InvalidParameter, RowDependence
 from .row_gradients import Batch, LoopedGradients, Loss, trained_parameters, unchanged, unchanged_buffers
 from .shared_variables import copied_variables
 
-__all__ = [
-    "choose_probe",
-    "generator_states",
-    "private_copy",
-    "require_losses",
-    "require_no_memory",
-    "require_trainable",
-    "secret_randomness",
-    "silence_warnings",
-]
-
 
 def require_trainable(module: nn.Module, device: str | torch.device | None) -> torch.device:
     """Return the device of a module, or raise what keeps it from being trained row by row.

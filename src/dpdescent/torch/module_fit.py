@@ -41,8 +41,6 @@ from .row_gradients import Loss
 from .step_rules import MOST_STEPS, Auto, LineSearch, Method, Optimiser, StepRecord
 from .training import PrivateTraining
 
-__all__ = ["TrainingResult", "fit"]
-
 _METHODS = ("auto", "blsgd", "sgd", "adam")
 _LINE_SEARCH_CLIP = 3.0
 _SAVES = 50

@@ -26,20 +26,6 @@ from torch import Tensor, nn
 
 from .layers import RULES, Formed, ParameterGradients, held_numbers
 
-__all__ = [
-    "Batch",
-    "InputGradients",
-    "LoopedGradients",
-    "Loss",
-    "MappedGradients",
-    "ModuleGradients",
-    "RecordedGradients",
-    "RowGradients",
-    "trained_parameters",
-    "unchanged",
-    "unchanged_buffers",
-]
-
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 

@@ -43,8 +43,6 @@ from torch import Tensor, nn
 from .module_checks import generator_states, secret_randomness
 from .row_gradients import Batch, ModuleGradients, unchanged
 
-__all__ = ["ROWS", "mixing", "more_rows", "moved_parameters"]
-
 ROWS = 37  # a prime, so that no group of rows divides it
 _SEEDS = 88
 _SIZES = (*range(2, ROWS), 40, 48, 50, 60, 64, 72, 80, 96, 100, 128, 200, 256, 500, 512, 1000, 1024, 2048)

@@ -21,8 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["copied_variables", "reachable"]
-
 _LIBRARIES = frozenset(["torch", "numpy", "dpdescent", *sys.stdlib_module_names]) - {"__main__"}
 _DATA = (
     *(int, float, complex, list, tuple, dict, set, deque, bytearray),

@@ -45,8 +45,6 @@ from torch import Tensor
 
 from .training import PrivateTraining
 
-__all__ = ["Auto", "LineSearch", "Method", "Optimiser", "StepRecord"]
-
 _ACCUMULATED = 0.12
 _MOMENTUM = 0.9
 _LONGEST_STEP = 2.0  # in lengths of the initial parameters

@@ -55,8 +55,6 @@ from .module_checks import (
 from .row_gradients import Batch, Loss, trained_parameters, unchanged_buffers
 from .training_plan import SHORTEST, Clipping, Plan, plan_training
 
-__all__ = ["PrivateTraining"]
-
 _ARITHMETIC = (
     "gradients are in the precision of the module, each at a place of its batch that is its own, so that no other "
     "row changes its rounding; lengths are in float64; the noise is 2^-9 larger, for the rounding of sums, and is "

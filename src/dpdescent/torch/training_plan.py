@@ -23,8 +23,6 @@ from ..exact import ceil_log2
 from ..ledger import ONE_ROW, Ledger
 from ..relations import Relation, Sensitivity
 
-__all__ = ["ROUNDING", "SHORTEST", "Clipping", "Plan", "batch_size_for", "plan_training"]
-
 ROUNDING = 2.0**-9  # of the sensitivity, for the rounding of sums (the lemma of `dpdescent.torch.layers`)
 SHORTEST = 0.01  # divided by less, gradients that are all rounding error would count as much as others
 _SHARE_SEARCH = 0.1

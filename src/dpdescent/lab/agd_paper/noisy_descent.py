@@ -32,8 +32,6 @@ from ..row_groups import cells_of
 from ..study import versions
 from ..verdicts import AtLeast, Margin, every, told
 
-__all__ = ["Moment", "Trace", "follow", "write_trace"]
-
 Floats = NDArray[np.float64]
 
 

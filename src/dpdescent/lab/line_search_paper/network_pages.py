@@ -18,8 +18,6 @@ from ..study import versions
 from ..verdicts import Margin, Statement, every, told
 from .network_runs import Course, NetworkRuns
 
-__all__ = ["write_networks"]
-
 
 def write_networks(
     runs: NetworkRuns, courses: list[Course], stem: Path, page: Path, json_file: Path | None, command: str

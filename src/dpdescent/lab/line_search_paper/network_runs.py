@@ -18,8 +18,6 @@ from ...errors import InvalidParameter, MissingPackage
 from ...long_runs import Journal, Listener
 from ..fold_fits import Task, load_task
 
-__all__ = ["Course", "Network", "NetworkFigure", "NetworkRuns", "measure_networks"]
-
 _MEASURED_ROWS = 5000  # of the training part, for the objective
 
 

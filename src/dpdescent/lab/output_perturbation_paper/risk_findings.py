@@ -13,8 +13,6 @@ from ..verdicts import Margin, Statement, every, told
 from . import RiskTable
 from .risk_runs import Measured, Point, RiskRuns, prescribed_for, public_constants
 
-__all__ = ["AXES", "RiskSummary", "line_through_middle", "risk_findings", "slopes_of", "summarised"]
-
 #: What is varied, and its name.
 AXES = (("rows", "n"), ("dimension", "d"), ("epsilon", "epsilon"))
 #: Differences of slopes up to this count as level.

@@ -21,8 +21,6 @@ from . import RiskRow, RiskTable
 from .risk_findings import AXES, RiskSummary, line_through_middle, risk_findings, slopes_of, summarised
 from .risk_runs import Measured, RiskRuns, prescribed_for
 
-__all__ = ["write_risks"]
-
 _GREY = "#8A8F98"
 _CAPTION = (
     "Excess {} risk of output perturbation and its rivals beside the bounds of Lowy & Razaviyayn (2021), "

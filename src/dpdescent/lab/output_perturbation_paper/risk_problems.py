@@ -27,8 +27,6 @@ from ...minimisers import GeneralObjective, loss_range
 from ...problems import Hinge, Huber, Logistic
 from .theorems import Constants
 
-__all__ = ["CONVEX", "SMOOTH_CONVEX", "SMOOTH_STRONG", "STRONG", "Groups", "LongestRow"]
-
 Floats = NDArray[np.float64]
 
 #: The classes of functions of the tables: names and whether they are strongly convex and smooth.

@@ -27,8 +27,6 @@ from . import PHASED, RiskRow, RiskTable
 from .risk_problems import SMOOTH_STRONG, Groups, LongestRow
 from .theorems import Constants, Prescription, prescription, tilted_prescription
 
-__all__ = ["Measured", "Point", "RiskRuns", "measure_risks", "prescribed_for", "public_constants"]
-
 _TINY_DELTA = 1e-20  # what norm-Laplace noise needs, which is pure but for a probability of 1e-27
 
 _NEAREST = 2.0**-7  # of the sensitivity: the subgradient method needs some 30,000 steps for it

@@ -76,17 +76,6 @@ from dataclasses import dataclass, replace
 from ...errors import InvalidParameter, require_nonnegative, require_positive
 from ...solvers import price_of_privacy, regularisation
 
-__all__ = [
-    "Constants",
-    "ExcessRiskBound",
-    "Prescription",
-    "excess_risk_bound",
-    "exponential_bound",
-    "lower_bound",
-    "prescription",
-    "tilted_prescription",
-]
-
 
 @dataclass(frozen=True)
 class Constants:

@@ -19,8 +19,6 @@ from ..study import versions
 from ..verdicts import EXPLANATION, Margin, Statement, every, told
 from . import Outcome, StationaryTable, TableRuns
 
-__all__ = ["write_table"]
-
 _CROSS = "×"
 _LOW, _HIGH = 0.2, (0.6, 1.0)  # what the paper calls low and high budgets
 _SHOWN = {
