@@ -27,7 +27,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 from dpdescent import DPAdditiveClassifier, DPLogisticRegression, load_dataset
-from dpdescent.schema import NumericColumn
+from dpdescent.tables import NumericColumn
 
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 DELTA = 1e-8

@@ -25,8 +25,7 @@ from pyarrow import parquet
 
 from dpdescent import DPLogisticRegression, load_dataset
 from dpdescent.curator import BlockSource
-from dpdescent.schema import Label, NumericColumn, Schema
-from dpdescent.sources import open_parquet
+from dpdescent.tables import Label, NumericColumn, Schema, open_parquet
 
 SHORT, LONG = 494_021, 4_898_431
 BATCH = 40_000

@@ -31,7 +31,7 @@ from dpdescent import DPLogisticRegression
 from dpdescent.accounting import Currency
 from dpdescent.curator import Curator
 from dpdescent.errors import BudgetExhausted, LedgerError, LedgerFormatError
-from dpdescent.ledger import Ledger, reserving, sqlite_file
+from dpdescent.ledger import Ledger, reserving, sqlite_store
 
 EPSILON, DELTA = 2.0, 1e-6
 STEPS = 6  # charges or runs that each process asks for
@@ -153,7 +153,7 @@ def sequence(folder: Path, number: int, seed: int) -> dict[str, Any]:
     count = chance.randint(2, 8)
     workers = [Worker(path, each, chance.getrandbits(32)) for each in range(count)]
     currency = chance.choice(CURRENCIES)
-    sqlite_file.CREATION = 0.02  # nobody waits long for a creator who was killed
+    sqlite_store.CREATION = 0.02  # nobody waits long for a creator who was killed
     gate, release = os.pipe()
     processes = [forked(worker, currency, gate, release) for worker in workers]
     os.close(gate)
@@ -187,7 +187,7 @@ def judged(path: Path, sides: list[Path]) -> dict[str, Any]:
         if words[0] == "answered":
             answered[words[1]] = answered.get(words[1], Fraction(0)) + Fraction(float.fromhex(words[2]))
     released = charged | answered
-    sqlite_file.CREATION = 0.0
+    sqlite_store.CREATION = 0.0
     try:
         ledger = Ledger.open(path)
     except Exception as problem:

@@ -56,8 +56,7 @@ from dpdescent.exact import FeatureGrid, one_library_thread
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
-from dpdescent.schema import Schema
-from dpdescent.sources import open_parquet
+from dpdescent.tables import Schema, open_parquet
 
 NETWORK = 1e9  # bytes per second between workers: ten gigabits
 LATENCY = 1e-3  # seconds of a message

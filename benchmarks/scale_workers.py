@@ -185,7 +185,7 @@ def on_workers(
     from dask import array as da
     from distributed import Client, LocalCluster
 
-    from dpdescent.sources import DaskTable
+    from dpdescent.tables import DaskTable
 
     def stored(values: Any) -> Any:
         return da.from_array(values, chunks=(-(-len(values) // PARTS), *values.shape[1:])).persist()
@@ -217,7 +217,7 @@ def on_workers(
 
 def seconds_of_a_question(parts: int, keep_rows: bool) -> Seconds:
     """Return the seconds of a sum over parts of one row each, which are one task each unless they are kept."""
-    from dpdescent.sources import DaskEngine, MappedArrays
+    from dpdescent.tables import DaskEngine, MappedArrays
 
     rows = MappedArrays(np.zeros((parts, 1)), np.zeros(parts), part_rows=1)
     rows.engine = DaskEngine()

@@ -26,7 +26,7 @@ from dpdescent.lab.report_page import Report
 from dpdescent.lab.reproduction import FIGURES, command_of, figure_named, reproduce
 from dpdescent.lab.study import versions
 from dpdescent.lab.verdicts import EXPLANATION, Verdict
-from dpdescent.outputs import write_whole
+from dpdescent.long_runs import write_whole
 from dpdescent.solvers import METHODS
 
 FOLDER = Path(__file__).parent / "results"

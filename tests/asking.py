@@ -31,7 +31,7 @@ from dpdescent.curator import (
     finest_clipped_sum,
 )
 from dpdescent.minimisers import Ball
-from dpdescent.queries.plans import Rows
+from dpdescent.queries.query import Rows
 from dpdescent.relations import Sensitivity
 from dpdescent.solvers.agd import sharpest
 from dpdescent.solvers.backtracking import search_noise

@@ -45,7 +45,7 @@ from dpdescent.problems import (
     Squared,
     Whitening,
 )
-from dpdescent.queries.plans import Plan
+from dpdescent.queries.query import Plan
 from dpdescent.relations import Norm, Relation
 from neighbours import Watched
 

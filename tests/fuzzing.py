@@ -38,14 +38,14 @@ from dpdescent.accounting import Gaussian
 from dpdescent.cli import app, main
 from dpdescent.cli.saved_models import FILE as MODEL_FILE
 from dpdescent.errors import DPDescentError
-from dpdescent.ledger import import_lines, sqlite_file, sqlite_store
+from dpdescent.ledger import import_lines, sqlite_store
 from dpdescent.statement import PrivacyStatement
 from dpdescent.statement.privacy_statement import FILE as STATEMENT_FILE
 
 WORD, NUMBER = "alice@secret", "44.7318926"  # cells: no output may show them
 SECRETS = (WORD, NUMBER)
 LONGEST = 60  # seconds that one command may take
-KNOWN = {*dpdescent.errors.__all__, "UsageError"}
+KNOWN = {*vars(dpdescent.errors), "UsageError"}
 WARNINGS = tuple(f"{name}: " for name in KNOWN if name.endswith("Warning"))
 
 SCHEMA: dict[str, Any] = {
@@ -516,7 +516,7 @@ def sealed_files(data: st.DataObject) -> None:
 
 def never_less(path: str, whole: list[Any]) -> None:
     """Use a ledger that was changed from outside: all of its charges are there, or it is refused."""
-    sqlite_file.CREATION, before = 0.0, sqlite_file.CREATION
+    sqlite_store.CREATION, before = 0.0, sqlite_store.CREATION
     try:
         for command in ("show", "history", "verify"):
             checked("ledger", command, path)
@@ -528,7 +528,7 @@ def never_less(path: str, whole: list[Any]) -> None:
             assert charges(path) in (None, [*whole, (entry, None)]), "a charge is lost"
         checked("fit", "people.npz", "--bounds", "0,100", "--classes", "0,1", "--ledger", path, *PAID[:2], *QUICK)
     finally:
-        sqlite_file.CREATION = before
+        sqlite_store.CREATION = before
 
 
 @fuzzed

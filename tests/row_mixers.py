@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpdescent.torch import PrivateTraining
-from dpdescent.torch.batch_sums import clipped_sum, loss_falls
-from dpdescent.torch.dataset_rows import DatasetRows
+from dpdescent.torch.dataset_rows import DatasetRows, clipped_sum, loss_falls
 from dpdescent.torch.row_gradients import Batch
 from dpdescent.torch.training_plan import SHORTEST
 

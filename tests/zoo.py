@@ -25,7 +25,7 @@ from dpdescent.accounting import (
     loose_noise_multiplier,
     rdp_to_epsilon,
 )
-from dpdescent.audit.epsilon_bounds import Claim
+from dpdescent.audit.findings import Claim
 from dpdescent.audit.worst_cases import MECHANISMS, Mechanism
 from dpdescent.curator import ArraySource, Curator, Gradient, LatticeNoise, Public, Sampling
 from dpdescent.curator.batches import bernoulli

@@ -6,6 +6,8 @@ A name is imported when it is first used, so that ``dpdescent --help`` need not 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .old_names import EARLIER, find_earlier_modules
+
 if TYPE_CHECKING:
     from . import audit as audit
     from .accounting import AboveThreshold as AboveThreshold
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from .estimators import DPLinearSVC as DPLinearSVC
     from .estimators import DPLogisticRegression as DPLogisticRegression
     from .estimators import DPPoissonRegressor as DPPoissonRegressor
-    from .excess_risk import excess_risk_bound as excess_risk_bound
+    from .lab.output_perturbation_paper.theorems import excess_risk_bound as excess_risk_bound
     from .ledger import Ledger as Ledger
     from .minimisers import Game as Game
     from .minimisers import GeneralObjective as GeneralObjective
@@ -82,7 +84,6 @@ _PUBLIC = {
         "list_datasets",
         "load_dataset",
     ),
-    "encoding": (),
     "errors": (
         "BudgetExhausted",
         "DPDescentError",
@@ -99,7 +100,7 @@ _PUBLIC = {
         "DPLogisticRegression",
         "DPPoissonRegressor",
     ),
-    "excess_risk": ("excess_risk_bound",),
+    "lab.output_perturbation_paper.theorems": ("excess_risk_bound",),
     "ledger": ("Ledger",),
     "minimisers": (
         "Game",
@@ -112,7 +113,6 @@ _PUBLIC = {
         "Relation",
         "Sensitivity",
     ),
-    "schema": (),
     "statement": ("PrivacyStatement",),
     "tables": (
         "BoundedEncoder",
@@ -124,9 +124,11 @@ _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 
 __all__ = ["__version__", "audit", *sorted(_HOMES)]
 
+find_earlier_modules()
+
 
 def __getattr__(name: str) -> Any:
-    if name in _PUBLIC:
+    if name in _PUBLIC or name in EARLIER:
         return import_module(f".{name}", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

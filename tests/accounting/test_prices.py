@@ -44,7 +44,7 @@ from dpdescent.accounting.conversions import (
 )
 from dpdescent.accounting.divergences import bounded_range_rdp
 from dpdescent.accounting.sampling import ALLOWANCE, ShuffledDescent, shift_law
-from dpdescent.accounting.stopping import RandomStopping
+from dpdescent.accounting.searches import RandomStopping
 from dpdescent.errors import InvalidParameter
 from dpdescent.relations import Relation
 

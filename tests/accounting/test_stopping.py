@@ -12,7 +12,7 @@ from scipy.stats import chi2, norm
 
 from dpdescent import InvalidParameter, Ledger
 from dpdescent.accounting import RandomStopping, cost_from_dict
-from dpdescent.accounting.stopping import _divergence, _largest_gain
+from dpdescent.accounting.searches import _divergence, _largest_gain
 from dpdescent.choosing.plan import choose_strategy, draw_runs, epsilon_within, stopping_plan, uniform
 from dpdescent.errors import BudgetExhausted, UnsupportedCost
 from dpdescent.noise import Randomness

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from dpdescent.accounting import AboveThreshold, Gaussian, PureDP
-from dpdescent.accounting import above_threshold as threshold_module
-from dpdescent.accounting.above_threshold import _gaussian_tail, _largest_chord, _rdp, _zcdp
+from dpdescent.accounting import searches as threshold_module
 from dpdescent.accounting.bellman import bellman_bound
 from dpdescent.accounting.costs import cost_from_dict
 from dpdescent.accounting.divergences import laplace_rdp, pure_rdp
+from dpdescent.accounting.searches import _gaussian_tail, _largest_chord, _rdp, _zcdp
 from dpdescent.errors import BudgetExhausted, InvalidParameter, LedgerFormatError
 from dpdescent.ledger import Ledger
 from dpdescent.relations import Relation

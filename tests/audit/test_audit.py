@@ -26,8 +26,8 @@ from dpdescent.audit import auditor as auditor_module
 from dpdescent.audit.audit_runs import as_outcomes, collect, plain
 from dpdescent.audit.audited_questions import QuestionRun, _asked, _curator, _rows
 from dpdescent.audit.decision import decide
-from dpdescent.audit.epsilon_bounds import epsilon_of, from_errors, from_event, least, most
 from dpdescent.audit.examples import EXAMPLES
+from dpdescent.audit.findings import epsilon_of, from_errors, from_event, least, most
 from dpdescent.audit.recording import Recording, Replaying
 from dpdescent.audit.worst_cases import CanaryRun, MethodRun
 from dpdescent.cli import app

@@ -145,8 +145,8 @@ def fail(*_: object, **__: object) -> None:
 PLACES: list[tuple[tuple[str, ...], str]] = [
     (FIT, "dpdescent.cli.public_knowledge.load_dataset"),
     (FIT, "dpdescent.datasets.dataset.read_table"),
-    (FIT, "dpdescent.encoding.BoundedEncoder.transform"),
-    (FIT, "dpdescent.schema.Schema.labels"),
+    (FIT, "dpdescent.tables.BoundedEncoder.transform"),
+    (FIT, "dpdescent.tables.Schema.labels"),
     (FIT, "dpdescent.estimators.DPLogisticRegression.fit"),
     (FIT, "dpdescent.estimators.fitting.place"),
     (FIT, "dpdescent.estimators.fitting.Curator"),

@@ -28,9 +28,9 @@ from dpdescent.cli.saved_models import SavedModel
 from dpdescent.cli.terminal import say
 from dpdescent.display import PAUSE, heartbeat
 from dpdescent.errors import PrivacyWarning
-from dpdescent.estimators.vouched import advice
-from dpdescent.schema import CategoricalColumn, Label, NumericColumn
+from dpdescent.estimators.arguments import advice
 from dpdescent.solvers import METHODS, Facts
+from dpdescent.tables import CategoricalColumn, Label, NumericColumn
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -29,8 +29,8 @@ from dpdescent.cli.saved_models import SavedModel
 from dpdescent.cli.terminal import write_text
 from dpdescent.display import CONTENT_POLICY, occasional, printable, safe_cell
 from dpdescent.lab.report_page import Report, render
-from dpdescent.schema import CategoricalColumn, Label, NumericColumn, Schema
 from dpdescent.statement import page_of, text_of
+from dpdescent.tables import CategoricalColumn, Label, NumericColumn, Schema
 
 # A sequence of colours, a bell, a carriage return, a second line, text from right to left, a C1 sequence, markup.
 HOSTILE = "a\x1b[31mb\x07c\rd\ne\u202ef\x9b1mg[red]h:smile:"

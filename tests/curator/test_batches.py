@@ -32,7 +32,7 @@ from dpdescent.problems import L2, Frame, LinearProblem, Logistic, Whitening
 from dpdescent.queries import line_search
 from dpdescent.queries.line_search import require_steps
 from dpdescent.queries.per_row import PerRow
-from dpdescent.queries.plans import Sum
+from dpdescent.queries.query import Sum
 from dpdescent.relations import Norm, Relation
 from every_question import PROBLEMS, ROWS, Silent, Table, asked_of, examples, quick, table_of
 

@@ -25,11 +25,10 @@ from dpdescent.curator import (
     MeanRowNorm,
     PartWork,
     Sum,
+    kept_rows,
     marks,
-    spill,
 )
-from dpdescent.curator.spill import KeptRows, SpillFile, pack, packed_blocks, unpack, unpacked
-from dpdescent.curator.unchanged_rows import new_digest
+from dpdescent.curator.kept_rows import KeptRows, SpillFile, new_digest, pack, packed_blocks, unpack, unpacked
 from dpdescent.errors import (
     BudgetExhausted,
     DatasetFormatError,
@@ -40,7 +39,7 @@ from dpdescent.errors import (
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
-from dpdescent.queries.plans import Tree
+from dpdescent.queries.query import Tree
 from every_question import PROBLEMS, examples, plan_of, table_of
 from parts import Parts
 
@@ -259,7 +258,7 @@ def test_a_full_disk_is_a_named_error_for_numbers_and_none_for_rows(monkeypatch:
 def test_rows_are_not_kept_where_there_is_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
     room = type("Usage", (), {"free": 4 * rows.size})
-    monkeypatch.setattr("dpdescent.curator.spill.shutil.disk_usage", lambda _: room)
+    monkeypatch.setattr("dpdescent.curator.kept_rows.shutil.disk_usage", lambda _: room)
     blocks = Parts(rows, labels)
     source = BlockSource(blocks, problem.grid)
     for _ in range(3):
@@ -286,7 +285,7 @@ def test_numbers_that_are_no_longer_needed_leave_no_file_behind() -> None:
 def test_packed_blocks_are_the_same_rows_again(
     together: int, kind: Any, stored: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spill, "_MOST_ROWS", together)
+    monkeypatch.setattr(kept_rows, "_MOST_ROWS", together)
     grid = PROBLEMS["logistic"].grid
     rows, labels = table_of("logistic", 2, ROWS)
     cuts = [slice(0, 9), slice(9, 30), slice(30, 31), slice(31, ROWS)]

@@ -34,7 +34,7 @@ from dpdescent.curator.batches import Sampling, bernoulli, draw_rows
 from dpdescent.curator.curator import sum_without_privacy
 from dpdescent.curator.lattice_noise import LatticeNoise
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError, ScaleOutOfRange
-from dpdescent.estimators.float_noise import make_noise
+from dpdescent.estimators.payment import make_noise
 from dpdescent.exact import FeatureGrid, LatticeSum
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness

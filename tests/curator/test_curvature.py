@@ -115,7 +115,7 @@ def test_hessians_have_the_same_bits_for_any_layout(loss: Loss, monkeypatch: pyt
             assert (recorded(store(features), labels, loss, weights).values == expected).all()
             shuffled = recorded(store(features[order]), labels[order], loss, weights, block_rows=23)
             assert (shuffled.values == expected).all()
-    monkeypatch.setattr("dpdescent.exact.second_moments.PART_BYTES", 8 * D * 7)
+    monkeypatch.setattr("dpdescent.exact.loss_sums.PART_BYTES", 8 * D * 7)
     assert (recorded(features, labels, loss, weights).values == expected).all()
 
 

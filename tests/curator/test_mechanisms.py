@@ -32,7 +32,7 @@ from dpdescent.curator.lattice_noise import (
     upper_triangle,
 )
 from dpdescent.errors import InvalidParameter, ScaleOutOfRange, UnknownRelation
-from dpdescent.estimators.float_noise import FloatNoise
+from dpdescent.estimators.payment import FloatNoise
 from dpdescent.exact import LatticeSum
 from dpdescent.noise import Randomness, laplace_scale, lattice_scale, select
 from dpdescent.relations import Norm, Relation, Sensitivity

@@ -104,7 +104,7 @@ def test_sums_have_the_same_bits_for_any_layout(frame: AnyFrame, monkeypatch: py
         for store in STORAGE.values():
             assert (recorded(store(features), 0.8, frame).values == expected).all()
             assert (recorded(store(features[order]), 0.8, frame, block_rows=23).values == expected).all()
-    monkeypatch.setattr("dpdescent.exact.second_moments.PART_BYTES", 8 * D * 7)
+    monkeypatch.setattr("dpdescent.exact.loss_sums.PART_BYTES", 8 * D * 7)
     assert (recorded(features, 0.8, frame).values == expected).all()
 
 

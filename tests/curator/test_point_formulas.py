@@ -17,8 +17,8 @@ from dpdescent.curator import (
     PermutedDescent,
     Public,
     caller_functions,
+    kept_rows,
     perturbed_minimiser,
-    unchanged_rows,
 )
 from dpdescent.errors import InvalidParameter, ScaleOutOfRange
 from dpdescent.exact import FeatureGrid, ceil_log2
@@ -259,19 +259,19 @@ def test_a_ball_is_placed_on_the_grid_before_a_point_of_it_is_drawn(monkeypatch:
 
 def test_marks_are_the_same_for_every_storage_and_tell_all_bits_apart() -> None:
     rows, labels = np.array([[1.0, 0.0, 2.0, 0.0], [0.0, 3.0, 0.0, 0.0]]), np.array([0.5, 1.5])
-    expected = unchanged_rows.marks(rows, labels)
+    expected = kept_rows.marks(rows, labels)
     for stored in (sparse.csr_array(rows), rows.astype(np.float32), sparse.csr_array(rows.astype(np.float32))):
-        np.testing.assert_array_equal(unchanged_rows.marks(stored, labels), expected)
-    np.testing.assert_array_equal(unchanged_rows.marks(rows, labels.astype(np.float32)), expected)
+        np.testing.assert_array_equal(kept_rows.marks(stored, labels), expected)
+    np.testing.assert_array_equal(kept_rows.marks(rows, labels.astype(np.float32)), expected)
     factor = 0x9E3779B97F4A7C15
     near = (int(np.float64(1.0).view(np.uint64)) + pow(factor, -1, 2**64)) % 2**64  # their products differ by 1
     pair = np.array([1.0, np.uint64(near).view(np.float64)])
     assert np.isfinite(pair).all()
-    assert np.unique(unchanged_rows._mix(pair)).size == 2
+    assert np.unique(kept_rows._mix(pair)).size == 2
 
 
 def test_factors_of_marks_are_odd_and_the_same_everywhere() -> None:
-    factors = unchanged_rows._factors(60)
+    factors = kept_rows._factors(60)
     assert (factors % np.uint64(2) == 1).all()
     assert len(set(factors.tolist())) == 60
     assert (factors == np.random.default_rng(0).integers(2**63, size=60, dtype=np.uint64) * 2 + 1).all()

@@ -11,10 +11,10 @@ import pytest
 from scipy import sparse
 
 from dpdescent import DPLinearRegression, DPLogisticRegression, Ledger
-from dpdescent.curator import BlockSource, Seals, marks, unchanged_rows
+from dpdescent.curator import BlockSource, Seals, kept_rows, marks
 from dpdescent.errors import DatasetFormatError
 from dpdescent.estimators.measuring import Measurement
-from dpdescent.sources import DaskEngine, MappedArrays
+from dpdescent.tables import DaskEngine, MappedArrays
 from dpdescent.tables.dask import _on_part, _Result
 from every_question import PROBLEMS, table_of
 from parts import Parts
@@ -49,7 +49,7 @@ def test_the_mark_of_a_row_changes_with_any_bit_of_a_cell_and_with_no_other_row(
 def test_marks_do_not_depend_on_how_many_cells_are_mixed_at_once(order: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = np.random.default_rng(4).random((50, 3))
     expected = marks(cells, np.zeros(50))
-    monkeypatch.setattr(unchanged_rows, "_CELLS_AT_ONCE", 7)
+    monkeypatch.setattr(kept_rows, "_CELLS_AT_ONCE", 7)
     np.testing.assert_array_equal(marks(np.array(cells, order=order), np.zeros(50)), expected)
 
 
@@ -83,7 +83,7 @@ def test_numbers_of_other_rows_are_refused_by_workers() -> None:
         digest.update(part.encode())
         return iter([(np.ones((length, 1)), np.zeros(length))])
 
-    digest = unchanged_rows.new_digest()
+    digest = kept_rows.new_digest()
     digest.update(b"these")
     held = _Result(0.0, [digest.digest()], [np.ones(2)])
     assert _on_part((0,), (work, blocks), "these", 2, [held]).total == 2.0  # type: ignore[arg-type]

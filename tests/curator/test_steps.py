@@ -17,7 +17,7 @@ from dpdescent.accounting import Gaussian
 from dpdescent.curator import Curator
 from dpdescent.curator.lattice_noise import LatticeNoise
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, ScaleOutOfRange
-from dpdescent.estimators.float_noise import FloatNoise
+from dpdescent.estimators.payment import FloatNoise
 from dpdescent.exact import FeatureGrid, LatticeSum, machine
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness

@@ -39,11 +39,11 @@ from dpdescent.estimators import fitting, measuring
 from dpdescent.exact import LatticeSum
 from dpdescent.ledger import reserving
 from dpdescent.queries import noisy_minimiser as ball_module
-from dpdescent.queries.plans import Draw, Point, Sum
+from dpdescent.queries.query import Draw, Point, Sum
 from dpdescent.relations import Norm, Relation, Sensitivity
-from dpdescent.schema import Schema
 from dpdescent.solvers import METHODS, Facts
 from dpdescent.solvers.rules import gradient_deviation
+from dpdescent.tables import Schema
 from every_question import (
     NOISE,
     PROBLEMS,

@@ -35,7 +35,7 @@ from dpdescent.errors import (
 )
 from dpdescent.estimators import payment
 from dpdescent.estimators.purchases import Rehearsal
-from dpdescent.ledger import sqlite_file
+from dpdescent.ledger import sqlite_store
 from dpdescent.solvers import METHODS, OPTSettings
 
 CURRENCIES = ("gdp", "zcdp", "rdp", "pure", "approximate")
@@ -285,7 +285,7 @@ def test_a_solver_that_fails_after_some_answers_has_paid_for_them_and_for_no_mor
 
 
 def test_no_row_is_touched_if_the_file_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "PATIENCE", 0.05)
+    monkeypatch.setattr(sqlite_store, "PATIENCE", 0.05)
     monkeypatch.setattr(Rehearsal, "solve", lambda *_: None)  # which runs the solver without rows
     monkeypatch.setitem(METHODS, "auto", replace(METHODS["auto"], solver=lambda *_: pytest.fail("rows are touched")))
     account = account_in("gdp", path=tmp_path / "shared.ledger")
@@ -360,7 +360,7 @@ def _of_a_newer_version(path: Path) -> Ledger:
 
 
 def _held_by_a_process(path: Path) -> Ledger:
-    sqlite_file.PATIENCE = 0.05
+    sqlite_store.PATIENCE = 0.05
     account = Ledger.open(path)
     HELD.append(sqlite3.connect(path, isolation_level=None))
     HELD[0].execute("BEGIN IMMEDIATE")

@@ -25,15 +25,14 @@ from dpdescent import (
 )
 from dpdescent.accounting import ExponentialMechanism, Gaussian
 from dpdescent.choosing import choice
-from dpdescent.choosing.holdout import UNIT, held_out, scores_of, total_losses
-from dpdescent.choosing.plan import stopping_plan
+from dpdescent.choosing.plan import UNIT, held_out, scores_of, stopping_plan, total_losses
 from dpdescent.curator import LatticeNoise
 from dpdescent.errors import DPDescentError, MissingValue, UnknownLabel, UnsupportedCost, UnsupportedSource
 from dpdescent.exact import LatticeSum
 from dpdescent.problems import Adversary
 from dpdescent.relations import Norm, Relation, Sensitivity
-from dpdescent.sources import MappedArrays
 from dpdescent.statement.meaning import warnings_of
+from dpdescent.tables import MappedArrays
 
 DELTA = 1e-6
 STRATEGIES = ("compare-all", "random-stopping")

@@ -27,7 +27,7 @@ from dpdescent import (
 )
 from dpdescent.cli.commands import app
 from dpdescent.errors import StatementError
-from dpdescent.estimators.vouched import given_arguments
+from dpdescent.estimators.arguments import given_arguments
 from dpdescent.statement import Origin, exceptions_noted, headline, moved, name_of, text_of
 
 ORIGINS = tuple(f" ({each})" for each in Origin)

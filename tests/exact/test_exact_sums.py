@@ -490,8 +490,8 @@ def test_long_columns_are_clipped_alike_in_every_chunk():
 @pytest.mark.parametrize("storage", [np.asarray, np.float32, sparse.csr_array, sparse.csr_matrix])
 @pytest.mark.parametrize("rows", [0, 1, 5, 12, 41])
 def test_second_moments_are_the_same_for_parts_of_any_size(storage, rows: int, monkeypatch) -> None:
-    monkeypatch.setattr("dpdescent.exact.second_moments.PART_BYTES", 4 * 3 * 8)  # four rows at once
-    monkeypatch.setattr("dpdescent.exact.second_moments.FILLED_PARTS", 3)
+    monkeypatch.setattr("dpdescent.exact.loss_sums.PART_BYTES", 4 * 3 * 8)  # four rows at once
+    monkeypatch.setattr("dpdescent.exact.loss_sums.FILLED_PARTS", 3)
     grid, generator = FeatureGrid(1.0, 3), np.random.default_rng(rows)
     moments = SecondMomentSum(grid.coarse, 2.0)
     features = grid.place(generator.uniform(-1, 1, (rows, 3)) * (generator.random((rows, 3)) < 0.6))

@@ -37,10 +37,9 @@ from dpdescent.lab import fold_fits
 from dpdescent.lab import method_looks as methods_table
 from dpdescent.lab.fold_fits import Curve, Row, Task, _parts, measure
 from dpdescent.lab.method_looks import ORACLE, known_variants, look_of, oracle_variants, registered_methods
-from dpdescent.lab.row_groups import grouped
 from dpdescent.lab.study import Study, curves_of, run
-from dpdescent.long_runs import Journal, threads_pinned
-from dpdescent.outputs import require_outputs, write_whole
+from dpdescent.lab.verdicts import grouped
+from dpdescent.long_runs import Journal, require_outputs, threads_pinned, write_whole
 from dpdescent.solvers import METHODS
 
 COLUMNS = (

@@ -15,16 +15,15 @@ from typer.testing import CliRunner
 from browser import measured, needs_browser
 from dpdescent import load_dataset
 from dpdescent.cli import app
-from dpdescent.lab.agd_paper.noisy_descent import Moment, Trace, _descends, follow
+from dpdescent.lab.agd_paper import Moment, Trace, _descends, follow
 from dpdescent.lab.drawing import draw, epsilon_panels, parameter_panels
 from dpdescent.lab.fold_fits import Row, Task
 from dpdescent.lab.method_looks import _apart
 from dpdescent.lab.paper_figures import Figure, Parameter, Scale
 from dpdescent.lab.report_page import privacy_statements
 from dpdescent.lab.reproduction import FIGURES, Written, reproduce
-from dpdescent.lab.row_groups import grouped
 from dpdescent.lab.study import Record, Study, curves_of
-from dpdescent.lab.verdicts import judge
+from dpdescent.lab.verdicts import grouped, judge
 from dpdescent.solvers import METHODS
 
 TINY = Scale((0.5, 2.0), 1, 1, rows=1200)

@@ -17,8 +17,8 @@ from dpdescent.lab.output_perturbation_paper import RISK_TABLES
 from dpdescent.lab.output_perturbation_paper.risk_runs import RiskRuns
 from dpdescent.lab.paper_figures import Figure, Scale
 from dpdescent.lab.reproduction import FIGURES, reproduce
-from dpdescent.lab.row_groups import cells_of
 from dpdescent.lab.second_order_paper import STATIONARY_TABLES, TableRuns
+from dpdescent.lab.verdicts import cells_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -14,7 +14,7 @@ import pytest
 from dpdescent import InvalidParameter
 from dpdescent.accounting import gaussian_tail_constant
 from dpdescent.lab.output_perturbation_paper import RISK_TABLES, risk_runs
-from dpdescent.lab.output_perturbation_paper.risk_findings import RiskSummary, risk_findings, slopes_of
+from dpdescent.lab.output_perturbation_paper.risk_pages import RiskSummary, risk_findings, slopes_of
 from dpdescent.lab.output_perturbation_paper.risk_problems import (
     CONVEX,
     SMOOTH_CONVEX,

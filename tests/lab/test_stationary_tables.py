@@ -19,7 +19,6 @@ from dpdescent.lab.second_order_paper import (
     StationaryTable,
     TableRuns,
     measure_table,
-    stationary_pages,
 )
 from dpdescent.problems import LinearProblem
 
@@ -110,7 +109,7 @@ def test_claims_about_the_trust_region_follow_the_seeds(slower: float, verdict: 
         for epsilon in TABLES[0].epsilons
         for seed in range(3)
     ]
-    found = {each.claim: each.found for each in stationary_pages._findings(runs, made)}
+    found = {each.claim: each.found for each in second_order_paper._findings(runs, made)}
     assert len(found) == 6
     assert found["quick: OPT takes less time than TR at epsilon 0.6 and 1."].startswith(verdict)
     assert found["quick: 2OPT-LS takes less time than TR at every epsilon."].startswith(verdict)
@@ -119,7 +118,7 @@ def test_claims_about_the_trust_region_follow_the_seeds(slower: float, verdict: 
 
 def test_every_column_has_its_spread_and_only_seconds_a_cross() -> None:
     runs = [outcome("opt", 1.0, seed, seconds=1 + seed, hessians=seed, success=seed > 0) for seed in range(2)]
-    cells = [stationary_pages._cell(runs, field) for field in ("loss", "seconds", "iterations", "hessians")]
+    cells = [second_order_paper._cell(runs, field) for field in ("loss", "seconds", "iterations", "hessians")]
     assert cells == ["0.700 ± 0.000", "1.50 ± 0.50 ×", "5.0 ± 0.0", "0.5 ± 0.5"]
 
 

@@ -24,8 +24,19 @@ from dpdescent.lab.claims import (
     steadiness,
 )
 from dpdescent.lab.fold_fits import Row
-from dpdescent.lab.row_groups import grouped
-from dpdescent.lab.verdicts import WRONG, AtLeast, Check, Margin, Verdict, every, judge, most, repetitions, some
+from dpdescent.lab.verdicts import (
+    WRONG,
+    AtLeast,
+    Check,
+    Margin,
+    Verdict,
+    every,
+    grouped,
+    judge,
+    most,
+    repetitions,
+    some,
+)
 
 AGREES, DIFFERS, CANNOT_TELL = Verdict.AGREES, Verdict.DIFFERS, Verdict.CANNOT_TELL
 SURE = {1: Margin(1.0, 0.1, 5), 0: Margin(0.01, 0.1, 5), -1: Margin(-1.0, 0.1, 5)}

@@ -48,13 +48,13 @@ from dpdescent.curator import (
 )
 from dpdescent.curator.batches import Sampling, draw_rows
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError
-from dpdescent.estimators.float_noise import FloatNoise
+from dpdescent.estimators.payment import FloatNoise
 from dpdescent.exact import LatticeSum
 from dpdescent.ledger import Ledger
 from dpdescent.minimisers import Ball, EmpiricalRisk
 from dpdescent.noise import Randomness
 from dpdescent.queries import noisy_minimiser
-from dpdescent.queries.plans import Draw, Noised, Point, Sum, Tree
+from dpdescent.queries.query import Draw, Noised, Point, Sum, Tree
 from dpdescent.relations import Norm, Relation, Sensitivity
 from every_question import (
     NOISE,

@@ -46,9 +46,8 @@ from dpdescent.curator import LatticeNoise
 from dpdescent.curator.release import pay
 from dpdescent.exact import LatticeSum
 from dpdescent.relations import Norm, Relation
-from dpdescent.schema import Label, NumericColumn, Schema
 from dpdescent.solvers import METHODS
-from dpdescent.sources import open_parquet
+from dpdescent.tables import Label, NumericColumn, Schema, open_parquet
 
 ROWS = 150
 RELATIONS = ("zero-out", "replace-one")

@@ -32,7 +32,7 @@ from dpdescent.errors import (
     LedgerFormatError,
     LedgerNotWritable,
 )
-from dpdescent.ledger import Entry, Ledger, Origin, import_lines, sqlite_file, sqlite_store
+from dpdescent.ledger import Entry, Ledger, Origin, import_lines, sqlite_store
 from dpdescent.ledger.history import History
 
 CHEAP = Gaussian(1e3)
@@ -49,8 +49,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "PATIENCE", 0.05)
-    monkeypatch.setattr(sqlite_file, "CREATION", 0.05)
+    monkeypatch.setattr(sqlite_store, "PATIENCE", 0.05)
+    monkeypatch.setattr(sqlite_store, "CREATION", 0.05)
 
 
 def part(ledger: Ledger, share: float) -> Gaussian:
@@ -719,7 +719,7 @@ def with_a_log(path: Path, records: Sequence[str]) -> Iterator[None]:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN")
-        for statement in sqlite_file.TABLES:
+        for statement in sqlite_store.TABLES:
             connection.execute(statement)
         digest = ""
         for number, text in enumerate(records):
@@ -812,8 +812,8 @@ def test_two_who_open_a_ledger_with_a_log_do_not_wait_for_each_other(
     """The log can be moved only by whoever is alone with it."""
     with edited(Ledger(1.0, 1e-6, path=path).path) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
-    monkeypatch.setattr(sqlite_file, "PATIENCE", 3.0)
-    together, require_durable, met, found = threading.Barrier(2), sqlite_file._require_durable, set(), []
+    monkeypatch.setattr(sqlite_store, "PATIENCE", 3.0)
+    together, require_durable, met, found = threading.Barrier(2), sqlite_store._require_durable, set(), []
 
     def meet_first(connection: sqlite3.Connection) -> None:
         if threading.get_ident() not in met:
@@ -821,7 +821,7 @@ def test_two_who_open_a_ledger_with_a_log_do_not_wait_for_each_other(
             together.wait(10.0)
         require_durable(connection)
 
-    monkeypatch.setattr(sqlite_file, "_require_durable", meet_first)
+    monkeypatch.setattr(sqlite_store, "_require_durable", meet_first)
     threads = [threading.Thread(target=lambda: found.append(Ledger.open(path).identity)) for _ in range(2)]
     for thread in threads:
         thread.start()

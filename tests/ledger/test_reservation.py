@@ -39,7 +39,7 @@ from dpdescent.errors import (
     LedgerWarning,
     UnsupportedCost,
 )
-from dpdescent.ledger import Ledger, require_funds, reserving, sqlite_file
+from dpdescent.ledger import Ledger, require_funds, reserving, sqlite_store
 
 CURRENCIES = ("gdp", "zcdp", "rdp", "pure", "approximate")
 
@@ -192,7 +192,7 @@ def test_a_run_whose_own_ledger_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_ledger_that_cannot_be_written_in_the_end_stays_charged_with_the_whole(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(sqlite_file, "PATIENCE", 0.05)
+    monkeypatch.setattr(sqlite_store, "PATIENCE", 0.05)
     account = ledger_in("gdp", path=tmp_path / "ledger")
     own, other = run_of(account), Ledger.open(account.path)
 
@@ -208,7 +208,7 @@ def test_a_ledger_that_cannot_be_written_in_the_end_stays_charged_with_the_whole
 
 
 def test_a_ledger_that_cannot_be_written_at_the_start_stops_the_run(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(sqlite_file, "PATIENCE", 0.05)
+    monkeypatch.setattr(sqlite_store, "PATIENCE", 0.05)
     account = ledger_in("gdp", path=tmp_path / "ledger")
     other = Ledger.open(account.path)
     with other._store.hold(other._replay), pytest.raises(LedgerBusy), reserving(account, run_of(account)):
@@ -299,7 +299,7 @@ class Interrupt:
         self.left = at
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
-        inside = os.path.dirname(frame.f_code.co_filename) == os.path.dirname(sqlite_file.__file__)
+        inside = os.path.dirname(frame.f_code.co_filename) == os.path.dirname(sqlite_store.__file__)
         return self.step if inside else None
 
     def step(self, frame: FrameType, event: str, argument: Any) -> Any:

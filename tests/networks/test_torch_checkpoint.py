@@ -19,7 +19,7 @@ from dpdescent.accounting import PureDP  # noqa: E402
 from dpdescent.errors import InvalidParameter, OutputNotWritable, RunInProgress  # noqa: E402
 from dpdescent.ledger import Ledger  # noqa: E402
 from dpdescent.torch import fit  # noqa: E402
-from dpdescent.torch.checkpoint import Checkpoint  # noqa: E402
+from dpdescent.torch.module_fit import Checkpoint  # noqa: E402
 from dpdescent.torch.training import PrivateTraining  # noqa: E402
 
 STEPS = 6

@@ -30,8 +30,14 @@ from dpdescent.errors import (  # noqa: E402
 from dpdescent.ledger import Ledger  # noqa: E402
 from dpdescent.noise import Randomness  # noqa: E402
 from dpdescent.torch import PrivateTraining, fit  # noqa: E402
-from dpdescent.torch.batch_sums import length_counts, loss_falls, on_lattice, sum_rows, typical_length  # noqa: E402
-from dpdescent.torch.dataset_rows import DatasetRows  # noqa: E402
+from dpdescent.torch.dataset_rows import (  # noqa: E402
+    DatasetRows,
+    length_counts,
+    loss_falls,
+    on_lattice,
+    sum_rows,
+    typical_length,
+)
 from dpdescent.torch.row_gradients import Batch, unchanged_buffers  # noqa: E402
 from dpdescent.torch.step_rules import Auto, LineSearch  # noqa: E402
 from dpdescent.torch.training_plan import ROUNDING  # noqa: E402

@@ -11,7 +11,7 @@ import pytest
 
 from dpdescent.errors import InvalidParameter
 from dpdescent.solvers import METHODS
-from dpdescent.solvers.method_settings import Within
+from dpdescent.solvers.method import Within
 
 CLASSES = {method.settings.__name__: method.settings for method in METHODS.values()}
 

@@ -22,7 +22,7 @@ from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
 from dpdescent.problems import HuberisedHinge, LinearProblem, Logistic, Multinomial, Squared
 from dpdescent.relations import Norm
-from dpdescent.solvers.tilted_length import LengthSearch
+from dpdescent.solvers.output_noise import LengthSearch
 
 GRID = FeatureGrid(1.0, 3)
 WEIGHTS = np.array([1.0, -0.5, 0.25])
@@ -193,7 +193,7 @@ def test_what_noise_may_hide_makes_weights_shorter(monkeypatch: pytest.MonkeyPat
     for deviation in (10.0, 100.0):
         length = longer.best(counts, deviation)[0]
         with monkeypatch.context() as patched:
-            patched.setattr("dpdescent.solvers.tilted_length._HIDDEN", 0.0)
+            patched.setattr("dpdescent.solvers.output_noise._HIDDEN", 0.0)
             assert length < 0.97 * longer.best(counts, deviation)[0]
     search = search_for(1.0)
     counts = counted(search, margins, labels)

@@ -47,9 +47,8 @@ from dpdescent.cli.terminal import print_privacy
 from dpdescent.errors import InvalidParameter, ModelFormatError, OutputNotWritable, StatementError
 from dpdescent.estimators.effects import Comparisons
 from dpdescent.statement import Charge, Effect, Effects, page_of, text_of
-from dpdescent.statement.meaning import of_several_rows, percent, trade_off
+from dpdescent.statement.meaning import BEYOND, LEVEL, UNSEEN_LEVEL, WITHIN, of_several_rows, percent, trade_off
 from dpdescent.statement.statement_page import effect_picture
-from dpdescent.statement.visible_effects import BEYOND, LEVEL, UNSEEN_LEVEL, WITHIN
 
 DELTA = 1e-6
 SHARES = expit(np.linspace(-12, 12, 400))

@@ -246,7 +246,7 @@ def test_the_statement_of_a_network_is_the_same_document(monkeypatch: pytest.Mon
     assert (stated.model, stated.method) == ("Linear", "auto")
     assert "8 numbers" in stated.released[0]
     assert 0.9 < stated.spent_epsilon <= 3.0
-    monkeypatch.setattr("dpdescent.statement.statement_parts.find_spec", lambda _: None)
+    monkeypatch.setattr("dpdescent.statement.privacy_statement.find_spec", lambda _: None)
     with pytest.raises(MissingPackage, match=r"dpdescent\[accounting\]"):
         PrivacyStatement.from_dict(result.privacy_)
 

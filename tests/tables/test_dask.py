@@ -29,7 +29,7 @@ from dpdescent.errors import (
 )
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
-from dpdescent.sources import DaskEngine, DaskTable, MappedArrays, open_parquet
+from dpdescent.tables import DaskEngine, DaskTable, MappedArrays, open_parquet
 from dpdescent.tables.keepers import share_parts, without_cells
 from every_question import PROBLEMS
 from parts import Parts

@@ -35,7 +35,7 @@ from dpdescent.errors import (
     UnknownDataset,
     UnknownLevel,
 )
-from dpdescent.schema import CategoricalColumn, IgnoredColumn, Label, NumericColumn, Schema
+from dpdescent.tables import CategoricalColumn, IgnoredColumn, Label, NumericColumn, Schema
 
 DATA = os.environ.get("DPDESCENT_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="DPDESCENT_DATA is not set: no offline copies of real data sets")

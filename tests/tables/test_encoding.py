@@ -15,7 +15,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from dpdescent.encoding import BoundedEncoder, level_codes, scale_columns
 from dpdescent.errors import (
     ColumnError,
     ColumnTypeError,
@@ -26,6 +25,7 @@ from dpdescent.errors import (
     UnexpectedColumn,
     UnknownLevel,
 )
+from dpdescent.tables import BoundedEncoder, level_codes, scale_columns
 
 BOUNDS = {"age": (0, 100), "balance": (-50.0, 50.0)}
 LEVELS = {"job": ["clerk", "nurse", "smith"], "member": [False, True]}

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dpdescent import DPLogisticRegression
-from dpdescent.estimators.listening import budget_bar, time_left
-from dpdescent.sources import MappedArrays
+from dpdescent.estimators.arguments import budget_bar, time_left
+from dpdescent.tables import MappedArrays
 
 OPTIONS: dict[str, Any] = {"bounds": (0, 1), "classes": (0, 1), "random_state": 0, "tighten": False, "method": "agd"}
 
@@ -47,7 +47,7 @@ def test_bars_and_lines_show_shares_and_the_time_left(screen: bool, monkeypatch:
     monkeypatch.setattr("sys.stderr", said)
     monkeypatch.setattr("dpdescent.display.PAUSE", 0.0)
     clock = iter(range(0, 10_000, 10))
-    monkeypatch.setattr("dpdescent.estimators.listening.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("dpdescent.estimators.arguments.time.monotonic", lambda: float(next(clock)))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("FORCE_COLOR", "1")
     with budget_bar() as bar:

@@ -17,8 +17,7 @@ from dpdescent import DPLogisticRegression, Ledger
 from dpdescent.datasets.synthetic_tables import write_large_table
 from dpdescent.errors import DatasetFormatError, OutputNotWritable, WorkerLost
 from dpdescent.estimators import fitting
-from dpdescent.schema import Label, NumericColumn, Schema
-from dpdescent.sources import DaskEngine, MappedArrays, open_parquet, stream_text
+from dpdescent.tables import DaskEngine, Label, MappedArrays, NumericColumn, Schema, open_parquet, stream_text
 
 ROWS = 1200
 OPTIONS: dict[str, Any] = {
@@ -54,7 +53,7 @@ class Failing(MappedArrays):
 
 def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have rows read again for every question."""
-    monkeypatch.setattr("dpdescent.curator.spill.shutil.disk_usage", lambda _: type("Usage", (), {"free": 0}))
+    monkeypatch.setattr("dpdescent.curator.kept_rows.shutil.disk_usage", lambda _: type("Usage", (), {"free": 0}))
 
 
 @pytest.mark.parametrize("reads", [0, 3], ids=["in the first pass", "after charges"])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdescent.errors import ColumnTypeError, InvalidParameter, MissingColumn, MissingValue, SchemaError, UnknownLevel
-from dpdescent.schema import (
+from dpdescent.tables import (
     FILL_IN,
     CategoricalColumn,
     IgnoredColumn,

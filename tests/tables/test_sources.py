@@ -37,9 +37,8 @@ from dpdescent.errors import (
     UnknownLevel,
     UnsupportedSource,
 )
-from dpdescent.schema import CategoricalColumn, Label, NumericColumn, Schema
 from dpdescent.solvers import METHODS, OPTSettings
-from dpdescent.sources import MappedArrays, ParquetTable, open_parquet
+from dpdescent.tables import CategoricalColumn, Label, MappedArrays, NumericColumn, ParquetTable, Schema, open_parquet
 
 ROWS = 600
 OPTIONS: dict[str, Any] = {
@@ -341,7 +340,7 @@ def test_a_file_that_changes_in_the_middle_of_a_fit_leaves_its_charges_and_says_
     people: Any, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = type("Usage", (), {"free": 0})
-    monkeypatch.setattr("dpdescent.curator.spill.shutil.disk_usage", lambda _: room)  # rows are read again
+    monkeypatch.setattr("dpdescent.curator.kept_rows.shutil.disk_usage", lambda _: room)  # rows are read again
     last = sorted(stored.glob("*.parquet"))[-1]
 
     def spoiled(share: float) -> None:

@@ -30,7 +30,7 @@ from dpdescent.errors import (
     UnknownLevel,
     UnsupportedSource,
 )
-from dpdescent.schema import (
+from dpdescent.tables import (
     CategoricalColumn,
     DateColumn,
     FileFormat,
@@ -40,8 +40,10 @@ from dpdescent.schema import (
     NumericColumn,
     Schema,
     Unit,
+    is_long_text,
+    open_parquet,
+    stream_text,
 )
-from dpdescent.sources import is_long_text, open_parquet, stream_text
 
 ROWS = 300
 
@@ -132,7 +134,7 @@ KILLED = """
 import sys, time
 import pandas as pd
 from dpdescent import DPLogisticRegression
-from dpdescent.schema import CategoricalColumn, Label, NumericColumn, Schema
+from dpdescent.tables import CategoricalColumn, Label, NumericColumn, Schema
 from dpdescent.tables import stream_text
 from dpdescent.tables import text_tables as text
 

@@ -12,9 +12,17 @@ import pandas as pd
 import pytest
 
 from dpdescent import DPLogisticRegression, Schema, load_dataset
-from dpdescent.encoding import BoundedEncoder, bucket_codes
 from dpdescent.errors import ColumnTypeError, DatasetFormatError, InvalidParameter, SchemaError, UnknownLevel
-from dpdescent.schema import FILL_IN, DateColumn, Label, NumericColumn, draft_schema, json_schema
+from dpdescent.tables import (
+    FILL_IN,
+    BoundedEncoder,
+    DateColumn,
+    Label,
+    NumericColumn,
+    bucket_codes,
+    draft_schema,
+    json_schema,
+)
 from dpdescent.tables.delimited import read_header
 from dpdescent.tables.schema_file import KINDS
 

@@ -1,6 +1,5 @@
 """What every touch of the data costs, and what the total amounts to as (epsilon, delta)."""
 
-from .above_threshold import AboveThreshold
 from .approximate import AdvancedComposition, ApproximateDP, ObjectivePerturbation, PureObjectivePerturbation
 from .bellman import NoiseName
 from .conversions import (
@@ -51,7 +50,7 @@ from .currencies import (
 )
 from .divergences import round_up
 from .sampling import ALLOWANCE, FixedSizeSampled, PoissonSampled, ShuffledDescent
-from .stopping import RandomStopping
+from .searches import AboveThreshold, RandomStopping
 from .tradeoff import TradeOff
 from .whole_runs import FilteredRun, FixedSchedule, strongest_schedule, to_dp_event
 

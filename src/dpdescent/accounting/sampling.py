@@ -57,9 +57,9 @@ from scipy.special import gammaln, logsumexp
 from ..arrays import Floats
 from ..errors import InvalidParameter, require_order, require_positive, require_positive_integer
 from ..relations import Relation
-from .above_threshold import AboveThreshold
 from .costs import Composed, Cost, Gaussian, PureDP, common_relations, require_parts
 from .divergences import CONVOLUTION, LOG_SUM, above, round_up
+from .searches import AboveThreshold
 
 Curve = Callable[[int], float]
 _LARGEST_ORDER = 100_000

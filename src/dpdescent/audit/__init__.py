@@ -9,8 +9,7 @@ and whatever differs then was not paid for.
 """
 
 from .auditor import ATTACKS, audit, audit_named, default_runs
-from .epsilon_bounds import canary_bound
-from .findings import Leak, ReplayReport, Report, draw_report
+from .findings import Leak, ReplayReport, Report, canary_bound, draw_report
 from .neighbouring import Neighbour
 from .replay import replay
 from .row_separation import RowSeparation, rows_separate

@@ -27,12 +27,12 @@ from ..errors import InvalidParameter, UnsupportedCost, require_positive_integer
 from ..exact import FeatureGrid
 from ..ledger import Ledger
 from ..problems import L2, Adversary, LinearProblem, Logistic
-from ..queries.plans import Point, Sum, Tree
+from ..queries.query import Point, Sum, Tree
 from ..relations import Relation
 from .audit_runs import Outcomes, derived_seed, plain
 from .decision import Rule
-from .epsilon_bounds import Claim
 from .examples import EXAMPLES
+from .findings import Claim
 from .recording import Recording, Released, divergence, log_ratio
 
 Table = tuple[Floats, Floats]

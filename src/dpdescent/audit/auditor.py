@@ -24,8 +24,7 @@ from ..solvers import METHODS
 from .audit_runs import FunctionRun, Listener, Subject, collect
 from .audited_questions import QuestionRun
 from .decision import decide
-from .epsilon_bounds import Claim, canary_bound
-from .findings import Report
+from .findings import Claim, Report, canary_bound
 from .worst_cases import MECHANISMS, Attack, CanaryRun, Mechanism, MethodRun
 
 #: What an attacker of a whole fit is shown: all answers, the last weights, or the weights of many canaries.

@@ -27,7 +27,7 @@ import numpy as np
 
 from ..arrays import Floats
 from .audit_runs import Outcomes
-from .epsilon_bounds import Claim, epsilon_of, from_errors, from_event
+from .findings import Claim, epsilon_of, from_errors, from_event
 
 Score = Callable[[Outcomes], Floats]
 

@@ -1,18 +1,59 @@
-"""What audits and replays found: a bound beside a claim, as plain data and as a picture; and leaks, which print."""
+r"""What audits and replays found: a bound beside a claim, as plain data and as a picture; and leaks, which print.
+
+Lower bounds on epsilon from counts, each with a stated confidence.
+
+A test looks at one outcome of a mechanism and says which of two neighbouring tables it came from. Whatever the test,
+a claim of privacy bounds how well it can do, so a test that does better refutes the claim. Write p and q for the
+probabilities of an event on the two tables, and e for the mean of the two error rates of a test.
+
+========================  =========================================  ==============================================
+claim                     from an event, p above q                   from the error rate
+========================  =========================================  ==============================================
+(epsilon, delta)-DP       epsilon >= log((p - delta)/q)              epsilon >= log((1 - delta - e)/e)
+mu-GDP                    mu >= Phi^-1(p) - Phi^-1(q)                mu >= -2 Phi^-1(e)
+========================  =========================================  ==============================================
+
+The second column is the definition. The third is its mean over both orders of the tables: adding
+FPR + e^epsilon FNR >= 1 - delta and the same with the rates exchanged gives (1 + e^epsilon) e >= 1 - delta, and the
+trade-off function of mu-GDP has its least sum of rates, 2 Phi(-mu/2), where both are equal. A bound on mu is stated
+as the epsilon that mu-GDP has at the claimed delta. It refutes a claim of GDP only: another mechanism may be
+(epsilon, delta)-DP and have a larger mu.
+
+Probabilities are bounded by exact binomial tails (Clopper & Pearson 1934). An event takes two of them, each at half
+of the error that is allowed. The errors of a test on equally many outcomes of both tables take one: by Hoeffding
+(1956, theorem 4) the lower tail of a sum of independent Bernoulli variables, below its mean less one, is at most that
+of the binomial law with the same mean.
+
+**One run with many canaries** (Steinke, Nasr & Jagielski 2023, theorem 5.2). Each of m rows is in the table or not by
+the toss of a fair coin. If the run is (epsilon, delta)-DP and r of the coins are guessed from what it released, the
+number of right guesses is at least v with a probability of at most
+
+    P(W >= v) + 2 m delta max_{1 <= i <= v} P(v > W >= v - i)/i,     W ~ Binomial(r, 1/(1 + e^-epsilon)).
+
+References
+----------
+Clopper, C. & Pearson, E. (1934). The use of confidence or fiducial limits illustrated in the case of the binomial.
+Hoeffding, W. (1956). On the distribution of the number of successes in independent trials.
+Nasr, M. et al. (2023). Tight auditing of differentially private machine learning. arXiv:2302.07956.
+Steinke, T., Nasr, M. & Jagielski, M. (2023). Privacy auditing with one (1) training run. arXiv:2305.08846.
+"""
 
 from __future__ import annotations
 
 import io
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
+from scipy.stats import beta, binom
 
-from ..accounting import epsilon_to_gdp
-from .epsilon_bounds import Claim
+from ..accounting import epsilon_to_gdp, gdp_to_epsilon
+from ..arrays import Floats
 
 BLUE, GREY, DARK = "#1f5fa8", "#8a8f98", "#22262b"
 
@@ -76,7 +117,7 @@ class Report:
 
 def draw_report(report: Report, path: Path) -> Path:
     """Draw the error rates that were counted beside the least that the claim allows; return where it is written."""
-    from ..outputs import require_matplotlib, write_whole
+    from ..long_runs import require_matplotlib, write_whole
 
     require_matplotlib()
     import matplotlib.pyplot as plt
@@ -189,3 +230,95 @@ class ReplayReport:
         for alike in first.values():
             lines.append(f"- {alike[0]}" + (f"\n    and in {len(alike) - 1} more pairs" if len(alike) > 1 else ""))
         return "\n".join(lines)
+
+
+#: What a mechanism claims: that it is (epsilon, delta)-DP, or mu-GDP for the mu that gives (epsilon, delta).
+Claim = Literal["approximate", "gdp"]
+
+_MOST_EPSILON = 100.0
+
+
+def least(count: Any, trials: int, error: float) -> Floats:
+    """Return a probability that is below the true one except with probability ``error``."""
+    k = np.asarray(count, dtype=np.float64)
+    return np.where(k > 0, beta.ppf(error, np.maximum(k, 1), trials - k + 1), 0.0)
+
+
+def most(count: Any, trials: int, error: float) -> Floats:
+    """Return a probability that is above the true one except with probability ``error``."""
+    k = np.asarray(count, dtype=np.float64)
+    return np.where(k < trials, beta.ppf(1 - error, k + 1, np.maximum(trials - k, 1)), 1.0)
+
+
+def from_event(claim: Claim, delta: float, more: Any, fewer: Any, trials: int, error: float) -> Floats:
+    """Return a lower bound from how often an event happened on each table; see `epsilon_of` for its unit.
+
+    Parameters
+    ----------
+    claim : {"approximate", "gdp"}
+    delta : float
+        That of the claim.
+    more, fewer : array_like of int
+        How often the event happened, in ``trials`` runs on the table where it is more likely, and on the other.
+    trials : int
+    error : float
+        Probability with which the bound may be too large.
+    """
+    p, q = least(more, trials, error / 2), most(fewer, trials, error / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = ndtri(p) - ndtri(q) if claim == "gdp" else np.log(np.maximum(p - delta, 0.0) / q)
+    return np.asarray(np.maximum(np.nan_to_num(bound, nan=0.0, neginf=0.0), 0.0))
+
+
+def from_errors(claim: Claim, delta: float, errors: Any, trials: int, error: float) -> Floats:
+    """Return a lower bound from the errors of a test on ``trials`` outcomes of each table, in the same unit."""
+    k = np.asarray(errors, dtype=np.float64)
+    rate = most(k, 2 * trials, error)
+    rate = np.where(2 * trials * rate >= k + 1, rate, 1.0)  # where Hoeffding's theorem speaks
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = -2 * ndtri(rate) if claim == "gdp" else np.log(np.maximum(1 - delta - rate, 0.0) / rate)
+    return np.asarray(np.maximum(np.nan_to_num(bound, nan=0.0, neginf=0.0), 0.0))
+
+
+def epsilon_of(claim: Claim, delta: float, bound: float) -> float:
+    """Return a bound as an epsilon at ``delta``: bounds on mu are converted, others are epsilons already."""
+    return gdp_to_epsilon(float(bound), delta) if claim == "gdp" else float(bound)
+
+
+def canary_bound(canaries: int, guesses: int, right: int, delta: float, error: float) -> float:
+    """Return the largest epsilon that so many right guesses refute, except with probability ``error``.
+
+    Parameters
+    ----------
+    canaries : int
+        m, the coins that were tossed.
+    guesses : int
+        r, how many of them were guessed; fixed before the guesses are compared with the coins.
+    right : int
+        v.
+    delta : float
+        That of the claim.
+    error : float
+        Probability with which the bound may be too large.
+    """
+
+    def excess(epsilon: float) -> float:
+        return _canary_tail(canaries, guesses, right, epsilon, delta) - error
+
+    if excess(0.0) >= 0:
+        return 0.0
+    if excess(_MOST_EPSILON) < 0:
+        return _MOST_EPSILON
+    found = float(brentq(excess, 0.0, _MOST_EPSILON, xtol=1e-9))
+    while excess(found) > 0:
+        found = max(0.0, found - 1e-9)
+    return found
+
+
+def _canary_tail(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
+    """Return the largest probability of so many right guesses under (epsilon, delta)-DP."""
+    accuracy = 1 / (1 + math.exp(-epsilon))
+    tail = float(binom.sf(right - 1, guesses, accuracy))
+    below = np.cumsum(binom.pmf(np.arange(right - 1, -1, -1), guesses, accuracy))
+    steepest = float(np.max(below / np.arange(1, right + 1))) if right else 0.0
+    return min(1.0, tail + 2 * canaries * delta * steepest)

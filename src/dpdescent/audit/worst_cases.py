@@ -45,7 +45,7 @@ from ..relations import Norm, Relation, Sensitivity
 from ..solvers import Facts
 from .audit_runs import Outcomes, plain
 from .decision import Rule
-from .epsilon_bounds import Claim
+from .findings import Claim
 from .recording import IN_THE_OBJECTIVE, Recording, Replaying, log_ratio
 
 #: What an attacker sees: everything that was released, or the last weights.

@@ -4,8 +4,8 @@ People try several settings and several models. Every fit is a release of its ow
 computed without noise is one more, for which nobody has paid. `select` fits all candidates and chooses among them
 under one (epsilon, delta).
 
-``plan`` decides by public numbers how candidates are tried, ``holdout`` scores them on rows that trained none of
-them, and ``choice`` is what people call.
+``plan`` decides by public numbers how candidates are tried, and scores them on rows that trained none of them;
+``choice`` is what people call.
 """
 
 from .choice import Selection, select

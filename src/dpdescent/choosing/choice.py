@@ -17,15 +17,23 @@ from ..curator import LatticeNoise
 from ..curator.release import pay, release
 from ..errors import BudgetExhausted, InvalidParameter, UnsupportedSource
 from ..estimators.base import PrivateLinearModel
-from ..estimators.float_noise import make_noise
-from ..estimators.payment import charges_noted, paid_by
+from ..estimators.payment import charges_noted, make_noise, paid_by
 from ..ledger import ONE_ROW, Ledger, require_affordable, require_funds
 from ..noise import Randomness
 from ..relations import Relation
 from ..statement import Charge, Origin, PrivacyStatement, charges_of, public_fact
 from ..tables import streamed
-from .holdout import held_out, require_one_task, scores_of, total_losses
-from .plan import choose_strategy, draw_runs, epsilon_within, stopping_plan, uniform
+from .plan import (
+    choose_strategy,
+    draw_runs,
+    epsilon_within,
+    held_out,
+    require_one_task,
+    scores_of,
+    stopping_plan,
+    total_losses,
+    uniform,
+)
 
 _TRAINING, _HELD_OUT = "training part", "hold-out part"
 _TOO_LITTLE = 1e-9  # an epsilon for which no fit is to be had
@@ -107,7 +115,7 @@ def select(
     Notes
     -----
     **Privacy** (epsilon, delta)-DP for one row under ``adjacency``. `dpdescent.choosing.plan` says why both parts of
-    the rows may spend the whole budget, and `dpdescent.accounting.stopping` what random stopping costs. With it, the
+    the rows may spend the whole budget, and `dpdescent.accounting.searches` what random stopping costs. With it, the
     number of fits and all of them but the best stay secret, so that fits show no progress and warn of nothing; the
     time it took is outside the guarantee. What is wrong with candidates or rows is said before anything is charged.
 

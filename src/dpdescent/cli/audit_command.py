@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..display import printable
-from ..outputs import require_matplotlib, require_outputs, write_whole
+from ..long_runs import require_matplotlib, require_outputs, write_whole
 from .terminal import Adjacency, Delta, Epsilon, JsonFile, Seed, read_settings, say, screen
 
 if TYPE_CHECKING:

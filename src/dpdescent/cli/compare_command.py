@@ -15,13 +15,13 @@ import typer
 
 from ..display import heartbeat
 from ..errors import InvalidParameter, require_positive_integer
-from ..outputs import require_matplotlib, require_writable, write_whole
+from ..long_runs import require_matplotlib, require_writable, write_whole
 from .terminal import INTERRUPTED, Adjacency, JsonFile, complain, say, screen
 
 if TYPE_CHECKING:
     from ..lab.fold_fits import Task
-    from ..lab.row_groups import Group
     from ..lab.study import Record, Study
+    from ..lab.verdicts import Group
     from ..long_runs import Listener
 
 Jobs = Annotated[int | None, typer.Option(help="Worker processes, one thread each; default: all processors.")]
@@ -92,7 +92,7 @@ def reproduce_command(
 
     A figure is a picture, a table, the privacy statement of every curve and a page that holds all of them.
     """
-    from ..lab.agd_paper.noisy_descent import Trace
+    from ..lab.agd_paper import Trace
     from ..lab.reproduction import FIGURES, figure_named, reproduce
 
     if figure is None:
@@ -159,8 +159,8 @@ def _tasks(data: str, schema: Path | None, loss: str, rows: int | None) -> tuple
 def _compare(study: Study, outputs: _Outputs, jobs: int | None) -> None:
     """Run a study, show its groups and write its outputs; what is measured is kept until they are written."""
     from ..lab.fold_fits import Row
-    from ..lab.row_groups import grouped
     from ..lab.study import NOT_PRIVATE, run
+    from ..lab.verdicts import grouped
     from ..long_runs import Journal
 
     outputs.require()
@@ -208,7 +208,7 @@ def _write(record: Record, groups: list[Group], outputs: _Outputs) -> Iterator[P
 
 
 def _print_groups(groups: list[Group]) -> None:
-    from ..lab.row_groups import terminal_tables
+    from ..lab.verdicts import terminal_tables
 
     for table in terminal_tables(groups):
         screen().print(table)

@@ -9,7 +9,7 @@ import typer
 
 from ..display import occasional
 from ..errors import DatasetNotAvailable, InvalidParameter, require_open_unit, require_positive
-from ..outputs import require_writable
+from ..long_runs import require_writable
 from .terminal import Delta, Epsilon, JsonFile, Seed, downloading, say, screen, write_json
 
 if TYPE_CHECKING:

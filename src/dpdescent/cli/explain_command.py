@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..outputs import require_outputs, write_whole
+from ..long_runs import require_outputs, write_whole
 from .terminal import JsonFile, say, write_json
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InvalidParameter
-from ..outputs import require_outputs
+from ..long_runs import require_outputs
 from .terminal import (
     INTERRUPTED,
     Adjacency,
@@ -283,7 +283,7 @@ def plan(request: Request, options: dict[str, Any], known: dict[str, Any]) -> Pl
 
 def fit(planned: Plan) -> Any:
     """Return the fitted estimator. Its statement says what came from the schema."""
-    from ..estimators.vouched import of_schema
+    from ..estimators.arguments import of_schema
 
     table, request = planned.table, planned.request
     fitted = request.estimator(planned.options).fit(table.X, table.y, unit=table.unit)
@@ -322,7 +322,7 @@ def _with_unit(known: dict[str, Any], unit: str | None, rows: int) -> Schema:
 
 def _warn(request: Request, table: Dataset | ParquetTable) -> list[str]:
     """Warn of a guarantee that is weak or leaves nothing to learn, before it is paid for; return what was said."""
-    from ..estimators.vouched import advice
+    from ..estimators.arguments import advice
 
     found = advice(_facts(request, table))
     for text in found:

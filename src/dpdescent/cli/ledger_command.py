@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import LedgerFormatError
-from ..outputs import require_outputs, require_writable, write_whole
+from ..long_runs import require_outputs, require_writable, write_whole
 from .commands import CommandGroup
 from .terminal import Adjacency, Delta, Epsilon, JsonFile, print_privacy, say, write_json, write_text
 

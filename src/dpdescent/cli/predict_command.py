@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidParameter
-from ..outputs import require_outputs, write_whole
+from ..long_runs import require_outputs, write_whole
 from .terminal import JsonFile, Missing, TableName, Unknown, say, write_json, write_text
 
 

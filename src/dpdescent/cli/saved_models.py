@@ -30,7 +30,7 @@ from ..errors import (
 )
 from ..estimators.effects import Comparisons
 from ..estimators.scaling import ColumnScaling
-from ..outputs import passing_file, write_whole
+from ..long_runs import passing_file, write_whole
 from ..statement import Effects, FileKind, PrivacyStatement, load_schema, objection, with_nulls
 from ..tables import (
     Schema,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SchemaError
-from ..outputs import require_outputs, write_whole
+from ..long_runs import require_outputs, write_whole
 from .commands import CommandGroup
 from .terminal import JsonFile, say, write_json, write_text
 

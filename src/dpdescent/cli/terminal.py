@@ -17,7 +17,7 @@ import typer
 
 from ..display import occasional, printable
 from ..errors import InvalidParameter
-from ..outputs import write_whole
+from ..long_runs import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,7 +5,7 @@ hold neither rows nor noise. Every answer, also those that no curator gives, is 
 `dpdescent.curator.release`. The queries can be imported from here, too, as those who ask for answers do.
 """
 
-from ..minimisers.row_source import Source
+from ..minimisers.risks import Source
 from ..queries import (
     QUERIES,
     BallPoint,
@@ -50,8 +50,8 @@ from .batches import Batch, Sampling, batch_cost
 from .blocks import BlockSource, Computed, Engine, PartWork, PlacedBlocks, RowBlocks, Threads
 from .caller_functions import drawn_minimiser, perturbed_minimiser, perturbed_saddle_point, phased_minimiser
 from .curator import Curator, sum_without_privacy
+from .kept_rows import Marks, Seals, marks, new_digest
 from .lattice_noise import LatticeNoise
-from .unchanged_rows import Marks, Seals, marks, new_digest
 from .units import Units
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Rows in memory. A source (`dpdescent.minimisers.row_source`) holds rows and offers one operation, sums over blocks.
+"""Rows in memory. A source (`dpdescent.minimisers.risks`) holds rows and offers one operation, sums over blocks.
 
 `ArraySource` keeps the rows in an array, dense or CSR, in float64 or float32; `dpdescent.curator.blocks` reads them
 again for each query. Totals are int64, so they are the same for every block size, thread count, layout, storage
@@ -18,7 +18,7 @@ from scipy import sparse
 from ..arrays import Floats
 from ..errors import InvalidParameter, require_positive_integer
 from ..exact import FeatureGrid, ceil_log2, machine, on_threads
-from ..minimisers.row_source import AnyNumber
+from ..minimisers.risks import AnyNumber
 
 _WORTH_A_THREAD = 2**21  # entries of a block: with fewer, waking a thread takes about as long as it saves
 

@@ -6,7 +6,7 @@ order in which they arrive, and the engine that works on them.
 
 Numbers of single rows (norms, caps, margins) stay with the part of the rows that they belong to. They are computed in
 the pass that first needs them, so that one pass answers a query, and are kept from then on for as long as the
-curator keeps them. `Threads` keeps them in temporary files (`dpdescent.curator.spill`), eight bytes per row and
+curator keeps them. `Threads` keeps them in temporary files (`dpdescent.curator.kept_rows`), eight bytes per row and
 number, and the rows themselves too, so that a table is decoded and coded once. What is in memory at a time is one
 block for each thread.
 """
@@ -27,10 +27,9 @@ from scipy import sparse
 from ..arrays import Floats
 from ..errors import DatasetFormatError, DPDescentError, InvalidParameter
 from ..exact import FeatureGrid, keep_freed_memory, on_threads
-from ..minimisers.row_source import AnyNumber
+from ..minimisers.risks import AnyNumber
 from .array_source import cached_blocks
-from .spill import KeptNumbers, KeptRows
-from .unchanged_rows import Digest, Marks, Seals, changed, new_digest
+from .kept_rows import Digest, KeptNumbers, KeptRows, Marks, Seals, changed, new_digest
 
 Listener = Callable[[float], None]
 
@@ -52,7 +51,7 @@ class RowBlocks(Protocol):
         """Yield the features, the labels and the marks of a part, a few rows at a time.
 
         Features are CSR, or float64 that may be written over. The rows and their order are always the same. Marks are
-        those of `dpdescent.curator.unchanged_rows`.
+        those of `dpdescent.curator.kept_rows`.
         """
         ...
 

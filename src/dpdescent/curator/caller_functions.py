@@ -45,7 +45,7 @@ from ..ledger import ONE_ROW, Ledger
 from ..minimisers import Game, GeneralObjective, certified_minimiser, minimax_appa, require_minimiser
 from ..noise import MAXIMUM_SCORES
 from ..queries.noisy_minimiser import OutputNoise, PointLattice, require_constants, tolerance_share, within_ball
-from ..queries.plans import Noised
+from ..queries.query import Noised
 from ..relations import Norm, Relation, Sensitivity
 from .lattice_noise import LatticeNoise
 from .release import Paid, pay, release

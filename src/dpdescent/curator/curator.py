@@ -23,12 +23,11 @@ from ..accounting import Cost, Currency, Gaussian
 from ..arrays import Floats, Integers
 from ..errors import BudgetExhausted, InvalidParameter, UnsupportedSource, require_positive_integer
 from ..ledger import ONE_ROW, Ledger, afford_jointly, require_affordable, require_distinct
-from ..minimisers.row_source import Source
+from ..minimisers.risks import Source
 from ..noise import Bits
 from ..problems import LinearProblem
 from ..queries.per_row import Norms, Owners, PerRow, moved_margins
-from ..queries.plans import Draw, Plan, Point, Rows, Sum, Tree
-from ..queries.query import Public, Query
+from ..queries.query import Draw, Plan, Point, Public, Query, Rows, Sum, Tree
 from ..relations import Relation, Sensitivity
 from .array_source import ArraySource
 from .batches import Batch, Sampling, draw_leaves, draw_rows, sum_batch, sum_picked

@@ -29,7 +29,7 @@ from ..arrays import Integers
 from ..errors import BudgetExhausted, InvalidParameter
 from ..exact import LatticeSum
 from ..ledger import Ledger, spend_jointly
-from ..queries.plans import Noised
+from ..queries.query import Noised
 from ..relations import Relation
 from .lattice_noise import LatticeNoise, require_drawable
 

@@ -152,7 +152,7 @@ def load_file(
     classes : sequence
         Public classes of ``y`` in an NPZ file; empty where ``y`` is a number to be predicted.
     unknown, missing : str, optional
-        See `dpdescent.encoding.BoundedEncoder`; for tables, in place of what the schema says.
+        See `dpdescent.tables.BoundedEncoder`; for tables, in place of what the schema says.
     """
     if path.suffix == ".npz":
         if schema is not None:

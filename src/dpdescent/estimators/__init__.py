@@ -4,10 +4,9 @@ What is public is an argument and never read from the rows: bounds, classes, the
 rows n is public under both relations. What the caller let us assume is listed in ``privacy_["assumed_public"]``.
 """
 
-from .additive import DPAdditiveClassifier, DPAdditiveRegressor
+from .additive import DPAdditiveClassifier, DPAdditiveRegressor, Term
 from .classifiers import DPLinearSVC, DPLogisticRegression
 from .regressors import DPHuberRegressor, DPLinearRegression, DPPoissonRegressor
-from .terms import Term
 
 __all__ = [
     "DPAdditiveClassifier",

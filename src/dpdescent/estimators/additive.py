@@ -1,24 +1,41 @@
-"""Private additive models: a curve for every numeric column and a weight for every level."""
+"""Private additive models: a curve for every numeric column and a weight for every level.
+
+The parts of an additive model as plain arrays, as a picture and as a page.
+
+The effect of a cell is what it adds to the score of its row, compared with a cell at the bound nearest to 0 (or at 0
+itself), so that a score is the intercept plus an effect per column. With F the noise factor of the solver and b the
+expansion of the cell, the noise of privacy gives its effect w . b a standard deviation of |F'b|.
+
+**Privacy** Everything here is computed from weights that were released, from the law of their noise and from public
+knots and bounds. No row is read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from html import escape
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from ..errors import InvalidParameter, require_positive_integer
+from ..arrays import Floats
+from ..display import CONTENT_POLICY, printable
+from ..errors import InvalidParameter, MissingPackage, OutputNotWritable, require_positive_integer
 from ..solvers import Facts
+from ..statement import headline
 from .base import PrivateLinearModel
 from .classifiers import DPLogisticRegression
-from .curves import Curves, scaled_knots
+from .curves import Curve, Curves, scaled_knots
+from .effects import level_groups
 from .regressors import DPLinearRegression
 from .scaling import ColumnScaling
-from .terms import Term, draw_terms, read_terms, write_terms
 
 #: Effective rows, n mu, per column that curves add and per output, by the number of pieces.
 _ROWS_PER_COLUMN = {16: 64, 8: 64, 4: 64, 2: 64, 1: 45}
@@ -195,3 +212,217 @@ class DPAdditiveRegressor(AdditiveModel, DPLinearRegression):
     >>> model.score(X, np.sin(X[:, 0])) > 0.8
     True
     """
+
+
+_POINTS = 65  # of a curve on each scale
+_BAND = 2.0  # standard deviations
+_COLOURS = ("#20639b", "#b5532a", "#3a7d44", "#7a4fa3", "#a3781f", "#4f6d7a", "#a33b5e", "#5b5b1f")
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """What one column, or the levels of one column, add to a score.
+
+    Parameters
+    ----------
+    column : str
+        Name of the column.
+    kind : {"curve", "levels"}
+        A number, or one or several 0/1 columns.
+    grid : ndarray of shape (m,)
+        Cells: numbers in the unit of the column, or names of levels.
+    effect : ndarray of shape (m,) or (m, K)
+        What each of them adds to the score, or to that of each class.
+    noise : ndarray of shape (m,) or None
+        One standard deviation of what the noise of privacy does to each effect; the same for all classes.
+    importance : float
+        Standard deviation of the effect over the grid: a public measure, which knows nothing of how cells are spread.
+    positions : ndarray of shape (m,)
+        Where the cells stand in a picture, from 0 to 1.
+    """
+
+    column: str
+    kind: str
+    grid: NDArray[Any]
+    effect: Floats
+    noise: Floats | None
+    importance: float
+    positions: Floats
+
+
+def read_terms(
+    curves: Curves, names: Sequence[str], binary: Sequence[bool], weights: Floats, factor: Floats | None
+) -> tuple[Term, ...]:
+    """Return the terms of a model with (m, K) weights of expanded rows, the most important one first."""
+
+    def term(column: str, kind: str, grid: NDArray[Any], rows: Any, positions: Floats) -> Term:
+        effect: Floats = rows @ weights
+        noise = None if factor is None else np.linalg.norm(rows @ factor, axis=1)
+        seen = np.vstack([effect, np.zeros_like(effect)]) if len(effect) == 1 else effect
+        importance = math.sqrt(float(np.mean(np.var(seen, axis=0))))
+        return Term(
+            column, kind, grid, effect[:, 0] if effect.shape[1] == 1 else effect, noise, importance, positions
+        )
+
+    terms = []
+    for name, members in level_groups(names, binary).items():
+        if binary[members[0][0]]:
+            columns, levels = zip(*members, strict=True)
+            cells = np.arange(len(columns))
+            rows = sparse.csr_array((np.ones(cells.size), (cells, columns)), shape=(cells.size, curves.columns))
+            terms.append(term(name, "levels", np.array(levels, dtype=object), rows, (cells + 0.5) / cells.size))
+        else:
+            grid, positions = _grid(curves, members[0][0])
+            where = np.full(grid.size, members[0][0])
+            shape = (grid.size, curves.scaling.columns)
+            cells = sparse.csr_array((grid, (np.arange(grid.size), where)), shape=shape)
+            terms.append(term(name, "curve", grid, curves.apply(cells), positions))
+    return tuple(sorted(terms, key=lambda each: -each.importance))
+
+
+def _grid(curves: Curves, column: int) -> tuple[Floats, Floats]:
+    """Return cells of a numeric column, at its knots and between, and where to draw them."""
+    scaling = curves.scaling
+    low, high = (float(ends[column]) for ends in scaling.ends())
+    own = [curve for curve in curves.curves if curve.column == column]
+    finest = max(own, key=lambda curve: curve.doublings, default=Curve(column, low, high, 0, np.empty(0)))
+    scaled = [np.linspace(low, high, _POINTS), np.zeros(1), *(curve.cells(curve.knots) for curve in own)]
+    if finest.doublings:
+        first, last = finest.positions(np.array([low, high])).tolist()
+        bends = np.arange(-finest.doublings, finest.doublings + 1) / finest.doublings  # where a scale itself bends
+        scaled += [finest.cells(np.linspace(first, last, _POINTS)), finest.cells(bends)]
+    every = np.unique(np.clip(np.concatenate(scaled), low, high))
+    positions = finest.positions(every)
+    grid = scaling.shift[column] + scaling.scale[column] * every
+    return grid, (positions - positions[0]) / (positions[-1] - positions[0])
+
+
+def draw_terms(terms: Sequence[Term], outputs: Sequence[str], privacy: Mapping[str, Any]) -> Any:
+    """Return a matplotlib figure with a panel per term, under the guarantee."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingPackage("pictures need matplotlib: pip install 'dpdescent[plots]'") from None
+    across = min(3, len(terms))
+    figure = Figure(figsize=(5 * across, 3.2 * math.ceil(len(terms) / across)), layout="constrained")
+    for number, term in enumerate(terms, 1):
+        axes = figure.add_subplot(math.ceil(len(terms) / across), across, number)
+        axes.set_title(term.column)
+        axes.axhline(0, color="#999999", linewidth=0.8)
+        places = term.positions if term.kind == "levels" else term.grid
+        for effect, output, colour in _effects(term, outputs):
+            band = np.zeros_like(effect) if term.noise is None else _BAND * term.noise
+            if term.kind == "levels":
+                axes.errorbar(places, effect, yerr=band, fmt="o", color=colour, label=output)
+            else:
+                axes.fill_between(places, effect - band, effect + band, color=colour, alpha=0.2, linewidth=0)
+                axes.plot(places, effect, color=colour, label=output)
+        if term.kind == "levels":
+            axes.set_xticks(places, [str(level) for level in term.grid], rotation=60, ha="right", fontsize="x-small")
+    figure.axes[0].legend(fontsize="small")
+    figure.suptitle("\n".join(wrap(headline(privacy), 55 * across)), fontsize="small")
+    return figure
+
+
+def _effects(term: Term, outputs: Sequence[str]) -> Iterator[tuple[Floats, str, str]]:
+    """Yield effects on each output, its name and a colour."""
+    columns = term.effect.reshape(term.effect.shape[0], -1).T
+    for number, (effect, output) in enumerate(zip(columns, outputs, strict=True)):
+        yield effect, output, _COLOURS[number % len(_COLOURS)]
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">{policy}
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}: terms</title><style>
+body {{ font: 16px/1.5 system-ui, sans-serif; color: #22262b; background: #fff; max-width: 72rem; margin: 2rem auto;
+  padding: 0 1rem; }}
+main {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(20rem, 1fr)); gap: 1.5rem; }}
+figure {{ margin: 0; }} svg {{ width: 100%; height: auto; }} figcaption {{ font-weight: 600; }}
+text {{ font: 11px system-ui, sans-serif; fill: #444b52; }}
+</style></head><body><h1>{title}</h1>
+<p>{statement}</p>
+<p>{legend}</p>
+<main>
+{figures}
+</main></body></html>
+"""
+
+
+def write_terms(
+    path: str | Path, terms: Sequence[Term], outputs: Sequence[str], title: str, privacy: Mapping[str, Any]
+) -> None:
+    """Write a page with a picture per term; it loads nothing."""
+    statement = f"{headline(privacy)} Pictures and their order follow from released and public quantities."
+    band = (
+        "bands show two standard deviations of the noise of privacy alone, and not what another sample of rows would "
+        "change"
+    )
+    known = all(term.noise is not None for term in terms)
+    colours = ", ".join(
+        f'<span style="color:{_COLOURS[number % len(_COLOURS)]}">&#9632;</span> {escape(output)}'
+        for number, output in enumerate(outputs)
+    )
+    legend = f"Effects on {colours}; {band if known else 'the method does not say what noise did to them'}."
+    if any(term.kind == "levels" for term in terms):
+        legend += (
+            " Compare levels of one column with each other: a number may move from all of them to the intercept."
+        )
+    figures = "\n".join(_figure(term, outputs) for term in terms)
+    words = {"title": escape(title), "statement": escape(statement)}
+    page = _PAGE.format(policy=CONTENT_POLICY, legend=legend, figures=figures, **words)
+    try:
+        Path(path).write_text(printable(page, keep="\n"), encoding="utf-8")
+    except OSError as problem:
+        raise OutputNotWritable(
+            f"cannot write {path}: {problem.strerror}; give a file in a folder that exists"
+        ) from None
+
+
+def _figure(term: Term, outputs: Sequence[str]) -> str:
+    """Return a picture of a term with its caption."""
+    left, right, top, bottom = 44.0, 312.0, 8.0, 170.0
+    noise = np.zeros(term.positions.size) if term.noise is None else _BAND * term.noise
+    bands = term.effect.reshape(term.positions.size, -1)
+    lowest = min(0.0, float((bands - noise[:, None]).min()))
+    highest = max(0.0, float((bands + noise[:, None]).max()), lowest + 1e-9)
+    across = left + (right - left) * term.positions
+
+    def up(values: Any) -> Any:
+        return bottom - (bottom - top) * (np.asarray(values) - lowest) / (highest - lowest)
+
+    def points(values: Floats) -> str:
+        return " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, up(values), strict=True))
+
+    zero = float(up(0.0))
+    parts = [f'<line x1="{left}" x2="{right}" y1="{zero:.1f}" y2="{zero:.1f}" stroke="#999"/>']
+    for value in (lowest, highest):
+        parts.append(f'<text x="{left - 4}" y="{float(up(value)) + 4:.1f}" text-anchor="end">{value:.2g}</text>')
+    for effect, output, colour in _effects(term, outputs):
+        if term.kind == "curve":
+            there, back = points(effect + noise), points(effect - noise).split(" ")[::-1]
+            parts.append(f'<polygon points="{there} {" ".join(back)}" fill="{colour}" opacity="0.2"/>')
+            parts.append(f'<polyline points="{points(effect)}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+            continue
+        for level, x, value, width in zip(term.grid, across, effect, noise, strict=True):
+            ends = f'y1="{float(up(value - width)):.1f}" y2="{float(up(value + width)):.1f}"'
+            tip = f"<title>{escape(f'{term.column} = {level}: {value:.3g} on {output}')}</title>"
+            parts.append(
+                f'<line x1="{x:.1f}" x2="{x:.1f}" {ends} stroke="{colour}" stroke-width="5" opacity="0.25"/>'
+            )
+            parts.append(f'<circle cx="{x:.1f}" cy="{float(up(value)):.1f}" r="3" fill="{colour}">{tip}</circle>')
+    marks = np.unique(np.searchsorted(term.positions, [0.0, 0.5, 1.0]).clip(0, term.positions.size - 1))
+    height = 190.0
+    if term.kind == "curve":
+        for mark in marks.tolist():
+            anchor = {0: "start", marks[-1]: "end"}.get(mark, "middle")
+            parts.append(f'<text x="{across[mark]:.1f}" y="186" text-anchor="{anchor}">{term.grid[mark]:.6g}</text>')
+    else:
+        height = bottom + 14 + 7.0 * max(len(str(level)) for level in term.grid)
+        for level, x in zip(term.grid, across, strict=True):
+            turn = f'transform="rotate(-90 {x:.1f} {bottom + 4})"'
+            parts.append(f'<text x="{x:.1f}" y="{bottom + 8}" text-anchor="end" {turn}>{escape(str(level))}</text>')
+    caption = f"{escape(term.column)} <small>(importance {term.importance:.2g})</small>"
+    described = escape(f"Effect of {term.column}")
+    picture = f'<svg viewBox="0 0 320 {height:.0f}" role="img" aria-label="{described}">{"".join(parts)}</svg>'
+    return f"<figure><figcaption>{caption}</figcaption>{picture}</figure>"

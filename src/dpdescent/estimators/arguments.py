@@ -1,18 +1,39 @@
-"""The settings of a method from ``solver_options``, checked by name and type before anything is charged."""
+"""Arguments of estimators: checked before anything is charged, listed in statements, and told of progress.
+
+The settings of a method from ``solver_options``, checked by name and type before anything is charged.
+
+What a statement says of public numbers: what a caller vouched for, and what to know before anything is paid.
+
+An argument is listed if it was given, whatever it is. So a parameter that is added to an estimator is in its
+statements without further ado, unless the statement has a place of its own for it.
+
+A progress bar that shows only what is public: the share of the budget that is spent, and the time left.
+
+Tables that are read block by block show how much of a pass over them is done, too, as a share and never as a number
+of rows or blocks.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from numbers import Number
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from sklearn.utils.validation import check_random_state
 
+from ..display import occasional
 from ..errors import InvalidParameter, require_nonnegative
 from ..problems import Adversary
-from ..solvers import METHODS, Method
+from ..solvers import METHODS, Facts, Method, Progress
+from ..statement import Origin, moved, name_of, public_fact
+from ..tables import CategoricalColumn, Schema
 
 _TYPES: dict[Any, tuple[str, Any]] = {
     bool: ("true or false", bool | np.bool_),
@@ -96,3 +117,221 @@ def seed_of(random_state: Any) -> int | None:
         raise InvalidParameter(
             f"random_state must be None, a whole number or a RandomState, got a {type(random_state).__name__}"
         ) from None
+
+
+#: Parameters that a statement names elsewhere, or that say nothing about the rows.
+_ELSEWHERE = {"epsilon", "delta", "adjacency", "method", "random_state", "ledger", "progress", "noise"}
+_ELSEWHERE |= {"device", "checkpoint"}
+_WORDS = {
+    "bounds": "cells outside are clipped",
+    "binary_features": "which columns are 0 or 1",
+    "class_weight": "the weight of each class",
+    "knots": "where curves may bend",
+    "unit": "the column that says whose row it is",
+}
+_LONGEST = 80
+
+
+def given_arguments(model: Any, told: Iterable[str]) -> list[str]:
+    """Return ``told``, and after it a sentence for every argument that was given and is not told of yet."""
+    found = list(told)
+    named = {name_of(each) for each in found}
+    for parameter in fields(model):
+        value = getattr(model, parameter.name)
+        plain = isinstance(value, Number | str) and value == parameter.default
+        left = value is parameter.default or plain or (isinstance(value, Mapping) and not value)
+        if left or parameter.name in _ELSEWHERE | named:
+            continue
+        what = _WORDS.get(parameter.name) or _shown(value)
+        found.append(public_fact(parameter.name, what, Origin.ARGUMENT))
+    return found
+
+
+def size_facts(rows: int, units: int | None, declared: int | None, counted: bool) -> list[str]:
+    """Return what is public about the size of a table, and by which number of rows its sums are divided.
+
+    Parameters
+    ----------
+    rows : int
+        The number that stands for that of the rows.
+    units : int, optional
+        The number of units, where the rows are those of units.
+    declared : int, optional
+        The number of rows that was given beside them.
+    counted : bool
+        Whether the number of rows was measured.
+    """
+    if units is None:
+        return [public_fact("the number of rows", str(rows), Origin.RELATION)]
+    origin = Origin.MEASURED if counted else Origin.RELATION if declared is None else Origin.ARGUMENT
+    return [
+        public_fact("the number of units", str(units), Origin.RELATION),
+        public_fact("rows", f"sums are divided by {rows}", origin),
+    ]
+
+
+def bounds_facts(given: bool, sought: bool, tightened: bool, private: bool) -> list[str]:
+    """Return where the bounds of the columns came from: given, sought for want of them, or made narrower."""
+    found = [public_fact("bounds", _WORDS["bounds"], Origin.ARGUMENT)] if given else []
+    if sought:
+        origin = Origin.MEASURED if private else Origin.ROWS
+        found.append(public_fact("bounds", "those that were not given", origin))
+    if tightened:
+        found.append(public_fact("bounds", "narrower ones, within those that were given", Origin.MEASURED))
+    return found
+
+
+def schema_facts(schema: Schema) -> list[str]:
+    """Return what a schema says about a table."""
+    levels = sum(isinstance(column, CategoricalColumn) for column in schema.columns)
+    return [
+        public_fact("schema", f"the kinds of {len(schema.columns)} columns, and their codes", Origin.SCHEMA),
+        *([public_fact("levels", f"in {levels} of {len(schema.columns)} columns", Origin.SCHEMA)] if levels else []),
+    ]
+
+
+def of_schema(sentences: Sequence[str], schema: Schema, unit: str | None = None) -> list[str]:
+    """Return sentences about arguments that a schema file gave; a ``unit`` that was named apart is none of them."""
+    names = ["bounds", "binary_features", "classes", "target_bounds", *(["rows_per_unit"] if unit is None else [])]
+    missing = [each for each in schema_facts(schema) if each not in sentences]
+    return [*missing, *moved(sentences, names, Origin.SCHEMA)]
+
+
+def _shown(value: Any) -> str:
+    """Return a number or a word as it is, and of anything else only what it is."""
+    if isinstance(value, Number | str):
+        return f"{value}" if isinstance(value, Number) else f"{value!r:.{_LONGEST}}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={_shown(each)}" for key, each in value.items())
+    return f"{value!r:.{_LONGEST}}" if is_dataclass(value) else f"of type {type(value).__name__}"
+
+
+_LARGEST_EPSILON = 10.0  # beyond it a guarantee keeps hardly anybody from telling who was in the table
+_FEWEST_ROWS = 10.0  # effective ones: with fewer, noise hides all but the frequencies of the classes
+
+
+def advice(facts: Facts) -> list[str]:
+    """Return a sentence for each number that weakens the guarantee or that leaves nothing to learn.
+
+    The number of rows is public under both relations, and nothing else about the table enters.
+    """
+    found = []
+    if facts.delta * facts.rows > 1:
+        found.append(
+            f"delta {facts.delta:g} is above 1/n for n = {facts.rows} rows, so the guarantee allows a whole row to "
+            "be published: choose delta well below 1/n"
+        )
+    if facts.epsilon > _LARGEST_EPSILON:
+        found.append(
+            f"epsilon {facts.epsilon:g} is above {_LARGEST_EPSILON:g}, which protects a row very little: choose "
+            "epsilon between 0.1 and 10"
+        )
+    effective = facts.promised_rows if facts.delta > 0 else facts.rows * facts.epsilon / facts.change
+    if effective < _FEWEST_ROWS:
+        found.append(
+            f"epsilon {facts.epsilon:g} and n = {facts.rows} rows amount to {effective:.2g} effective rows, too few "
+            "to learn anything from: raise epsilon, or collect more rows"
+        )
+    return found
+
+
+def require_listener(progress: Any) -> None:
+    """Raise `InvalidParameter` for what cannot be told of progress: a fit would be charged before it fails."""
+    if isinstance(progress, bool):
+        return
+    if not callable(progress):
+        raise InvalidParameter(f"progress must be True, False or callable, got a {type(progress).__name__}")
+    try:
+        inspect.signature(progress).bind(0.0)
+    except TypeError:
+        raise InvalidParameter("progress is called with one number, the share of the budget that is spent") from None
+    except ValueError:  # its signature is unknown, as that of some builtins is
+        return
+
+
+@contextmanager
+def listening(progress: bool | Progress) -> Iterator[Progress | None]:
+    """Yield what a solver reports to: a bar for True, a caller's own callable, or nothing."""
+    require_listener(progress)
+    if progress is True:
+        with budget_bar() as bar:
+            yield bar
+    else:
+        yield progress if callable(progress) else None
+
+
+def over_rows(listener: Progress | None) -> Callable[[float], None] | None:
+    """Return what is told about a pass over the rows: the method ``over_rows`` of a listener that has one."""
+    return getattr(listener, "over_rows", None)
+
+
+def time_left(elapsed: float, share: float) -> str:
+    """Return about how long the rest takes if it goes on as it did; nothing before a hundredth is done.
+
+    Examples
+    --------
+    >>> time_left(60.0, 0.25), time_left(0.5, 0.5), time_left(7200.0, 0.5), time_left(1.0, 0.0)
+    ('3 min left', '1 s left', '2.0 h left', '')
+    """
+    if not 0.01 <= share < 1:
+        return ""
+    seconds = elapsed * (1 - share) / share
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s left"
+    return f"{round(seconds / 60)} min left" if seconds < 3600 else f"{seconds / 3600:.1f} h left"
+
+
+class _Lines:
+    """Says now and then in a line how far a fit is."""
+
+    def __init__(self) -> None:
+        self._speak, self._started, self._share = occasional(), time.monotonic(), 0.0
+
+    def __call__(self, share: float) -> None:
+        self._share = min(share, 1.0)
+        self._speak(self._text())
+
+    def over_rows(self, share: float) -> None:
+        self._speak(f"{self._text()}; {share:.0%} of a pass over the rows is done")
+
+    def _text(self) -> str:
+        left = time_left(time.monotonic() - self._started, self._share)
+        return f"{self._share:.0%} of the privacy budget is spent" + (f", about {left}" if left else "")
+
+
+class _Bar:
+    """Moves a bar of the budget, and beside it the share of a pass that is done."""
+
+    def __init__(self, bar: Any, task: Any) -> None:
+        self._bar, self._task, self._started = bar, task, time.monotonic()
+
+    def __call__(self, share: float) -> None:
+        spent = min(share, 1.0)
+        self._bar.update(self._task, completed=spent, left=time_left(time.monotonic() - self._started, spent))
+
+    def over_rows(self, share: float) -> None:
+        self._bar.update(self._task, rows=f"{share:.0%} of a pass" if share < 1 else "")
+
+
+@contextmanager
+def budget_bar() -> Iterator[Progress]:
+    """Yield a callback that shows the budget spent on standard error: a bar that is gone at the end, or lines."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("privacy budget"),
+        BarColumn(),
+        TextColumn("{task.percentage:>5.1f}% spent"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+        TextColumn("{task.fields[rows]}"),
+        console=Console(file=sys.stderr),
+        transient=True,
+    )
+    task = bar.add_task("budget", total=1.0, left="", rows="")
+    with bar:
+        yield _Bar(bar, task)

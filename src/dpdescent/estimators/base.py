@@ -22,11 +22,10 @@ from ..ledger import Ledger
 from ..problems import L2, Adversary, Loss, Penalty
 from ..relations import Relation
 from ..solvers import Facts, Method, Progress, SolverResult
-from .arguments import known_method, make_settings, require_flag, require_robust
+from .arguments import known_method, make_settings, require_flag, require_listener, require_robust
 from .bounds import tightening_pays
 from .curves import Curves
 from .fitting import fit
-from .listening import require_listener
 from .payment import CountedEstimator
 from .purchases import Purchase
 from .reading import read_table, without_column

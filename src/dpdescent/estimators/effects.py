@@ -11,7 +11,7 @@ several classes, whose noise is independent.
 A column that never varies, such as a level that no row has, cannot be told from the constant either. The solver
 releases noisy moments of every column; a column in which they show no variation is left out, also from the mean of
 the levels. One or more columns that never vary pass with a probability of at most
-`dpdescent.statement.visible_effects.UNSEEN_LEVEL`.
+`dpdescent.statement.meaning.UNSEEN_LEVEL`.
 
 **Privacy** Everything here is computed from released weights, from released moments and from the law of noise.
 """

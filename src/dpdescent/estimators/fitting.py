@@ -27,19 +27,16 @@ from ..ledger import Ledger, require_funds
 from ..problems import LinearProblem
 from ..solvers import Facts, Method, Settings, SolverResult
 from ..statement import PrivacyStatement
-from .arguments import seed_of
+from .arguments import advice, bounds_facts, given_arguments, listening, over_rows, schema_facts, seed_of, size_facts
 from .curves import Curves
 from .effects import columns_seen
-from .float_noise import make_noise
 from .knowledge import Columns, Knowledge, Table, place
-from .listening import listening, over_rows
 from .measuring import Measurement, can_measure, require_measurable, seen_scaling
-from .payment import charges_noted, open_ledger, paid_by, remarks_on_trials
+from .payment import charges_noted, make_noise, open_ledger, paid_by, remarks_on_trials
 from .purchases import ColumnBounds, Purchase, Rehearsal, RowsOfUnits, Shop, TargetBounds
 from .reading import compact, read_table, require_finite_cells, split_units
 from .scaling import ColumnScaling
 from .streaming import FitSources, TargetColumn, check_all_rows, no_labels, streamed_table
-from .vouched import advice, bounds_facts, given_arguments, schema_facts, size_facts
 
 
 def fit(model: Any, X: Any, y: Any, unit: Any = None) -> SolverResult:

@@ -27,10 +27,9 @@ and the logistic losses after 20 step sizes along -g, for labels of 1 and -1::
 from .clipped_sums import LARGEST_JOINT, ClippedSum, LatticeSum, joint_factors
 from .elementary import exp, log, quick_sigmoid, quick_softplus, sigmoid, softplus
 from .grids import CoarseGrid, FeatureGrid, ceil_log2, require_moderate
-from .loss_sums import BoundedSum, SignedSum, check_row_independence
+from .loss_sums import BoundedSum, SecondMomentSum, SignedSum, check_row_independence
 from .machine import blas_is_exact, keep_freed_memory, on_threads, one_library_thread
 from .node_scores import StepwiseScores
-from .second_moments import SecondMomentSum
 from .step_scores import BoundedScores, SignedScores
 
 __all__ = [

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from .method_looks import look_of
-from .row_groups import PASSES, Group
 from .verdicts import (
     NOT_MEASURED,
+    PASSES,
     SHARES,
     Check,
+    Group,
     Margin,
     Part,
     Share,

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..outputs import require_matplotlib, write_whole
+from ..long_runs import require_matplotlib, write_whole
 from .method_looks import STROKES, Look, label_lines, look_of
-from .row_groups import Group, Measure
+from .verdicts import Group, Measure
 
 INK, GREY, FAINT = "#22262b", "#6b7280", "#d9dce1"
 

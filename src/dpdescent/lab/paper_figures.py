@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..datasets import load_dataset
-from ..long_runs import Listener
-from ..outputs import write_whole
+from ..long_runs import Listener, write_whole
 from .fold_fits import Curve, Task
 from .method_looks import known_variants, look_of, variant
 from .report_page import Finding, Matrix, Report, render
-from .row_groups import Measure, cells_of
 from .study import Study, versions
-from .verdicts import Claim
+from .verdicts import Claim, Measure, cells_of
 
 # What several figures share: budgets, data sets, and where the data and a rival differ from the papers'.
 LADDER = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)

@@ -13,9 +13,8 @@ from ..display import CONTENT_POLICY, printable
 from ..statement import guarantee
 from .fold_fits import Row
 from .method_looks import ORACLE, look_of
-from .row_groups import MEASURES, Group, Measure
 from .study import Record, command_line, versions
-from .verdicts import Verdict
+from .verdicts import MEASURES, Group, Measure, Verdict
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidParameter, require_positive_integer
-from ..long_runs import Journal, Listener
-from ..outputs import require_matplotlib, require_writable, write_whole
-from .agd_paper import AGD_FIGURES
-from .agd_paper.noisy_descent import Trace, write_trace
+from ..long_runs import Journal, Listener, require_matplotlib, require_writable, write_whole
+from .agd_paper import AGD_FIGURES, Trace, write_trace
 from .drawing import draw, epsilon_panels, parameter_panels
 from .fold_fits import Row
 from .line_search_paper import SEARCH_FIGURES
@@ -24,11 +22,9 @@ from .output_perturbation_paper.risk_pages import write_risks
 from .output_perturbation_paper.risk_runs import Measured, RiskRuns, measure_risks
 from .paper_figures import DataTable, Figure, Scale, count_data, write_data
 from .report_page import Finding, Picture, Report, matrices, privacy_statements, render, settings_of
-from .row_groups import MEASURES, Measure, cells_of, grouped
-from .second_order_paper import STATIONARY_TABLES, Outcome, StationaryTable, TableRuns, measure_table
-from .second_order_paper.stationary_pages import write_table
+from .second_order_paper import STATIONARY_TABLES, Outcome, StationaryTable, TableRuns, measure_table, write_table
 from .study import Record, repeated, require_repetitions, run
-from .verdicts import EXPLANATION, Claim
+from .verdicts import EXPLANATION, MEASURES, Claim, Measure, cells_of, grouped
 
 AnyFigure = Figure | Trace | DataTable | RiskTable | StationaryTable | NetworkFigure
 

@@ -31,8 +31,7 @@ from ..errors import (
     require_positive,
     require_positive_integer,
 )
-from ..long_runs import Journal, Listener, in_processes, processors
-from ..outputs import write_whole
+from ..long_runs import Journal, Listener, in_processes, processors, write_whole
 from ..relations import Relation
 from .fold_fits import LOSSES, Cell, Curve, Row, Task, load_task, measure
 from .method_looks import nearest, oracle_variants, variant

@@ -9,8 +9,8 @@ crash or a kill never forgets a charge, and processes that share the file share 
 the right to spend: copying returns the ledger itself, a text or a pickled one comes back read-only, and a forked
 child must use a file.
 
-``budget`` decides, and ``history`` holds what was accepted and adds it up. ``storage`` says what a budget needs of
-the place where the record is kept, and ``sqlite_store`` is such a place, in a file that ``sqlite_file`` opens.
+``budget`` decides. ``history`` holds what was accepted, adds it up, and says what a budget needs of the place where
+the record is kept; ``sqlite_store`` is such a place, in a file.
 ``privacy_ledger`` is the ledger that people hold; ``sharing`` charges several of them at once, and a whole run;
 ``old_format`` moves the files of earlier releases.
 """

@@ -23,8 +23,18 @@ from ..errors import (
     require_positive,
 )
 from ..relations import Relation
-from .history import Entry, History, Line, as_float, as_fraction, exactly, failure_probability, price_of
-from .storage import MemoryStore, Store
+from .history import (
+    Entry,
+    History,
+    Line,
+    MemoryStore,
+    Store,
+    as_float,
+    as_fraction,
+    exactly,
+    failure_probability,
+    price_of,
+)
 
 #: The unit of privacy, unless rows are grouped by the person whom they are about.
 ONE_ROW = "one row"

@@ -23,9 +23,8 @@ from ..accounting import (
 from ..errors import DPDescentError, InvalidParameter, LedgerFormatError
 from ..noise import SAMPLER_ERROR
 from .budget import ONE_ROW, Budget
-from .history import Origin, parse_json
+from .history import READ_ONLY, MemoryStore, Origin, parse_json
 from .sqlite_store import SQLiteStore
-from .storage import READ_ONLY, MemoryStore
 
 FORMAT = "dpdescent-ledger"
 VERSION = 2

@@ -20,9 +20,8 @@ from itertools import combinations
 
 from ..accounting import Cost, FilteredRun, round_up
 from ..errors import BudgetExhausted, InvalidParameter, LedgerError, LedgerFormatError, LedgerWarning
-from .history import Entry, as_fraction
+from .history import Entry, MemoryStore, as_fraction
 from .privacy_ledger import Ledger
-from .storage import MemoryStore
 
 _OVER = "the run of this ledger is over and settled: open another ledger for another run"
 

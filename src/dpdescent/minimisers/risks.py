@@ -9,6 +9,11 @@ F'(w) >= F'(w') + mu/2 D^2 gives mu D^2 <= (F - F')(w') - (F - F')(w) <= V D: so
 too. Public terms cancel in F - F'. A row missing from a sum leaves V = C, a row replaced V = 2C, and any two
 L-Lipschitz functions V = 2L (after Chaudhuri, Monteleoni & Sarwate 2011 and Lowy & Razaviyayn 2021).
 
+Rows that can only be summed over: what a minimiser sees of a table, and whoever holds the rows implements.
+
+`dpdescent.curator` has the sources themselves. The protocol stands here, below those who hold rows, because
+objectives and queries are written for any of them.
+
 References
 ----------
 Chaudhuri, K., Monteleoni, C. & Sarwate, A. (2011). Differentially private empirical risk minimization. JMLR 12.
@@ -20,8 +25,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..arrays import Floats
 from ..errors import InvalidParameter
@@ -29,9 +38,6 @@ from ..exact import FeatureGrid, require_moderate
 from ..problems import Loss, Need, require_needs
 from ..relations import Relation, Sensitivity
 from .row_objectives import FEW, PLACEMENT, UNIT, Objective, RowObjective, reachable_tolerance
-
-if TYPE_CHECKING:
-    from .row_source import Source
 
 _BLOCK = 2**17  # the largest number of rows that a plain sum may add up one by one
 
@@ -189,3 +195,50 @@ class EmpiricalRisk(Risk):
         self, source: Source, grid: FeatureGrid, squared_norms: Floats, quadratic: Floats, linear: Floats
     ) -> RowObjective:
         return RowObjective(source, grid, self.loss, squared_norms, self.row_bound, quadratic, linear)
+
+
+AnyNumber = TypeVar("AnyNumber", np.int64, np.float64)
+
+
+class Source(Protocol):
+    """Rows on a feature grid, and their labels, that can only be summed over.
+
+    Numbers that belong to single rows stay with the source: what `map_rows` returns is only ever handed back to it,
+    and is an array for a source of rows that are ``in_one_place``. A mask of all rows may be handed over as an array.
+    """
+
+    grid: FeatureGrid
+    #: Whether all rows can be held at once, as queries need that are no sums.
+    in_one_place: bool
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, known without reading any."""
+        ...
+
+    def map_sum(self, function: Callable[..., NDArray[AnyNumber]], *aligned: Any) -> NDArray[AnyNumber]:
+        """Return the sum over blocks of ``function(rows, labels, *aligned blocks)``.
+
+        A sum of integers is exact and the same for every partition into blocks; one of floating-point numbers has
+        rounding errors that depend on it.
+        """
+        ...
+
+    def map_rows(self, function: Callable[..., Floats], *aligned: Any) -> Any:
+        """Return the results of ``function`` on all blocks, one after another; unreleased data."""
+        ...
+
+
+@dataclass
+class NoRows:
+    """A source without any rows, for bounds that follow from public numbers alone."""
+
+    grid: FeatureGrid
+    in_one_place: bool = True
+    rows: int = 0
+
+    def map_sum(self, function: Callable[..., NDArray[AnyNumber]], *aligned: Any) -> NDArray[AnyNumber]:
+        return function(np.zeros((0, self.grid.dimension)), np.zeros(0), *aligned)
+
+    def map_rows(self, function: Callable[..., Floats], *aligned: Any) -> Any:
+        return function(np.zeros((0, self.grid.dimension)), np.zeros(0), *aligned)

@@ -1,7 +1,7 @@
 r"""Tilted and adversarial objectives over rows, what one row can change about their minimisers, and those minimisers.
 
 The loss of a row is :math:`l_i(w) = l(f_i (y_i x_i \cdot w - \sigma(w)))`, f = min(1, B/|x|), with the support
-function sigma of an adversary's moves (`dpdescent.problems.adversary`; zero without one). A tilt tau > 0 weighs
+function sigma of an adversary's moves (`dpdescent.problems.penalties`; zero without one). A tilt tau > 0 weighs
 large losses more (Li, Beirami, Sanjabi & Smith 2020):
 
 .. math:: F_\tau(w) = \frac1\tau \log \frac1n \sum_i e^{\tau l_i(w)} + \frac\mu2 |w|^2, \qquad
@@ -76,7 +76,7 @@ from .row_objectives import (
 )
 
 if TYPE_CHECKING:
-    from .row_source import Source
+    from .risks import Source
 
 Margins = Callable[[Any, Floats], Floats]  # of rows, scaled by their factors
 

@@ -63,7 +63,7 @@ from ..exact import FeatureGrid
 from ..problems import Loss, Need, require_needs
 
 if TYPE_CHECKING:
-    from .row_source import Source
+    from .risks import Source
 
 UNIT = 2.0**-53
 PROJECTION = 2.0**-47
@@ -366,6 +366,7 @@ def reachable_tolerance(
 
 
 def add_exactly(sums: Floats, shape: tuple[int, ...]) -> Floats:
+    """Return the sums of the columns, each rounded once."""
     return np.array([math.fsum(column) for column in sums.T.tolist()]).reshape(shape)
 
 

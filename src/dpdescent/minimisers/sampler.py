@@ -68,7 +68,7 @@ from .robust import loss_at_zero, loss_range
 from .row_objectives import UNIT, RowObjective
 
 if TYPE_CHECKING:
-    from .row_source import Source
+    from .risks import Source
 
 _LATTICE_BITS = 24
 _CELLS = 2**21  # number of losses that are computed at once

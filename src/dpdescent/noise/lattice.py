@@ -213,6 +213,8 @@ class _Family(ABC):
 
 
 class GaussianCells(_Family):
+    """Cells of the discrete Gaussian law."""
+
     @property
     def table(self) -> _CellTable:
         return gaussian_table()
@@ -254,6 +256,7 @@ _TAIL_BITS = 48  # cells whose weight is below 2**(48 - 320) = 2**-272 are left 
 
 @cache
 def gaussian_table() -> _CellTable:
+    """Return the cells of the discrete Gaussian law with their weights."""
     weights: list[int] = []
     while (weight := exp_neg(len(weights) ** 2, 2 * CELLS_PER_SCALE**2, _TABLE_BITS)) >> _TAIL_BITS:
         weights.append(weight)

@@ -1,12 +1,11 @@
 """What is minimised: the loss of one row, its derivatives, and the bounds that follow from public knowledge."""
 
-from .adversary import Adversary, Support
 from .class_losses import Multinomial, Weighted
 from .contract import DifferenceLoss, LabelKind, Labels, Loss, MarginLoss, Need, require_needs
 from .linear import LinearProblem
 from .linear_maps import Frame, Whitening, products_with_following
 from .margin_losses import Hinge, Huber, HuberisedHinge, Logistic, Poisson, Sigmoid, Squared
-from .penalties import L2, NonConvex, Penalty
+from .penalties import L2, Adversary, NonConvex, Penalty, Support
 from .step_losses import StepLosses, StepwiseChanges
 
 __all__ = [

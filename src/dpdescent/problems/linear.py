@@ -28,10 +28,9 @@ from ..exact import (
     StepwiseScores,
 )
 from ..relations import Relation, Sensitivity
-from .adversary import Adversary
 from .contract import Loss
 from .linear_maps import Frame
-from .penalties import L2, Penalty
+from .penalties import L2, Adversary, Penalty
 from .step_losses import StepLosses, StepwiseChanges
 
 # A run asks for the same few again and again.

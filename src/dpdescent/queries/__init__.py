@@ -29,8 +29,7 @@ from .derivatives import (
 from .descents import NoisyDescent, PermutedDescent
 from .line_search import BestCandidates, BestStep, FirstStep
 from .noisy_minimiser import BallPoint, ExcessAdversarialRisk, NoisyMinimiser, law_for_units
-from .plans import Draw, Noised, Plan, Point, Rows, Sum, Tree
-from .query import QUERIES, Public, Query
+from .query import QUERIES, Draw, Noised, Plan, Point, Public, Query, Rows, Sum, Tree
 
 __all__ = [
     "QUERIES",

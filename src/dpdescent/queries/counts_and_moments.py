@@ -18,8 +18,7 @@ from ..problems import Frame, LabelKind, Labels, Whitening
 from ..relations import Norm, Sensitivity
 from .derivatives import finest_bits, finest_clipped_sum, require_frame
 from .per_row import Caps, Norms
-from .plans import Noised, Sum
-from .query import Public, Query
+from .query import Noised, Public, Query, Sum
 
 COUNT = 2**20  # lattice steps in a count of one row: they make room for little noise
 

@@ -38,12 +38,11 @@ from ..accounting import Gaussian
 from ..arrays import Floats, Integers
 from ..errors import InvalidParameter, ScaleOutOfRange, require_positive, require_positive_integer
 from ..exact import BoundedSum, ClippedSum, SecondMomentSum, ceil_log2, joint_factors
-from ..exact.second_moments import LEAST_BITS
+from ..exact.loss_sums import LEAST_BITS
 from ..problems import Frame, LinearProblem, Whitening
 from ..relations import Norm, Sensitivity
 from .per_row import Caps, Margins, Norms, Owners, PerRow, Products, RowWeights
-from .plans import Noised, Sum, Tree
-from .query import Public, Query
+from .query import Noised, Public, Query, Sum, Tree
 
 _SCALE_BITS = 51  # lattice noise has a scale of at most 2^52, and rounds it up
 _LARGEST_ROWS = 2**26  # a sum over this many has not wrapped around

@@ -14,13 +14,12 @@ from ..accounting import ALLOWANCE, Gaussian, ShuffledDescent
 from ..arrays import Floats, Integers
 from ..errors import InvalidParameter, ScaleOutOfRange, require_positive_integer
 from ..minimisers import EmpiricalRisk, RowObjective
-from ..minimisers.row_source import NoRows
+from ..minimisers.risks import NoRows
 from ..noise import Bits
 from ..problems import Loss
 from ..relations import Sensitivity
 from .noisy_minimiser import PointLattice, quadratic_penalty
-from .plans import Point, Rows
-from .query import Public, Query
+from .query import Point, Public, Query, Rows
 
 _UNIT = 2.0**-53
 

@@ -44,8 +44,7 @@ from ..noise import MAXIMUM_SCORES
 from ..problems import LinearProblem, Loss, StepwiseChanges
 from ..relations import Sensitivity
 from .per_row import Margins
-from .plans import Carry, Noised, Sum
-from .query import Public, Query
+from .query import Carry, Noised, Public, Query, Sum
 
 _LEAST_SENSITIVITY, _LARGEST_SENSITIVITY = 2.0**-100, 2.0**100
 _MOST_ROWS = 2**27  # whose changes int64 adds up

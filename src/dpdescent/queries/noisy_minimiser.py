@@ -46,8 +46,7 @@ from ..minimisers import (
 from ..noise import FARTHEST_DRAW
 from ..problems import L2, LinearProblem
 from ..relations import Norm, Sensitivity
-from .plans import Draw, Noised, Point, Rows, noise_on_objective, noise_on_point
-from .query import Public, Query
+from .query import Draw, Noised, Point, Public, Query, Rows, noise_on_objective, noise_on_point
 
 OutputNoise = Gaussian | NormLaplace | Laplace
 

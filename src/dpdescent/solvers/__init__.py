@@ -10,17 +10,26 @@ from pkgutil import iter_modules
 from .agd import AGDSettings, agd
 from .auto import AutoSettings, auto
 from .backtracking import batch_rates
-from .baselines import MajoritySettings, NonPrivateSettings, PrivGeneSettings, majority, nonprivate, privgene
+from .baselines import (
+    MajoritySettings,
+    NonPrivateSettings,
+    OutPertGDSettings,
+    OutPertRSGDSettings,
+    PrivGeneSettings,
+    majority,
+    nonprivate,
+    outpert_gd,
+    outpert_rsgd,
+    privgene,
+)
 from .blsgd import BLGDSettings, BLSGDACSettings, BLSGDSettings, blsgd
 from .descent_baselines import FTRLSettings, SGDAdvSettings, SVRGSettings, ftrl, sgd_adv, svrg
 from .expmech import ExpMechSettings, expmech
-from .method import METHODS, Method, Progress, SolverResult, method
-from .method_settings import Payment, Settings
+from .method import METHODS, Method, Payment, Progress, Settings, SolverResult, method
 from .objective_perturbation import ObjPertSettings, objpert
 from .output_noise import price_of_privacy, regularisation
 from .output_perturbation import OutPertSettings, outpert
 from .paper_modes import PAPER_MODES, PAPERS, PaperMode
-from .perturbed_descent import OutPertGDSettings, OutPertRSGDSettings, outpert_gd, outpert_rsgd
 from .rules import Facts
 from .second_order import SecondOrderResult, minimum_rows, second_order
 from .second_order_rivals import NoisyGradientSettings, TrustRegionSettings, noisy_gradient, trust_region

@@ -37,8 +37,20 @@ from ..curator import BestStep, Curator, Gradient
 from ..errors import InvalidParameter
 from ..problems import Frame
 from .coordinates import measure_frame
-from .method import Progress, SolverResult, method, report
-from .method_settings import GAUSSIAN_NOISE, Count, Fraction, Part, Payment, Settings, Share, Within
+from .method import (
+    GAUSSIAN_NOISE,
+    Count,
+    Fraction,
+    Part,
+    Payment,
+    Progress,
+    Settings,
+    Share,
+    SolverResult,
+    Within,
+    method,
+    report,
+)
 from .rules import ADAPTIVE_CLIP, Facts, clip_multiple, effective_rows, gradient_deviation, longest_step
 
 Selection = Literal["exponential-mechanism", "laplace", "exponential"]

@@ -47,8 +47,7 @@ from .coordinates import (
     measure_whitening,
 )
 from .few_rows import FEW_ROWS, buy_direction_and_length, learns_from_few_rows
-from .method import Progress, SolverResult, method, report
-from .method_settings import Count, Fraction, Settings, Within
+from .method import Count, Fraction, Progress, Settings, SolverResult, Within, method, report
 from .rules import ADAPTIVE_CLIP, Facts, clip_multiple, effective_rows, gradient_deviation, usual_smoothness
 
 _Paid = Annotated[float, Within(1e-9, 1, remedy="a smaller part of the budget buys nothing but noise")]

@@ -39,8 +39,7 @@ from ..arrays import Floats
 from ..curator import Batch, Curator, FirstStep, Gradient
 from ..errors import InvalidParameter
 from .backtracking import Average, Plan, Slope, angle_between, batch_rates, measure_plan, printed_plan
-from .method import Progress, SolverResult, method, report
-from .method_settings import Count, Part, Rate, Settings, Share, Within
+from .method import Count, Part, Progress, Rate, Settings, Share, SolverResult, Within, method, report
 from .rules import Facts, best_currency
 
 _MOST_ITERATIONS = 150

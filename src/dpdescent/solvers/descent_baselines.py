@@ -83,8 +83,7 @@ from ..arrays import Floats
 from ..curator import Batch, Curator, Gradient, TreeGradients
 from ..relations import Sensitivity
 from .coordinates import measure_row_norm
-from .method import Progress, SolverResult, method, report
-from .method_settings import Count, Payment, Positive, Settings, Within
+from .method import Count, Payment, Positive, Progress, Settings, SolverResult, Within, method, report
 from .rules import DELTA_SHARE, PAYABLE, QUIET_WALK, Facts, best_currency, clip_norm, usual_smoothness
 from .sgd import DescentSettings, GradientSeries
 

@@ -29,8 +29,7 @@ from ..accounting import ExponentialMechanism, Laplace, NormLaplace
 from ..curator import BallPoint, Curator, NoisyMinimiser, law_for_units
 from ..minimisers import Ball, EmpiricalRisk, smooth_loss
 from ..problems import Need
-from .method import Progress, SolverResult, method, report
-from .method_settings import Moderate, Payment, Settings
+from .method import Moderate, Payment, Progress, Settings, SolverResult, method, report
 from .rules import Facts
 
 _CONDITION = 25.0

@@ -30,8 +30,7 @@ from ..curator import Curator, NoisyMinimiser
 from ..minimisers import EmpiricalRisk, smooth_loss
 from ..problems import Loss, Need
 from .coordinates import measure_row_norm
-from .method import Progress, SolverResult, method, report
-from .method_settings import Payment, Positive, Settings
+from .method import Payment, Positive, Progress, Settings, SolverResult, method, report
 from .rules import DELTA_SHARE, Facts, clip_multiple
 
 _SHARE_LENGTH = 0.02

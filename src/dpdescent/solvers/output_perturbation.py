@@ -27,7 +27,7 @@ weighs rows with large losses more, and an adversary moves every row within a ba
 **A tilt is expensive.** One row may have a share C/(C + n - 1) of all weights, C = exp(tau (A - a)), where [a, A]
 holds the losses at every point considered. For two classes the rule is therefore to minimise the mean loss, and to
 spend a twentieth of the budget on the length and the intercept that are best for the tilt
-(`dpdescent.solvers.tilted_length`).
+(`dpdescent.solvers.output_noise`).
 
 **A tilted objective itself**, as in the paper, is minimised on request, for other losses, and where the ball of the
 following rules is so small that a tilt changes next to nothing in it. C is a matter of how long the weights may be,
@@ -77,9 +77,21 @@ from ..minimisers import (
 )
 from ..problems import L2, LabelKind, Loss, Need
 from .coordinates import measure_row_norm
-from .method import Progress, SolverResult, method, report
-from .method_settings import GAUSSIAN_NOISE, Moderate, Payment, Positive, Settings, Share, Within
+from .method import (
+    GAUSSIAN_NOISE,
+    Moderate,
+    Payment,
+    Positive,
+    Progress,
+    Settings,
+    Share,
+    SolverResult,
+    Within,
+    method,
+    report,
+)
 from .output_noise import (
+    LengthSearch,
     Noise,
     RobustRules,
     affordable_noise,
@@ -90,7 +102,6 @@ from .output_noise import (
     score_noise,
 )
 from .rules import Facts
-from .tilted_length import LengthSearch
 
 _SHARE_MARGINS = 0.05
 _ENOUGH = 1.0  # epsilon for counts, which have Laplace noise of one row then

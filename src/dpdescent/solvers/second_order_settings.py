@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from ..accounting import RDP, Currency, best_order
 from ..errors import InvalidParameter
-from .method_settings import Count, Fraction, Part, Settings, Share, Within
+from .method import Count, Fraction, Part, Settings, Share, Within
 from .rules import Facts, best_currency
 from .stationary import Constants, Tolerances
 

@@ -51,8 +51,7 @@ from ..arrays import Floats
 from ..curator import Batch, Curator, Gradient, Sampling
 from ..errors import BudgetExhausted, require_positive_integer
 from .coordinates import measure_row_norm
-from .method import Progress, SolverResult, method, report
-from .method_settings import Count, Fraction, Positive, Settings, Share
+from .method import Count, Fraction, Positive, Progress, Settings, Share, SolverResult, method, report
 from .rules import QUIET_WALK, Facts, best_currency, clip_norm, gradient_deviation, usual_smoothness
 
 _PASSES = "50 to 500, one for each step"

@@ -57,7 +57,7 @@ from ..errors import InvalidParameter, UnsupportedCost, require_open_unit, requi
 from ..problems import LinearProblem
 from ..relations import Relation
 from .backtracking import search_noise
-from .method_settings import Part, Within, require_domains
+from .method import Part, Within, require_domains
 
 _LEAST_DECREASE = 2.0**-1000
 _MOST_STRENGTH = 2.0**30  # more budget would not improve anything

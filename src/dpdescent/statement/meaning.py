@@ -1,23 +1,41 @@
-"""What a statement means to a person: the guarantee, the best that an attacker can do, and what is not covered.
+r"""What a statement means to a person: the guarantee, the best that an attacker can do, and what is not covered.
 
 `headline` is the sentence with which every page, picture, print-out and statement begins. There is one so that no two
 of them can differ. It says whose rows are protected, and what was read from them without being paid for, or that none
 are.
 
 All of it follows from the statement, so that nothing here touches a row or costs privacy.
+
+Which effects of a model are larger than the noise of privacy explains, and what each was compared with.
+
+An effect is tested against noise of its own deviation, and all of them together by Holm's rule: sorted by p-value,
+the i-th of m must have one of at most a/(m - i + 1), and so must all before it. If noise alone made the effects, one
+or more would pass with a probability of at most a, however they depend on each other (Holm 1979).
+
+The band is of the noise of privacy only. A model also has the error of its sample of rows, and clipping pulls the
+effects of rare levels towards the commoner class; neither is in the band, and every sentence says so.
+
+A statement as lines for a terminal.
+
+References
+----------
+Holm, S. (1979). A simple sequentially rejective multiple test procedure. Scandinavian Journal of Statistics 6.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from scipy.stats import norm
+
 from ..accounting import GDP, ZCDP, Currency, Pure, TradeOff, sampler_delta
+from ..display import printable
 from ..ledger import ONE_ROW
 from ..relations import Relation
-from .privacy_statement import PrivacyStatement
-from .statement_parts import ALL_ROWS, exceptions_noted
+from .privacy_statement import ALL_ROWS, PrivacyStatement, exceptions_noted
 
 PRIORS = (0.01, 0.1, 0.5, 0.9)
 FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1)
@@ -160,3 +178,202 @@ def mechanism_in_words(mechanism: Any) -> str:
     parts = [mechanism_in_words(part) for part in getattr(mechanism, "parts", ())]
     inside = "; ".join([*([named] if named else []), *parts])
     return f"{data['kind']} ({inside})" if inside else str(data["kind"])
+
+
+#: The probability that noise alone makes one or more effects pass.
+LEVEL = 0.05
+#: The part of it that is left for columns that never vary and pass for columns that do.
+UNSEEN_LEVEL = 0.005
+
+BEYOND, WITHIN = "beyond the noise of privacy alone", "within the noise of privacy alone"
+#: What a constant is the score of.
+START = "the score of a row at the mean of the levels compared, with numbers at the bound nearest to 0"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A difference of scores that a model can identify, and one standard deviation of what noise does to it.
+
+    Parameters
+    ----------
+    name : str
+        The column or the level.
+    against : str
+        What it is compared with.
+    value, noise : float
+        The difference, and the deviation that the noise of privacy gives it.
+    """
+
+    name: str
+    against: str
+    value: float
+    noise: float
+
+    @property
+    def distance(self) -> float:
+        """How many standard deviations of its noise the effect is away from 0."""
+        if self.noise > 0:
+            return abs(self.value) / self.noise
+        return math.inf if self.value else 0.0
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The effects of a model, those that stand out most first.
+
+    Parameters
+    ----------
+    compared : sequence of Effect
+        In any order.
+    constants : sequence of Effect
+        The score, of each class if there are several, from which effects count. They are not tested.
+    left_out : int
+        The number of columns that are not spoken of, because nothing that was released shows that they vary, or that
+        another level of the same column does.
+    """
+
+    compared: Sequence[Effect]
+    constants: Sequence[Effect] = ()
+    left_out: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "compared", tuple(sorted(self.compared, key=lambda each: -each.distance)))
+
+    @property
+    def beyond(self) -> int:
+        """How many of the first effects are larger than noise explains."""
+        for passed, each in enumerate(self.compared):
+            p_value = 2 * float(norm.sf(each.distance))
+            if p_value > (LEVEL - UNSEEN_LEVEL) / (len(self.compared) - passed):
+                return passed
+        return len(self.compared)
+
+    def with_verdicts(self) -> list[tuple[Effect, str]]:
+        """Return every effect with whether it is beyond what the noise of privacy explains."""
+        beyond = self.beyond
+        return [(each, BEYOND if place < beyond else WITHIN) for place, each in enumerate(self.compared)]
+
+    @property
+    def in_words(self) -> str:
+        """What was tested, and what came out."""
+        return (
+            f"{self.beyond} of {len(self.compared)} effects are larger than the noise of privacy explains, all "
+            f"tested together at {LEVEL:.0%} (Holm's rule)."
+        )
+
+    @property
+    def left_out_in_words(self) -> str:
+        """Why some columns are not spoken of; empty if there are none."""
+        if not self.left_out:
+            return ""
+        return (
+            f"Columns left out: {self.left_out}. What was released does not show that they vary, or that another "
+            "level does with which to compare them."
+        )
+
+
+def band_in_words(deviations: str, where: str) -> str:
+    """Return what a band is, and what is not in it."""
+    return (
+        f"{where} {deviations} of the noise of privacy alone: what clipping does, and what another sample of rows "
+        "would change, is not in it."
+    )
+
+
+_WIDTH = 30  # of a bar
+_SHOWN = 15  # effects, or charges
+
+
+def text_of(statement: PrivacyStatement, effects: Effects | None = None) -> list[str]:
+    """Return what a person should know, line by line, with control characters spelt out."""
+    lines = [headline(statement), *(f"! {each}" for each in warnings_of(statement))]
+    lines += _section("What was released", [f"{statement.model}, method {statement.method}", *statement.released])
+    if statement.private:
+        lines += ["", "What epsilon means here", f"  {relation_in_words(statement)}", *_tests(statement)]
+        lines += ["", *_beliefs(statement), *_groups(statement), *_charges(statement)]
+    if effects is not None:
+        lines += _effects(effects)
+    lines += _section("Assumed public", statement.assumed_public)
+    lines += _section("Not covered", not_covered(statement) if statement.private else [])
+    lines += _section("Remarks", [*statement.remarks, *_origin(statement)])
+    return [printable(line) for line in lines]
+
+
+def _section(title: str, sentences: Sequence[str]) -> list[str]:
+    return ["", title, *(f"  {each}" for each in sentences)] if sentences else []
+
+
+def _tests(statement: PrivacyStatement) -> list[str]:
+    curve = trade_off(statement)
+    lines = ["  Nobody who sees the release can tell them apart better than this:"]
+    for alarms in FALSE_ALARMS:
+        found = percent(1 - float(curve.false_negatives(alarms)))
+        lines.append(
+            f"    with {alarms:5.1%} false alarms at most {found:>6} are found (blind guessing: {alarms:.1%})"
+        )
+    return lines
+
+
+def _beliefs(statement: PrivacyStatement) -> list[str]:
+    curve = trade_off(statement)
+    unit = statement.unit
+    lines = [
+        f"  What somebody can reach who believes beforehand that {unit} is in the table, at most:",
+        "    belief   right guesses without the release / with it   belief after an alarm, false 1 in 20 times",
+    ]
+    for prior in PRIORS:
+        before, after = percent(max(prior, 1 - prior)), percent(curve.right_guesses(prior))
+        lines.append(f"    {prior:6.0%}   {before:>31} / {after:<7}   {percent(curve.belief_after(prior, 0.05)):>12}")
+    return lines
+
+
+def _groups(statement: PrivacyStatement) -> list[str]:
+    groups = of_several_rows(statement)
+    if not groups or statement.unit != "one row":
+        return []
+    parts = ", ".join(f"{rows} rows {epsilon:.3g}" for rows, epsilon in groups[1:])
+    return ["", f"  Somebody with several rows has a larger epsilon, at the same delta: {parts}."]
+
+
+def _charges(statement: PrivacyStatement) -> list[str]:
+    spent = statement.spent / statement.budget
+    lines = ["", f"Where the budget went ({spent:.1%} of it, added up by {accountant_in_words(statement)})"]
+    for name, share in where_it_went(statement):
+        bar = "█" * max(1, round(_WIDTH * min(share, 1.0)))
+        lines.append(f"  {share:6.1%}  {bar:<{_WIDTH}}  {name}")
+    lines += [f"  {each}" for each in [side_by_side(statement)] if each]
+    kinds = ", ".join(f"{count} x {kind}" for kind, count in statement.mechanisms.items())
+    lines.append(f"  Mechanisms, each charged before a row was touched: {kinds}.")
+    if len(statement.charges) <= _SHOWN:
+        lines += [
+            f"    {each.count} x {each.label}: {mechanism_in_words(each.mechanism)}" for each in statement.charges
+        ]
+    return lines
+
+
+def _effects(effects: Effects) -> list[str]:
+    shown = effects.with_verdicts()[:_SHOWN]
+    lines = ["", "Which effects are larger than the noise of privacy explains?", f"  {effects.in_words}"]
+    lines.append("  " + band_in_words("one standard deviation", "After ± stands"))
+    name, against = (max((len(getattr(each, kind)) for each, _ in shown), default=0) for kind in ("name", "against"))
+    for each, verdict in shown:
+        compared = f"against {each.against}"
+        lines.append(f"  {each.name:<{name}}  {compared:<{against + 8}}  {_number(each)}  {verdict}")
+    if len(effects.compared) > _SHOWN:
+        lines.append(f"  and {len(effects.compared) - _SHOWN} more, which stand out less")
+    for each in effects.constants[:_SHOWN]:
+        lines.append(f"  {each.name}: {_number(each).strip()} (noise of privacy alone), {START}")
+    return [*lines, *(f"  {each}" for each in [effects.left_out_in_words] if each)]
+
+
+def _number(effect: Effect) -> str:
+    return f"{effect.value:+10.4g} ± {effect.noise:<9.3g}"
+
+
+def _origin(statement: PrivacyStatement) -> list[str]:
+    lines = [f"randomness: {statement.randomness}", f"arithmetic: {statement.arithmetic}"]
+    if statement.account is not None:
+        lines.append(f"the ledger {statement.account} has paid as well")
+    if statement.fingerprint is not None:
+        lines.append(f"fingerprint of the data, given by the caller: {statement.fingerprint}")
+    return [*lines, f"written by dpdescent {statement.library_version}"]

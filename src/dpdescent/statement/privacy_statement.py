@@ -4,6 +4,13 @@ It has few facts of its own, namely the guarantee, every charge, and what the ca
 (the budget in the currency, what was spent, counts and shares) follow from them and are computed; a document that is
 read must agree with what follows from it. So an epsilon that was edited no longer fits the budget, a charge that was
 taken out no longer fits what was spent, and noise that was made smaller costs more than was stated.
+
+What a statement is made of: charges, and sentences about what is public.
+
+A charge says what the data was touched for, by which mechanism, and how often.
+
+A sentence about a public fact reads ``name: what it is (origin)``. The name is that of the argument by which a caller
+gives the fact. Whatever was read from the rows without being paid for is an exception to the guarantee.
 """
 
 from __future__ import annotations
@@ -11,19 +18,30 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..accounting import Currency, cost_from_dict, currency_from_dict, kinds_of, round_up
+from ..accounting import (
+    Composed,
+    Cost,
+    Currency,
+    FixedSchedule,
+    Gaussian,
+    cost_from_dict,
+    currency_from_dict,
+    kinds_of,
+    round_up,
+)
 from ..errors import DPDescentError, InvalidParameter, MissingPackage, OutputNotWritable, StatementError
-from ..ledger import Ledger
+from ..ledger import Entry, Ledger
 from ..relations import Relation
 from .sealed_files import AGREEMENT, FileKind, agree, load_schema, objection, with_nulls
-from .statement_parts import ALL_ROWS, Charge, charges_of, exceptions_noted, require_priceable
 
 FORMAT, VERSION = "dpdescent-privacy-statement", 1
 FILE = FileKind(FORMAT, VERSION, "privacy statement", StatementError)
@@ -339,3 +357,80 @@ def _library_version() -> str:
     from .. import __version__
 
     return __version__
+
+
+ALL_ROWS = "all"
+
+
+@dataclass(frozen=True)
+class Charge:
+    """Equal charges for one kind of question.
+
+    Parameters
+    ----------
+    label : str
+        What was asked.
+    mechanism : Cost
+        With its parameters, in units of the sensitivity.
+    count : int
+        How many of them.
+    rows : str
+        Whose budget has paid: that of all rows, or that of one of several parts which share no row.
+    """
+
+    label: str
+    mechanism: Cost
+    count: int = 1
+    rows: str = ALL_ROWS
+
+
+def charges_of(entries: Iterable[Entry], rows: str = ALL_ROWS) -> tuple[Charge, ...]:
+    """Return the charges of a ledger, equal ones counted, in the order in which each came first."""
+    counted = Counter((entry.label, entry.cost) for entry in entries)
+    return tuple(Charge(label, cost, count, rows) for (label, cost), count in counted.items())
+
+
+def require_priceable(costs: Iterable[Cost]) -> None:
+    """Raise `MissingPackage` if a cost has the price that was stated only where an optional package is installed."""
+    for cost in costs:
+        if isinstance(cost, Composed):
+            require_priceable(cost.parts)
+        if isinstance(cost, FixedSchedule) and cost.failure > 0 and not find_spec("dp_accounting"):
+            if all(isinstance(part, Gaussian) for part in cost.parts):
+                continue
+            raise MissingPackage("checking this statement needs dp-accounting: pip install 'dpdescent[accounting]'")
+
+
+class Origin(StrEnum):
+    """Where a public fact came from."""
+
+    ARGUMENT = "argument"
+    SCHEMA = "schema file"
+    MEASURED = "measured"
+    ROWS = "read from the rows"
+    RELATION = "public by the relation"
+
+
+def public_fact(name: str, what: str, origin: Origin) -> str:
+    """Return the sentence of a statement about one fact."""
+    return f"{name}: {what} ({origin})"
+
+
+def name_of(sentence: str) -> str:
+    """Return which fact a sentence is about."""
+    return sentence.partition(":")[0]
+
+
+def moved(sentences: Iterable[str], names: Iterable[str], origin: Origin) -> list[str]:
+    """Return the sentences with another origin for those arguments that are named."""
+    given, wanted = f" ({Origin.ARGUMENT})", set(names)
+    return [
+        f"{each.removesuffix(given)} ({origin})" if each.endswith(given) and name_of(each) in wanted else each
+        for each in sentences
+    ]
+
+
+def exceptions_noted(private: bool, sentences: Iterable[str]) -> bool | str:
+    """Return whether a release is private; in words where something was read from the rows that nobody paid for."""
+    unpaid = [name_of(each) for each in sentences if each.endswith(f" ({Origin.ROWS})")]
+    return f"except for {', '.join(unpaid)}" if private and unpaid else private

@@ -10,9 +10,13 @@ from scipy.special import expit
 
 from ..display import CONTENT_POLICY, printable
 from .meaning import (
+    BEYOND,
     FALSE_ALARMS,
     PRIORS,
+    START,
+    Effects,
     accountant_in_words,
+    band_in_words,
     headline,
     mechanism_in_words,
     not_covered,
@@ -25,7 +29,6 @@ from .meaning import (
     where_it_went,
 )
 from .privacy_statement import PrivacyStatement
-from .visible_effects import BEYOND, START, Effects, band_in_words
 
 BLUE, GREY, PALE = "#20639b", "#8a8f98", "#e3edf5"
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ..arrays import Floats
 from ..curator import PartWork, PlacedBlocks, new_digest
-from ..curator.unchanged_rows import changed
+from ..curator.kept_rows import changed
 from ..errors import ColumnTypeError, DPDescentError, InvalidParameter, MissingPackage
 from .keepers import Keepers, attempt, dask_package, without_cells
 from .streamed_table import StreamedTable, block_rows

@@ -25,7 +25,7 @@ import numpy as np
 
 from ..arrays import Floats
 from ..curator import Computed, PartWork, PlacedBlocks, new_digest
-from ..curator.spill import packed_blocks, unpacked
+from ..curator.kept_rows import packed_blocks, unpacked
 from ..errors import DatasetFormatError, DPDescentError, MissingPackage, WorkerLost
 from ..exact import keep_freed_memory, on_threads, one_library_thread
 

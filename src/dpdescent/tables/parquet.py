@@ -70,7 +70,7 @@ def open_parquet(
     label : bool
         Whether the files have the label column, which those for prediction lack.
     unknown, missing : str, optional
-        See `dpdescent.encoding.BoundedEncoder`; in place of what the schema says.
+        See `dpdescent.tables.BoundedEncoder`; in place of what the schema says.
 
     Raises
     ------

@@ -56,7 +56,7 @@ class StreamedTable(ABC):
         """Yield features, a dense or CSR array of numbers, and labels as they are stored, a few rows at a time."""
 
     def marked(self, part: Any) -> Iterator[tuple[Any, Any, Marks]]:
-        """Yield what `read` does, and the marks of the rows (`dpdescent.curator.unchanged_rows`).
+        """Yield what `read` does, and the marks of the rows (`dpdescent.curator.kept_rows`).
 
         Views are copied first, since what they show may change between the marks and the sums.
         """

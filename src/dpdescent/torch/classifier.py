@@ -20,9 +20,9 @@ from torch import nn
 
 from ..arrays import Floats
 from ..errors import InvalidParameter, PrivacyWarning
+from ..estimators.arguments import given_arguments
 from ..estimators.payment import CountedEstimator, remarks_on_trials
 from ..estimators.reading import class_positions, read_table
-from ..estimators.vouched import given_arguments
 from ..ledger import Ledger
 from ..solvers import Progress
 from ..statement import Origin, exceptions_noted, public_fact

@@ -10,8 +10,8 @@ form of automatic clipping (Bu et al. 2022), where C = 1 whatever the shortest l
 `FixedSchedule`, charged before the first row is read.
 
 **Arithmetic.** Gradients are computed in the precision of the module, and what a row adds does not depend on the rows
-beside it, to the last bit (`dpdescent.torch.batch_sums`). Lengths are computed in float64, so that a row is C long at
-most but for 2^-30, and sums so that two tables that differ in one row have sums that differ by 2^-9 C more at most
+beside it, to the last bit (`dpdescent.torch.dataset_rows`). Lengths are computed in float64, so that a row is C long
+at most but for 2^-30, and sums so that two tables that differ in one row have sums that differ by 2^-9 C more at most
 (`dpdescent.torch.layers`). The sum is rounded to a lattice, for which the sensitivity grows by sqrt(d) of its units,
 and the noise on it is exact (`dpdescent.noise`).
 
@@ -37,12 +37,20 @@ from ..curator.batches import draw_rows
 from ..curator.release import Paid, check, pay, public_count
 from ..errors import BudgetExhausted, InvalidParameter, require_positive
 from ..estimators.arguments import seed_of
-from ..estimators.float_noise import make_noise
+from ..estimators.payment import make_noise
 from ..ledger import Ledger
-from ..queries.plans import Noised
+from ..queries.query import Noised
 from ..statement import Origin, PrivacyStatement, public_fact
-from .batch_sums import BINS, clipped_sum, length_counts, loss_falls, on_lattice, sum_rows, typical_length
-from .dataset_rows import DatasetRows
+from .dataset_rows import (
+    BINS,
+    DatasetRows,
+    clipped_sum,
+    length_counts,
+    loss_falls,
+    on_lattice,
+    sum_rows,
+    typical_length,
+)
 from .gradient_choice import choose_gradients
 from .module_checks import (
     choose_probe,
@@ -289,7 +297,7 @@ class PrivateTraining:
     def measure_length(self) -> float:
         """Return about how long gradients of rows are at the module's parameters; instead of a `gradient`.
 
-        **Privacy** What is released is a histogram (`dpdescent.torch.batch_sums`) in which a row is at most 1 long,
+        **Privacy** What is released is a histogram (`dpdescent.torch.dataset_rows`) in which a row is at most 1 long,
         and which is multiplied by C, so that it has the sensitivity, the noise and the price of a gradient. Where the
         noise hides it, the length is that of public random rows at the parameters the training began with.
         """

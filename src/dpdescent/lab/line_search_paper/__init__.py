@@ -20,8 +20,7 @@ from ..paper_figures import (
     Published,
     Scale,
 )
-from ..row_groups import PASSES
-from ..verdicts import Claim
+from ..verdicts import PASSES, Claim
 from .network_runs import Network, NetworkFigure
 
 __all__ = ["SEARCH_FIGURES"]

@@ -8,14 +8,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ...outputs import write_whole
+from ...long_runs import write_whole
 from ...statement import guarantee
 from ..drawing import Line, Panel, draw
 from ..method_looks import look_of
 from ..report_page import Finding, Matrix, Picture, Report, render
-from ..row_groups import cells_of
 from ..study import versions
-from ..verdicts import Margin, Statement, every, told
+from ..verdicts import Margin, Statement, cells_of, every, told
 from .network_runs import Course, NetworkRuns
 
 
