@@ -333,6 +333,32 @@ class Delayed(nn.Module):
         return self.layer(values - kept)
 
 
+class Later(nn.Module):
+    """Mixes rows after many passes, which it counts where no pass puts the count back."""
+
+    def __init__(self, count: list[int] | Tensor) -> None:
+        super().__init__()
+        self.layer, self.count = nn.Linear(FEATURES, CLASSES), count
+
+    def forward(self, values: Tensor) -> Tensor:
+        self.count[0] += 1
+        return self.layer(values + torch.as_tensor(self.count[0] > 5000) * values.roll(1, 0))
+
+
+class Tracking(nn.Module):
+    """Batch normalisation as a function, in batches of several rows, with moving means in buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(FEATURES, HIDDEN), nn.Linear(HIDDEN, CLASSES)
+        self.register_buffer("mean", torch.zeros(HIDDEN))
+        self.register_buffer("variance", torch.ones(HIDDEN))
+
+    def forward(self, values: Tensor) -> Tensor:
+        training = self.training and len(values) > 1
+        return self.last(functional.batch_norm(self.first(values), self.mean, self.variance, training=training))
+
+
 class BehindHook(nn.Module):
     """Mixes rows by a hook of a layer, in the backward pass or before the forward one."""
 
@@ -591,6 +617,9 @@ MIXERS: tuple[Animal, ...] = (
     Animal("moving mean of passes with gradients", lambda: Remembering("backward")),
     Animal("moving mean in a tensor, in passes with gradients", lambda: Remembering("in place with gradients")),
     Animal("moving mean that is used later", Delayed),
+    Animal("mixed in later passes by a list", lambda: Later([0])),
+    Animal("mixed in later passes by a tensor", lambda: Later(torch.zeros(1))),
+    Animal("batch norm as a function with statistics", Tracking),
     Animal("mixed by a backward hook", lambda: BehindHook(True)),
     Animal("mixed by a hook before a layer", lambda: BehindHook(False)),
     Animal("queue in a buffer", Queue, apart=True),  # buffers are put back

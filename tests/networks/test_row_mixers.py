@@ -36,6 +36,7 @@ REPLAYED = {
     "experts with room for some",
     "padding by the longest row",
     "moving mean in a tensor",
+    "batch norm as a function with statistics",
     "loss balanced by the batch",
 }
 
@@ -88,6 +89,12 @@ def test_state_outside_of_a_module_that_comes_up_in_a_later_pass_is_named():
 
     animal = Animal("late", lambda: Between(late))
     with pytest.raises(RowDependence, match="keep nothing"):
+        training_of(animal, table_of(animal, 0))
+
+
+def test_a_module_without_shapes_is_named():
+    animal = Animal("lazy", lambda: torch.nn.LazyLinear(CLASSES))
+    with pytest.raises(InvalidParameter, match="no shape yet"):
         training_of(animal, table_of(animal, 0))
 
 

@@ -55,7 +55,8 @@ def choose_gradients(
     -----
     **Privacy** The choice rests on the module, the loss and the shapes of rows. Rows that a module mixes are told
     apart in the second way, where each is a batch by itself. So are those of a module that does one thing or another
-    depending on what rows hold, which public rows may not show: `torch.func` refuses to map it. What is tried, and
+    depending on what rows hold, which public rows may not show: `torch.func` refuses to map it. And so are those of
+    a module that counts its passes where nothing puts the count back, as it may mix rows later on. What is tried, and
     what that leaves open, is in `dpdescent.torch.separation`.
     """
     keep_freed_memory()  # every step needs the same megabytes again
@@ -66,9 +67,9 @@ def choose_gradients(
             f"the gradient of a single row cannot be computed on public rows ({problem}): check that the module "
             "takes a batch of one row"
         ) from None
-    require_no_memory(module, loss, probe)
+    changes = require_no_memory(module, loss, probe)
     try:
-        return _quickest(module, loss, probe, most_rows, sizes)
+        return _quickest(module, loss, probe, most_rows, sizes, changes)
     except RuntimeError as problem:
         # Numbers of a mapped pass have come up again in a later one.
         raise RowDependence(
@@ -77,14 +78,16 @@ def choose_gradients(
         ) from None
 
 
-def _quickest(module: nn.Module, loss: Loss, probe: Batch, most_rows: int, sizes: Sequence[int]) -> ModuleGradients:
+def _quickest(
+    module: nn.Module, loss: Loss, probe: Batch, most_rows: int, sizes: Sequence[int], changes: bool
+) -> ModuleGradients:
     few = probe[:_PROBE_ROWS]
     recorded, mapped = RecordedGradients(module, loss), MappedGradients(module, loss)
     looped = LoopedGradients(module, loss)
     numbers = sum(each.numel() for each in mapped.parameters.values())
     mapped.rows_at_once = looped.rows_at_once = _rows_at_once(numbers)
-    found = None
-    if _records(recorded, mapped, few):
+    found = "it holds something that changes with passes, so that a later one may mix rows" if changes else None
+    if not changes and _records(recorded, mapped, few):
         at_once = min(most_rows, _rows_at_once(recorded.numbers_per_row(probe)))
         recorded.rows_at_once = at_once
         found = mixing(recorded, probe, at_once, (*sizes, *(size % at_once for size in sizes)))

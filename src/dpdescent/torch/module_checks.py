@@ -45,6 +45,9 @@ def require_trainable(module: nn.Module, device: str | torch.device | None) -> t
     """
     if not isinstance(module, nn.Module):
         raise InvalidParameter(f"module must be a torch.nn.Module, got a {type(module).__name__}")
+    for name, each in [*module.named_parameters(), *module.named_buffers()]:
+        if nn.parameter.is_lazy(each):
+            raise InvalidParameter(f"{name!r} has no shape yet: pass a batch of public rows through the module first")
     for name, layer in module.named_modules():
         _require_eager(name or "the module itself", layer)
         _require_separate_rows(name or "the module itself", layer)
@@ -161,20 +164,23 @@ def require_losses(module: nn.Module, loss: Loss, probe: Batch) -> None:
                 )
 
 
-def require_no_memory(module: nn.Module, loss: Loss, probe: Batch) -> None:
-    """Raise `RowDependence` if a pass over public rows leaves something of them behind.
+def require_no_memory(module: nn.Module, loss: Loss, probe: Batch) -> bool:
+    """Raise `RowDependence` if a pass over public rows leaves something of them behind; return whether anything is.
 
     Two things are tried, on copies of the module: whether the loss and the gradient of a row change once others have
     passed, and whether what the module and the loss hold differs after different rows have passed. Parameters, which
-    the copies share, are put back.
+    the copies share, are put back. What no row has changed may stay, for instance a number of passes; but a module
+    that holds one may mix rows in a later pass, which no trial tells.
     """
-    if _changes_with_earlier_rows(module, loss, probe) or _keeps_rows(module, loss, probe):
+    left = [] if _changes_with_earlier_rows(module, loss, probe) else _left_behind(module, loss, probe)
+    if not left or left[1] != left[2]:
         raise RowDependence(
             "the module or the loss keeps something of the rows that pass through it, by which the loss of a row "
             "changes when other rows have passed before it, or which anybody could read: keep nothing of a pass in "
             "the module, the loss or a variable outside of them, and draw random numbers from the generators of "
             "torch, numpy or Python that all share"
         )
+    return left[0] != left[1]
 
 
 def _changes_with_earlier_rows(module: nn.Module, loss: Loss, probe: Batch) -> bool:
@@ -197,24 +203,25 @@ def _changes_with_earlier_rows(module: nn.Module, loss: Loss, probe: Batch) -> b
     return False
 
 
-def _keeps_rows(module: nn.Module, loss: Loss, probe: Batch) -> bool:
-    """Return whether copies of a module and its loss hold different things after passes over different rows."""
+def _left_behind(module: nn.Module, loss: Loss, probe: Batch) -> list[object]:
+    """Return what copies of a module and its loss hold at first, after passes over rows, and after other rows."""
     order = torch.arange(len(probe)).roll(1).to(probe.targets.device)
-    held = []
-    for rows in (probe, probe[order]):
+    held: list[object] = []
+    for rows in (None, probe, probe[order]):
         start = [each.detach().clone() for each in module.parameters()]
         copied, also = private_copy(module), _own(loss)
         looped = LoopedGradients(copied, also)
         with secret_randomness(0), copied_variables(copied, also) as variables:
-            looped.of(rows)
-            together = looped.losses_together(rows).sum()
-            torch.autograd.grad(together, list(looped.parameters.values()), allow_unused=True)
+            if rows is not None:
+                looped.of(rows)
+                together = looped.losses_together(rows).sum()
+                torch.autograd.grad(together, list(looped.parameters.values()), allow_unused=True)
             shared = [_contents_if_any(each) for each in variables()]
         parameters = [_tensor_bytes(each.detach()) for each in module.parameters()]
         held.append((contents_of(copied), contents_of(also), shared, parameters))
         for each, before in zip(module.parameters(), start, strict=True):
             each.data.copy_(before)
-    return held[0] != held[1]
+    return held
 
 
 def _own(loss: Loss) -> Any:

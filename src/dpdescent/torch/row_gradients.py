@@ -112,19 +112,26 @@ class ModuleGradients(ABC):
 
 @contextmanager
 def unchanged_buffers(module: nn.Module) -> Iterator[None]:
-    """Put back what a pass has changed in the buffers of a module, and leave alone what it has not."""
+    """Give a pass copies of the buffers of a module, and put back what it has changed nevertheless.
+
+    A backward pass after this one finds the buffers of its forward pass as they were left.
+    """
     owned = [(owner._buffers, dict(owner._buffers)) for owner in module.modules()]
-    before = [(each, each.clone()) for _, buffers in owned for each in buffers.values() if each is not None]
+    held = {id(each): each for _, buffers in owned for each in buffers.values() if each is not None}
+    copies = {key: each.clone() for key, each in held.items()}
+    kept = {key: each.clone() for key, each in held.items()}
     try:
+        for own, buffers in owned:
+            own.update({name: copies[id(each)] for name, each in buffers.items() if each is not None})
         yield
     finally:
-        for held, buffers in owned:
-            held.clear()
-            held.update(buffers)
-        for each, kept in before:
-            if not torch.equal(each, kept):
+        for own, buffers in owned:
+            own.clear()
+            own.update(buffers)
+        for key, each in held.items():  # they may have other names as well
+            if not torch.equal(each, kept[key]):
                 with torch.no_grad():
-                    each.copy_(kept)
+                    each.copy_(kept[key])
 
 
 @contextmanager

@@ -26,7 +26,8 @@ branches
     computed.
 
 All of this is a test and no proof: a module that is made to pass it can still mix rows, for instance at one number of
-rows that is not tried. Ways that compute each row by itself do not depend on it.
+rows that is not tried, or seldom and by chance that no generator of torch, numpy or Python gives, such as that of the
+operating system. Ways that compute each row by itself do not depend on it.
 """
 
 from __future__ import annotations
