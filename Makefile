@@ -38,9 +38,8 @@ test-slow: $(VENV)/ready $(VENV)/torch
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m slow tests
 
 # Five minutes: a short suite with the lowest versions that pyproject.toml allows; PYTHON=python3.13 tries another one.
-# An old typer uses what today's click deprecates, which is no error of ours.
 test-lowest: $(LOWEST_VENV)/ready
-	OPENBLAS_NUM_THREADS=1 $(LOWEST_VENV)/bin/python -m pytest -p no:cacheprovider -W ignore::DeprecationWarning $(LOWEST_TESTS)
+	OPENBLAS_NUM_THREADS=1 $(LOWEST_VENV)/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS)
 
 bench: $(VENV)/ready $(VENV)/torch
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

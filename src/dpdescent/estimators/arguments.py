@@ -113,7 +113,7 @@ def seed_of(random_state: Any) -> int | None:
         return int(random_state)
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
-    except ValueError:
+    except (TypeError, ValueError):  # of a pair, scikit-learn before 1.7 cannot say what is wrong
         raise InvalidParameter(
             f"random_state must be None, a whole number or a RandomState, got a {type(random_state).__name__}"
         ) from None
