@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from dpdescent.accounting import (
     AboveThreshold,
@@ -21,6 +22,8 @@ from dpdescent.accounting import (
     Gaussian,
     Laplace,
     PoissonSampled,
+    Threshold,
+    ThresholdedGaussian,
     gdp_to_epsilon,
     loose_noise_multiplier,
     rdp_to_epsilon,
@@ -30,7 +33,7 @@ from dpdescent.audit.worst_cases import MECHANISMS, Mechanism
 from dpdescent.curator import ArraySource, Curator, Gradient, LatticeNoise, Public, Sampling
 from dpdescent.curator.batches import bernoulli
 from dpdescent.errors import BudgetExhausted
-from dpdescent.exact import FeatureGrid
+from dpdescent.exact import FeatureGrid, LatticeSum
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
@@ -120,6 +123,37 @@ _SEARCH = _monotone_search()
 # 1/b1 + 1/b2 for queries that a row moves all one way, which replacing a row does not; 1/b1 + 2/b2 for any.
 ZOO["a monotone threshold under replace-one"] = Member(
     _SEARCH, _SEARCH, 1 / 4 + 1 / 2, 0.0, right_epsilon=_SEARCH.cost.pure(), runs=120_000
+)
+
+
+# Levels that are found ---------------------------------------------------------------------------------------------
+
+
+class _OneKeyAlone(Threshold):
+    """The threshold k + s z(failure/C), as if all rows of a unit had to have one key."""
+
+    def _in_a_column(self, threshold: float, deviation: float) -> float:
+        return float(ndtr((self.rows_per_unit - threshold) / deviation))
+
+
+def _levels(threshold: Threshold, failure: float) -> Subject:
+    """Whether any of the five keys that one unit alone holds is published; without the unit there are none."""
+    cost = ThresholdedGaussian(4.0, failure)
+    sensitivity = Sensitivity(Norm.L2, float(threshold.rows_per_unit), 2.0 * threshold.rows_per_unit)
+
+    def sample(neighbour: bool, randomness: Randomness, runs: int) -> np.ndarray:
+        if neighbour:
+            return np.zeros(runs)
+        keys = threshold.rows_per_unit
+        total = LatticeSum(np.full(runs * keys, 2**16, dtype=np.int64), 2.0**-16, sensitivity)
+        found, _ = LatticeNoise(randomness).published(total, cost, ZERO_OUT, threshold)
+        return np.bincount(np.unique(found // keys), minlength=runs)
+
+    return Subject(sample)
+
+
+ZOO["a threshold for one key of a unit that has five"] = Member(
+    _levels(_OneKeyAlone(1, 5, scaled=False), 0.05), _levels(Threshold(1, 5, scaled=False), 0.05), 0.5, 0.05
 )
 
 

@@ -24,7 +24,7 @@ from dpdescent.relations import Norm, Relation, Sensitivity
 
 SOURCES = Path(dpdescent.__file__).parent
 CHARGES = {"spend", "spend_jointly"}
-DRAWS = {"release", "gaussian", "gaussian_symmetric", "laplace", "norm_laplace", "least", "first_above"}
+DRAWS = {"release", "published", "gaussian", "gaussian_symmetric", "laplace", "norm_laplace", "least", "first_above"}
 SAMPLERS = {"discrete_gaussian", "discrete_laplace", "norm_laplace", "select"}
 DOOR = "curator/release.py"
 

@@ -28,10 +28,12 @@ from .costs import (
     NormLaplace,
     PureDP,
     ReportNoisyMax,
+    ThresholdedGaussian,
     cost_from_dict,
     kinds_of,
 )
 from .currencies import (
+    FAILURE_SHARE,
     GDP,
     RDP,
     RUN_DRAWS,
@@ -51,11 +53,13 @@ from .currencies import (
 from .divergences import round_up
 from .sampling import ALLOWANCE, FixedSizeSampled, PoissonSampled, ShuffledDescent
 from .searches import AboveThreshold, RandomStopping
+from .thresholds import Threshold
 from .tradeoff import TradeOff
 from .whole_runs import FilteredRun, FixedSchedule, strongest_schedule, to_dp_event
 
 __all__ = [
     "ALLOWANCE",
+    "FAILURE_SHARE",
     "GDP",
     "RDP",
     "RUN_DRAWS",
@@ -85,6 +89,8 @@ __all__ = [
     "RandomStopping",
     "ReportNoisyMax",
     "ShuffledDescent",
+    "Threshold",
+    "ThresholdedGaussian",
     "TradeOff",
     "best_order",
     "calibrate",

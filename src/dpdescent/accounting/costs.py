@@ -24,6 +24,7 @@ from ..errors import (
     LedgerFormatError,
     UnsupportedCost,
     require_nonnegative,
+    require_open_unit,
     require_positive,
 )
 from ..relations import Relation
@@ -141,6 +142,45 @@ class Gaussian(Cost):
 
     def mu_squared(self) -> float:
         return round_up(1 / Fraction(self.noise_multiplier) ** 2)
+
+
+@dataclass(frozen=True)
+class ThresholdedGaussian(Cost):
+    """The cost of noisy counts of the values that occur, of which those above a threshold are published.
+
+    **Privacy.** The keys that are counted depend on the rows, so that a key which only one unit holds may give it
+    away. The threshold is such that any of these is published with a probability of at most ``failure``
+    (`dpdescent.accounting.thresholds`). The noise of these keys is independent of all other noise, and given that
+    none of them is published, what is published is a function of the noisy counts of the keys that both tables have:
+    a Gaussian mechanism. So the price is that of `Gaussian`, and ``failure`` is charged to the part of delta that a
+    ledger keeps for failures, where failures add up (`dpdescent.accounting.currencies`).
+    """
+
+    kind: ClassVar[str] = "thresholded-gaussian"
+    noise_multiplier: float
+    failure: float
+
+    def __post_init__(self) -> None:
+        multiplier = require_positive("noise_multiplier", self.noise_multiplier)
+        self._settle(noise_multiplier=multiplier, failure=require_open_unit("failure", self.failure))
+
+    @property
+    def gaussian(self) -> Gaussian:
+        """The noise on the counts."""
+        return Gaussian(self.noise_multiplier)
+
+    def rdp(self, order: float) -> float:
+        return self.gaussian.rdp(order)
+
+    def zcdp(self) -> float:
+        return self.gaussian.zcdp()
+
+    def mu_squared(self) -> float:
+        return self.gaussian.mu_squared()
+
+    @property
+    def delta(self) -> float:
+        return self.failure
 
 
 @dataclass(frozen=True)

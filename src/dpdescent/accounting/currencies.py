@@ -23,6 +23,17 @@ zero, which only ``pure`` takes, means that nothing but this term was left out.
 Tracking many Renyi orders and stopping when all are exhausted is *not* a filter: at two orders it can nearly
 double delta. That is why ``rdp`` takes exactly one.
 
+**Failures.** A mechanism may break its promise with a probability d_i of its own, such as that of publishing a level
+which one unit alone holds (`ThresholdedGaussian`). A ledger keeps a part D of delta for the sum of all d_i, its
+currency's ``uncounted``, and counts the rest, d_0. *The run is (epsilon, D + d_0)-DP.* Proof, for neighbours with
+laws P and Q of the whole run, where each mechanism is, outside an event of probability at most d_i that is
+independent of what it releases otherwise, one that the currency prices. No such event happens with a probability of
+at least the product of the 1 - d_i, and that is at least 1 - D, because the d_i are chosen before each release and
+their sum is kept below D. Thin this event by an independent coin to probability 1 - D exactly, on both tables. Then
+P = D P' + (1 - D) P~ and Q = D Q' + (1 - D) Q~, where P~ and Q~ are runs of priced mechanisms and fit the filter. So
+P(S) <= D + (1 - D)(e^epsilon Q~(S) + d_0) <= e^epsilon Q(S) + D + d_0, and the same the other way round. There is no
+factor e^epsilon on D, and it counts once, also where a row is replaced (Whitehouse et al. 2023 for zCDP).
+
 References
 ----------
 Feldman, V. & Zrnic, T. (2021). Individual privacy accounting via a Renyi filter. arXiv:2008.11193.
@@ -37,10 +48,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from scipy.optimize import brentq
 
@@ -66,6 +77,9 @@ from .costs import Cost, ExponentialMechanism, Gaussian, Laplace
 
 RUN_DRAWS = 2**40  # draws of noise in all the runs that one budget pays for
 SAMPLER_SHARE = Fraction(1, 2**30)  # share of delta that is reserved for the samplers' own error over so many draws
+#: Share of delta for failures where levels are to be found: it costs .025% of mu, and lowers their threshold.
+FAILURE_SHARE = Fraction(1, 2**8)
+_LEAST_FAILURE_SHARE = Fraction(1, 2**20)
 _LARGEST_EPSILON = 64.0
 
 AnyCost = TypeVar("AnyCost", bound=Cost)
@@ -77,7 +91,7 @@ class Currency(ABC):
     name: ClassVar[str]
     #: Share of delta for what the currency does not count: mechanisms with a delta of their own, and the samplers,
     #: to whom `SAMPLER_SHARE` of delta belongs.
-    uncounted: ClassVar[Fraction] = Fraction(1, 2**20)
+    uncounted: Fraction = _LEAST_FAILURE_SHARE
 
     @abstractmethod
     def price(self, cost: Cost) -> float:
@@ -95,6 +109,10 @@ class Currency(ABC):
         """Return plain data from which `currency_from_dict` builds the same currency."""
         return {"name": self.name}
 
+    def with_failures(self, share: Fraction = FAILURE_SHARE) -> Currency:
+        """Return the currency with another share of delta for mechanisms that may fail, if it counts none itself."""
+        return self
+
     def gaussian(self, amount: float) -> Gaussian:
         """Return the least noisy `Gaussian` that costs at most ``amount``."""
         return _gaussian(self, amount)
@@ -109,7 +127,25 @@ class Currency(ABC):
 
 
 @dataclass(frozen=True)
-class ZCDP(Currency):
+class _Counting(Currency):
+    """A currency that counts no failures, and keeps a share of delta for them."""
+
+    uncounted: Fraction = field(default=_LEAST_FAILURE_SHARE, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        if not SAMPLER_SHARE < self.uncounted <= Fraction(1, 2):
+            raise InvalidParameter("the share of delta that is kept for failures lies between 2^-30 and 1/2")
+
+    def with_failures(self, share: Fraction = FAILURE_SHARE) -> Self:
+        return replace(self, uncounted=Fraction(share))
+
+    def to_dict(self) -> dict[str, Any]:
+        kept = {} if self.uncounted == _LEAST_FAILURE_SHARE else {"failure_share": float(self.uncounted)}
+        return super().to_dict() | kept
+
+
+@dataclass(frozen=True)
+class ZCDP(_Counting):
     """Zero-concentrated differential privacy: the sum of rho."""
 
     name: ClassVar[str] = "zcdp"
@@ -125,7 +161,7 @@ class ZCDP(Currency):
 
 
 @dataclass(frozen=True)
-class GDP(Currency):
+class GDP(_Counting):
     """Gaussian differential privacy: the sum of mu^2."""
 
     name: ClassVar[str] = "gdp"
@@ -142,13 +178,14 @@ class GDP(Currency):
 
 
 @dataclass(frozen=True)
-class RDP(Currency):
+class RDP(_Counting):
     """Renyi differential privacy at one order, fixed before the run."""
 
     name: ClassVar[str] = "rdp"
     order: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_order(self.order)
 
     def price(self, cost: Cost) -> float:
@@ -161,7 +198,7 @@ class RDP(Currency):
         return rdp_to_epsilon(total, self.order, delta)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "order": self.order}
+        return super().to_dict() | {"order": self.order}
 
 
 @dataclass(frozen=True)
@@ -192,7 +229,7 @@ class Approximate(Currency):
     """The sum of epsilon and the sum of delta of mechanisms that are (epsilon, delta)-DP, side by side."""
 
     name: ClassVar[str] = "approximate"
-    uncounted: ClassVar[Fraction] = Fraction(1)
+    uncounted = Fraction(1)
 
     def price(self, cost: Cost) -> float:
         epsilon = cost.pure()
@@ -257,7 +294,9 @@ def currency_named(name: str | Currency, epsilon: float, delta: float, order: fl
 
 def currency_from_dict(data: dict[str, Any]) -> Currency:
     """Build a currency from the plain data of `Currency.to_dict`."""
-    return currency_named(data["name"], 1.0, 0.5, data.get("order"))
+    currency = currency_named(data["name"], 1.0, 0.5, data.get("order"))
+    kept = data.get("failure_share")
+    return currency if kept is None else currency.with_failures(Fraction(require_positive("failure_share", kept)))
 
 
 def calibrate(family: Callable[[float], AnyCost], amount: float, currency: Currency) -> AnyCost:

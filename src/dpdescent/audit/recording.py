@@ -234,7 +234,7 @@ class Replayer:
             if facts[0][name] != facts[1][name]:
                 raise self._diverge(where, *(f"{name} {each[name]}" for each in facts))
         self.position += 1
-        self._compare(recorded, release, where)
+        self._compare(recorded, release, where, answer)
         return _copy(answer)
 
     @property
@@ -242,8 +242,13 @@ class Replayer:
         """Whether everything was asked that the recorded fit has asked."""
         return self.position == len(self._releases)
 
-    def _compare(self, first: Release, second: Release, where: str) -> None:
+    def _compare(self, first: Release, second: Release, where: str, answer: Any) -> None:
         label, relation = first.label, first.relation
+        if first.keys is not None and second.keys is not None:
+            private = [key for key in answer if key not in set(second.keys)]
+            if private:
+                self.leaks.append(Leak("release", where, "the neighbour's keys alone", f"{len(private)} keys more"))
+            first, second = _aligned(first, second)
         if first.total is None or second.total is None:
             self.seen.unchecked.add(f"the law of {label!r}: the scores of all points are not known")
         elif isinstance(first.charged, IN_THE_OBJECTIVE) and first.total.values.any():
@@ -265,9 +270,25 @@ def _facts(release: Release) -> dict[str, Any]:
     """Return what is public about a release."""
     total = release.total
     known = {} if total is None else {"shape": total.values.shape, "unit": total.unit, "with": total.sensitivity}
+    if release.keys is not None:
+        known["shape"] = ()  # how many values occur is not public
     named = {"label": release.label, "charge": release.charged, "mechanism": release.mechanism}
     return named | known | {"divisor": release.divisor, "symmetric": release.symmetric}
 
 
+def _aligned(first: Release, second: Release) -> tuple[Release, Release]:
+    """Return two counts of keys as counts of the keys of either, so that they can be compared."""
+    every = list(dict.fromkeys([*(first.keys or ()), *(second.keys or ())]))
+
+    def filled(release: Release) -> Release:
+        total, held = release.total, release.keys or ()
+        assert total is not None
+        counts = dict(zip(held, total.values.tolist(), strict=True))
+        values = np.array([counts.get(key, 0) for key in every], dtype=np.int64)
+        return replace(release, total=LatticeSum(values, total.unit, total.sensitivity))
+
+    return filled(first), filled(second)
+
+
 def _copy(answer: Any) -> Any:
-    return answer.copy() if isinstance(answer, np.ndarray) else answer
+    return answer.copy() if isinstance(answer, np.ndarray | dict) else answer

@@ -52,11 +52,13 @@ def create(
     json_file: JsonFile = None,
 ) -> None:
     """Start a new ledger; a missing folder is made."""
+    from ..accounting import currency_named
     from ..ledger import ONE_ROW, Ledger
 
     require_writable(path)
     require_outputs([json_file], [path])
-    _show(Ledger(epsilon, delta, currency=currency, relation=adjacency, path=path, unit=unit or ONE_ROW), json_file)
+    kept = currency_named(currency, epsilon, delta).with_failures()  # it may pay for levels that are to be found
+    _show(Ledger(epsilon, delta, currency=kept, relation=adjacency, path=path, unit=unit or ONE_ROW), json_file)
 
 
 @ledger_app.command()

@@ -27,6 +27,8 @@ from ..accounting import (
     Laplace,
     NormLaplace,
     ReportNoisyMax,
+    Threshold,
+    ThresholdedGaussian,
 )
 from ..arrays import Floats, Integers
 from ..errors import InvalidParameter, ScaleOutOfRange
@@ -50,6 +52,7 @@ from ..relations import Norm, Relation, Sensitivity
 _ROOM = 1 + 2.0**-40  # more than the mechanisms' own rounding
 _NORMS: dict[type[Cost], Norm] = {
     Gaussian: Norm.L2,
+    ThresholdedGaussian: Norm.L2,
     NormLaplace: Norm.L2,
     Laplace: Norm.L1,
     ExponentialMechanism: Norm.RANGE,
@@ -74,7 +77,7 @@ def require_drawable(cost: Cost, unit: float, sensitivity: Sensitivity, relation
         raise InvalidParameter(
             f"a {cost.kind!r} mechanism needs a sensitivity in the {norm} norm, got one in {sensitivity.norm}"
         )
-    if isinstance(cost, Gaussian):
+    if isinstance(cost, Gaussian | ThresholdedGaussian):
         _lattice_scale(change * cost.noise_multiplier, unit)
     elif isinstance(cost, NormLaplace):
         radius = sensitivity.under(relation)
@@ -136,6 +139,18 @@ class LatticeNoise:
         scale = _lattice_scale(deviation_of(total, cost, relation), total.unit)
         noise = discrete_gaussian(self._bits("gaussian"), scale, total.values.size)
         return _add_noise(total, noise)
+
+    def published(
+        self, total: LatticeSum, cost: ThresholdedGaussian, relation: Relation, threshold: Threshold
+    ) -> tuple[NDArray[np.intp], Floats]:
+        """Return which counts are at the threshold or above it with their noise, and these noisy counts.
+
+        Noise is drawn for every count, so that what is drawn for one does not depend on another.
+        """
+        scale = _lattice_scale(deviation_of(total, cost.gaussian, relation), total.unit)
+        noisy = total.values + discrete_gaussian(self._bits("thresholded-gaussian"), scale, total.values.size)
+        found = np.flatnonzero(noisy >= threshold.on_lattice(scale, total.unit, cost.failure))
+        return found, noisy[found].astype(np.float64) * total.unit
 
     def gaussian_symmetric(self, total: LatticeSum, cost: Gaussian, relation: Relation) -> Floats:
         """Return a symmetric matrix sum plus symmetric Gaussian noise, from its upper triangle alone.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from ..accounting import Cost, PureDP
+from ..accounting import Cost, PureDP, ThresholdedGaussian
 from ..arrays import Integers
 from ..errors import BudgetExhausted, InvalidParameter
 from ..exact import LatticeSum
@@ -72,6 +72,25 @@ class Paid:
         draw = partial(self._noise.release, total, part.cost, self._relation, symmetric=part.symmetric)
         answer = _draw_watched(Release(self._label, self._cost, part.cost, self._relation, total, *facts), draw)
         return answer / part.divisor if isinstance(answer, np.ndarray) else answer
+
+    def publish(self, part: Noised, keys: Sequence[Any], values: Integers) -> dict[Any, float]:
+        """Return the keys whose noisy count reaches the threshold that was paid for, with that count.
+
+        **Privacy** ``keys`` are those that occur, in an order of their own that no row decides, and are unreleased
+        data, as is their number: what leaves is the keys that are published, in this order.
+        """
+        self._take((part,))
+        cost, threshold, total = part.cost, part.threshold, part.of(values)
+        if not isinstance(cost, ThresholdedGaussian) or threshold is None:
+            raise InvalidParameter("keys are published for a thresholded-gaussian cost, and for no other")
+
+        def draw() -> dict[Any, float]:
+            found, noisy = self._noise.published(total, cost, self._relation, threshold)
+            return {keys[place]: count for place, count in zip(found.tolist(), noisy.tolist(), strict=True)}
+
+        about = Release(self._label, self._cost, cost, self._relation, total, keys=tuple(keys))
+        answer: dict[Any, float] = _draw_watched(about, draw)
+        return answer
 
     def draw(self, cost: Cost, draw: Callable[[], Answer]) -> Answer:
         """Return a point that ``draw`` draws by the law that was paid for."""
@@ -167,6 +186,7 @@ class Release:
 
     ``mechanism`` is the part of what was ``charged`` under ``label`` that makes the answer of ``total``, which is
     **unreleased data**; there is none for a point that is drawn. The answer is divided by ``divisor`` afterwards.
+    Where values that occur are counted, ``keys`` are these values, which are unreleased data as well.
     """
 
     label: str
@@ -176,6 +196,7 @@ class Release:
     total: LatticeSum | None
     divisor: float = 1.0
     symmetric: bool = False
+    keys: tuple[Any, ...] | None = None
 
 
 #: Returns the answer of a release, by drawing it or otherwise.

@@ -212,9 +212,11 @@ class Budget:
             )
         delta = failure_probability(cost)
         if delta and as_fraction(self._history.failures + exactly(delta)) > self._failure_limit:
+            left = max(Fraction(0), self._failure_limit - as_fraction(self._history.failures))
             return (
-                f"{_named(cost)} may fail with probability {delta:g}, and {float(self._failure_limit):g} "
-                "is reserved for that: choose a larger delta, or a mechanism without one"
+                f"{_named(cost)} may fail with probability {delta:g}, and {float(left):g} is left of "
+                f"{float(self._failure_limit):g}, the part of delta that this ledger has reserved for failures: "
+                "choose a larger delta, or a mechanism without one, or open a new ledger, which may reserve more"
             )
         return None
 

@@ -36,6 +36,8 @@ from ..accounting import (
     ObjectivePerturbation,
     PureObjectivePerturbation,
     ShuffledDescent,
+    Threshold,
+    ThresholdedGaussian,
 )
 from ..arrays import Floats, Integers
 from ..errors import InvalidParameter
@@ -142,6 +144,8 @@ class Noised:
         How many numbers it has. Norm-Laplace noise grows with it, and must be told.
     of_unit : bool
         Whether the sensitivity is that of all rows of a unit together, because what they add was bounded together.
+    threshold : Threshold, optional
+        Which of the counts are published with their keys: for a `ThresholdedGaussian`, and for no other mechanism.
     """
 
     cost: Cost
@@ -152,8 +156,11 @@ class Noised:
     symmetric: bool = False
     size: int = 1
     of_unit: bool = False
+    threshold: Threshold | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.cost, ThresholdedGaussian) is not (self.threshold is not None):
+            raise InvalidParameter("counts of keys have a threshold, and nothing else has one")
         LatticeSum(np.zeros(0, dtype=np.int64), self.unit, self.sensitivity)  # refuses what is no lattice
 
     def for_units(self, rows_per_unit: int) -> Noised:
