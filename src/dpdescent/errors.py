@@ -25,6 +25,18 @@ class ScaleOutOfRange(InvalidParameter):
     """A noise scale cannot be drawn exactly by the lattice sampler."""
 
 
+class TooFewRows(InvalidParameter):
+    """Noise leaves too few rows for what was asked; nothing was computed or charged."""
+
+
+class NotInferred(DPDescentError, AttributeError):
+    """A model was fitted without what intervals need."""
+
+
+class NotResolved(InvalidParameter):
+    """Noise hides the comparison that was asked for."""
+
+
 class UnsupportedCost(DPDescentError, ValueError):
     """A mechanism has no finite cost in the currency that was asked for."""
 

@@ -83,6 +83,7 @@ COMMON = {
     "ledger": None,
     "progress": False,
     "noise": "exact",
+    "inference": False,
     "solver_options": None,
 }
 ADDED = {

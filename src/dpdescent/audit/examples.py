@@ -29,12 +29,14 @@ from ..curator import (
     BallPoint,
     BestCandidates,
     BestStep,
+    ClippedHessian,
     ColumnHistograms,
     ColumnMoments,
     ExcessAdversarialRisk,
     FirstStep,
     Gradient,
     GradientAndCurvature,
+    GradientCovariance,
     Hessian,
     LabelCounts,
     LabelSum,
@@ -46,6 +48,7 @@ from ..curator import (
     PermutedDescent,
     Public,
     Question,
+    ResidualScale,
     RowCount,
     SecondMoments,
     TreeGradients,
@@ -87,6 +90,10 @@ def _frames(problem: LinearProblem) -> Iterable[Frame | Whitening]:
         yield Whitening(grid, np.random.default_rng(0).normal(size=(grid.dimension, max(1, grid.dimension - 1))))
 
 
+def _whitenings(problem: LinearProblem) -> Iterable[Whitening]:
+    return (frame for frame in _frames(problem) if isinstance(frame, Whitening))
+
+
 def _line(problem: LinearProblem) -> tuple[Floats, Floats, Floats]:
     """Return weights, a direction and steps along it."""
     generator = np.random.default_rng(0)
@@ -124,6 +131,30 @@ def _hessians(public: Public, noise: Gaussian) -> Iterable[Hessian]:
     if public.problem.loss.outputs == 1 and math.isfinite(public.problem.loss.smoothness):
         yield Hessian(np.linspace(-1.0, 1.0, public.problem.grid.dimension), noise)
         yield Hessian(np.zeros(public.problem.shape), noise)
+
+
+@_of(ClippedHessian)
+def _clipped_hessians(public: Public, noise: Gaussian) -> Iterable[ClippedHessian]:
+    if public.problem.loss.outputs == 1 and math.isfinite(public.problem.loss.smoothness):
+        weights = np.linspace(-1.0, 1.0, public.problem.grid.dimension)
+        for frame in _whitenings(public.problem):
+            yield ClippedHessian(weights, 100.0, 0.5, 0.25, noise, frame, 0.5)
+            yield ClippedHessian(0 * weights, 0.75, 0.125, 2.0, noise, frame, 1.0)
+
+
+@_of(GradientCovariance)
+def _gradient_covariances(public: Public, noise: Gaussian) -> Iterable[GradientCovariance]:
+    if public.problem.loss.outputs == 1:
+        weights = np.linspace(-1.0, 1.0, public.problem.grid.dimension)
+        for frame in _whitenings(public.problem):
+            yield GradientCovariance(weights, 0.25, noise, frame, 0.5)
+            yield GradientCovariance(0 * weights, 2.0, noise, frame, 4.0)
+
+
+@_of(ResidualScale)
+def _residual_scales(public: Public, noise: Gaussian) -> Iterable[ResidualScale]:
+    if public.problem.loss.outputs == 1:
+        yield ResidualScale(np.linspace(-1.0, 1.5, public.problem.grid.dimension), noise)
 
 
 @_of(MeanLoss)

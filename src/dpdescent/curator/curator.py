@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -116,7 +117,7 @@ class Curator:
         self._taking = threading.Lock()
         self.problem, self.ledger = problem, ledger
         self.clips_by_unit = False
-        self._budget = ledger.remaining
+        self._budget, self._reserved = ledger.remaining, 0.0
         self.rows = require_positive_integer("rows", rows)
         if not 0 < batch_rate <= 1:
             raise InvalidParameter(f"batch_rate must lie in (0, 1], got {batch_rate}")
@@ -151,13 +152,22 @@ class Curator:
 
     @property
     def remaining(self) -> float:
-        """What is left of the budget, in units of the currency."""
-        return self.ledger.remaining
+        """What is left of the budget, in units of the currency, without what is set aside."""
+        return self.ledger.remaining - self._reserved
 
     @property
     def budget(self) -> float:
-        """The whole budget of this curator: what was left on the ledger when it began, in units of the currency."""
-        return self._budget
+        """The whole budget of this curator: what was left on the ledger when it began, without what is set aside."""
+        return self._budget - self._reserved
+
+    @contextmanager
+    def setting_aside(self, amount: float) -> Iterator[None]:
+        """Plan as if the budget were smaller by so much, which is left for what follows. The ledger does not know."""
+        self._reserved += amount
+        try:
+            yield
+        finally:
+            self._reserved -= amount
 
     @property
     def rows_per_unit(self) -> int:

@@ -104,10 +104,13 @@ class AdditiveModel(PrivateLinearModel):
         names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(self.n_features_in_)])
         weights = np.atleast_2d(self.coef_).T
         assert isinstance(self._features, Curves), "the expansion of an additive model"
-        return read_terms(self._features, [str(name) for name in names], self._binary, weights, self._noise_factor)
+        factor = self._noise_factor if self._sandwich is None else self._inferred().factor()
+        return read_terms(self._features, [str(name) for name in names], self._binary, weights, factor)
 
     def plot_terms(self) -> Any:
         """Return a matplotlib figure with a panel per term and a band of two standard deviations of noise.
+
+        With ``inference=True`` the band is of two standard errors, of sampling and privacy together.
 
         Raises
         ------
@@ -124,7 +127,8 @@ class AdditiveModel(PrivateLinearModel):
         OutputNotWritable
             The file cannot be written there.
         """
-        write_terms(path, self.terms_, self._outputs(), type(self).__name__, self.privacy_)
+        inferred = self._sandwich is not None
+        write_terms(path, self.terms_, self._outputs(), type(self).__name__, self.privacy_, inferred)
 
     def _outputs(self) -> tuple[str, ...]:
         """Return what the effects of a term are effects on."""
@@ -234,7 +238,8 @@ class Term:
     effect : ndarray of shape (m,) or (m, K)
         What each of them adds to the score, or to that of each class.
     noise : ndarray of shape (m,) or None
-        One standard deviation of what the noise of privacy does to each effect; the same for all classes.
+        One standard deviation of what the noise of privacy does to each effect; the same for all classes. With
+        ``inference=True``, one standard error of sampling and privacy together.
     importance : float
         Standard deviation of the effect over the grid: a public measure, which knows nothing of how cells are spread.
     positions : ndarray of shape (m,)
@@ -350,13 +355,20 @@ text {{ font: 11px system-ui, sans-serif; fill: #444b52; }}
 
 
 def write_terms(
-    path: str | Path, terms: Sequence[Term], outputs: Sequence[str], title: str, privacy: Mapping[str, Any]
+    path: str | Path,
+    terms: Sequence[Term],
+    outputs: Sequence[str],
+    title: str,
+    privacy: Mapping[str, Any],
+    inferred: bool = False,
 ) -> None:
     """Write a page with a picture per term; it loads nothing."""
     statement = f"{headline(privacy)} Pictures and their order follow from released and public quantities."
     band = (
-        "bands show two standard deviations of the noise of privacy alone, and not what another sample of rows would "
-        "change"
+        "bands show two standard errors, of sampling and privacy together"
+        if inferred
+        else "bands show two standard deviations of the noise of privacy alone, and not what another sample of rows "
+        "would change"
     )
     known = all(term.noise is not None for term in terms)
     colours = ", ".join(

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Floats
 from ..errors import (
     InvalidParameter,
+    NotInferred,
     require_finite,
     require_open_unit,
     require_positive,
@@ -21,11 +23,12 @@ from ..exact import require_moderate
 from ..ledger import Ledger
 from ..problems import L2, Adversary, Loss, Penalty
 from ..relations import Relation
-from ..solvers import Facts, Method, Progress, SolverResult
+from ..solvers import Facts, Method, Progress, SolverResult, inferring_method
 from .arguments import known_method, make_settings, require_flag, require_listener, require_robust
 from .bounds import tightening_pays
 from .curves import Curves
 from .fitting import fit
+from .intervals import Intervals, Reference, Summary
 from .payment import CountedEstimator
 from .purchases import Purchase
 from .reading import read_table, without_column
@@ -60,6 +63,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
     ledger: Ledger | None = None
     progress: bool | Progress = False
     noise: str = "exact"
+    inference: bool = False
     solver_options: Mapping[str, Any] | None = None
 
     def __sklearn_tags__(self) -> Any:
@@ -95,6 +99,70 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         """Return the standard deviation of each coefficient due to the noise of privacy, None if unknown."""
         return None if self._noise_factor is None else np.sqrt(np.sum(self._noise_factor**2, axis=1))
 
+    def _coefficient_unit(self) -> float:
+        """Return what a coefficient of 1 means in the unit of ``coef_``."""
+        return 1.0
+
+    def conf_int(self, level: float = 0.95, *, simultaneous: bool = False, reference: Reference = None) -> Any:
+        """Return confidence intervals of the effects, of sampling and privacy together, as a pandas table.
+
+        Parameters
+        ----------
+        level : float
+            The probability with which an interval covers the effect in the population.
+        simultaneous : bool
+            Whether all of them cover together with that probability, rather than each by itself.
+        reference : mapping, optional
+            For columns of levels, by name, the level with which the others are compared. By default it is the mean
+            of the levels. The effect of a number is its coefficient.
+
+        Returns
+        -------
+        DataFrame
+            With columns "low" and "high", and a row per effect. What noise hides has infinite ends.
+
+        Raises
+        ------
+        NotInferred
+            The model was fitted without ``inference=True``.
+        """
+        return self._inferred().effects(reference).conf_int(level, simultaneous)
+
+    def summary(self, level: float = 0.95, *, reference: Reference = None) -> Summary:
+        """Return a table of the effects with their standard errors, intervals and p-values.
+
+        Standard errors are those of sampling, of privacy, and of both together. Parameters and errors are those of
+        `conf_int`. The table prints as text, shows itself in a notebook, and `Summary.to_frame` has its numbers.
+        """
+        return (
+            self._inferred().effects(reference).summary(level, f"{type(self).__name__}: effects on {self._scored()}")
+        )
+
+    def score_differences(self, X: Any, other: Any, level: float = 0.95) -> Summary:
+        """Return how the score of each row of ``X`` differs from that of the same row of ``other``, with intervals.
+
+        Scores are log-odds of the second class, the target of a regression, or the logarithm of a mean count. Costs
+        no privacy: only released quantities are used. Parameters and errors are those of `conf_int`.
+        """
+        inferred = self._inferred()
+        rows, others = self._read(X), self._read(other)
+        return inferred.differences(rows, others).summary(
+            level, f"{type(self).__name__}: differences of {self._scored()}"
+        )
+
+    def _inferred(self) -> Intervals:
+        check_is_fitted(self)
+        if self._sandwich is None:
+            raise NotInferred(
+                "this model was fitted without what intervals need: fit it with inference=True, which buys that "
+                "within the same budget"
+            )
+        return Intervals.of_model(self)
+
+    def _scored(self) -> str:
+        """Return what the scores of the model are, in words."""
+        return "the score"
+
     def _require_no_weights(self, parameters: Mapping[str, Any]) -> None:
         for name in parameters:
             if name == "sample_weight":
@@ -127,6 +195,9 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
     def require_settings(self) -> tuple[Method, Any]:
         """Return the method and its settings, or raise for a parameter that no table could be fitted with."""
         method, settings = known_method(self.method), make_settings(self.method, self.solver_options)
+        require_flag("inference", self.inference)
+        if self.inference:
+            method = inferring_method(self.method)
         _require_guarantee(self.epsilon, self.delta, self.adjacency)
         require_robust(method, self.tilt, self.adversary)
         if require_finite("alpha", self.alpha) > 0:

@@ -272,6 +272,11 @@ def state(planned: Plan, known: Knowledge, rows: _Rows, solved: Solved) -> None:
         noise, _ = features.original_units(factor[: features.columns], np.zeros(factor.shape[1]))
         constant = factor[-1] if model.fit_intercept else None
     model._keep_noise(noise, constant)
+    model._sandwich, model._levels = result.sandwich, rows.problem.levels
+    model._influence = None
+    if result.sandwich is not None:
+        influence = result.sandwich.influence
+        model._influence = np.vstack(features.original_units(influence[: features.columns], influence[-1]))
     model._seen = None if result.column_evidence is None else columns_seen(result.column_evidence)
     model.n_iter_ = result.iterations
     model.privacy_ = _statement(planned, known, solved).to_dict()
@@ -287,6 +292,7 @@ def _statement(planned: Plan, known: Knowledge, solved: Solved) -> PrivacyStatem
             f"coefficients: {math.prod(model._coefficients.shape)} numbers, and the intercept",
             *known.released,
             *(["what the noise of privacy does to each coefficient"] if result.noise_factor is not None else []),
+            *(["standard errors of all coefficients and their covariance"] if result.sandwich is not None else []),
             *(["which columns are seen to vary"] if model._seen is not None else []),
             "the number of iterations",
         ),

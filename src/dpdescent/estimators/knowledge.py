@@ -18,6 +18,7 @@ from ..problems import LinearProblem, Loss, Penalty
 from ..solvers import Method
 from ..tables import StreamedTable
 from .curves import Curves
+from .effects import level_groups
 from .scaling import ColumnScaling, binary_columns, declared_binary, middles
 
 _MANY = 0.35  # of the entries of an expanded table are not 0: products of dense rows take less time then
@@ -167,7 +168,15 @@ class Knowledge:
             model.adversary,
             (*known, *(False,) * added),
             (*middles(scaling, known), *(0.0,) * added),
+            self._levels(scaling) if model.inference else (),
         )
+
+    def _levels(self, scaling: ColumnScaling) -> tuple[tuple[int, ...], ...]:
+        """Return the positions of the levels of each column that has several, told by the names of the columns."""
+        names = getattr(self.model, "feature_names_in_", ())
+        levels = (self.columns.binary | ((scaling.low == 0) & (scaling.high == 1))).tolist()
+        groups = level_groups([str(each) for each in names], levels).values()
+        return tuple(tuple(position for position, _ in members) for members in groups if len(members) > 1)
 
 
 def place(X: Any, features: ColumnScaling | Curves, grid: FeatureGrid, constant: bool) -> Any:

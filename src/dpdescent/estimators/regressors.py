@@ -116,10 +116,6 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         self.coef_noise_ = self._deviations()
         return self
 
-    def _coefficient_unit(self) -> float:
-        """Return what a coefficient of 1 means in the unit of ``coef_``."""
-        return 1.0
-
     @abstractmethod
     def _keep(self, coefficients: Floats, bias: float) -> None:
         """Keep what was learnt as ``coef_`` and ``intercept_``, in the caller's units."""

@@ -62,6 +62,9 @@ class LinearProblem:
     middles : tuple of float
         Public: for every feature the middle of its range, or 0 if the range contains 0 in the caller's units; empty
         if no range is known.
+    levels : tuple of tuples of int
+        Public: groups of features of which exactly one is 1 in every row, and the others 0. Only errors of estimates
+        rest on it.
     """
 
     loss: Loss
@@ -72,6 +75,7 @@ class LinearProblem:
     adversary: Adversary | None = None
     binary: tuple[bool | None, ...] = ()
     middles: tuple[float, ...] = ()
+    levels: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         require_nonnegative("tilt", self.tilt)

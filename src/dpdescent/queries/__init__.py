@@ -30,12 +30,14 @@ from .descents import NoisyDescent, PermutedDescent
 from .line_search import BestCandidates, BestStep, FirstStep
 from .noisy_minimiser import BallPoint, ExcessAdversarialRisk, NoisyMinimiser, law_for_units
 from .query import QUERIES, Draw, Noised, Plan, Point, Public, Query, Rows, Sum, Tree
+from .sandwich import ClippedHessian, GradientCovariance, ResidualScale
 
 __all__ = [
     "QUERIES",
     "BallPoint",
     "BestCandidates",
     "BestStep",
+    "ClippedHessian",
     "ColumnHistograms",
     "ColumnMoments",
     "Draw",
@@ -43,6 +45,7 @@ __all__ = [
     "FirstStep",
     "Gradient",
     "GradientAndCurvature",
+    "GradientCovariance",
     "Hessian",
     "LabelCounts",
     "LabelSum",
@@ -57,6 +60,7 @@ __all__ = [
     "Point",
     "Public",
     "Query",
+    "ResidualScale",
     "RowCount",
     "Rows",
     "SecondMoments",

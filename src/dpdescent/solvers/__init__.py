@@ -25,12 +25,14 @@ from .baselines import (
 from .blsgd import BLGDSettings, BLSGDACSettings, BLSGDSettings, blsgd
 from .descent_baselines import FTRLSettings, SGDAdvSettings, SVRGSettings, ftrl, sgd_adv, svrg
 from .expmech import ExpMechSettings, expmech
+from .inferring import inferring_method
 from .method import METHODS, Method, Payment, Progress, Settings, SolverResult, method
 from .objective_perturbation import ObjPertSettings, objpert
 from .output_noise import price_of_privacy, regularisation
 from .output_perturbation import OutPertSettings, outpert
 from .paper_modes import PAPER_MODES, PAPERS, PaperMode
 from .rules import Facts
+from .sandwich_errors import Sandwich
 from .second_order import SecondOrderResult, minimum_rows, second_order
 from .second_order_rivals import NoisyGradientSettings, TrustRegionSettings, noisy_gradient, trust_region
 from .second_order_settings import (
@@ -74,6 +76,7 @@ __all__ = [
     "SGDAdvSettings",
     "SGDSettings",
     "SVRGSettings",
+    "Sandwich",
     "SecondOrderResult",
     "Settings",
     "SolverResult",
@@ -88,6 +91,7 @@ __all__ = [
     "blsgd",
     "expmech",
     "ftrl",
+    "inferring_method",
     "majority",
     "method",
     "minimum_rows",

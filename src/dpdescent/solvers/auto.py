@@ -27,7 +27,7 @@ Dong, J., Roth, A. & Su, W. (2022). Gaussian differential privacy. JRSS-B 84(1).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Literal
 
 import numpy as np
@@ -57,7 +57,7 @@ _Paid = Annotated[float, Within(1e-9, 1, remedy="a smaller part of the budget bu
 #
 # Which way to go, by the effective rows, n mu, of a run.
 _FEWEST_ROWS = 10  # with fewer, only class frequencies can be learnt
-_LARGEST_WHITENED = 2000  # columns: the time for their second moments grows with the square of it
+LARGEST_WHITENED = 2000  # columns: the time for their second moments grows with the square of it
 _PROJECTED = 500  # columns that wide tables with few rows are projected to, since they cannot be whitened
 _LARGEST_PROJECTION = 2**24  # entries, 128 MB, of which several are held at once
 _ROWS_PER_SQUARE = 10  # effective rows per unit of squared length that columns need if they are not whitened
@@ -144,28 +144,63 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     if few and learns_from_few_rows(problem):
         _require_coordinates(curator, whitening=False)
         return buy_direction_and_length(curator, settings, progress)
+    run = buy_descent(curator, settings, progress)
+    if isinstance(run, Columns):
+        return buy_direction_and_length(curator, settings, progress, run)
+    report(progress, 1.0)
+    return run.result()
+
+
+def buy_descent(
+    curator: Curator,
+    settings: AutoSettings,
+    progress: Progress | None,
+    trajectory: Trajectory | None = None,
+    largest_clip: float = math.inf,
+) -> _Run | Columns:
+    """Buy coordinates and all steps; return the run, or only the moments of the columns if these are too many.
+
+    A ``trajectory`` is given what every step has released. ``largest_clip`` is for second moments, in the unit of c.
+    """
+    problem, rows_of_privacy = curator.problem, effective_rows(curator)
     richness = rows_of_privacy / math.prod(problem.shape)
     iterations = settings.iterations or _iterations(richness, rows_of_privacy, curator)
     clip = settings.clip or clip_multiple(richness, *ADAPTIVE_CLIP)
-    geometry = _measure_geometry(curator, settings, rows_of_privacy, clip)
+    geometry = _measure_geometry(curator, settings, rows_of_privacy, min(clip, largest_clip))
     if isinstance(geometry, Columns):
-        return buy_direction_and_length(curator, settings, progress, geometry)
+        return geometry
     if geometry.features == 0:
         iterations, clip = _plan_for_a_constant(problem, settings, rows_of_privacy)
-    run = _Run(curator, settings, geometry, iterations, clip)
+    run = _Run(curator, settings, geometry, iterations, clip, trajectory)
     for _ in range(iterations):
         run.buy_step()
         report(progress, 1 - curator.remaining / curator.budget)
-    report(progress, 1.0)
-    return run.result()
+    return run
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What the steps of a descent have released: points, gradients there, their deviations and mean curvatures."""
+
+    points: list[Floats] = field(default_factory=list)
+    gradients: list[Floats] = field(default_factory=list)
+    deviations: list[float] = field(default_factory=list)
+    curvatures: list[float] = field(default_factory=list)
 
 
 class _Run:
     """Where a descent of T ``iterations`` with the clip norm c is, and what it has learnt from released gradients."""
 
     def __init__(
-        self, curator: Curator, settings: AutoSettings, geometry: _Geometry, iterations: int, clip: float
+        self,
+        curator: Curator,
+        settings: AutoSettings,
+        geometry: _Geometry,
+        iterations: int,
+        clip: float,
+        trajectory: Trajectory | None = None,
     ) -> None:
+        self._trajectory = trajectory
         self._curator, self._geometry, self._iterations, self._clip = curator, geometry, iterations, clip
         loss = curator.problem.loss
         constant = loss.curvature_lipschitz == 0 or math.isinf(loss.smoothness) or not loss.has_typical_curvatures
@@ -187,6 +222,11 @@ class _Run:
         paid, paid_curvature = (1 - self._share) * amount, self._share * amount
         gradient, measured = _measure(curator, geometry, self._point, self._clip, paid, paid_curvature)
         noise = gradient_deviation(curator, self._clip * geometry.length, curator.gaussian(paid))
+        if self._trajectory is not None:
+            self._trajectory.points.append(self._point)
+            self._trajectory.gradients.append(gradient)
+            self._trajectory.deviations.append(noise)
+            self._trajectory.curvatures.append(measured if self._share else usual_smoothness(curator.problem.loss))
         mean_curvature = max(measured, self._floor) if self._share else usual_smoothness(curator.problem.loss)
         curvature = mean_curvature
         if self._before is not None:
@@ -207,13 +247,34 @@ class _Run:
         uncut = self._lengths[-1] / max(float(np.linalg.norm(newton)), 1e-300)
         self._noises.step(rate * uncut, noise, curvature, mean_curvature, t**2)
 
+    @property
+    def geometry(self) -> _Geometry:
+        """The coordinates of the run."""
+        return self._geometry
+
+    @property
+    def average(self) -> Floats:
+        """The average of the iterates, in these coordinates."""
+        average: Floats = self._average / self._average_weight
+        return average
+
+    @property
+    def clip_norm(self) -> float:
+        """The norm to which gradients are clipped."""
+        return self._clip * self._geometry.length
+
+    @property
+    def soft_norm(self) -> float:
+        """The length from which rows have smaller weights in a gradient."""
+        return _soft_norm(self._clip, self._geometry.length)
+
     def result(self) -> SolverResult:
         """Return the average of the iterates, its features' part shrunk where noise explains much of it.
 
         If the effect of noise alone on a margin exceeds 1, that part is shrunk, as a posterior mean would be. Several
         classes have wider limits and more noise, so there it is shrunk by as much as noise explains.
         """
-        geometry, point = self._geometry, self._average / self._average_weight
+        geometry, point = self._geometry, self.average
         walk = _AVERAGED / self._iterations * (self._noise / self._curvature) ** 2 * (geometry.length**2 - 1)
         shrinkage = max(1.0, walk)
         if self._curator.problem.loss.outputs > 1:
@@ -235,11 +296,16 @@ def _measure(
 ) -> tuple[Floats, float]:
     """Return a noisy gradient at a point, and a noisy mean curvature, 0 if nothing is paid for it."""
     length, noise = geometry.length, curator.gaussian(amount)
-    soft_norm = max(1.0, clip**2) * length
+    soft_norm = _soft_norm(clip, length)
     gradient = Gradient(geometry.weights(point), clip * length, noise, geometry.frame, soft_norm, joint=True)
     if curvature_amount == 0:
         return curator.answer(gradient), 0.0
     return curator.answer(GradientAndCurvature(gradient, curator.gaussian(curvature_amount)))
+
+
+def _soft_norm(clip: float, length: float) -> float:
+    """Return the length from which rows have smaller weights, given the typical one and the clip norm in its unit."""
+    return max(1.0, clip**2) * length
 
 
 def _iterations(richness: float, rows_of_privacy: float, curator: Curator) -> int:
@@ -377,7 +443,7 @@ def _measure_geometry(
     problem, constant = curator.problem, int(curator.problem.intercept)
     dimension, features = problem.grid.dimension, problem.grid.dimension - constant
     penalty = problem.penalty_curvature(np.zeros(problem.shape)).reshape(dimension, -1)[:, 0]
-    whitening = features <= _LARGEST_WHITENED if settings.whitening is None else settings.whitening
+    whitening = features <= LARGEST_WHITENED if settings.whitening is None else settings.whitening
     _require_coordinates(curator, whitening)
     alone = bool(constant) and dimension <= Whitening.largest_dimension
     if alone and (rows_of_privacy < ROWS_PER_DIRECTION or features == 0):

@@ -27,6 +27,7 @@ from ..minimisers import robust_loss
 from ..problems import Loss, Need, Penalty, require_needs
 from .paper_modes import PAPER_MODES, PAPERS, PaperMode
 from .rules import Facts
+from .sandwich_errors import Sandwich
 
 #: Called with the share of the budget that is spent: a public number between 0 and 1.
 Progress = Callable[[float], None]
@@ -46,7 +47,8 @@ class SolverResult:
     to the rows or to the loss, for the privacy statement. ``noise_factor`` is provided by some methods. It is a
     matrix F of shape (d, m): the noise of privacy moves the weights of each output by about F times m independent
     standard normal numbers. ``column_evidence`` says of each feature by how many standard deviations of
-    noise its released moments exceed those of a column that never varies.
+    noise its released moments exceed those of a column that never varies. ``sandwich`` has the errors
+    of sampling and privacy together, where they were bought.
     """
 
     weights: Floats
@@ -55,6 +57,7 @@ class SolverResult:
     remarks: tuple[str, ...] = ()
     noise_factor: Floats | None = field(default=None, kw_only=True)
     column_evidence: Floats | None = field(default=None, kw_only=True)
+    sandwich: Sandwich | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,198 @@
+r"""What standard errors are made of: a Hessian and a covariance of gradients in whitened coordinates, and a scale.
+
+With z the coordinates of a row in a public whitening, l' and l'' the derivatives of its loss at public weights, and
+:math:`\rho = \sqrt{\min(1, s/|z|)}` the soft weight of its length, the gradient of a row is
+:math:`\psi = \rho l' z`, shortened to the norm C. Two matrices describe an estimate at which the mean of psi is 0:
+
+.. math:: H = \frac1n \sum_i \rho_i \min(l''_i, b) z_i z_i' \; [\,|\rho_i l'_i z_i| < C\,], \qquad
+          V = \frac1n \sum_i \psi_i \psi_i'.
+
+H is the derivative of the mean gradient, V the covariance of a row's gradient where that mean is 0; their sandwich
+:math:`H^{-1} V H^{-1}/n` is the covariance of the estimate (Huber 1967).
+
+**Sensitivity.** A row adds h z z' with h >= 0, a positive semidefinite matrix of Frobenius norm h |z|^2. h is lowered
+until that is at most a public M, so a row that is removed moves the sum by at most M. A row that is replaced moves it
+by |A - B|, and |A - B|^2 = |A|^2 + |B|^2 - 2 <A, B> <= 2 M^2 because <A, B> = h k (z . y)^2 >= 0: sqrt(2) M. k rows
+of a unit change the sum by k times that at most, by the triangle inequality. For V, M is C^2.
+
+References
+----------
+Huber, P. (1967). The behavior of maximum likelihood estimates under nonstandard conditions. Fifth Berkeley Symposium.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..accounting import Gaussian
+from ..arrays import Floats, Integers
+from ..errors import InvalidParameter
+from ..exact import BoundedSum, CoarseGrid, SecondMomentSum, require_moderate
+from ..problems import LinearProblem, Whitening
+from ..relations import Norm, Sensitivity
+from .counts_and_moments import moment_bits
+from .derivatives import require_frame
+from .per_row import Norms, PerRow, RowWeights
+from .query import Noised, Public, Query, Sum
+
+_LONGEST = 4.0  # in units of ``reach``: longer rows are shortened to it, whatever their weight is
+
+
+@dataclass(frozen=True, eq=False)
+class ClippedHessian(Query[Floats]):
+    """The Hessian of clipped gradients at public ``weights``, in whitened coordinates.
+
+    Parameters
+    ----------
+    weights : ndarray
+    clip : float
+        C, that of the gradients whose derivative it is. A row whose gradient is clipped adds nothing.
+    cap : float
+        b, to which curvatures are lowered.
+    reach : float
+        A row of this length may have the curvature b: the matrix of a row has a Frobenius norm of at most b reach^2.
+    noise : Gaussian
+    frame : Whitening
+    soft_norm : float
+        Rows longer than this are weighted by sqrt(soft_norm/|z|), as in `Gradient`.
+
+    Notes
+    -----
+    **Privacy** Sensitivity b reach^2 in the Frobenius norm, and sqrt(2) times it when a row is replaced. The penalty
+    is not in it.
+    """
+
+    weights: Floats
+    clip: float
+    cap: float
+    reach: float
+    noise: Gaussian
+    frame: Whitening
+    soft_norm: float
+    label = "Hessian of clipped gradients"
+
+    def plan(self, public: Public) -> Sum[Floats]:
+        largest = require_moderate("cap", self.cap) * require_moderate("reach", self.reach) ** 2
+        clip = require_moderate("clip", self.clip)
+        return _matrix_plan(self, public, largest, self.reach, partial(_hessian_weights, clip, self.cap))
+
+
+@dataclass(frozen=True, eq=False)
+class GradientCovariance(Query[Floats]):
+    """The mean of psi psi', psi being the clipped gradient of a row at public ``weights``, in whitened coordinates.
+
+    Parameters
+    ----------
+    weights, noise, frame, soft_norm
+        As for `ClippedHessian`.
+    clip : float
+        C, the norm to which gradients are clipped.
+
+    Notes
+    -----
+    **Privacy** Sensitivity C^2 in the Frobenius norm, and sqrt(2) C^2 when a row is replaced.
+    """
+
+    weights: Floats
+    clip: float
+    noise: Gaussian
+    frame: Whitening
+    soft_norm: float
+    label = "covariance of gradients"
+
+    def plan(self, public: Public) -> Sum[Floats]:
+        clip, soft_norm = require_moderate("clip", self.clip), require_moderate("soft_norm", self.soft_norm)
+        return _matrix_plan(self, public, clip**2, max(clip, soft_norm), _squared_residuals)
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualScale(Query[float]):
+    """The mean of min(|l'|, 1)^2 at public ``weights``: how large residuals are, in units in which 1 is large.
+
+    Residuals are often much shorter than the range of the target. Gradients that are clipped at a multiple of their
+    scale need that much less noise.
+
+    **Privacy** A row adds a number from 0 to 1: sensitivity 1 under both relations.
+    """
+
+    weights: Floats
+    noise: Gaussian
+    label = "residual scale"
+
+    def plan(self, public: Public) -> Sum[float]:
+        problem = public.problem
+        _require_one_margin(problem)
+        placed = problem.grid.place_weights(public.weights("weights", self.weights))
+        bounded = BoundedSum(1.0)
+        noised = Noised(self.noise, bounded.unit, Sensitivity.of_bounded_sum(bounded.ceiling, Norm.L2), public.size)
+        return Sum(partial(_scale_block, problem, bounded, placed), (noised,), lambda mean: float(mean[0]))
+
+
+def _require_one_margin(problem: LinearProblem) -> None:
+    if problem.loss.outputs > 1:
+        raise InvalidParameter("this is asked about a loss of one margin: use two classes")
+
+
+def _matrix_plan(
+    asked: ClippedHessian | GradientCovariance, public: Public, largest: float, reach: float, weigh: Any
+) -> Sum[Floats]:
+    """Return the plan of a sum of h z z' of Frobenius norm at most ``largest``; ``weigh`` says what h is."""
+    problem, frame = public.problem, asked.frame
+    _require_one_margin(problem)
+    if not isinstance(frame, Whitening):
+        raise InvalidParameter("matrices of gradients are measured in whitened coordinates: pass a Whitening")
+    require_frame(public, frame)
+    placed = problem.grid.place_weights(public.weights("weights", asked.weights))
+    longest = _LONGEST * reach
+    coarse = CoarseGrid(2 * longest, frame.matrix.shape[1], longest)
+    moments = SecondMomentSum(coarse, largest, total_bits=moment_bits(public, asked.noise))
+    norms = Norms.within(frame, problem.grid)
+    per_row: tuple[PerRow, ...] = (norms, RowWeights(require_moderate("soft_norm", asked.soft_norm), (norms,)))
+    noised = Noised(asked.noise, moments.unit, moments.sensitivity, public.size, symmetric=True)
+    return Sum(partial(_block, problem, moments, placed, frame, weigh), (noised,), lambda noisy: noisy, per_row)
+
+
+def _block(
+    problem: LinearProblem,
+    moments: SecondMomentSum,
+    weights: Floats,
+    frame: Whitening,
+    weigh: Any,
+    rows: Any,
+    labels: Floats,
+    squared_norms: Floats,
+    soft_weights: Floats,
+) -> Integers:
+    """Return the sum of h z z' over one block; the cap of h comes from the coordinates as they are added up."""
+    margins = problem.grid.margins(rows, weights)
+    weighed = weigh(problem, margins, labels, squared_norms, soft_weights)
+    return moments.in_parts(frame.coordinates(rows), weighed, moments.grid.place)
+
+
+def _hessian_weights(
+    clip: float, cap: float, problem: LinearProblem, margins: Floats, labels: Floats, squared: Floats, soft: Floats
+) -> Floats:
+    curvatures = np.minimum(problem.loss.curvatures(margins, labels), cap)
+    long = soft * np.abs(problem.loss.residuals(margins, labels)) * np.sqrt(squared) >= clip
+    weights: Floats = np.where(long, 0.0, soft * curvatures)
+    return weights
+
+
+def _squared_residuals(
+    problem: LinearProblem,
+    margins: Floats,
+    labels: Floats,
+    squared: Floats,  # noqa: ARG001
+    soft: Floats,
+) -> Floats:
+    residuals = soft * problem.loss.residuals(margins, labels)
+    return residuals * residuals
+
+
+def _scale_block(problem: LinearProblem, bounded: BoundedSum, weights: Floats, rows: Any, labels: Floats) -> Integers:
+    residuals = problem.loss.residuals(problem.grid.margins(rows, weights), labels)
+    return bounded.block(residuals * residuals)

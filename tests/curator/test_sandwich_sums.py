@@ -1,0 +1,129 @@
+"""Hessians, covariances and residual scales: brute force on small tables, and how much one row can change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpdescent.accounting import Gaussian
+from dpdescent.curator import ClippedHessian, Curator, GradientCovariance, ResidualScale
+from dpdescent.errors import InvalidParameter
+from dpdescent.exact import FeatureGrid
+from dpdescent.problems import Logistic, Loss, Poisson, Squared, Whitening
+from neighbours import RICH, curator, share_of_sensitivity, sums
+
+D = 4
+GRID = FeatureGrid(1.0, D)
+MATRIX = np.array([[2.0, 0.3, 0, 0], [0, 3.0, -0.5, 0], [0.4, 0, 1.5, 0], [0.1, -0.2, 0.3, 1.0]])
+WHITENING = Whitening(GRID, MATRIX)
+WEIGHTS = np.array([0.7, -0.4, 0.2, 0.1])
+QUIET = Gaussian(1e-4)
+LOSSES = (Logistic(), Squared(), Poisson())
+
+
+def rows_and_labels(generator: np.random.Generator, loss: Loss, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    features = generator.uniform(-1, 1, (rows, D))
+    features[:, -1] = 1.0
+    signs = isinstance(loss, Logistic)
+    labels = generator.choice([-1.0, 1.0], rows) if signs else generator.uniform(0, 1, rows)
+    return GRID.place(features), labels
+
+
+def asked_of(features: np.ndarray, labels: np.ndarray, loss: Loss) -> Curator:
+    return curator(features, labels, GRID, loss, rows=10, epsilon=RICH)
+
+
+def hessian(clip: float, noise: Gaussian = QUIET, cap: float = 0.2, reach: float = 1.5) -> ClippedHessian:
+    return ClippedHessian(WEIGHTS, clip, cap, reach, noise, WHITENING, 2.0)
+
+
+def covariance(clip: float, noise: Gaussian = QUIET) -> GradientCovariance:
+    return GradientCovariance(WEIGHTS, clip, noise, WHITENING, 2.0)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+def test_answers_are_the_sums_that_the_formulas_say(loss: Loss) -> None:
+    features, labels = rows_and_labels(np.random.default_rng(0), loss, 10)
+    coordinates = features @ MATRIX
+    lengths = np.linalg.norm(coordinates, axis=1)
+    soft = np.sqrt(np.minimum(1, 2.0 / lengths))
+    residuals, curvatures = (each(features @ WEIGHTS, labels) for each in (loss.residuals, loss.curvatures))
+    for clip in (0.5, 1.0, 10.0):
+        asked = asked_of(features, labels, loss)
+        weights = soft * np.minimum(curvatures, 0.2) * (np.abs(soft * residuals) * lengths < clip)
+        weights = np.minimum(weights, 0.2 * 1.5**2 / lengths**2)
+        expected = (coordinates * weights[:, None]).T @ coordinates / 10
+        assert asked.answer(hessian(clip)) == pytest.approx(expected, abs=2e-3)
+        shortened = np.minimum(np.abs(soft * residuals), clip / lengths) ** 2
+        expected = (coordinates * shortened[:, None]).T @ coordinates / 10
+        assert asked.answer(covariance(clip)) == pytest.approx(expected, abs=5e-3 * min(clip, 1.0))
+    scale = asked.answer(ResidualScale(WEIGHTS, QUIET))
+    assert scale == pytest.approx(np.mean(np.minimum(np.abs(residuals), 1) ** 2), abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+def test_no_row_moves_a_sum_by_more_than_is_declared(loss: Loss, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    features, labels = rows_and_labels(generator, loss, 10)
+    others, other_labels = rows_and_labels(generator, loss, 10)
+    clip, reach = 10.0 ** generator.uniform(-2, 1, 2)
+    queries = hessian(clip, reach=reach), covariance(clip), ResidualScale(WEIGHTS, QUIET)
+
+    def totals(features: np.ndarray, labels: np.ndarray) -> list[Any]:
+        asked = asked_of(features, labels, loss)
+        for query in queries:
+            asked.answer(query)
+        return sums(asked)
+
+    whole = totals(features, labels)
+    for row in range(0, 10, 2):
+        removed = totals(np.delete(features, row, axis=0), np.delete(labels, row))
+        changed, changed_labels = features.copy(), labels.copy()
+        changed[row], changed_labels[row] = others[row], other_labels[row]
+        replaced = totals(changed, changed_labels)
+        for one, without, other in zip(whole, removed, replaced, strict=True):
+            assert share_of_sensitivity(one, without, "zero-out") <= 1
+            assert share_of_sensitivity(one, other, "replace-one") <= 1
+
+
+@pytest.mark.parametrize(
+    "query", [hessian(100.0, cap=0.1, reach=0.5), covariance(0.05)], ids=["hessian", "covariance"]
+)
+def test_one_row_can_move_a_matrix_by_what_is_declared_and_a_replaced_one_by_more(query: Any) -> None:
+    # Rows whose coordinates are orthogonal, each longer than the clip norm. With the square root of 2 dropped, the
+    # share of replaced rows would be above 1.
+    inverse = np.linalg.inv(MATRIX)
+    rows = [0.2 * inverse[0] / np.abs(inverse[0]).max(), 0.2 * inverse[1] / np.abs(inverse[1]).max()]
+    rows = [5 * row for row in rows]
+
+    def total(row: np.ndarray | None) -> Any:
+        features = np.zeros((0, D)) if row is None else row[None, :]
+        asked = asked_of(GRID.place(features), np.ones(len(features)), Logistic())
+        asked.answer(query)
+        return sums(asked)[0]
+
+    one, other, empty = total(rows[0]), total(rows[1]), total(None)
+    assert 0.98 < share_of_sensitivity(one, empty, "zero-out") <= 1
+    assert 0.95 < share_of_sensitivity(one, other, "replace-one") <= 1
+    assert 2 * share_of_sensitivity(one, other, "replace-one") > 1.8
+
+
+def test_a_unit_of_several_rows_moves_a_sum_by_so_many_times_as_much() -> None:
+    for query in (hessian(1.0), covariance(1.0), ResidualScale(WEIGHTS, QUIET)):
+        features, labels = rows_and_labels(np.random.default_rng(0), Logistic(), 10)
+        plan = query.plan(asked_of(features, labels, Logistic()).public())
+        one, three = plan.parts[0].sensitivity, plan.for_units(3).parts[0].sensitivity
+        for relation in ("zero-out", "replace-one"):
+            assert three.under(relation) >= 3 * one.under(relation)
+
+
+def test_several_margins_and_other_coordinates_are_refused() -> None:
+    features, labels = rows_and_labels(np.random.default_rng(0), Logistic(), 10)
+    asked = asked_of(features, labels, Logistic())
+    bare = ClippedHessian(WEIGHTS, 1.0, 0.2, 1.5, QUIET, None, 2.0)  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match="pass a Whitening"):
+        asked.answer(bare)
+    assert asked.ledger.spent == 0

@@ -1,0 +1,155 @@
+"""Standard errors: the values of the derivation, and the laws that the formulas must obey."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from dpdescent.accounting import epsilon_to_gdp
+from dpdescent.problems import Huber, Logistic, Poisson, Squared
+from dpdescent.solvers.inferring import kept_gradients, residual_multiple
+from dpdescent.solvers.sandwich_errors import Sandwich, SandwichParts, expected_hessian, shrink_towards
+
+HESSIAN = np.array([[0.22, 0.03], [0.03, 0.18]])
+COVARIANCE = np.array([[0.24, 0.02], [0.02, 0.20]])
+PARTS = SandwichParts(
+    point=np.array([1.0, -0.5]),
+    gradient=np.array([0.01, -0.02]),
+    hessian=HESSIAN,
+    covariance=COVARIANCE,
+    gradient_noise=0.01,
+    hessian_noise=0.02,
+    covariance_noise=0.03,
+    expected=0.2 * np.diag([0.95, 1.0]),
+    rows=5000,
+    to_weights=np.eye(2),
+)
+FOUND = Sandwich.of(PARTS)
+
+
+@pytest.mark.parametrize(("epsilon", "mu"), [(0.2, 0.052663), (1, 0.236704), (8, 1.531545)])
+def test_the_budget_of_an_epsilon(epsilon: float, mu: float) -> None:
+    assert epsilon_to_gdp(epsilon, 1e-6) == pytest.approx(mu, abs=5e-7)
+
+
+def test_the_last_seven_tenths_of_the_gradients_are_averaged() -> None:
+    assert kept_gradients(32) == 22
+    assert 1 / math.sqrt(kept_gradients(32)) == pytest.approx(0.2132007, abs=1e-7)
+
+
+def test_noise_of_a_hessian_has_the_covariance_that_is_added() -> None:
+    sigma, delta = 0.02, np.array([0.3, -0.1])
+    formula = 0.5 * sigma**2 * (float(delta @ delta) * np.eye(2) + np.outer(delta, delta))
+    assert formula == pytest.approx(np.array([[3.8e-5, -6e-6], [-6e-6, 2.2e-5]]))
+    # 400,000 draws: entries have a relative error below 1%; an alarm at 2% has a probability below 1e-6.
+    generator = np.random.default_rng(0)
+    noise = generator.normal(0, sigma, (400_000, 2, 2)) / math.sqrt(2)
+    noise[:, 0, 1] = noise[:, 1, 0]
+    noise[:, [0, 1], [0, 1]] *= math.sqrt(2)
+    assert np.cov((noise @ delta).T) == pytest.approx(formula, rel=0.02, abs=3e-7)
+
+
+def test_a_hessian_is_drawn_towards_what_is_expected() -> None:
+    assert FOUND.shrunk_hessian == pytest.approx(0.3870968, abs=5e-8)
+    assert FOUND.edge == pytest.approx(0.0313153, abs=5e-8)
+    assert FOUND.hessian == pytest.approx(np.array([[0.2083871, 0.0183871], [0.0183871, 0.1877419]]), abs=5e-8)
+
+
+def test_a_covariance_is_drawn_towards_that_of_a_well_specified_model() -> None:
+    phi = float(np.sum(COVARIANCE * FOUND.hessian) / np.sum(FOUND.hessian**2))
+    assert phi == pytest.approx(1.1127734, abs=5e-8)
+    assert FOUND.shrunk_covariance == 1
+    assert FOUND.sampling == pytest.approx(phi * FOUND.hessian / 5000)
+
+
+def test_the_estimate_and_its_standard_errors() -> None:
+    assert FOUND.estimate == pytest.approx([0.9421125, -0.3878014], abs=5e-8)
+    assert np.sqrt(np.diag(FOUND.covariance)) == pytest.approx([0.0593734, 0.0651156], abs=1e-7)
+
+
+def test_noise_in_a_variance_leaves_fewer_degrees_of_freedom() -> None:
+    noisy = dataclasses.replace(FOUND, variance_noise=0.03 / 5000, scale_noise=0.0)
+    lengths = np.sum(FOUND.influence**2, axis=1)
+    assert noisy.variance_noise * lengths == pytest.approx([1.4194e-4, 1.7456e-4], abs=5e-9)
+    variances = np.array([0.0593734, 0.0651156]) ** 2
+    assert noisy.freedom(variances, FOUND.influence) == pytest.approx([1233.70, 1180.05], abs=0.02)
+
+
+@pytest.mark.parametrize(("richness", "multiple"), [(48, 3), (789, 4.5283), (1276, 5.2308), (1e9, 8)])
+def test_gradients_are_clipped_at_a_multiple_of_residuals(richness: float, multiple: float) -> None:
+    assert residual_multiple(richness) == pytest.approx(multiple, abs=5e-5)
+
+
+def test_without_noise_the_estimate_is_that_of_newton_and_the_sandwich_is_the_plain_one() -> None:
+    quiet = dataclasses.replace(PARTS, gradient_noise=0.0, hessian_noise=1e-12, covariance_noise=1e-12)
+    found = Sandwich.of(quiet)
+    inverse = np.linalg.inv(HESSIAN)
+    assert found.estimate == pytest.approx(PARTS.point - inverse @ PARTS.gradient)
+    assert found.covariance == pytest.approx(inverse @ COVARIANCE @ inverse / 5000)
+    assert found.unresolved.shape[1] == 0
+
+
+def test_a_direction_along_which_no_score_changes_is_left_out_of_every_error() -> None:
+    generator = np.random.default_rng(1)
+    rows = generator.normal(size=(500, 3))
+    rows = np.column_stack([rows[:, 0] > 0, rows[:, 0] <= 0, rows[:, 1:], np.ones(500)]).astype(float)
+    direction = np.array([1.0, 1.0, 0.0, 0.0, -1.0])
+    weighed = rows * generator.uniform(0.1, 0.3, 500)[:, None]
+    parts = SandwichParts(
+        np.zeros(5),
+        rows.T @ generator.normal(size=500) / 500,
+        rows.T @ weighed / 500,
+        rows.T @ rows / 500,
+        0.001,
+        1e-6,
+        1e-6,
+        0.2 * np.eye(5),
+        500,
+        np.eye(5),
+    )
+    found = Sandwich.of(parts, [direction])
+    assert found.aliased == (True,)
+    reduced = np.delete(rows, 1, axis=1)  # one of the levels as the reference
+    hessian = reduced.T @ np.delete(weighed, 1, axis=1) / 500
+    step = np.linalg.solve(hessian, np.delete(parts.gradient, 1))
+    contrast = np.array([1.0, -1.0, 0, 0, 0])
+    assert contrast @ found.weights == pytest.approx(-step[0], rel=1e-4)
+    seen = dataclasses.replace(parts, hessian=parts.hessian + 0.1 * np.eye(5))
+    assert Sandwich.of(seen, [direction]).aliased == (False,)
+
+
+def test_what_noise_hides_is_not_resolved() -> None:
+    hidden = dataclasses.replace(
+        PARTS, hessian=np.diag([0.2, 0.0001]), expected=np.diag([0.2, 0.0001]), hessian_noise=0.02
+    )
+    found = Sandwich.of(hidden)
+    assert found.unresolved_share(found.influence) == pytest.approx([0, 1], abs=1e-9)
+
+
+def test_a_long_step_has_an_error_of_its_own() -> None:
+    far = dataclasses.replace(PARTS, gradient=np.array([0.2, 0.0]))
+    short = dataclasses.replace(PARTS, gradient=np.array([0.02, 0.0]))
+    step = PARTS.point[0] - Sandwich.of(far).estimate[0]
+    assert step > 0.9
+    assert math.sqrt(Sandwich.of(far).covariance[0, 0]) > 0.4 * step**2
+    assert math.sqrt(Sandwich.of(short).covariance[0, 0]) < 0.07
+
+
+def test_what_is_expected_of_a_hessian_is_that_of_normal_rows() -> None:
+    point, squares, rows = np.array([1.5, -0.7, 0.4]), np.array([0.9, 0.6, 1.0]), 400_000
+    generator = np.random.default_rng(0)
+    drawn = np.column_stack([generator.normal(size=(rows, 2)) * np.sqrt(squares[:2]), np.ones(rows)])
+    curvatures = Logistic().curvatures(drawn @ point, np.ones(rows))
+    exact = (drawn * curvatures[:, None]).T @ drawn / rows
+    assert expected_hessian(Logistic(), float(curvatures.mean()), squares, point) == pytest.approx(exact, abs=2e-3)
+    for loss in (Squared(), Huber()):
+        assert expected_hessian(loss, 0.5, squares, point) == pytest.approx(0.5 * np.diag(squares))
+    assert expected_hessian(Poisson(), 0.1, squares, 0 * point) == pytest.approx(0.1 * np.diag(squares))
+
+
+def test_a_matrix_without_noise_is_not_shrunk() -> None:
+    assert shrink_towards(HESSIAN, np.eye(2), 0.0)[1] == 0
+    assert shrink_towards(HESSIAN, HESSIAN, 0.1)[1] == 1
