@@ -74,7 +74,8 @@ GIVEN = ["argument"]
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        (DPLogisticRegression(**PUBLIC), {"bounds": GIVEN, "classes": GIVEN}),
+        (DPLogisticRegression(**PUBLIC), {"bounds": ["argument", "measured"], "classes": GIVEN}),
+        (DPLogisticRegression(0.5, **PUBLIC), {"bounds": GIVEN, "classes": GIVEN}),
         (
             DPLogisticRegression(alpha=0.1, class_weight={1: 2.0}, binary_features=[], fit_intercept=False, **PUBLIC),
             dict.fromkeys(("bounds", "classes", "alpha", "class_weight", "binary_features", "fit_intercept"), GIVEN),
@@ -104,10 +105,14 @@ GIVEN = ["argument"]
             dict.fromkeys(("bounds", "classes", "knots", "pieces"), GIVEN),
         ),
         (
-            DPHuberRegressor(bounds=(0, 1), target_bounds=(0, 1), threshold=0.1),
+            DPHuberRegressor(0.1, bounds=(0, 1), target_bounds=(0, 1), threshold=0.1),
             dict.fromkeys(("bounds", "target_bounds", "threshold"), GIVEN),
         ),
-        (DPLinearRegression(bounds=(0, 1)), {"bounds": GIVEN, "target_bounds": ["measured"]}),
+        (
+            DPHuberRegressor(bounds=(0, 1), target_bounds=(0, 1)),
+            {name: ["argument", "measured"] for name in ("bounds", "target_bounds")},
+        ),
+        (DPLinearRegression(0.1, bounds=(0, 1)), {"bounds": GIVEN, "target_bounds": ["measured"]}),
         (
             DPLinearRegression(method="nonprivate"),
             {"bounds": ["read from the rows"], "target_bounds": ["read from the rows"]},

@@ -210,7 +210,7 @@ def _losses(model: PrivateLinearModel, X: Any, y: Any) -> NDArray[np.int64]:
     with np.errstate(all="ignore"):  # a warning would speak of rows
         predicted, labels = model.predict(X), np.ravel(y)
         if isinstance(model, BoundedRegressor):
-            low, high = model._target_ends()
+            low, high = model._outer_ends()
             target = np.clip(labels.astype(np.float64), low, high)
             errors = ((np.clip(predicted, low, high) - target) / (high - low)) ** 2
         else:

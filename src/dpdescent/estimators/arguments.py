@@ -130,6 +130,7 @@ _WORDS = {
     "unit": "the column that says whose row it is",
 }
 _LONGEST = 80
+_NARROWER = "narrower ones, within those that were given"
 
 
 def given_arguments(model: Any, told: Iterable[str]) -> list[str]:
@@ -177,8 +178,13 @@ def bounds_facts(given: bool, sought: bool, tightened: bool, private: bool) -> l
         origin = Origin.MEASURED if private else Origin.ROWS
         found.append(public_fact("bounds", "those that were not given", origin))
     if tightened:
-        found.append(public_fact("bounds", "narrower ones, within those that were given", Origin.MEASURED))
+        found.append(public_fact("bounds", _NARROWER, Origin.MEASURED))
     return found
+
+
+def target_facts(tightened: bool) -> list[str]:
+    """Return where the bounds of the target came from, beside those that were given."""
+    return [public_fact("target_bounds", _NARROWER, Origin.MEASURED)] if tightened else []
 
 
 def schema_facts(schema: Schema) -> list[str]:

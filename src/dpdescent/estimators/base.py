@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -184,8 +184,11 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
             return False
         return tightening_pays(facts.promised_rows, columns)
 
-    def _purchases(self) -> list[Purchase]:
-        """Return what the budget of the fit has to pay for, beside bounds, because nobody gave it."""
+    def _purchases(self, tightens: Callable[[int], bool]) -> list[Purchase]:
+        """Return what the budget of the fit has to pay for, beside bounds of columns, because nobody gave it.
+
+        ``tightens`` tells whether given bounds of so many columns are made narrower.
+        """
         return []
 
     def _read(self, X: Any) -> Any:

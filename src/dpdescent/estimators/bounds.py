@@ -20,10 +20,10 @@ were seen.
 
 Cells outside the measured ends are clipped, like those outside given bounds.
 
-*Given bounds* that are far too wide cost much accuracy, so they are tightened where that costs little: where each
-histogram gets the least share, since there are rows enough for its columns. The second is bought only if the first
-shows a column that is narrower than its bounds by a factor of four, and other columns keep the bounds that were
-given.
+*Given bounds* are outer limits. Those that are too wide cost much accuracy, so a first histogram for 2% of the budget
+looks for columns that need half of them or less, wherever its noise leaves a count some meaning. Only if it finds
+one, the ladder is measured again with the share that columns without bounds would get (unless 2% is that share), then
+the bins. All other columns keep the bounds that were given.
 """
 
 from __future__ import annotations
@@ -59,9 +59,11 @@ _LACKING = 3.0  # deviations: for cells that the only sure level lacks
 _EVIDENT, _GUESSED = 4.0, 3.0  # deviations: for where they are then, and where all cells are if no level is sure
 _WINDOWS = (1, 2, 4)  # widths of neighbouring levels that are tested together
 _TAIL = 6  # levels beyond the sure ones that are tested once more
-_WORTHWHILE = 4  # a column is made narrower by at least this factor, or left alone
+_WORTHWHILE = 4  # a column is made narrower by the bins by at least this factor, or left alone
+_NARROWER = 2  # the same for bounds that were given, by the ladder and by the bins
+_LEGIBLE = 0.12  # noise of a first count as a share of the rows, with which most cells of a column can still be seen
 _HIDDEN, _MUCH_HIDDEN = 0.01, 0.06  # share of the rows that noise may hide
-_HIDING = 0.1  # noise of a count as a share of the rows, above which it would hide equal bins
+HIDING = 0.1  # noise of a count as a share of the rows, above which it would hide equal bins
 
 
 def share_of_bounds(effective_rows: float, columns: int) -> float:
@@ -69,9 +71,14 @@ def share_of_bounds(effective_rows: float, columns: int) -> float:
     return min(max(columns * (_DISTINCT / effective_rows) ** 2, _LEAST_SHARE), _LARGEST_SHARE)
 
 
+def first_share(effective_rows: float, columns: int) -> float | None:
+    """Return the share of a first histogram of given bounds, None where it would be as large as that of any."""
+    return _LEAST_SHARE if share_of_bounds(effective_rows, columns) > _LEAST_SHARE else None
+
+
 def tightening_pays(effective_rows: float, columns: int) -> bool:
-    """Return whether given bounds are worth a measurement: it costs little where it is as sharp as it need be."""
-    return columns > 0 and share_of_bounds(effective_rows, columns) <= _LEAST_SHARE
+    """Return whether given bounds are worth a measurement: from 59 sqrt(c) effective rows for c columns."""
+    return columns > 0 and math.sqrt(columns / _LEAST_SHARE) <= _LEGIBLE * effective_rows
 
 
 def rungs(cells: Any) -> Any:
@@ -146,7 +153,7 @@ def _in_parts(function: Callable[[Floats], Floats], cells: Any) -> Floats:
     return mapped
 
 
-def column_ends(counts: Floats, noise: float, rows: int) -> tuple[int, int] | None:
+def column_ends(counts: Floats, noise: float, rows: int, rare: float = _RARE) -> tuple[int, int] | None:
     """Return the first and the last level of a column that hold more than noise and rare cells, or None.
 
     Parameters
@@ -156,23 +163,25 @@ def column_ends(counts: Floats, noise: float, rows: int) -> tuple[int, int] | No
     noise : float
         Their standard deviation.
     rows : int
+    rare : float
+        The share of the rows that may lie beyond an end.
     """
     seen = np.zeros(counts.size, dtype=np.bool_)
     for width in _WINDOWS:
         sums = np.convolve(np.where(seen, 0.0, counts), np.ones(width), "valid")
-        for start in np.flatnonzero(sums > max(_SURE * noise * math.sqrt(width), _RARE * rows)):
+        for start in np.flatnonzero(sums > max(_SURE * noise * math.sqrt(width), rare * rows)):
             seen[start : start + width] |= counts[start : start + width] > _LIKELY * noise
     if seen.sum() <= 1:
-        seen |= _others(counts, noise, rows, seen)
+        seen |= _others(counts, noise, rows, seen, rare)
     if not seen.any():
         return None
     first, last = int(seen.argmax()), counts.size - 1 - int(seen[::-1].argmax())
-    first -= _further(counts[max(first - _TAIL, 0) : first][::-1], noise, rows)
-    last += _further(counts[last + 1 : last + 1 + _TAIL], noise, rows)
+    first -= _further(counts[max(first - _TAIL, 0) : first][::-1], noise, rows, rare)
+    last += _further(counts[last + 1 : last + 1 + _TAIL], noise, rows, rare)
     return first, last
 
 
-def _others(counts: Floats, noise: float, rows: int, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _others(counts: Floats, noise: float, rows: int, seen: NDArray[np.bool_], rare: float) -> NDArray[np.bool_]:
     """Return where the cells are that are not on the only level which is sure, say that of zero, if any level is.
 
     If many cells are elsewhere for sure, less evidence is enough to say where.
@@ -185,13 +194,13 @@ def _others(counts: Floats, noise: float, rows: int, seen: NDArray[np.bool_]) ->
         best = int(np.argmax(deviations))
         start = int(sums[best].argmax())
         needed = _EVIDENT if seen.any() else _GUESSED
-        if deviations[best] > needed and sums[best][start] > max(lacking / 3, _RARE * rows):
+        if deviations[best] > needed and sums[best][start] > max(lacking / 3, rare * rows):
             window = slice(start, start + _WINDOWS[best])
             found[window] = elsewhere[window] > _LIKELY * noise
     return found
 
 
-def _further(beyond: Floats, noise: float, rows: int) -> int:
+def _further(beyond: Floats, noise: float, rows: int, rare: float) -> int:
     """Return how many levels beyond an end still hold more than rare cells, by counts added up from outside.
 
     The farther out a level is, the more would be lost by noise that is taken for cells, so the more is asked of it.
@@ -199,7 +208,7 @@ def _further(beyond: Floats, noise: float, rows: int) -> int:
     tails = np.cumsum(beyond[::-1])
     added = np.arange(1, beyond.size + 1)
     deviations = _LIKELY + _PER_LEVEL * (beyond.size - added)
-    least = np.maximum(_RARE * rows, deviations * noise * np.sqrt(added))
+    least = np.maximum(rare * rows, deviations * noise * np.sqrt(added))
     return beyond.size - int((tails > least).argmax()) if (tails > least).any() else 0
 
 
@@ -251,7 +260,7 @@ def rung_ends(counts: Floats, noise: float, rows: int) -> Ends:
 def _interval(first: int, last: int, wider: bool) -> tuple[float, float]:
     """Return the numbers on rungs from first to last; ``wider`` makes it twice as wide on the outside."""
     low, high = first - RUNGS, last - RUNGS
-    ends = (_edge(low, outer=low < 0), _edge(high, outer=high > 0))
+    ends = (edge(low, outer=low < 0), edge(high, outer=high > 0))
     if ends == (0.0, 0.0):  # zeros alone
         return 0.0, 1.0
     stretch = 2.0 if wider else 1.0
@@ -261,10 +270,10 @@ def _interval(first: int, last: int, wider: bool) -> tuple[float, float]:
 def _inner_edges(first: int, last: int) -> tuple[float, float]:
     """Return where the first rung ends and where the last one begins."""
     low, high = first - RUNGS, last - RUNGS
-    return _edge(low, outer=low > 0), _edge(high, outer=high < 0)
+    return edge(low, outer=low > 0), edge(high, outer=high < 0)
 
 
-def _edge(rung: int, outer: bool) -> float:
+def edge(rung: int, outer: bool) -> float:
     """Return the edge of a rung that is farther from zero, or the nearer one."""
     if rung == 0:
         return 0.0
@@ -275,7 +284,9 @@ def _edge(rung: int, outer: bool) -> float:
     return math.copysign(math.ldexp(1.0, int(min(exponent, 1000.0))), rung)
 
 
-def linear_ends(counts: Floats, noise: float, rows: int, ends: Ends) -> tuple[Floats, Floats]:
+def linear_ends(
+    counts: Floats, noise: float, rows: int, ends: Ends, factor: float = _WORTHWHILE
+) -> tuple[Floats, Floats]:
     """Return narrower ends of every column from its counts in `BINS` equal bins, shape (columns, BINS).
 
     Noise may hide long tails in so many bins, so ends are moved only where the column gets much narrower, only
@@ -293,7 +304,7 @@ def linear_ends(counts: Floats, noise: float, rows: int, ends: Ends) -> tuple[Fl
     rare = lost <= np.maximum(_HIDDEN * rows, _LIKELY * noise * np.sqrt(outside.sum(axis=1)))
     low, high = ends.low + first * width, ends.low + last * width
     low, high = np.where(low < ends.first, low, ends.low), np.where(high > ends.last, high, ends.high)
-    narrow = rare & _much_narrower(low, high, ends.low, ends.high) & (ends.first >= ends.last)
+    narrow = rare & _much_narrower(low, high, ends.low, ends.high, factor) & (ends.first >= ends.last)
     return np.where(narrow, low, ends.low), np.where(narrow, high, ends.high)
 
 
@@ -310,35 +321,57 @@ def measured_ends(ask: Callable[[Any, int], tuple[Floats, float]], cells: Any, r
     """
     levels = rungs(cells)
     counts, noise = ask(levels, RUNGS)
-    if noise <= _HIDING * rows:
-        return _refined(ask, cells, rows, rung_ends(counts, noise, rows))
+    if noise <= HIDING * rows:
+        return narrower_bins(ask, cells, rows, rung_ends(counts, noise, rows))
     again, _ = ask(levels, RUNGS)
     ends = rung_ends((counts + again) / 2, noise / math.sqrt(2), rows)
     return ends.low, ends.high
 
 
 def tightened_ends(
-    ask: Callable[[Any, int], tuple[Floats, float]], cells: Any, rows: int, low: Floats, high: Floats
+    ask: Callable[[Any, int], tuple[Floats, float]],
+    cells: Any,
+    rows: int,
+    low: Floats,
+    high: Floats,
+    ask_first: Callable[[Any, int], tuple[Floats, float]] | None = None,
 ) -> tuple[Floats, Floats]:
-    """Return ends within ``low`` and ``high``, much narrower where cells need less, and as they were elsewhere.
+    """Return ends within ``low`` and ``high``, narrower where cells need less, and as they were elsewhere.
 
-    The other arguments are those of `measured_ends`.
+    The other arguments are those of `measured_ends`; ``ask_first`` is a cheaper ``ask``.
     """
-    found = rung_ends(*ask(rungs(cells), RUNGS), rows).within(low, high)
+    levels = rungs(cells)
+    counts, noise = (ask_first or ask)(levels, RUNGS)
+    found = _seen_within(counts, noise, rows, low, high)
+    if ask_first is not None and _much_narrower(found.low, found.high, low, high, _NARROWER).any():
+        again, less = ask(levels, RUNGS)
+        weight = noise**2 / (noise**2 + less**2)
+        counts, noise = (1 - weight) * counts + weight * again, noise * less / math.hypot(noise, less)
+        found = _seen_within(counts, noise, rows, low, high)
     inner_low, inner_high = found.low, found.high
-    if _much_narrower(inner_low, inner_high, low, high).any():
-        inner_low, inner_high = _refined(ask, cells, rows, found)
-    narrow = _much_narrower(inner_low, inner_high, low, high)
+    if _much_narrower(inner_low, inner_high, low, high, _NARROWER).any() and noise <= HIDING * rows:
+        inner_low, inner_high = narrower_bins(ask, cells, rows, found, _NARROWER)
+    narrow = _much_narrower(inner_low, inner_high, low, high, _NARROWER)
     return np.where(narrow, inner_low, low), np.where(narrow, inner_high, high)
 
 
-def _much_narrower(inner_low: Floats, inner_high: Floats, low: Floats, high: Floats) -> NDArray[np.bool_]:
-    narrow: NDArray[np.bool_] = _WORTHWHILE * (inner_high - inner_low) <= high - low
+def _seen_within(counts: Floats, noise: float, rows: int, low: Floats, high: Floats) -> Ends:
+    """Return the ends of every column on the ladder within given ones, which stay where nothing is seen."""
+    found = rung_ends(counts, noise, rows).within(low, high)
+    seen = np.array([column_ends(column, noise, rows) is not None for column in counts])
+    pairs = ((found.low, low), (found.high, high), (found.first, high), (found.last, low))
+    return Ends(*(np.where(seen, own, given) for own, given in pairs))
+
+
+def _much_narrower(
+    inner_low: Floats, inner_high: Floats, low: Floats, high: Floats, factor: float = _WORTHWHILE
+) -> NDArray[np.bool_]:
+    narrow: NDArray[np.bool_] = factor * (inner_high - inner_low) <= high - low
     return narrow
 
 
-def _refined(
-    ask: Callable[[Any, int], tuple[Floats, float]], cells: Any, rows: int, ends: Ends
+def narrower_bins(
+    ask: Callable[[Any, int], tuple[Floats, float]], cells: Any, rows: int, ends: Ends, factor: float = _WORTHWHILE
 ) -> tuple[Floats, Floats]:
     """Return narrower ends from a histogram of equal bins between those that were found."""
     low, high = ends.low, ends.high
@@ -347,4 +380,4 @@ def _refined(
     zero = (np.clip(0.0, low, high) - low) / (high - low)
     lowest = BINS - np.minimum(np.floor(zero * BINS), BINS - 1).astype(np.int64)  # where the lowest bin is counted
     counts = np.take_along_axis(counts, lowest[:, None] + np.arange(BINS), axis=1)
-    return linear_ends(counts, noise, rows, ends)
+    return linear_ends(counts, noise, rows, ends, factor)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,17 @@ from ..ledger import Ledger, require_funds
 from ..problems import LinearProblem
 from ..solvers import Facts, Method, Settings, SolverResult
 from ..statement import PrivacyStatement
-from .arguments import advice, bounds_facts, given_arguments, listening, over_rows, schema_facts, seed_of, size_facts
+from .arguments import (
+    advice,
+    bounds_facts,
+    given_arguments,
+    listening,
+    over_rows,
+    schema_facts,
+    seed_of,
+    size_facts,
+    target_facts,
+)
 from .curves import Curves
 from .effects import columns_seen
 from .knowledge import Columns, Knowledge, Table, place
@@ -120,7 +131,8 @@ class Plan:
     @property
     def complete(self) -> bool:
         """Whether the coding of rows is known before anything is bought, unless bounds get narrower."""
-        return not self.known.columns.sought and not any(isinstance(each, TargetBounds) for each in self.purchases)
+        sought = any(isinstance(each, TargetBounds) and not each.tighten for each in self.purchases)
+        return not self.known.columns.sought and not sought
 
 
 def plan(
@@ -147,7 +159,7 @@ def plan(
         if columns.sought:
             seen = columns.scaling.filled(seen_scaling(table.X), columns.gaps | (not columns.given))
             known = known.learnt("bounds of the columns", scaling=seen)
-        planned = replace(planned, known=known, purchases=model._purchases())
+        planned = replace(planned, known=known, purchases=model._purchases(lambda _: False))
     if model.ledger is not None:
         require_funds(model.ledger, own)  # after all else that is wrong with the settings was said
     if table.stream is not None:
@@ -170,7 +182,7 @@ def _purchases(planned: Plan) -> list[Purchase]:
     if columns.sought or tighten:
         count = int(np.count_nonzero(columns.unknown(tighten)))
         found.append(ColumnBounds(count, tighten, asked="tighter bounds" if model.tighten else None))
-    found += model._purchases()
+    found += model._purchases(partial(model._tightens, planned.own, planned.facts))
     require_measurable(planned.own, planned.settings, [name for each in found if (name := each.parameter())])
     return found
 
@@ -210,7 +222,8 @@ class _Rows:
     def _coded(self, known: Knowledge) -> Source:
         planned, model, grid = self._planned, known.model, self.problem.grid
         if planned.table.stream is not None:
-            kept = planned.complete and known.scaling is planned.known.scaling
+            same = known.scaling is planned.known.scaling and known.labels is planned.known.labels
+            kept = planned.complete and same
             stream = planned.table.stream
             blocks = planned.blocks if kept else self._sources.open(model, stream, self.features, grid)
             assert blocks is not None, "a streamed table was opened when it was checked"
@@ -323,7 +336,8 @@ def _assumed(planned: Plan, known: Knowledge) -> list[str]:
     counted = any(isinstance(each, RowsOfUnits) for each in planned.purchases)
     sizes = size_facts(known.rows, None if units is None else units.count, model.rows, counted)
     bounds = bounds_facts(columns.bounded, columns.sought, planned.tightened, planned.method.private)
-    told = given_arguments(model, [*sizes, *bounds, *planned.assumed])
+    target = target_facts(any(isinstance(each, TargetBounds) and each.tighten for each in planned.purchases))
+    told = given_arguments(model, [*sizes, *bounds, *planned.assumed, *target])
     return [*([] if schema is None else schema_facts(schema)), *told]
 
 

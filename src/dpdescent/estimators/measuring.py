@@ -30,11 +30,13 @@ from ..errors import InvalidParameter, require_positive
 from ..exact import FeatureGrid, one_library_thread
 from ..ledger import Ledger
 from ..problems import LabelKind, Labels, LinearProblem, Squared
+from ..relations import Sensitivity
 from ..solvers import Settings
 from ..tables import StreamedTable
-from .bounds import measured_ends, share_of_bounds, tightened_ends
+from .bounds import first_share, measured_ends, share_of_bounds, tightened_ends
 from .scaling import ColumnScaling
 from .streaming import StreamedCells
+from .target_ends import TargetEnds, target_ends
 
 Ask = Callable[[Any, int], tuple[Floats, float]]
 
@@ -118,16 +120,25 @@ class Measurement:
             low[numeric], high[numeric] = measured_ends(self._ask(numeric.size), cells, self.rows)
         return _widened(low, high)
 
+    def target(self, y: Any, low: float = -math.inf, high: float = math.inf) -> TargetEnds:
+        """Buy the ends of a target, of one column, within given ones."""
+        return target_ends(self._ask(1), _columns(y, np.arange(1)), self.rows, low, high)
+
     def tightened(self, X: Any, given: ColumnScaling, binary: NDArray[np.bool_]) -> ColumnScaling:
         """Buy narrower ends within given bounds where columns need much less; return ``given`` itself if none do."""
         low, high = given.low.copy(), given.high.copy()
         numeric = np.flatnonzero(~binary)
         own = ColumnScaling(low[numeric], high[numeric])
         cells = _columns(X, numeric)
-        cells = cells.mapped(own.apply) if isinstance(cells, StreamedCells) else own.apply(cells)
-        before = own.ends()
-        after = tightened_ends(self._ask(numeric.size), cells, self.rows, *before)
-        ends = (own.shift + own.scale * end for end in after)
+        # Divided by powers of two, cells have the rungs that they would have without given bounds.
+        rest = own.scale * 2.0 ** -np.ceil(np.log2(own.scale))
+        placed = partial(_scaled, scaling=own, factors=rest)
+        cells = cells.mapped(placed) if isinstance(cells, StreamedCells) else placed(cells)
+        low_end, high_end = (rest * end for end in own.ends())
+        before = low_end, high_end
+        asked = self._ask(numeric.size), self._ask_first(numeric.size)
+        after = tightened_ends(asked[0], cells, self.rows, *before, asked[1])
+        ends = (own.shift + own.scale / rest * end for end in after)
         inner_low, inner_high = (np.clip(end, own.low, own.high) for end in ends)
         changed = ((after[0] != before[0]) | (after[1] != before[1])) & (inner_low < inner_high)
         if not changed.any():
@@ -136,7 +147,24 @@ class Measurement:
         high[numeric] = np.where(changed, inner_high, own.high)
         return ColumnScaling(low, high)
 
-    def _ask(self, columns: int) -> Ask:
+    @property
+    def effective_rows(self) -> float:
+        """The effective rows, n mu, of the whole budget."""
+        each = 1 if self.units is None else self.units.rows_per_unit
+        moved = Sensitivity.of_clipped_sum(1.0).times(each).under(self.ledger.relation)
+        return self.rows / (moved * self.ledger.currency.gaussian(self.ledger.budget).noise_multiplier)
+
+    def count_first(self, source: Source, largest: int) -> None:
+        """Buy the first histogram of given bounds, if there is one beside those of all bounds."""
+        share = first_share(self.effective_rows, source.grid.dimension)
+        if share is not None:
+            self.counted(source, largest, share)
+
+    def _ask_first(self, columns: int) -> Ask | None:
+        share = first_share(self.effective_rows, columns)
+        return None if share is None else self._ask(columns, share)
+
+    def _ask(self, columns: int, share: float | None = None) -> Ask:
         grid = FeatureGrid(1.0, columns)
 
         def ask(levels: Any, largest: int) -> tuple[Floats, float]:
@@ -146,16 +174,15 @@ class Measurement:
                 source = BlockSource(coded, grid, engine, self.seals, keep_rows=False)
             else:
                 source = ArraySource(_placed(levels), np.zeros(levels.shape[0]), grid)
-            return self.counted(source, largest)
+            return self.counted(source, largest, share)
 
         return ask
 
-    def counted(self, source: Source, largest: int) -> tuple[Floats, float]:
+    def counted(self, source: Source, largest: int, share: float | None = None) -> tuple[Floats, float]:
         """Buy a histogram of every column of a source of levels; also return the deviation of its noise."""
         columns, budget = source.grid.dimension, self.ledger.budget
         curator = self._curator(source)
-        effective = 1 / curator.deviation(1.0, budget)
-        gaussian = curator.gaussian(share_of_bounds(effective, columns) * budget)
+        gaussian = curator.gaussian((share or share_of_bounds(self.effective_rows, columns)) * budget)
         question = ColumnHistograms(largest, _BITS, gaussian)
         moved = question.sensitivity(columns).times(curator.rows_per_unit)
         with one_library_thread():
@@ -187,10 +214,11 @@ class Measurement:
             return given, []
         return scaling, self.told(said, before)
 
-    def told(self, said: str, before: float) -> list[str]:
+    def told(self, said: str, before: float, how_many: str = "") -> list[str]:
         """Return a remark on what was bought since so much had been spent, if anything was."""
         share = (self.ledger.spent - before) / self.ledger.budget
-        return [f"{said}, for {share:.1%} of the budget: cells outside of the bounds are clipped"] if share else []
+        end = f"cells outside of the bounds are clipped{how_many}"
+        return [f"{said}, for {share:.1%} of the budget: {end}"] if share else []
 
 
 def seen_scaling(X: Any) -> ColumnScaling:
@@ -216,6 +244,12 @@ def _columns(X: Any, columns: NDArray[np.intp]) -> Any:
     if isinstance(X, StreamedTable):
         return StreamedCells(X, (partial(_columns, columns=columns),))
     return X if isinstance(X, np.ndarray) and columns.size == X.shape[1] else X[:, columns]
+
+
+def _scaled(cells: Any, scaling: ColumnScaling, factors: Floats) -> Any:
+    """Return cells scaled by their bounds, and each column then by a factor."""
+    scaled = scaling.apply(cells)
+    return sparse.csr_array(scaled.multiply(factors)) if sparse.issparse(scaled) else scaled * factors
 
 
 def _placed(levels: Any) -> Any:

@@ -157,6 +157,8 @@ class ColumnBounds:
         return self.asked if self.tighten else "bounds"
 
     def rehearse(self, rehearsal: Rehearsal) -> None:
+        if self.tighten and self.columns:
+            rehearsal.ask(lambda measurement: measurement.count_first(rehearsal.unread(self.columns), RUNGS))
         for largest in (RUNGS, BINS) if self.columns else ():
             rehearsal.ask(partial(Measurement.counted, source=rehearsal.unread(self.columns), largest=largest))
 
@@ -169,17 +171,22 @@ class ColumnBounds:
 
 @dataclass(frozen=True)
 class TargetBounds:
-    """Bounds of the target of a regression."""
+    """Bounds of the target of a regression that has none, or narrower ones within those that were given."""
 
-    def parameter(self) -> str:
-        return "target_bounds"
+    tighten: bool = False
+    asked: str | None = None
+
+    def parameter(self) -> str | None:
+        return self.asked if self.tighten else "target_bounds"
 
     def rehearse(self, rehearsal: Rehearsal) -> None:
         ColumnBounds(1).rehearse(rehearsal)
 
     def buy(self, known: Knowledge, shop: Shop) -> Knowledge:
-        loss, labels, remarks = known.model._measured_labels(shop.y, shop.measurement(known), known.method.private)
-        return known.learnt("bounds of the target", remarks, loss=loss, labels=labels)
+        model, private = known.model, known.method.private
+        remarks = model._measure_target(shop.y, shop.measurement(known), private)
+        changes = model._changed_labels(shop.y)
+        return known.learnt("bounds of the target", remarks, **changes)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
@@ -37,8 +38,9 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
     Parameters
     ----------
     target_bounds : (low, high), optional
-        Public bounds of the target; values outside are clipped. None measures them with two histograms,
-        for 4% of the budget or more where there are few rows.
+        Public bounds of the target; values outside are clipped. They are outer limits, like those of columns, and
+        narrower ones are measured where that pays (``tighten``). None measures them with one or two histograms, for
+        2% of the budget each or more where there are few rows. ``target_bounds_`` has those in use.
     """
 
     _: KW_ONLY
@@ -50,28 +52,54 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         return tags
 
     def _target_ends(self) -> tuple[float, float]:
-        """Return the bounds of the target: given, or measured, or some numbers as long as nothing was measured."""
+        """Return the bounds of the target in use: given, measured, or some numbers until they are measured."""
+        return self.target_bounds_
+
+    def _outer_ends(self) -> tuple[float, float]:
+        """Return the bounds of the target that were given, or else those in use."""
         if self.target_bounds is None:
-            return self.target_bounds_
+            return self._target_ends()
         scaling = ColumnScaling.from_bounds(self.target_bounds, 1)
         return float(scaling.low[0]), float(scaling.high[0])
 
     def _fit(self, X: Any, y: Any, unit: Any = None) -> SolverResult:
         self.target_bounds_ = _UNMEASURED
-        self.target_bounds_ = self._target_ends()
+        self.target_bounds_ = self._outer_ends()
         return super()._fit(X, y, unit)
 
-    def _purchases(self) -> list[Purchase]:
-        return [*super()._purchases(), *([TargetBounds()] if self.target_bounds is None else [])]
+    def _purchases(self, tightens: Callable[[int], bool]) -> list[Purchase]:
+        found = super()._purchases(tightens)
+        if self.target_bounds is None:
+            return [*found, TargetBounds()]
+        asked = "tighter target_bounds" if self.tighten else None
+        return [*found, *([TargetBounds(True, asked)] if self._may_narrow() and tightens(1) else [])]
 
-    def _measured_labels(self, y: Any, measurement: Measurement, private: bool) -> tuple[Loss, Floats, list[str]]:
-        """Buy the bounds of labels that nobody gave; return the loss, the labels and what a statement says of it."""
-        before = measurement.ledger.spent
-        column = y if isinstance(y, TargetColumn) else read_numbers("y", y)[:, None]
-        scaling = measurement.scaling(column, np.zeros(1, np.bool_)) if private else seen_scaling(column)
-        self.target_bounds_ = self._sensible_ends(float(scaling.low[0]), float(scaling.high[0]))
+    def _may_narrow(self) -> bool:
+        """Return whether narrower bounds of the target leave the loss what it is."""
+        return True
+
+    def _measure_target(self, y: Any, measurement: Measurement, private: bool) -> list[str]:
+        """Buy the bounds of labels that nobody gave, or narrower ones; return what a statement says of it."""
+        before, column = measurement.ledger.spent, y if isinstance(y, TargetColumn) else read_numbers("y", y)[:, None]
+        if not private:
+            seen = seen_scaling(column)
+            self.target_bounds_ = self._sensible_ends(float(seen.low[0]), float(seen.high[0]))
+            return []
+        given = self.target_bounds is not None
+        outer = self._outer_ends() if given else (-math.inf, math.inf)
+        found = measurement.target(column, *outer)
+        if not given or (found.low, found.high) != outer:
+            self.target_bounds_ = self._sensible_ends(found.low, found.high)
+        what = "narrower bounds of the label were sought" if given else "bounds of the label were measured"
+        clipped = "" if found.share is None else f", about {found.share:.1%} of the labels"
+        return measurement.told(f"{what} by noisy histograms", before, clipped)
+
+    def _changed_labels(self, y: Any) -> dict[str, Any]:
+        """Return loss and labels where measured bounds have changed them."""
+        if self.target_bounds is not None and self._target_ends() == self._outer_ends():
+            return {}
         loss, labels, _ = self._loss_and_labels(no_labels(self) if isinstance(y, TargetColumn) else y)
-        return loss, labels, measurement.told("bounds of the label were measured by noisy histograms", before)
+        return {"loss": loss, "labels": labels}
 
     def _sensible_ends(self, low: float, high: float) -> tuple[float, float]:
         """Return measured bounds of the target, made fit for the loss."""
@@ -167,9 +195,11 @@ class DPLinearRegression(ScaledRegressor):
     Parameters
     ----------
     target_bounds : (low, high), optional
-        Public bounds of the target. Values outside are clipped, and predictions stay inside. None measures them
-        privately with two histograms, for 4% of the budget, or more where there are few rows; ``target_bounds_`` has
-        the result.
+        Public bounds of the target. Values outside are clipped, and predictions stay inside. They are outer limits:
+        with 59 effective rows or more, narrower ones are measured by a histogram, for 2% of the budget or more where
+        there are few rows, unless ``tighten`` is False or other parameters are in units of them. None measures them
+        in the same way. ``target_bounds_`` has the result. With a heavy tail about half a percent of the rows is
+        clipped, or more where noise hides more.
     loss : "squared" or Loss
         A `dpdescent.problems.Loss` of your own is minimised instead of the squared error, in units in which the
         bounds of the target are those of its labels. The guarantee then rests on the bounds that it declares.
@@ -205,6 +235,9 @@ class DPLinearRegression(ScaledRegressor):
 
     def _loss(self) -> Loss:
         return self.loss if isinstance(self.loss, Loss) else Squared()
+
+    def _may_narrow(self) -> bool:
+        return not isinstance(self.loss, Loss)  # whose labels are in units of the bounds
 
     def _target_scale(self) -> tuple[float, float]:
         (low, high), labels = self._target_ends(), self._loss().labels
@@ -246,7 +279,7 @@ class DPHuberRegressor(ScaledRegressor):
     ----------
     threshold : float, optional
         The residual from which the loss is linear, public and in units of the target. By default a tenth of the width
-        of ``target_bounds``; at least 1/2048 of it.
+        of ``target_bounds_``; at least 1/2048 of it.
     **parameters
         All others are those of `DPLinearRegression`.
 
@@ -317,8 +350,9 @@ class DPPoissonRegressor(BoundedRegressor):
     Parameters
     ----------
     target_bounds : (low, high), optional
-        Public bounds of the counts, and with them of the mean; counts outside are clipped. An upper bound far above
-        most counts costs accuracy, because the noise is made for the largest count. None measures them privately.
+        Public bounds of the counts, and with them of the mean; counts outside are clipped. As for
+        `DPLinearRegression` they are outer limits, and narrower ones are measured where that pays, because the noise
+        is made for the largest count. None measures them privately.
     **parameters
         All others are those of `DPLogisticRegression`, without ``classes`` and ``class_weight``.
 
@@ -353,9 +387,11 @@ class DPPoissonRegressor(BoundedRegressor):
 
     def _target_ends(self) -> tuple[float, float]:
         low, high = super()._target_ends()
-        if self.target_bounds is None:
-            return max(low, 0.0), high
-        if low < 0:
+        return max(low, 0.0), high
+
+    def _outer_ends(self) -> tuple[float, float]:
+        low, high = super()._outer_ends()
+        if self.target_bounds is not None and low < 0:
             raise InvalidParameter(f"target_bounds of counts must not be negative, got {low:g}: give (0, high)")
         return low, high
 
