@@ -221,6 +221,20 @@ def test_knots_need_bounds_that_stay_as_they_are(name: str) -> None:
 
 
 @pytest.mark.parametrize("method", sorted(name for name, each in METHODS.items() if each.private))
+@pytest.mark.parametrize("currency", ["pure", "approximate"])
+def test_a_fit_without_delta_ends_or_charges_nothing(method: str, currency: str, opened: list[Ledger]) -> None:
+    account = Ledger(50.0, 0.0 if currency == "pure" else 1e-4, currency=currency)
+    options = {"bounds": (0, 1), "classes": (0, 1), "solver_options": QUICK.get(method, {}), "random_state": 0}
+    X, y = table(dpdescent.DPLogisticRegression)
+    model = dpdescent.DPLogisticRegression(1.0, 0.0, method=method, ledger=account, **options)
+    try:
+        model.fit(X, y)
+    except DPDescentError:
+        assert account.history == ()
+        assert all(own.entries == () for own in opened)
+
+
+@pytest.mark.parametrize("method", sorted(name for name, each in METHODS.items() if each.private))
 def test_a_method_that_refuses_does_so_before_bounds_are_bought(method: str, opened: list[Ledger]) -> None:
     """Settings beyond their ends, noise that cannot be drawn, ledgers that cannot pay: all with unknown bounds."""
     estimator, refused, (X, y) = dpdescent.DPLogisticRegression, 0, table(dpdescent.DPLogisticRegression)

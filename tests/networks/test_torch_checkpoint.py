@@ -191,10 +191,17 @@ def test_a_seeded_run_that_goes_on_draws_fresh_noise(tmp_path, account):
 @pytest.mark.parametrize("changed", [{"epsilon": 1.9}, {"steps": STEPS + 1}, {"batch_size": 19}, {"method": "blsgd"}])
 def test_a_checkpoint_of_other_settings_is_refused_before_any_charge(tmp_path, account, changed):
     path = tmp_path / "run.pt"
-    train(path, None)
+    train(path, account)
     with pytest.raises(InvalidParameter, match="same arguments"):
-        train(path, account, **changed)
-    assert account.entries == ()
+        train(path, Ledger.open(account.path), **changed)
+    assert charges(account) == 1
+
+
+def test_the_account_of_a_checkpoint_is_named_where_another_plans_other_steps(tmp_path):
+    account, path = Ledger(2.5, 2e-5, currency="gdp"), tmp_path / "run.pt"
+    train(path, account)
+    with pytest.raises(InvalidParameter, match=account.identity):
+        train(path, None)
 
 
 @pytest.mark.parametrize("steps", [2, STEPS])

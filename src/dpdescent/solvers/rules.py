@@ -45,9 +45,10 @@ class Facts:
     def promised_rows(self) -> float:
         """N mu of the whole promise: if all of it paid for one mean of rows of length 1, its noise were 1/(n mu).
 
-        A solver has what bounds and class weights have left of it (`effective_rows`).
+        A solver has what bounds and class weights have left of it (`effective_rows`). With delta = 0, epsilon stands
+        for mu.
         """
-        return self.rows * epsilon_to_gdp(self.epsilon, self.delta) / self.change
+        return self.rows * (epsilon_to_gdp(self.epsilon, self.delta) if self.delta else self.epsilon) / self.change
 
     @property
     def promised_rows_per_parameter(self) -> float:

@@ -303,13 +303,13 @@ class Checkpoint:
         )
 
     def _restore(self, content: dict[str, Any]) -> list[StepRecord]:
+        self._require_account(content["account"])  # first, since another account may plan another schedule
         changed = [name for name, value in self._settings.items() if content["settings"].get(name) != value]
         if changed:
             raise InvalidParameter(
                 f"the checkpoint {self._path} is of a run with another {changed[0]}: repeat the call with the same "
                 "arguments, or give another name to start anew"
             )
-        self._require_account(content["account"])
         self._run = content["run"]
         with torch.no_grad():
             for each, saved in zip(self._training.parameters, content["parameters"], strict=True):
