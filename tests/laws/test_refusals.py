@@ -220,6 +220,16 @@ def test_knots_need_bounds_that_stay_as_they_are(name: str) -> None:
     assert model.bounds_[1][0] == 1.0
 
 
+@pytest.mark.parametrize("method", ["sgd", "adam"])
+@pytest.mark.parametrize("bounds", [(0, 1), None], ids=["given", "measured"])
+def test_noise_that_cannot_be_drawn_is_refused_before_the_length_of_rows_is_bought(
+    method: str, bounds: Any, opened: list[Ledger]
+) -> None:
+    beyond = {"classes": (0, 1), "bounds": bounds, "method": method, "solver_options": {"steps": 10**30}}
+    require_refused(dpdescent.DPLogisticRegression, beyond, opened)
+    require_refused(dpdescent.DPLogisticRegression, beyond | {"ledger": None}, opened)
+
+
 @pytest.mark.parametrize("method", sorted(name for name, each in METHODS.items() if each.private))
 @pytest.mark.parametrize("currency", ["pure", "approximate"])
 def test_a_fit_without_delta_ends_or_charges_nothing(method: str, currency: str, opened: list[Ledger]) -> None:

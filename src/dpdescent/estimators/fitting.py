@@ -190,8 +190,6 @@ def _purchases(planned: Plan) -> list[Purchase]:
 def _rehearse(planned: Plan, features: ColumnScaling | Curves, problem: LinearProblem) -> None:
     """Raise what buying, and running the method after that, would raise before rows are read."""
     known, purchases = planned.known, planned.purchases
-    if not purchases and planned.model.ledger is None:
-        return  # the method refuses before its own first charge
     if isinstance(features, Curves) and not planned.tightened:  # whose number bounds decide: most, if these are wide
         widest = ColumnScaling.with_gaps((-1.0, 1.0), known.scaling.columns)[0]
         unknown = known.columns.unknown(tighten=False)

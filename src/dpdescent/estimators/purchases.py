@@ -8,7 +8,8 @@ before a method begins, that would be too late: part of the budget would be gone
 share reserves the whole budget of a fit before the method begins, which its record shows. So all questions that are
 known beforehand are asked once of rows that nobody can read. Each is planned, checked and charged to a ledger that
 is thrown away, with the share of the budget that the fit will have left by then, and ends where the rows would be
-read.
+read. A method that asks first for the mean length of rows goes on with its public bound, so that what it plans by
+that length is refused in time as well.
 
 **Privacy** A rehearsal reads no row, knows the public size of the table alone, and releases nothing.
 """
@@ -25,11 +26,12 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..curator import ArraySource, Curator, LatticeNoise, Units
+from ..curator import ArraySource, Batch, Curator, LatticeNoise, Units
 from ..exact import FeatureGrid
 from ..ledger import Ledger
 from ..noise import Randomness
 from ..problems import LinearProblem
+from ..queries import MeanRowNorm, Query
 from ..solvers import Method, Settings
 from .bounds import BINS, RUNGS
 from .knowledge import Knowledge
@@ -55,6 +57,18 @@ class _UnreadRows(ArraySource):
 
     def _map(self, *_: Any) -> NoReturn:
         raise _RowsAsked
+
+
+class _Rehearsing(Curator):
+    """A curator who gives the public bound for the mean length of rows, by which most methods plan the rest."""
+
+    def answer(self, query: Query[Any], batch: Batch | None = None) -> Any:
+        try:
+            return super().answer(query, batch)
+        except _RowsAsked:
+            if isinstance(query, MeanRowNorm) and query.frame is None:
+                return self.problem.grid.row_bound
+            raise
 
 
 class Rehearsal:
@@ -84,7 +98,8 @@ class Rehearsal:
     def curator(self, batch_rate: float = 1.0) -> Curator:
         """Return a curator of coded rows that nobody can read."""
         drawn: dict[str, Any] = {"noise": self._noise, "batch_rate": batch_rate, "units": self._units}
-        return Curator(_UnreadRows(self._held, self._problem.grid), self._problem, self._ledger, self._rows, **drawn)
+        unread = _UnreadRows(self._held, self._problem.grid)
+        return _Rehearsing(unread, self._problem, self._ledger, self._rows, **drawn)
 
     def ask(self, question: Callable[[Measurement], object]) -> None:
         """Ask as the fit will, up to where the rows would be read."""
