@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from .estimators import DPLinearSVC as DPLinearSVC
     from .estimators import DPLogisticRegression as DPLogisticRegression
     from .estimators import DPPoissonRegressor as DPPoissonRegressor
+    from .evaluation import Evaluation as Evaluation
+    from .evaluation import evaluate as evaluate
     from .lab.output_perturbation_paper.theorems import excess_risk_bound as excess_risk_bound
     from .ledger import Ledger as Ledger
     from .minimisers import Game as Game
@@ -100,6 +102,7 @@ _PUBLIC = {
         "DPLogisticRegression",
         "DPPoissonRegressor",
     ),
+    "evaluation": ("Evaluation", "evaluate"),
     "lab.output_perturbation_paper.theorems": ("excess_risk_bound",),
     "ledger": ("Ledger",),
     "minimisers": (

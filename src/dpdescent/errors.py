@@ -121,6 +121,10 @@ class ModelFormatError(DPDescentError, ValueError):
     """A model file is missing, damaged or of another version."""
 
 
+class ModelFailure(DPDescentError, RuntimeError):
+    """A model that is evaluated could not score a row, or returned something else than scores."""
+
+
 class StatementError(DPDescentError, ValueError):
     """A privacy statement is missing, damaged, of another version, or contradicts itself."""
 

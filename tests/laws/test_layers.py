@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tables",),
     ("datasets",),
     ("estimators",),
-    ("choosing", "pipelines", "torch"),
+    ("choosing", "evaluation", "pipelines", "torch"),
     ("audit",),
     ("old_names",),
     (FRONT,),

@@ -163,6 +163,15 @@ class LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mis
         scores: Floats = self._features.product(X, self.coef_.T) + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
+    def row_scores(self, X: Any) -> Floats:
+        """Return what `decision_function` does, each score with the same bits beside any other rows.
+
+        `dpdescent.evaluate` counts scores by these: what is counted for a row must not depend on other rows.
+        """
+        check_is_fitted(self)
+        scores: Floats = self._features.product(self._read(X), self.coef_.T, separate=True) + self.intercept_
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the predicted class of every row."""
         scores = self.decision_function(X)

@@ -32,6 +32,7 @@ from scipy import sparse
 
 from ..arrays import Floats
 from ..errors import InvalidParameter
+from ..exact import separate_product
 from .scaling import ColumnScaling
 
 _WIDE = 7  # doublings between the bounds, above two decades, from which a second scale is worth it
@@ -171,9 +172,10 @@ class Curves:
         shape = (features.shape[0], self.columns)
         return sparse.csc_array((np.concatenate(values), np.concatenate(rows), starts), shape=shape).tocsr()
 
-    def product(self, features: Any, coefficients: Floats) -> Floats:
-        """Return the product of expanded rows and coefficients."""
-        total: Floats = self.apply(features) @ coefficients
+    def product(self, features: Any, coefficients: Floats, *, separate: bool = False) -> Floats:
+        """Return the product of expanded rows and coefficients; if ``separate``, of each row by itself."""
+        expanded = self.apply(features)
+        total: Floats = separate_product(expanded, coefficients) if separate else expanded @ coefficients
         return total
 
     def original_units(self, weights: Floats, intercept: Floats) -> tuple[Floats, Floats]:

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Floats
 from ..errors import InvalidParameter, MissingValue, require_positive
+from ..exact import exp
 from ..problems import Huber, LabelKind, Loss, Poisson, Squared
 from ..solvers import Method, SolverResult
 from ..statement import Origin, public_fact
@@ -148,11 +149,15 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
     def _keep(self, coefficients: Floats, bias: float) -> None:
         """Keep what was learnt as ``coef_`` and ``intercept_``, in the caller's units."""
 
-    def _scores(self, X: Any) -> Floats:
+    def _scores(self, X: Any, *, separate: bool = False) -> Floats:
         """Return the linear score of every row."""
         check_is_fitted(self)
         X = self._read(X)
-        return np.asarray(self._features.product(X, self.coef_) + self.intercept_)
+        return np.asarray(self._features.product(X, self.coef_, separate=separate) + self.intercept_)
+
+    @abstractmethod
+    def row_scores(self, X: Any) -> Floats:
+        """Return the prediction of every row, with the same bits beside any other rows: `dpdescent.evaluate` asks."""
 
 
 @dataclass(eq=False, repr=False)
@@ -183,6 +188,10 @@ class ScaledRegressor(BoundedRegressor):
     def predict(self, X: Any) -> Floats:
         """Return the predicted target of every row, within ``target_bounds``."""
         return np.clip(self._scores(X), *self._target_ends())
+
+    def row_scores(self, X: Any) -> Floats:
+        """Return what `predict` does, with the same bits beside any other rows."""
+        return np.clip(self._scores(X, separate=True), *self._target_ends())
 
 
 @dataclass(eq=False, repr=False)
@@ -415,6 +424,10 @@ class DPPoissonRegressor(BoundedRegressor):
     def predict(self, X: Any) -> Floats:
         """Return the mean count of every row, which is positive and at most the largest count."""
         return np.exp(np.clip(self._scores(X), _LEAST_SCORE, math.log(self._target_ends()[1])))
+
+    def row_scores(self, X: Any) -> Floats:
+        """Return what `predict` does, with the same bits beside any other rows."""
+        return exp(np.clip(self._scores(X, separate=True), _LEAST_SCORE, math.log(self._target_ends()[1])))
 
     def score(self, X: Any, y: Any) -> float:
         """Return D^2, the share of the deviance that is explained, as scikit-learn's `PoissonRegressor` does."""

@@ -17,6 +17,7 @@ from scipy import sparse
 
 from ..arrays import Floats
 from ..errors import InvalidParameter
+from ..exact import separate_product
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +90,14 @@ class ColumnScaling:
         """The width that is mapped to one."""
         return np.maximum(self.high - self.shift, self.shift - self.low)
 
-    def product(self, features: Any, coefficients: Floats) -> Floats:
-        """Return ``features @ coefficients`` for features clipped to the bounds, as they were in training."""
+    def product(self, features: Any, coefficients: Floats, *, separate: bool = False) -> Floats:
+        """Return ``features @ coefficients`` for features clipped to the bounds, as they were in training.
+
+        If ``separate``, a row has the same bits beside any other rows (`separate_product`), which takes longer.
+        """
         if not sparse.issparse(features):
-            dense: Floats = np.clip(features, self.low, self.high) @ coefficients
+            clipped = np.clip(features, self.low, self.high)
+            dense: Floats = separate_product(clipped, coefficients) if separate else clipped @ coefficients
             return dense
         stored = sparse.csr_array(features, dtype=np.float64, copy=True)
         columns, nearest = stored.indices, self.shift

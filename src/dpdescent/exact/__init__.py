@@ -28,7 +28,7 @@ from .clipped_sums import LARGEST_JOINT, ClippedSum, LatticeSum, joint_factors
 from .elementary import exp, log, quick_sigmoid, quick_softplus, sigmoid, softplus
 from .grids import CoarseGrid, FeatureGrid, ceil_log2, require_moderate
 from .loss_sums import BoundedSum, SecondMomentSum, SignedSum, check_row_independence
-from .machine import blas_is_exact, keep_freed_memory, on_threads, one_library_thread
+from .machine import blas_is_exact, keep_freed_memory, on_threads, one_library_thread, separate_product
 from .node_scores import StepwiseScores
 from .step_scores import BoundedScores, SignedScores
 
@@ -56,6 +56,7 @@ __all__ = [
     "quick_sigmoid",
     "quick_softplus",
     "require_moderate",
+    "separate_product",
     "sigmoid",
     "softplus",
 ]

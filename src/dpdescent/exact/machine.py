@@ -102,6 +102,25 @@ def transposed_product(rows: Any, coefficients: Floats) -> Floats:
     return product
 
 
+def separate_product(rows: Any, coefficients: Floats) -> Floats:
+    """Return ``rows @ coefficients``, each row with the same bits in any company.
+
+    A matrix product may round the same row differently beside other rows. Here columns are multiplied and added one
+    after the other, by operations that IEEE 754 rounds for each element alone. A product with sparse rows is such a
+    sum already: scipy adds up the entries of one row after those of another.
+    """
+    if sparse.issparse(rows):
+        product: Floats = np.asarray(sparse.csr_array(rows, dtype=np.float64) @ coefficients)
+        return product
+    wide = coefficients.ndim == 2
+    total = np.zeros((rows.shape[0], *coefficients.shape[1:]))
+    for some in row_blocks(rows.shape[0], 4096, 4096):
+        columns = np.ascontiguousarray(np.asarray(rows[some], dtype=np.float64).T)
+        for column, weight in zip(columns, coefficients, strict=True):
+            total[some] += column[:, None] * weight if wide else column * weight
+    return total
+
+
 def on_integers(rows: Any, exponent: int) -> Any:
     """Return grid rows, multiples of ``2^-exponent``, as the int64 multiples themselves."""
     if sparse.issparse(rows):

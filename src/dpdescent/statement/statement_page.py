@@ -8,7 +8,6 @@ from html import escape
 import numpy as np
 from scipy.special import expit
 
-from ..display import CONTENT_POLICY, printable
 from .meaning import (
     BEYOND,
     FALSE_ALARMS,
@@ -28,33 +27,11 @@ from .meaning import (
     warnings_of,
     where_it_went,
 )
+from .page_parts import BLUE, GREY, PALE, heading, html_page, listing, picture, table
 from .privacy_statement import PrivacyStatement
-
-BLUE, GREY, PALE = "#20639b", "#8a8f98", "#e3edf5"
 
 _LETTERS = 42  # of a name
 _DRAWN = 20  # effects
-
-_STYLE = """
-:root { color-scheme: light; }
-body { font: 16px/1.55 system-ui, sans-serif; color: #22262b; background: #fff; max-width: 58rem; margin: 2.5rem auto;
-  padding: 0 1.25rem; }
-h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .25rem; }
-h2 { font-size: 1.15rem; margin: 2.25rem 0 .5rem; border-bottom: 1px solid #d9dce1; padding-bottom: .25rem; }
-.guarantee { font-size: 1.15rem; margin: .25rem 0 1rem; }
-.warning { background: #fbeee8; border-left: 4px solid #b5532a; padding: .5rem .75rem; margin: .5rem 0; }
-.two { display: flex; flex-wrap: wrap; gap: 1rem 2rem; align-items: flex-start; }
-.two > figure { flex: 0 1 374px; margin: 0; } .two > div { flex: 1 1 20rem; }
-figure { margin: 1rem 0; } svg { width: 100%; height: auto; display: block; }
-svg text { font: 13px system-ui, sans-serif; fill: #444b52; }
-figcaption, .note { color: #5a616b; font-size: .9rem; }
-table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0 1rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .75rem .25rem 0; text-align: right; vertical-align: top; border-bottom: 1px solid #eceef1; }
-th:first-child, td:first-child, td.words { text-align: left; } thead th { border-bottom: 1.5px solid #22262b; }
-.scroll { overflow-x: auto; } td.words { overflow-wrap: anywhere; } li { margin: .2rem 0; }
-@media print { body { margin: 0; max-width: none; } h2 { break-after: avoid; }
-  figure, table { break-inside: avoid; } }
-"""
 
 
 def page_of(statement: PrivacyStatement, effects: Effects | None = None) -> str:
@@ -62,25 +39,18 @@ def page_of(statement: PrivacyStatement, effects: Effects | None = None) -> str:
     title = f"Privacy of {statement.model}"
     parts = [f"<h1>{escape(title)}</h1>", f'<p class="guarantee">{escape(headline(statement))}</p>']
     parts += [f'<p class="warning">{escape(each)}</p>' for each in warnings_of(statement)]
-    parts += [_heading("What was released", "released"), _list(statement.released)]
+    parts += [heading("What was released", "released"), listing(statement.released)]
     if statement.private:
-        parts += [_heading("What epsilon means here", "meaning"), _meaning(statement)]
-        parts += [_heading("Where the budget went", "budget"), _budget(statement)]
+        parts += [heading("What epsilon means here", "meaning"), _meaning(statement)]
+        parts += [heading("Where the budget went", "budget"), _budget(statement)]
     if effects is not None:
-        parts.append(_heading("Which effects are larger than the noise of privacy explains?", "effects"))
+        parts.append(heading("Which effects are larger than the noise of privacy explains?", "effects"))
         parts.append(_effects(effects))
-    parts += [_heading("What was assumed to be public", "public"), _list(statement.assumed_public)]
+    parts += [heading("What was assumed to be public", "public"), listing(statement.assumed_public)]
     if statement.private:
-        parts += [_heading("What is not covered", "not-covered"), _list(not_covered(statement))]
-    parts += [_heading("How it was computed", "how"), _table((), _origin(statement), words=(1,))]
-    page = (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'{CONTENT_POLICY}\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><main>\n"
-        + "\n".join(parts)
-        + "\n</main></body></html>\n"
-    )
-    return printable(page, keep="\n")
+        parts += [heading("What is not covered", "not-covered"), listing(not_covered(statement))]
+    parts += [heading("How it was computed", "how"), table((), _origin(statement), words=(1,))]
+    return html_page(title, parts)
 
 
 def _meaning(statement: PrivacyStatement) -> str:
@@ -104,7 +74,7 @@ def _meaning(statement: PrivacyStatement) -> str:
     several = ""
     if groups:
         rows = [(str(count), f"{epsilon:.3g}") for count, epsilon in groups]
-        several = "<p>Somebody with several rows is protected by a larger epsilon, at the same delta:</p>" + _table(
+        several = "<p>Somebody with several rows is protected by a larger epsilon, at the same delta:</p>" + table(
             ("rows", "epsilon"), rows
         )
     return (
@@ -112,10 +82,10 @@ def _meaning(statement: PrivacyStatement) -> str:
         "which of them it was. The curve is the best that any test can do; without the release it would be the "
         "dashed line.</p>"
         f'<div class="two"><figure>{trade_off_picture(statement)}</figure><div>'
-        + _table(("false alarms", "found, at most", "by blind guessing"), tests)
+        + table(("false alarms", "found, at most", "by blind guessing"), tests)
         + f"{several}</div></div>"
         f"<p>What somebody can reach, at most, who believes beforehand that {unit} is in the table:</p>"
-        + _table(
+        + table(
             (
                 "belief before",
                 "right guesses without the release",
@@ -141,7 +111,7 @@ def _budget(statement: PrivacyStatement) -> str:
         f"{spent:.1%} was spent. {side_by_side(statement)} Mechanisms, each charged before a row was touched: "
         f"{escape(kinds)}.</p>"
         f"<figure>{budget_picture(statement)}</figure><details><summary>Every charge</summary>"
-        + _table(("asked", "mechanism, in units of the sensitivity", "times", "share", "rows"), rows, words=(1, 4))
+        + table(("asked", "mechanism, in units of the sensitivity", "times", "share", "rows"), rows, words=(1, 4))
         + "</details>"
     )
 
@@ -162,7 +132,7 @@ def _effects(effects: Effects) -> str:
         f"levels with the other, and a column of numbers at its upper bound with its lower bound. {escape(band)} "
         f"{drawn}{escape(effects.left_out_in_words)}</p>"
         f"{picture}<details><summary>Every effect</summary>"
-        + _table(
+        + table(
             ("effect", "compared with", "value", "noise of privacy alone", "which is"), rows + starts, words=(1, 4)
         )
         + "</details>"
@@ -188,30 +158,6 @@ def _origin(statement: PrivacyStatement) -> list[tuple[str, str]]:
         for name, value in given.items()
         if value is not None
     ]
-
-
-def _heading(title: str, anchor: str) -> str:
-    return f'<h2 id="{anchor}">{escape(title)}</h2>'
-
-
-def _list(sentences: Sequence[str]) -> str:
-    return "<ul>" + "".join(f"<li>{escape(each)}</li>" for each in sentences) + "</ul>"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = ()) -> str:
-    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{_kind(number in words)}>{escape(cell)}</td>" for number, cell in enumerate(row))
-        + "</tr>\n"
-        for row in rows
-    )
-    top = f"<thead><tr>{head}</tr></thead>" if header else ""
-    return f'<div class="scroll"><table>{top}<tbody>\n{body}</tbody></table></div>'
-
-
-def _kind(words: bool) -> str:
-    return ' class="words"' if words else ""
 
 
 def trade_off_picture(statement: PrivacyStatement) -> str:
@@ -241,7 +187,7 @@ def trade_off_picture(statement: PrivacyStatement) -> str:
     if level > 0.3:
         parts.append(f'<text x="{left + 12}" y="{top + size - 14}" fill="{BLUE}">out of reach for every test</text>')
     label = "Least share of false negatives of any test, by its share of false positives"
-    return _picture(left + size + 28, top + size + 46, label, parts)
+    return picture(left + size + 28, top + size + 46, label, parts)
 
 
 def budget_picture(statement: PrivacyStatement) -> str:
@@ -263,7 +209,7 @@ def _bars(bars: Sequence[tuple[str, float, str]], label: str) -> str:
         parts.append(_label(name, start, y + 13))
         parts.append(f'<rect x="{start}" y="{y}" width="{length:.1f}" height="18" rx="2" fill="{colour}"/>')
         parts.append(f'<text x="{start + length + 6:.1f}" y="{y + 13}">{share:.1%}</text>')
-    return _picture(start + width + 60, 12 + step * len(bars), label, parts)
+    return picture(start + width + 60, 12 + step * len(bars), label, parts)
 
 
 def effect_picture(effects: Effects, most: int) -> str:
@@ -293,7 +239,7 @@ def effect_picture(effects: Effects, most: int) -> str:
     for value in (lowest, highest):
         parts.append(f'<text x="{across(value):.1f}" y="{bottom + 16}" text-anchor="middle">{value:.3g}</text>')
     parts.append(f'<text x="{zero:.1f}" y="{bottom + 16}" text-anchor="middle">0</text>')
-    return _picture(start + width + 40, bottom + 24, "Effects and what the noise of privacy does to them", parts)
+    return picture(start + width + 40, bottom + 24, "Effects and what the noise of privacy does to them", parts)
 
 
 def _label(name: str, end: float, height: float) -> str:
@@ -303,10 +249,3 @@ def _label(name: str, end: float, height: float) -> str:
     narrow = f' textLength="{room:.0f}" lengthAdjust="spacingAndGlyphs"' if wide else ""
     tip = f"<title>{escape(name)}</title>" if shown != name else ""
     return f'<text x="{end - 8}" y="{height:.1f}" text-anchor="end"{narrow}>{escape(shown)}{tip}</text>'
-
-
-def _picture(width: float, height: float, label: str, parts: Sequence[str]) -> str:
-    return (
-        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" style="max-width:{width:.0f}px" role="img" '
-        f'aria-label="{escape(label)}">{"".join(parts)}</svg>'
-    )

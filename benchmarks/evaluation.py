@@ -1,0 +1,142 @@
+"""How far private evaluations are off, and how often their intervals cover the truth, by rows and epsilon.
+
+    python benchmarks/evaluation.py [--runs 100] [--data adult] [--json FILE]
+
+The table is the population: a logistic model is fitted to a fifth of it, and evaluated on samples of n rows that are
+drawn from the rest with replacement. Printed are the mean absolute error of AUC and accuracy by privacy alone,
+against the same measure of the same sample, and how often 95% intervals cover the measure of the population.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import brier_score_loss, roc_auc_score
+
+from dpdescent import evaluate, load_dataset
+
+DELTA = 1e-7
+ROWS = (2000, 10_000, 50_000)
+EPSILONS = (0.05, 0.1, 0.3, 1.0)
+
+
+def scored_population(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return logits of a model and labels 0 or 1, of rows that did not train it."""
+    data = load_dataset(name)
+    order = np.random.default_rng(0).permutation(data.X.shape[0])
+    first, rest = np.split(order, [order.size // 5])
+    labels = (np.asarray(data.y) == data.classes[-1]).astype(int)
+    model = LogisticRegression(max_iter=300).fit(data.X[first], labels[first])
+    return model.decision_function(data.X[rest]), labels[rest]
+
+
+def one_cell(scores: np.ndarray, labels: np.ndarray, rows: int, epsilon: float, runs: int) -> dict[str, Any] | None:
+    """Return errors and coverage of so many evaluations, None where they are refused."""
+    truth = {
+        "auc": roc_auc_score(labels, scores),
+        "accuracy": float(np.mean((scores > 0) == labels)),
+        "brier score": brier_score_loss(labels, 1 / (1 + np.exp(-scores))),
+    }
+    errors: dict[str, list[float]] = {name: [] for name in truth}
+    covered: dict[str, list[bool]] = {name: [] for name in truth}
+    generator, refused = np.random.default_rng(rows), 0
+    for seed in range(runs):
+        some = generator.integers(0, scores.size, rows)
+        mine, own = scores[some, None], labels[some]
+        asked = {"classes": (0, 1), "scores": "logit", "rows_separate": True, "random_state": seed}
+        try:
+            found = evaluate(lambda block: block[:, 0], mine, own, epsilon=epsilon, delta=DELTA, **asked)
+        except ValueError:
+            return None
+        here = {"auc": roc_auc_score(own, mine[:, 0]), "accuracy": float(np.mean((mine[:, 0] > 0) == own))}
+        here["brier score"] = brier_score_loss(own, 1 / (1 + np.exp(-mine[:, 0])))
+        for name in truth:
+            measure = found[name]
+            if measure.value is None:
+                refused += name == "auc"
+                continue
+            errors[name].append(abs(measure.value - here[name]))
+            covered[name].append(measure.low <= truth[name] <= measure.high)
+    cell: dict[str, Any] = {"rows": rows, "epsilon": epsilon, "refused": refused / runs}
+    for name in truth:
+        cell[f"{name} error"] = float(np.mean(errors[name])) if errors[name] else None
+        cell[f"{name} coverage"] = float(np.mean(covered[name])) if covered[name] else None
+    return cell
+
+
+def numbers_cell(rows: int, epsilon: float, runs: int) -> dict[str, Any]:
+    """Return errors and coverage of clipped measures of a regression, on a population with heavy tails."""
+    generator = np.random.default_rng(1)
+    X = generator.normal(size=(200_000, 5))
+    y = 100 * X @ [1.0, 0.5, 0, 0, 0.2] + 500 + 60 * generator.standard_t(3, 200_000)
+    predicted = LinearRegression().fit(X[:500], y[:500]).predict(X)
+    names = ("mean absolute error", "root mean squared error", "r squared")
+    covered: dict[str, list[bool]] = {name: [] for name in names}
+    for seed in range(runs):
+        some = generator.integers(0, y.size, rows)
+        asked = {"scores": "number", "rows_separate": True, "random_state": seed}
+        found = evaluate(
+            lambda block: block[:, 0], predicted[some, None], y[some], epsilon=epsilon, delta=DELTA, **asked
+        )
+        sums = found.numbers
+        clipped = np.clip(y - predicted, -sums.clip, sums.clip)
+        target = np.clip(y, sums.middle - sums.half, sums.middle + sums.half)
+        truth = (np.abs(clipped).mean(), np.sqrt((clipped**2).mean()), 1 - (clipped**2).mean() / target.var())
+        for name, value in zip(names, truth, strict=True):
+            measure = found[name]
+            if measure.value is not None:
+                covered[name].append(measure.low <= value <= measure.high)
+    return {"rows": rows, "epsilon": epsilon} | {
+        f"{name} coverage": float(np.mean(each)) if each else None for name, each in covered.items()
+    }
+
+
+def shown(value: float | None) -> str:
+    """Return a number of the table."""
+    return "   -  " if value is None else f"{value:6.4f}"
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--data", default="adult")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    scores, labels = scored_population(given.data)
+    print(f"{given.data}: {scores.size} rows are the population, delta {DELTA:g}, {given.runs} runs")
+    print("  rows epsilon | auc error, coverage | accuracy error, coverage | brier error, coverage | auc refused")
+    cells = []
+    for rows in ROWS:
+        for epsilon in EPSILONS:
+            cell = one_cell(scores, labels, rows, epsilon, given.runs)
+            if cell is None:
+                print(f"{rows:6d} {epsilon:7g} | refused before anything is charged")
+                continue
+            cells.append(cell)
+            parts = [
+                f"{shown(cell[f'{n} error'])} {shown(cell[f'{n} coverage'])}"
+                for n in ("auc", "accuracy", "brier score")
+            ]
+            print(f"{rows:6d} {epsilon:7g} | {' | '.join(parts)} | {cell['refused']:.2f}", flush=True)
+    print("a regression with heavy tails: coverage of the clipped MAE, RMSE and R^2")
+    numbers = []
+    for rows in ROWS[:2]:
+        for epsilon in EPSILONS[1:]:
+            cell = numbers_cell(rows, epsilon, given.runs)
+            numbers.append(cell)
+            print(
+                f"{rows:6d} {epsilon:7g} | {' '.join(shown(v) for n, v in cell.items() if 'coverage' in n)}",
+                flush=True,
+            )
+    if given.json:
+        given.json.write_text(json.dumps({"classifier": cells, "regression": numbers}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

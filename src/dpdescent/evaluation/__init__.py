@@ -1,0 +1,19 @@
+"""What a model is worth, under differential privacy: accuracy on sensitive rows is itself a release.
+
+`evaluate` pays for one noisy histogram of scores by class. From that follow the accuracy, the confusion matrix, the
+area under the curve, the curves themselves, calibration, and any threshold, each with an interval that covers both
+the noise of privacy and the draw of the rows. Numbers and counts get means of clipped errors.
+
+``row_sums`` says what is summed over rows and how much one row can change it, and ``scoring`` how rows get scores
+that depend on no other row; ``evaluated_rows`` reads tables. ``score_counts``, ``measures`` and ``number_errors``
+compute from released numbers alone. ``report`` is the document that is returned, ``drift`` compares two of them, and
+``evaluation_page`` shows one.
+"""
+
+from .drift import Drift, drift_between
+from .evaluating import evaluate
+from .evaluation_page import page_of_evaluation
+from .measures import Measure
+from .report import Evaluation, Threshold
+
+__all__ = ["Drift", "Evaluation", "Measure", "Threshold", "drift_between", "evaluate", "page_of_evaluation"]

@@ -1,0 +1,228 @@
+r"""Measures of a classifier from estimated counts: each with its error by privacy, by sampling, and an interval.
+
+With x1 and x0 the counts of rows of the class and of the others in bins of increasing score, N1 and N0 their totals:
+
+**AUC** A = sum_b (x1_b/N1) c_b, where c_b = (sum of x0 below b + x0_b/2)/N0. Pairs within a bin count half, which is
+too little by sum_b (t_b/n)^2 r'_b/(12 p (1 - p)), with t = x0 + x1, p = N1/n, and r' the change, from bin to bin, of
+the rates x1/t made monotone: that is added.
+
+**Calibration error** sum_b |d_b|/n with d = (1 - p) x1 - p x0 and p the mean predicted probability of a bin. Noise
+makes |d| larger, so that the variance of d by privacy is taken from its square first.
+
+**Brier score and log-loss** spread the rows of a bin by the coarse histogram, with a rate that is proportional to
+the predicted probability there. Logits beyond the range of that histogram count as its ends.
+
+An interval is the estimate plus and minus z sqrt(V_privacy + V_sampling), within the range of the measure.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+from scipy.special import ndtri
+
+from ..arrays import Floats
+from .score_counts import ScoreCounts
+
+_DRAWS = 200
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number with its errors.
+
+    Parameters
+    ----------
+    name : str
+    value : float or None
+        None where noise leaves nothing to say, and ``remark`` says why.
+    privacy, sampling : float or None
+        Standard deviations by the noise of privacy, and by which rows were drawn.
+    low, high : float or None
+        The interval at the level of the evaluation.
+    remark : str
+        Such as the clip of a clipped mean.
+    """
+
+    name: str
+    value: float | None
+    privacy: float | None = None
+    sampling: float | None = None
+    low: float | None = None
+    high: float | None = None
+    remark: str = ""
+
+    @property
+    def deviation(self) -> float | None:
+        """Both errors together."""
+        return None if self.privacy is None or self.sampling is None else math.hypot(self.privacy, self.sampling)
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        value: float,
+        variances: tuple[float, float],
+        level: float,
+        ends: tuple[float, float] = (0.0, 1.0),
+        remark: str = "",
+    ) -> Measure:
+        """Return a measure with its interval, which stays within the ends of what it can be."""
+        privacy, sampling = (math.sqrt(max(each, 0.0)) for each in variances)
+        reach = float(ndtri((1 + level) / 2)) * math.hypot(privacy, sampling)
+        low, high = (min(max(value + sign * reach, ends[0]), ends[1]) for sign in (-1, 1))
+        return cls(name, min(max(value, ends[0]), ends[1]), privacy, sampling, low, high, remark)
+
+    @classmethod
+    def refused(cls, name: str, why: str) -> Measure:
+        """Return a measure of which nothing can be said."""
+        return cls(name, None, remark=why)
+
+
+def auc_of_counts(positives: Floats, negatives: Floats) -> tuple[float, Floats]:
+    """Return the area under the curve of binned scores, and its gradient in the counts, negatives first."""
+    ones, zeros = float(positives.sum()), float(negatives.sum())
+    below = (np.cumsum(negatives) - negatives / 2) / zeros
+    above = (np.cumsum(positives[::-1])[::-1] - positives / 2) / ones
+    found = float(positives @ below) / ones
+    return found, np.concatenate([(above - found) / zeros, (below - found) / ones])
+
+
+def binning_correction(positives: Floats, negatives: Floats, deviation: float = 0.0) -> float:
+    """Return by how much bins make the area under the curve too small.
+
+    The rate of a bin whose rows are fewer than three deviations of the noise is nothing but noise: it is left out.
+    """
+    n, share = float((positives + negatives).sum()), float(positives.sum()) / float((positives + negatives).sum())
+    seen = positives + negatives > 3 * math.sqrt(2) * deviation
+    positives, totals = positives[seen], (positives + negatives)[seen]
+    if not 0 < share < 1 or totals.size < 2:
+        return 0.0
+    rates = isotonic_regression(np.clip(positives / totals, 0.0, 1.0), weights=totals).x
+    return float(np.sum((totals / n) ** 2 * np.gradient(rates)) / (12 * share * (1 - share)))
+
+
+def area(counts: ScoreCounts, level: float) -> Measure:
+    """Return the area under the ROC curve."""
+    if counts.too_few:
+        return Measure.refused("auc", "a class has fewer rows than three deviations of the noise")
+    found, gradient = auc_of_counts(counts.positives, counts.negatives)
+    found += binning_correction(counts.positives, counts.negatives, counts.deviation)
+    privacy, sampling = counts.variances(gradient)
+    return Measure.of("auc", found, (max(privacy, _simulated(counts)), sampling), level)
+
+
+def _simulated(counts: ScoreCounts) -> float:
+    """Return the variance by privacy of the corrected area, which is no linear function of the counts.
+
+    Noise as that of the counts is added to them once more, by a generator that is always the same.
+    """
+    draws = np.random.default_rng(0).normal(size=(_DRAWS, 2 * counts.bins))
+    values, vectors = np.linalg.eigh(counts.covariance)
+    moved = counts.estimates + draws @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    found = []
+    for each in moved:
+        negatives, positives = each[: counts.bins], each[counts.bins :]
+        if min(negatives.sum(), positives.sum()) > 0:
+            area = auc_of_counts(positives, negatives)[0]
+            found.append(area + binning_correction(positives, negatives, counts.deviation))
+    return float(np.var(found)) if found else 1.0
+
+
+def ratio(name: str, counts: ScoreCounts, part: Floats, whole: Floats, level: float) -> Measure:
+    """Return the measure of one sum of counts divided by another."""
+    above, below = float(part @ counts.estimates), float(whole @ counts.estimates)
+    if below < 3 * math.sqrt(max(float(whole @ counts.covariance @ whole), 1e-300)) or below <= 0:
+        return Measure.refused(name, "there are fewer rows to divide by than three deviations of the noise")
+    value = above / below
+    return Measure.of(name, value, counts.variances((part - value * whole) / below), level)
+
+
+def _masks(counts: ScoreCounts, edge: int) -> tuple[Floats, Floats, Floats]:
+    """Return which counts are positives, which are above an edge, and all of them."""
+    above = np.arange(counts.bins) > edge
+    return (
+        np.repeat([0.0, 1.0], counts.bins),
+        np.concatenate([above, above]).astype(np.float64),
+        np.ones(2 * counts.bins),
+    )
+
+
+def accuracy(counts: ScoreCounts, edge: int, level: float) -> Measure:
+    """Return the share of rows that are decided rightly, with an edge for the threshold."""
+    positive, above, every = _masks(counts, edge)
+    right = np.where(positive == above, 1.0, 0.0)
+    if counts.total is None:
+        return ratio("accuracy", counts, right, every, level)
+    value = float(right @ counts.estimates) / counts.total
+    return Measure.of("accuracy", value, counts.variances(right / counts.total), level)
+
+
+def precision(counts: ScoreCounts, edge: int, level: float) -> Measure:
+    """Return the share of rows of the class among those above an edge."""
+    positive, above, _ = _masks(counts, edge)
+    return ratio("precision", counts, positive * above, above, level)
+
+
+def recall(counts: ScoreCounts, edge: int, level: float) -> Measure:
+    """Return the share of the rows of the class that are above an edge."""
+    positive, above, _ = _masks(counts, edge)
+    return ratio("recall", counts, positive * above, positive, level)
+
+
+def false_alarms(counts: ScoreCounts, edge: int, level: float) -> Measure:
+    """Return the share of the other rows that are above an edge."""
+    positive, above, _ = _masks(counts, edge)
+    return ratio("false positive rate", counts, (1 - positive) * above, 1 - positive, level)
+
+
+def rate(counts: ScoreCounts, edge: int, level: float) -> Measure:
+    """Return the share of all rows that are above an edge."""
+    _, above, every = _masks(counts, edge)
+    return ratio("rate", counts, above, every, level)
+
+
+def prevalence(counts: ScoreCounts, level: float) -> Measure:
+    """Return the share of rows of the class."""
+    positive, _, every = _masks(counts, 0)
+    return ratio("prevalence", counts, positive, every, level)
+
+
+def _mean(name: str, counts: ScoreCounts, costs: Floats, level: float, ceiling: float) -> Measure:
+    value = float(costs @ counts.estimates) / counts.rows
+    gradient = (costs - value) / counts.rows if counts.total is None else costs / counts.rows
+    remark = f"over {counts.bins} bins"
+    return Measure.of(name, value, counts.variances(gradient), level, (0.0, ceiling), remark)
+
+
+def brier_score(counts: ScoreCounts, level: float) -> Measure:
+    """Return the mean squared error of the binned probabilities."""
+    costs = counts.costs(lambda p: p**2, lambda p: (1 - p) ** 2)
+    return _mean("brier score", counts, costs, level, 1.0)
+
+
+def log_loss(counts: ScoreCounts, level: float) -> Measure:
+    """Return the mean log-loss of the binned probabilities."""
+    costs = counts.costs(lambda p: -np.log1p(-p), lambda p: -np.log(p))
+    return _mean("log loss", counts, costs, level, math.inf)
+
+
+def calibration_error(counts: ScoreCounts, level: float) -> Measure:
+    """Return the mean distance between predicted and true rates over bins, less what noise adds to it."""
+    p, bins = counts.probabilities, counts.bins
+    apart = np.hstack([-np.diag(p), np.diag(1 - p)])
+    gaps = apart @ counts.estimates
+    noise = np.einsum("ij,jk,ik->i", apart, counts.covariance, apart)
+    sizes = np.sqrt(np.maximum(gaps**2 - noise, 0.0))
+    value = float(sizes.sum()) / counts.rows
+    gradient = np.sign(gaps) @ apart / counts.rows
+    return Measure.of(
+        "calibration error",
+        value,
+        counts.variances(gradient),
+        level,
+        remark=f"over {bins} bins, less what noise adds",
+    )

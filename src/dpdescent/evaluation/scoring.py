@@ -1,0 +1,208 @@
+"""Scores of single rows: whatever a model does with a table, what it says of a row must not depend on other rows.
+
+The sensitivity of a histogram of scores rests on that. A function of a whole table may break it openly, as one that
+ranks or centres its rows does, and nearly every one breaks it in the last digit: matrix products round the same row
+differently in different company, and a score on the other side of an edge is another count. So, in this order:
+
+- A model that has ``row_scores`` (the linear and additive models of this library) computes scores that have the same
+  bits in any company, by operations that IEEE 754 rounds for each element alone.
+- Any other model is asked about **one row at a time**. Its answer is then a function of that row, as long as the
+  model keeps nothing from one call to the next and draws no random numbers, which the caller vouches for.
+- With ``rows_separate=True`` the caller vouches that rows of a block are scored each by itself, to the last bit, and
+  rows are scored block by block, which is quicker. The statement says so.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ..arrays import Floats
+from ..errors import InvalidParameter, ModelFailure
+from ..exact import exp
+
+#: What a number returned by a model may be.
+SCALES = ("probability", "logit", "score")
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """How a model scores rows.
+
+    Parameters
+    ----------
+    name : str
+        Of the model.
+    scale : str
+        "probability", "logit" or "score" for classes, "number" or "count" for numbers.
+    classes : tuple or None
+        Those of the model; None where it predicts numbers.
+    call : callable
+        Maps a block of rows to an array with a row of scores, or a score, for each.
+    vouched : str
+        What the caller vouches for, for the statement.
+    at_once : bool
+        Whether ``call`` may be given several rows.
+    own : bool
+        Whether the model is one of this library, of which more can be checked beforehand.
+    """
+
+    name: str
+    scale: str
+    classes: tuple[Any, ...] | None
+    call: Callable[[Any], Any]
+    vouched: str
+    at_once: bool
+    own: bool = False
+
+    @property
+    def histograms(self) -> int:
+        """How many scores a row has."""
+        return 1 if self.classes is None or len(self.classes) == 2 else len(self.classes)
+
+    def score(self, block: Any) -> Floats:
+        """Return the scores of some rows, shape (m, H): **unreleased data**."""
+        count = int(block.shape[0]) if hasattr(block, "shape") else len(block)
+        if self.at_once:
+            return self._shaped(self._called(block), count)
+        found = np.empty((count, self.histograms))
+        for row in range(count):
+            found[row] = self._shaped(self._called(row_of(block, row)), 1)[0]
+        return found
+
+    def _called(self, block: Any) -> Any:
+        """Return what the model says; an error of its own may show a cell, and is replaced."""
+        kind = ""
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")  # a warning would speak of rows
+            try:
+                return self.call(block)
+            except Exception as problem:
+                kind = type(problem).__name__
+        raise ModelFailure(f"{self.name} could not score a row, for a {kind}: score a made-up row to see why")
+
+    def _shaped(self, answer: Any, count: int) -> Floats:
+        try:
+            numbers = np.asarray(answer, dtype=np.float64)
+        except (TypeError, ValueError):
+            numbers = np.empty(0)
+        wanted = self.histograms
+        if wanted == 1 and numbers.shape in ((count, 2), (count, 1)):
+            numbers = numbers[:, -1]
+        if numbers.shape != ((count,) if wanted == 1 else (count, wanted)) and numbers.size != count * wanted:
+            raise ModelFailure(
+                f"{self.name} must return {'one number' if wanted == 1 else f'{wanted} numbers'} for each row"
+            )
+        return numbers.reshape(count, wanted)
+
+
+def row_of(block: Any, row: int) -> Any:
+    """Return one row of a block, as a block of one row."""
+    return block.iloc[row : row + 1] if hasattr(block, "iloc") else block[row : row + 1]
+
+
+_BY_ROWS = "the model keeps nothing between calls and draws nothing at random: it was asked about one row at a time"
+_BY_BLOCKS = "rows of a block are scored each by itself, to the last bit"
+_OWN = "the scores of a row have the same bits beside any other rows"
+
+
+def scorer_of(model: Any, classes: Any, scale: str | None, rows_separate: bool) -> Scorer:
+    """Return how a model scores rows, or raise `InvalidParameter`. No row is read."""
+    if scale is not None and scale not in (*SCALES, "number", "count"):
+        raise InvalidParameter(f"scores must be one of {', '.join(map(repr, (*SCALES, 'number', 'count')))}")
+    known = getattr(model, "classes_", None) if classes is None else classes
+    known = None if known is None or scale in ("number", "count") else tuple(np.unique(np.asarray(known)).tolist())
+    if known is not None and len(known) < 2:
+        raise InvalidParameter("a classifier has two classes or more: pass classes=(...), which are public")
+    name = type(model).__name__
+    if hasattr(model, "row_scores"):
+        return _own_scorer(model, name, known)
+    told = _BY_BLOCKS if rows_separate else _BY_ROWS
+    found, said, module = _method_of(model), scale, _is_module(model)
+    if module:
+        found, said = _module_call(model), scale or ("logit" if known is not None else "number")
+        if known is not None and scale is None and len(known) > 2:
+            found, said = _softmax_of(found), "probability"
+    elif found is None:
+        if not callable(model):
+            raise InvalidParameter(
+                f"a {name} has neither predict_proba nor predict and cannot be called: pass a function"
+            )
+        found, name = model, getattr(model, "__name__", name)
+        if scale is None:
+            raise InvalidParameter(
+                "what a function returns is never guessed from rows: pass scores='probability', 'logit' or 'score' "
+                "with classes=(...), or scores='number' or 'count'"
+            )
+    if said is None:
+        said = "probability" if hasattr(model, "predict_proba") else "score" if known is not None else "number"
+    if known is None and said in SCALES:
+        raise InvalidParameter("classes are public and never read from y: pass classes=(...)")
+    return Scorer(name, said, known, found, told, rows_separate)
+
+
+def _method_of(model: Any) -> Callable[[Any], Any] | None:
+    for method in ("predict_proba", "decision_function", "predict"):
+        if hasattr(model, method):
+            found: Callable[[Any], Any] = getattr(model, method)
+            return found
+    return None
+
+
+def _own_scorer(model: Any, name: str, known: tuple[Any, ...] | None) -> Scorer:
+    if known is None:
+        counts = hasattr(model, "row_scores") and name == "DPPoissonRegressor"
+        return Scorer(name, "count" if counts else "number", None, model.row_scores, _OWN, at_once=True, own=True)
+    if not hasattr(model, "predict_proba"):
+        return Scorer(name, "score", known, model.row_scores, _OWN, at_once=True, own=True)
+    if len(known) == 2:
+        return Scorer(name, "logit", known, model.row_scores, _OWN, at_once=True, own=True)
+    return Scorer(name, "probability", known, _softmax_of(model.row_scores), _OWN, at_once=True, own=True)
+
+
+def _softmax_of(scores: Callable[[Any], Any]) -> Callable[[Any], Floats]:
+    """Return probabilities from scores of several classes, each from its own row alone."""
+
+    def probabilities(block: Any) -> Floats:
+        found = np.asarray(scores(block), dtype=np.float64)
+        raised = exp(found - found.max(axis=1, keepdims=True))
+        total = np.zeros((raised.shape[0], 1))
+        for column in range(raised.shape[1]):  # one after the other: in an order that is the same for every row
+            total += raised[:, [column]]
+        return raised / total
+
+    return probabilities
+
+
+def _is_module(model: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def _module_call(module: Any) -> Callable[[Any], Any]:
+    """Return a call of a PyTorch module in evaluation mode; two outputs become the logit of the second class."""
+    torch = sys.modules["torch"]
+    first = next(module.parameters(), None)
+
+    def call(block: Any) -> Any:
+        cells = block.toarray() if sparse.issparse(block) else np.asarray(block)
+        inputs: Any = torch.from_numpy(np.ascontiguousarray(cells))
+        if first is not None:
+            inputs = inputs.to(first.device, first.dtype if first.is_floating_point() else inputs.dtype)
+        mode = module.training
+        try:
+            module.eval()
+            with torch.no_grad():
+                outputs: NDArray[Any] = module(inputs).double().cpu().numpy()
+        finally:
+            module.train(mode)
+        return outputs[:, 1] - outputs[:, 0] if outputs.ndim == 2 and outputs.shape[1] == 2 else outputs
+
+    return call
