@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from dpdescent.curator import ArraySource, BestStep, Curator, Gradient
+from dpdescent.curator import ArraySource, Curator
 from dpdescent.exact import FeatureGrid, blas_is_exact
 from dpdescent.ledger import Ledger
 from dpdescent.problems import LinearProblem, Logistic
+from dpdescent.queries import BestStep, Gradient
 
 
 def measure(rows: int, columns: int, candidates: int, repeats: int) -> dict[str, Any]:

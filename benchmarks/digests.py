@@ -5,7 +5,7 @@ Record a table with one checkout and compare another with it::
     python benchmarks/digests.py --write before.json
     python benchmarks/digests.py --check before.json
 
-A digest covers the coefficients, the intercept and what was spent on each kind of question. Digests depend on the
+A digest covers the coefficients, the intercept and what was spent on each kind of query. Digests depend on the
 processor and its numerical libraries, so both tables must come from one machine.
 """
 

@@ -98,9 +98,9 @@ class Worker:
     def fit(self, ledger: Ledger, label: str) -> None:
         own = Ledger(EPSILON * self.random.choice(RUNS), DELTA, currency=ledger.currency)
         with reserving(ledger, own, label):
-            for question in range(self.random.randrange(5)):
+            for query in range(self.random.randrange(5)):
                 cost = mechanism(own.currency, own.budget * self.random.choice((0.1, 0.3, 0.5)))
-                entry = own.spend(cost, f"{label}.{question}")
+                entry = own.spend(cost, f"{label}.{query}")
                 self.note("answered", label, entry.price.hex())
                 time.sleep(self.random.uniform(0, 0.004))
 

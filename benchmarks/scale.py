@@ -11,7 +11,7 @@ many passes, how much memory, and what a pass costs beside decoding the folder i
 those of the table tell the accuracy.
 
 ``workers`` measures gradients, line searches, second moments and whole fits from rows in memory, on the workers of a
-local Dask cluster and in plain processes (`scale_workers`); a question about rows that are kept and cost nothing; and
+local Dask cluster and in plain processes (`scale_workers`); a query about rows that are kept and cost nothing; and
 one task among many. Answers and coefficients must be the same to the last bit. Elapsed times mean something on an
 idle machine alone, so the load is shown, and processor seconds are counted too.
 
@@ -21,7 +21,7 @@ an array reach, with one thread and with all.
 ``picture`` draws the model
 
     seconds of a fit = cells (check + (passes - 1) later) / workers + parts task
-                       + passes (question + workers task + levels sum)
+                       + passes (query + workers task + levels sum)
 
 from what ``passes`` and ``workers`` have measured: a scheduler starts one task after the other, one for each part in
 the first pass; in the others it passes on one message to each worker, which is counted as a task and costs less. A
@@ -46,7 +46,7 @@ import numpy as np
 from pyarrow import parquet
 
 from dpdescent.accounting import Gaussian
-from dpdescent.curator import ArraySource, BlockSource, Curator, Gradient, LatticeNoise
+from dpdescent.curator import ArraySource, BlockSource, Curator, LatticeNoise
 from dpdescent.datasets.synthetic_tables import BLOCK_ROWS, SCHEMA_NAME, large_block, write_large_table
 from dpdescent.estimators import DPLogisticRegression
 from dpdescent.estimators.measuring import Measurement
@@ -56,6 +56,7 @@ from dpdescent.exact import FeatureGrid, one_library_thread
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
+from dpdescent.queries import Gradient
 from dpdescent.tables import Schema, open_parquet
 
 NETWORK = 1e9  # bytes per second between workers: ten gigabits
@@ -203,7 +204,7 @@ def seconds_of_a_fit(found: dict[str, float], cells: float, columns: int, passes
     levels = math.ceil(math.log(workers, 8))
     sums = levels * (LATENCY + 8 * 8 * columns / NETWORK)
     parts = cells / 2**25
-    return work + parts * found["task"] + passes * (found["question"] + workers * found["task"] + sums)
+    return work + parts * found["task"] + passes * (found["query"] + workers * found["task"] + sums)
 
 
 def draw(found: dict[str, float], columns: int, picture: Path) -> None:

@@ -1,4 +1,4 @@
-"""Elapsed seconds of questions and fits: in memory, on workers of a local Dask cluster, and in plain processes.
+"""Elapsed seconds of queries and fits: in memory, on workers of a local Dask cluster, and in plain processes.
 
 Each kind of work is measured in five ways: from rows in memory, with all threads; from one worker process, from two,
 and from one of two threads; and by plain processes, without Dask and with one thread each, of which one has all rows
@@ -7,7 +7,7 @@ coefficients must be the same to the last bit.
 
 A busy machine changes elapsed seconds by several times, so processor seconds are counted too, those of this process
 and of all workers together: if two workers take as many as one, and as rows in memory do, then there is nothing but
-the latency of a question that keeps two processors from being twice as fast as one.
+the latency of a query that keeps two processors from being twice as fast as one.
 """
 
 from __future__ import annotations
@@ -24,16 +24,7 @@ from typing import Any
 import numpy as np
 
 from dpdescent.accounting import AboveThreshold, Gaussian
-from dpdescent.curator import (
-    ArraySource,
-    BlockSource,
-    Curator,
-    FirstStep,
-    Gradient,
-    LatticeNoise,
-    Question,
-    SecondMoments,
-)
+from dpdescent.curator import ArraySource, BlockSource, Curator, LatticeNoise
 from dpdescent.estimators import DPLogisticRegression
 from dpdescent.estimators.scaling import ColumnScaling
 from dpdescent.estimators.streaming import block_source, check_all_rows, coded_block
@@ -41,6 +32,7 @@ from dpdescent.exact import FeatureGrid, one_library_thread
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic, Multinomial
+from dpdescent.queries import FirstStep, Gradient, Query, SecondMoments
 
 CLASSES = 10
 PARTS = 8
@@ -50,10 +42,10 @@ FITS: dict[str, dict[str, Any]] = {"auto": {}, "agd": {"solver_options": {"split
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of question: the classes that it is about, and the question at some weights and a direction."""
+    """A kind of query: the classes that it is about, and the query at some weights and a direction."""
 
     classes: int
-    question: Callable[[Any, Any], Question[Any]]
+    query: Callable[[Any, Any], Query[Any]]
 
 
 KINDS = {
@@ -70,7 +62,7 @@ KINDS = {
 
 
 def asked(source: ArraySource | BlockSource, rows: int, kind: Kind) -> Callable[[], Any]:
-    """Return a function that asks a question, each time at other weights."""
+    """Return a function that asks a query, each time at other weights."""
     problem = LinearProblem(Logistic() if kind.classes == 2 else Multinomial(kind.classes), source.grid)
     ledger = Ledger(1e9, 1e-6, currency="gdp")
     curator = Curator(source, problem, ledger, rows, noise=LatticeNoise(Randomness(0)))
@@ -78,7 +70,7 @@ def asked(source: ArraySource | BlockSource, rows: int, kind: Kind) -> Callable[
 
     def ask() -> Any:
         with one_library_thread():
-            return curator.answer(kind.question(*generator.normal(size=(2, *problem.shape)) / 8))
+            return curator.answer(kind.query(*generator.normal(size=(2, *problem.shape)) / 8))
 
     return ask
 
@@ -147,7 +139,7 @@ class Seconds:
 
 
 def measure_workers(rows: int, columns: int, repeats: int = 5) -> dict[str, Any]:
-    """Return the elapsed seconds of every kind of work, and those of a question and a task without rows."""
+    """Return the elapsed seconds of every kind of work, and those of a query and a task without rows."""
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [each for each in sys.path if each != here]  # Dask takes scripts here for packages that it knows
     X, y = made_rows(rows, columns)
@@ -166,7 +158,7 @@ def measure_workers(rows: int, columns: int, repeats: int = 5) -> dict[str, Any]
         answers[name] = fit.coefficients
     for where, workers, threads in (("workers_1", 1, 1), ("workers_2", 2, 1), ("threads_2", 1, 2)):
         for name, answer, seconds in on_workers(X, y, (scaling, grid), workers, threads, repeats):
-            if name in ("question", "task"):
+            if name in ("query", "task"):
                 found[name] = seconds.elapsed
                 continue
             if not np.array_equal(answer, answers[name]):
@@ -210,12 +202,12 @@ def on_workers(
             seconds = Seconds.of(fit, 1, spent)
             yield name, fit.coefficients, seconds
         if workers == 2:
-            yield "question", None, seconds_of_a_question(2, keep_rows=True)
-            tasks = seconds_of_a_question(400, keep_rows=False)
+            yield "query", None, seconds_of_a_query(2, keep_rows=True)
+            tasks = seconds_of_a_query(400, keep_rows=False)
             yield "task", None, Seconds(tasks.elapsed / 400, tasks.processor / 400)
 
 
-def seconds_of_a_question(parts: int, keep_rows: bool) -> Seconds:
+def seconds_of_a_query(parts: int, keep_rows: bool) -> Seconds:
     """Return the seconds of a sum over parts of one row each, which are one task each unless they are kept."""
     from dpdescent.tables import DaskEngine, MappedArrays
 
@@ -253,7 +245,7 @@ def plain_seconds(name: str, rows: int, columns: int, processes: int, repeats: i
 
 
 def serve(name: str, rows: int, columns: int, repeats: int) -> None:
-    """Ask a question whenever a line comes in, and print the seconds that it took."""
+    """Ask a query whenever a line comes in, and print the seconds that it took."""
     X, y = made_rows(rows, columns)
     placed, _, grid = on_grid(X)
     del X

@@ -23,12 +23,12 @@ import numpy as np
 
 from _timing import best_times
 from dpdescent.accounting import RDP, AboveThreshold
-from dpdescent.curator import ArraySource, Batch, Curator, FirstStep, Sampling
-from dpdescent.curator import curator as curator_module
+from dpdescent.curator import ArraySource, Batch, Curator, Sampling, curator as curator_module
 from dpdescent.estimators.reading import compact
 from dpdescent.exact import FeatureGrid, blas_is_exact
 from dpdescent.ledger import Ledger
 from dpdescent.problems import LinearProblem, Logistic
+from dpdescent.queries import FirstStep
 from dpdescent.solvers.blsgd import BLSGDSettings, blsgd
 
 RATES = (1.0, 0.5, 0.1)
@@ -59,8 +59,8 @@ def ratios(rows: int, columns: int, density: float, steps: int, repeats: int) ->
 
         def search(sampling: Sampling = sampling) -> object:
             # No step lowers the objective so much, so the weights and their margins stay.
-            question = FirstStep(w, v, sizes, 1e9 * sizes, cost, slope=1.0)
-            return curator.answer(question, Batch(sampling, (cost,)))
+            query = FirstStep(w, v, sizes, 1e9 * sizes, cost, slope=1.0)
+            return curator.answer(query, Batch(sampling, (cost,)))
 
         functions[f"plain {rate}"] = lambda batch=batch: batch.T @ (batch @ w)
         functions[f"gathering {rate}"] = lambda chosen=chosen: (part := X[chosen]).T @ (part @ w)

@@ -16,10 +16,11 @@ import numpy as np
 from _timing import best_times
 from dpdescent import load_dataset
 from dpdescent.accounting import AboveThreshold, Gaussian
-from dpdescent.curator import ArraySource, Curator, FirstStep, Gradient, Hessian
+from dpdescent.curator import ArraySource, Curator
 from dpdescent.exact import FeatureGrid, blas_is_exact
 from dpdescent.ledger import Ledger
 from dpdescent.problems import LinearProblem, Logistic, NonConvex
+from dpdescent.queries import FirstStep, Gradient, Hessian
 
 
 def main() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from dpdescent.accounting import AboveThreshold, Cost, ExponentialMechanism, Gaussian, ShuffledDescent, calibrate
-from dpdescent.curator import (
+from dpdescent.curator import Batch, Curator
+from dpdescent.minimisers import Ball
+from dpdescent.queries import (
     BallPoint,
-    Batch,
     BestCandidates,
     BestStep,
     ColumnMoments,
-    Curator,
     ExcessAdversarialRisk,
     FirstStep,
     Gradient,
@@ -30,7 +30,6 @@ from dpdescent.curator import (
     SecondMoments,
     finest_clipped_sum,
 )
-from dpdescent.minimisers import Ball
 from dpdescent.queries.query import Rows
 from dpdescent.relations import Sensitivity
 from dpdescent.solvers.agd import sharpest
@@ -82,8 +81,8 @@ def label_sum(curator: Curator, amount: float) -> float:
 
 
 def mean_loss(curator: Curator, weights: Any, noise: Gaussian) -> tuple[float, float]:
-    question = MeanLoss(weights, noise)
-    return curator.answer(question), question.deviation(curator.public())
+    query = MeanLoss(weights, noise)
+    return curator.answer(query), query.deviation(curator.public())
 
 
 def noisy_minimiser(curator: Curator, risk, strong_convexity, cost, **options: Any) -> np.ndarray:
@@ -103,10 +102,10 @@ def permuted_descent(curator: Curator, loss, row_bound, passes, batch_rows, step
 def gradient_and_curvature(
     curator: Curator, frame, clip, soft_norm, weights, amount, curvature_amount=0.0
 ) -> tuple[np.ndarray, float]:
-    question = Gradient(weights, clip, curator.gaussian(amount), frame, soft_norm)
+    query = Gradient(weights, clip, curator.gaussian(amount), frame, soft_norm)
     if curvature_amount == 0:
-        return curator.answer(question), 0.0
-    return curator.answer(GradientAndCurvature(question, curator.gaussian(curvature_amount)))
+        return curator.answer(query), 0.0
+    return curator.answer(GradientAndCurvature(query, curator.gaussian(curvature_amount)))
 
 
 class FrameSteps:
@@ -148,7 +147,7 @@ class RowBatches:
 
 
 class Drawn:
-    """A batch, and the questions that it answers with the mechanisms that it was drawn for."""
+    """A batch, and the queries that it answers with the mechanisms that it was drawn for."""
 
     def __init__(self, curator: Curator, batch: Batch) -> None:
         self.curator, self.batch = curator, batch
@@ -160,8 +159,8 @@ class Drawn:
         )
 
     def gradient(self, weights: Any, clip: float, frame: Any = None) -> np.ndarray:
-        question = Gradient(weights, clip, self._part(Gaussian), frame, keep_margins=True)
-        return self.curator.answer(question, self.batch)
+        query = Gradient(weights, clip, self._part(Gaussian), frame, keep_margins=True)
+        return self.curator.answer(query, self.batch)
 
     def first_step(self, weights, direction, steps, demands, **bounds: float) -> int | None:
         search = self._part(AboveThreshold)

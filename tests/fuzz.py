@@ -19,8 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, seed, settings, strategies as st
 
 STARTS, LENGTH = 20, 4096  # inputs that atheris begins with, and their bytes
 ROUND = 25  # examples of a property before it is the turn of the next one

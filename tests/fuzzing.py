@@ -45,7 +45,7 @@ from dpdescent.statement.privacy_statement import FILE as STATEMENT_FILE
 WORD, NUMBER = "alice@secret", "44.7318926"  # cells: no output may show them
 SECRETS = (WORD, NUMBER)
 LONGEST = 60  # seconds that one command may take
-KNOWN = {*vars(dpdescent.errors), "UsageError"}
+KNOWN = {name for name, kind in vars(dpdescent.errors).items() if isinstance(kind, type)} | {"UsageError"}
 WARNINGS = tuple(f"{name}: " for name in KNOWN if name.endswith("Warning"))
 
 SCHEMA: dict[str, Any] = {

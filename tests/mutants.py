@@ -51,7 +51,7 @@ TESTS = {
         *(
             "batches",
             "curator",
-            "question_laws",
+            "query_laws",
             "units",
             "points_on_neighbours",
             "blocks",

@@ -1,4 +1,4 @@
-"""What tests of private questions share: sources and noise that keep records, and exact distances of sums."""
+"""What tests of private queries share: sources and noise that keep records, and exact distances of sums."""
 
 from __future__ import annotations
 

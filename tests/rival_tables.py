@@ -134,7 +134,7 @@ class Recorder(LatticeNoise):
 
 
 def recorded(curator: Curator, ask: Callable[[Curator], Any]) -> Any:
-    """Return the last sum that answering a question would add noise to."""
+    """Return the last sum that answering a query would add noise to."""
     curator._noise = Recorder()
     ask(curator)
     return curator._noise.sums[-1]

@@ -30,13 +30,14 @@ from dpdescent.accounting import (
 )
 from dpdescent.audit.findings import Claim
 from dpdescent.audit.worst_cases import MECHANISMS, Mechanism
-from dpdescent.curator import ArraySource, Curator, Gradient, LatticeNoise, Public, Sampling
+from dpdescent.curator import ArraySource, Curator, LatticeNoise, Sampling
 from dpdescent.curator.batches import bernoulli
 from dpdescent.errors import BudgetExhausted
 from dpdescent.exact import FeatureGrid, LatticeSum
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
+from dpdescent.queries import Gradient, Public
 from dpdescent.relations import Norm, Relation, Sensitivity
 
 ZERO_OUT, REPLACE_ONE = Relation.ZERO_OUT, Relation.REPLACE_ONE

@@ -10,52 +10,52 @@ from .old_names import EARLIER, find_earlier_modules
 
 if TYPE_CHECKING:
     from . import audit as audit
-    from .accounting import AboveThreshold as AboveThreshold
-    from .accounting import Composed as Composed
-    from .accounting import ExponentialMechanism as ExponentialMechanism
-    from .accounting import FixedSizeSampled as FixedSizeSampled
-    from .accounting import Gaussian as Gaussian
-    from .accounting import Laplace as Laplace
-    from .accounting import NormLaplace as NormLaplace
-    from .accounting import PoissonSampled as PoissonSampled
-    from .accounting import PureDP as PureDP
-    from .accounting import ReportNoisyMax as ReportNoisyMax
-    from .choosing import Selection as Selection
-    from .choosing import select as select
-    from .curator import Curator as Curator
-    from .curator import drawn_minimiser as drawn_minimiser
-    from .curator import perturbed_minimiser as perturbed_minimiser
-    from .curator import perturbed_saddle_point as perturbed_saddle_point
-    from .curator import phased_minimiser as phased_minimiser
-    from .datasets import list_datasets as list_datasets
-    from .datasets import load_dataset as load_dataset
-    from .errors import BudgetExhausted as BudgetExhausted
-    from .errors import DPDescentError as DPDescentError
-    from .errors import InvalidParameter as InvalidParameter
-    from .errors import PrivacyWarning as PrivacyWarning
-    from .errors import UnsupportedLoss as UnsupportedLoss
-    from .estimators import DPAdditiveClassifier as DPAdditiveClassifier
-    from .estimators import DPAdditiveRegressor as DPAdditiveRegressor
-    from .estimators import DPHuberRegressor as DPHuberRegressor
-    from .estimators import DPLinearRegression as DPLinearRegression
-    from .estimators import DPLinearSVC as DPLinearSVC
-    from .estimators import DPLogisticRegression as DPLogisticRegression
-    from .estimators import DPPoissonRegressor as DPPoissonRegressor
-    from .evaluation import Evaluation as Evaluation
-    from .evaluation import evaluate as evaluate
+    from .accounting import (
+        AboveThreshold as AboveThreshold,
+        Composed as Composed,
+        ExponentialMechanism as ExponentialMechanism,
+        FixedSizeSampled as FixedSizeSampled,
+        Gaussian as Gaussian,
+        Laplace as Laplace,
+        NormLaplace as NormLaplace,
+        PoissonSampled as PoissonSampled,
+        PureDP as PureDP,
+        ReportNoisyMax as ReportNoisyMax,
+    )
+    from .choosing import Selection as Selection, select as select
+    from .curator import (
+        Curator as Curator,
+        drawn_minimiser as drawn_minimiser,
+        perturbed_minimiser as perturbed_minimiser,
+        perturbed_saddle_point as perturbed_saddle_point,
+        phased_minimiser as phased_minimiser,
+    )
+    from .datasets import list_datasets as list_datasets, load_dataset as load_dataset
+    from .errors import (
+        BudgetExhausted as BudgetExhausted,
+        DPDescentError as DPDescentError,
+        InvalidParameter as InvalidParameter,
+        PrivacyWarning as PrivacyWarning,
+        UnsupportedLoss as UnsupportedLoss,
+    )
+    from .estimators import (
+        DPAdditiveClassifier as DPAdditiveClassifier,
+        DPAdditiveRegressor as DPAdditiveRegressor,
+        DPHuberRegressor as DPHuberRegressor,
+        DPLinearRegression as DPLinearRegression,
+        DPLinearSVC as DPLinearSVC,
+        DPLogisticRegression as DPLogisticRegression,
+        DPPoissonRegressor as DPPoissonRegressor,
+    )
+    from .evaluation import Evaluation as Evaluation, evaluate as evaluate
     from .lab.output_perturbation_paper.theorems import excess_risk_bound as excess_risk_bound
     from .ledger import Ledger as Ledger
-    from .minimisers import Game as Game
-    from .minimisers import GeneralObjective as GeneralObjective
-    from .minimisers import LinearGame as LinearGame
+    from .minimisers import Game as Game, GeneralObjective as GeneralObjective, LinearGame as LinearGame
     from .pipelines import check_pipeline as check_pipeline
     from .problems import Adversary as Adversary
-    from .relations import Relation as Relation
-    from .relations import Sensitivity as Sensitivity
+    from .relations import Relation as Relation, Sensitivity as Sensitivity
     from .statement import PrivacyStatement as PrivacyStatement
-    from .tables import BoundedEncoder as BoundedEncoder
-    from .tables import Schema as Schema
-    from .tables import draft_schema as draft_schema
+    from .tables import BoundedEncoder as BoundedEncoder, Schema as Schema, draft_schema as draft_schema
 
 __version__ = "0.1.0"
 

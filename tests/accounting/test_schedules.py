@@ -22,8 +22,8 @@ from dpdescent.accounting import (
     cost_from_dict,
     gdp_to_epsilon,
     strongest_schedule,
+    whole_runs as module,
 )
-from dpdescent.accounting import whole_runs as module
 from dpdescent.errors import BudgetExhausted, InvalidParameter
 from dpdescent.ledger import Ledger
 

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpdescent.accounting import AboveThreshold, Gaussian, PureDP
-from dpdescent.accounting import searches as threshold_module
+from dpdescent.accounting import AboveThreshold, Gaussian, PureDP, searches as threshold_module
 from dpdescent.accounting.bellman import bellman_bound
 from dpdescent.accounting.costs import cost_from_dict
 from dpdescent.accounting.divergences import laplace_rdp, pure_rdp

@@ -21,10 +21,17 @@ from typer.testing import CliRunner
 
 import dpdescent.audit
 from dpdescent.accounting import epsilon_to_gdp, gdp_to_epsilon
-from dpdescent.audit import MECHANISMS, Report, audit, audit_named, canary_bound, default_runs
-from dpdescent.audit import auditor as auditor_module
+from dpdescent.audit import (
+    MECHANISMS,
+    Report,
+    audit,
+    audit_named,
+    auditor as auditor_module,
+    canary_bound,
+    default_runs,
+)
 from dpdescent.audit.audit_runs import as_outcomes, collect, plain
-from dpdescent.audit.audited_questions import QuestionRun, _asked, _curator, _rows
+from dpdescent.audit.audited_queries import QueryRun, _asked, _curator, _rows
 from dpdescent.audit.decision import decide
 from dpdescent.audit.examples import EXAMPLES
 from dpdescent.audit.findings import epsilon_of, from_errors, from_event, least, most
@@ -343,7 +350,7 @@ KINDS = sorted(kind.__name__ for kind in EXAMPLES if kind.__module__.startswith(
 
 
 @pytest.mark.parametrize("kind", KINDS[::3])  # `dpdescent audit` takes the name of any of them
-def test_an_answer_to_a_question_is_within_its_claim(kind: str) -> None:
+def test_an_answer_to_a_query_is_within_its_claim(kind: str) -> None:
     relation = tuple(Relation)[KINDS.index(kind) % 2]
     report = audit_named(kind, epsilon=4.0, delta=1e-6, relation=relation, runs=60, seed=1)
     assert 0 <= report.lower_bound <= 4.0
@@ -351,7 +358,7 @@ def test_an_answer_to_a_question_is_within_its_claim(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "least"), [("Gradient", 2.5), ("LabelSum", 2.5), ("BestStep", 1.0)])
-def test_an_answer_to_a_question_shows_most_of_its_claim(kind: str, least: float) -> None:
+def test_an_answer_to_a_query_shows_most_of_its_claim(kind: str, least: float) -> None:
     report = audit_named(kind, epsilon=4.0, delta=1e-6, runs=500, seed=1)
     assert least < report.lower_bound <= 4.0
 
@@ -407,16 +414,16 @@ def test_a_descent_with_half_of_its_noise_is_refuted(monkeypatch: pytest.MonkeyP
 )
 def test_an_answer_with_half_of_its_noise_is_refuted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A false alarm has a probability of at most 0.1%."""
-    monkeypatch.setattr("dpdescent.audit.audited_questions.Recording", HalfNoise)
+    monkeypatch.setattr("dpdescent.audit.audited_queries.Recording", HalfNoise)
     assert audit_named(kind, epsilon=4.0, delta=1e-6, runs=300, seed=2, confidence=0.999).refuted
 
 
-def test_every_question_is_asked_with_the_noise_that_its_claim_pays_for() -> None:
+def test_every_query_is_asked_with_the_noise_that_its_claim_pays_for() -> None:
     for kind in KINDS:
-        run = QuestionRun(kind, 1.0, 1e-6)
+        run = QueryRun(kind, 1.0, 1e-6)
         asked = _asked(run)
         public = _curator(asked.problem, _rows([0]), Relation.ZERO_OUT, Recording(0)).public()
-        costs = asked.question.plan(public).costs
+        costs = asked.query.plan(public).costs
         ledger = Ledger(1.0, 1e-6, currency="gdp" if asked.claim == "gdp" else "pure")
         for cost in costs:
             ledger.spend(cost)
@@ -478,7 +485,7 @@ def test_names_and_settings_that_do_not_exist_are_refused(name: str, change: dic
 
 def test_subjects_travel_to_other_processes() -> None:
     selection = MECHANISMS["selection"](1.0, 1e-6, Relation.ZERO_OUT)
-    for subject in (selection, MethodRun("outpert", 1.0, 1e-6), QuestionRun("Gradient", 1.0, 1e-6)):
+    for subject in (selection, MethodRun("outpert", 1.0, 1e-6), QueryRun("Gradient", 1.0, 1e-6)):
         assert pickle.loads(pickle.dumps(subject)) == subject
     assert dpdescent.audit.audit is audit
     assert auditor_module.FEWEST_RUNS == 40

@@ -79,7 +79,7 @@ def test_help_of_no_command_needs_a_scientific_library() -> None:
 
 def test_help_of_an_audit_names_all_that_can_be_audited(run: Run) -> None:
     shown = " ".join(re.sub(r"[^\w,.: -]", " ", run("audit", "--help")[1]).split())
-    assert f"{', '.join(MECHANISMS)}, a question such as Gradient, or a method." in shown
+    assert f"{', '.join(MECHANISMS)}, a query such as Gradient, or a method." in shown
     *attacks, last = ATTACKS
     assert f"What is seen of a method: {', '.join(attacks)} or {last}." in shown
 

@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 
 from dpdescent.accounting import AboveThreshold, ExponentialMechanism, Gaussian
-from dpdescent.curator import (
-    QUESTIONS,
-    Batch,
+from dpdescent.curator import Batch
+from dpdescent.curator.batches import Sampling
+from dpdescent.errors import BudgetExhausted, InvalidParameter
+from dpdescent.noise import MAXIMUM_SCORES
+from dpdescent.problems import L2, Frame, LinearProblem, Logistic, Whitening
+from dpdescent.queries import (
+    QUERIES,
     BestCandidates,
     ColumnMoments,
     FirstStep,
@@ -24,17 +28,13 @@ from dpdescent.curator import (
     MeanRowNorm,
     Public,
     SecondMoments,
+    line_search,
 )
-from dpdescent.curator.batches import Sampling
-from dpdescent.errors import BudgetExhausted, InvalidParameter
-from dpdescent.noise import MAXIMUM_SCORES
-from dpdescent.problems import L2, Frame, LinearProblem, Logistic, Whitening
-from dpdescent.queries import line_search
 from dpdescent.queries.line_search import require_steps
 from dpdescent.queries.per_row import PerRow
 from dpdescent.queries.query import Sum
 from dpdescent.relations import Norm, Relation
-from every_question import PROBLEMS, ROWS, Silent, Table, asked_of, examples, quick, table_of
+from every_query import PROBLEMS, ROWS, Silent, Table, asked_of, examples, quick, table_of
 
 #: What is counted is divided by the rate alone.
 COUNTS = {"ColumnHistograms", "LabelCounts", "LabelSum", "MarginCounts", "RowCount"}
@@ -62,19 +62,19 @@ def answered_at_once(plan: Sum[Any], table: Table) -> tuple[Any, list[Any]]:
     return plan.finish(*answers), [total for total, *_ in noise.calls]
 
 
-@pytest.mark.parametrize("kind", QUESTIONS)
+@pytest.mark.parametrize("kind", QUERIES)
 def test_a_batch_answers_from_its_own_rows_with_a_plan_of_its_own_size(kind: str) -> None:
     """Below and above the rate from which margins of all rows are kept."""
     for relation, rate in ((Relation.ZERO_OUT, 1 / 6), (Relation.REPLACE_ONE, 0.5)):
         for name, problem in PROBLEMS.items():
             rows, labels = table_of(name, 5)
-            for question in examples(kind, name, relation)[:1]:
+            for query in examples(kind, name, relation)[:1]:
                 curator = quick(problem, (rows, labels), relation, Silent())
-                plan = question.plan(Public(problem, relation, ROWS, rate, rate * ROWS))
+                plan = query.plan(Public(problem, relation, ROWS, rate, rate * ROWS))
                 if not isinstance(plan, Sum):
                     return
                 batch = Batch(curator.sampling(rate), plan.costs)
-                answer = curator.answer(question, batch)
+                answer = curator.answer(query, batch)
                 chosen = curator._drawn[batch][0]
                 assert 0 < np.count_nonzero(chosen) < ROWS
                 expected, totals = answered_at_once(plan, (rows[chosen], labels[chosen]))
@@ -83,7 +83,7 @@ def test_a_batch_answers_from_its_own_rows_with_a_plan_of_its_own_size(kind: str
                     assert (total.unit, total.sensitivity) == (other.unit, other.sensitivity)
                     np.testing.assert_array_equal(total.values, other.values)
                 np.testing.assert_equal(answer, expected)
-                for part, whole in zip(plan.parts, question.plan(quick_public(problem, relation)).parts, strict=True):
+                for part, whole in zip(plan.parts, query.plan(quick_public(problem, relation)).parts, strict=True):
                     chosen_from = part.sensitivity.norm in (Norm.RANGE, Norm.MAX)  # divided by nothing
                     assert part.divisor == pytest.approx(whole.divisor * (1 if chosen_from else rate), rel=1e-15)
                     assert whole.divisor == (1 if chosen_from or kind in COUNTS else ROWS)
@@ -121,20 +121,20 @@ def test_candidates_are_scored_by_their_losses_and_penalties(name: str, monkeypa
     curator = quick(problem, (rows, labels), "zero-out", Silent())
     points = np.random.default_rng(0).integers(-64, 65, (4, *problem.shape)) / 64.0
 
-    def question(candidates: Any) -> BestCandidates:
+    def query(candidates: Any) -> BestCandidates:
         return BestCandidates(candidates, points[0], 8.0, ExponentialMechanism(1.0))
 
     losses = [problem.loss.values(problem.grid.margins(rows, point), labels).sum() for point in points]
     scores = [loss - losses[0] + ROWS * problem.penalty_value(p) for loss, p in zip(losses, points, strict=True)]
     for cells in (1, 2**21):
         monkeypatch.setattr(line_search, "_CELLS", cells)
-        curator.answer(question(points[1:]))
+        curator.answer(query(points[1:]))
         total = curator._noise.calls[-1][0]  # type: ignore[attr-defined]
         np.testing.assert_allclose(total.to_float(), scores[1:], rtol=0, atol=ROWS * total.unit)
-    curator.answer(question(points[1:2]))
+    curator.answer(query(points[1:2]))
     for wrong in (points[:0], points[0], np.zeros((2, 1)), np.zeros((MAXIMUM_SCORES + 1, *problem.shape))):
         with pytest.raises(InvalidParameter, match="candidates must have the shape"):
-            curator.answer(question(wrong))
+            curator.answer(query(wrong))
 
 
 @pytest.mark.parametrize("name", ["penalty", "squared", "multinomial", "huber"])
@@ -170,13 +170,13 @@ def test_without_noise_answers_are_what_their_names_say(name: str) -> None:
             (Hessian(weights, noise), rows.T @ curved / ROWS + np.diag(problem.penalty_curvature(weights)), small),
             (MeanLoss(weights, noise), losses.mean() + problem.penalty_value(weights), fine),
         ]
-    for question, expected, off in asked:
-        for got, value in zip(np.atleast_1d(curator.answer(question)), np.atleast_1d(expected), strict=True):
+    for query, expected, off in asked:
+        for got, value in zip(np.atleast_1d(curator.answer(query)), np.atleast_1d(expected), strict=True):
             np.testing.assert_allclose(got, value, rtol=0, atol=off)
-    for question in (MeanLoss(weights, noise),) if problem.loss.outputs == 1 else ():
-        (part,) = question.plan(public).parts
+    for query in (MeanLoss(weights, noise),) if problem.loss.outputs == 1 else ():
+        (part,) = query.plan(public).parts
         for each in (1, 3):
-            stated = question.deviation(replace(public, rows_per_unit=each))
+            stated = query.deviation(replace(public, rows_per_unit=each))
             assert stated == pytest.approx(each * 3 * part.sensitivity.under("zero-out") / ROWS, rel=1e-12)
 
 

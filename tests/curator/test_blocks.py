@@ -13,21 +13,7 @@ import pytest
 from scipy import sparse
 
 from dpdescent.accounting import ExponentialMechanism, Gaussian
-from dpdescent.curator import (
-    QUESTIONS,
-    ArraySource,
-    BestStep,
-    BlockSource,
-    Computed,
-    Curator,
-    Gradient,
-    LatticeNoise,
-    MeanRowNorm,
-    PartWork,
-    Sum,
-    kept_rows,
-    marks,
-)
+from dpdescent.curator import ArraySource, BlockSource, Computed, Curator, LatticeNoise, PartWork, kept_rows, marks
 from dpdescent.curator.kept_rows import KeptRows, SpillFile, new_digest, pack, packed_blocks, unpack, unpacked
 from dpdescent.errors import (
     BudgetExhausted,
@@ -39,8 +25,9 @@ from dpdescent.errors import (
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
+from dpdescent.queries import QUERIES, BestStep, Gradient, MeanRowNorm, Sum
 from dpdescent.queries.query import Tree
-from every_question import PROBLEMS, examples, plan_of, table_of
+from every_query import PROBLEMS, examples, plan_of, table_of
 from parts import Parts
 
 ROWS = 60
@@ -56,35 +43,35 @@ def curator(
 
 
 @pytest.mark.parametrize("name", ["logistic", "short rows", "multinomial", "squared"])
-@pytest.mark.parametrize("kind", sorted(QUESTIONS))
+@pytest.mark.parametrize("kind", sorted(QUERIES))
 def test_every_sum_is_answered_as_in_memory_and_nothing_else_is_answered(kind: str, name: str) -> None:
     problem, (rows, labels) = PROBLEMS[name], table_of(name, 1, ROWS)
     placed = ArraySource(problem.grid.place(rows), labels, problem.grid)
-    for question in examples(kind, name, "zero-out"):
+    for query in examples(kind, name, "zero-out"):
         for rate in (1.0, 0.5):
             memory = curator(placed, problem, rate=rate)
             streamed = curator(BlockSource(Parts(rows, labels, (1, 1, 8, 41)), problem.grid), problem, rate=rate)
             try:
-                plan = plan_of(memory, question)
+                plan = plan_of(memory, query)
             except InvalidParameter:  # made for a table of another length
                 continue
             if not isinstance(plan, Sum | Tree):
                 with pytest.raises(UnsupportedSource, match="in one place"):
-                    streamed.answer(question)
+                    streamed.answer(query)
                 assert not streamed.ledger.entries
                 continue
             for _ in range(2):  # twice, so that what was kept is used as well
-                np.testing.assert_equal(streamed.answer(question), memory.answer(question))
+                np.testing.assert_equal(streamed.answer(query), memory.answer(query))
 
 
 @pytest.mark.parametrize("name", ["logistic", "multinomial"])
-@pytest.mark.parametrize("kind", sorted(QUESTIONS))
+@pytest.mark.parametrize("kind", sorted(QUERIES))
 def test_what_is_sent_to_the_rows_can_be_pickled(kind: str, name: str) -> None:
     problem = PROBLEMS[name]
     rows, labels = table_of(name, 1, ROWS)
-    for question in examples(kind, name, "zero-out"):
+    for query in examples(kind, name, "zero-out"):
         try:
-            plan = plan_of(curator(ArraySource(rows, labels, problem.grid), problem), question)
+            plan = plan_of(curator(ArraySource(rows, labels, problem.grid), problem), query)
         except InvalidParameter:
             continue
         if isinstance(plan, Sum) and not plan.per_row and not plan.picks:
@@ -113,7 +100,7 @@ def test_carried_margins_are_those_of_rows_in_memory(cuts: str, keep_rows: bool)
     streamed = curator(BlockSource(blocks, problem.grid, keep_rows=keep_rows), problem)
     memory = curator(ArraySource(rows, labels, problem.grid), problem)
     np.testing.assert_equal(steps_of_a_descent(streamed), steps_of_a_descent(memory))
-    # Eight questions, and one pass over the rows for each, unless they are kept.
+    # Eight queries, and one pass over the rows for each, unless they are kept.
     assert len(blocks.reads) == len(blocks.parts) * (1 if keep_rows else 8)
 
 
@@ -132,8 +119,8 @@ def test_rows_that_are_not_on_the_grid_are_put_there() -> None:
     wild[0, 0], wild[1, 0], wild[2, 1] = np.nan, np.inf, -7.0
     streamed = curator(BlockSource(Parts(wild, labels), problem.grid), problem)
     memory = curator(ArraySource(problem.grid.place(wild), labels, problem.grid), problem)
-    question = Gradient(np.ones(3), 1.0, Gaussian(1.0))
-    np.testing.assert_array_equal(streamed.answer(question), memory.answer(question))
+    query = Gradient(np.ones(3), 1.0, Gaussian(1.0))
+    np.testing.assert_array_equal(streamed.answer(query), memory.answer(query))
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5])
@@ -201,9 +188,9 @@ def test_other_rows_in_the_places_of_those_that_were_read_before_are_refused(cha
     problem, (rows, labels) = PROBLEMS["logistic"], table_of("logistic", 2, ROWS)
     blocks = Parts(rows.copy(), labels.copy(), (20,))
     asked = curator(BlockSource(blocks, problem.grid, keep_rows=False), problem)
-    question = Gradient(np.ones(3), 1.0, Gaussian(1.0))
+    query = Gradient(np.ones(3), 1.0, Gaussian(1.0))
     for _ in range(2):
-        asked.answer(question)
+        asked.answer(query)
     if changed == "cell":
         blocks.features[place, 0] += 2.0**-problem.grid.exponent * (-1 if blocks.features[place, 0] > 0 else 1)
     elif changed == "label":
@@ -211,7 +198,7 @@ def test_other_rows_in_the_places_of_those_that_were_read_before_are_refused(cha
     else:
         blocks.features[[place, 40]], blocks.labels[[place, 40]] = rows[[40, place]], labels[[40, place]]
     with pytest.raises(DatasetFormatError, match="open it again") as found:
-        asked.answer(question)
+        asked.answer(query)
     assert not any(character.isdigit() for character in str(found.value))
     assert len(asked.ledger.entries) == 3
 
@@ -240,7 +227,7 @@ def test_a_full_disk_is_a_named_error_for_numbers_and_none_for_rows(monkeypatch:
     monkeypatch.setattr(os, "pwrite", full)
     asked = curator(BlockSource(blocks, problem.grid), problem)
     weights = np.ones(3)
-    loss = QUESTIONS["MeanLoss"](weights, Gaussian(1.0))  # needs no numbers of single rows
+    loss = QUERIES["MeanLoss"](weights, Gaussian(1.0))  # needs no numbers of single rows
     memory = curator(ArraySource(rows, labels, problem.grid), problem)
     for _ in range(2):
         assert asked.answer(loss) == memory.answer(loss)

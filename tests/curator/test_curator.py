@@ -21,14 +21,7 @@ from scipy import sparse, stats
 
 from asking import best_step, column_moments, gradient, mean_row_norm
 from dpdescent.accounting import AboveThreshold, Gaussian
-from dpdescent.curator import (
-    ColumnHistograms,
-    ColumnMoments,
-    Curator,
-    FirstStep,
-    LabelCounts,
-    SecondMoments,
-)
+from dpdescent.curator import Curator
 from dpdescent.curator.array_source import ArraySource
 from dpdescent.curator.batches import Sampling, bernoulli, draw_rows
 from dpdescent.curator.curator import sum_without_privacy
@@ -39,7 +32,14 @@ from dpdescent.exact import FeatureGrid, LatticeSum
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
 from dpdescent.problems import L2, Frame, Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Multinomial, Squared
-from dpdescent.queries import counts_and_moments
+from dpdescent.queries import (
+    ColumnHistograms,
+    ColumnMoments,
+    FirstStep,
+    LabelCounts,
+    SecondMoments,
+    counts_and_moments,
+)
 from dpdescent.queries.counts_and_moments import COUNT, _counts_block
 from dpdescent.queries.per_row import RowWeights
 from dpdescent.relations import Norm, Relation
@@ -101,7 +101,7 @@ def weights_for(asked: Curator, seed: int = 3) -> np.ndarray:
 STEPS = np.array([0.0, 0.1, 0.5, 2.0])
 FRAME = Frame.place(GRID, np.array([0.3, -0.2, 0.0, 0.7, -1.0, 0.0]), np.array([1.0, 0.5, 0.25, 1.0, 0.5, 1.0]))
 OTHER = Frame.place(GRID, -FRAME.centre, np.ones(D))
-QUESTIONS = {
+QUERIES = {
     "gradient": lambda c, amount: gradient(c, weights_for(c), 0.5, amount),
     "gradient in a frame": lambda c, amount: gradient(c, weights_for(c), 0.5, amount, FRAME),
     "column moments": lambda c, amount: np.concatenate(column_moments(c, 0.5, amount)),
@@ -123,12 +123,12 @@ QUESTIONS = {
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5])
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_every_question_is_charged_to_both_ledgers_before_any_row_is_touched(question: str, rate: float) -> None:
+@pytest.mark.parametrize("query", QUERIES)
+def test_every_query_is_charged_to_both_ledgers_before_any_row_is_touched(query: str, rate: float) -> None:
     account = Ledger(3.0, 1e-6)
     asked = curator(account=account, batch_rate=rate)
     for count in (1, 2):
-        QUESTIONS[question](asked, 1e-3)
+        QUERIES[query](asked, 1e-3)
         assert len(asked.ledger.entries) == len(account.entries) == count
         assert touches(asked)
         assert set(touches(asked)) == {(count, count)}
@@ -144,17 +144,17 @@ def assert_untouched(asked: Curator, account: Ledger) -> None:
     assert touches(asked) == []
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("query", QUERIES)
 @pytest.mark.parametrize(("own", "joint"), [(1e-3, 9.0), (9.0, 1e-3), (1e-3, 1e-3)])
 def test_a_refusal_by_either_ledger_leaves_both_as_they_were_and_reads_nothing(
-    question: str, own: float, joint: float
+    query: str, own: float, joint: float
 ) -> None:
     account = Ledger(joint, 1e-6)
     asked = curator(epsilon=own, account=account)
     with pytest.raises(BudgetExhausted):
-        QUESTIONS[question](asked, 1e-3)
+        QUERIES[query](asked, 1e-3)
     assert_untouched(asked, account)
-    QUESTIONS[question](asked, 1e-9)
+    QUERIES[query](asked, 1e-9)
     assert len(asked.ledger.entries) == len(account.entries) == 1
 
 
@@ -259,7 +259,7 @@ BAD = {
     "norms in a frame of another grid": lambda c: mean_row_norm(
         c, 1e-3, Frame.place(FeatureGrid(1.0, D + 1), np.zeros(D + 1), np.ones(D + 1)), 2.0
     ),
-    "amount too little for laplace": lambda c: QUESTIONS["laplace"](c, 1e-24),
+    "amount too little for laplace": lambda c: QUERIES["laplace"](c, 1e-24),
     "frame of another grid": lambda c: gradient(
         c, W, 1.0, 1e-3, Frame.place(FeatureGrid(1.0, D + 1), np.zeros(D + 1), np.ones(D + 1))
     ),
@@ -299,9 +299,9 @@ def test_a_bad_argument_is_refused_by_name_and_leaves_no_trace(name: str) -> Non
 def test_a_frame_without_an_intercept_leaves_no_trace() -> None:
     account = Ledger(3.0, 1e-6)
     asked = curator(intercept=False, account=account)
-    for question in ("gradient in a frame", "row norm in a frame"):
+    for query in ("gradient in a frame", "row norm in a frame"):
         with pytest.raises(InvalidParameter, match="intercept"):
-            QUESTIONS[question](asked, 1e-3)
+            QUERIES[query](asked, 1e-3)
     assert_untouched(asked, account)
 
 
@@ -310,9 +310,9 @@ def test_moments_of_entries_beyond_one_leave_no_trace() -> None:
     grid, ledger = FeatureGrid(2.0, 2), Ledger(1.0, 1e-6)
     source = ArraySource(grid.place(np.ones((3, 2))), np.ones(3), grid)
     asked = Curator(source, LinearProblem(Logistic(), grid), ledger, 3)
-    for question in (ColumnMoments(1.0, Gaussian(50.0)), SecondMoments(1.0, Gaussian(50.0))):
+    for query in (ColumnMoments(1.0, Gaussian(50.0)), SecondMoments(1.0, Gaussian(50.0))):
         with pytest.raises(InvalidParameter, match=r"features in \[-1, 1\]"):
-            asked.answer(question)
+            asked.answer(query)
     assert ledger.entries == ()
 
 
@@ -381,9 +381,9 @@ def test_a_very_small_amount_buys_a_very_noisy_gradient() -> None:
 # Sensitivities -------------------------------------------------------------------------------------------------
 
 
-def recorded(question: str, loss: Loss, data: tuple, **options) -> LatticeSum:
+def recorded(query: str, loss: Loss, data: tuple, **options) -> LatticeSum:
     noise = Recorder()
-    QUESTIONS[question](curator(loss, data=data, noise=noise, **options), 1e-3)
+    QUERIES[query](curator(loss, data=data, noise=noise, **options), 1e-3)
     return noise.sums[0]
 
 
@@ -398,22 +398,22 @@ def change(one: LatticeSum, other: LatticeSum) -> float:
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
-@pytest.mark.parametrize("question", [name for name in QUESTIONS if name not in ("laplace", "one-sided")])
-def test_one_row_changes_a_sum_by_no_more_than_stated(question: str, loss: Loss) -> None:
+@pytest.mark.parametrize("query", [name for name in QUERIES if name not in ("laplace", "one-sided")])
+def test_one_row_changes_a_sum_by_no_more_than_stated(query: str, loss: Loss) -> None:
     features, labels = made_up(loss)
-    whole = recorded(question, loss, (features, labels), penalty=0.1)
+    whole = recorded(query, loss, (features, labels), penalty=0.1)
     for i in range(0, N, 29):
         kept = np.delete(np.arange(N), i)
-        without = recorded(question, loss, (features[kept], labels[kept]), penalty=0.1)
-        alone = recorded(question, loss, (features[[i]], labels[[i]]), penalty=0.1)
-        nothing = recorded(question, loss, (features[:0], labels[:0]), penalty=0.1)
+        without = recorded(query, loss, (features[kept], labels[kept]), penalty=0.1)
+        alone = recorded(query, loss, (features[[i]], labels[[i]]), penalty=0.1)
+        nothing = recorded(query, loss, (features[:0], labels[:0]), penalty=0.1)
         np.testing.assert_array_equal(whole.values - without.values, alone.values - nothing.values)
         assert change(whole, without) <= whole.sensitivity.under(Relation.ZERO_OUT)
         swapped = features.copy(), labels.copy()
         j = (i + 7) % N
         swapped[0][i], swapped[1][i] = -features[j], labels[j]
         swapped[0][i, -1] = 1.0
-        replaced = recorded(question, loss, swapped, penalty=0.1)
+        replaced = recorded(query, loss, swapped, penalty=0.1)
         assert change(whole, replaced) <= whole.sensitivity.under(Relation.REPLACE_ONE)
 
 
@@ -426,14 +426,14 @@ def test_stated_sensitivities_are_those_on_paper() -> None:
         "losses": (Norm.RANGE, 1.0, 2.0),
         "changes": (Norm.RANGE, 0.5, 1.0),
     }
-    for question, (norm, zero_out, replace_one) in expected.items():
+    for query, (norm, zero_out, replace_one) in expected.items():
         for penalty in (0.0, 100.0):
-            stated = recorded(question, Logistic(), made_up(Logistic()), penalty=penalty).sensitivity
+            stated = recorded(query, Logistic(), made_up(Logistic()), penalty=penalty).sensitivity
             assert stated.norm == norm
             assert (stated.zero_out, stated.replace_one) == pytest.approx((zero_out, replace_one), rel=1e-14)
     ceilings = {"row norm": math.sqrt(D), "row norm in a frame": 2.0, "row norm below a ceiling": 1.25}
-    for question, ceiling in ceilings.items():
-        norms = recorded(question, Logistic(), made_up(Logistic())).sensitivity
+    for query, ceiling in ceilings.items():
+        norms = recorded(query, Logistic(), made_up(Logistic())).sensitivity
         assert norms.zero_out == norms.replace_one == pytest.approx(ceiling, rel=1e-6)
 
 
@@ -516,11 +516,11 @@ def test_score_sensitivities_are_attained() -> None:
 
 
 @pytest.mark.parametrize(("relation", "factor"), [("zero-out", 1.0), ("replace-one", 2.0)])
-@pytest.mark.parametrize(("question", "length"), [("gradient", 0.5), ("column moments", 0.5 * math.sqrt(2))])
-def test_noise_has_the_deviation_of_the_relation(question: str, length: float, relation: str, factor: float) -> None:
-    exact = QUESTIONS[question](curator(epsilon=RICH), 1e9)
+@pytest.mark.parametrize(("query", "length"), [("gradient", 0.5), ("column moments", 0.5 * math.sqrt(2))])
+def test_noise_has_the_deviation_of_the_relation(query: str, length: float, relation: str, factor: float) -> None:
+    exact = QUERIES[query](curator(epsilon=RICH), 1e9)
     asked = curator(relation=relation)
-    drawn = np.array([QUESTIONS[question](asked, 1e-6) for _ in range(400)]) - exact
+    drawn = np.array([QUERIES[query](asked, 1e-6) for _ in range(400)]) - exact
     assert asked.deviation(length, 1e-6) == pytest.approx(factor * length / math.sqrt(2e-6) / N)
     scaled = drawn / asked.deviation(length, 1e-6)
     law = stats.chi2(drawn.size)
@@ -609,14 +609,14 @@ def test_a_penalty_beyond_all_losses_decides_the_step() -> None:
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)], ids=str)
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_answers_are_the_same_bits_for_every_block_size_storage_and_row_order(question: str, loss: Loss) -> None:
+@pytest.mark.parametrize("query", QUERIES)
+def test_answers_are_the_same_bits_for_every_block_size_storage_and_row_order(query: str, loss: Loss) -> None:
     features, labels = made_up(loss)
     order = np.random.default_rng(8).permutation(N)
-    expected = QUESTIONS[question](curator(loss, data=(features, labels)), 1e-3)
+    expected = QUERIES[query](curator(loss, data=(features, labels)), 1e-3)
     for block_rows, storage in [(1, np.asarray), *itertools.product([17, 2**20], STORAGE.values())]:
         asked = curator(loss, data=(storage(features[order]), labels[order]), block_rows=block_rows)
-        np.testing.assert_array_equal(QUESTIONS[question](asked, 1e-3), expected)
+        np.testing.assert_array_equal(QUERIES[query](asked, 1e-3), expected)
 
 
 # Margins carried along a step ------------------------------------------------------------------------------------
@@ -705,8 +705,8 @@ def test_carried_margins_answer_for_no_other_weights(loss: Loss) -> None:
         np.testing.assert_array_equal(noise.sums[-1].values, fresh.sums[0].values)
 
 
-@pytest.mark.parametrize("question", ["gradient", "gradient in a frame", "column moments"])
-def test_a_total_that_wraps_around_still_moves_by_one_share(question: str) -> None:
+@pytest.mark.parametrize("query", ["gradient", "gradient in a frame", "column moments"])
+def test_a_total_that_wraps_around_still_moves_by_one_share(query: str) -> None:
     """The same rows again and again, past 2^63 units: one more time adds the same integers modulo 2^64."""
 
     class Repeating(ArraySource):
@@ -722,41 +722,41 @@ def test_a_total_that_wraps_around_still_moves_by_one_share(question: str) -> No
         asked = curator(noise=noise)
         asked._source = Repeating(features, labels, GRID)
         asked._source.times = times
-        QUESTIONS[question](asked, 1e-3)
+        QUERIES[query](asked, 1e-3)
         totals.append(noise.sums[0].values)
     share, before, after = totals
     assert float(np.abs(share).max()) * 2**20 > 2.0**63
     np.testing.assert_array_equal(after - before, share)
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_answers_do_not_depend_on_earlier_questions_beyond_the_noise(question: str) -> None:
-    """Norms and caps are kept between questions; what is kept never enters the wrong answer."""
+@pytest.mark.parametrize("query", QUERIES)
+def test_answers_do_not_depend_on_earlier_queries_beyond_the_noise(query: str) -> None:
+    """Norms and caps are kept between queries; what is kept never enters the wrong answer."""
     asked, fresh = curator(epsilon=RICH), curator(epsilon=RICH)
     for other in ("gradient in a frame", "gradient", "column moments", "gradient in a frame"):
-        QUESTIONS[other](asked, 1e11)
+        QUERIES[other](asked, 1e11)
     gradient(asked, weights_for(asked), 0.25, 1e11, FRAME)
     gradient(asked, weights_for(asked), 0.5, 1e11, OTHER)
-    np.testing.assert_allclose(QUESTIONS[question](asked, 1e11), QUESTIONS[question](fresh, 1e11), atol=1e-7)
+    np.testing.assert_allclose(QUERIES[query](asked, 1e11), QUERIES[query](fresh, 1e11), atol=1e-7)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5])
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_no_rows_at_all_give_an_answer(question: str, rate: float) -> None:
+@pytest.mark.parametrize("query", QUERIES)
+def test_no_rows_at_all_give_an_answer(query: str, rate: float) -> None:
     features, labels = made_up(Logistic())
     for storage in STORAGE.values():
-        answer = QUESTIONS[question](curator(data=(storage(features[:0]), labels[:0]), batch_rate=rate), 1e-3)
+        answer = QUERIES[query](curator(data=(storage(features[:0]), labels[:0]), batch_rate=rate), 1e-3)
         assert np.isfinite(answer).all()
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_no_row_raises_an_error_or_a_warning(question: str) -> None:
+@pytest.mark.parametrize("query", QUERIES)
+def test_no_row_raises_an_error_or_a_warning(query: str) -> None:
     """Labels beyond reason and weights near the largest allowed: answers come, silently."""
     for loss in LOSSES:
         features, labels = made_up(loss)
         labels = labels.copy()
         labels[:5] = np.nan, np.inf, -np.inf, 1e308, -77.0
-        QUESTIONS[question](curator(loss, data=(features, labels)), 1e-3)
+        QUERIES[query](curator(loss, data=(features, labels)), 1e-3)
         asked = curator(loss, data=(features, labels))
         huge = np.full(asked.problem.shape, 2.0**499)
         gradient(asked, huge, 1.0, 1e-3)
@@ -797,33 +797,33 @@ def test_neither_representations_nor_errors_show_rows() -> None:
 # Batches -------------------------------------------------------------------------------------------------------
 
 
-def batched(question: str, rate: float, storage: str = "dense", **options) -> tuple[Curator, Recorder]:
+def batched(query: str, rate: float, storage: str = "dense", **options) -> tuple[Curator, Recorder]:
     features, labels = made_up(Logistic())
     noise = Recorder()
     data = (STORAGE[storage](features), labels)
     asked = curator(data=data, noise=noise, batch_rate=rate, **options)
-    QUESTIONS[question](asked, 1e-3)
+    QUERIES[query](asked, 1e-3)
     return asked, noise
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_batches_are_the_same_for_every_storage_and_block_size(question: str) -> None:
-    expected = batched(question, 0.3)[1].sums[0].values
-    whole = batched(question, 1.0)[1].sums[0].values
+@pytest.mark.parametrize("query", QUERIES)
+def test_batches_are_the_same_for_every_storage_and_block_size(query: str) -> None:
+    expected = batched(query, 0.3)[1].sums[0].values
+    whole = batched(query, 1.0)[1].sums[0].values
     assert not np.array_equal(expected, whole)
     for storage, block_rows in itertools.product(STORAGE, [11, 2**14]):
-        found = batched(question, 0.3, storage, block_rows=block_rows)[1].sums[0].values
+        found = batched(query, 0.3, storage, block_rows=block_rows)[1].sums[0].values
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_batches_change_neither_cost_nor_sensitivity(question: str) -> None:
-    (batch, batch_noise), (whole, whole_noise) = batched(question, 0.3), batched(question, 1.0)
+@pytest.mark.parametrize("query", QUERIES)
+def test_batches_change_neither_cost_nor_sensitivity(query: str) -> None:
+    (batch, batch_noise), (whole, whole_noise) = batched(query, 0.3), batched(query, 1.0)
     assert batch.ledger.entries == whole.ledger.entries
     assert batch_noise.sums[0].sensitivity == whole_noise.sums[0].sensitivity
 
 
-def test_each_question_has_its_own_batch_whose_size_follows_the_rate() -> None:
+def test_each_query_has_its_own_batch_whose_size_follows_the_rate() -> None:
     """Sums of ones over batches are binomial; they are divided by the public rate * n and never by their size."""
     features, labels = np.tile(np.eye(D)[-1], (N, 1)), np.ones(N)
     asked = curator(data=(features, labels), epsilon=RICH, batch_rate=0.3)
@@ -966,7 +966,7 @@ def test_blocks_keep_their_order_and_the_callers_error_handling_on_threads(threa
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_child_process_has_threads_of_its_own(monkeypatch) -> None:
-    """Threads are kept from question to question; a child does not inherit them and must not wait for them."""
+    """Threads are kept from query to query; a child does not inherit them and must not wait for them."""
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     features, labels = made_up(Logistic())
     source = ArraySource(features, labels, GRID, block_rows=7)

@@ -1,4 +1,4 @@
-"""Hessians and losses as questions: no row moves them by more than is declared, and noise has the promised law.
+"""Hessians and losses as queries: no row moves them by more than is declared, and noise has the promised law.
 
 Statistical tests run on fixed seeds, so they never alarm at random; on fresh bits each would raise a false alarm
 with probability below 1e-6.

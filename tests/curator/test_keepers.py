@@ -13,7 +13,7 @@ from dpdescent.curator import ArraySource, BlockSource
 from dpdescent.errors import DatasetFormatError, WorkerLost
 from dpdescent.tables import DaskEngine, keepers
 from dpdescent.tables.keepers import Keeper, Keepers, _add_up, _await_answer
-from every_question import PROBLEMS, table_of
+from every_query import PROBLEMS, table_of
 from parts import Parts
 
 distributed = pytest.importorskip("distributed")
@@ -152,7 +152,7 @@ def test_what_is_wrong_at_one_worker_is_the_answer() -> None:
     assert seals == [b"first", b"second", b"third"]
     placed = ([((1, 1), (np.ones((1, 1)),), np.zeros(1))], b"seal")
     assert str(Keeper(1, placed, problem).answer(b"")) == "a part is damaged"
-    assert "UnpicklingError" in str(Keeper(1, placed).answer(b"no question"))
+    assert "UnpicklingError" in str(Keeper(1, placed).answer(b"no query"))
 
 
 def test_an_answer_is_waited_for_as_long_as_its_keeper_is_there() -> None:

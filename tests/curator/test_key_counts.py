@@ -26,12 +26,13 @@ from dpdescent.accounting import (
     cost_from_dict,
     gdp_to_delta,
 )
-from dpdescent.curator import LatticeNoise, Noised, Units
+from dpdescent.curator import LatticeNoise, Units
 from dpdescent.curator.key_counts import _histogram, buy_bins, buy_levels, histogram_sensitivity
 from dpdescent.curator.lattice_noise import deviation_of
 from dpdescent.errors import BudgetExhausted, InvalidParameter, UnsupportedCost
 from dpdescent.exact import LatticeSum
 from dpdescent.noise import Randomness, lattice_scale
+from dpdescent.queries import Noised
 from dpdescent.relations import Relation
 
 STEP = 2.0**-16

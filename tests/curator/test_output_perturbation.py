@@ -16,10 +16,11 @@ from asking import noisy_descent, permuted_descent
 from dpdescent import DPLogisticRegression, InvalidParameter, Ledger, load_dataset
 from dpdescent.accounting import RDP, Gaussian
 from dpdescent.accounting.sampling import ShuffledDescent, shift_law
-from dpdescent.curator import Curator, PermutedDescent
+from dpdescent.curator import Curator
 from dpdescent.errors import ScaleOutOfRange
 from dpdescent.noise import Randomness
 from dpdescent.problems import Hinge, Huber, HuberisedHinge, Logistic, Loss, Multinomial, Poisson
+from dpdescent.queries import PermutedDescent
 from dpdescent.solvers import OutPertGDSettings, OutPertRSGDSettings, outpert_gd, outpert_rsgd
 from rival_tables import Recorder, curator_of, make_curator, optimum, recorded, replaced
 

@@ -11,9 +11,9 @@ from scipy import stats
 
 from dpdescent import Ledger
 from dpdescent.accounting import Gaussian, ShuffledDescent
-from dpdescent.curator import PermutedDescent
 from dpdescent.noise import Randomness
 from dpdescent.problems import Logistic
+from dpdescent.queries import PermutedDescent
 from dpdescent.queries.descents import _permutation
 from rival_tables import Recorder, curator_of
 
@@ -50,8 +50,8 @@ def test_the_orders_of_all_passes_are_independent_and_uniform() -> None:
         recorder = Recorder()
         recorder.randomness = Randomness(seed)  # of the permutations; the point is recorded without noise
         curator._noise = recorder
-        question = PermutedDescent(Logistic(), 1.0, 1, STEP, ShuffledDescent(2.0, PASSES, len(ROWS)))
-        curator.answer(question)
+        query = PermutedDescent(Logistic(), 1.0, 1, STEP, ShuffledDescent(2.0, PASSES, len(ROWS)))
+        curator.answer(query)
         point = recorder.sums[-1].to_float()[0]
         found.append(int(np.abs(expected - point).argmin()))
         assert abs(expected[found[-1]] - point) < 1e-2 * apart

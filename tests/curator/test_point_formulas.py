@@ -11,24 +11,16 @@ import pytest
 from scipy import sparse
 
 from dpdescent.accounting import ALLOWANCE, Gaussian, Laplace, ObjectivePerturbation, ShuffledDescent
-from dpdescent.curator import (
-    NoisyDescent,
-    NoisyMinimiser,
-    PermutedDescent,
-    Public,
-    caller_functions,
-    kept_rows,
-    perturbed_minimiser,
-)
+from dpdescent.curator import caller_functions, kept_rows, perturbed_minimiser
 from dpdescent.errors import InvalidParameter, ScaleOutOfRange
 from dpdescent.exact import FeatureGrid, ceil_log2
 from dpdescent.ledger import Ledger
 from dpdescent.minimisers import EmpiricalRisk, GeneralObjective, loss_range
 from dpdescent.problems import L2, Hinge, LinearProblem, Logistic
-from dpdescent.queries import descents, noisy_minimiser
+from dpdescent.queries import NoisyDescent, NoisyMinimiser, PermutedDescent, Public, descents, noisy_minimiser
 from dpdescent.queries.noisy_minimiser import PointLattice
 from dpdescent.relations import Relation
-from every_question import PROBLEMS, ROWS, Silent, examples, quick, table_of
+from every_query import PROBLEMS, ROWS, Silent, examples, quick, table_of
 
 GRID = FeatureGrid(1.0, 3)
 
@@ -77,12 +69,12 @@ def test_permuted_passes_are_refused_as_soon_as_rounding_exceeds_its_allowance(p
         error = found + 8 * 2.0**-53 * (far / step_size + risk.clip)
         lattice = PointLattice.of(problem.shape, hit * passes, far, Gaussian(noise))
         refused = 2 * step_size * error * steps + math.sqrt(3) * lattice.unit > ALLOWANCE * hit * passes
-        question = PermutedDescent(Logistic(), 1.5, batch_rows, step_size, ShuffledDescent(noise, passes, batches))
+        query = PermutedDescent(Logistic(), 1.5, batch_rows, step_size, ShuffledDescent(noise, passes, batches))
         if refused:
             with pytest.raises(ScaleOutOfRange, match="rounding errors"):
-                question.plan(public)
+                query.plan(public)
         else:
-            assert question.plan(public).noised == lattice.noised
+            assert query.plan(public).noised == lattice.noised
         refusals.append(refused)
     groups = refusals[: len(wide)], refusals[len(wide) : -len(great)], refusals[-len(great) :]
     assert all({True, False} == set(group) for group in groups)
@@ -96,10 +88,10 @@ def test_an_excess_risk_pays_for_its_range_its_tolerance_and_the_rounding_of_two
     gaussian = isinstance(cost, Gaussian)
     asked = 0
     for name, problem in PROBLEMS.items():
-        for question in examples("ExcessAdversarialRisk", name, relation)[:1]:
-            public, risk, weights = public_of(problem, relation), question.risk, np.asarray(question.weights)
-            plan = replace(question, cost=cost).plan(public)
-            quadratic = ROWS * problem.penalty_curvature(np.zeros(problem.shape)) + question.strong_convexity
+        for query in examples("ExcessAdversarialRisk", name, relation)[:1]:
+            public, risk, weights = public_of(problem, relation), query.risk, np.asarray(query.weights)
+            plan = replace(query, mechanism=cost).plan(public)
+            quadratic = ROWS * problem.penalty_curvature(np.zeros(problem.shape)) + query.strong_convexity
             mu, curvature = float(quadratic.min()), float(quadratic.max())
             farthest = risk.farthest(ROWS, mu)
             tolerance = max(risk.reachable(ROWS, problem.grid.dimension, mu, curvature), 2.0**-30 * farthest)
@@ -250,8 +242,8 @@ def test_a_ball_is_placed_on_the_grid_before_a_point_of_it_is_drawn(monkeypatch:
     monkeypatch.setattr(noisy_minimiser, "sample_point", lambda *given: balls.append(given[3]) or given[3].centre)
     problem = PROBLEMS["two columns"]
     curator = quick(problem, table_of("two columns", 1), "zero-out", Silent())
-    for question in examples("BallPoint", "two columns", "zero-out")[:1]:
-        off = replace(question, ball=replace(question.ball, centre=np.array([1 / 3, -1 / 7])))
+    for query in examples("BallPoint", "two columns", "zero-out")[:1]:
+        off = replace(query, ball=replace(query.ball, centre=np.array([1 / 3, -1 / 7])))
         curator.answer(off)
         np.testing.assert_array_equal(balls[-1].centre, problem.grid.place_weights(off.ball.centre))
         assert not np.array_equal(balls[-1].centre, off.ball.centre)

@@ -19,17 +19,7 @@ from dpdescent.accounting import (
     PureObjectivePerturbation,
 )
 from dpdescent.audit.examples import EXAMPLES
-from dpdescent.curator import (
-    ArraySource,
-    Curator,
-    ExcessAdversarialRisk,
-    Gradient,
-    NoisyDescent,
-    Public,
-    caller_functions,
-    perturbed_minimiser,
-    perturbed_saddle_point,
-)
+from dpdescent.curator import ArraySource, Curator, caller_functions, perturbed_minimiser, perturbed_saddle_point
 from dpdescent.curator.batches import Sampling, bernoulli, draw_rows
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Entry
@@ -37,9 +27,10 @@ from dpdescent.minimisers import EmpiricalRisk, GeneralObjective, LinearGame, lo
 from dpdescent.noise import ladder, lattice_scale
 from dpdescent.noise.lattice import _laplace_table, gaussian_table
 from dpdescent.problems import L2, Labels, LinearProblem, Logistic, Loss, Whitening
+from dpdescent.queries import ExcessAdversarialRisk, Gradient, NoisyDescent, Public
 from dpdescent.queries.noisy_minimiser import PointLattice, _LinearNoise, tolerance_share, within_ball
 from dpdescent.relations import Norm, Relation, Sensitivity
-from every_question import PROBLEMS, ROWS, examples
+from every_query import PROBLEMS, ROWS, examples
 from method_runs import Recording, Replaying
 
 PLACES, MU, RADIUS = 12, 0.5, 2.0**-8
@@ -120,8 +111,8 @@ def test_noise_on_a_descent_covers_the_rounding_of_both_neighbours(penalty: floa
     risk = EmpiricalRisk(Logistic(), problem.longest_row)
     smoothness = Logistic().smoothness * problem.longest_row**2 + penalty
     step = 1 / smoothness
-    question = NoisyDescent(Logistic(), problem.longest_row, step, steps, Gaussian(1.0))
-    parts = {relation: question.plan(Public(problem, relation, rows, 1.0, rows)).noised for relation in Relation}
+    query = NoisyDescent(Logistic(), problem.longest_row, step, steps, Gaussian(1.0))
+    parts = {relation: query.plan(Public(problem, relation, rows, 1.0, rows)).noised for relation in Relation}
     removed, replaced = (
         parts[relation].sensitivity.under(relation) - math.sqrt(2) * parts[relation].unit
         for relation in (Relation.ZERO_OUT, Relation.REPLACE_ONE)
@@ -245,13 +236,13 @@ def test_noise_on_a_perturbed_minimiser_hides_the_tolerance_and_the_lattice_of_b
     for name in ("logistic", "multinomial"):
         problem, mu = PROBLEMS[name], float(ROWS)
         public = Public(problem, relation, ROWS, 1.0, ROWS)
-        for question in examples("NoisyMinimiser", name, relation)[-2:]:
-            plan = question.plan(public)
+        for query in examples("NoisyMinimiser", name, relation)[-2:]:
+            plan = query.plan(public)
             assert plan.parts == (plan.linear, plan.noised)  # both must be drawable before the charge
-            linear = _LinearNoise.of(problem.shape, question.risk, question.cost)
+            linear = _LinearNoise.of(problem.shape, query.risk, query.mechanism)
             curvature = mu + ROWS * float(np.max(problem.penalty_curvature(np.zeros(problem.shape))))
-            reachable = question.risk.reachable(ROWS, problem.grid.dimension, mu, curvature, linear.norm)
-            tolerance = max(2.0**-44 * question.risk.gradient_bound(ROWS) / mu, reachable)
+            reachable = query.risk.reachable(ROWS, problem.grid.dimension, mu, curvature, linear.norm)
+            tolerance = max(2.0**-44 * query.risk.gradient_bound(ROWS) / mu, reachable)
             coupling = 40 * math.sqrt(math.prod(problem.shape)) * plan.linear.unit / mu
             assert plan.noised.sensitivity.under(relation) >= 2 * (tolerance + coupling)
 
@@ -295,10 +286,10 @@ def test_a_loss_that_returns_its_margins_does_not_get_the_kept_ones_overwritten(
     curator = Curator(
         ArraySource(rows, np.zeros(50), grid), LinearProblem(Halved(), grid, intercept=False), ledger, 50
     )
-    question = Gradient(np.array([1.0, -2.0, 0.5]), 0.25, Gaussian(1e-4), soft_norm=0.5, keep_margins=True)
-    first, second = curator.answer(question), curator.answer(question)
+    query = Gradient(np.array([1.0, -2.0, 0.5]), 0.25, Gaussian(1e-4), soft_norm=0.5, keep_margins=True)
+    first, second = curator.answer(query), curator.answer(query)
     np.testing.assert_allclose(first, second, atol=1e-4)
-    np.testing.assert_array_equal(curator._kept["margins"][1], rows @ question.weights)
+    np.testing.assert_array_equal(curator._kept["margins"][1], rows @ query.weights)
 
 
 def test_noise_that_no_ladder_holds_is_refused_before_a_general_function_is_charged_for() -> None:
@@ -336,9 +327,9 @@ def test_a_byte_that_equals_that_of_the_rate_is_decided_by_the_others() -> None:
 
 
 def test_passes_are_charged_with_the_number_of_batches_that_they_have() -> None:
-    (question,) = examples("PermutedDescent", "logistic", "zero-out")
-    for batches in (question.cost.batches - 1, question.cost.batches + 1):
-        other = replace(question, cost=replace(question.cost, batches=batches))
+    (query,) = examples("PermutedDescent", "logistic", "zero-out")
+    for batches in (query.mechanism.batches - 1, query.mechanism.batches + 1):
+        other = replace(query, mechanism=replace(query.mechanism, batches=batches))
         with pytest.raises(InvalidParameter, match=f"{batches} batches are charged for"):
             other.plan(Public(PROBLEMS["logistic"], Relation.ZERO_OUT, ROWS, 1.0, ROWS))
 
@@ -347,10 +338,10 @@ def test_the_noise_on_an_excess_risk_covers_rounding_and_the_tolerance_of_the_mi
     """Both neighbours' values are off by rounding, and rounded to the lattice: beyond what one loss can change."""
     problem, rows = PROBLEMS["adversary"], 2**30
     public = Public(problem, Relation.ZERO_OUT, rows, 1.0, rows)
-    for question in EXAMPLES[ExcessAdversarialRisk](public, Gaussian(1.0)):
-        (part,) = question.plan(public).parts
-        risk, length = question.risk, float(np.linalg.norm(question.weights))
-        farthest = max(risk.farthest(rows, question.strong_convexity), length)
+    for query in EXAMPLES[ExcessAdversarialRisk](public, Gaussian(1.0)):
+        (part,) = query.plan(public).parts
+        risk, length = query.risk, float(np.linalg.norm(query.weights))
+        farthest = max(risk.farthest(rows, query.strong_convexity), length)
         low, high = loss_range(risk.loss, risk.margin(farthest))
         rounding = 2 * rows * 2.0**-53 * rows * high
         assert rounding > 10 * (high - low)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from dpdescent.accounting import Gaussian
-from dpdescent.curator import ClippedHessian, Curator, GradientCovariance, ResidualScale
+from dpdescent.curator import Curator
 from dpdescent.errors import InvalidParameter
 from dpdescent.exact import FeatureGrid
 from dpdescent.problems import Logistic, Loss, Poisson, Squared, Whitening
+from dpdescent.queries import ClippedHessian, GradientCovariance, ResidualScale
 from neighbours import RICH, curator, share_of_sensitivity, sums
 
 D = 4

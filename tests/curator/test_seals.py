@@ -16,7 +16,7 @@ from dpdescent.errors import DatasetFormatError
 from dpdescent.estimators.measuring import Measurement
 from dpdescent.tables import DaskEngine, MappedArrays
 from dpdescent.tables.dask import _on_part, _Result
-from every_question import PROBLEMS, table_of
+from every_query import PROBLEMS, table_of
 from parts import Parts
 
 ROWS = 300

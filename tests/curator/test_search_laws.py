@@ -1,4 +1,4 @@
-"""The search and the gradient on one batch: the law of real questions, and charges that no pair of tables exceeds.
+"""The search and the gradient on one batch: the law of real queries, and charges that no pair of tables exceeds.
 
 The laws are computed without the package. Chi-square tests run on fixed seeds; on fresh bits each would raise a
 false alarm with probability 1e-6.
@@ -67,7 +67,7 @@ def chi_square(answers: np.ndarray, law: np.ndarray) -> float:
 
 @pytest.mark.parametrize("noise", ["gaussian"])  # that of Laplace noise: tests/curator/test_mechanisms.py
 def test_one_row_of_a_real_table_reaches_the_published_worst_case(noise: str) -> None:
-    """Thousands of whole questions, on the integers that the mechanism's own test runs a million times."""
+    """Thousands of whole queries, on the integers that the mechanism's own test runs a million times."""
     cost = AboveThreshold(5, 4.0, 2.0, noise)
     laws = []
     for present, queries in ((True, [-1.0, -1, -1, -1, 1]), (False, [0.0] * 5)):

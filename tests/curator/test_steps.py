@@ -463,7 +463,7 @@ def test_the_intercept_alone_depends_on_the_labels_through_releases_alone(
         assert bought == ({"gradient and curvature"} if smooth and iterations else {"gradient"})
         assert asked.remaining <= 1e-9 * asked.budget
         found.append(sums(asked))
-    # The first question is asked at 0 of both tables, and of the same batch.
+    # The first query is asked at 0 of both tables, and of the same batch.
     first, second = (each[0] for each in found)
     assert first.values.shape == (1, *result.weights.shape[1:])
     assert share_of_sensitivity(first, second, "zero-out") <= 1

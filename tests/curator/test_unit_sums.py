@@ -12,15 +12,16 @@ import pytest
 
 from dpdescent import Ledger
 from dpdescent.accounting import Gaussian
-from dpdescent.curator import BlockSource, ColumnMoments, Curator, Gradient, GradientAndCurvature, Public, Units
+from dpdescent.curator import BlockSource, Curator, Units
 from dpdescent.curator.array_source import ArraySource
 from dpdescent.errors import UnsupportedSource
 from dpdescent.exact import LARGEST_JOINT, ClippedSum, FeatureGrid, joint_factors
 from dpdescent.problems import Frame, LinearProblem, Logistic, Multinomial, Whitening, products_with_following
+from dpdescent.queries import ColumnMoments, Gradient, GradientAndCurvature, Public
 from dpdescent.queries.per_row import Products
 from dpdescent.relations import Relation, Sensitivity
 from dpdescent.solvers.rules import gradient_deviation
-from every_question import Silent
+from every_query import Silent
 from neighbours import STORAGE
 from parts import Parts
 
@@ -177,11 +178,11 @@ def test_blocks_never_part_a_unit(loss: Any) -> None:
     labels = generator.choice([-1.0, 1.0] if problem.loss.outputs == 1 else [0.0, 1.0, 2.0], sizes.sum())
     weights = generator.normal(size=problem.shape)
     for frame in (None, COORDINATES["frame"], COORDINATES["whitening"]):
-        question = Gradient(weights, 0.1, Gaussian(1.0), frame, joint=True)
+        query = Gradient(weights, 0.1, Gaussian(1.0), frame, joint=True)
         sums = []
         for storage, blocks in (("dense", 10**4), ("dense", 1), ("csr", 2), ("float32", 5), ("fortran", 7)):
             noise = Silent()
-            curator_of(STORAGE[storage](rows), labels, problem, units, noise, blocks).answer(question)
+            curator_of(STORAGE[storage](rows), labels, problem, units, noise, blocks).answer(query)
             sums.append(noise.calls[0][0].values)
         for each in sums[1:]:
             np.testing.assert_array_equal(sums[0], each)

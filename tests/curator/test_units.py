@@ -23,28 +23,18 @@ from typer.testing import CliRunner
 from dpdescent import DPAdditiveClassifier, DPLinearRegression, DPLogisticRegression, Ledger
 from dpdescent.accounting import ExponentialMechanism, Gaussian
 from dpdescent.cli.commands import app
-from dpdescent.curator import (
-    QUESTIONS,
-    Batch,
-    Curator,
-    Gradient,
-    LabelCounts,
-    LatticeNoise,
-    Question,
-    Units,
-    law_for_units,
-)
+from dpdescent.curator import Batch, Curator, LatticeNoise, Units
 from dpdescent.errors import DPDescentError, InvalidParameter, MissingColumn, MissingValue, SchemaError, TrialsWarning
 from dpdescent.estimators import fitting, measuring
 from dpdescent.exact import LatticeSum
 from dpdescent.ledger import reserving
-from dpdescent.queries import noisy_minimiser as ball_module
+from dpdescent.queries import QUERIES, Gradient, LabelCounts, Query, law_for_units, noisy_minimiser as ball_module
 from dpdescent.queries.query import Draw, Point, Sum
 from dpdescent.relations import Norm, Relation, Sensitivity
 from dpdescent.solvers import METHODS, Facts
 from dpdescent.solvers.rules import gradient_deviation
 from dpdescent.tables import Schema
-from every_question import (
+from every_query import (
     NOISE,
     PROBLEMS,
     RELATIONS,
@@ -73,7 +63,7 @@ from method_runs import (
 from neighbours import Watched
 
 EACH = 3  # rows of a unit, at most
-COUNT = 4  # units: three rows each, but for the first, which has one, and the last, whose rows are the question
+COUNT = 4  # units: three rows each, but for the first, which has one, and the last, whose rows are the query
 OTHERS = 7  # rows of all units but the last
 assert EACH * COUNT == ROWS, "the examples are for so many places"
 
@@ -102,38 +92,38 @@ def curator_of(name: str, table: Table, relation: str, noise: Any = None, **opti
     return Curator(source, PROBLEMS[name], ledger, ROWS, noise=noise or Silent(), **options)
 
 
-def exact_sums(name: str, question: Question[Any], table: Table, relation: str, **options: Any) -> list[LatticeSum]:
+def exact_sums(name: str, query: Query[Any], table: Table, relation: str, **options: Any) -> list[LatticeSum]:
     batch, noise = options.pop("batch", None), Silent(options.pop("seed", 0))
-    curator_of(name, table, relation, noise, **options).answer(question, batch and batch())
+    curator_of(name, table, relation, noise, **options).answer(query, batch and batch())
     return [call[0] for call in noise.calls]
 
 
-def asked(kind: str, name: str, relation: str) -> list[Question[Any]]:
-    """Return the questions of a kind that can be asked about units."""
+def asked(kind: str, name: str, relation: str) -> list[Query[Any]]:
+    """Return the queries of a kind that can be asked about units."""
     public = curator_of(name, table_of(name, 0), relation).public()
     found = []
-    for question in examples(kind, name, relation):
-        plan = question.plan(public)
+    for query in examples(kind, name, relation):
+        plan = query.plan(public)
         if isinstance(plan, Sum) or (isinstance(plan, Point) and plan.cost == plan.noised.cost):
-            found.append(question)
-    return found + [jointly(question) for question in found if kind in JOINT]
+            found.append(query)
+    return found + [jointly(query) for query in found if kind in JOINT]
 
 
 JOINT = {"Gradient", "GradientAndCurvature"}
 
 
-def jointly(question: Question[Any]) -> Question[Any]:
-    """Return the question with the rows of a unit clipped together."""
-    if isinstance(question, Gradient):
-        return dataclasses.replace(question, joint=True)
-    return dataclasses.replace(question, gradient=jointly(question.gradient))
+def jointly(query: Query[Any]) -> Query[Any]:
+    """Return the query with the rows of a unit clipped together."""
+    if isinstance(query, Gradient):
+        return dataclasses.replace(query, joint=True)
+    return dataclasses.replace(query, gradient=jointly(query.gradient))
 
 
 POINTS = {"NoisyMinimiser", "NoisyDescent", "ExcessAdversarialRisk"}
-#: A few problems for every kind of question, since all have their laws for single rows: those that have examples.
+#: A few problems for every kind of query, since all have their laws for single rows: those that have examples.
 FEW = {
     kind: [name for name in PROBLEMS if asked(kind, name, "zero-out")][:: 4 if kind in POINTS else 3]
-    for kind in QUESTIONS
+    for kind in QUERIES
 }
 KINDS = [kind for kind, names in FEW.items() if names]
 every_relation = pytest.mark.parametrize("relation", RELATIONS)
@@ -161,15 +151,15 @@ def test_no_unit_moves_an_answer_beyond_its_sensitivity_and_some_unit_attains_mo
     best = 0.0
     for seed, name in enumerate(FEW[kind]):
         generator, table, (rows, labels) = np.random.default_rng(seed), table_of(name, seed), strange_rows(name)
-        for question in asked(kind, name, relation):
+        for query in asked(kind, name, relation):
             units = units_of(rows, labels, generator)[:: 3 if kind in POINTS else 1]
-            sums = [exact_sums(name, question, with_unit(table, *unit), relation) for unit in units]
-            removed = exact_sums(name, question, with_unit(table, rows[:0], labels[:0]), relation)
+            sums = [exact_sums(name, query, with_unit(table, *unit), relation) for unit in units]
+            removed = exact_sums(name, query, with_unit(table, rows[:0], labels[:0]), relation)
             others = [removed] if relation == "zero-out" else [removed, *sums[:2], *sums[-4:]]
             for first in sums:
                 for second in others:
                     reached = largest_share(first, second, relation)
-                    assert reached <= 1, f"{question} on {name}"
+                    assert reached <= 1, f"{query} on {name}"
                     best = max(best, float(reached))
     assert best >= (0.0 if kind in POINTS else LOOSE.get((kind, Relation(relation)), 0.8))
 
@@ -182,11 +172,11 @@ def test_the_sensitivity_of_an_answer_is_that_of_a_row_times_the_rows_of_a_unit(
     A part that is bounded by unit is the exception: it is what a unit may add, and is not multiplied.
     """
     for name in FEW[kind]:
-        for question in asked(kind, name, relation):
+        for query in asked(kind, name, relation):
             noise = Released()
             curator = curator_of(name, table_of(name, 1), relation, noise)
-            curator.answer(question)
-            parts = question.plan(curator.public()).parts
+            curator.answer(query)
+            parts = query.plan(curator.public()).parts
             for call, part in zip(noise.calls, parts, strict=True):
                 declared, row = call[0].sensitivity, part.sensitivity
                 assert declared.norm is row.norm
@@ -205,10 +195,10 @@ def test_on_a_batch_a_unit_moves_a_sum_within_its_sensitivity_if_drawn_and_not_a
     seen = set()
     for number, name in enumerate(FEW[kind]):
         table, (rows, labels) = table_of(name, number), strange_rows(name)
-        for question in asked(kind, name, relation)[:2]:
+        for query in asked(kind, name, relation)[:2]:
             plain = curator_of(name, table, relation)
             sampling = plain.sampling(0.5)
-            costs = question.plan(plain.public(sampling)).costs
+            costs = query.plan(plain.public(sampling)).costs
             for seed in range(6):
                 options = {"seed": seed, "batch": partial(Batch, sampling, costs)}
                 place = 0 if seed % 2 else int(np.argmax(rows.sum(axis=1)))
@@ -216,8 +206,8 @@ def test_on_a_batch_a_unit_moves_a_sum_within_its_sensitivity_if_drawn_and_not_a
                 whole = with_unit(table, repeated, np.repeat(labels[place], EACH))
                 other = with_unit(table, rows[:0], labels[:0])
                 reached = largest_share(
-                    exact_sums(name, question, whole, relation, **options),
-                    exact_sums(name, question, other, relation, **options),
+                    exact_sums(name, query, whole, relation, **options),
+                    exact_sums(name, query, other, relation, **options),
                     relation,
                 )
                 assert reached <= 1
@@ -267,11 +257,11 @@ def test_a_point_that_is_drawn_uses_a_part_of_the_range_for_every_row(monkeypatc
         return ball.centre
 
     monkeypatch.setattr(ball_module, "sample_point", noted)
-    for question in examples("BallPoint", "two columns", "zero-out"):
+    for query in examples("BallPoint", "two columns", "zero-out"):
         curator = curator_of("two columns", table_of("two columns", 1), "zero-out")
-        curator.answer(question)
-        assert [entry.cost for entry in curator.ledger.entries] == [question.cost]
-        assert EACH * laws[-1].epsilon <= question.cost.epsilon <= EACH * laws[-1].epsilon * (1 + 1e-9)
+        curator.answer(query)
+        assert [entry.cost for entry in curator.ledger.entries] == [query.mechanism]
+        assert EACH * laws[-1].epsilon <= query.mechanism.epsilon <= EACH * laws[-1].epsilon * (1 + 1e-9)
     for epsilon in (0.1, 0.7, 1.0, 4.4):
         assert law_for_units(ExponentialMechanism(epsilon), 1) == ExponentialMechanism(epsilon)
         for each in (2, 3, 7):
@@ -288,16 +278,16 @@ def test_a_point_that_is_drawn_uses_a_part_of_the_range_for_every_row(monkeypatc
 def test_points_without_a_proof_for_several_rows_are_refused_before_the_charge() -> None:
     refused = 0
     for kind in ("NoisyMinimiser", "PermutedDescent"):
-        for question in examples(kind, "logistic", "zero-out"):
+        for query in examples(kind, "logistic", "zero-out"):
             curator = curator_of("logistic", table_of("logistic", 1), "zero-out")
-            if question in asked(kind, "logistic", "zero-out") or question.plan(curator.public()).cost == NOISE:
+            if query in asked(kind, "logistic", "zero-out") or query.plan(curator.public()).cost == NOISE:
                 continue
-            if isinstance(question.plan(curator.public()).cost, type(question.plan(curator.public()).noised.cost)):
+            if isinstance(query.plan(curator.public()).cost, type(query.plan(curator.public()).noised.cost)):
                 continue
             with pytest.raises(InvalidParameter, match="proved for one row"):
-                curator.answer(question)
+                curator.answer(query)
             with pytest.raises(InvalidParameter, match="proved for one row and not for 2 rows"):
-                question.plan(curator.public()).for_units(2)
+                query.plan(curator.public()).for_units(2)
             assert not curator.ledger.entries
             refused += 1
     assert refused == 3
@@ -308,13 +298,13 @@ def test_units_of_one_row_are_rows() -> None:
     table = table_of("logistic", 1)
     alone = Units(np.arange(ROWS), ROWS, 1)
     for kind in ("Gradient", "PermutedDescent", "NoisyMinimiser", "LabelCounts"):
-        questions = examples(kind, "logistic", "replace-one")
-        for question in questions + [jointly(each) for each in questions if kind in JOINT]:
-            first = curator_of("logistic", table, "replace-one", Released(), units=alone).answer(question)
+        queries = examples(kind, "logistic", "replace-one")
+        for query in queries + [jointly(each) for each in queries if kind in JOINT]:
+            first = curator_of("logistic", table, "replace-one", Released(), units=alone).answer(query)
             ledger = Ledger(1e9, 1e-6, relation="replace-one", currency="gdp")
             source = Watched(*table, PROBLEMS["logistic"].grid)
             source.touches = []
-            second = Curator(source, PROBLEMS["logistic"], ledger, ROWS, noise=Released()).answer(question)
+            second = Curator(source, PROBLEMS["logistic"], ledger, ROWS, noise=Released()).answer(query)
             np.testing.assert_array_equal(first, second)
 
 

@@ -11,10 +11,11 @@ from scipy import sparse
 
 from dpdescent import Ledger
 from dpdescent.accounting import Gaussian
-from dpdescent.curator import ArraySource, Curator, Gradient, GradientAndCurvature, Public
+from dpdescent.curator import ArraySource, Curator
 from dpdescent.errors import InvalidParameter
 from dpdescent.exact import FeatureGrid, LatticeSum, machine
 from dpdescent.problems import Frame, LinearProblem, Multinomial, Squared, Whitening
+from dpdescent.queries import Gradient, GradientAndCurvature, Public
 from dpdescent.relations import Relation, Sensitivity
 from method_runs import Recording
 from neighbours import STORAGE, squared_distance
@@ -174,8 +175,8 @@ def test_rounding_counts_every_output_of_a_gradient(outputs: int) -> None:
     grid = FeatureGrid(1.0, 3)
     public = Public(LinearProblem(Multinomial(outputs), grid), Relation.ZERO_OUT, 10, 1.0, 10.0)
     asked = Gradient(np.zeros((3, outputs)), 1.0, Gaussian(2.0**20), frame=Whitening(grid, np.ones((3, 7))))
-    for question in (asked, GradientAndCurvature(asked, Gaussian(1.0))):
-        part = question.plan(public).parts[0]
+    for query in (asked, GradientAndCurvature(asked, Gaussian(1.0))):
+        part = query.plan(public).parts[0]
         assert part.sensitivity.zero_out >= 1.0 + math.sqrt(7 * outputs) * part.unit > 1.0
         assert part.sensitivity.replace_one >= 2.0 + math.sqrt(7 * outputs) * part.unit > 2.0
 

@@ -13,10 +13,11 @@ import pytest
 
 from dpdescent import BudgetExhausted, DPLogisticRegression, Ledger, load_dataset
 from dpdescent.accounting import Gaussian
-from dpdescent.curator import QUESTIONS, ArraySource, Curator
+from dpdescent.curator import ArraySource, Curator
 from dpdescent.errors import UnsupportedLoss
 from dpdescent.exact import FeatureGrid
 from dpdescent.problems import Hinge, LinearProblem, Logistic
+from dpdescent.queries import QUERIES
 from dpdescent.solvers import METHODS
 
 PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
@@ -28,12 +29,12 @@ SOLVER = next(block for block in BLOCKS if "@method(" in block)
 @pytest.fixture(scope="module")
 def page() -> Iterator[dict[str, Any]]:
     """Run the blocks in order, as one program; what they register goes away again."""
-    registered = dict(QUESTIONS), dict(METHODS)
+    registered = dict(QUERIES), dict(METHODS)
     names: dict[str, Any] = {"__name__": "contributing"}
     for block in BLOCKS:
         exec(compile(block, str(PAGE), "exec", flags=0, dont_inherit=True), names)
     yield names
-    for registry, before in zip((QUESTIONS, METHODS), registered, strict=True):
+    for registry, before in zip((QUERIES, METHODS), registered, strict=True):
         registry.clear()
         registry.update(before)
 
@@ -45,8 +46,8 @@ def curator(epsilon: float) -> Curator:
     return Curator(ArraySource(rows, np.ones(400), grid), LinearProblem(Logistic(), grid), ledger, 400)
 
 
-def test_a_question_is_registered_charged_and_answered(page: dict[str, Any]) -> None:
-    assert QUESTIONS["RowsAbove"] is page["RowsAbove"]
+def test_a_query_is_registered_charged_and_answered(page: dict[str, Any]) -> None:
+    assert QUERIES["RowsAbove"] is page["RowsAbove"]
     asked = curator(1e9)
     assert asked.answer(page["RowsAbove"](0.25, Gaussian(1e-3))) == pytest.approx(150, abs=0.01)
     assert [(entry.label, entry.cost) for entry in asked.ledger.entries] == [("rows above", Gaussian(1e-3))]

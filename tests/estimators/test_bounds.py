@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import sparse
 
 from dpdescent import (
@@ -20,7 +19,7 @@ from dpdescent import (
     InvalidParameter,
 )
 from dpdescent.accounting import Gaussian
-from dpdescent.curator import ArraySource, ColumnHistograms, Curator, LatticeNoise
+from dpdescent.curator import ArraySource, Curator, LatticeNoise
 from dpdescent.estimators.bounds import (
     _EXPONENTS,
     BINS,
@@ -41,6 +40,7 @@ from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
 from dpdescent.noise import Randomness
 from dpdescent.problems import Adversary, LinearProblem, Squared
+from dpdescent.queries import ColumnHistograms
 from dpdescent.queries.counts_and_moments import COUNT, _histogram_block
 from dpdescent.relations import Relation
 from method_runs import Recording, Replaying
@@ -526,8 +526,8 @@ def test_with_few_rows_both_measurements_of_the_ladder_are_charged_and_have_nois
             60,
             noise=source,
         )
-        question = ColumnHistograms(RUNGS, 9, Gaussian(40.0))
-        first, second = curator.answer(question).ravel(), curator.answer(question).ravel()
+        query = ColumnHistograms(RUNGS, 9, Gaussian(40.0))
+        first, second = curator.answer(query).ravel(), curator.answer(query).ravel()
         zero = np.zeros((2, 2 * RUNGS + 1))
         zero[:, RUNGS] = 60
         # 634 counts: a correlation of 0.2 is five deviations of chance, and shared noise has one of 1.

@@ -24,7 +24,6 @@ import pytest
 
 from dpdescent import BudgetExhausted, DPLinearRegression, DPLogisticRegression, InvalidParameter, Ledger
 from dpdescent.accounting import Gaussian, PureDP
-from dpdescent.curator import LabelSum
 from dpdescent.errors import (
     DPDescentError,
     LedgerBusy,
@@ -36,6 +35,7 @@ from dpdescent.errors import (
 from dpdescent.estimators import payment
 from dpdescent.estimators.purchases import Rehearsal
 from dpdescent.ledger import sqlite_store
+from dpdescent.queries import LabelSum
 from dpdescent.solvers import METHODS, OPTSettings
 
 CURRENCIES = ("gdp", "zcdp", "rdp", "pure", "approximate")

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dpdescent.errors import InvalidParameter
 from dpdescent.exact import FeatureGrid, StepwiseScores, machine, node_scores

@@ -40,8 +40,8 @@ each_kind = pytest.mark.parametrize("kind", ["losses", "changes", "search"])
 Ask = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-def questions(loss: Loss, seed: int = 0) -> dict[str, tuple[Ask, Any]]:
-    """Return the three questions about steps, each from rows and labels to totals, and what one row may add."""
+def queries(loss: Loss, seed: int = 0) -> dict[str, tuple[Ask, Any]]:
+    """Return the three queries about steps, each from rows and labels to totals, and what one row may add."""
     problem = LinearProblem(loss, GRID)
     generator = np.random.default_rng(seed)
     weights, direction = generator.normal(0, 2, (2, *problem.shape))
@@ -73,11 +73,11 @@ def table(count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
 
 @every_loss
 def test_losses_with_a_profile_are_looked_up_and_all_others_computed(loss: Loss) -> None:
-    asked = questions(loss)
+    asked = queries(loss)
     kinds = [type(scores) for _, scores in asked.values()]
     computed = [StepLosses, StepLosses, StepwiseChanges]
     assert kinds == ([BoundedScores, SignedScores, StepwiseScores] if loss.has_profile else computed)
-    others = questions(Logistic())
+    others = queries(Logistic())
     for name in ("losses", "changes"):  # the same unit, and the same sensitivity
         assert asked[name][1].unit == others[name][1].unit
         assert asked[name][1].sensitivity == others[name][1].sensitivity
@@ -86,7 +86,7 @@ def test_losses_with_a_profile_are_looked_up_and_all_others_computed(loss: Loss)
 
 @every_loss
 def test_no_row_adds_more_than_its_bounds_whatever_it_holds(loss: Loss) -> None:
-    asked = questions(loss)
+    asked = queries(loss)
     shape = () if loss.outputs == 1 else (loss.outputs,)
     problem = LinearProblem(loss, GRID)
     generator = np.random.default_rng(0)
@@ -122,7 +122,7 @@ def spread(kind: str, change: np.ndarray, scores: Any, relation: str) -> Fractio
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
 def test_no_pair_of_neighbours_is_farther_apart_than_the_sensitivity(loss: Loss, kind: str, relation: str) -> None:
     """Rows are drawn, and then climbed uphill; what they reach shows that the bound is not far from what is true."""
-    ask, scores = questions(loss, seed=3)[kind]
+    ask, scores = queries(loss, seed=3)[kind]
     generator = np.random.default_rng(0)
     rows, labels = table(40)
     whole = ask(rows, labels)
@@ -159,7 +159,7 @@ def test_no_pair_of_neighbours_is_farther_apart_than_the_sensitivity(loss: Loss,
 @general_loss
 @each_kind
 def test_totals_are_sums_of_what_rows_add_alone_in_any_order(loss: Loss, kind: str) -> None:
-    ask, _ = questions(loss)[kind]
+    ask, _ = queries(loss)[kind]
     rows, labels = table(120)
     labels[:6] = [np.nan, np.inf, -np.inf, 1e300, -7.0, 0.5]
     with np.errstate(all="ignore"):
@@ -204,7 +204,7 @@ def test_a_loss_scores_the_same_with_and_without_a_profile() -> None:
     """The tables are wrong by half a cell, or by what interpolation blurs: a percent of a bound."""
     rows, labels = table(3000)
     labels = np.where(labels > 0, 1.0, -1.0)
-    looked_up, computed = questions(Logistic()), questions(PlainLogistic())
+    looked_up, computed = queries(Logistic()), queries(PlainLogistic())
     for kind, bounds in (("losses", 0.8), ("changes", 0.6)):
         totals = [ask(rows, labels) * scores.unit / 3000 for ask, scores in (looked_up[kind], computed[kind])]
         np.testing.assert_allclose(*totals, atol=1e-3 * bounds)
@@ -239,7 +239,7 @@ def test_impossible_bounds_are_refused(steps, bounds) -> None:
 
 
 def test_equal_losses_share_a_table_and_others_do_not() -> None:
-    """A loss that is sent to a worker is another object for each question, and the table takes longer than a pass."""
+    """A loss that is sent to a worker is another object for each query, and the table takes longer than a pass."""
     rows = np.linspace(-2, 2, 7), np.linspace(1, 3, 7)
 
     def asked(loss: Loss) -> list[int]:

@@ -33,8 +33,7 @@ from dpdescent.errors import (
     RunInProgress,
     UnknownDataset,
 )
-from dpdescent.lab import fold_fits
-from dpdescent.lab import method_looks as methods_table
+from dpdescent.lab import fold_fits, method_looks as methods_table
 from dpdescent.lab.fold_fits import Curve, Row, Task, _parts, measure
 from dpdescent.lab.method_looks import ORACLE, known_variants, look_of, oracle_variants, registered_methods
 from dpdescent.lab.study import Study, curves_of, run

@@ -17,9 +17,10 @@ import pytest
 import dpdescent
 from dpdescent import Ledger
 from dpdescent.accounting import Composed, Gaussian, Laplace
-from dpdescent.curator import LatticeNoise, Noised
+from dpdescent.curator import LatticeNoise
 from dpdescent.curator.release import Paid, check, note, pay, release
 from dpdescent.errors import BudgetExhausted, InvalidParameter, ScaleOutOfRange
+from dpdescent.queries import Noised
 from dpdescent.relations import Norm, Relation, Sensitivity
 
 SOURCES = Path(dpdescent.__file__).parent

@@ -135,7 +135,7 @@ def test_two_handles_on_one_file_share_one_budget(path: Path) -> None:
     assert second.entries == first.entries
 
 
-def test_what_others_charge_between_a_question_and_its_charge_is_counted(path: Path) -> None:
+def test_what_others_charge_between_a_query_and_its_charge_is_counted(path: Path) -> None:
     """The check is made in the transaction that charges, not before it."""
     first, second = Ledger(1.0, 1e-6, path=path), Ledger.open(path)
     hold = second._store.hold

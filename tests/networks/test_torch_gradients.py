@@ -7,8 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from hypothesis import (  # noqa: E402
+    given,
+    settings,
+    strategies as st,
+)
 from torch import nn  # noqa: E402
 
 from dpdescent.torch import gradient_choice, layers  # noqa: E402

@@ -24,9 +24,9 @@ from dpdescent.noise import (
     discrete_laplace,
     exp_neg,
     laplace_scale,
+    lattice as lattice_module,
     lattice_scale,
 )
-from dpdescent.noise import lattice as lattice_module
 
 ALARM = 1e-6
 SAMPLERS = {"gaussian": discrete_gaussian, "laplace": discrete_laplace}

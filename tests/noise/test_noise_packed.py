@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from dpdescent.noise import SeededBits, discrete_gaussian, exp_neg, packed
-from dpdescent.noise import lattice as lattice_module
+from dpdescent.noise import SeededBits, discrete_gaussian, exp_neg, lattice as lattice_module, packed
 
 WIDTHS = [1, 3, 2**18, 3 * 2**16 + 1, packed.LARGEST_WIDTH - 1, packed.LARGEST_WIDTH]
 

@@ -93,7 +93,7 @@ def test_multinomial_constants_are_suprema(classes: int) -> None:
     along = np.vstack([generator.normal(size=(20_000, classes)), np.tile(worst, (4001, 1))])
     along /= np.linalg.norm(along, axis=1)[:, None]
     t = np.vstack([generator.normal(0, 3, (20_000, classes)), np.linspace(-10, 10, 4001)[:, None] * worst])
-    t[20_000:, 2:] = -60  # the other classes are out of the question
+    t[20_000:, 2:] = -60  # the other classes are out of the query
     y = np.zeros(len(t))
     slopes = np.linalg.norm(loss.residuals(t, y), axis=1)
     assert math.sqrt(2) * (1 - 1e-3) < slopes.max() <= loss.lipschitz * (1 + 1e-12)

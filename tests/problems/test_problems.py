@@ -7,8 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import sparse
 
 from dpdescent.curator.array_source import ArraySource
@@ -261,7 +260,7 @@ def test_every_block_sum_is_a_sum_of_single_rows(storage, loss: Loss) -> None:
     clipped, bounded = problem.clipped_sum(0.5), BoundedSum(1.5)
     line = (placed, grid.place_weights(direction), steps)
 
-    questions = {
+    queries = {
         "gradient": lambda X, y: problem.gradient_block(clipped, placed, X, y, clipped.caps(grid.squared_norms(X))),
         "features": lambda X, y: problem.features_block(clipped, X, y, clipped.caps(grid.squared_norms(X))),
         "moments": lambda X, y: problem.moments_block(clipped, X, y, clipped.caps(grid.squared_norms(X))),
@@ -269,9 +268,9 @@ def test_every_block_sum_is_a_sum_of_single_rows(storage, loss: Loss) -> None:
         "losses": lambda X, y: problem.scores_block(problem.scores(1.5, None), *line, X, y),
         "changes": lambda X, y: problem.scores_block(problem.scores(None, 0.25), *line, X, y),
     }
-    for name, question in questions.items():
-        np.testing.assert_array_equal(question(rows, labels), question(dense, labels), err_msg=name)
-        check_row_independence(question, rows, labels, samples=6)
+    for name, query in queries.items():
+        np.testing.assert_array_equal(query(rows, labels), query(dense, labels), err_msg=name)
+        check_row_independence(query, rows, labels, samples=6)
 
 
 def test_squares_of_a_row_are_no_longer_than_the_row() -> None:
@@ -445,12 +444,12 @@ def test_sources_sum_every_row_once_in_blocks_of_any_size(rows: int, block: int)
         source = ArraySource(storage(features), np.arange(rows), grid, block)
         extra = np.arange(rows)
 
-        def question(part, labels, more):
+        def query(part, labels, more):
             assert part.shape[0] == labels.shape[0] == more.shape[0] <= min(block, 2**17)
             return np.ldexp(np.asarray(part.sum(axis=0)), 19).ravel().astype(np.int64) + labels.astype(np.int64).sum()
 
         expected = np.ldexp(features.sum(axis=0), 19).astype(np.int64) + extra.sum()
-        np.testing.assert_array_equal(source.map_sum(question, extra), expected)
+        np.testing.assert_array_equal(source.map_sum(query, extra), expected)
         np.testing.assert_array_equal(source.map_rows(lambda _, labels, more: labels + more, extra), 2 * extra)
 
 

@@ -78,8 +78,8 @@ def test_one_row_moves_a_release_by_its_sensitivity_and_no_more(loss: Loss, rela
     """The sums of 300 pairs of neighbours, before noise: never farther apart than paid for, and sometimes as far."""
 
     def ask(curator: Curator) -> None:
-        question = label_sum if loss.labels.kind is LabelKind.NUMBERS else label_counts
-        question(curator, curator.budget)
+        query = label_sum if loss.labels.kind is LabelKind.NUMBERS else label_counts
+        query(curator, curator.budget)
 
     generator, moved = np.random.default_rng(0), []
     for trial in range(300):

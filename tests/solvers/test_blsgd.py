@@ -14,14 +14,13 @@ from test_agd import optimum
 from dpdescent import BudgetExhausted, DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger
 from dpdescent.accounting import AboveThreshold, Composed, Gaussian, PoissonSampled, currency_named, round_up
 from dpdescent.accounting.sampling import _Sampled
-from dpdescent.curator import Batch, Curator, Gradient
-from dpdescent.curator import curator as batches
-from dpdescent.curator import release as door
+from dpdescent.curator import Batch, Curator, curator as batches, release as door
 from dpdescent.curator.array_source import ArraySource
 from dpdescent.curator.lattice_noise import LatticeNoise
 from dpdescent.exact import FeatureGrid
 from dpdescent.noise import Randomness
 from dpdescent.problems import L2, HuberisedHinge, LinearProblem, Logistic, Loss
+from dpdescent.queries import Gradient
 from dpdescent.solvers import BLGDSettings, BLSGDACSettings, BLSGDSettings, Facts, blsgd
 from dpdescent.solvers.backtracking import Budget, Ladder, PrintedLadder, batch_rates, printed_plan
 

@@ -12,12 +12,13 @@ from scipy import stats
 
 from dpdescent import Ledger
 from dpdescent.accounting import Composed, Gaussian
-from dpdescent.curator import ArraySource, Batch, Curator, Gradient, LatticeNoise, TreeGradients, Units
+from dpdescent.curator import ArraySource, Batch, Curator, LatticeNoise, Units
 from dpdescent.curator.batches import draw_leaves
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter
 from dpdescent.exact import FeatureGrid
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
+from dpdescent.queries import Gradient, TreeGradients
 from dpdescent.solvers import FTRLSettings, ftrl
 from neighbours import Watched
 from rival_tables import Recorder, make_curator, optimum
@@ -133,35 +134,35 @@ def test_one_row_moves_no_more_nodes_than_are_charged(relation: str) -> None:
 def test_a_tree_is_charged_once_with_a_mechanism_for_each_level(leaves: int, levels: int) -> None:
     """No leaf is in more nodes, and the first is in as many."""
     curator = curator_of(table(), Kept(0))
-    question = TreeGradients(lambda *_: np.zeros(3), leaves, CLIP, NOISE)
-    assert question.plan(curator.public()).costs == (NOISE,) * levels
+    query = TreeGradients(lambda *_: np.zeros(3), leaves, CLIP, NOISE)
+    assert query.plan(curator.public()).costs == (NOISE,) * levels
     covered = [0] * leaves
     for step in range(1, leaves + 1):
         for leaf in range(step - (step & -step), step):
             covered[leaf] += 1
     assert max(covered) == covered[0] == levels
     if leaves < 10:
-        curator.answer(question)
+        curator.answer(query)
         (entry,) = curator.ledger.entries
         assert entry.cost == (NOISE if levels == 1 else Composed((NOISE,) * levels))
 
 
 def test_the_charge_comes_before_rows_and_leaves() -> None:
-    question = TreeGradients(lambda *_: np.zeros(3), LEAVES, CLIP, NOISE)
+    query = TreeGradients(lambda *_: np.zeros(3), LEAVES, CLIP, NOISE)
     source, noise = Watched(*table(), GRID), Kept(0)
     source.touches = []
     poor = Ledger(1e-3, 1e-6, currency="gdp")
     source.ledgers = (poor,)
     curator = Curator(source, PROBLEM, poor, 30, noise=noise)
     with pytest.raises(BudgetExhausted):
-        curator.answer(question)
-    given = {"follow": question.follow, "leaves": 3, "clip": 1.0, "noise": NOISE}
+        curator.answer(query)
+    given = {"follow": query.follow, "leaves": 3, "clip": 1.0, "noise": NOISE}
     for wrong in ({"leaves": 0}, {"leaves": 2.5}, {"leaves": 2**21}, {"clip": -1.0}, {"clip": math.nan}):
         with pytest.raises(DPDescentError):
             curator.answer(TreeGradients(**given | wrong))
     rich = curator_of(table(), noise)
     with pytest.raises(InvalidParameter, match="all rows"):
-        rich.answer(question, Batch(rich.sampling(0.5), (NOISE,) * 3))
+        rich.answer(query, Batch(rich.sampling(0.5), (NOISE,) * 3))
     assert [*source.touches, *noise.totals, *poor.entries, *rich.ledger.entries] == []
     assert curator._streams == rich._streams == 0
 

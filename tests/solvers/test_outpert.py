@@ -431,7 +431,7 @@ def test_constants_whose_squares_are_no_numbers_are_refused_before_anything_is_c
 
 
 def test_a_minimiser_is_charged_before_a_row_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both questions pay first, and what the ledger refuses is never computed."""
+    """Both queries pay first, and what the ledger refuses is never computed."""
     seen: list[int] = []
 
     def watched(*_: Any) -> np.ndarray:

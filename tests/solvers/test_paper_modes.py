@@ -29,15 +29,16 @@ from dpdescent.accounting import (
     zcdp_to_epsilon,
 )
 from dpdescent.cli import app
-from dpdescent.curator import ArraySource, Curator, FirstStep
+from dpdescent.curator import ArraySource, Curator
 from dpdescent.errors import UnsupportedCost
 from dpdescent.estimators.arguments import make_settings
 from dpdescent.exact import FeatureGrid
 from dpdescent.lab.reproduction import FIGURES
 from dpdescent.problems import L2, Hinge, LinearProblem, Logistic
+from dpdescent.queries import FirstStep
 from dpdescent.relations import Relation
 from dpdescent.solvers import METHODS, PAPER_MODES, AGDSettings, BLGDSettings, BLSGDSettings, agd, blsgd
-from every_question import Silent
+from every_query import Silent
 
 # Settings --------------------------------------------------------------------------------------------------------
 
@@ -237,10 +238,10 @@ def test_a_measurement_after_a_failed_search_counts_half_in_the_paper(monkeypatc
     directions: list[np.ndarray] = []
     answer = Curator.answer
 
-    def watched(self: Curator, question: Any, batch: Any = None) -> Any:
-        given = answer(self, question, batch)
-        if isinstance(question, FirstStep):
-            directions.append(question.direction)
+    def watched(self: Curator, query: Any, batch: Any = None) -> Any:
+        given = answer(self, query, batch)
+        if isinstance(query, FirstStep):
+            directions.append(query.direction)
         else:
             gradients.append(given)
         return given
@@ -320,7 +321,7 @@ def test_the_default_method_refuses_a_penalised_intercept_before_anything_is_cha
 
 
 @pytest.mark.parametrize(
-    ("name", "epsilon", "iterations", "questions"),
+    ("name", "epsilon", "iterations", "queries"),
     [
         ("objpert", 1.0, 1, {"objective perturbation"}),
         ("outpert-gd", 1.0, 50, {"gradient descent"}),
@@ -331,7 +332,7 @@ def test_the_default_method_refuses_a_penalised_intercept_before_anything_is_cha
     ],
 )
 def test_rivals_ask_what_the_paper_asks_and_nothing_else(
-    name: str, epsilon: float, iterations: int, questions: set[str]
+    name: str, epsilon: float, iterations: int, queries: set[str]
 ) -> None:
     data = load_dataset("synthetic", n=2000)
     options = {"paper": True, **({"steps": iterations} if name == "sgd" else {})}
@@ -339,7 +340,7 @@ def test_rivals_ask_what_the_paper_asks_and_nothing_else(
         epsilon, 1e-6, method=name, bounds=(0, 1), classes=(0, 1), random_state=0, solver_options=options
     ).fit(data.X, data.y)
     assert model.n_iter_ == iterations
-    assert {label for label, count in model.privacy_["asked"].items() if count} == questions
+    assert {label for label, count in model.privacy_["asked"].items() if count} == queries
 
 
 def test_a_step_size_of_output_perturbation_is_shortened_to_where_its_sensitivity_holds() -> None:

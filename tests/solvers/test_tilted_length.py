@@ -16,11 +16,12 @@ from scipy.special import logsumexp
 
 from dpdescent import Adversary, DPLinearSVC, DPLogisticRegression
 from dpdescent.accounting import Gaussian, Laplace
-from dpdescent.curator import ArraySource, Curator, MarginCounts
+from dpdescent.curator import ArraySource, Curator
 from dpdescent.errors import InvalidParameter
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger
 from dpdescent.problems import HuberisedHinge, LinearProblem, Logistic, Multinomial, Squared
+from dpdescent.queries import MarginCounts
 from dpdescent.relations import Norm
 from dpdescent.solvers.output_noise import LengthSearch
 

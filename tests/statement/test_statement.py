@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dpdescent import DPLinearRegression, DPLogisticRegression, Ledger, PrivacyStatement, load_dataset
 from dpdescent.accounting import ExponentialMechanism, Gaussian, NormLaplace, PoissonSampled
-from dpdescent.cli.saved_models import FILE as MODEL_FILE
-from dpdescent.cli.saved_models import SavedModel
+from dpdescent.cli.saved_models import FILE as MODEL_FILE, SavedModel
 from dpdescent.errors import InvalidParameter, MissingPackage, ModelFormatError, OutputNotWritable, StatementError
 from dpdescent.statement import Charge, load_schema, objection
 from dpdescent.statement.privacy_statement import FILE
@@ -154,7 +152,7 @@ EDITS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "another currency": lambda data: data.update(currency={"name": "zcdp"}),
     "rdp without an order": lambda data: data.update(currency={"name": "rdp", "order": 1.5}),
     "other counts": lambda data: data["mechanisms"].update(gaussian=1),
-    "fewer questions": lambda data: data["asked"].update(gradient=1),
+    "fewer queries": lambda data: data["asked"].update(gradient=1),
     "not private after all": lambda data: data.update(private=False),
     "no accountant": lambda data: data.update(currency=None),
     "an unknown mechanism": lambda data: data["charges"][0]["mechanism"].update(kind="magic"),

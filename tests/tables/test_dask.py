@@ -16,7 +16,7 @@ import pytest
 
 from dpdescent import DPLogisticRegression, Ledger, select
 from dpdescent.accounting import ExponentialMechanism, Gaussian
-from dpdescent.curator import ArraySource, BestStep, BlockSource, Curator, Gradient, LatticeNoise
+from dpdescent.curator import ArraySource, BlockSource, Curator, LatticeNoise
 from dpdescent.datasets.synthetic_tables import write_large_table
 from dpdescent.errors import (
     ColumnTypeError,
@@ -29,9 +29,10 @@ from dpdescent.errors import (
 )
 from dpdescent.noise import Randomness
 from dpdescent.problems import LinearProblem, Logistic
+from dpdescent.queries import BestStep, Gradient
 from dpdescent.tables import DaskEngine, DaskTable, MappedArrays, open_parquet
 from dpdescent.tables.keepers import share_parts, without_cells
-from every_question import PROBLEMS
+from every_query import PROBLEMS
 from parts import Parts
 
 dask = pytest.importorskip("dask")
@@ -171,7 +172,7 @@ def test_workers_keep_what_is_beside_them_unless_that_is_too_much() -> None:
     }  # nothing is left out, and nobody is asked for nothing
 
 
-def test_a_worker_that_is_killed_between_questions_changes_nothing(cluster: Any) -> None:
+def test_a_worker_that_is_killed_between_queries_changes_nothing(cluster: Any) -> None:
     """Margins that the lost worker held are computed again, along the whole chain that they were carried."""
     problem = LinearProblem(Logistic(), PROBLEMS["logistic"].grid)
     generator = np.random.default_rng(1)
@@ -192,8 +193,8 @@ def test_a_worker_that_is_killed_between_questions_changes_nothing(cluster: Any)
     for step in range(3):
         gradients = [each.answer(Gradient(weights, 1.0, Gaussian(0.5), keep_margins=True)) for each in curators]
         np.testing.assert_array_equal(*gradients)
-        question = BestStep(weights, gradients[0], sizes, ExponentialMechanism(4.0), ceiling=2.0)
-        chosen = [each.answer(question) for each in curators]
+        query = BestStep(weights, gradients[0], sizes, ExponentialMechanism(4.0), ceiling=2.0)
+        chosen = [each.answer(query) for each in curators]
         assert chosen[0] == chosen[1]
         weights = weights - sizes[chosen[0]] * gradients[0]
         if step == 1:

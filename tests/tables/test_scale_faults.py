@@ -52,7 +52,7 @@ class Failing(MappedArrays):
 
 
 def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have rows read again for every question."""
+    """Have rows read again for every query."""
     monkeypatch.setattr("dpdescent.curator.kept_rows.shutil.disk_usage", lambda _: type("Usage", (), {"free": 0}))
 
 

@@ -9,8 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dpdescent.errors import ColumnTypeError, InvalidParameter, MissingColumn, MissingValue, SchemaError, UnknownLevel
 from dpdescent.tables import (

@@ -8,26 +8,15 @@ A replay (`replay`) needs no statistics: it fits an estimator to neighbouring ta
 and whatever differs then was not paid for.
 """
 
-from .auditor import ATTACKS, audit, audit_named, default_runs
-from .findings import Leak, ReplayReport, Report, canary_bound, draw_report
-from .neighbouring import Neighbour
-from .replay import replay
-from .row_separation import RowSeparation, rows_separate
-from .worst_cases import MECHANISMS
-
-__all__ = [
-    "ATTACKS",
-    "MECHANISMS",
-    "Leak",
-    "Neighbour",
-    "ReplayReport",
-    "Report",
-    "RowSeparation",
-    "audit",
-    "audit_named",
-    "canary_bound",
-    "default_runs",
-    "draw_report",
-    "replay",
-    "rows_separate",
-]
+from .auditor import ATTACKS as ATTACKS, audit as audit, audit_named as audit_named, default_runs as default_runs
+from .findings import (
+    Leak as Leak,
+    ReplayReport as ReplayReport,
+    Report as Report,
+    canary_bound as canary_bound,
+    draw_report as draw_report,
+)
+from .neighbouring import Neighbour as Neighbour
+from .replay import replay as replay
+from .row_separation import RowSeparation as RowSeparation, rows_separate as rows_separate
+from .worst_cases import MECHANISMS as MECHANISMS

@@ -3,7 +3,7 @@
 The runs are cut into chunks. A chunk is drawn from randomness of its own, so the outcomes are independent however
 many processes draw them, and a run that was killed goes on with the chunks that its journal does not hold.
 
-Mechanisms, methods and questions of the library are subjects of other modules. A function of a caller's own, on two
+Mechanisms, methods and queries of the library are subjects of other modules. A function of a caller's own, on two
 tables of the caller's own, is the `FunctionRun` here.
 """
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ..curator import QUESTIONS
 from ..errors import (
     InvalidParameter,
     require_finite,
@@ -19,10 +18,11 @@ from ..errors import (
     require_positive,
     require_positive_integer,
 )
+from ..queries import QUERIES
 from ..relations import Relation
 from ..solvers import METHODS
 from .audit_runs import FunctionRun, Listener, Subject, collect
-from .audited_questions import QuestionRun
+from .audited_queries import QueryRun
 from .decision import decide
 from .findings import Claim, Report, canary_bound
 from .worst_cases import MECHANISMS, Attack, CanaryRun, Mechanism, MethodRun
@@ -128,10 +128,10 @@ def _require_picklable(*parts: Any) -> None:
 
 
 def default_runs(name: str, epsilon: float, attack: str = "transcript") -> int:
-    """Return how many runs an audit makes by default: seconds for a mechanism or question, minutes for a fit."""
+    """Return how many runs an audit makes by default: seconds for a mechanism or query, minutes for a fit."""
     if name in METHODS:
         return 100 if attack == "canaries" else 500
-    if name in QUESTIONS:
+    if name in QUERIES:
         return 5000
     if name == "norm-laplace":  # drawn one by one
         return 10_000
@@ -153,12 +153,12 @@ def audit_named(
     journal: Path | None = None,
     listener: Listener | None = None,
 ) -> Report:
-    """Audit a mechanism, a question or a method of the library by name, on the worst tables known for it.
+    """Audit a mechanism, a query or a method of the library by name, on the worst tables known for it.
 
     Parameters
     ----------
     name : str
-        One of `MECHANISMS`, of `dpdescent.curator.QUESTIONS` or of `dpdescent.solvers.METHODS`.
+        One of `MECHANISMS`, of `dpdescent.curator.QUERIES` or of `dpdescent.solvers.METHODS`.
     epsilon, delta : float
         The guarantee with which it is run.
     runs : int, optional
@@ -167,7 +167,7 @@ def audit_named(
     attack : {"transcript", "model", "canaries"}
         What the attacker of a method sees.
     options : mapping, optional
-        Settings of a method. A question has one, ``example``: which of its examples is asked, counted from 1.
+        Settings of a method. A query has one, ``example``: which of its examples is asked, counted from 1.
     confidence, seed, jobs, journal
         As for `audit`.
     listener : callable, optional
@@ -194,15 +194,15 @@ def audit_named(
 
 def _answer_named(
     name: str, epsilon: float, delta: float, relation: Relation, settings: dict[str, Any]
-) -> Mechanism | QuestionRun:
-    """Return one answer of a mechanism, or to a question, as a subject."""
-    if name in QUESTIONS:
+) -> Mechanism | QueryRun:
+    """Return one answer of a mechanism, or to a query, as a subject."""
+    if name in QUERIES:
         example = settings.pop("example", 1)
         if settings:
-            raise InvalidParameter(f"the only setting of a question is example=NUMBER, got {next(iter(settings))!r}")
-        return QuestionRun(name, epsilon, delta, relation, require_positive_integer("example", example))
+            raise InvalidParameter(f"the only setting of a query is example=NUMBER, got {next(iter(settings))!r}")
+        return QueryRun(name, epsilon, delta, relation, require_positive_integer("example", example))
     if name not in MECHANISMS:
-        known = ", ".join([*MECHANISMS, *QUESTIONS, *(each for each in METHODS if METHODS[each].private)])
+        known = ", ".join([*MECHANISMS, *QUERIES, *(each for each in METHODS if METHODS[each].private)])
         raise InvalidParameter(f"nothing to audit is called {name!r}: choose one of {known}")
     if settings:
         raise InvalidParameter(f"the mechanism {name!r} has no settings: leave them out")
@@ -235,7 +235,7 @@ def _audit(
         raise InvalidParameter(f"runs must be at least {FEWEST_RUNS}, got {runs}: fewer can refute nothing")
     jobs, started = require_positive_integer("jobs", jobs), time.perf_counter()
     first, second = collect(subject, int(runs), seed=seed, jobs=jobs, journal=journal, listener=listener)
-    known = subject.known(first) if isinstance(subject, MethodRun | QuestionRun) else None
+    known = subject.known(first) if isinstance(subject, MethodRun | QueryRun) else None
     decision = decide(first, second, claim, delta, error, known)
     test = decision.rules[claim]
     return Report(

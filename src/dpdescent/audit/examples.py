@@ -1,7 +1,7 @@
-"""Examples of every kind of question: they are audited, and the laws of the curator are tested on them.
+"""Examples of every kind of query: they are audited, and the laws of the curator are tested on them.
 
-A new question joins both by an entry here: a function of what is public about a table, and of the noise of the
-answers, that returns questions of its kind. Questions that are not answered with Gaussian noise scale their own to
+A new query joins both by an entry here: a function of what is public about a table, and of the noise of the
+answers, that returns queries of its kind. Queries that are not answered with Gaussian noise scale their own to
 it, and a kind that has nothing to ask about such a problem returns nothing.
 """
 
@@ -25,7 +25,9 @@ from ..accounting import (
     ShuffledDescent,
 )
 from ..arrays import Floats
-from ..curator import (
+from ..minimisers import Ball, EmpiricalRisk, RobustRisk
+from ..problems import L2, Frame, LabelKind, LinearProblem, Loss, Whitening
+from ..queries import (
     BallPoint,
     BestCandidates,
     BestStep,
@@ -47,25 +49,23 @@ from ..curator import (
     NoisyMinimiser,
     PermutedDescent,
     Public,
-    Question,
+    Query,
     ResidualScale,
     RowCount,
     SecondMoments,
     TreeGradients,
 )
-from ..minimisers import Ball, EmpiricalRisk, RobustRisk
-from ..problems import L2, Frame, LabelKind, LinearProblem, Loss, Whitening
 
-Examples = Callable[[Public, Gaussian], Iterable[Question[Any]]]
+Examples = Callable[[Public, Gaussian], Iterable[Query[Any]]]
 #: Examples of each kind, by its class.
-EXAMPLES: dict[type[Question[Any]], Examples] = {}
+EXAMPLES: dict[type[Query[Any]], Examples] = {}
 
 
 Some = TypeVar("Some", bound=Examples)
 
 
-def _of(kind: type[Question[Any]]) -> Callable[[Some], Some]:
-    """Register the examples of a kind of question."""
+def _of(kind: type[Query[Any]]) -> Callable[[Some], Some]:
+    """Register the examples of a kind of query."""
 
     def register(examples: Some) -> Some:
         EXAMPLES[kind] = examples

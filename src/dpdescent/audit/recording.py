@@ -3,7 +3,7 @@
 A guarantee is about everything that was released, not about the last weights alone.
 
 **For an audit**, noise that keeps its answers (`Recording`) records a run; noise that returns them (`Replaying`) runs
-the same solver again on either table, where it asks the same questions, and `log_ratio` adds up how much more likely
+the same solver again on either table, where it asks the same queries, and `log_ratio` adds up how much more likely
 the neighbour makes every answer. The sum is a function of the answers and of public numbers: the best test of two
 Gaussian sums there is, and a valid one whatever the mechanism. The attacker of a guarantee sees neither batches nor
 permutations. `Replaying` therefore draws batches that always hold the row in question, and never those of the run.
@@ -171,7 +171,7 @@ def _log_law(
 
 
 class Diverged(BaseException):
-    """Ends a fit that asks other questions than the recorded one; no handler of errors should stop it."""
+    """Ends a fit that asks other queries than the recorded one; no handler of errors should stop it."""
 
 
 def share_of_sensitivity(first: LatticeSum, second: LatticeSum, relation: Relation) -> Fraction:

@@ -1,12 +1,12 @@
 """Replay a whole estimator on neighbouring tables: what it shows must follow from the answers it has paid for.
 
-Laws of single questions cannot see what ``fit`` does between two answers, where it holds the raw table: a setting
+Laws of single queries cannot see what ``fit`` does between two answers, where it holds the raw table: a setting
 that is chosen by counting rows, a bound that is read from a column, a remark on how many cells were clipped. Here a
 fit is recorded (`dpdescent.audit.recording`), and a copy of the estimator is fitted to a neighbouring table with the
 answers of the first fit. Whatever the two show must then be equal to the last bit, since answers and public numbers
 are the same for both; and every exact sum must lie within its sensitivity of the recorded one.
 
-This is the argument by which an adaptive mechanism is private, tried out: given the answers so far, the next question
+This is the argument by which an adaptive mechanism is private, tried out: given the answers so far, the next query
 and its noise are the same for both tables, and the noise is made for the distance of the sums.
 
 `differences` finds where two values differ, to the last bit: attributes of fitted models, and whatever they hold.
@@ -224,7 +224,7 @@ def _fit_watched(
         "progress": copy.listener.told,
         "ledger": [each.entries for each in copy.ledgers],
     }
-    if not isinstance(failure, Diverged):  # whose questions are reported
+    if not isinstance(failure, Diverged):  # whose queries are reported
         notes = " ".join(getattr(failure, "__notes__", ()))
         kinds["error"] = "none" if failure is None else f"{type(failure).__name__}: {failure} {notes}"
     return _Shown(copy.model, failure, kinds)

@@ -8,6 +8,4 @@ under one (epsilon, delta).
 ``choice`` is what people call.
 """
 
-from .choice import Selection, select
-
-__all__ = ["Selection", "select"]
+from .choice import Selection as Selection, select as select

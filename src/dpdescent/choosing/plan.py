@@ -32,12 +32,12 @@ from scipy.optimize import brentq
 from sklearn.base import is_classifier
 
 from ..accounting import Cost, Currency, RandomStopping
-from ..curator import Noised
 from ..errors import InvalidParameter, require_finite
 from ..estimators.base import PrivateLinearModel
 from ..estimators.regressors import BoundedRegressor
 from ..ledger import Ledger
 from ..noise import Bits
+from ..queries import Noised
 from ..relations import Norm, Sensitivity
 
 STRATEGIES = ("compare-all", "random-stopping")

@@ -4,6 +4,4 @@ Messages show only paid or public quantities, and no cell of a table. Exit codes
 or failed with an unexpected one, 2 wrong usage, 130 interrupted.
 """
 
-from .commands import app, main
-
-__all__ = ["app", "main"]
+from .commands import app as app, main as main

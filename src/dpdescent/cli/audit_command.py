@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..audit import Report
 
 _NAMES = (
-    "above-threshold, gaussian, laplace, norm-laplace, report-noisy-max, selection, a question such as Gradient, "
+    "above-threshold, gaussian, laplace, norm-laplace, report-noisy-max, selection, a query such as Gradient, "
     "or a method."
 )
 
@@ -33,7 +33,7 @@ def audit_command(
     ] = "transcript",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; example=2 of a question."),
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; example=2 of a query."),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Probability that the bound is not too large.")] = 0.95,
     jobs: Annotated[int | None, typer.Option(help="Worker processes; default: all processors for a method.")] = None,
@@ -41,7 +41,7 @@ def audit_command(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the error rates of the best test.")] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Bound the epsilon of a mechanism, question or method from below, by runs on worst-case tables.
+    """Bound the epsilon of a mechanism, query or method from below, by runs on worst-case tables.
 
     The tables are the worst that are known.
 

@@ -98,7 +98,7 @@ COMMANDS = (
     DeferredCommand(
         "audit",
         "audit_command:audit_command",
-        "Bound the epsilon of a mechanism, question or method from below, by runs on worst-case tables.",
+        "Bound the epsilon of a mechanism, query or method from below, by runs on worst-case tables.",
     ),
     DeferredCommand(
         "methods",

@@ -5,127 +5,33 @@ hold neither rows nor noise. Every answer, also those that no curator gives, is 
 `dpdescent.curator.release`. The queries can be imported from here, too, as those who ask for answers do.
 """
 
-from ..minimisers.risks import Source
-from ..queries import (
-    QUERIES,
-    BallPoint,
-    BestCandidates,
-    BestStep,
-    ClippedHessian,
-    ColumnHistograms,
-    ColumnMoments,
-    Draw,
-    ExcessAdversarialRisk,
-    FirstStep,
-    Gradient,
-    GradientAndCurvature,
-    GradientCovariance,
-    Hessian,
-    LabelCounts,
-    LabelSum,
-    MarginCounts,
-    MeanLoss,
-    MeanRowNorm,
-    Noised,
-    NoisyDescent,
-    NoisyMinimiser,
-    PermutedDescent,
-    Plan,
-    Point,
-    Public,
-    Query,
-    ResidualScale,
-    RowCount,
-    Rows,
-    SecondMoments,
-    Sum,
-    Tree,
-    TreeGradients,
-    finest_clipped_sum,
-    hessian_sum,
-    joint_clip,
-    law_for_units,
-    moment_bits,
-    require_frame,
+from typing import TYPE_CHECKING, Any
+
+from .. import queries
+from ..minimisers.risks import Source as Source
+from .array_source import ArraySource as ArraySource, cached_blocks as cached_blocks
+from .batches import Batch as Batch, Sampling as Sampling, batch_cost as batch_cost
+from .blocks import (
+    BlockSource as BlockSource,
+    Computed as Computed,
+    Engine as Engine,
+    PartWork as PartWork,
+    PlacedBlocks as PlacedBlocks,
+    RowBlocks as RowBlocks,
+    Threads as Threads,
 )
-from .array_source import ArraySource, cached_blocks
-from .batches import Batch, Sampling, batch_cost
-from .blocks import BlockSource, Computed, Engine, PartWork, PlacedBlocks, RowBlocks, Threads
-from .caller_functions import drawn_minimiser, perturbed_minimiser, perturbed_saddle_point, phased_minimiser
-from .curator import Curator, sum_without_privacy
-from .kept_rows import Marks, Seals, marks, new_digest
-from .lattice_noise import LatticeNoise
-from .units import Units
+from .caller_functions import (
+    drawn_minimiser as drawn_minimiser,
+    perturbed_minimiser as perturbed_minimiser,
+    perturbed_saddle_point as perturbed_saddle_point,
+    phased_minimiser as phased_minimiser,
+)
+from .curator import Curator as Curator, sum_without_privacy as sum_without_privacy
+from .kept_rows import Marks as Marks, Seals as Seals, marks as marks, new_digest as new_digest
+from .lattice_noise import LatticeNoise as LatticeNoise
+from .units import Units as Units
 
-__all__ = [
-    "QUERIES",
-    "QUESTIONS",
-    "ArraySource",
-    "BallPoint",
-    "Batch",
-    "BestCandidates",
-    "BestStep",
-    "BlockSource",
-    "ClippedHessian",
-    "ColumnHistograms",
-    "ColumnMoments",
-    "Computed",
-    "Curator",
-    "Draw",
-    "Engine",
-    "ExcessAdversarialRisk",
-    "FirstStep",
-    "Gradient",
-    "GradientAndCurvature",
-    "GradientCovariance",
-    "Hessian",
-    "LabelCounts",
-    "LabelSum",
-    "LatticeNoise",
-    "MarginCounts",
-    "Marks",
-    "MeanLoss",
-    "MeanRowNorm",
-    "Noised",
-    "NoisyDescent",
-    "NoisyMinimiser",
-    "PartWork",
-    "PermutedDescent",
-    "PlacedBlocks",
-    "Plan",
-    "Point",
-    "Public",
-    "Query",
-    "Question",
-    "ResidualScale",
-    "RowBlocks",
-    "RowCount",
-    "Rows",
-    "Sampling",
-    "Seals",
-    "SecondMoments",
-    "Source",
-    "Sum",
-    "Threads",
-    "Tree",
-    "TreeGradients",
-    "Units",
-    "batch_cost",
-    "cached_blocks",
-    "drawn_minimiser",
-    "finest_clipped_sum",
-    "hessian_sum",
-    "joint_clip",
-    "law_for_units",
-    "marks",
-    "moment_bits",
-    "new_digest",
-    "perturbed_minimiser",
-    "perturbed_saddle_point",
-    "phased_minimiser",
-    "require_frame",
-    "sum_without_privacy",
-]
+if not TYPE_CHECKING:  # who asks for answers may import queries from here, and by the name that they had
 
-Question = Query  # what it was called
-QUESTIONS = QUERIES
+    def __getattr__(name: str) -> Any:
+        return getattr(queries, {"Question": "Query", "QUESTIONS": "QUERIES"}.get(name, name))

@@ -9,22 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DatasetNotAvailable, InvalidParameter, UnknownDataset
-from . import benchmark_tables as tables
-from . import census, images
-from .dataset import Dataset, DatasetInfo, is_data_path, load_file, read_packed
+from . import benchmark_tables as tables, census, images
+from .dataset import (
+    Dataset as Dataset,
+    DatasetInfo as DatasetInfo,
+    is_data_path as is_data_path,
+    load_file,
+    read_packed as read_packed,
+)
 from .store import Origin, ProgressHook, find_local, obtain
-from .synthetic_tables import SCHEMA_NAME, load_synthetic, write_large_table
-
-__all__ = [
-    "SCHEMA_NAME",
-    "Dataset",
-    "DatasetInfo",
-    "is_data_path",
-    "list_datasets",
-    "load_dataset",
-    "read_packed",
-    "write_large_table",
-]
+from .synthetic_tables import SCHEMA_NAME as SCHEMA_NAME, load_synthetic, write_large_table as write_large_table
 
 
 @dataclass(frozen=True)

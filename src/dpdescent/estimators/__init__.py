@@ -4,17 +4,14 @@ What is public is an argument and never read from the rows: bounds, classes, the
 rows n is public under both relations. What the caller let us assume is listed in ``privacy_["assumed_public"]``.
 """
 
-from .additive import DPAdditiveClassifier, DPAdditiveRegressor, Term
-from .classifiers import DPLinearSVC, DPLogisticRegression
-from .regressors import DPHuberRegressor, DPLinearRegression, DPPoissonRegressor
-
-__all__ = [
-    "DPAdditiveClassifier",
-    "DPAdditiveRegressor",
-    "DPHuberRegressor",
-    "DPLinearRegression",
-    "DPLinearSVC",
-    "DPLogisticRegression",
-    "DPPoissonRegressor",
-    "Term",
-]
+from .additive import (
+    DPAdditiveClassifier as DPAdditiveClassifier,
+    DPAdditiveRegressor as DPAdditiveRegressor,
+    Term as Term,
+)
+from .classifiers import DPLinearSVC as DPLinearSVC, DPLogisticRegression as DPLogisticRegression
+from .regressors import (
+    DPHuberRegressor as DPHuberRegressor,
+    DPLinearRegression as DPLinearRegression,
+    DPPoissonRegressor as DPPoissonRegressor,
+)

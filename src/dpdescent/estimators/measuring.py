@@ -13,23 +13,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..arrays import Floats
-from ..curator import (
-    ArraySource,
-    BlockSource,
-    ColumnHistograms,
-    Curator,
-    LabelCounts,
-    LatticeNoise,
-    RowCount,
-    Seals,
-    Source,
-    Units,
-    sum_without_privacy,
-)
+from ..curator import ArraySource, BlockSource, Curator, LatticeNoise, Seals, Source, Units, sum_without_privacy
 from ..errors import InvalidParameter, require_positive
 from ..exact import FeatureGrid, one_library_thread
 from ..ledger import Ledger
 from ..problems import LabelKind, Labels, LinearProblem, Squared
+from ..queries import ColumnHistograms, LabelCounts, RowCount
 from ..relations import Sensitivity
 from ..solvers import Settings
 from ..tables import StreamedTable
@@ -183,10 +172,10 @@ class Measurement:
         columns, budget = source.grid.dimension, self.ledger.budget
         curator = self._curator(source)
         gaussian = curator.gaussian((share or share_of_bounds(self.effective_rows, columns)) * budget)
-        question = ColumnHistograms(largest, _BITS, gaussian)
-        moved = question.sensitivity(columns).times(curator.rows_per_unit)
+        query = ColumnHistograms(largest, _BITS, gaussian)
+        moved = query.sensitivity(columns).times(curator.rows_per_unit)
         with one_library_thread():
-            return curator.answer(question), gaussian.noise_multiplier * moved.under(self.ledger.relation)
+            return curator.answer(query), gaussian.noise_multiplier * moved.under(self.ledger.relation)
 
     def of_columns(
         self,

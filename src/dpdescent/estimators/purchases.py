@@ -5,7 +5,7 @@ known afterwards. Something new that a fit may buy is one more class here.
 
 *Rehearsal.* Methods refuse what they cannot do before their own first charge. Where bounds or counts are bought
 before a method begins, that would be too late: part of the budget would be gone. And an account that several fits
-share reserves the whole budget of a fit before the method begins, which its record shows. So all questions that are
+share reserves the whole budget of a fit before the method begins, which its record shows. So all queries that are
 known beforehand are asked once of rows that nobody can read. Each is planned, checked and charged to a ledger that
 is thrown away, with the share of the budget that the fit will have left by then, and ends where the rows would be
 read. A method that asks first for the mean length of rows goes on with its public bound, so that what it plans by
@@ -39,7 +39,7 @@ from .measuring import Measurement, balanced_weights
 
 
 class _RowsAsked(Exception):
-    """A question was charged, and the rows are wanted."""
+    """A query was charged, and the rows are wanted."""
 
 
 class _UnreadRows(ArraySource):
@@ -101,11 +101,11 @@ class Rehearsal:
         unread = _UnreadRows(self._held, self._problem.grid)
         return _Rehearsing(unread, self._problem, self._ledger, self._rows, **drawn)
 
-    def ask(self, question: Callable[[Measurement], object]) -> None:
+    def ask(self, query: Callable[[Measurement], object]) -> None:
         """Ask as the fit will, up to where the rows would be read."""
         with warnings.catch_warnings(), suppress(_RowsAsked):
             warnings.simplefilter("ignore")  # the fit itself gives them
-            question(Measurement(self._ledger, self._noise, self._rows, self._units))
+            query(Measurement(self._ledger, self._noise, self._rows, self._units))
 
     def solve(self, method: Method, settings: Settings) -> None:
         """Begin the method as the fit will."""

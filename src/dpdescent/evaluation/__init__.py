@@ -10,10 +10,8 @@ compute from released numbers alone. ``report`` is the document that is returned
 ``evaluation_page`` shows one.
 """
 
-from .drift import Drift, drift_between
-from .evaluating import evaluate
-from .evaluation_page import page_of_evaluation
-from .measures import Measure
-from .report import Evaluation, Threshold
-
-__all__ = ["Drift", "Evaluation", "Measure", "Threshold", "drift_between", "evaluate", "page_of_evaluation"]
+from .drift import Drift as Drift, drift_between as drift_between
+from .evaluating import evaluate as evaluate
+from .evaluation_page import page_of_evaluation as page_of_evaluation
+from .measures import Measure as Measure
+from .report import Evaluation as Evaluation, Threshold as Threshold

@@ -24,39 +24,38 @@ and the logistic losses after 20 step sizes along -g, for labels of 1 and -1::
     total = scores.total(signs * grid.margins(X, w), signs * grid.margins(X, g), steps)
 """
 
-from .clipped_sums import LARGEST_JOINT, ClippedSum, LatticeSum, joint_factors
-from .elementary import exp, log, quick_sigmoid, quick_softplus, sigmoid, softplus
-from .grids import CoarseGrid, FeatureGrid, ceil_log2, require_moderate
-from .loss_sums import BoundedSum, SecondMomentSum, SignedSum, check_row_independence
-from .machine import blas_is_exact, keep_freed_memory, on_threads, one_library_thread, separate_product
-from .node_scores import StepwiseScores
-from .step_scores import BoundedScores, SignedScores
-
-__all__ = [
-    "LARGEST_JOINT",
-    "BoundedScores",
-    "BoundedSum",
-    "ClippedSum",
-    "CoarseGrid",
-    "FeatureGrid",
-    "LatticeSum",
-    "SecondMomentSum",
-    "SignedScores",
-    "SignedSum",
-    "StepwiseScores",
-    "blas_is_exact",
-    "ceil_log2",
-    "check_row_independence",
-    "exp",
-    "joint_factors",
-    "keep_freed_memory",
-    "log",
-    "on_threads",
-    "one_library_thread",
-    "quick_sigmoid",
-    "quick_softplus",
-    "require_moderate",
-    "separate_product",
-    "sigmoid",
-    "softplus",
-]
+from .clipped_sums import (
+    LARGEST_JOINT as LARGEST_JOINT,
+    ClippedSum as ClippedSum,
+    LatticeSum as LatticeSum,
+    joint_factors as joint_factors,
+)
+from .elementary import (
+    exp as exp,
+    log as log,
+    quick_sigmoid as quick_sigmoid,
+    quick_softplus as quick_softplus,
+    sigmoid as sigmoid,
+    softplus as softplus,
+)
+from .grids import (
+    CoarseGrid as CoarseGrid,
+    FeatureGrid as FeatureGrid,
+    ceil_log2 as ceil_log2,
+    require_moderate as require_moderate,
+)
+from .loss_sums import (
+    BoundedSum as BoundedSum,
+    SecondMomentSum as SecondMomentSum,
+    SignedSum as SignedSum,
+    check_row_independence as check_row_independence,
+)
+from .machine import (
+    blas_is_exact as blas_is_exact,
+    keep_freed_memory as keep_freed_memory,
+    on_threads as on_threads,
+    one_library_thread as one_library_thread,
+    separate_product as separate_product,
+)
+from .node_scores import StepwiseScores as StepwiseScores
+from .step_scores import BoundedScores as BoundedScores, SignedScores as SignedScores

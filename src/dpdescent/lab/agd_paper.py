@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ..arrays import Floats
-from ..curator import ArraySource, Curator, Gradient, LatticeNoise
+from ..curator import ArraySource, Curator, LatticeNoise
 from ..datasets import Dataset
 from ..errors import InvalidParameter
 from ..exact import FeatureGrid
@@ -25,6 +25,7 @@ from ..ledger import Ledger
 from ..long_runs import write_whole
 from ..noise import Randomness
 from ..problems import L2, LinearProblem, Logistic
+from ..queries import Gradient
 from ..statement import guarantee
 from .claims import ends_cost, gap_to_nonprivate, leads_above, level, standing, steadiness
 from .drawing import Line, Panel, draw

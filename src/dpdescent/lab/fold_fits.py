@@ -17,12 +17,12 @@ from scipy.special import log_softmax, softmax
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold
 
-from ..curator import FirstStep, Gradient
 from ..datasets import Dataset, load_dataset
 from ..errors import DPDescentError, InvalidParameter
 from ..estimators import DPLinearSVC, DPLogisticRegression
 from ..estimators.scaling import ColumnScaling
 from ..problems import Hinge
+from ..queries import FirstStep, Gradient
 from ..solvers import METHODS, BLSGDSettings, Facts, batch_rates
 from ..tables import Schema
 
@@ -269,7 +269,7 @@ def _takes_hinge(curve: Curve) -> bool:
 def _passes(
     cell: Cell, options: Mapping[str, Any], asked: Mapping[str, int], rows: int, columns: int
 ) -> dict[str, Any]:
-    """Return how often a row's gradient and loss were evaluated: the questions asked, times the share of the rows.
+    """Return how often a row's gradient and loss were evaluated: the queries asked, times the share of the rows.
 
     A search evaluates all of its steps, and where it starts from, in one pass.
     """

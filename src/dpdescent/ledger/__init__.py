@@ -15,30 +15,15 @@ the record is kept; ``sqlite_store`` is such a place, in a file.
 ``old_format`` moves the files of earlier releases.
 """
 
-from .budget import ONE_ROW
-from .history import Entry, Line, Origin
-from .old_format import import_lines
-from .privacy_ledger import Ledger
+from .budget import ONE_ROW as ONE_ROW
+from .history import Entry as Entry, Line as Line, Origin as Origin
+from .old_format import import_lines as import_lines
+from .privacy_ledger import Ledger as Ledger
 from .sharing import (
-    afford_jointly,
-    require_affordable,
-    require_distinct,
-    require_funds,
-    reserving,
-    spend_jointly,
+    afford_jointly as afford_jointly,
+    require_affordable as require_affordable,
+    require_distinct as require_distinct,
+    require_funds as require_funds,
+    reserving as reserving,
+    spend_jointly as spend_jointly,
 )
-
-__all__ = [
-    "ONE_ROW",
-    "Entry",
-    "Ledger",
-    "Line",
-    "Origin",
-    "afford_jointly",
-    "import_lines",
-    "require_affordable",
-    "require_distinct",
-    "require_funds",
-    "reserving",
-    "spend_jointly",
-]

@@ -11,7 +11,7 @@ add up to more than the budget (Rogers et al. 2016; Feldman & Zrnic 2021; Smith 
 mechanisms run so far are those of settled fits, which the ledger counts one by one, and those of open fits, each of
 which has run no more than was reserved for it. So their sum is at most what the ledger counts, and the ledger never
 counts more than its budget. Fits that overlap only interleave their mechanisms. Nearly all of these answer at once,
-from noise of their own: the interleaved sequence is again an adaptive one. A batch that answers several questions is
+from noise of their own: the interleaved sequence is again an adaptive one. A batch that answers several queries is
 one mechanism that is asked more than once, and is charged in full before its first answer. Such mechanisms may be
 interleaved with others, because a filter for (epsilon, delta)-DP, f-DP or Renyi DP of a fixed order is also one for
 concurrent interactive mechanisms (Haney et al. 2023); GDP is f-DP, and zCDP is Renyi DP at every order. The sum s is

@@ -24,48 +24,23 @@ path of a decision (probability below ``2**-41`` for a coordinate).
 
 from __future__ import annotations
 
-from .bits import Bits, Randomness, SeededBits, SystemBits
-from .exponential import MAXIMUM_SCORES, accept, exp_neg, select
+from .bits import Bits as Bits, Randomness as Randomness, SeededBits as SeededBits, SystemBits as SystemBits
+from .exponential import MAXIMUM_SCORES as MAXIMUM_SCORES, accept as accept, exp_neg as exp_neg, select as select
 from .ladder import (
-    MINIMUM_NORM_LAPLACE_SCALE,
-    NORM_LAPLACE_DELTA,
-    NORM_LAPLACE_SLACK,
-    Ladder,
-    ladder,
-    ladder_slope,
-    norm_laplace,
+    MINIMUM_NORM_LAPLACE_SCALE as MINIMUM_NORM_LAPLACE_SCALE,
+    NORM_LAPLACE_DELTA as NORM_LAPLACE_DELTA,
+    NORM_LAPLACE_SLACK as NORM_LAPLACE_SLACK,
+    Ladder as Ladder,
+    ladder as ladder,
+    ladder_slope as ladder_slope,
+    norm_laplace as norm_laplace,
 )
 from .lattice import (
-    FARTHEST_DRAW,
-    MAXIMUM_SCALE,
-    SAMPLER_ERROR,
-    discrete_gaussian,
-    discrete_laplace,
-    laplace_scale,
-    lattice_scale,
+    FARTHEST_DRAW as FARTHEST_DRAW,
+    MAXIMUM_SCALE as MAXIMUM_SCALE,
+    SAMPLER_ERROR as SAMPLER_ERROR,
+    discrete_gaussian as discrete_gaussian,
+    discrete_laplace as discrete_laplace,
+    laplace_scale as laplace_scale,
+    lattice_scale as lattice_scale,
 )
-
-__all__ = [
-    "FARTHEST_DRAW",
-    "MAXIMUM_SCALE",
-    "MAXIMUM_SCORES",
-    "MINIMUM_NORM_LAPLACE_SCALE",
-    "NORM_LAPLACE_DELTA",
-    "NORM_LAPLACE_SLACK",
-    "SAMPLER_ERROR",
-    "Bits",
-    "Ladder",
-    "Randomness",
-    "SeededBits",
-    "SystemBits",
-    "accept",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "exp_neg",
-    "ladder",
-    "ladder_slope",
-    "laplace_scale",
-    "lattice_scale",
-    "norm_laplace",
-    "select",
-]

@@ -1,43 +1,34 @@
 """What is minimised: the loss of one row, its derivatives, and the bounds that follow from public knowledge."""
 
-from .class_losses import Multinomial, Weighted
-from .contract import DifferenceLoss, LabelKind, Labels, Loss, MarginLoss, Need, require_needs
-from .linear import LinearProblem
-from .linear_maps import Frame, Whitening, products_with_following
-from .margin_losses import Hinge, Huber, HuberisedHinge, Logistic, Poisson, Sigmoid, Squared
-from .penalties import L2, Adversary, NonConvex, Penalty, Support
-from .step_losses import StepLosses, StepwiseChanges
-
-__all__ = [
-    "L2",
-    "LOSSES",
-    "Adversary",
-    "DifferenceLoss",
-    "Frame",
-    "Hinge",
-    "Huber",
-    "HuberisedHinge",
-    "LabelKind",
-    "Labels",
-    "LinearProblem",
-    "Logistic",
-    "Loss",
-    "MarginLoss",
-    "Multinomial",
-    "Need",
-    "NonConvex",
-    "Penalty",
-    "Poisson",
-    "Sigmoid",
-    "Squared",
-    "StepLosses",
-    "StepwiseChanges",
-    "Support",
-    "Weighted",
-    "Whitening",
-    "products_with_following",
-    "require_needs",
-]
+from .class_losses import Multinomial as Multinomial, Weighted as Weighted
+from .contract import (
+    DifferenceLoss as DifferenceLoss,
+    LabelKind as LabelKind,
+    Labels as Labels,
+    Loss as Loss,
+    MarginLoss as MarginLoss,
+    Need as Need,
+    require_needs as require_needs,
+)
+from .linear import LinearProblem as LinearProblem
+from .linear_maps import Frame as Frame, Whitening as Whitening, products_with_following as products_with_following
+from .margin_losses import (
+    Hinge as Hinge,
+    Huber as Huber,
+    HuberisedHinge as HuberisedHinge,
+    Logistic as Logistic,
+    Poisson as Poisson,
+    Sigmoid as Sigmoid,
+    Squared as Squared,
+)
+from .penalties import (
+    L2 as L2,
+    Adversary as Adversary,
+    NonConvex as NonConvex,
+    Penalty as Penalty,
+    Support as Support,
+)
+from .step_losses import StepLosses as StepLosses, StepwiseChanges as StepwiseChanges
 
 #: One of each loss, by its name: what every law of a loss is checked for.
 LOSSES: dict[str, Loss] = {

@@ -358,7 +358,7 @@ class Loss(ABC):
         """The `profile` as a function that equals that of a loss of the same class and attributes.
 
         A table of it is then made once per process. Methods of two objects are never equal, and a loss that was sent
-        to another process is another object for each question.
+        to another process is another object for each query.
         """
         try:
             attributes = (type(self), *sorted(vars(self).items()))

@@ -5,72 +5,49 @@ in `QUERIES`, and the laws of the curator are tested on all of them.
 """
 
 from .counts_and_moments import (
-    ColumnHistograms,
-    ColumnMoments,
-    LabelCounts,
-    LabelSum,
-    MarginCounts,
-    MeanRowNorm,
-    RowCount,
-    SecondMoments,
-    moment_bits,
+    ColumnHistograms as ColumnHistograms,
+    ColumnMoments as ColumnMoments,
+    LabelCounts as LabelCounts,
+    LabelSum as LabelSum,
+    MarginCounts as MarginCounts,
+    MeanRowNorm as MeanRowNorm,
+    RowCount as RowCount,
+    SecondMoments as SecondMoments,
+    moment_bits as moment_bits,
 )
 from .derivatives import (
-    Gradient,
-    GradientAndCurvature,
-    Hessian,
-    MeanLoss,
-    TreeGradients,
-    finest_clipped_sum,
-    hessian_sum,
-    joint_clip,
-    require_frame,
+    Gradient as Gradient,
+    GradientAndCurvature as GradientAndCurvature,
+    Hessian as Hessian,
+    MeanLoss as MeanLoss,
+    TreeGradients as TreeGradients,
+    finest_clipped_sum as finest_clipped_sum,
+    hessian_sum as hessian_sum,
+    joint_clip as joint_clip,
+    require_frame as require_frame,
 )
-from .descents import NoisyDescent, PermutedDescent
-from .line_search import BestCandidates, BestStep, FirstStep
-from .noisy_minimiser import BallPoint, ExcessAdversarialRisk, NoisyMinimiser, law_for_units
-from .query import QUERIES, Draw, Noised, Plan, Point, Public, Query, Rows, Sum, Tree
-from .sandwich import ClippedHessian, GradientCovariance, ResidualScale
-
-__all__ = [
-    "QUERIES",
-    "BallPoint",
-    "BestCandidates",
-    "BestStep",
-    "ClippedHessian",
-    "ColumnHistograms",
-    "ColumnMoments",
-    "Draw",
-    "ExcessAdversarialRisk",
-    "FirstStep",
-    "Gradient",
-    "GradientAndCurvature",
-    "GradientCovariance",
-    "Hessian",
-    "LabelCounts",
-    "LabelSum",
-    "MarginCounts",
-    "MeanLoss",
-    "MeanRowNorm",
-    "Noised",
-    "NoisyDescent",
-    "NoisyMinimiser",
-    "PermutedDescent",
-    "Plan",
-    "Point",
-    "Public",
-    "Query",
-    "ResidualScale",
-    "RowCount",
-    "Rows",
-    "SecondMoments",
-    "Sum",
-    "Tree",
-    "TreeGradients",
-    "finest_clipped_sum",
-    "hessian_sum",
-    "joint_clip",
-    "law_for_units",
-    "moment_bits",
-    "require_frame",
-]
+from .descents import NoisyDescent as NoisyDescent, PermutedDescent as PermutedDescent
+from .line_search import BestCandidates as BestCandidates, BestStep as BestStep, FirstStep as FirstStep
+from .noisy_minimiser import (
+    BallPoint as BallPoint,
+    ExcessAdversarialRisk as ExcessAdversarialRisk,
+    NoisyMinimiser as NoisyMinimiser,
+    law_for_units as law_for_units,
+)
+from .query import (
+    QUERIES as QUERIES,
+    Draw as Draw,
+    Noised as Noised,
+    Plan as Plan,
+    Point as Point,
+    Public as Public,
+    Query as Query,
+    Rows as Rows,
+    Sum as Sum,
+    Tree as Tree,
+)
+from .sandwich import (
+    ClippedHessian as ClippedHessian,
+    GradientCovariance as GradientCovariance,
+    ResidualScale as ResidualScale,
+)

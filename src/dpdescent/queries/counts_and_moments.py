@@ -29,7 +29,7 @@ class MeanRowNorm(Query[float]):
 
     Parameters
     ----------
-    noise : Gaussian or Laplace
+    mechanism : Gaussian or Laplace
     frame : Frame, optional
     ceiling : float
         Norms are clipped to it. A frame needs one; other rows have the public row bound already.
@@ -40,7 +40,7 @@ class MeanRowNorm(Query[float]):
     most as much: the sensitivity under both relations.
     """
 
-    noise: Gaussian | Laplace
+    mechanism: Gaussian | Laplace
     frame: Frame | None = None
     ceiling: float = math.inf
 
@@ -54,8 +54,8 @@ class MeanRowNorm(Query[float]):
         if self.frame is not None:
             require_frame(public, self.frame)
         bounded = BoundedSum(self.ceiling if framed else min(self.ceiling, grid.row_bound))
-        norm = Norm.L1 if isinstance(self.noise, Laplace) else Norm.L2
-        noised = Noised(self.noise, bounded.unit, Sensitivity.of_bounded_sum(bounded.ceiling, norm), public.size)
+        norm = Norm.L1 if isinstance(self.mechanism, Laplace) else Norm.L2
+        noised = Noised(self.mechanism, bounded.unit, Sensitivity.of_bounded_sum(bounded.ceiling, norm), public.size)
         block = partial(_norm_block, bounded, 1.0 if framed else 0.0)
         return Sum(block, (noised,), lambda mean: float(mean[0]), (Norms.within(self.frame, grid),))
 
@@ -69,14 +69,14 @@ class ColumnMoments(Query[tuple[Floats, Floats]]):
     """
 
     clip: float
-    noise: Gaussian
+    mechanism: Gaussian
     label = "column moments"
 
     def plan(self, public: Public) -> Sum[tuple[Floats, Floats]]:
         problem = public.problem
         if problem.grid.entry_bound > 1:
             raise InvalidParameter("column moments need features in [-1, 1]: scale them by public bounds")
-        clipped = finest_clipped_sum(public, self.clip, self.noise)
+        clipped = finest_clipped_sum(public, self.clip, self.mechanism)
         both = Sensitivity.of_clipped_sum(math.sqrt(2) * clipped.clip * (1 + 2.0**-50))
 
         def finish(noisy: Floats) -> tuple[Floats, Floats]:
@@ -85,7 +85,7 @@ class ColumnMoments(Query[tuple[Floats, Floats]]):
 
         return Sum(
             partial(problem.moments_block, clipped),
-            (Noised(self.noise, clipped.unit, both, public.size),),
+            (Noised(self.mechanism, clipped.unit, both, public.size),),
             finish,
             (Caps(clipped, (Norms.within(None, problem.grid),)),),
         )
@@ -103,7 +103,7 @@ class SecondMoments(Query[Floats]):
     """
 
     clip: float
-    noise: Gaussian
+    mechanism: Gaussian
     frame: Frame | Whitening | None = None
     label = "second moments"
 
@@ -119,8 +119,8 @@ class SecondMoments(Query[Floats]):
             coarse = CoarseGrid(2 * self.clip, frame.matrix.shape[1], self.clip)
         else:
             coarse = CoarseGrid(1.0, grid.dimension, self.clip)
-        moments = SecondMomentSum(coarse, coarse.row_bound**2, total_bits=moment_bits(public, self.noise))
-        noised = Noised(self.noise, moments.unit, moments.sensitivity, public.size, symmetric=True)
+        moments = SecondMomentSum(coarse, coarse.row_bound**2, total_bits=moment_bits(public, self.mechanism))
+        noised = Noised(self.mechanism, moments.unit, moments.sensitivity, public.size, symmetric=True)
         return Sum(partial(_moments_block, moments, frame), (noised,), lambda noisy: noisy)
 
 
@@ -133,7 +133,7 @@ class LabelCounts(Query[Floats]):
     have several rows, n is a bound and not the number of rows that are kept, so both are counted.)
     """
 
-    noise: Gaussian
+    mechanism: Gaussian
     label = "label counts"
 
     def plan(self, public: Public) -> Sum[Floats]:
@@ -143,7 +143,7 @@ class LabelCounts(Query[Floats]):
         signs = labels.kind is LabelKind.SIGNS
         binary = signs and public.rows_per_unit == 1
         swap = 1.0 if binary else math.sqrt(2) * (1 + 2.0**-50)
-        noised = Noised(self.noise, 1 / COUNT, Sensitivity(Norm.L2, 1.0, swap), public.rate)
+        noised = Noised(self.mechanism, 1 / COUNT, Sensitivity(Norm.L2, 1.0, swap), public.rate)
 
         def both(counts: Floats) -> Floats:
             return np.array([public.rows - counts[0], counts[0]]) if binary else counts
@@ -161,11 +161,11 @@ class RowCount(Query[float]):
     with at least one row: k times the sensitivity of a row, as for every sum (`dpdescent.curator.units`).
     """
 
-    noise: Gaussian
+    mechanism: Gaussian
     label = "number of rows"
 
     def plan(self, public: Public) -> Sum[float]:
-        noised = Noised(self.noise, 1 / COUNT, Sensitivity.of_bounded_sum(1.0, Norm.L2), public.rate)
+        noised = Noised(self.mechanism, 1 / COUNT, Sensitivity.of_bounded_sum(1.0, Norm.L2), public.rate)
         return Sum(_rows_block, (noised,), lambda count: float(count[0]))
 
 
@@ -176,13 +176,13 @@ class LabelSum(Query[float]):
     **Privacy** With labels in [low, high], sensitivity max(|low|, |high|), and twice that when a row is replaced.
     """
 
-    noise: Gaussian
+    mechanism: Gaussian
     label = "label sum"
 
     def plan(self, public: Public) -> Sum[float]:
         labels = public.problem.loss.labels
         bounded = SignedSum(max(-labels.low, labels.high))
-        noised = Noised(self.noise, bounded.unit, Sensitivity.of_signed_sum(bounded.bound, Norm.L2), public.rate)
+        noised = Noised(self.mechanism, bounded.unit, Sensitivity.of_signed_sum(bounded.bound, Norm.L2), public.rate)
         return Sum(partial(_labels_block, bounded, labels), (noised,), lambda total: float(total[0]))
 
 
@@ -242,7 +242,7 @@ class ColumnHistograms(Query[Floats]):
     Parameters
     ----------
     levels, bits : int
-    noise : Gaussian
+    mechanism : Gaussian
 
     Notes
     -----
@@ -252,7 +252,7 @@ class ColumnHistograms(Query[Floats]):
 
     levels: int
     bits: int
-    noise: Gaussian
+    mechanism: Gaussian
     label = "column histograms"
 
     def plan(self, public: Public) -> Sum[Floats]:
@@ -260,7 +260,7 @@ class ColumnHistograms(Query[Floats]):
         if not 0 <= self.bits <= grid.exponent:
             raise InvalidParameter(f"levels are multiples of the grid: bits must lie in [0, {grid.exponent}]")
         columns, width = grid.dimension, 2 * levels + 1
-        noised = Noised(self.noise, 1 / COUNT, self.sensitivity(columns), public.rate)
+        noised = Noised(self.mechanism, 1 / COUNT, self.sensitivity(columns), public.rate)
         block = partial(_histogram_block, levels, 2.0**self.bits)
         return Sum(block, (noised,), lambda counts: counts.reshape(columns, width))
 
@@ -282,7 +282,7 @@ class MarginCounts(Query[Floats]):
     edges : ndarray of shape (k,)
         Public, in increasing order: the intervals are those below, between and above them. A margin on an edge is
         above it.
-    noise : Gaussian or Laplace
+    mechanism : Gaussian or Laplace
 
     Notes
     -----
@@ -292,13 +292,13 @@ class MarginCounts(Query[Floats]):
 
     weights: Floats
     edges: Floats
-    noise: Gaussian | Laplace
+    mechanism: Gaussian | Laplace
     label = "margin counts"
 
     @property
     def sensitivity(self) -> Sensitivity:
         """How much one row can change the counts."""
-        if isinstance(self.noise, Laplace):
+        if isinstance(self.mechanism, Laplace):
             return Sensitivity(Norm.L1, 1.0, 2.0)
         return Sensitivity(Norm.L2, 1.0, math.sqrt(2) * (1 + 2.0**-50))
 
@@ -306,7 +306,9 @@ class MarginCounts(Query[Floats]):
         """Return the standard deviation of the noise in a count."""
         moved = self.sensitivity.times(public.rows_per_unit).under(public.relation) / public.rate
         return moved * (
-            self.noise.noise_multiplier if isinstance(self.noise, Gaussian) else math.sqrt(2) / self.noise.epsilon
+            self.mechanism.noise_multiplier
+            if isinstance(self.mechanism, Gaussian)
+            else math.sqrt(2) / self.mechanism.epsilon
         )
 
     def plan(self, public: Public) -> Sum[Floats]:
@@ -316,7 +318,7 @@ class MarginCounts(Query[Floats]):
         if edges.ndim != 1 or not edges.size or not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
             raise InvalidParameter("edges must be finite numbers in increasing order, at least one")
         placed = problem.grid.place_weights(public.weights("weights", self.weights))
-        noised = Noised(self.noise, 1 / COUNT, self.sensitivity, public.rate)
+        noised = Noised(self.mechanism, 1 / COUNT, self.sensitivity, public.rate)
         block = partial(_margins_block, problem.grid, placed, edges)
         return Sum(block, (noised,), lambda counts: counts.reshape(2, edges.size + 1))
 

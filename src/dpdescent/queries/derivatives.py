@@ -58,7 +58,7 @@ class Gradient(Query[Floats]):
     weights : ndarray
     clip : float
         C.
-    noise : Gaussian
+    mechanism : Gaussian
     frame : Frame or Whitening, optional
         Public coordinates z: the gradient is the one in them, and the clip norm bounds |l'| |z|.
     soft_norm : float, optional
@@ -79,7 +79,7 @@ class Gradient(Query[Floats]):
 
     weights: Floats
     clip: float
-    noise: Gaussian
+    mechanism: Gaussian
     frame: Frame | Whitening | None = None
     soft_norm: float | None = None
     keep_margins: bool = False
@@ -101,7 +101,7 @@ class GradientAndCurvature(Query[tuple[Floats, float]]):
     Parameters
     ----------
     gradient : Gradient
-    noise : Gaussian
+    mechanism : Gaussian
         That of the curvature.
 
     Notes
@@ -111,7 +111,7 @@ class GradientAndCurvature(Query[tuple[Floats, float]]):
     """
 
     gradient: Gradient
-    noise: Gaussian
+    mechanism: Gaussian
     label = "gradient and curvature"
 
     def plan(self, public: Public) -> Sum[tuple[Floats, float]]:
@@ -121,7 +121,7 @@ class GradientAndCurvature(Query[tuple[Floats, float]]):
         summed = _Summed.of(self.gradient, public, bounded)
         added = summed.penalty_gradient(self.gradient, public)
         curvature = Noised(
-            self.noise,
+            self.mechanism,
             bounded.unit,
             Sensitivity.of_bounded_sum(bounded.ceiling, Norm.L2),
             public.size,
@@ -151,7 +151,7 @@ class _Summed:
         placed = problem.grid.place_weights(weights)
         each = public.rows_per_unit
         together = joint_clip(asked.clip, each) if asked.joint and public.together else None
-        clipped = finest_clipped_sum(public, together or asked.clip, asked.noise, of_unit=together is not None)
+        clipped = finest_clipped_sum(public, together or asked.clip, asked.mechanism, of_unit=together is not None)
         norms = (Norms.within(frame, problem.grid),)
         per_row: list[PerRow] = [Caps(clipped, norms)]
         if together is not None:
@@ -171,7 +171,7 @@ class _Summed:
             total = values[: placed.size].reshape(placed.shape)
             return total if whitening is None else whitening.image(clipped.label(total)).values
 
-        noised = Noised(asked.noise, clipped.unit, sensitivity, public.size, part, of_unit=together is not None)
+        noised = Noised(asked.mechanism, clipped.unit, sensitivity, public.size, part, of_unit=together is not None)
         return cls(block, noised, tuple(per_row))
 
     def penalty_gradient(self, asked: Gradient, public: Public) -> Floats:
@@ -192,17 +192,17 @@ class Hessian(Query[Floats]):
     """
 
     weights: Floats
-    noise: Gaussian
+    mechanism: Gaussian
     label = "Hessian"
 
     def plan(self, public: Public) -> Sum[Floats]:
         problem = public.problem
         weights = public.weights("weights", self.weights)
         placed, added = problem.grid.place_weights(weights), np.diag(problem.penalty_curvature(weights))
-        moments = hessian_sum(public, self.noise)
+        moments = hessian_sum(public, self.mechanism)
         return Sum(
             partial(problem.hessian_block, moments, placed),
-            (Noised(self.noise, moments.unit, moments.sensitivity, public.size, symmetric=True),),
+            (Noised(self.mechanism, moments.unit, moments.sensitivity, public.size, symmetric=True),),
             lambda noisy: noisy + added,
             (Margins(problem.grid, placed),) if public.rate == 1 else (),
         )
@@ -218,20 +218,22 @@ class MeanLoss(Query[float]):
     """
 
     weights: Floats
-    noise: Gaussian
+    mechanism: Gaussian
     label = "loss"
 
     def deviation(self, public: Public) -> float:
         """Return the standard deviation of the noise."""
         ceiling = BoundedSum(public.problem.largest_loss(public.weights("weights", self.weights))).ceiling
-        return public.rows_per_unit * ceiling * self.noise.noise_multiplier / public.size
+        return public.rows_per_unit * ceiling * self.mechanism.noise_multiplier / public.size
 
     def plan(self, public: Public) -> Sum[float]:
         problem = public.problem
         weights = public.weights("weights", self.weights)
         placed, added = problem.grid.place_weights(weights), problem.penalty_value(weights)
         bounded = BoundedSum(problem.largest_loss(weights))
-        noised = Noised(self.noise, bounded.unit, Sensitivity.of_bounded_sum(bounded.ceiling, Norm.L2), public.size)
+        noised = Noised(
+            self.mechanism, bounded.unit, Sensitivity.of_bounded_sum(bounded.ceiling, Norm.L2), public.size
+        )
         return Sum(partial(problem.loss_block, bounded, placed), (noised,), lambda mean: float(mean[0]) + added)
 
 
@@ -364,7 +366,7 @@ class TreeGradients(Query[Floats]):
         m; one less than a power of 2 makes the best use of the levels.
     clip : float
         C, the norm to which the gradient of each row is clipped.
-    noise : Gaussian
+    mechanism : Gaussian
         That of a node.
 
     Notes
@@ -381,7 +383,7 @@ class TreeGradients(Query[Floats]):
     follow: Callable[[int, Floats], Floats]
     leaves: int
     clip: float
-    noise: Gaussian
+    mechanism: Gaussian
     label = "gradients in a tree"
 
     def plan(self, public: Public) -> Tree[Floats]:
@@ -398,4 +400,4 @@ class TreeGradients(Query[Floats]):
         return Tree(leaves, noised, block, lambda total: total, np.zeros(shape), at_zero.per_row)
 
     def _leaf(self, weights: Floats) -> Gradient:
-        return Gradient(weights, self.clip, self.noise)
+        return Gradient(weights, self.clip, self.mechanism)

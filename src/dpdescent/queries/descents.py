@@ -43,7 +43,7 @@ class NoisyDescent(Query[Floats]):
     row_bound: float
     step_size: float
     steps: int
-    noise: Gaussian
+    mechanism: Gaussian
     label = "gradient descent"
 
     def plan(self, public: Public) -> Point[Floats]:
@@ -60,7 +60,7 @@ class NoisyDescent(Query[Floats]):
             growth = min(growth, (1 - shrink**steps) / (1 - shrink) * (1 + 2.0**-20))
         moved = descent.change / rows
         apart = step_size * growth * (moved + 2 * error)
-        lattice = PointLattice.of(problem.shape, apart, farthest, self.noise, public.rows_per_unit)
+        lattice = PointLattice.of(problem.shape, apart, farthest, self.mechanism, public.rows_per_unit)
 
         def find(table: Rows, _: Floats | None) -> Integers:
             exact = descent.objective(table, rows * descent.penalty)
@@ -69,7 +69,7 @@ class NoisyDescent(Query[Floats]):
                 point = point - step_size * (exact.accurate_gradient(point) / rows)
             return lattice.place(point)
 
-        return Point(self.noise, lattice.noised, find, lambda noisy: noisy)
+        return Point(self.mechanism, lattice.noised, find, lambda noisy: noisy)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class PermutedDescent(Query[Floats]):
         b. The n public places for rows are permuted in each pass and cut into ceil(n/b) batches.
     step_size : float
         At most 1/smoothness.
-    cost : ShuffledDescent
+    mechanism : ShuffledDescent
         Says how many passes k there are, and that there are ceil(n/b) batches.
 
     Notes
@@ -105,22 +105,22 @@ class PermutedDescent(Query[Floats]):
     row_bound: float
     batch_rows: int
     step_size: float
-    cost: ShuffledDescent
+    mechanism: ShuffledDescent
     label = "permuted gradient descent"
 
     def plan(self, public: Public) -> Point[Floats]:
         problem, rows, step_size, batch_rows = public.problem, public.rows, self.step_size, self.batch_rows
         descent = _Descent.of(public, self.loss, self.row_bound, step_size)
-        passes, batches = self.cost.passes, -(-rows // require_positive_integer("batch_rows", batch_rows))
-        if self.cost.batches != batches:
-            raise InvalidParameter(f"{self.cost.batches} batches are charged for, and a pass has {batches}")
+        passes, batches = self.mechanism.passes, -(-rows // require_positive_integer("batch_rows", batch_rows))
+        if self.mechanism.batches != batches:
+            raise InvalidParameter(f"{self.mechanism.batches} batches are charged for, and a pass has {batches}")
         objective = descent.objective(None, descent.penalty)
         steps = passes * batches
         farthest = step_size * steps * descent.clip * (1 + 2.0**-20)
         error = objective.batch_error_bound(batch_rows, farthest) / batch_rows
         error += 8 * _UNIT * (farthest / step_size + descent.clip)
         hit = step_size * descent.change / batch_rows
-        lattice = PointLattice.of(problem.shape, hit * passes, farthest, Gaussian(self.cost.noise_multiplier))
+        lattice = PointLattice.of(problem.shape, hit * passes, farthest, Gaussian(self.mechanism.noise_multiplier))
         rounding = 2 * step_size * error * steps + math.sqrt(math.prod(problem.shape)) * lattice.unit
         if rounding > ALLOWANCE * hit * passes:
             raise ScaleOutOfRange("rounding errors of so many steps could show one row: take fewer passes")
@@ -139,7 +139,7 @@ class PermutedDescent(Query[Floats]):
                 point = average / batches
             return lattice.place(point)
 
-        return Point(self.cost, lattice.noised, find, lambda noisy: noisy)
+        return Point(self.mechanism, lattice.noised, find, lambda noisy: noisy)
 
 
 @dataclass(frozen=True, eq=False)

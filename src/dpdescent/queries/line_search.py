@@ -62,7 +62,7 @@ class FirstStep(Query[int | None]):
         Public: the search goes from w to w - a direction.
     steps, demands : ndarray of shape (k,)
         Step sizes in the order of the search, and by how much each must lower the mean objective.
-    noise : AboveThreshold
+    mechanism : AboveThreshold
         Charged for at least k queries.
     slope, ceiling : float
         A row's loss change is clipped to min(``ceiling``, ``slope`` a). The slope is at most the largest there is,
@@ -85,7 +85,7 @@ class FirstStep(Query[int | None]):
     direction: Floats
     steps: Floats
     demands: Floats
-    noise: AboveThreshold
+    mechanism: AboveThreshold
     slope: float = math.inf
     ceiling: float = math.inf
     clip_losses: bool = False
@@ -108,8 +108,10 @@ class FirstStep(Query[int | None]):
         bounds = tuple(max(min(self.ceiling, steepest * a), _LEAST_SENSITIVITY) for a in steps.tolist())
         if not (slope > 0 and self.ceiling > 0 and max(bounds) <= _LARGEST_SENSITIVITY):
             raise InvalidParameter("slope and ceiling must be above 0, and one of them finite: they bound a change")
-        if steps.size > self.noise.max_queries:
-            raise InvalidParameter(f"{steps.size} steps for a search that is charged for {self.noise.max_queries}")
+        if steps.size > self.mechanism.max_queries:
+            raise InvalidParameter(
+                f"{steps.size} steps for a search that is charged for {self.mechanism.max_queries}"
+            )
         ceiling = self.ceiling if self.clip_losses else None
         scores = problem.stepwise_scores(tuple(steps.tolist()), bounds, length, ceiling)
         demanded = public.size * (demands + _penalty_rises(problem, weights, direction, steps)) / bounds
@@ -127,7 +129,7 @@ class FirstStep(Query[int | None]):
             partial(_step_changes_block, problem, scores, placed, along),
             (
                 Noised(
-                    self.noise,
+                    self.mechanism,
                     1 / scores.limit,
                     Sensitivity.of_signed_sum(1.0),
                     part=lambda values: -(values + added),
@@ -193,7 +195,7 @@ class BestStep(Query[int]):
     weights: Floats
     direction: Floats
     steps: Floats
-    choice: ExponentialMechanism | ReportNoisyMax
+    mechanism: ExponentialMechanism | ReportNoisyMax
     ceiling: float | None = None
     change: float | None = None
     label = "step size"
@@ -217,7 +219,7 @@ class BestStep(Query[int]):
 
         return Sum(
             partial(problem.scores_block, scores, placed, along, steps),
-            (Noised(self.choice, scores.unit, scores.sensitivity, part=lambda values: values + added),),
+            (Noised(self.mechanism, scores.unit, scores.sensitivity, part=lambda values: values + added),),
             lambda chosen: chosen,
             (Margins(problem.grid, placed), Margins(problem.grid, along, kind="")) if public.rate == 1 else (),
             carry=carry,
@@ -236,7 +238,7 @@ class BestCandidates(Query[list[int]]):
         A public point to which losses are compared.
     change : float
         D: the change of a row's loss from the reference is clipped to [-D, D].
-    choice : ExponentialMechanism
+    mechanism : ExponentialMechanism
         That of every choice; a point may be chosen again.
     choices : int
 
@@ -250,7 +252,7 @@ class BestCandidates(Query[list[int]]):
     candidates: Floats
     reference: Floats
     change: float
-    choice: ExponentialMechanism
+    mechanism: ExponentialMechanism
     choices: int = 1
     label = "candidate"
 
@@ -265,7 +267,7 @@ class BestCandidates(Query[list[int]]):
         placed = grid.place_weights(np.moveaxis(stacked, 0, 1).reshape(grid.dimension, -1))
         added = _penalties(public, list(points), bounded.unit)
         choice = Noised(
-            self.choice,
+            self.mechanism,
             bounded.unit,
             Sensitivity.of_changes(bounded.bound),
             part=lambda values: values + added,

@@ -70,7 +70,7 @@ class NoisyMinimiser(Query[Floats]):
         In the scale of n times a mean.
     strong_convexity : float
         Lambda. The strong convexity mu is Lambda plus n times the least curvature of the penalty, and must not be 0.
-    cost : Cost
+    mechanism : Cost
         What was paid: Gaussian, norm-Laplace or Laplace noise on the minimiser, or objective perturbation.
     tolerance : float, optional
         tau in units of the sensitivity of output perturbation, 1/256, or 1/64 for a risk with kinks, by default;
@@ -86,7 +86,7 @@ class NoisyMinimiser(Query[Floats]):
     across the ball in which all minimisers lie if that is less, and the computed point is certified to lie within tau
     of it. The projection is post-processing.
 
-    **Privacy, objective perturbation** The exact minimiser has the guarantee of ``cost``
+    **Privacy, objective perturbation** The exact minimiser has the guarantee of ``mechanism``
     (`dpdescent.accounting.approximate`), and the noise on top hides the distance to it. That distance is at most
     tau + 40 sqrt(p) g/mu, because
 
@@ -100,12 +100,12 @@ class NoisyMinimiser(Query[Floats]):
     Given the exact minimiser w of the continuous noise, the released point is thus the noise on top around a point
     within the distance of w, for either neighbour, mixed over what else is random: sensitivity twice the distance,
     plus rounding. So the pair (w, released point) loses at most what w loses, plus the loss of a Gaussian (or
-    norm-Laplace) mechanism given w, which is what ``cost`` composes. Penalties are public and do not enter.
+    norm-Laplace) mechanism given w, which is what ``mechanism`` composes. Penalties are public and do not enter.
     """
 
     risk: Risk
     strong_convexity: float
-    cost: OutputNoise | ObjectivePerturbation | PureObjectivePerturbation
+    mechanism: OutputNoise | ObjectivePerturbation | PureObjectivePerturbation
     tolerance: float | None = None
     radius: float = math.inf
     minimiser: str = "lbfgs"
@@ -113,10 +113,10 @@ class NoisyMinimiser(Query[Floats]):
     @property
     def label(self) -> str:  # type: ignore[override]
         """What the record of the ledger calls it."""
-        return "minimiser" if isinstance(self.cost, OutputNoise) else "objective perturbation"
+        return "minimiser" if isinstance(self.mechanism, OutputNoise) else "objective perturbation"
 
     def plan(self, public: Public) -> Point[Floats]:
-        problem, rows, risk, cost, radius = public.problem, public.rows, self.risk, self.cost, self.radius
+        problem, rows, risk, cost, radius = public.problem, public.rows, self.risk, self.mechanism, self.radius
         risk.require_table(rows, problem.shape)
         linear = _LinearNoise.of(problem.shape, risk, cost)
         quadratic = rows * quadratic_penalty(problem) + require_nonnegative("strong_convexity", self.strong_convexity)
@@ -300,12 +300,12 @@ def quadratic_penalty(problem: LinearProblem) -> Floats:
 class BallPoint(Query[Floats]):
     """A point of the ball with probability proportional to exp(-eta G).
 
-    **Privacy** One charge, ``cost``: adding a row changes the logarithm of a probability within a range of epsilon,
-    and replacing one does so too, because eta is made for the relation.
+    **Privacy** One charge, ``mechanism``: adding a row changes the logarithm of a probability within a range of
+    epsilon, and replacing one does so too, because eta is made for the relation.
     """
 
     ball: Ball
-    cost: ExponentialMechanism
+    mechanism: ExponentialMechanism
     label = "point of a ball"
 
     def plan(self, public: Public) -> Draw[Floats]:
@@ -321,14 +321,14 @@ class BallPoint(Query[Floats]):
         require_moderate("the largest curvature", float(np.max(quadratic)))
         centre = grid.place_weights(public.weights("centre", asked.centre))
         ball = replace(asked, centre=centre, quadratic=quadratic)
-        law = law_for_units(self.cost, public.rows_per_unit)
+        law = law_for_units(self.mechanism, public.rows_per_unit)
         ball.require_practical(law, public.relation)
 
         def draw(table: Rows) -> Floats:
             bits = table.bits("point of a ball")
             return sample_point(table.source, table.squared_norms, grid, ball, law, public.relation, bits)
 
-        return Draw(self.cost, draw, public.rows_per_unit)
+        return Draw(self.mechanism, draw, public.rows_per_unit)
 
 
 def law_for_units(cost: ExponentialMechanism, rows_per_unit: int) -> ExponentialMechanism:
@@ -355,11 +355,11 @@ class ExcessAdversarialRisk(Query[tuple[float, float]]):
     risk: RobustRisk
     strong_convexity: float
     weights: Floats
-    cost: Gaussian | Laplace
+    mechanism: Gaussian | Laplace
     label = "excess adversarial risk"
 
     def plan(self, public: Public) -> Point[tuple[float, float]]:
-        problem, rows, risk, cost = public.problem, public.rows, self.risk, self.cost
+        problem, rows, risk, cost = public.problem, public.rows, self.risk, self.mechanism
         weights = public.weights("weights", self.weights)
         risk.require_table(rows, problem.shape)
         if risk.tilt:

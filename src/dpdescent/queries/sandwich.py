@@ -55,7 +55,7 @@ class ClippedHessian(Query[Floats]):
         b, to which curvatures are lowered.
     reach : float
         A row of this length may have the curvature b: the matrix of a row has a Frobenius norm of at most b reach^2.
-    noise : Gaussian
+    mechanism : Gaussian
     frame : Whitening
     soft_norm : float
         Rows longer than this are weighted by sqrt(soft_norm/|z|), as in `Gradient`.
@@ -70,7 +70,7 @@ class ClippedHessian(Query[Floats]):
     clip: float
     cap: float
     reach: float
-    noise: Gaussian
+    mechanism: Gaussian
     frame: Whitening
     soft_norm: float
     label = "Hessian of clipped gradients"
@@ -99,7 +99,7 @@ class GradientCovariance(Query[Floats]):
 
     weights: Floats
     clip: float
-    noise: Gaussian
+    mechanism: Gaussian
     frame: Whitening
     soft_norm: float
     label = "covariance of gradients"
@@ -120,7 +120,7 @@ class ResidualScale(Query[float]):
     """
 
     weights: Floats
-    noise: Gaussian
+    mechanism: Gaussian
     label = "residual scale"
 
     def plan(self, public: Public) -> Sum[float]:
@@ -128,7 +128,9 @@ class ResidualScale(Query[float]):
         _require_one_margin(problem)
         placed = problem.grid.place_weights(public.weights("weights", self.weights))
         bounded = BoundedSum(1.0)
-        noised = Noised(self.noise, bounded.unit, Sensitivity.of_bounded_sum(bounded.ceiling, Norm.L2), public.size)
+        noised = Noised(
+            self.mechanism, bounded.unit, Sensitivity.of_bounded_sum(bounded.ceiling, Norm.L2), public.size
+        )
         return Sum(partial(_scale_block, problem, bounded, placed), (noised,), lambda mean: float(mean[0]))
 
 
@@ -149,10 +151,10 @@ def _matrix_plan(
     placed = problem.grid.place_weights(public.weights("weights", asked.weights))
     longest = _LONGEST * reach
     coarse = CoarseGrid(2 * longest, frame.matrix.shape[1], longest)
-    moments = SecondMomentSum(coarse, largest, total_bits=moment_bits(public, asked.noise))
+    moments = SecondMomentSum(coarse, largest, total_bits=moment_bits(public, asked.mechanism))
     norms = Norms.within(frame, problem.grid)
     per_row: tuple[PerRow, ...] = (norms, RowWeights(require_moderate("soft_norm", asked.soft_norm), (norms,)))
-    noised = Noised(asked.noise, moments.unit, moments.sensitivity, public.size, symmetric=True)
+    noised = Noised(asked.mechanism, moments.unit, moments.sensitivity, public.size, symmetric=True)
     return Sum(partial(_block, problem, moments, placed, frame, weigh), (noised,), lambda noisy: noisy, per_row)
 
 

@@ -33,9 +33,10 @@ import numpy as np
 
 from ..accounting import Currency, ExponentialMechanism, ReportNoisyMax, calibrate, loose_zcdp_budget
 from ..arrays import Floats
-from ..curator import BestStep, Curator, Gradient
+from ..curator import Curator
 from ..errors import InvalidParameter
 from ..problems import Frame
+from ..queries import BestStep, Gradient
 from .coordinates import measure_frame
 from .method import (
     GAUSSIAN_NOISE,

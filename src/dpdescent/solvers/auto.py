@@ -33,10 +33,11 @@ from typing import Annotated, Literal
 import numpy as np
 
 from ..arrays import Floats
-from ..curator import Curator, Gradient, GradientAndCurvature, moment_bits, require_frame
+from ..curator import Curator
 from ..errors import InvalidParameter
 from ..exact import one_library_thread
 from ..problems import Frame, LinearProblem, Whitening
+from ..queries import Gradient, GradientAndCurvature, moment_bits, require_frame
 from .coordinates import (
     ROWS_PER_DIRECTION,
     SOME_ROWS,

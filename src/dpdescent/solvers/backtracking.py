@@ -13,8 +13,9 @@ import numpy as np
 
 from ..accounting import AboveThreshold, Composed, Cost, Currency, Gaussian, NoiseName
 from ..arrays import Floats
-from ..curator import Batch, Curator, Sampling, finest_clipped_sum
+from ..curator import Batch, Curator, Sampling
 from ..problems import Frame
+from ..queries import finest_clipped_sum
 from .coordinates import FRAME_SHARES, measure_frame
 from .rules import Facts, clip_multiple, effective_rows, gradient_deviation, longest_step
 

@@ -78,18 +78,11 @@ from scipy.optimize import minimize
 
 from ..accounting import ShuffledDescent, calibrate
 from ..arrays import Floats
-from ..curator import (
-    BestCandidates,
-    Curator,
-    LabelCounts,
-    LabelSum,
-    NoisyDescent,
-    PermutedDescent,
-    sum_without_privacy,
-)
+from ..curator import Curator, sum_without_privacy
 from ..errors import InvalidParameter
 from ..minimisers import smooth_loss
 from ..problems import LabelKind, Loss, Need
+from ..queries import BestCandidates, LabelCounts, LabelSum, NoisyDescent, PermutedDescent
 from .coordinates import ROW_NORM_SHARE, measure_row_norm
 from .method import (
     Count,

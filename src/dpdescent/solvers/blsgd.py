@@ -36,8 +36,9 @@ import numpy as np
 
 from ..accounting import RDP, AboveThreshold, Currency, Gaussian, NoiseName, best_order
 from ..arrays import Floats
-from ..curator import Batch, Curator, FirstStep, Gradient
+from ..curator import Batch, Curator
 from ..errors import InvalidParameter
+from ..queries import FirstStep, Gradient
 from .backtracking import Average, Plan, Slope, angle_between, batch_rates, measure_plan, printed_plan
 from .method import Count, Part, Progress, Rate, Settings, Share, SolverResult, Within, method, report
 from .rules import Facts, best_currency
@@ -45,7 +46,7 @@ from .rules import Facts, best_currency
 _MOST_ITERATIONS = 150
 _PASSES = "a batch and a search for each of about 10 to 150 steps"
 _FLAT = 1e-12  # a direction along which no loss changes
-# Settings beyond these would be refused by some later question, when the first ones have been paid for.
+# Settings beyond these would be refused by some later query, when the first ones have been paid for.
 _Size = Annotated[float, Within(2.0**-40, 2.0**40)]
 _MOST_STEPS, _SHORTEST = 2**16, 2.0**-100
 
@@ -294,7 +295,7 @@ def _buy_search(
     demands = float(settings.decrease or 0) * slope.demanded * steps
     search = next(part for part in batch.parts if isinstance(part, AboveThreshold))
     clip, losses = plan.budget.clip_loss, settings.clip == "losses"
-    question = FirstStep(weights, direction, steps, demands, search, slope.steepest, clip, losses)
-    chosen = plan.curator.answer(question, batch)
+    query = FirstStep(weights, direction, steps, demands, search, slope.steepest, clip, losses)
+    chosen = plan.curator.answer(query, batch)
     plan.ladder.follow(chosen)
     return chosen, steps

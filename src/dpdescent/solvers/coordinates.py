@@ -28,9 +28,10 @@ from scipy.optimize import brentq
 
 from ..accounting import Laplace
 from ..arrays import Floats
-from ..curator import ColumnMoments, Curator, MeanRowNorm, SecondMoments
+from ..curator import Curator
 from ..exact import one_library_thread
 from ..problems import Frame, LinearProblem, Whitening
+from ..queries import ColumnMoments, MeanRowNorm, SecondMoments
 from ..relations import Sensitivity
 from .rules import effective_rows
 

@@ -80,7 +80,8 @@ import numpy as np
 
 from ..accounting import ApproximateDP, Currency, Gaussian, strongest
 from ..arrays import Floats
-from ..curator import Batch, Curator, Gradient, TreeGradients
+from ..curator import Batch, Curator
+from ..queries import Gradient, TreeGradients
 from ..relations import Sensitivity
 from .coordinates import measure_row_norm
 from .method import Count, Payment, Positive, Progress, Settings, SolverResult, Within, method, report
@@ -308,8 +309,8 @@ class _Walk:
     def one_pass(self) -> None:
         """Read every row once, and add the last point to the average."""
         plan = self._plan
-        question = TreeGradients(self._follow, plan.leaves, plan.clip, plan.noise)
-        self._before = self._before + self._curator.answer(question)
+        query = TreeGradients(self._follow, plan.leaves, plan.clip, plan.noise)
+        self._before = self._before + self._curator.answer(query)
         self._point(self._before)
 
     def _follow(self, leaf: int, total: Floats) -> Floats:

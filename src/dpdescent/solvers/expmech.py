@@ -26,9 +26,10 @@ import numpy as np
 from scipy.special import gammainccinv
 
 from ..accounting import ExponentialMechanism, Laplace, NormLaplace
-from ..curator import BallPoint, Curator, NoisyMinimiser, law_for_units
+from ..curator import Curator
 from ..minimisers import Ball, EmpiricalRisk, smooth_loss
 from ..problems import Need
+from ..queries import BallPoint, NoisyMinimiser, law_for_units
 from .method import Moderate, Payment, Progress, Settings, SolverResult, method, report
 from .rules import Facts
 

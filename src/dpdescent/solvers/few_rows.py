@@ -37,8 +37,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..arrays import Floats
-from ..curator import Curator, Gradient, LabelCounts, MeanRowNorm
+from ..curator import Curator
 from ..problems import Frame, LabelKind, LinearProblem, Need, Whitening
+from ..queries import Gradient, LabelCounts, MeanRowNorm
 from .coordinates import Columns, measure_columns, measure_mean_length, public_frame
 from .method import Progress, SolverResult, report
 from .rules import effective_rows, gradient_deviation

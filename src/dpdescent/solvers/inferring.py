@@ -26,9 +26,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..arrays import Floats
-from ..curator import ClippedHessian, Curator, Gradient, GradientCovariance, ResidualScale
+from ..curator import Curator
 from ..errors import InvalidParameter, TooFewRows
 from ..problems import Huber, Logistic, Loss, Poisson, Squared, Whitening
+from ..queries import ClippedHessian, Gradient, GradientCovariance, ResidualScale
 from ..relations import Sensitivity
 from .auto import LARGEST_WHITENED, AutoSettings, Trajectory, buy_descent
 from .coordinates import Columns

@@ -296,7 +296,7 @@ class Settings(ABC):
 
     @property
     def batch_rate(self) -> float:
-        """Share of the rows that answer a question which brings no batch of its own."""
+        """Share of the rows that answer a query which brings no batch of its own."""
         return 1.0
 
     @property
@@ -355,7 +355,7 @@ _MODERATE = 2.0**200
 Count = Annotated[int, Within(1)]
 #: A number above 0.
 Positive = Annotated[float, Within(0, closed="neither")]
-#: A number of a size that no later question refuses.
+#: A number of a size that no later query refuses.
 Moderate = Annotated[float, Within(1 / _MODERATE, _MODERATE, remedy="choose other units")]
 #: Strictly between 0 and 1.
 Part = Annotated[float, Within(0, 1, "neither")]

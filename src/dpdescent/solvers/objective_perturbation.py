@@ -26,9 +26,10 @@ import math
 from dataclasses import dataclass
 
 from ..accounting import ApproximateDP, ObjectivePerturbation, PureObjectivePerturbation, calibrate, epsilon_to_gdp
-from ..curator import Curator, NoisyMinimiser
+from ..curator import Curator
 from ..minimisers import EmpiricalRisk, smooth_loss
 from ..problems import Loss, Need
+from ..queries import NoisyMinimiser
 from .coordinates import measure_row_norm
 from .method import Payment, Positive, Progress, Settings, SolverResult, method, report
 from .rules import DELTA_SHARE, Facts, clip_multiple

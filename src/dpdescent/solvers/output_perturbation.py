@@ -63,7 +63,7 @@ import numpy as np
 
 from ..accounting import Gaussian, NormLaplace
 from ..arrays import Floats
-from ..curator import Curator, ExcessAdversarialRisk, MarginCounts, NoisyMinimiser
+from ..curator import Curator
 from ..errors import InvalidParameter
 from ..minimisers import (
     METHODS,
@@ -76,6 +76,7 @@ from ..minimisers import (
     who_minimises,
 )
 from ..problems import L2, LabelKind, Loss, Need
+from ..queries import ExcessAdversarialRisk, MarginCounts, NoisyMinimiser
 from .coordinates import measure_row_norm
 from .method import (
     GAUSSIAN_NOISE,

@@ -9,9 +9,10 @@ from functools import lru_cache
 import numpy as np
 
 from ..accounting import RDP, FixedSizeSampled, Gaussian, PoissonSampled, best_order, calibrate, epsilon_to_gdp
-from ..curator import Curator, joint_clip
+from ..curator import Curator
 from ..errors import DPDescentError
 from ..problems import Loss
+from ..queries import joint_clip
 from ..relations import Relation, Sensitivity
 
 DELTA_SHARE = 1 - 2.0**-20  # of delta for a mechanism that has one of its own: the rest is left for the samplers

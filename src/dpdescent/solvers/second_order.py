@@ -34,9 +34,10 @@ from scipy.stats import norm
 
 from ..accounting import Currency, currency_named
 from ..arrays import Floats
-from ..curator import Batch, Curator, FirstStep, Gradient, Hessian, MeanLoss, hessian_sum
+from ..curator import Batch, Curator
 from ..errors import GuaranteeWarning, InvalidParameter
 from ..problems import LinearProblem, Need
+from ..queries import FirstStep, Gradient, Hessian, MeanLoss, hessian_sum
 from ..relations import Relation
 from .method import Progress, SolverResult, method, report
 from .rules import Facts
@@ -291,8 +292,8 @@ class Descent:
         together = self._settings.same_batch
         parts = (levels.gradient, levels.hessian) if together else (levels.gradient,)
         batch = Batch(self._sampling, parts, "gradient and Hessian" if together else "")
-        question = Gradient(self._weights, self._bounds.gradient, levels.gradient, keep_margins=True)
-        return self._curator.answer(question, batch), batch if together else None
+        query = Gradient(self._weights, self._bounds.gradient, levels.gradient, keep_margins=True)
+        return self._curator.answer(query, batch), batch if together else None
 
     def _measure_hessian(self, levels: Levels, batch: Batch | None = None) -> Floats:
         """Measure the Hessian at this point, from a batch of its own unless one is given."""
@@ -359,9 +360,9 @@ class Descent:
         largest = self._largest_objective()
         if not weights.any():
             return largest
-        question = MeanLoss(weights, curator.gaussian(settings.loss_share * self._budget))
-        slack = question.deviation(curator.public()) * float(norm.isf(settings.failure / 10))
-        return min(largest, curator.answer(question) + slack)
+        query = MeanLoss(weights, curator.gaussian(settings.loss_share * self._budget))
+        slack = query.deviation(curator.public()) * float(norm.isf(settings.failure / 10))
+        return min(largest, curator.answer(query) + slack)
 
 
 def _tolerances(settings: OPTSettings, bounds: Bounds, gradient: float) -> Tolerances:

@@ -38,8 +38,9 @@ from scipy.linalg import eigh
 from scipy.optimize import brentq
 
 from ..arrays import Floats
-from ..curator import Curator, hessian_sum
+from ..curator import Curator
 from ..errors import InvalidParameter
+from ..queries import hessian_sum
 from .method import Progress, method
 from .second_order import NEEDS, ONE_EACH, Descent, SecondOrderResult
 from .second_order_settings import OPTSettings

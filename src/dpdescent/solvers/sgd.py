@@ -48,8 +48,9 @@ from ..accounting import (
     calibrate,
 )
 from ..arrays import Floats
-from ..curator import Batch, Curator, Gradient, Sampling
+from ..curator import Batch, Curator, Sampling
 from ..errors import BudgetExhausted, require_positive_integer
+from ..queries import Gradient
 from .coordinates import measure_row_norm
 from .method import Count, Fraction, Positive, Progress, Settings, Share, SolverResult, method, report
 from .rules import QUIET_WALK, Facts, best_currency, clip_norm, gradient_deviation, usual_smoothness
@@ -253,9 +254,9 @@ class GradientSeries:
         self._curator, self._clip, self.noise, self._sampling = curator, clip, noise, sampling
         self._prepaid: Batch | None = None
         self.steps = self._left = steps
-        curator.require_answerable(self._question(np.zeros(curator.problem.shape)))
+        curator.require_answerable(self._query(np.zeros(curator.problem.shape)))
 
-    def _question(self, weights: Floats) -> Gradient:
+    def _query(self, weights: Floats) -> Gradient:
         return Gradient(weights, self._clip, self.noise, joint=True)
 
     @property
@@ -268,6 +269,6 @@ class GradientSeries:
         if self._left == 0:
             raise BudgetExhausted(f"all of the {self.steps} gradients that were planned have been given")
         batch = self._prepaid or Batch(self._sampling, (self.noise,))
-        gradient = self._curator.answer(self._question(weights), batch)
+        gradient = self._curator.answer(self._query(weights), batch)
         self._left -= 1
         return gradient

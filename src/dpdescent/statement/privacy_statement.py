@@ -220,7 +220,7 @@ class PrivacyStatement:
 
     @property
     def spent_on(self) -> dict[str, float]:
-        """The share of the budget that went to each kind of question."""
+        """The share of the budget that went to each kind of query."""
         shares: dict[str, float] = {}
         for charge in self.charges:
             shares[charge.label] = shares.get(charge.label, 0.0) + self.share(charge)
@@ -228,7 +228,7 @@ class PrivacyStatement:
 
     @property
     def asked(self) -> dict[str, int]:
-        """How often each kind of question was charged for."""
+        """How often each kind of query was charged for."""
         counted: Counter[str] = Counter()
         for charge in self.charges:
             counted[charge.label] += charge.count
@@ -364,7 +364,7 @@ ALL_ROWS = "all"
 
 @dataclass(frozen=True)
 class Charge:
-    """Equal charges for one kind of question.
+    """Equal charges for one kind of query.
 
     Parameters
     ----------

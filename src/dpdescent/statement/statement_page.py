@@ -191,12 +191,12 @@ def trade_off_picture(statement: PrivacyStatement) -> str:
 
 
 def budget_picture(statement: PrivacyStatement) -> str:
-    """Return a bar for each kind of question, and one for what is left."""
+    """Return a bar for each kind of query, and one for what is left."""
     left_over = max(0.0, 1 - statement.spent / statement.budget)
     bars = [(name, share, BLUE) for name, share in where_it_went(statement)]
     if left_over > 0.0005:
         bars.append(("not spent", left_over, GREY))
-    return _bars(bars, "Share of the budget by kind of question")
+    return _bars(bars, "Share of the budget by kind of query")
 
 
 def _bars(bars: Sequence[tuple[str, float, str]], label: str) -> str:

@@ -2,7 +2,7 @@
 
 Rows stay with the workers, and so do the numbers of single rows. The rows on their grid are kept too, where that
 takes up at most a quarter of the workers' memory (`dpdescent.tables.keepers`). Where they are not, each part of the
-table is read by a task for each question, and the numbers of its rows are the results of tasks. A worker that is lost
+table is read by a task for each query, and the numbers of its rows are the results of tasks. A worker that is lost
 takes its part of all this along, and it is computed again from the rows by another; each is a function of its row and
 of public numbers, and seals tell whether the rows are the same. Sums are int64. The noise, the ledger and all
 decisions stay in this process, which sees sums alone.
@@ -48,7 +48,7 @@ class DaskTable(StreamedTable):
     Notes
     -----
     The number of rows in every partition must be known. Where Dask does not know it, rows are counted, which reads
-    the table once. If the collection is not persisted, its tasks run again for every question.
+    the table once. If the collection is not persisted, its tasks run again for every query.
     """
 
     def __init__(self, X: Any, y: Any, engine: DaskEngine | None = None) -> None:

@@ -2,7 +2,7 @@
 
 A task costs the scheduler, the worker and this process more than twenty milliseconds of processor time together, as
 long as a sum over some hundred thousand rows takes. So every worker has a keeper, an actor of Dask, which holds the
-rows of some parts on their grid, and the numbers of single rows, and which answers a question by one message.
+rows of some parts on their grid, and the numbers of single rows, and which answers a query by one message.
 
 An actor is lost with its worker. Then the rows are placed anew by the workers that are left, all of them, and seals
 tell whether they are the same rows. Numbers of single rows that the lost worker held are computed again in the pass
@@ -31,7 +31,7 @@ from ..exact import keep_freed_memory, on_threads, one_library_thread
 
 _LARGEST_SHARE = 0.25  # of the memory of all workers, for rows on their grid; they can be placed again instead
 _MOST_ANSWERS = 8  # that this process adds up itself
-_ATTEMPTS = 3  # to have a question answered by workers of which some are lost
+_ATTEMPTS = 3  # to have a query answered by workers of which some are lost
 _UNCERTAIN = 5.0  # seconds without an answer after which to look whether a keeper is still there
 
 # What Dask calls the loss of a worker.

@@ -15,9 +15,7 @@ except ImportError:
         "https://download.pytorch.org/whl/cpu for its smaller build"
     ) from None
 
-from .classifier import DPModuleClassifier
-from .module_fit import TrainingResult, fit
-from .step_rules import StepRecord
-from .training import PrivateTraining
-
-__all__ = ["DPModuleClassifier", "PrivateTraining", "StepRecord", "TrainingResult", "fit"]
+from .classifier import DPModuleClassifier as DPModuleClassifier
+from .module_fit import TrainingResult as TrainingResult, fit as fit
+from .step_rules import StepRecord as StepRecord
+from .training import PrivateTraining as PrivateTraining

@@ -17,10 +17,11 @@ from ..accounting import (
     currency_named,
     strongest_schedule,
 )
-from ..curator import Noised, Sampling
+from ..curator import Sampling
 from ..errors import InvalidParameter, require_open_unit, require_positive, require_positive_integer
 from ..exact import ceil_log2
 from ..ledger import ONE_ROW, Ledger
+from ..queries import Noised
 from ..relations import Relation, Sensitivity
 
 ROUNDING = 2.0**-9  # of the sensitivity, for the rounding of sums (the lemma of `dpdescent.torch.layers`)

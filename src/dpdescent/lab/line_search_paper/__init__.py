@@ -23,8 +23,6 @@ from ..paper_figures import (
 from ..verdicts import PASSES, Claim
 from .network_runs import Network, NetworkFigure
 
-__all__ = ["SEARCH_FIGURES"]
-
 _SEARCH_PAPER = "Chen & Lee (2020), arXiv:2008.07978"
 _SEARCH = tuple(f"{name}{kind}" for kind in ("", "-paper") for name in ("blsgd", "blgd", "blsgd-ac"))
 _SEARCHED = (

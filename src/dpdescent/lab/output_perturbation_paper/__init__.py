@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from .risk_problems import CONVEX, SMOOTH_CONVEX, SMOOTH_STRONG, STRONG
 from .theorems import Constants, exponential_bound, lower_bound, prescription
 
-__all__ = ["PHASED", "RISK_TABLES", "RiskRow", "RiskTable"]
-
 Bound = Callable[[Constants], float]
 
 #: In place of a registered method: `dpdescent.curator.phased_minimiser`.

@@ -1,4 +1,4 @@
-"""The laws of the curator, on every question there is: a new question joins by being defined."""
+"""The laws of the curator, on every query there is: a new query joins by being defined."""
 
 from __future__ import annotations
 
@@ -30,22 +30,7 @@ from dpdescent.accounting import (
     PureDP,
 )
 from dpdescent.audit.examples import EXAMPLES
-from dpdescent.curator import (
-    QUESTIONS,
-    ArraySource,
-    BallPoint,
-    Batch,
-    Curator,
-    Gradient,
-    Hessian,
-    LabelSum,
-    LatticeNoise,
-    MeanLoss,
-    NoisyMinimiser,
-    Public,
-    Question,
-    release,
-)
+from dpdescent.curator import ArraySource, Batch, Curator, LatticeNoise, release
 from dpdescent.curator.batches import Sampling, draw_rows
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter, LedgerError
 from dpdescent.estimators.payment import FloatNoise
@@ -53,10 +38,21 @@ from dpdescent.exact import LatticeSum
 from dpdescent.ledger import Ledger
 from dpdescent.minimisers import Ball, EmpiricalRisk
 from dpdescent.noise import Randomness
-from dpdescent.queries import noisy_minimiser
+from dpdescent.queries import (
+    QUERIES,
+    BallPoint,
+    Gradient,
+    Hessian,
+    LabelSum,
+    MeanLoss,
+    NoisyMinimiser,
+    Public,
+    Query,
+    noisy_minimiser,
+)
 from dpdescent.queries.query import Draw, Noised, Point, Sum, Tree
 from dpdescent.relations import Norm, Relation, Sensitivity
-from every_question import (
+from every_query import (
     NOISE,
     PROBLEMS,
     RELATIONS,
@@ -79,11 +75,11 @@ from every_question import (
 )
 from neighbours import STORAGE
 
-ALARM = 1e-6  # false alarms of a test of noise, for each kind of question and of noise
+ALARM = 1e-6  # false alarms of a test of noise, for each kind of query and of noise
 
 
 @dataclasses.dataclass(frozen=True)
-class RowsAbove(Question[float]):
+class RowsAbove(Query[float]):
     """The number of rows whose first feature is above a threshold: sensitivity 1 under both relations."""
 
     threshold: float
@@ -103,20 +99,20 @@ EXAMPLES[RowsAbove] = lambda _, noise: [RowsAbove(0.25, noise)]
 
 
 def _kinds_of(plan: type) -> list[str]:
-    """Return the questions with examples that are answered by such a plan."""
+    """Return the queries with examples that are answered by such a plan."""
     found = {}
-    for kind in QUESTIONS:
+    for kind in QUERIES:
         for name, problem in PROBLEMS.items():
             public = quick(problem, table_of(name, 0), "zero-out", Silent()).public()
-            for question in examples(kind, name, "zero-out"):
-                found[kind] = isinstance(question.plan(public), plan)
+            for query in examples(kind, name, "zero-out"):
+                found[kind] = isinstance(query.plan(public), plan)
     return [kind for kind, is_such in found.items() if is_such]
 
 
-PAIRS = [(kind, name) for kind in QUESTIONS for name in PROBLEMS if examples(kind, name, "zero-out")]
+PAIRS = [(kind, name) for kind in QUERIES for name in PROBLEMS if examples(kind, name, "zero-out")]
 SUMS, TREES, POINTS, DRAWS = (_kinds_of(plan) for plan in (Sum, Tree, Point, Draw))
 every_pair = pytest.mark.parametrize(("kind", "name"), PAIRS)
-every_kind = pytest.mark.parametrize("kind", list(QUESTIONS))
+every_kind = pytest.mark.parametrize("kind", list(QUERIES))
 every_sum = pytest.mark.parametrize("kind", SUMS)
 every_relation = pytest.mark.parametrize("relation", RELATIONS)
 
@@ -148,13 +144,13 @@ def cost_of(costs: tuple[Cost, ...]) -> Cost:
 def test_an_answer_is_charged_once_to_both_ledgers_with_its_own_cost_before_any_row_is_read(
     kind: str, name: str, relation: str
 ) -> None:
-    for number, question in enumerate(examples(kind, name, relation)):
+    for number, query in enumerate(examples(kind, name, relation)):
         rate = (1.0, 0.5)[(number + len(name)) % 2]
         curator, own, account = asked_of(PROBLEMS[name], table_of(name, 1), relation, batch_rate=rate)
-        curator.answer(question)
-        expected = cost_of(plan_of(curator, question).costs)
+        curator.answer(query)
+        expected = cost_of(plan_of(curator, query).costs)
         for ledger in (own, account):
-            assert [(entry.label, entry.cost) for entry in ledger.entries] == [(question.label, expected)]
+            assert [(entry.label, entry.cost) for entry in ledger.entries] == [(query.label, expected)]
             assert ledger.entries[0].randomness == "seeded (not for release)"
             assert ledger.spent >= ledger.currency.price(expected) > 0
         assert set(curator._source.touches) == {(1, 1)}
@@ -162,17 +158,17 @@ def test_an_answer_is_charged_once_to_both_ledgers_with_its_own_cost_before_any_
 
 @every_pair
 def test_a_refusal_reads_nothing_draws_nothing_and_charges_nobody(kind: str, name: str) -> None:
-    for question in examples(kind, name, "zero-out"):
+    for query in examples(kind, name, "zero-out"):
         for own, joint in ((1e-6, 1e9), (1e9, 1e-6)):
             curator, ledger, account = asked_of(PROBLEMS[name], table_of(name, 1), "zero-out", own=own, joint=joint)
             with pytest.raises(BudgetExhausted):
-                curator.answer(question)
+                curator.answer(query)
             assert_no_trace(curator, ledger, account)
     for frozen in ("ledger", "_account"):
         curator, ledger, account = asked_of(PROBLEMS[name], table_of(name, 1), "zero-out")
         setattr(curator, frozen, pickle.loads(pickle.dumps(getattr(curator, frozen))))
         with pytest.raises(LedgerError):
-            curator.answer(question)
+            curator.answer(query)
         assert_no_trace(curator, ledger, account)
 
 
@@ -180,8 +176,8 @@ def test_a_refusal_reads_nothing_draws_nothing_and_charges_nobody(kind: str, nam
 def test_a_bad_argument_gives_a_finite_answer_or_a_named_error_that_leaves_no_trace(kind: str) -> None:
     refused = 0
     for number, name in enumerate(names(kind)):
-        for question in examples(kind, name, RELATIONS[number % 2]):
-            for bad in spoiled(question):
+        for query in examples(kind, name, RELATIONS[number % 2]):
+            for bad in spoiled(query):
                 curator, own, account = asked_of(PROBLEMS[name], table_of(name, 1), RELATIONS[number % 2])
                 try:
                     answer = curator.answer(bad)
@@ -202,13 +198,13 @@ def test_constants_of_another_number_of_rows_are_refused(rows: int) -> None:
     curator, own, account = asked_of(PROBLEMS[name], table, "zero-out")
     point, report = (examples(kind, name, "zero-out")[0] for kind in ("BallPoint", "ExcessAdversarialRisk"))
     other = dataclasses.replace(report.risk, places=rows)
-    for question in (
+    for query in (
         dataclasses.replace(point, ball=dataclasses.replace(point.ball, rows=rows)),
         dataclasses.replace(report, risk=other),
         NoisyMinimiser(other, float(ROWS), NOISE),
     ):
         with pytest.raises(InvalidParameter, match=f"{rows} (rows|places)"):
-            curator.answer(question)
+            curator.answer(query)
     assert_no_trace(curator, own, account)
 
 
@@ -220,12 +216,12 @@ def test_noise_on_a_minimiser_covers_what_the_lattice_of_its_random_term_may_mov
     )  # beside which what the minimiser is short of counts little
     seen = 0
     for name in PROBLEMS:
-        for question in examples("NoisyMinimiser", name, relation):
+        for query in examples("NoisyMinimiser", name, relation):
             public = asked_of(PROBLEMS[name], table_of(name, 1), relation)[0].public()
-            plan = question.plan(public)
+            plan = query.plan(public)
             if plan.linear is not None:
                 mu = noisy_minimiser.convexity(
-                    ROWS * noisy_minimiser.quadratic_penalty(public.problem) + question.strong_convexity
+                    ROWS * noisy_minimiser.quadratic_penalty(public.problem) + query.strong_convexity
                 )
                 moved = 2.0**24 * math.sqrt(math.prod(public.problem.shape)) * plan.linear.unit / mu
                 assert 2 * moved <= plan.noised.sensitivity.under(relation) <= 2.1 * moved
@@ -235,11 +231,11 @@ def test_noise_on_a_minimiser_covers_what_the_lattice_of_its_random_term_may_mov
 
 @every_relation
 def test_the_excess_risk_pays_for_the_rounding_errors_of_its_two_values(relation: str) -> None:
-    for question in examples("ExcessAdversarialRisk", "adversary", relation):
-        problem, risk = PROBLEMS["adversary"], question.risk
-        stated = question.plan(asked_of(problem, table_of("adversary", 1), relation)[0].public()).noised
-        mu = noisy_minimiser.convexity(ROWS * noisy_minimiser.quadratic_penalty(problem) + question.strong_convexity)
-        norm = max(risk.farthest(ROWS, mu), float(np.linalg.norm(question.weights)))
+    for query in examples("ExcessAdversarialRisk", "adversary", relation):
+        problem, risk = PROBLEMS["adversary"], query.risk
+        stated = query.plan(asked_of(problem, table_of("adversary", 1), relation)[0].public()).noised
+        mu = noisy_minimiser.convexity(ROWS * noisy_minimiser.quadratic_penalty(problem) + query.strong_convexity)
+        norm = max(risk.farthest(ROWS, mu), float(np.linalg.norm(query.weights)))
         low, high = noisy_minimiser.loss_range(risk.loss, risk.margin(norm))
         operations = 2 * (ROWS + 2 * problem.grid.dimension + 32)
         errors = 2 * operations * 2.0**-52 * ROWS * (high + risk.loss.lipschitz)
@@ -262,19 +258,19 @@ def test_objective_perturbation_is_refused_for_less_than_the_theorem_asks_for(re
     name = "multinomial"
     curator, own, account = asked_of(PROBLEMS[name], table_of(name, 1), relation)
     gaussian, pure = examples("NoisyMinimiser", name, relation)[-2:]
-    for question in (gaussian, pure):
-        low = question.cost.log_determinant * (1 - 1e-9)
+    for query in (gaussian, pure):
+        low = query.mechanism.log_determinant * (1 - 1e-9)
         for bad, match in (
             (
-                dataclasses.replace(question, cost=dataclasses.replace(question.cost, log_determinant=low)),
+                dataclasses.replace(query, mechanism=dataclasses.replace(query.mechanism, log_determinant=low)),
                 "determinant",
             ),
-            (dataclasses.replace(question, strong_convexity=0.99 * ROWS), "determinant"),
-            (dataclasses.replace(question, radius=1.0), "radius"),
+            (dataclasses.replace(query, strong_convexity=0.99 * ROWS), "determinant"),
+            (dataclasses.replace(query, radius=1.0), "radius"),
         ):
             with pytest.raises(InvalidParameter, match=match):
                 curator.answer(bad)
-    fewer = dataclasses.replace(gaussian, cost=dataclasses.replace(gaussian.cost, corners=1))
+    fewer = dataclasses.replace(gaussian, mechanism=dataclasses.replace(gaussian.mechanism, corners=1))
     with pytest.raises(InvalidParameter, match="corners"):
         curator.answer(fewer)
     assert_no_trace(curator, own, account)
@@ -289,11 +285,11 @@ def _parts(answer: Any) -> Iterable[Any]:
 # Sensitivities -------------------------------------------------------------------------------------------------
 
 
-def exact_sums(name: str, question: Question[Any], table: Table, relation: str, **options: Any) -> list[LatticeSum]:
-    """Return the exact sums that a question releases of a table, before noise."""
+def exact_sums(name: str, query: Query[Any], table: Table, relation: str, **options: Any) -> list[LatticeSum]:
+    """Return the exact sums that a query releases of a table, before noise."""
     batch = options.pop("batch", None)
     noise = Silent(options.pop("seed", 0))
-    quick(PROBLEMS[name], table, relation, noise, **options).answer(question, batch and batch())
+    quick(PROBLEMS[name], table, relation, noise, **options).answer(query, batch and batch())
     return [call[0] for call in noise.calls]
 
 
@@ -312,7 +308,7 @@ def mutated(name: str, row: np.ndarray, label: float, generator: np.random.Gener
     return problem.grid.place(changed[None])[0], label
 
 
-def strained(name: str, question: Question[Any], relation: str, seed: int, tries: int = 8, climbs: int = 4) -> float:
+def strained(name: str, query: Query[Any], relation: str, seed: int, tries: int = 8, climbs: int = 4) -> float:
     """Return the largest share of the sensitivity that neighbours reach, and fail beyond 1.
 
     Each of several strange rows takes the last place of a table, which is compared with one that has no such row, or
@@ -322,17 +318,17 @@ def strained(name: str, question: Question[Any], relation: str, seed: int, tries
     table, (rows, labels) = table_of(name, seed), strange_rows(name)
 
     def sums(row: np.ndarray, label: float) -> list[LatticeSum]:
-        return exact_sums(name, question, with_row(table, row, label), relation)
+        return exact_sums(name, query, with_row(table, row, label), relation)
 
     def compare(first: list[LatticeSum], second: list[LatticeSum]) -> float:
         reached = largest_share(first, second, relation)
-        assert reached <= 1, f"{question} on {name}"
+        assert reached <= 1, f"{query} on {name}"
         return float(reached)
 
     chosen = generator.permutation(len(rows))[:tries]
     tried = [(rows[i], labels[i], sums(rows[i], labels[i])) for i in chosen]
     if Relation(relation) is Relation.ZERO_OUT:
-        fixed = exact_sums(name, question, without_last(table), relation)
+        fixed = exact_sums(name, query, without_last(table), relation)
         best, first = max(((compare(each[2], fixed), each) for each in tried), key=lambda pair: pair[0])
     else:
         pairs = ((compare(one[2], other[2]), one, other) for i, one in enumerate(tried) for other in tried[:i])
@@ -357,8 +353,8 @@ LOOSE = {("ColumnMoments", Relation.REPLACE_ONE): 0.7, ("RowCount", Relation.REP
 def test_no_row_moves_a_sum_beyond_its_sensitivity_and_some_row_attains_nine_tenths(kind: str, relation: str) -> None:
     best, seed = 0.0, 0
     for name in names(kind):
-        for question in examples(kind, name, relation):
-            best, seed = max(best, strained(name, question, relation, seed)), seed + 1
+        for query in examples(kind, name, relation):
+            best, seed = max(best, strained(name, query, relation, seed)), seed + 1
     assert best >= LOOSE.get((kind, Relation(relation)), 0.9)
 
 
@@ -366,9 +362,9 @@ def test_no_row_moves_a_sum_beyond_its_sensitivity_and_some_row_attains_nine_ten
 @pytest.mark.parametrize("kind", POINTS)
 def test_no_row_moves_a_computed_point_beyond_its_sensitivity(kind: str, relation: str) -> None:
     for seed, name in enumerate(names(kind)):
-        for question in examples(kind, name, relation):
-            if len(plan_of(quick(PROBLEMS[name], table_of(name, 0), relation, Silent()), question).parts) == 1:
-                assert strained(name, question, relation, seed, tries=3, climbs=1) > 0
+        for query in examples(kind, name, relation):
+            if len(plan_of(quick(PROBLEMS[name], table_of(name, 0), relation, Silent()), query).parts) == 1:
+                assert strained(name, query, relation, seed, tries=3, climbs=1) > 0
 
 
 # Batches -------------------------------------------------------------------------------------------------------
@@ -386,7 +382,7 @@ def test_on_a_batch_a_row_moves_a_sum_within_its_sensitivity_if_it_is_drawn_and_
         plain = quick(problem, table, relation, Silent())
         sampling = plain.sampling(0.5) if amplified else Sampling(plain.relation, ROWS, 0.5, amplified=False)
         batches = [draw_rows(Randomness(seed).stream("batch", 0), ROWS, sampling) for seed in range(8)]
-        for question in examples(kind, name, relation)[(number + amplified) % 2 :: 2]:
+        for query in examples(kind, name, relation)[(number + amplified) % 2 :: 2]:
             for drawn in (True, False):
                 seed = next(seed for seed, batch in enumerate(batches) if batch[-1] == drawn)
                 i, j = np.random.default_rng([number, seed]).choice(len(rows), 2, replace=False)
@@ -395,8 +391,8 @@ def test_on_a_batch_a_row_moves_a_sum_within_its_sensitivity_if_it_is_drawn_and_
                     second = without_last(table)
                 options: dict[str, Any] = {"seed": seed, "batch_rate": 0.5}
                 if amplified:
-                    options = {"seed": seed, "batch": partial(Batch, sampling, plan_of(plain, question).costs)}
-                one, other = (exact_sums(name, question, each, relation, **options) for each in (first, second))
+                    options = {"seed": seed, "batch": partial(Batch, sampling, plan_of(plain, query).costs)}
+                one, other = (exact_sums(name, query, each, relation, **options) for each in (first, second))
                 reached = largest_share(one, other, relation)
                 assert reached <= 1
                 assert drawn or reached == 0
@@ -430,11 +426,11 @@ def test_what_is_released_has_the_noise_that_was_paid_for(kind: str, relation: s
     """Chi-squared on all noise of a kind: half and twice the scale are rejected; false alarms below 1e-6 each."""
     released = []
     for seed, name in enumerate(names(kind)):
-        for question in examples(kind, name, relation):
+        for query in examples(kind, name, relation):
             noise = Released(seed)
             curator, *_ = asked_of(PROBLEMS[name], table_of(name, 1), relation, noise)
-            curator.answer(question)
-            plan = plan_of(curator, question)
+            curator.answer(query)
+            plan = plan_of(curator, query)
             parts = plan.parts * (plan.leaves if isinstance(plan, Tree) else 1)
             assert [(*call[1:4], call[0].unit, call[0].sensitivity) for call in noise.calls] == [
                 (part.cost, relation, part.symmetric, part.unit, part.sensitivity) for part in parts
@@ -455,11 +451,11 @@ def test_what_is_released_has_the_noise_that_was_paid_for(kind: str, relation: s
 
 @every_pair
 def test_two_seeds_give_answers_that_differ_in_every_coordinate(kind: str, name: str) -> None:
-    for question in examples(kind, name, "zero-out"):
+    for query in examples(kind, name, "zero-out"):
         answers = []
         for seed in (1, 2):
             curator, *_ = asked_of(PROBLEMS[name], table_of(name, 1), "zero-out", Released(seed))
-            answers.append((curator.answer(question), curator._noise.calls))
+            answers.append((curator.answer(query), curator._noise.calls))
         (first, calls), (second, others) = answers
         for call, other in zip(calls, others, strict=True):
             if isinstance(call[1], Gaussian | Laplace | NormLaplace):
@@ -475,13 +471,13 @@ def test_answers_have_the_same_bits_for_every_block_size_and_storage(kind: str) 
     for number, name in enumerate(names(kind)):
         features, labels = table_of(name, 3)
         relation = RELATIONS[number // 2 % 2]
-        for question in examples(kind, name, relation):
+        for query in examples(kind, name, relation):
             found = []
             for store in ("dense", "csr", "float32") if number % 2 else ("dense", "csr-float32"):
                 block_rows = {"dense": 2**14, "csr": 1}.get(store, 5)
                 table = STORAGE[store](features), labels
                 curator, *_ = asked_of(PROBLEMS[name], table, relation, Released(5), block_rows=block_rows)
-                found.append((curator.answer(question), [call[0] for call in curator._noise.calls]))
+                found.append((curator.answer(query), [call[0] for call in curator._noise.calls]))
             (first, sums), *others = found
             for answer, exact in others:
                 if kind not in POINTS:
@@ -494,25 +490,25 @@ def test_answers_have_the_same_bits_for_every_block_size_and_storage(kind: str) 
 # Tickets -------------------------------------------------------------------------------------------------------
 
 
-def ticket(curator: Curator, question: Question[Any], *more: Cost, rate: float = 0.5) -> Batch:
+def ticket(curator: Curator, query: Query[Any], *more: Cost, rate: float = 0.5) -> Batch:
     sampling = curator.sampling(rate)
-    return Batch(sampling, (*question.plan(curator.public(sampling)).costs, *more))
+    return Batch(sampling, (*query.plan(curator.public(sampling)).costs, *more))
 
 
 @every_relation
 @every_sum
 def test_a_ticket_answers_each_of_its_mechanisms_once_and_is_charged_once(kind: str, relation: str) -> None:
     for name in names(kind)[:2]:
-        question = examples(kind, name, relation)[-1]
+        query = examples(kind, name, relation)[-1]
         curator, own, account = asked_of(PROBLEMS[name], table_of(name, 1), relation)
         other = LabelSum(Gaussian(3.0))
-        batch = ticket(curator, question, other.noise)
-        curator.answer(question, batch)
+        batch = ticket(curator, query, other.mechanism)
+        curator.answer(query, batch)
         assert [entry.cost for entry in own.entries] == [entry.cost for entry in account.entries] == [batch.cost]
         assert batch.cost == batch.sampling.cost(*batch.parts) != cost_of(batch.parts)
         curator.answer(other, batch)
         touched, opened = len(curator._source.touches), curator._noise.randomness.opened
-        for again in (question, other, LabelSum(Gaussian(5.0))):
+        for again in (query, other, LabelSum(Gaussian(5.0))):
             with pytest.raises(BudgetExhausted, match="drawn for"):
                 curator.answer(again, batch)
         assert len(own.entries) == len(account.entries) == 1
@@ -523,48 +519,48 @@ def test_a_ticket_answers_each_of_its_mechanisms_once_and_is_charged_once(kind: 
 @every_sum
 def test_a_mechanism_that_a_ticket_does_not_hold_is_refused_before_the_ticket_is_charged(kind: str) -> None:
     name = names(kind)[0]
-    question = examples(kind, name, "zero-out")[0]
+    query = examples(kind, name, "zero-out")[0]
     curator, own, account = asked_of(PROBLEMS[name], table_of(name, 1), "zero-out")
     with pytest.raises(BudgetExhausted, match="drawn for"):
-        curator.answer(question, Batch(curator.sampling(0.5), (Gaussian(7.0),)))
+        curator.answer(query, Batch(curator.sampling(0.5), (Gaussian(7.0),)))
     assert_no_trace(curator, own, account)
 
 
 @pytest.mark.parametrize("kind", TREES + POINTS + DRAWS)
 @every_relation
-def test_a_question_about_all_rows_is_refused_on_an_amplified_batch(kind: str, relation: str) -> None:
+def test_a_query_about_all_rows_is_refused_on_an_amplified_batch(kind: str, relation: str) -> None:
     for name in names(kind):
-        for question in examples(kind, name, relation):
+        for query in examples(kind, name, relation):
             curator, own, account = asked_of(PROBLEMS[name], table_of(name, 1), relation)
-            batch = Batch(curator.sampling(0.5), plan_of(curator, question).costs)
+            batch = Batch(curator.sampling(0.5), plan_of(curator, query).costs)
             with pytest.raises(InvalidParameter, match="all rows"):
-                curator.answer(question, batch)
+                curator.answer(query, batch)
             assert_no_trace(curator, own, account)
-            whole = Batch(curator.sampling(1.0), plan_of(curator, question).costs)
-            curator.answer(question, whole)
+            whole = Batch(curator.sampling(1.0), plan_of(curator, query).costs)
+            curator.answer(query, whole)
             assert [entry.cost for entry in own.entries] == [cost_of(whole.parts)]
 
 
 def test_a_ticket_is_charged_by_every_curator_that_it_is_shown_to() -> None:
-    question = LabelSum(NOISE)
+    query = LabelSum(NOISE)
     first, own, _ = asked_of(PROBLEMS["logistic"], table_of("logistic", 1), "zero-out")
     second, others, _ = asked_of(PROBLEMS["logistic"], table_of("logistic", 2), "zero-out")
-    batch = ticket(first, question)
-    first.answer(question, batch)
-    second.answer(question, batch)
+    batch = ticket(first, query)
+    first.answer(query, batch)
+    second.answer(query, batch)
     assert [entry.cost for entry in own.entries] == [entry.cost for entry in others.entries] == [batch.cost]
     for curator in (first, second):
         with pytest.raises(BudgetExhausted):
-            curator.answer(question, batch)
+            curator.answer(query, batch)
 
 
 @every_relation
 def test_a_copy_of_a_ticket_is_charged_anew(relation: str) -> None:
-    question = LabelSum(NOISE)
+    query = LabelSum(NOISE)
     curator, own, _ = asked_of(PROBLEMS["logistic"], table_of("logistic", 1), relation)
-    batch = ticket(curator, question)
+    batch = ticket(curator, query)
     for each in (batch, dataclasses.replace(batch), pickle.loads(pickle.dumps(batch))):
-        curator.answer(question, each)
+        curator.answer(query, each)
     assert [entry.cost for entry in own.entries] == [batch.cost] * 3
 
 
@@ -633,44 +629,44 @@ def test_a_series_pays_for_its_own_gaussian_steps_alone() -> None:
         curator.answer(LabelSum(NOISE), series)
 
 
-def half_used(noise: LatticeNoise | None = None) -> tuple[Curator, Question[Any], Batch]:
+def half_used(noise: LatticeNoise | None = None) -> tuple[Curator, Query[Any], Batch]:
     """A curator with a ticket that has one answer left of the two that were charged."""
     source = ArraySource(*table_of("logistic", 1), PROBLEMS["logistic"].grid)
     ledger = Ledger(100.0, 1e-3, currency="gdp")
     curator = Curator(source, PROBLEMS["logistic"], ledger, ROWS, noise=noise)
-    question = LabelSum(NOISE)
+    query = LabelSum(NOISE)
     batch = Batch(curator.sampling(0.5), (NOISE, NOISE))
-    curator.answer(question, batch)
-    return curator, question, batch
+    curator.answer(query, batch)
+    return curator, query, batch
 
 
 def test_a_copy_of_a_curator_gives_no_answer_a_second_time() -> None:
-    curator, question, batch = half_used()
+    curator, query, batch = half_used()
     copies = [copy.copy(curator), copy.deepcopy(curator), copy.deepcopy([curator])[0]]
-    curator.answer(question, batch)
+    curator.answer(query, batch)
     for each in copies:
         with pytest.raises(BudgetExhausted, match="all the answers"):
-            each.answer(question, batch)
+            each.answer(query, batch)
     assert len(curator.ledger.entries) == 1
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_gives_none_of_the_answers_that_its_parent_has_left() -> None:
-    curator, question, batch = half_used()
+    curator, query, batch = half_used()
     child = os.fork()
     if child == 0:
         try:
-            curator.answer(question, batch)
+            curator.answer(query, batch)
         except BudgetExhausted:
             os._exit(7)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    curator.answer(question, batch)
+    curator.answer(query, batch)
 
 
 def test_two_threads_do_not_both_get_the_last_answer_of_a_ticket(monkeypatch) -> None:
     """Both threads are made to meet, if they can, while they look at what is left."""
-    curator, question, batch = half_used()
+    curator, query, batch = half_used()
     meeting, answers = threading.Barrier(2), []
 
     class SlowLook(Counter):
@@ -682,7 +678,7 @@ def test_two_threads_do_not_both_get_the_last_answer_of_a_ticket(monkeypatch) ->
 
     def ask() -> None:
         with contextlib.suppress(BudgetExhausted):
-            answers.append(curator.answer(question, batch))
+            answers.append(curator.answer(query, batch))
 
     monkeypatch.setattr(release, "Counter", SlowLook)
     threads = [threading.Thread(target=ask) for _ in range(2)]
@@ -710,8 +706,8 @@ def test_two_threads_get_rows_of_their_own_from_a_series(monkeypatch) -> None:
 
     monkeypatch.setattr(curator, "_release_sum", lambda *asked: read.append(asked[1]))
     monkeypatch.setattr(np, "errstate", meet)
-    question = LabelSum(batch.parts[0])
-    threads = [threading.Thread(target=curator.answer, args=(question, batch)) for _ in range(2)]
+    query = LabelSum(batch.parts[0])
+    threads = [threading.Thread(target=curator.answer, args=(query, batch)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -727,22 +723,22 @@ def _all_subclasses(cls: type) -> set[type]:
     return {cls, *(each for child in cls.__subclasses__() for each in _all_subclasses(child))}
 
 
-def test_every_question_of_the_package_is_registered_and_has_an_example_on_some_problem() -> None:
+def test_every_query_of_the_package_is_registered_and_has_an_example_on_some_problem() -> None:
     defined = {
         each
-        for each in _all_subclasses(Question)
+        for each in _all_subclasses(Query)
         if each.__module__.startswith("dpdescent.") and not inspect.isabstract(each)
     }
-    assert {cls for cls in QUESTIONS.values() if cls.__module__.startswith("dpdescent.")} == defined
-    assert set(EXAMPLES) == set(QUESTIONS.values())
-    assert {kind for kind, _ in PAIRS} == set(QUESTIONS)
-    assert set(SUMS) | set(TREES) | set(POINTS) | set(DRAWS) == set(QUESTIONS)
+    assert {cls for cls in QUERIES.values() if cls.__module__.startswith("dpdescent.")} == defined
+    assert set(EXAMPLES) == set(QUERIES.values())
+    assert {kind for kind, _ in PAIRS} == set(QUERIES)
+    assert set(SUMS) | set(TREES) | set(POINTS) | set(DRAWS) == set(QUERIES)
     assert "RowsAbove" in SUMS
 
 
 @dataclasses.dataclass(frozen=True)
-class _Custom(Question[float]):
-    """A question whose plan is given; its name keeps it from being registered."""
+class _Custom(Query[float]):
+    """A query whose plan is given; its name keeps it from being registered."""
 
     make: Any
     label = "custom"
@@ -775,8 +771,8 @@ def test_noise_on_a_point_that_no_lattice_holds_is_refused_before_the_charge(nam
     drawn = 0
     for exponent in range(0, 400, 5):
         curator, own, account = asked_of(PROBLEMS[name], table_of(name, 1), relation)
-        for question in examples("NoisyMinimiser", name, relation)[:3]:
-            changed = dataclasses.replace(question, cost=_weaker(question.cost, 2.0**exponent))
+        for query in examples("NoisyMinimiser", name, relation)[:3]:
+            changed = dataclasses.replace(query, mechanism=_weaker(query.mechanism, 2.0**exponent))
             try:
                 curator.answer(changed)
             except InvalidParameter:
@@ -798,7 +794,7 @@ def test_a_plan_that_cannot_be_carried_out_is_refused_before_the_charge(name: st
     with pytest.raises(InvalidParameter):
         curator.answer(_Custom(UNANSWERABLE[name]))
     assert_no_trace(curator, own, account)
-    assert "_Custom" not in QUESTIONS
+    assert "_Custom" not in QUERIES
 
 
 @pytest.mark.parametrize(
@@ -817,17 +813,17 @@ def test_a_plan_that_cannot_be_carried_out_is_refused_before_the_charge(name: st
 )
 def test_weights_that_are_not_real_and_finite_are_refused_by_name_and_leave_no_trace(bad: Any) -> None:
     curator, own, account = asked_of(PROBLEMS["logistic"], table_of("logistic", 1), "zero-out")
-    for question in (Gradient(bad, 1.0, NOISE), Hessian(bad, NOISE), MeanLoss(bad, NOISE)):
+    for query in (Gradient(bad, 1.0, NOISE), Hessian(bad, NOISE), MeanLoss(bad, NOISE)):
         with pytest.raises(InvalidParameter, match="weights must"):
-            curator.answer(question)
+            curator.answer(query)
     assert_no_trace(curator, own, account)
 
 
 @every_pair
 def test_what_is_kept_of_the_rows_cannot_be_written_over(kind: str, name: str) -> None:
     curator, *_ = asked_of(PROBLEMS[name], table_of(name, 1), "zero-out")
-    for question in examples(kind, name, "zero-out"):
-        curator.answer(question)
+    for query in examples(kind, name, "zero-out"):
+        curator.answer(query)
         assert not any(values.flags.writeable for _, values in curator._kept.values())
 
 

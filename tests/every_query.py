@@ -1,4 +1,4 @@
-"""Small problems on which every registered question is asked, and tables that strain what it declares."""
+"""Small problems on which every registered query is asked, and tables that strain what it declares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dpdescent.accounting import (
     ShuffledDescent,
 )
 from dpdescent.audit.examples import EXAMPLES
-from dpdescent.curator import QUESTIONS, Batch, Curator, LatticeNoise, Question
+from dpdescent.curator import Batch, Curator, LatticeNoise
 from dpdescent.errors import DPDescentError
 from dpdescent.exact import FeatureGrid, LatticeSum
 from dpdescent.ledger import Ledger
@@ -45,6 +45,7 @@ from dpdescent.problems import (
     Squared,
     Whitening,
 )
+from dpdescent.queries import QUERIES, Query
 from dpdescent.queries.query import Plan
 from dpdescent.relations import Norm, Relation
 from neighbours import Watched
@@ -132,14 +133,14 @@ def quick(problem: LinearProblem, table: Table, relation: str, noise: LatticeNoi
     )
 
 
-def examples(kind: str, name: str, relation: str, noise: Gaussian = NOISE) -> list[Question[Any]]:
-    """Return the examples of a kind of question about a problem."""
+def examples(kind: str, name: str, relation: str, noise: Gaussian = NOISE) -> list[Query[Any]]:
+    """Return the examples of a kind of query about a problem."""
     curator = quick(PROBLEMS[name], table_of(name, 0), relation, Silent())
-    return list(EXAMPLES.get(QUESTIONS[kind], lambda *_: ())(curator.public(), noise))
+    return list(EXAMPLES.get(QUERIES[kind], lambda *_: ())(curator.public(), noise))
 
 
-def plan_of(curator: Curator, question: Question[Any], batch: Batch | None = None) -> Plan[Any]:
-    return question.plan(curator.public(None if batch is None else batch.sampling))
+def plan_of(curator: Curator, query: Query[Any], batch: Batch | None = None) -> Plan[Any]:
+    return query.plan(curator.public(None if batch is None else batch.sampling))
 
 
 # Tables --------------------------------------------------------------------------------------------------------
@@ -287,7 +288,7 @@ def _bad_values(value: Any) -> Iterator[Any]:
 
 
 def spoiled(value: Any) -> Iterator[Any]:
-    """Yield copies of a question, or of another value, each with one bad argument."""
+    """Yield copies of a query, or of another value, each with one bad argument."""
     for field in dataclasses.fields(value):
         for bad in _bad_values(getattr(value, field.name)):
             try:

@@ -1,8 +1,8 @@
-"""Single questions: every kind that the curator answers, on the pair of small tables that it tells apart best.
+"""Single queries: every kind that the curator answers, on the pair of small tables that it tells apart best.
 
-A question is one of the examples of its kind (`dpdescent.audit.examples`), with noise of just the size that epsilon
+A query is one of the examples of its kind (`dpdescent.audit.examples`), with noise of just the size that epsilon
 pays for, and every run asks it of a curator. Tables have rows at the corners of their bounds, and the pair is chosen
-by the exact sums that the question is answered from: the row whose presence moves them most, in units of their noise.
+by the exact sums that the query is answered from: the row whose presence moves them most, in units of their noise.
 
 Answers that are released as they are drawn are scored by how much more likely the neighbour makes them. Where noise
 goes into an objective, or where a point is drawn without any, the answer itself is tested.
@@ -22,11 +22,12 @@ from scipy.optimize import brentq
 
 from ..accounting import Composed, Cost, Currency, Gaussian
 from ..arrays import Floats
-from ..curator import QUESTIONS, ArraySource, Curator, LatticeNoise, Question
+from ..curator import ArraySource, Curator, LatticeNoise
 from ..errors import InvalidParameter, UnsupportedCost, require_positive_integer
 from ..exact import FeatureGrid
 from ..ledger import Ledger
 from ..problems import L2, Adversary, LinearProblem, Logistic
+from ..queries import QUERIES, Query
 from ..queries.query import Point, Sum, Tree
 from ..relations import Relation
 from .audit_runs import Outcomes, derived_seed, plain
@@ -50,13 +51,13 @@ _RICH = 1e9  # an epsilon for as many answers as are asked for
 
 
 @dataclass(frozen=True)
-class QuestionRun:
-    """One answer to a question, asked of either of two neighbouring tables.
+class QueryRun:
+    """One answer to a query, asked of either of two neighbouring tables.
 
     Parameters
     ----------
     kind : str
-        One of `dpdescent.curator.QUESTIONS`.
+        One of `dpdescent.curator.QUERIES`.
     epsilon, delta : float
         What the answer claims.
     relation : Relation
@@ -100,17 +101,17 @@ class QuestionRun:
         outcomes = []
         for _ in range(runs):
             noise.released.clear()
-            answer = curator.answer(pair.asked.question)
+            answer = curator.answer(pair.asked.query)
             outcomes.append(plain(pair.score(noise.released) if pair.asked.shown else _flat(answer)))
         return outcomes
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """A question with the noise that epsilon pays for, whether all that it draws is released, and tables to try."""
+    """A query with the noise that epsilon pays for, whether all that it draws is released, and tables to try."""
 
     problem: LinearProblem
-    question: Question[Any]
+    query: Query[Any]
     claim: Claim
     shown: bool
     tables: int
@@ -118,7 +119,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Pair:
-    """A question, two tables, and the exact sums that it is answered from on each of them."""
+    """A query, two tables, and the exact sums that it is answered from on each of them."""
 
     asked: _Asked
     tables: tuple[Table, Table]
@@ -132,32 +133,30 @@ class _Pair:
         return log_ratio(first, second)
 
 
-def _examples(kind: str, relation: Relation, noise: Gaussian) -> Iterator[tuple[LinearProblem, Question[Any]]]:
+def _examples(kind: str, relation: Relation, noise: Gaussian) -> Iterator[tuple[LinearProblem, Query[Any]]]:
     """Yield the examples of a kind, each with the problem that it is asked about."""
     for problem in _PROBLEMS:
         public = _curator(problem, _rows([0] * _ROWS), relation, LatticeNoise()).public()
-        found = [(problem, question) for question in EXAMPLES[QUESTIONS[kind]](public, noise)]
+        found = [(problem, query) for query in EXAMPLES[QUERIES[kind]](public, noise)]
         yield from found
         if found:
             return
 
 
 @lru_cache(maxsize=128)
-def _asked(run: QuestionRun) -> _Asked:
-    """Return the question with noise for all of epsilon, or raise what is wrong with it."""
-    if QUESTIONS.get(run.kind) not in EXAMPLES:
-        raise InvalidParameter(
-            f"there are no examples of questions {run.kind!r}: add some to audit.examples.EXAMPLES"
-        )
+def _asked(run: QueryRun) -> _Asked:
+    """Return the query with noise for all of epsilon, or raise what is wrong with it."""
+    if QUERIES.get(run.kind) not in EXAMPLES:
+        raise InvalidParameter(f"there are no examples of queries {run.kind!r}: add some to audit.examples.EXAMPLES")
     count = len(list(_examples(run.kind, run.relation, Gaussian(1.0))))
     if require_positive_integer("example", run.example) > count:
         raise InvalidParameter(f"{run.kind} has {count} examples, and number {run.example} is asked for")
 
-    def asked(noise_multiplier: float) -> tuple[LinearProblem, Question[Any]]:
+    def asked(noise_multiplier: float) -> tuple[LinearProblem, Query[Any]]:
         return list(_examples(run.kind, run.relation, Gaussian(noise_multiplier)))[run.example - 1]
 
-    def plan(problem: LinearProblem, question: Question[Any]) -> Any:
-        return question.plan(_curator(problem, _rows([0] * _ROWS), run.relation, LatticeNoise()).public())
+    def plan(problem: LinearProblem, query: Query[Any]) -> Any:
+        return query.plan(_curator(problem, _rows([0] * _ROWS), run.relation, LatticeNoise()).public())
 
     first = plan(*asked(1.0))
     ledger = _ledger_for(_cost(first.costs), run)
@@ -167,18 +166,18 @@ def _asked(run: QuestionRun) -> _Asked:
         return math.log(currency.price(_cost(plan(*asked(math.exp(log_noise))).costs)) / amount)
 
     noise = _root(excess, f"{run.kind} has no example that costs an epsilon of {run.epsilon:g}: ask for another")
-    problem, question = asked(math.exp(noise))
+    problem, query = asked(math.exp(noise))
     shown = isinstance(first, Sum | Tree) or (isinstance(first, Point) and first.linear is None)
     tables = len(_corners()[0]) + _TABLES if isinstance(first, Sum | Tree) else _FEW if shown else 1
-    return _Asked(problem, question, "gdp" if currency.name == "gdp" else "approximate", shown, tables)
+    return _Asked(problem, query, "gdp" if currency.name == "gdp" else "approximate", shown, tables)
 
 
 def _cost(costs: tuple[Cost, ...]) -> Cost:
     return costs[0] if len(costs) == 1 else Composed(costs)
 
 
-def _ledger_for(cost: Cost, run: QuestionRun) -> Ledger:
-    """Return a ledger of the claim in the currency that the question is tight in: pure if it has a pure epsilon."""
+def _ledger_for(cost: Cost, run: QueryRun) -> Ledger:
+    """Return a ledger of the claim in the currency that the query is tight in: pure if it has a pure epsilon."""
     try:
         pure = Ledger(run.epsilon, run.delta, currency="pure", relation=str(run.relation))
         _priced(pure.currency, cost)
@@ -216,8 +215,8 @@ def _root(excess: Any, refusal: str) -> float:
 
 
 @lru_cache(maxsize=128)
-def _pair(run: QuestionRun) -> _Pair:
-    """Return the question with the two tables that its answers are most likely to tell apart."""
+def _pair(run: QueryRun) -> _Pair:
+    """Return the query with the two tables that its answers are most likely to tell apart."""
     asked, generator = _asked(run), np.random.default_rng(0)
     kinds = len(_corners()[0])
     best: tuple[float, tuple[Table, Table], tuple[list[Released], list[Released]]] | None = None
@@ -237,9 +236,9 @@ def _pair(run: QuestionRun) -> _Pair:
 
 
 def _sums(asked: _Asked, table: Table, relation: Relation) -> list[Released]:
-    """Return what a question releases of a table, each with its exact sum."""
+    """Return what a query releases of a table, each with its exact sum."""
     noise = Recording(0)
-    _curator(asked.problem, table, relation, noise).answer(asked.question)
+    _curator(asked.problem, table, relation, noise).answer(asked.query)
     return noise.released
 
 
