@@ -1,6 +1,6 @@
 """Coverage of 95% intervals: how often they contain the population's coefficients, and how wide they are.
 
-    python benchmarks/coverage.py                    # every setting, 40 fits each: about ten minutes
+    python benchmarks/coverage.py                    # every setting, 40 fits each: a quarter of an hour
     python benchmarks/coverage.py --fits 5 --only linear
     python benchmarks/coverage.py --json coverage.json
 
@@ -153,6 +153,8 @@ def settings() -> Iterator[Setting]:
     yield known("logistic, effects to 6", "logistic", 10_000, 5, 1, glm("logistic", 5, 6.0, 0.3))
     yield known("logistic, correlation .95", "logistic", 20_000, 5, 1, glm("logistic", 5, 1.0, 0.3, 0.95))
     yield Setting("logistic, lognormal", "logistic", 20_000, 4, 8, lognormal, LOGNORMAL, {"bounds": (0, 20)})
+    yield Setting("logistic, lognormal, measured bounds", "logistic", 20_000, 4, 1, lognormal, LOGNORMAL)
+    yield known("logistic, replace-one", "logistic", 20_000, 5, 1, glm(*plain), adjacency="replace-one")
     yield Setting("logistic, mis-specified", "logistic", 20_000, 5, 1, wrong_logistic, None, {"bounds": (-4, 4)})
     yield Setting(
         "logistic, levels of a column",
@@ -180,6 +182,17 @@ def settings() -> Iterator[Setting]:
         None,
         {"bounds": (-4, 4), "target_bounds": (-20, 20)},
     )
+    yield Setting(
+        "linear, heavy tails",
+        "linear",
+        10_000,
+        5,
+        1,
+        heavy_tails,
+        None,
+        {"bounds": (-4, 4), "target_bounds": (-50, 50)},
+    )
+    yield known("Poisson", "poisson", 2_000, 5, 8, glm("poisson", 5, 0.3, 0.5), target_bounds=(0, 20))
     yield known("Poisson", "poisson", 20_000, 5, 1, glm("poisson", 5, 0.3, 0.5), target_bounds=(0, 20))
     yield known("Poisson", "poisson", 5_000, 5, 1, glm("poisson", 5, 0.3, 0.5), target_bounds=(0, 20))
     yield known("Poisson", "poisson", 50_000, 5, 0.2, glm("poisson", 5, 0.3, 0.5), target_bounds=(0, 20))

@@ -242,6 +242,28 @@ def test_every_line_says_what_was_compared_and_that_the_band_is_of_the_noise_of_
     assert "left out" not in "\n".join(text_of(statement(), replace(effects, left_out=0)))
 
 
+def test_effects_with_intervals_are_told_by_them(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    X = generator.uniform(-1, 1, (6000, 3))
+    y = (generator.random(6000) < 1 / (1 + np.exp(-2 * X[:, 0] - 0.25 * X[:, 1]))).astype(int)
+    options: dict[str, Any] = {"bounds": (-1, 1), "classes": (0, 1), "random_state": 0, "inference": True}
+    fitted = DPLogisticRegression(2.0, **options).fit(X, y)
+    SavedModel.from_estimator(fitted, ["x0", "x1", "x2"]).save(tmp_path / "m.json")
+    output = run("explain", tmp_path / "m.json", "--html", tmp_path / "m.html")
+    page = (tmp_path / "m.html").read_text()
+    table = fitted.summary().to_frame()
+    differ = int((table["verdict"] == "differs from 0").sum())
+    for shown in (output, page):
+        assert "Which effects differ from 0?" in shown
+        assert f"{differ} of 4 effects differ from 0" in shown
+        assert "sampling and privacy together" in shown
+        assert "privacy alone" not in shown
+        assert not re.search(r"\breal\b", shown)
+    line = next(line for line in output.splitlines() if "x0 at its upper bound" in line)
+    assert line.endswith("differs from 0")
+    assert f"{2 * table.loc['x0', 'effect']:+.4g}" in line
+
+
 def test_one_function_words_every_guarantee() -> None:
     """No other source forms such a sentence, so none can forget whose rows are protected, or that none are.
 

@@ -85,6 +85,10 @@ Radius = Annotated[
     typer.Option(metavar="RADIUS", help="Train against moves of up to this length; needs --method outpert."),
 ]
 NormName = Annotated[str, typer.Option(help="How moves are measured: l2 or linf.")]
+Inference = Annotated[
+    bool,
+    typer.Option("--inference", help="Also buy what intervals of the effects need; `dpdescent explain` has them."),
+]
 LedgerFile = Annotated[Path | None, typer.Option(help="A ledger file that pays as well.")]
 Cluster = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler whose workers read the Parquet files.")
@@ -115,6 +119,7 @@ def fit_command(
     tilt: Tilt = 0.0,
     adversary: Radius = None,
     adversary_norm: NormName = "l2",
+    inference: Inference = False,
     ledger: LedgerFile = None,
     cluster: Cluster = None,
     seed: Seed = None,
@@ -126,7 +131,7 @@ def fit_command(
     regression = model == "regression"
     public = PublicKnowledge(data, schema, bounds, classes, target_bounds, missing, unknown, regression=regression)
     plain = {"method": method, "adjacency": adjacency, "alpha": alpha, "random_state": seed, "tilt": tilt}
-    plain |= {"penalise_intercept": penalise_intercept, "progress": True}
+    plain |= {"penalise_intercept": penalise_intercept, "progress": True, "inference": inference}
     request = Request(model, epsilon, delta, public, plain, output, json_file, ledger, cluster, unit, rows_per_unit)
     options, known = validate(
         request, settings or [], {"loss": loss, "penalty": penalty}, (adversary, adversary_norm)
@@ -286,11 +291,23 @@ def fit(planned: Plan) -> Any:
     from ..estimators.arguments import of_schema
 
     table, request = planned.table, planned.request
-    fitted = request.estimator(planned.options).fit(table.X, table.y, unit=table.unit)
+    rows = _named(table) if request.options["inference"] else table.X
+    fitted = request.estimator(planned.options).fit(rows, table.y, unit=table.unit)
     if planned.declared is not None:
         assumed = fitted.privacy_["assumed_public"]
         fitted.privacy_["assumed_public"] = of_schema(assumed, planned.declared, request.unit)
     return fitted
+
+
+def _named(table: Dataset | ParquetTable) -> Any:
+    """Return rows in memory with the names of their columns, which tell levels of one column; others as they are."""
+    import numpy as np
+    import pandas as pd
+    from scipy import sparse
+
+    rows: Any = table.X
+    rows = rows.toarray() if sparse.issparse(rows) else rows
+    return pd.DataFrame(rows, columns=list(table.feature_names)) if isinstance(rows, np.ndarray) else rows
 
 
 def save(planned: Plan, fitted: Any) -> None:

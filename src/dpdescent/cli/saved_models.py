@@ -31,7 +31,16 @@ from ..errors import (
 from ..estimators.effects import Comparisons
 from ..estimators.scaling import ColumnScaling
 from ..long_runs import passing_file, write_whole
-from ..statement import Effects, FileKind, PrivacyStatement, load_schema, objection, with_nulls
+from ..statement import (
+    Effect,
+    Effects,
+    FileKind,
+    InferredEffects,
+    PrivacyStatement,
+    load_schema,
+    objection,
+    with_nulls,
+)
 from ..tables import (
     Schema,
     StreamedTable,
@@ -76,6 +85,8 @@ class SavedModel:
     comparisons : dict, optional
         Which coefficients are compared with which, and the noise of each comparison; None where it is not known, and
         in files of earlier releases.
+    inference : dict, optional
+        Effects with standard errors, intervals and p-values, of a fit with ``inference=True``; None for others.
     """
 
     estimator: str
@@ -90,6 +101,7 @@ class SavedModel:
     ends: list[list[float]] | None = None
     target: list[float] | None = None
     comparisons: dict[str, Any] | None = None
+    inference: dict[str, Any] | None = None
 
     @classmethod
     def from_estimator(
@@ -117,6 +129,7 @@ class SavedModel:
             [end.tolist() for end in model.bounds_],
             None if target is None else list(target),
             None if compared is None else compared.to_dict(),
+            model.summary().to_dict() if model.inference else None,
         )
 
     def save(self, path: Path) -> None:
@@ -165,6 +178,8 @@ class SavedModel:
 
     def effects(self) -> Effects | None:
         """Return the effects that the model can identify, with what noise does to them; None if it is not known."""
+        if self.inference is not None:
+            return self._inferred(self.inference)
         if self.comparisons is None or self.ends is None:
             return None
         low, high = np.array(self.ends)
@@ -175,6 +190,18 @@ class SavedModel:
             (low, high),
             [str(each) for each in self.classes or []] if len(self.coefficients) > 1 else [""],
         )
+
+    def _inferred(self, data: dict[str, Any]) -> InferredEffects:
+        """Return effects with intervals; that of a number is between its bounds, as the file of a table codes it."""
+        found, verdicts = [], {}
+        for each in data["effects"]:
+            name, against, span = each["name"], each["against"], 1.0
+            if not against and name in self.features and self.ends is not None:
+                low, high = (end[self.features.index(name)] for end in self.ends)
+                name, against, span = f"{name} at its upper bound", "its lower bound", high - low
+            found.append(Effect(name, against, span * each["effect"], span * each["se"]))
+            verdicts[name, against] = each["verdict"]
+        return InferredEffects(found, verdicts=verdicts, level=data["level"], remarks=data["remarks"][1:])
 
     def scaled(self, X: Any) -> Floats:
         """Return the columns of an NPZ file in the units in which the model was fitted."""

@@ -147,6 +147,9 @@ class LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mis
         assert isinstance(loss, Weighted), "weights of one stand in for those to be bought"
         return self._weighted(loss.loss, weights)
 
+    def _scored(self) -> str:
+        return f"the log-odds of {self.classes_[1]}"
+
     def _heaviest(self) -> float:
         return 1.0 if self.class_weight_ is None else max(self.class_weight_.values())
 
@@ -286,6 +289,11 @@ class DPLogisticRegression(LinearClassifier):
         Show a bar of the share of the budget that is spent, or call a function with this share.
     noise : {"exact", "float"}
         Discrete noise with exact guarantees, or floating-point noise for experiments; the statement records it.
+    inference : bool
+        Whether to buy, within the same budget, what confidence intervals need (`conf_int`, `summary`,
+        `score_differences`): 8% of it for two classes, 50% for regressions, whose estimates gain by it. For method
+        "auto", without penalty, class weights, several classes or units of several rows; these are refused by name,
+        and so are fewer than 300 effective rows, n mu.
     solver_options : mapping, optional
         Settings of the method, by name.
 

@@ -23,6 +23,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,9 @@ class Intervals:
     names : tuple of str
         Of the columns of a row as the model sees it.
     groups : tuple of (str, positions, levels)
-        Columns of several levels, of which only differences are effects.
+        Columns of several levels, of which only differences are effects, and their levels that are seen to vary.
+    levels : frozenset of int
+        Positions of all levels of these columns.
     coefficients : ndarray of shape (d + 1,)
         The last one is the intercept.
     influence : ndarray of shape (d + 1, m)
@@ -64,6 +67,7 @@ class Intervals:
 
     names: tuple[str, ...]
     groups: tuple[tuple[str, tuple[int, ...], tuple[str, ...]], ...]
+    levels: frozenset[int]
     coefficients: Floats
     influence: Floats
     sandwich: Sandwich
@@ -76,26 +80,25 @@ class Intervals:
         names = getattr(model, "feature_names_in_", [f"x{column}" for column in range(model.n_features_in_)])
         named = [str(each) for each in names]
         seen = np.ones(len(named), np.bool_) if model._seen is None else model._seen
-        groups = []
+        groups, levels = [], set[int]()
         aliased = dict(zip(model._levels, model._sandwich.aliased, strict=True))
         for column, members in level_groups(named, level_columns(model)).items():
             positions = tuple(position for position, _ in members)
             if len(members) > 1 and aliased.get(positions, False):
+                levels.update(positions)
                 there = [(position, level) for position, level in members if seen[position]]
                 groups.append((column, tuple(p for p, _ in there), tuple(level for _, level in there)))
         added = range(len(named), len(coefficients) - 1)
         every = (*named, *(f"piece {number}" for number in added))
         influence = model._coefficient_unit() * model._influence
-        return cls(every, tuple(groups), coefficients, influence, model._sandwich, model._features)
+        return cls(every, tuple(groups), frozenset(levels), coefficients, influence, model._sandwich, model._features)
 
     def effects(self, reference: Reference = None) -> Contrasts:
         """Return every effect that rows can tell, numbers first in the order of the columns."""
         wanted = dict(reference or {})
         size, rows, told = len(self.coefficients), [], []
-        grouped = {position for _, positions, _ in self.groups for position in positions}
         for position, name in enumerate(self.names):
-            alone = position not in grouped and not self._is_level(position)
-            if alone:
+            if position not in self.levels:
                 rows.append(np.eye(size)[position])
                 told.append((name, ""))
         for column, positions, levels in self.groups:
@@ -111,10 +114,6 @@ class Intervals:
             )
         matrix = np.array(rows)
         return self._contrasts(tuple(told), matrix @ self.coefficients, matrix @ self.influence)
-
-    def _is_level(self, position: int) -> bool:
-        """Return whether a column is a level that was never seen, of a column of which others were."""
-        return any(self.names[position].startswith(f"{column}=") for column, _, _ in self.groups)
 
     def differences(self, rows: Any, others: Any) -> Contrasts:
         """Return differences between the scores of rows, which the model has read, and of as many others."""
@@ -263,7 +262,7 @@ class Contrasts:
             },
             index=[_named(*each) for each in self.told],
         )
-        return Summary(title, level, table, self._remarks(level))
+        return Summary(title, level, table, self._remarks(level), self.told)
 
     def _remarks(self, level: float) -> tuple[str, ...]:
         found = [
@@ -273,7 +272,7 @@ class Contrasts:
         if self.assumed > _ASSUMED:
             found.append(
                 "Noise hides the covariance of the gradients, so that the standard errors by sampling are those of a "
-                f"well specified model ({self.assumed:.0%} of them)."
+                f"well specified model, to {self.assumed:.0%}."
             )
         hidden = int(np.count_nonzero(~self.resolved))
         if hidden:
@@ -298,12 +297,15 @@ class Summary:
         Columns "effect", "se sampling", "se privacy", "se", "low", "high", "low of all", "high of all" (the
         simultaneous interval), "p" and "verdict".
     remarks : tuple of str
+    told : tuple of (str, str)
+        The name of each effect, and what it is compared with; "" for a coefficient.
     """
 
     title: str
     level: float
     table: pd.DataFrame
     remarks: tuple[str, ...]
+    told: tuple[tuple[str, str], ...]
 
     def to_frame(self) -> pd.DataFrame:
         """Return the numbers as a table."""
@@ -312,10 +314,13 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data; infinite ends are None."""
         rows = []
-        for name, row in self.table.iterrows():
-            told = {key: value if isinstance(value, str) else _finite(value) for key, value in row.items()}
-            rows.append({"name": str(name), **told})
-        return {"title": self.title, "level": self.level, "effects": rows, "remarks": list(self.remarks)}
+        for (name, against), (_, row) in zip(self.told, self.table.iterrows(), strict=True):
+            numbers = {
+                str(key).replace(" ", "_"): value if isinstance(value, str) else _finite(value)
+                for key, value in row.items()
+            }
+            rows.append({"name": name, "against": against, **numbers})
+        return {"level": self.level, "effects": rows, "remarks": list(self.remarks)}
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         """Return the head and the rows of the printed table."""
@@ -340,7 +345,8 @@ class Summary:
             return "  ".join([*shown, last]).rstrip()
 
         body = [text(row) for row in rows]
-        return "\n".join([self.title, line, text(head), line, *body, line, *self.remarks])
+        remarks = [fill(each, max(80, len(line))) for each in self.remarks]
+        return "\n".join([self.title, line, text(head), line, *body, line, *remarks])
 
     __repr__ = __str__
 

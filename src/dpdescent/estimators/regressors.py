@@ -167,6 +167,9 @@ class ScaledRegressor(BoundedRegressor):
     @abstractmethod
     def _loss(self) -> Loss: ...
 
+    def _scored(self) -> str:
+        return "the target"
+
     @abstractmethod
     def _target_scale(self) -> tuple[float, float]:
         """Return what counts as 0 of the target, and what counts as 1 beyond it."""
@@ -389,6 +392,9 @@ class DPPoissonRegressor(BoundedRegressor):
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
         _, high = self._target_ends()
         return self._loss(), self._clipped_target(y) / high, self._assumed("counts")
+
+    def _scored(self) -> str:
+        return "the logarithm of the mean count"
 
     def _sensible_ends(self, low: float, high: float) -> tuple[float, float]:
         low = max(low, 0.0)

@@ -11,6 +11,7 @@ from .meaning import (
     UNSEEN_LEVEL as UNSEEN_LEVEL,
     Effect as Effect,
     Effects as Effects,
+    InferredEffects as InferredEffects,
     guarantee as guarantee,
     headline as headline,
     text_of as text_of,

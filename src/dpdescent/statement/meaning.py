@@ -26,8 +26,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from scipy.stats import norm
 
@@ -236,8 +236,16 @@ class Effects:
     constants: Sequence[Effect] = ()
     left_out: int = 0
 
+    #: What is asked about them, and what follows a number after ±.
+    heading: ClassVar[str] = "Which effects are larger than the noise of privacy explains?"
+    of_band: ClassVar[str] = "noise of privacy alone"
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "compared", tuple(sorted(self.compared, key=lambda each: -each.distance)))
+
+    def band(self, number: str, where: str) -> str:
+        """Return what a band of one or two deviations is."""
+        return band_in_words(f"{number} standard deviation{'' if number == 'one' else 's'}", where)
 
     @property
     def beyond(self) -> int:
@@ -270,6 +278,51 @@ class Effects:
             f"Columns left out: {self.left_out}. What was released does not show that they vary, or that another "
             "level does with which to compare them."
         )
+
+
+DIFFERS, MAY_DIFFER = "differs from 0", "may differ"
+
+
+@dataclass(frozen=True)
+class InferredEffects(Effects):
+    """Effects with intervals of sampling and privacy together; the noise of each is its standard error.
+
+    Parameters
+    ----------
+    verdicts : mapping
+        By name and comparison: "differs from 0" where the simultaneous interval leaves 0 out, "may differ" where only
+        its own does, "not resolved" where noise hides it, or "".
+    level : float
+        That of the intervals.
+    remarks : sequence of str
+        What a reader should know of them.
+    """
+
+    verdicts: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    level: float = 0.95
+    remarks: Sequence[str] = ()
+
+    heading: ClassVar[str] = "Which effects differ from 0?"
+    of_band: ClassVar[str] = "standard error"
+
+    def with_verdicts(self) -> list[tuple[Effect, str]]:
+        return [(each, self.verdicts[each.name, each.against]) for each in self.compared]
+
+    @property
+    def beyond(self) -> int:
+        return list(self.verdicts.values()).count(DIFFERS)
+
+    @property
+    def in_words(self) -> str:
+        maybe = list(self.verdicts.values()).count(MAY_DIFFER)
+        return (
+            f"{self.beyond} of {len(self.compared)} effects differ from 0: intervals that cover all of them together "
+            f"with probability {self.level:.4g} leave 0 out. {maybe} more may differ: only their own intervals do."
+        )
+
+    def band(self, number: str, where: str) -> str:
+        errors = f"{number} standard error{'' if number == 'one' else 's'}"
+        return " ".join([f"{where} {errors}, of sampling and privacy together.", *self.remarks])
 
 
 def band_in_words(deviations: str, where: str) -> str:
@@ -353,16 +406,16 @@ def _charges(statement: PrivacyStatement) -> list[str]:
 
 def _effects(effects: Effects) -> list[str]:
     shown = effects.with_verdicts()[:_SHOWN]
-    lines = ["", "Which effects are larger than the noise of privacy explains?", f"  {effects.in_words}"]
-    lines.append("  " + band_in_words("one standard deviation", "After ± stands"))
+    lines = ["", effects.heading, f"  {effects.in_words}"]
+    lines.append("  " + effects.band("one", "After ± stands"))
     name, against = (max((len(getattr(each, kind)) for each, _ in shown), default=0) for kind in ("name", "against"))
     for each, verdict in shown:
-        compared = f"against {each.against}"
+        compared = f"against {each.against}" if each.against else ""
         lines.append(f"  {each.name:<{name}}  {compared:<{against + 8}}  {_number(each)}  {verdict}")
     if len(effects.compared) > _SHOWN:
         lines.append(f"  and {len(effects.compared) - _SHOWN} more, which stand out less")
     for each in effects.constants[:_SHOWN]:
-        lines.append(f"  {each.name}: {_number(each).strip()} (noise of privacy alone), {START}")
+        lines.append(f"  {each.name}: {_number(each).strip()} ({effects.of_band}), {START}")
     return [*lines, *(f"  {each}" for each in [effects.left_out_in_words] if each)]
 
 

@@ -10,12 +10,12 @@ from scipy.special import expit
 
 from .meaning import (
     BEYOND,
+    DIFFERS,
     FALSE_ALARMS,
     PRIORS,
     START,
     Effects,
     accountant_in_words,
-    band_in_words,
     headline,
     mechanism_in_words,
     not_covered,
@@ -44,7 +44,7 @@ def page_of(statement: PrivacyStatement, effects: Effects | None = None) -> str:
         parts += [heading("What epsilon means here", "meaning"), _meaning(statement)]
         parts += [heading("Where the budget went", "budget"), _budget(statement)]
     if effects is not None:
-        parts.append(heading("Which effects are larger than the noise of privacy explains?", "effects"))
+        parts.append(heading(effects.heading, "effects"))
         parts.append(_effects(effects))
     parts += [heading("What was assumed to be public", "public"), listing(statement.assumed_public)]
     if statement.private:
@@ -126,15 +126,13 @@ def _effects(effects: Effects) -> str:
     ]
     drawn = f"The {_DRAWN} that stand out most are drawn. " if len(rows) > _DRAWN else ""
     picture = f"<figure>{effect_picture(effects, _DRAWN)}</figure>" if rows else ""
-    band = band_in_words("two standard deviations", "To both sides of an effect, a line shows")
+    band = effects.band("two", "To both sides of an effect, a line shows")
     return (
         f"<p>{escape(effects.in_words)} A level is compared with the mean of the levels of its column, one of two "
         f"levels with the other, and a column of numbers at its upper bound with its lower bound. {escape(band)} "
         f"{drawn}{escape(effects.left_out_in_words)}</p>"
         f"{picture}<details><summary>Every effect</summary>"
-        + table(
-            ("effect", "compared with", "value", "noise of privacy alone", "which is"), rows + starts, words=(1, 4)
-        )
+        + table(("effect", "compared with", "value", effects.of_band, "which is"), rows + starts, words=(1, 4))
         + "</details>"
     )
 
@@ -227,9 +225,10 @@ def effect_picture(effects: Effects, most: int) -> str:
     parts = [f'<line x1="{zero:.1f}" x2="{zero:.1f}" y1="{top}" y2="{bottom}" stroke="{GREY}"/>']
     for number, ((each, verdict), line) in enumerate(zip(drawn, lines, strict=True)):
         y = top + step * (number + 0.5)
-        colour = BLUE if verdict == BEYOND else GREY
+        colour = BLUE if verdict in (BEYOND, DIFFERS) else GREY
         low, middle, high = map(across, line)
-        tip = escape(f"{each.name} against {each.against}: {each.value:.4g} ± {each.noise:.2g}, {verdict}")
+        against = f" against {each.against}" if each.against else ""
+        tip = escape(f"{each.name}{against}: {each.value:.4g} ± {each.noise:.2g}, {verdict}")
         parts.append(_label(each.name, start, y + 4))
         parts.append(
             f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="{colour}" '
@@ -239,7 +238,7 @@ def effect_picture(effects: Effects, most: int) -> str:
     for value in (lowest, highest):
         parts.append(f'<text x="{across(value):.1f}" y="{bottom + 16}" text-anchor="middle">{value:.3g}</text>')
     parts.append(f'<text x="{zero:.1f}" y="{bottom + 16}" text-anchor="middle">0</text>')
-    return picture(start + width + 40, bottom + 24, "Effects and what the noise of privacy does to them", parts)
+    return picture(start + width + 40, bottom + 24, "Effects, and to both sides of each two deviations", parts)
 
 
 def _label(name: str, end: float, height: float) -> str:
