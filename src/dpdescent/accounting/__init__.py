@@ -56,6 +56,7 @@ from .currencies import (
     strongest as strongest,
 )
 from .divergences import round_up as round_up
+from .printed_prices import PRINTED_ORDERS as PRINTED_ORDERS, PrintedPrice as PrintedPrice
 from .sampling import (
     ALLOWANCE as ALLOWANCE,
     FixedSizeSampled as FixedSizeSampled,

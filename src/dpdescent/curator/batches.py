@@ -19,6 +19,7 @@ from ..accounting import (
     FixedSizeSampled,
     Gaussian,
     PoissonSampled,
+    PrintedPrice,
     strongest,
 )
 from ..arrays import Floats, Integers
@@ -54,6 +55,8 @@ class Sampling:
         all rows (the divergence is quasi-convex), and batches save time only.
     units : int, optional
         The public number of units, if each of them joins a batch with all of its rows (`dpdescent.curator.units`).
+    printed : bool
+        Charge what Chen & Lee (2020) state for a batch where that is more than the true cost.
 
     Notes
     -----
@@ -67,6 +70,7 @@ class Sampling:
     rate: float = 1.0
     amplified: bool = True
     units: int | None = None
+    printed: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", Relation.parse(self.relation))
@@ -94,7 +98,8 @@ class Sampling:
 
     def cost(self, *parts: Cost) -> Cost:
         """Return what mechanisms cost that are asked on one batch."""
-        return batch_cost(self.relation, self.rate if self.amplified else 1.0, *parts)
+        cost = batch_cost(self.relation, self.rate if self.amplified else 1.0, *parts)
+        return PrintedPrice((cost,)) if self.printed else cost
 
     def strongest(
         self, family: Callable[[float], AnyCost], amount: float, currency: Currency, most: float = 2.0**30

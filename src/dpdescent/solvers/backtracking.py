@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..accounting import AboveThreshold, Composed, Cost, Currency, Gaussian, NoiseName
+from ..accounting import PRINTED_ORDERS, AboveThreshold, Composed, Cost, Currency, Gaussian, NoiseName
 from ..arrays import Floats
 from ..curator import Batch, Curator, Sampling
+from ..errors import InvalidParameter
 from ..problems import Frame
 from ..queries import finest_clipped_sum
+from ..relations import Relation
 from .coordinates import FRAME_SHARES, measure_frame
 from .rules import Facts, clip_multiple, effective_rows, gradient_deviation, longest_step
 
@@ -152,14 +154,19 @@ class Plan:
     memory: Average
     usual_angle: float = math.pi / 2
     last: Floats | None = None
+    unspendable: float = 0.0  # of the budget, which the paper's conversion does not know of
 
     def affords(self, look: Gaussian) -> bool:
         """Return whether the filter accepts a gradient and the search after it."""
-        return self.curator.affords(_attempt(self.settings, self.gradients, self.searches, look, self.budget.search))
+        return self._accepts(_attempt(self.settings, self.gradients, self.searches, look, self.budget.search))
+
+    def _accepts(self, cost: Cost) -> bool:
+        left = self.curator.remaining - self.unspendable
+        return self.curator.affords(cost) and (not self.unspendable or self.curator.currency.price(cost) <= left)
 
     def draw_for_search(self) -> Batch | None:
         """Return a batch for a search, or None where the budget cannot pay for it any more."""
-        affordable = self.curator.affords(self.searches.cost(self.budget.search))
+        affordable = self._accepts(self.searches.cost(self.budget.search))
         return Batch(self.searches, (self.budget.search,)) if affordable else None
 
     def draw(self, look: Gaussian) -> Batch:
@@ -197,14 +204,55 @@ def batch_rates(settings: Settings, facts: Facts) -> tuple[float, float]:
 
 def printed_plan(curator: Curator, settings: Settings) -> Plan:
     """Return the paper's plan: iterations start with epsilon/(2 iterations) for the gradient and for the search."""
-    gradients, searches = (curator.sampling(rate) for rate in batch_rates(settings, Facts.of(curator)))
-    each = curator.ledger.epsilon / (2 * (settings.iterations or 50.0))
-    query, threshold = (4.0, 2.0) if settings.noise == "laplace" else (math.sqrt(6), math.sqrt(3))
-    search = AboveThreshold(int(settings.max_steps or 0), query / each, threshold / each, settings.noise or "laplace")
-    budget = Budget(Gaussian(1 / each), search, float(settings.clip_gradient or 0), settings.clip_loss or math.inf)
-    curator.require_affordable(Composed((_attempt(settings, gradients, searches, budget.gradient, search),)))
+    rates = batch_rates(settings, Facts.of(curator))
+    printed = settings.price == "paper"
+    gradients, searches = (replace(curator.sampling(rate), printed=printed) for rate in rates)
+    gradient, search = _printed_noise(settings, curator.ledger.epsilon)
+    budget = Budget(gradient, search, float(settings.clip_gradient or 0), settings.clip_loss or math.inf)
     ladder, memory = PrintedLadder(float(settings.first_step or 0), settings), Average(curator.problem.shape)
-    return Plan(curator, settings, gradients, searches, None, curator.problem.longest_row, budget, ladder, memory)
+    length = curator.problem.longest_row
+    plan = Plan(curator, settings, gradients, searches, None, length, budget, ladder, memory)
+    curator.require_affordable(Composed((_attempt(settings, gradients, searches, gradient, search),)))
+    if printed:
+        epsilon, delta = curator.ledger.epsilon, curator.ledger.delta
+        allowed = _printed_budget(epsilon, delta, float(getattr(curator.currency, "order", math.inf)))
+        plan.unspendable = max(curator.budget - allowed, 0.0)
+        if not plan.affords(gradient):
+            raise InvalidParameter(
+                "the budget does not pay for one iteration at the paper's price: choose price 'true'"
+            )
+    return plan
+
+
+def printed_order(settings: Settings, facts: Facts) -> int:
+    """Return the paper's order at which the first iteration costs the least share of the budget."""
+    gradients, searches = (
+        Sampling(Relation.parse(facts.relation), facts.rows, rate, printed=True)
+        for rate in batch_rates(settings, facts)
+    )
+    attempt = _attempt(settings, gradients, searches, *_printed_noise(settings, facts.epsilon))
+    orders = sorted({round(PRINTED_ORDERS[-1] * 2.0 ** (-k / 4)) for k in range(33)} & set(PRINTED_ORDERS))
+    left = {order: _printed_budget(facts.epsilon, facts.delta, order) for order in orders}
+    if left[orders[-1]] <= 0:
+        raise InvalidParameter(
+            f"none of the paper's orders, 2 to {PRINTED_ORDERS[-1]}, certifies epsilon {facts.epsilon:g} at delta "
+            f"{facts.delta:g}: choose the setting price of the method to be 'true', or a larger epsilon"
+        )
+    certifying = [order for order in orders if left[order] > 0]
+    return int(min(certifying, key=lambda order: attempt.rdp(order) / left[order]))
+
+
+def _printed_budget(epsilon: float, delta: float, order: float) -> float:
+    """Return what the paper's conversion (Proposition 1) lets a run spend: epsilon - log(1/delta)/(a - 1)."""
+    return epsilon - math.log(1 / delta) / (order - 1)
+
+
+def _printed_noise(settings: Settings, epsilon: float) -> tuple[Gaussian, AboveThreshold]:
+    """Return the noise of the first gradient and of the first search, each for epsilon/(2 iterations)."""
+    each = epsilon / (2 * (settings.iterations or 50.0))
+    query, threshold = (4.0, 2.0) if settings.noise == "laplace" else (math.sqrt(6), math.sqrt(3))
+    kind = settings.noise or "laplace"
+    return Gaussian(1 / each), AboveThreshold(int(settings.max_steps or 0), query / each, threshold / each, kind)
 
 
 def measure_plan(curator: Curator, settings: Settings) -> Plan:

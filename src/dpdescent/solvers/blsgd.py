@@ -18,11 +18,13 @@ in 20 of 24 runs on Adult, BANK, acs-income and a synthetic table at epsilon 0.0
 
 ``paper=True`` runs the paper's algorithm with its settings: losses are clipped to [0, C_obj], which is the noise of
 every step, two measurements are averaged half and half, the budget of `blgd` stays as high as it has grown, and the
-start is random. `PAPER_MODES` says where it differs on purpose; the accounting is replaced in both (see Privacy).
+start is random. `PAPER_MODES` says where it differs on purpose. An answer is charged the paper's price, or its true
+one if that is more (``price``).
 
 **Privacy** Every answer is charged to one scalar filter, RDP at an order that is fixed before the run, with its
-amplified cost, before rows are touched. Sums are divided by the public size of a batch. Every attempt draws fresh
-batches, so no batch is searched twice. Budgets and clip norms change with released answers only.
+amplified cost or the paper's price if that is more, before rows are touched. Sums are divided by the public size of a
+batch. Every attempt draws fresh batches, so no batch is searched twice. Budgets and clip norms change with released
+answers only.
 """
 
 from __future__ import annotations
@@ -39,8 +41,17 @@ from ..arrays import Floats
 from ..curator import Batch, Curator
 from ..errors import InvalidParameter
 from ..queries import FirstStep, Gradient
-from .backtracking import Average, Plan, Slope, angle_between, batch_rates, measure_plan, printed_plan
-from .method import Count, Part, Progress, Rate, Settings, Share, SolverResult, Within, method, report
+from .backtracking import (
+    Average,
+    Plan,
+    Slope,
+    angle_between,
+    batch_rates,
+    measure_plan,
+    printed_order,
+    printed_plan,
+)
+from .method import Count, Part, Payment, Progress, Rate, Settings, Share, SolverResult, Within, method, report
 from .rules import Facts, best_currency
 
 _MOST_ITERATIONS = 150
@@ -96,6 +107,10 @@ class BLSGDSettings(Settings, paper_mode="blsgd"):
         Standard deviation of the weights at the start, drawn with public randomness. Default 0, which starts at zero.
     noise : {"laplace", "gaussian"}, optional
         Noise of the search.
+    price : {"true", "paper"}, optional
+        What an answer is charged: its true cost, or what the paper states where that is more, with the paper's orders
+        and its conversion to epsilon (`accounting.printed_prices`). A run at the paper's price is many times shorter.
+        Default "true"; "paper" in the paper.
     """
 
     sampling_rate: Rate | None = None
@@ -121,6 +136,7 @@ class BLSGDSettings(Settings, paper_mode="blsgd"):
     memory: Share | None = None
     start_scale: Annotated[float, Within(0, 2.0**40)] | None = None
     noise: NoiseName | None = None
+    price: Literal["true", "paper"] | None = None
 
     rest: ClassVar[Mapping[str, object]] = {
         "decrease": 0.3,
@@ -129,6 +145,7 @@ class BLSGDSettings(Settings, paper_mode="blsgd"):
         "clip": "changes",
         "memory": 0.8,
         "start_scale": 0.0,
+        "price": "true",
     }
 
     def __post_init__(self) -> None:
@@ -143,9 +160,24 @@ class BLSGDSettings(Settings, paper_mode="blsgd"):
             raise InvalidParameter("clip 'losses' needs a clip_loss: give one, or clip 'changes'")
         if self.paper and self.memory:
             raise InvalidParameter("the paper's algorithm has no memory of older gradients: leave memory out")
+        if self.price == "paper" and not self.paper:
+            raise InvalidParameter("price is 'paper' with the paper's algorithm only: pass paper as well")
+
+    @property
+    def payment(self) -> Payment:
+        if self.price == "true":
+            return super().payment
+        remedies = dict.fromkeys(("gdp", "zcdp"), "choose the setting price of the method to be 'true'")
+        return Payment("the paper's price of a batch", ("rdp",), remedies)
 
     def choose_currency(self, facts: Facts) -> str | Currency:
-        """Return RDP at one order, fixed beforehand: the best for Gaussian answers at the rate of the gradients."""
+        """Return RDP at one order, fixed beforehand.
+
+        It is the best for Gaussian answers at the rate of the gradients; at the paper's price, the one of its orders
+        at which the first iteration costs the least share of the budget.
+        """
+        if self.price == "paper":
+            return RDP(printed_order(self, facts))
         rate = batch_rates(self, facts)[0]
         if rate == 1:
             return RDP(best_order(facts.epsilon, facts.delta))

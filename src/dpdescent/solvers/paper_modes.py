@@ -130,8 +130,8 @@ _UNIT_ROWS = (
     "has length 1."
 )
 _SEARCH_ACCOUNTING = (
-    "The privacy accounting is ours, because that of the paper is not sound in general: one Renyi order, fixed "
-    "before the run, a proved bound for the search, and a batch of its own for every search.",
+    "An answer is charged the paper's price or its true one, whichever is more, because the paper's is not sound in "
+    "general: at one Renyi order, fixed before the run, and with a batch of its own for every search.",
     "Sums are divided by the public expected size of a batch and not by its actual size, which is private.",
 )
 _SEARCHED = PaperMode(
@@ -155,8 +155,9 @@ _SEARCHED = PaperMode(
         "clip_decay": 0.0,
         "memory": 0.0,
         "noise": "laplace",
+        "price": "paper",
     },
-    open={"max_steps": 20, "first_step": 4.0, "start_scale": 0.1},
+    open={"max_steps": 20, "first_step": 1.0, "start_scale": 0.1},
     differences=_SEARCH_ACCOUNTING,
 )
 
