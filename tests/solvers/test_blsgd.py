@@ -12,7 +12,15 @@ import pytest
 from test_agd import optimum
 
 from dpdescent import BudgetExhausted, DPLinearSVC, DPLogisticRegression, InvalidParameter, Ledger
-from dpdescent.accounting import AboveThreshold, Composed, Gaussian, PoissonSampled, currency_named, round_up
+from dpdescent.accounting import (
+    AboveThreshold,
+    Composed,
+    Gaussian,
+    PoissonSampled,
+    PrintedPrice,
+    currency_named,
+    round_up,
+)
 from dpdescent.accounting.sampling import _Sampled
 from dpdescent.curator import Batch, Curator, curator as batches, release as door
 from dpdescent.curator.array_source import ArraySource
@@ -77,7 +85,7 @@ def make_curator(
 
 
 def parts(cost: Any) -> list[Any]:
-    if isinstance(cost, _Sampled | Composed):
+    if isinstance(cost, _Sampled | Composed | PrintedPrice):
         return [each for part in cost.parts for each in parts(part)]
     return [cost]
 
@@ -167,7 +175,7 @@ def test_every_answer_follows_its_charge_and_a_batch_of_its_own(
     name: str, relation: str, neighbour: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Charge, batch if one is claimed, answers; then the next charge. Nothing is answered twice or left unpaid."""
-    settings = replace(SETTINGS[name], iterations=3.0 if "paper" in name else 8.0)
+    settings = replace(SETTINGS[name], iterations=8.0)
     journal = Journal(range(1, 4))
     curator = make_curator(0.5, settings, noise=journal, relation=relation, rows=200)
     if neighbour:
@@ -186,9 +194,10 @@ def test_every_answer_follows_its_charge_and_a_batch_of_its_own(
             assert not owed
             owed = parts(what)
             total += Fraction(curator.ledger.currency.price(what))
-            if isinstance(what, _Sampled):
-                assert next(events) == ("batch", what.rate)
-                charged.add(what.rate)
+            batch = what.bought if isinstance(what, PrintedPrice) else what
+            if isinstance(batch, _Sampled):
+                assert next(events) == ("batch", batch.rate)
+                charged.add(batch.rate)
         else:
             assert kind == "answer"
             assert what == owed.pop(0)
@@ -291,10 +300,12 @@ def test_the_paper_starts_with_a_hundredth_of_epsilon() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "iterations"), [(0.05, 22098), (0.4, 18641), (1.6, 16382)])
-def test_the_budgets_of_the_paper_last_for_many_iterations(epsilon: float, iterations: int) -> None:
+def test_the_budgets_of_the_paper_last_for_many_iterations_at_their_true_price(
+    epsilon: float, iterations: int
+) -> None:
     """Against a count made without this package, for separate batches and no failed search."""
     facts = Facts(epsilon, 1e-8, "zero-out", 1000, 5)
-    currency = currency_named(SETTINGS["paper"].choose_currency(facts), epsilon, 1e-8)
+    currency = currency_named(BLSGDSettings(paper=True, price="true").choose_currency(facts), epsilon, 1e-8)
     each = epsilon / 100
     search, gradient = AboveThreshold(20, 4 / each, 2 / each), Gaussian(1 / each)
     price = sum(currency.price(PoissonSampled(0.1, (part,))) for part in (search, gradient))

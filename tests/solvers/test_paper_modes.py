@@ -259,7 +259,7 @@ def test_a_measurement_after_a_failed_search_counts_half_in_the_paper(monkeypatc
 @pytest.mark.parametrize("paper", [True, False])
 def test_the_grown_budget_of_dp_blgd_persists_in_the_paper_alone(paper: bool) -> None:
     noise = Drawn(range(2))
-    settings = BLGDSettings(paper=paper, iterations=6.0, first_step=0.5)
+    settings = BLGDSettings(paper=paper, iterations=12.0 if paper else 6.0, first_step=0.5)
     blsgd(make_curator(2.0, settings, noise=noise, rows=400), settings)
     costs = [cost for cost in noise.costs if isinstance(cost, Gaussian)]
     start = 0 if paper else len(costs) - len([c for c in noise.costs if isinstance(c, AboveThreshold)])

@@ -16,7 +16,8 @@ norm C, and moves against a running mean of the answers:
 .. math:: v_t = 0.9 v_{t-1} + 0.1 \tilde g_t, \qquad w_{t+1} = w_t - \eta v_t.
 
 ``paper=True`` is the SGD-MA of Lee & Kifer (2018): batches of sqrt(n) rows, no momentum, and the last iterate is the
-result.
+result. Its authors fix the noise, and the moments accountant, with moments up to 32, says for how many steps epsilon
+pays (`moments_steps`): for none below log(1/delta)/32, which is 0.576 at delta = 1e-8.
 
 **DP-Adam** is Adam (Kingma & Ba 2015) on the same gradients:
 
@@ -45,20 +46,22 @@ from ..accounting import (
     AdvancedComposition,
     Currency,
     Gaussian,
+    PoissonSampled,
     calibrate,
 )
 from ..arrays import Floats
 from ..curator import Batch, Curator, Sampling
-from ..errors import BudgetExhausted, require_positive_integer
+from ..errors import BudgetExhausted, InvalidParameter, require_positive_integer
 from ..queries import Gradient
 from .coordinates import measure_row_norm
 from .method import Count, Fraction, Positive, Progress, Settings, Share, SolverResult, method, report
-from .rules import QUIET_WALK, Facts, best_currency, clip_norm, gradient_deviation, usual_smoothness
+from .rules import PAYABLE, QUIET_WALK, Facts, best_currency, clip_norm, gradient_deviation, usual_smoothness
 
 _PASSES = "50 to 500, one for each step"
 _MANY_CELLS = 2.0**28
 _FEWEST_STEPS, _MOST_STEPS = 50, 500
 _LONGEST_STEP = 8.0
+_MOMENTS = 32  # those of the moments accountant in the paper's mode
 
 
 @dataclass(frozen=True)
@@ -92,17 +95,34 @@ class DescentSettings(Settings):
 
 @dataclass(frozen=True)
 class SGDSettings(DescentSettings, paper_mode="sgd"):
-    """Settings of `sgd`: those of `DescentSettings` and one more.
+    """Settings of `sgd`: those of `DescentSettings` and two more.
 
     Parameters
     ----------
     momentum : float, optional
         Discount of older gradients, in [0, 1). Default 0.9; 0 in the paper.
+    noise_multiplier : float, optional
+        Noise of each gradient in units of its sensitivity, which decides for how many steps the moments accountant
+        pays: 4 with ``paper``, and nowhere else. Where ``steps`` are given, the noise follows from them.
     """
 
     momentum: Share | None = None
+    noise_multiplier: Positive | None = None
 
     rest: ClassVar[Mapping[str, object]] = {"momentum": 0.9}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise_multiplier is not None and not self.paper:
+            raise InvalidParameter("noise_multiplier is for the paper's algorithm only: pass paper as well")
+
+    def choose_currency(self, facts: Facts) -> str | Currency:
+        """Return the currency of `DescentSettings`, for the steps that the paper's noise leaves."""
+        if self.steps is None and self.noise_multiplier is not None:
+            rate = _rate(self, facts)
+            steps = moments_steps(rate, self.noise_multiplier, facts.epsilon, facts.delta)
+            return best_currency(rate, steps, facts.epsilon, facts.delta, facts.relation) if rate < 1 else "gdp"
+        return super().choose_currency(facts)
 
 
 @method(
@@ -115,7 +135,10 @@ class SGDSettings(DescentSettings, paper_mode="sgd"):
 )
 def sgd(curator: Curator, settings: SGDSettings, progress: Progress | None = None) -> SolverResult:
     """Minimise the objective of a curator's problem by DP-SGD."""
-    schedule = measure_schedule(curator, settings)
+    fixed = settings.noise_multiplier if settings.steps is None else None
+    schedule = (
+        measure_schedule(curator, settings) if fixed is None else plan_printed(curator, settings, Gaussian(fixed))
+    )
     weights = np.zeros(curator.problem.shape)
     velocity, average = np.zeros_like(weights), np.zeros_like(weights)
     averaged = 1 if settings.paper else schedule.steps - schedule.steps // 2
@@ -204,6 +227,39 @@ def measure_schedule(curator: Curator, settings: DescentSettings) -> Schedule:
     return Schedule(gradients, steps, step_size, length)
 
 
+def plan_printed(curator: Curator, settings: SGDSettings, noise: Gaussian) -> Schedule:
+    """Return the paper's schedule: the noise is given, and the steps are those that its accountant pays for.
+
+    They cost less in truth; if a ledger keeps another order than the best, there are only as many as it can pay for.
+    """
+    facts = Facts.of(curator)
+    rate = _rate(settings, facts)
+    allowed = moments_steps(rate, noise.noise_multiplier, facts.epsilon, facts.delta)
+    price = curator.currency.price(curator.sampling(rate).cost(noise))
+    steps = min(allowed, math.floor(PAYABLE * curator.remaining / price))
+    if steps == 0:
+        curator.require_affordable(curator.sampling(rate).cost(noise))
+    clip, length = settings.clip_gradient or 1.0, curator.problem.longest_row
+    gradients = GradientSeries.with_noise(curator, clip, rate, steps, noise)
+    return Schedule(gradients, steps, settings.step_size or 1.0, length)
+
+
+def moments_steps(rate: float, noise_multiplier: float, epsilon: float, delta: float) -> int:
+    """Return for how many steps the moments accountant of Abadi et al. (2016), with moments up to 32, pays.
+
+    That is the largest T with (T m a_m + log(1/delta))/m <= epsilon for a moment m, where a_m is the divergence of
+    one sampled Gaussian step at order m + 1.
+    """
+    step = PoissonSampled(rate, (Gaussian(noise_multiplier),)) if rate < 1 else Gaussian(noise_multiplier)
+    steps = max((epsilon - math.log(1 / delta) / m) / step.rdp(m + 1) for m in range(1, _MOMENTS + 1))
+    if steps < 1:
+        raise InvalidParameter(
+            f"the moments accountant of the paper, with moments up to {_MOMENTS}, pays for no step at epsilon "
+            f"{epsilon:g} and delta {delta:g}: give steps, from which the noise follows, or a larger epsilon"
+        )
+    return math.floor(steps)
+
+
 def _rate(settings: DescentSettings, facts: Facts) -> float:
     if settings.sampling_rate is not None:
         return settings.sampling_rate
@@ -236,6 +292,13 @@ class GradientSeries:
         sampling = curator.sampling(rate)
         price = amount / require_positive_integer("steps", steps)
         self._begin(curator, clip, sampling, steps, sampling.gaussian(price, curator.currency))
+
+    @classmethod
+    def with_noise(cls, curator: Curator, clip: float, rate: float, steps: int, noise: Gaussian) -> GradientSeries:
+        """Return gradients of a given noise, which the caller has shown to be affordable."""
+        series = cls.__new__(cls)
+        series._begin(curator, clip, curator.sampling(rate), steps, noise)
+        return series
 
     @classmethod
     def with_advanced_composition(
