@@ -169,6 +169,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dataset:
     table = data.table.rename(columns={"high_income": "income"})
     table.to_csv("people.csv", index=False)
     table.drop(columns="income").head(7).to_csv("new_people.csv", index=False)
+    table.to_csv("june.csv", index=False)
     np.savez("table.npz", X=data.X, y=data.y)
     return data
 

@@ -28,10 +28,10 @@ def test_every_command_of_the_readme_runs_as_it_is_written(small: Dataset) -> No
 
     page = Page(ROOT / "README.md", run)
     page.run()
-    used = {"demo", "schema", "fit", "explain", "predict", "ledger", "compare", "reproduce"}
+    used = {"demo", "schema", "fit", "explain", "predict", "evaluate", "ledger", "compare", "reproduce"}
     assert set(page.commands) == used
     written = {str(path) for path in Path().rglob("*")}
-    expected = {"income.json", "income.html", "table.json", "out.json", "out.html", "out/demo.png"}
+    expected = {"income.json", "income.html", "table.json", "out.json", "out.html", "out/demo.png", "worth.html"}
     assert expected | {"out/000-table1.html"} <= written
     account = Ledger.open("budget.ledger")
     assert 0 < account.spent < account.budget

@@ -47,7 +47,12 @@ if TYPE_CHECKING:
         DPLogisticRegression as DPLogisticRegression,
         DPPoissonRegressor as DPPoissonRegressor,
     )
-    from .evaluation import Evaluation as Evaluation, evaluate as evaluate
+    from .evaluation import (
+        Evaluation as Evaluation,
+        drift_between as drift_between,
+        evaluate as evaluate,
+        fit_and_evaluate as fit_and_evaluate,
+    )
     from .lab.output_perturbation_paper.theorems import excess_risk_bound as excess_risk_bound
     from .ledger import Ledger as Ledger
     from .minimisers import Game as Game, GeneralObjective as GeneralObjective, LinearGame as LinearGame
@@ -102,7 +107,7 @@ _PUBLIC = {
         "DPLogisticRegression",
         "DPPoissonRegressor",
     ),
-    "evaluation": ("Evaluation", "evaluate"),
+    "evaluation": ("Evaluation", "drift_between", "evaluate", "fit_and_evaluate"),
     "lab.output_perturbation_paper.theorems": ("excess_risk_bound",),
     "ledger": ("Ledger",),
     "minimisers": (

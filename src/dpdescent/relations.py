@@ -8,6 +8,22 @@ together, as `dpdescent.curator.units` derives. Two relations are offered:
 ``replace-one``
     The row is replaced by any other row.
 
+**Places.** A table has n places, and n is public. Under zero-out a row that is removed leaves a place empty; which
+one that is, and whether the rows after it move up, is not part of the relation, because a file from which a row is
+missing shows no gap. So whatever depends on the *order* of the rows must hold for either reading:
+
+- Sums do: an empty place adds nothing, wherever it is.
+- *Parts that are drawn at random* do. Let places be dealt to parts by a permutation that is drawn independently of
+  the rows and is not released. Say that a row is removed and the others are moved to any places. Dealing is
+  exchangeable: relabelling the places leaves its law as it is, so there is a coupling under which every other row is
+  in the same part as before, and the removed row leaves an empty place in its own. Given the coupling the tables of
+  all parts but one are the same. Mechanisms on different parts therefore cost the largest of their totals and not the
+  sum, under both relations, and also if each is chosen by the answers of the others (`select`, hold-outs of
+  evaluations). The sizes of parts are numbers of places, and public. The positions themselves are not: given them,
+  rows that move up change parts.
+- *Parts by position*, such as the first half of a file, hold under replace-one alone, where no row moves
+  (`phased_minimiser` asks for that relation).
+
 A sensitivity is a function of the relation, and of the norm in which it is measured, and travels with
 the value it bounds (see `dpdescent.exact.LatticeSum`), so that no mechanism can be run with the wrong one.
 """

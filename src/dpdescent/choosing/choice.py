@@ -209,7 +209,7 @@ class _Task:
         generator = np.random.default_rng(self.randomness.stream("hold-out rows", 0).integer(128))
         mask = held_out(rows, share, generator)
         self.rows = int(np.count_nonzero(~mask)), int(np.count_nonzero(mask))  # that train, and that score: public
-        self._train, self._scoring = ((_rows(self._X, part), _rows(self._y, part)) for part in (~mask, mask))
+        self._train, self._scoring = ((rows_of(self._X, part), rows_of(self._y, part)) for part in (~mask, mask))
 
     def fitted(self, candidate: PrivateLinearModel, epsilon: float, delta: float, account: Ledger) -> Any:
         """Return a candidate fitted to the training part, which the account pays for."""
@@ -255,7 +255,7 @@ class _Task:
             ),
             assumed_public=(
                 public_fact("the number of rows", str(train + scored), Origin.RELATION),
-                public_fact("candidates", "their settings, and which positions are held out", Origin.ARGUMENT),
+                public_fact("candidates", "their settings, and how many rows are held out", Origin.ARGUMENT),
                 *(each for each in inner.assumed_public if not each.startswith("the number of rows")),
             ),
             remarks=(
@@ -312,7 +312,7 @@ def _stop_at_random(task: _Task) -> Selection:
     return task.finished((index, model), "random-stopping", loss, own, charges_of(own.entries))
 
 
-def _rows(table: Any, mask: NDArray[np.bool_]) -> Any:
+def rows_of(table: Any, mask: NDArray[np.bool_]) -> Any:
     """Return some rows of a table, in whatever container they are."""
     if sparse.issparse(table):
         table = table.tocsr()  # not all kinds of sparse tables can be indexed

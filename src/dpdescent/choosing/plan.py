@@ -8,9 +8,10 @@ mechanism on hold-out rows. A fit has mu/sqrt(m).
 probability 0.9 or more.
 
 **Side by side.** Both train on one part of the rows and score on the other. Which rows are held out is drawn whatever
-they hold, so that a row is in one part only: a training row is touched by fits, and choosing is post-processing for
-it; a hold-out row is touched by scores, and for it the fits are functions of other people's rows. Each part may
-therefore spend the whole budget, and the larger of the two totals counts.
+they hold and is never released, so that a row is in one part only: a training row is touched by fits, and choosing is
+post-processing for it; a hold-out row is touched by scores, and for it the fits are functions of other people's rows.
+Each part may therefore spend the whole budget, and the larger of the two totals counts. `dpdescent.relations` says
+why that holds under zero-out too, whether or not the rows after a missing one move up.
 
 Whichever gives a candidate more is taken: the mu of a fit times the probability that there is one. Public numbers
 alone decide: epsilon, delta and the number of candidates. Random stopping wins from four candidates on, or so.

@@ -82,6 +82,11 @@ COMMANDS = (
         "predict", "predict_command:predict_command", "Predict with a saved model, at no cost in privacy."
     ),
     DeferredCommand(
+        "evaluate",
+        "evaluate_command:evaluate_command",
+        "Say what a saved model is worth on sensitive rows, with intervals, and pay for it.",
+    ),
+    DeferredCommand(
         "explain", "explain_command:explain_command", "Say what a saved model or statement guarantees, in words."
     ),
     DeferredCommand("ledger", "ledger_command:ledger_app", "Keep a budget that several fits share."),

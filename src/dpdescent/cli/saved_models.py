@@ -30,6 +30,7 @@ from ..errors import (
 )
 from ..estimators.effects import Comparisons
 from ..estimators.scaling import ColumnScaling
+from ..exact import separate_product
 from ..long_runs import passing_file, write_whole
 from ..statement import (
     Effect,
@@ -233,6 +234,23 @@ class SavedModel:
         scaling = ColumnScaling.from_bounds(self.ends, len(self.features))
         return np.asarray(scaling.product(X, coefficients) + np.array(self.intercepts))
 
+    def row_scores(self, X: Any) -> Floats:
+        """Return the scores, or the predicted numbers, each with the same bits beside any other rows."""
+        self._require_columns(X)
+        coefficients, constant = np.array(self.coefficients).T, np.array(self.intercepts)
+        if self.ends is None:
+            scores: Floats = separate_product(X, coefficients) + constant
+        else:
+            scaling = ColumnScaling.from_bounds(self.ends, len(self.features))
+            scores = scaling.product(X, coefficients, separate=True) + constant
+        if self.classes is None and self.target is not None:
+            return np.clip(scores[:, 0], self.target[0], self.target[1])
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def scoring(self) -> Any:
+        """Return the model as `dpdescent.evaluate` takes one."""
+        return (_ScoredProbabilities if self.estimator == "DPLogisticRegression" else _ScoredModel)(self)
+
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the predicted class or value of every row."""
         scores = self.scores(X)
@@ -254,6 +272,24 @@ class SavedModel:
         if scores.shape[1] == 1:
             scores = np.column_stack([np.zeros(len(scores)), scores[:, 0]])
         return np.asarray(softmax(scores, axis=1))
+
+
+class _ScoredModel:
+    """A saved model, as an evaluation asks for scores."""
+
+    def __init__(self, saved: SavedModel) -> None:
+        self._saved, self.estimator_name = saved, saved.estimator
+        self.classes_ = None if saved.classes is None else np.array(saved.classes)
+
+    def row_scores(self, X: Any) -> Floats:
+        return self._saved.row_scores(X)
+
+
+class _ScoredProbabilities(_ScoredModel):
+    """One whose scores are logits."""
+
+    def predict_proba(self, X: Any) -> Floats | None:
+        return self._saved.probabilities(X)
 
 
 def _is_interval(ends: list[float]) -> bool:

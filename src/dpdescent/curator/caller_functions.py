@@ -308,13 +308,13 @@ def phased_minimiser(
     Notes
     -----
     **Privacy** One charge pays for all points, by adaptive parallel composition. Which rows form a part depends on
-    their places alone, which only replace-one leaves as they are: if a row is missing, all rows after it move up by a
-    place, and every later part changes. The rows of one person may lie in several parts, so the unit is one row. Say
-    that a row of part i is replaced. The points before part i do not depend on it. Given these, it moves the
-    minimiser of part i by at most V/mu, V being the variation and mu the strong convexity, to which 2 tau are added
-    for the certified tolerance: point i is a Gaussian mechanism with the noise of ``cost``. The points after it are
-    computed from earlier points and from other rows, so they are post-processing. All points together therefore lose
-    no more than point i does.
+    their positions alone, which only replace-one leaves as they are: if a row is missing, all rows after it may move
+    up, and every later part changes (`dpdescent.relations`). The rows of one person may lie in several parts, so the
+    unit is one row. Say that a row of part i is replaced. The points before part i do not depend on it. Given these,
+    it moves the minimiser of part i by at most V/mu, V being the variation and mu the strong convexity, to which 2
+    tau are added for the certified tolerance: point i is a Gaussian mechanism with the noise of ``cost``. The points
+    after it are computed from earlier points and from other rows, so they are post-processing. All points together
+    therefore lose no more than point i does.
     """
     phases = list(_phases(rows, _require_step(ledger, rows, dimension, lipschitz, radius, step, cost)))
     plan = partial(_plan, cost=cost, radius=radius, minimiser=minimiser)

@@ -132,7 +132,8 @@ def evaluate(
     asked = _Asked(scorer, require_open_unit("level", level), threshold, rate, _range_of(scorer, score_range), like)
     asked.check()
     rows = EvaluatedRows.of(scorer, X, y, unit, require_positive_integer("rows_per_unit", rows_per_unit))
-    shop = _Shop(rows, _own_ledger(epsilon, delta, adjacency, rows.protected, ledger), seed_of(random_state))
+    own = _own_ledger(epsilon, delta, adjacency, rows.protected, ledger)
+    shop = _Shop(rows, own, seed_of(random_state))
     asked.require_enough(shop)
     if ledger is not None:
         require_funds(ledger, shop.own)
@@ -142,6 +143,31 @@ def evaluate(
     return Evaluation(
         scorer.name, scorer.scale, level, scorer.classes or (), *found, rows.count, _stated(asked, shop, account)
     )
+
+
+def require_evaluable(
+    scorer: Scorer,
+    own: Ledger,
+    table: tuple[Any, Any, Any, int],
+    *,
+    level: float = 0.95,
+    threshold: float | None = None,
+    rate: float | None = None,
+) -> None:
+    """Raise what an evaluation of a model that is still to be fitted would raise, and charge nothing.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        How the model will score rows; it is not called.
+    own : Ledger
+        A ledger of what the evaluation will have.
+    table : tuple
+        X, y, unit and rows_per_unit, as for `evaluate`.
+    """
+    asked = _Asked(scorer, require_open_unit("level", level), threshold, rate, _range_of(scorer, None), None)
+    asked.check()
+    asked.require_enough(_Shop(EvaluatedRows.of(scorer, *table), own, None))
 
 
 @dataclass(frozen=True)

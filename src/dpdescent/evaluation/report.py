@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -288,9 +288,9 @@ class Evaluation:
         plain: dict[str, Any] = _plain(data)
         return plain
 
-    def to_json(self) -> str:
-        """Return the document as JSON text, with a digest."""
-        return FILE.seal(self.to_dict())
+    def to_json(self, more: Mapping[str, Any] | None = None) -> str:
+        """Return the document as JSON text, with a digest; ``more`` is added for readers."""
+        return FILE.seal(self.to_dict() | _plain(dict(more or {})))
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "the text") -> Evaluation:

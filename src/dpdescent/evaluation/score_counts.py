@@ -66,15 +66,23 @@ def quantile_edges(
         The public number of rows, if it is one.
     bins : int
     threshold : float or None
-        Takes the place of the nearest edge.
+        An edge; the bins are divided among its two sides by their shares, at least one on either.
     """
     shares = _cumulated(coarse, total) + np.linspace(0, 1e-9, coarse.size + 1)
     places = np.linspace(*ends, coarse.size + 1)
-    edges = np.unique(np.round(np.interp(np.arange(1, bins) / bins, shares, places), 6))
     if threshold is None:
-        return tuple(edges.tolist()), None
-    others = np.delete(edges, int(np.argmin(np.abs(edges - threshold))))
-    merged = np.unique(np.append(others, threshold))
+        wanted = np.arange(1, bins) / bins
+        return tuple(np.unique(np.round(np.interp(wanted, shares, places), 6)).tolist()), None
+    below = float(np.interp(threshold, places, shares))
+    lower = int(np.clip(round(bins * below), 1, bins - 1))
+    wanted = np.concatenate(
+        [
+            below * np.arange(1, lower) / lower,
+            below + (1 - below) * np.arange(1, bins - lower) / (bins - lower),
+        ]
+    )
+    found = np.round(np.interp(wanted, shares, places), 6)
+    merged = np.unique(np.append(found[np.abs(found - threshold) > 1e-6], threshold))
     return tuple(merged.tolist()), int(np.searchsorted(merged, threshold))
 
 

@@ -121,7 +121,7 @@ def scorer_of(model: Any, classes: Any, scale: str | None, rows_separate: bool) 
     known = None if known is None or scale in ("number", "count") else tuple(np.unique(np.asarray(known)).tolist())
     if known is not None and len(known) < 2:
         raise InvalidParameter("a classifier has two classes or more: pass classes=(...), which are public")
-    name = type(model).__name__
+    name = getattr(model, "estimator_name", type(model).__name__)
     if hasattr(model, "row_scores"):
         return _own_scorer(model, name, known)
     told = _BY_BLOCKS if rows_separate else _BY_ROWS
