@@ -126,6 +126,7 @@ def test_what_noise_hides_is_not_resolved() -> None:
         PARTS, hessian=np.diag([0.2, 0.0001]), expected=np.diag([0.2, 0.0001]), hessian_noise=0.02
     )
     found = Sandwich.of(hidden)
+    assert found.estimate[1] == PARTS.point[1], "noise alone would decide how far to go there"
     assert found.unresolved_share(found.influence) == pytest.approx([0, 1], abs=1e-9)
 
 

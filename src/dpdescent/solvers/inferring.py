@@ -156,6 +156,11 @@ def _result(
             f"noise leaves {richness:.0f} effective rows per parameter, fewer than the {_SCARCE_ROWS} from which "
             "intervals are reliable: some effects may not be resolved"
         )
+    hidden, directions = found.unresolved.shape[1], len(found.hessian)
+    if hidden:
+        remarks.append(
+            f"noise hides {hidden} of {directions} directions of the Hessian: effects along them are not resolved"
+        )
     return SolverResult(
         found.weights,
         iterations,

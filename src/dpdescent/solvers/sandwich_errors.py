@@ -17,7 +17,7 @@ at u*, e the noise of the gradient, E that of H and :math:`a = H^{-1}\bar g`. So
 :math:`\rho = \min(1, \sigma^2 k(k+1)/2 / |H - H_0|_F^2)`. For H it is what the mean curvature and the mean squares of
 the coordinates make one expect (`expected_hessian`). For V it is phi H,
 :math:`\phi = \mathrm{tr}(VH)/\mathrm{tr}(HH)`, the covariance of a well specified model. Eigenvalues of H that noise
-hides are raised; what loads on them is not resolved.
+hides are raised. The estimate does not move along them, and what loads on them is not resolved.
 
 **Long steps.** A step of Newton that is longer than noise explains, by more than 0.2 in units of scores, has an error
 of its own, because the curvature changes along it: half the length of the step times the step, at most, for losses
@@ -156,6 +156,7 @@ class Sandwich:
         inverse = np.linalg.inv(hessian)
         inverse = (inverse + inverse.T) / 2
         step = inverse @ (basis.T @ parts.gradient)
+        step -= unresolved @ (unresolved.T @ step)  # noise alone would decide how far to go there
         spread = parts.gradient_noise**2 * inverse @ inverse
         of_hessian = (float(step @ step) + float(np.trace(spread))) * np.eye(k) + np.outer(step, step) + spread
         of_hessian *= 0.5 * parts.hessian_noise**2 * (1 - rho)
