@@ -34,6 +34,7 @@ from ..queries import (
     ClippedHessian,
     ColumnHistograms,
     ColumnMoments,
+    ColumnTables,
     ExcessAdversarialRisk,
     FirstStep,
     Gradient,
@@ -42,6 +43,9 @@ from ..queries import (
     Hessian,
     LabelCounts,
     LabelSum,
+    LeafScores,
+    LeafSums,
+    LeafValues,
     MarginCounts,
     MeanLoss,
     MeanRowNorm,
@@ -53,6 +57,7 @@ from ..queries import (
     ResidualScale,
     RowCount,
     SecondMoments,
+    Splits,
     TreeGradients,
 )
 
@@ -216,6 +221,20 @@ def _row_counts(_: Public, noise: Gaussian) -> Iterable[RowCount]:
 @_of(LabelSum)
 def _label_sums(_: Public, noise: Gaussian) -> Iterable[LabelSum]:
     yield LabelSum(noise)
+
+
+@_of(LeafSums)
+def _leaf_sums(public: Public, noise: Gaussian) -> Iterable[LeafSums]:
+    loss, last = public.problem.loss, public.problem.grid.dimension - 1
+    if not loss.has_typical_curvatures:
+        return
+    table = np.linspace(-1.0, 1.0, 2 * loss.outputs).reshape(2, loss.outputs)
+    start = LeafScores(ColumnTables(np.linspace(-0.25, 0.25, loss.outputs), ((last, table), (0, -table))))
+    one, two = Splits((0,), np.array([[False, True]])), Splits((0, last), np.array([[False, True], [True, False]]))
+    slope = min(loss.lipschitz, 1.0)
+    yield LeafSums(two, start, slope, slope, 3.0, noise)
+    grown = start.grown(LeafValues(one, 2 * table)).grown(LeafValues(two, np.vstack([table, -3 * table])))
+    yield LeafSums(one, grown, slope, slope * math.hypot(1.0, 0.25), 0.25 * slope, noise)
 
 
 @_of(FirstStep)

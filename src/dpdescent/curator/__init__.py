@@ -11,6 +11,7 @@ from .. import queries
 from ..minimisers.risks import Source as Source
 from .array_source import ArraySource as ArraySource, cached_blocks as cached_blocks
 from .batches import Batch as Batch, Sampling as Sampling, batch_cost as batch_cost
+from .binned_source import BinnedSource as BinnedSource
 from .blocks import (
     BlockSource as BlockSource,
     Computed as Computed,

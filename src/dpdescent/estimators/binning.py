@@ -1,0 +1,123 @@
+"""Cells as levels of one byte: numbers by public edges between their bounds, and 0/1 columns that belong together.
+
+A numeric column has 256 levels between its bounds. They are even on the mean of two scales, the column's own and one
+that counts doublings, so that a column whose cells spread over powers of ten keeps its resolution near 0. A level is
+found by comparing a cell with edges, which has the same result for a row whatever stands beside it. Columns that are
+levels of one category (by their names) become one column, whose level 0 is that of rows with none of them.
+
+**Privacy** Edges follow from bounds that were given or paid for, groups from names and declarations. The levels of a
+row are a function of that row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ..arrays import Floats
+from ..exact import on_threads
+from .effects import level_groups
+from .scaling import ColumnScaling
+
+__all__ = ["Binning"]
+
+LEVELS = 256  # of a byte
+_DOUBLINGS = 10  # of the second scale
+
+
+@dataclass(frozen=True, eq=False)
+class Binning:
+    """How the cells of a table become levels.
+
+    Parameters
+    ----------
+    numbers : tuple of int
+        Positions of the numeric columns, which come first.
+    edges : ndarray of shape (len(numbers), 255)
+        The level of a cell is the number of edges below it.
+    groups : tuple of tuple of int
+        Positions of the 0/1 columns that are levels of one column, from level 1.
+    names : tuple of str
+        Of the columns of levels.
+    """
+
+    numbers: tuple[int, ...]
+    edges: Floats
+    groups: tuple[tuple[int, ...], ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, scaling: ColumnScaling, names: Sequence[str], binary: Sequence[bool]) -> Binning:
+        """Return the levels of columns with bounds, some of them declared to be 0 or 1."""
+        numbers, groups, first, others = [], [], [], []
+        for name, members in level_groups(names, binary).items():
+            columns = [column for column, _ in members]
+            if not binary[columns[0]]:
+                numbers.append(columns[0])
+                first.append(name)
+                continue
+            for start in range(0, len(columns), LEVELS - 1):  # no byte has more levels
+                groups.append(tuple(columns[start : start + LEVELS - 1]))
+                others.append(name if start == 0 else f"{name} ({start // (LEVELS - 1) + 1})")
+        edges = np.array([_edges(scaling, column) for column in numbers]).reshape(len(numbers), LEVELS - 1)
+        return cls(tuple(numbers), edges, tuple(groups), (*first, *others))
+
+    @property
+    def columns(self) -> int:
+        """The number of columns of levels."""
+        return len(self.numbers) + len(self.groups)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The number of levels of each column."""
+        return (LEVELS,) * len(self.numbers) + tuple(len(group) + 1 for group in self.groups)
+
+    def levels(self, X: Any) -> NDArray[np.uint8]:
+        """Return the level of every cell, columns contiguous in memory."""
+        cells = X.tocsc() if sparse.issparse(X) else np.asarray(X)
+        found = np.zeros((cells.shape[0], self.columns), dtype=np.uint8, order="F")
+
+        def fill(place: int) -> None:
+            if place < len(self.numbers):
+                own = _column(cells, self.numbers[place])
+                found[:, place] = np.searchsorted(self.edges[place], own, side="left")
+                return
+            group = self.groups[place - len(self.numbers)]
+            for level in range(len(group), 0, -1):  # a row with several has the first
+                found[_column(cells, group[level - 1]) > 0.5, place] = level
+
+        on_threads(fill, range(self.columns))
+        return found
+
+    def representatives(self, scaling: ColumnScaling) -> list[sparse.csr_array]:
+        """Return for each column of levels a row per level, in which only the cells of that column are not empty."""
+        shape, rows = scaling.columns, []
+        for column, edges in zip(self.numbers, self.edges, strict=True):
+            ends = np.concatenate([[scaling.low[column]], edges, [scaling.high[column]]])
+            cells = (ends[:-1] + ends[1:]) / 2
+            where = np.full(cells.size, column)
+            rows.append(sparse.csr_array((cells, (np.arange(cells.size), where)), shape=(cells.size, shape)))
+        for group in self.groups:
+            entries = (np.ones(len(group)), (np.arange(1, len(group) + 1), np.array(group)))
+            rows.append(sparse.csr_array(entries, shape=(len(group) + 1, shape)))
+        return rows
+
+
+def _column(cells: Any, column: int) -> Any:
+    return cells[:, [column]].toarray()[:, 0] if sparse.issparse(cells) else cells[:, column]
+
+
+def _edges(scaling: ColumnScaling, column: int) -> Floats:
+    """Return the edges between the levels of a numeric column."""
+    low, high = (float(ends[column]) for ends in scaling.ends())
+    fine = np.linspace(low, high, 2**14 + 1)
+    most = 2.0**_DOUBLINGS - 1
+    positions = (fine + np.sign(fine) * np.log2(1 + np.abs(fine) * most) / _DOUBLINGS) / 2
+    wanted = np.linspace(positions[0], positions[-1], LEVELS + 1)[1:-1]
+    edges: Floats = scaling.shift[column] + scaling.scale[column] * np.interp(wanted, positions, fine)
+    return edges

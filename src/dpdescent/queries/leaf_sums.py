@@ -1,0 +1,319 @@
+r"""Sums over the leaves of a tree whose splits were drawn without looking at the rows.
+
+A tree looks at D cells of a row, each by a public rule; the answers are the D bits of its leaf, so the tree is a
+histogram with :math:`2^D` cells, and every row is in one of them. With scores t that follow from public tables and
+from the leaves of earlier trees, a row has the residuals l'(t, y), one for each of K outputs, and the curvature h. It
+adds
+
+.. math:: v = (l'_1, \dots, l'_K, w h)
+
+to the cell of its leaf, and nothing to the others. v is rounded to a lattice and shortened to norm C.
+
+**Sensitivity.** *A row is added or removed*: one cell moves by v, so the whole vector moves by :math:`|v| \le C`.
+*A row is replaced* by one with v': if the two are in different cells, by :math:`\sqrt{|v|^2 + |v'|^2} \le \sqrt 2
+C`; in the same cell by :math:`|v - v'| \le 2C`, which two rows with opposite residuals attain. *A unit of k rows*
+moves it by k times as much (`dpdescent.curator.units`).
+
+**What a curvature costs.** A row of a logistic loss with a residual of size r, from 0 to 1, has the curvature
+r (1 - r). So :math:`|v|^2 = r^2 (1 + w^2 (1 - r)^2)`, and for :math:`w^2 \le 11` this is at most 1 for every r, the
+square of the largest residual: rows with a large residual have hardly any curvature. Curvatures then cost nothing,
+with a noise of 0.3 times that of the gradients. The norm is enforced for every row, whatever a loss says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ..accounting import Gaussian
+from ..arrays import Floats, Integers
+from ..errors import InvalidParameter, ScaleOutOfRange, require_positive
+from ..exact import ceil_log2, require_moderate
+from ..problems import Loss
+from ..relations import Sensitivity
+from .per_row import PerRow
+from .plans import Noised, Sum
+from .query import Public, Query
+
+__all__ = [
+    "FREE_CURVATURE",
+    "ColumnTables",
+    "LeafOf",
+    "LeafScores",
+    "LeafSums",
+    "LeafValues",
+    "Splits",
+    "leaf_of",
+    "levels_of",
+]
+
+#: The weight of curvatures below which they do not lengthen what a row of a classifier adds: the square root of 11.
+FREE_CURVATURE = math.sqrt(11.0)
+_BITS = 22  # lattice steps in the clip norm, as a power of 2
+_LEAST_BITS = 8
+_SCALE_BITS = 51  # lattice noise has a scale of at most 2^52, and rounds it up
+_DEEPEST = 16
+_SLACK = 1 - 2.0**-40
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """The public questions of a tree: of each, a column, and on which side every level of its cells is.
+
+    Parameters
+    ----------
+    columns : tuple of int
+        D positions.
+    sides : ndarray of bool, shape (D, m)
+        A cell is on the level nearest to it, from 0 to m - 1; whatever lies beyond is on the last one.
+    """
+
+    columns: tuple[int, ...]
+    sides: NDArray[np.bool_]
+
+    @property
+    def depth(self) -> int:
+        """The number of questions, D."""
+        return len(self.columns)
+
+    def require(self, columns: int) -> None:
+        """Raise `InvalidParameter` unless these are questions about a table of so many columns."""
+        sides = np.asarray(self.sides)
+        if not 1 <= self.depth <= _DEEPEST or not all(0 <= each < columns for each in self.columns):
+            raise InvalidParameter(f"a tree asks about 1 to {_DEEPEST} of the {columns} columns, by their positions")
+        if sides.dtype != np.bool_ or sides.ndim != 2 or len(sides) != self.depth or not 1 <= sides.shape[1] <= 2**16:
+            raise InvalidParameter("a tree has a side, true or false, for every level of each column it asks about")
+
+
+def leaf_of(splits: Splits, rows: Any) -> NDArray[np.uint16]:
+    """Return the leaf of every row: its bits are the answers, the first one the most significant."""
+    leaf = np.zeros(rows.shape[0], dtype=np.uint16)
+    for column, sides in zip(splits.columns, splits.sides, strict=True):
+        leaf += leaf
+        leaf += sides.astype(np.uint8)[levels_of(rows, column, sides.size)]
+    return leaf
+
+
+def levels_of(rows: Any, column: int, levels: int) -> Any:
+    """Return the level of every cell of a column: the nearest whole number from 0 to ``levels`` - 1."""
+    cells = rows[:, [column]].toarray()[:, 0] if sparse.issparse(rows) else rows[:, column]
+    if cells.dtype == np.uint8:
+        return cells if levels > np.iinfo(np.uint8).max else np.minimum(cells, np.uint8(levels - 1))
+    nearest = np.rint(cells.astype(np.float64))
+    # Unlike clip, these leave no NaN, which no integer stands for.
+    return np.fmax(np.fmin(nearest, levels - 1), 0.0).astype(np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class LeafOf(PerRow):
+    """The leaf of every row in a tree."""
+
+    splits: Splits
+    kind = "leaves"
+
+    @property
+    def key(self) -> Hashable:
+        return self.splits
+
+    def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
+        return leaf_of(self.splits, rows)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnTables:
+    """Public scores to start from: a constant, and for each of some columns a number for every level of its cells.
+
+    Parameters
+    ----------
+    constant : ndarray of shape (K,)
+    tables : tuple of (int, ndarray of shape (m, K))
+        Positions of columns, and what each level adds.
+    """
+
+    constant: Floats
+    tables: tuple[tuple[int, Floats], ...] = ()
+
+    def scores(self, rows: Any) -> Floats:
+        """Return the (n, K) scores of rows, column by column in a fixed order."""
+        total = np.tile(np.asarray(self.constant, dtype=np.float64), (rows.shape[0], 1))
+        for column, table in self.tables:
+            total += table[levels_of(rows, column, len(table))]
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class LeafValues:
+    """A public tree: its splits, and the (2^D, K) numbers that its leaves add to the scores."""
+
+    splits: Splits
+    values: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class LeafScores(PerRow):
+    """The (n, K) scores of the rows: those of public tables, or of earlier trees, and what one more tree adds.
+
+    A curator keeps the scores of the latest trees, so that each tree adds one pass.
+    """
+
+    start: ColumnTables | LeafScores
+    tree: LeafValues | None = None
+    kind = "scores of leaves"
+
+    @property
+    def needs(self) -> tuple[PerRow, ...]:  # type: ignore[override]
+        """The scores before the last tree, and the leaves in it."""
+        if isinstance(self.start, ColumnTables) or self.tree is None:
+            return ()
+        return self.start, LeafOf(self.tree.splits)
+
+    def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
+        if isinstance(self.start, ColumnTables):
+            return self.start.scores(rows)
+        assert self.tree is not None
+        before, leaves = needed
+        grown: Floats = before + self.tree.values[leaves.astype(np.intp)]
+        return grown
+
+    def grown(self, tree: LeafValues) -> LeafScores:
+        """Return the scores after one more tree."""
+        return LeafScores(self, tree)
+
+
+@dataclass(frozen=True, eq=False)
+class LeafSums(Query[tuple[Floats, Floats]]):
+    """The sums of residuals, shape (2^D, K), and of curvatures, shape (2^D,), over the leaves of a public tree.
+
+    Parameters
+    ----------
+    splits : Splits
+        Public, or drawn from released numbers.
+    scores : LeafScores
+        Public scores at which the loss is differentiated.
+    slope : float
+        The size to which each residual is clipped.
+    clip : float
+        C, the norm to which what a row adds is shortened after that.
+    weight : float
+        w, by which curvatures are multiplied before noise is added, and divided afterwards.
+    noise : Gaussian
+
+    Notes
+    -----
+    **Privacy** A row adds a vector of norm at most C to one cell: L2 sensitivity C if it is added or removed, and 2C
+    if it is replaced, which two rows of one leaf attain; rows of different leaves are at most sqrt(2) C apart. For a
+    unit of k rows it is k times that. The module derives it. Leaves and scores of a row are functions of that row and
+    of public numbers.
+    """
+
+    splits: Splits
+    scores: LeafScores
+    slope: float
+    clip: float
+    weight: float
+    noise: Gaussian
+    label = "leaf sums"
+
+    @staticmethod
+    def sensitivity(clip: float) -> Sensitivity:
+        """Return how much one row can change the sums."""
+        return Sensitivity.of_clipped_sum(clip)
+
+    def plan(self, public: Public) -> Sum[tuple[Floats, Floats]]:
+        loss, columns = public.problem.loss, public.problem.grid.dimension
+        clip = require_moderate("clip", require_positive("clip", self.clip))
+        slope = min(require_moderate("slope", require_positive("slope", self.slope)), clip)
+        weight = require_moderate("weight", require_positive("weight", self.weight))
+        _require_tree(self.splits, self.scores, columns, loss.outputs)
+        loss.typical_curvatures(np.empty((0, *public.problem.shape[1:])), np.empty(0))  # raises if it has none
+        moved = self.sensitivity(1.0).times(public.rows_per_unit).under(public.relation)
+        bits = min(_BITS, _SCALE_BITS - ceil_log2(self.noise.noise_multiplier * moved))
+        if bits < _LEAST_BITS:
+            raise ScaleOutOfRange("noise so large beside what a row adds cannot be drawn: spend more on the answer")
+        exponent = bits - ceil_log2(clip)
+        cells, outputs = 2**self.splits.depth, loss.outputs
+
+        def finish(noisy: Floats) -> tuple[Floats, Floats]:
+            sums = noisy.reshape(outputs + 1, cells)
+            return sums[:outputs].T.copy(), sums[outputs] / weight
+
+        block = partial(_leaf_block, loss, cells, (slope, clip, weight), exponent)
+        noised = Noised(self.noise, math.ldexp(1.0, -exponent), self.sensitivity(clip), public.rate)
+        return Sum(block, (noised,), finish, (self.scores, LeafOf(self.splits)))
+
+
+def _require_tree(splits: Any, scores: Any, columns: int, outputs: int) -> None:
+    """Raise `InvalidParameter` unless splits and scores belong to a table of so many columns."""
+    if not isinstance(splits, Splits) or not isinstance(scores, LeafScores):
+        raise InvalidParameter("leaf sums need Splits and LeafScores, which are public")
+    splits.require(columns)
+    start: Any = scores
+    while isinstance(start, LeafScores):
+        tree, start = start.tree, start.start
+        if tree is None:
+            continue
+        if isinstance(tree, LeafValues):
+            tree.splits.require(columns)
+        if (
+            not isinstance(tree, LeafValues)
+            or tree.values.shape != (2**tree.splits.depth, outputs)
+            or not np.isfinite(tree.values).all()
+        ):
+            raise InvalidParameter(f"a tree adds {outputs} finite numbers to the scores of each leaf")
+    if (
+        not isinstance(start, ColumnTables)
+        or np.shape(start.constant) != (outputs,)
+        or not np.isfinite(np.asarray(start.constant, dtype=np.float64)).all()
+    ):
+        raise InvalidParameter(f"scores start from {outputs} finite constants")
+    for column, table in start.tables:
+        shaped = table.ndim == 2 and table.shape[1] == outputs and len(table) > 0
+        if not 0 <= column < columns or not shaped or not np.isfinite(table).all():
+            raise InvalidParameter(f"scores start from tables with {outputs} numbers for every level of a column")
+
+
+def _leaf_block(
+    loss: Loss,
+    cells: int,
+    bounds: tuple[float, float, float],
+    exponent: int,
+    rows: Any,  # noqa: ARG001
+    labels: Floats,
+    scores: Floats,
+    leaves: NDArray[np.uint16],
+) -> Integers:
+    """Return the sums over the leaves of a block: outputs first, then the curvature, each a row of cells."""
+    slope, clip, weight = bounds
+    margins = scores[:, 0] if loss.outputs == 1 else scores
+    residuals = loss.short_residuals(margins, labels)
+    curvatures = loss.typical_curvatures(residuals, labels)
+    by_output = residuals[None] if residuals.ndim == 1 else residuals.T
+    # What a row adds, one number after another in contiguous memory: a norm is then added up in a fixed order.
+    added = np.empty((loss.outputs + 1, labels.size))
+    np.fmax(np.fmin(by_output, slope), -slope, out=added[:-1])  # unlike clip, these leave no NaN
+    np.fmax(np.fmin(weight * curvatures, clip), 0.0, out=added[-1])
+    _shorten(added, math.ldexp(clip, exponent), exponent)
+    where = leaves.astype(np.intp)
+    # Whole numbers below 2^23 of fewer than 2^30 rows: float64 adds them exactly, in any order.
+    sums = np.stack([np.bincount(where, each, minlength=cells) for each in added])
+    return sums.reshape(-1).astype(np.int64)
+
+
+def _shorten(added: Floats, cap: float, exponent: int) -> None:
+    """Overwrite columns by whole numbers, in lattice steps, of norm at most ``cap`` (Lemma 2' of NOISE.md)."""
+    added *= math.ldexp(1.0, exponent)
+    np.rint(added, out=added)
+    squared = added[0] * added[0]
+    for each in added[1:]:
+        squared += each * each
+    long = np.flatnonzero(squared > cap * cap * _SLACK)
+    if long.size:
+        factors = cap * _SLACK / np.sqrt(squared[long])
+        added[:, long] = np.trunc(added[:, long] * factors)
