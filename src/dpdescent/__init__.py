@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from .estimators import (
         DPAdditiveClassifier as DPAdditiveClassifier,
         DPAdditiveRegressor as DPAdditiveRegressor,
+        DPBoostedTreesClassifier as DPBoostedTreesClassifier,
+        DPBoostedTreesRegressor as DPBoostedTreesRegressor,
         DPHuberRegressor as DPHuberRegressor,
         DPLinearRegression as DPLinearRegression,
         DPLinearSVC as DPLinearSVC,
@@ -101,6 +103,8 @@ _PUBLIC = {
     "estimators": (
         "DPAdditiveClassifier",
         "DPAdditiveRegressor",
+        "DPBoostedTreesClassifier",
+        "DPBoostedTreesRegressor",
         "DPHuberRegressor",
         "DPLinearRegression",
         "DPLinearSVC",

@@ -22,6 +22,8 @@ from dpdescent import (
     BudgetExhausted,
     DPAdditiveClassifier,
     DPAdditiveRegressor,
+    DPBoostedTreesClassifier,
+    DPBoostedTreesRegressor,
     DPHuberRegressor,
     DPLinearRegression,
     DPLinearSVC,
@@ -43,6 +45,8 @@ MODELS = [
     DPPoissonRegressor,
     DPAdditiveClassifier,
     DPAdditiveRegressor,
+    DPBoostedTreesClassifier,
+    DPBoostedTreesRegressor,
 ]
 
 
@@ -102,6 +106,9 @@ ADDED = {
     },
     DPAdditiveRegressor: {"target_bounds": None, "loss": "squared", "pieces": None, "knots": None},
 }
+TREES = {"trees": None, "depth": None}
+ADDED[DPBoostedTreesClassifier] = ADDED[DPAdditiveClassifier] | TREES
+ADDED[DPBoostedTreesRegressor] = ADDED[DPAdditiveRegressor] | TREES
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -20,6 +20,7 @@ import pytest
 from dpdescent import (
     Adversary,
     DPAdditiveClassifier,
+    DPBoostedTreesClassifier,
     DPHuberRegressor,
     DPLinearRegression,
     DPLogisticRegression,
@@ -87,6 +88,7 @@ MODELS = {
     "adversary": logistic(method="outpert", alpha=0.5, adversary=Adversary(0.1)),
     "descent": logistic(method="outpert-gd", alpha=0.5),
     "curves": DPAdditiveClassifier(5.0, 1e-5, rows_per_unit=EACH, **PUBLIC),
+    "trees": DPBoostedTreesClassifier(5.0, 1e-5, rows_per_unit=EACH, trees=3, depth=2, **PUBLIC),
     "regression": regression(),
     "measured target": regression(target_bounds=None),
     "mean": regression(method="majority"),

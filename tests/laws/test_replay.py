@@ -26,6 +26,8 @@ from dpdescent import (
     BudgetExhausted,
     DPAdditiveClassifier,
     DPAdditiveRegressor,
+    DPBoostedTreesClassifier,
+    DPBoostedTreesRegressor,
     DPHuberRegressor,
     DPLinearRegression,
     DPLinearSVC,
@@ -51,7 +53,7 @@ from dpdescent.tables import Label, NumericColumn, Schema, open_parquet
 
 ROWS = 150
 RELATIONS = ("zero-out", "replace-one")
-CLASSIFIERS = (DPLogisticRegression, DPLinearSVC, DPAdditiveClassifier)
+CLASSIFIERS = (DPLogisticRegression, DPLinearSVC, DPAdditiveClassifier, DPBoostedTreesClassifier)
 REGRESSORS = (DPLinearRegression, DPHuberRegressor, DPPoissonRegressor, DPAdditiveRegressor)
 PRIVATE = sorted(name for name, method in METHODS.items() if method.private)
 POINTS = {name for name in PRIVATE if METHODS[name].gathers}  # need a penalty that is strongly convex
@@ -108,6 +110,8 @@ OPTIONS: dict[str, tuple[type, dict[str, Any]]] = {
     "balanced classes": (DPLogisticRegression, {"class_weight": "balanced"}),
     "curves": (DPAdditiveClassifier, {"pieces": 4}),
     "knots": (DPAdditiveRegressor, {"knots": {0: [-0.5, 0.5]}}),
+    "trees": (DPBoostedTreesClassifier, {"trees": 3, "depth": 2}),
+    "trees of numbers": (DPBoostedTreesRegressor, {"trees": 3, "depth": 2, "bounds": None, "target_bounds": None}),
     "tilt": (DPLogisticRegression, {"method": "outpert", "tilt": 1.0, "alpha": 0.05}),
     "adversary": (DPLogisticRegression, {"method": "outpert", "adversary": Adversary(0.1), "alpha": 0.05}),
     "pure": (DPLogisticRegression, {"method": "outpert", "delta": 0.0, "alpha": 0.05}),
@@ -212,6 +216,7 @@ FAR: dict[str, tuple[type, dict[str, Any]]] = {
     "measured bounds of units": (DPLogisticRegression, {"bounds": None}),
     "curves of units": (DPAdditiveClassifier, {}),
     "curves of units in measured bounds": (DPAdditiveRegressor, {"bounds": None, "target_bounds": None}),
+    "trees of units": (DPBoostedTreesClassifier, {"trees": 3, "depth": 2}),
     "a point of units": (DPLogisticRegression, {"method": "outpert", "alpha": 5.0}),
     "a penalty on the weights of units": (DPLogisticRegression, {"alpha": 2.0**-6}),
 }

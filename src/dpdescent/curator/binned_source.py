@@ -15,10 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..arrays import Floats
 from ..errors import InvalidParameter
 from ..exact import FeatureGrid, on_threads
-from ..minimisers.row_source import AnyNumber
+from ..minimisers.risks import AnyNumber
 from .array_source import row_blocks
-
-__all__ = ["BinnedSource"]
 
 _BLOCK_ROWS = 2**15  # a few arrays of that many numbers stay in cache
 

@@ -9,6 +9,10 @@ from .additive import (
     DPAdditiveRegressor as DPAdditiveRegressor,
     Term as Term,
 )
+from .boosted import (
+    DPBoostedTreesClassifier as DPBoostedTreesClassifier,
+    DPBoostedTreesRegressor as DPBoostedTreesRegressor,
+)
 from .classifiers import DPLinearSVC as DPLinearSVC, DPLogisticRegression as DPLogisticRegression
 from .regressors import (
     DPHuberRegressor as DPHuberRegressor,

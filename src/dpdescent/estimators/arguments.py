@@ -266,6 +266,13 @@ def listening(progress: bool | Progress) -> Iterator[Progress | None]:
         yield progress if callable(progress) else None
 
 
+def part_of(listener: Progress | None, start: float, stop: float) -> Progress | None:
+    """Return what a part of a fit reports to, which goes from one share of the whole to another."""
+    if listener is None or (start, stop) == (0.0, 1.0):
+        return listener
+    return lambda share: listener(start + (stop - start) * share)
+
+
 def over_rows(listener: Progress | None) -> Callable[[float], None] | None:
     """Return what is told about a pass over the rows: the method ``over_rows`` of a listener that has one."""
     return getattr(listener, "over_rows", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -190,6 +190,14 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         ``tightens`` tells whether given bounds of so many columns are made narrower.
         """
         return []
+
+    def _kept_back(self, own: Ledger, known: Any) -> float:
+        """Return what of the budget the method leaves for what comes after it, in units of the currency."""
+        return 0.0
+
+    def _go_on(self, planned: Any, known: Any, features: Any, result: SolverResult, listener: Any) -> Sequence[str]:
+        """Learn more from the rows after the method, with what it has left; return what was released by that."""
+        return ()
 
     def _read(self, X: Any) -> Any:
         """Return a table to predict as an array of numbers."""

@@ -21,12 +21,15 @@ from scipy import sparse
 
 from ..arrays import Floats
 from ..exact import on_threads
+from ..queries import ColumnTables
+from ..solvers import SolverResult
+from ..solvers.leaf_boosting import Forest
+from .curves import Curves
 from .effects import level_groups
 from .scaling import ColumnScaling
 
-__all__ = ["Binning"]
-
 LEVELS = 256  # of a byte
+_DRAWN = 1000  # rows on which importances are measured
 _DOUBLINGS = 10  # of the second scale
 
 
@@ -121,3 +124,66 @@ def _edges(scaling: ColumnScaling, column: int) -> Floats:
     wanted = np.linspace(positions[0], positions[-1], LEVELS + 1)[1:-1]
     edges: Floats = scaling.shift[column] + scaling.scale[column] * np.interp(wanted, positions, fine)
     return edges
+
+
+def additive_tables(
+    binning: Binning, scaling: ColumnScaling, features: ColumnScaling | Curves, result: SolverResult
+) -> ColumnTables:
+    """Return the scores of an additive model as tables over levels, each cell taken for the middle of its level."""
+    weights = result.weights if result.weights.ndim == 2 else result.weights[:, None]
+    own, constant = weights[: features.columns], np.zeros(weights.shape[1])
+    if len(weights) > features.columns:
+        constant = weights[-1]
+    found = [np.asarray(features.apply(rows) @ own) for rows in binning.representatives(scaling)]
+    return ColumnTables(constant, tuple(enumerate(found)))
+
+
+def _drawn_rows(binning: Binning, quantiles: Floats | None, seed: int) -> NDArray[np.uint8]:
+    """Return rows whose cells are drawn independently: from released quantiles, or evenly from all levels."""
+    generator = np.random.default_rng(seed)
+    rows = np.empty((_DRAWN, binning.columns), dtype=np.uint8, order="F")
+    for place, width in enumerate(binning.widths):
+        if place < len(binning.numbers) and quantiles is not None:
+            rows[:, place] = np.minimum(np.searchsorted(quantiles[place], generator.random(_DRAWN)), LEVELS - 1)
+        else:
+            rows[:, place] = generator.integers(width, size=_DRAWN)
+    return rows
+
+
+def _scored(start: ColumnTables, forest: Forest | None, rows: NDArray[np.uint8]) -> Floats:
+    scores = start.scores(rows)
+    return scores if forest is None else scores + forest.scores(rows)
+
+
+def importances(binning: Binning, start: ColumnTables, forest: Forest | None, quantiles: Floats | None) -> Floats:
+    """Return half the mean square change of a score if the cell of each column is drawn anew.
+
+    **Privacy** Everything is computed from released numbers and public draws.
+    """
+    rows, others = (_drawn_rows(binning, quantiles, seed) for seed in (0, 1))
+    before, found = _scored(start, forest, rows), np.zeros(binning.columns)
+    for place in range(binning.columns):
+        changed = rows.copy(order="F")
+        changed[:, place] = others[:, place]
+        found[place] = np.mean((_scored(start, forest, changed) - before) ** 2) / 2
+    return found
+
+
+def pair_importances(
+    binning: Binning,
+    start: ColumnTables,
+    forest: Forest | None,
+    quantiles: Floats | None,
+    places: Sequence[int],
+) -> dict[tuple[int, int], float]:
+    """Return, for pairs of some columns, what two cells do to a score together and not each by itself."""
+    rows, others = (_drawn_rows(binning, quantiles, seed) for seed in (0, 1))
+
+    def scores(*changed: int) -> Floats:
+        drawn = rows.copy(order="F")
+        drawn[:, list(changed)] = others[:, list(changed)]
+        return _scored(start, forest, drawn)
+
+    before, alone = scores(), {place: scores(place) for place in places}
+    pairs = [(i, j) for number, i in enumerate(places) for j in places[number + 1 :]]
+    return {(i, j): float(np.mean((scores(i, j) - alone[i] - alone[j] + before) ** 2) / 4) for i, j in pairs}

@@ -34,6 +34,7 @@ from .arguments import (
     given_arguments,
     listening,
     over_rows,
+    part_of,
     schema_facts,
     seed_of,
     size_facts,
@@ -252,22 +253,27 @@ def measure(planned: Plan, sources: FitSources) -> tuple[Knowledge, _Rows]:
 
 @dataclass(frozen=True)
 class Solved:
-    """What a method returned, and whether rows of a unit were clipped together."""
+    """What a method returned, whether rows of a unit were clipped together, and what was released after it."""
 
     result: SolverResult
     clips_by_unit: bool
+    further: Sequence[str] = ()
 
 
 def solve(planned: Plan, known: Knowledge, rows: _Rows) -> Solved:
     """Run the method on the coded rows."""
     source, problem = rows.source(known), replace(rows.problem, loss=known.loss, penalty=known.penalty)
     drawn: dict[str, Any] = {"noise": planned.noise, "batch_rate": planned.settings.batch_rate, "units": known.units}
+    kept = planned.model._kept_back(planned.own, known)
     curator = Curator(source, problem, planned.own, known.places, **drawn)
     with one_library_thread(), listening(planned.model.progress) as listener:
         if isinstance(source, BlockSource):
             source.listener = over_rows(listener)
-        result = planned.method.solve(curator, planned.settings, listener)
-    return Solved(result, curator.clips_by_unit)
+        share = 1 - kept / curator.budget
+        with curator.setting_aside(kept):
+            result = planned.method.solve(curator, planned.settings, part_of(listener, 0.0, share))
+        further = planned.model._go_on(planned, known, rows.features, result, part_of(listener, share, 1.0))
+    return Solved(result, curator.clips_by_unit, further)
 
 
 def state(planned: Plan, known: Knowledge, rows: _Rows, solved: Solved) -> None:
@@ -302,6 +308,7 @@ def _statement(planned: Plan, known: Knowledge, solved: Solved) -> PrivacyStatem
         "released": (
             f"coefficients: {math.prod(model._coefficients.shape)} numbers, and the intercept",
             *known.released,
+            *solved.further,
             *(["what the noise of privacy does to each coefficient"] if result.noise_factor is not None else []),
             *(["standard errors of all coefficients and their covariance"] if result.sandwich is not None else []),
             *(["which columns are seen to vary"] if model._seen is not None else []),

@@ -39,20 +39,7 @@ from ..exact import ceil_log2, require_moderate
 from ..problems import Loss
 from ..relations import Sensitivity
 from .per_row import PerRow
-from .plans import Noised, Sum
-from .query import Public, Query
-
-__all__ = [
-    "FREE_CURVATURE",
-    "ColumnTables",
-    "LeafOf",
-    "LeafScores",
-    "LeafSums",
-    "LeafValues",
-    "Splits",
-    "leaf_of",
-    "levels_of",
-]
+from .query import Noised, Public, Query, Sum
 
 #: The weight of curvatures below which they do not lengthen what a row of a classifier adds: the square root of 11.
 FREE_CURVATURE = math.sqrt(11.0)
@@ -203,7 +190,7 @@ class LeafSums(Query[tuple[Floats, Floats]]):
         C, the norm to which what a row adds is shortened after that.
     weight : float
         w, by which curvatures are multiplied before noise is added, and divided afterwards.
-    noise : Gaussian
+    mechanism : Gaussian
 
     Notes
     -----
@@ -218,7 +205,7 @@ class LeafSums(Query[tuple[Floats, Floats]]):
     slope: float
     clip: float
     weight: float
-    noise: Gaussian
+    mechanism: Gaussian
     label = "leaf sums"
 
     @staticmethod
@@ -234,7 +221,7 @@ class LeafSums(Query[tuple[Floats, Floats]]):
         _require_tree(self.splits, self.scores, columns, loss.outputs)
         loss.typical_curvatures(np.empty((0, *public.problem.shape[1:])), np.empty(0))  # raises if it has none
         moved = self.sensitivity(1.0).times(public.rows_per_unit).under(public.relation)
-        bits = min(_BITS, _SCALE_BITS - ceil_log2(self.noise.noise_multiplier * moved))
+        bits = min(_BITS, _SCALE_BITS - ceil_log2(self.mechanism.noise_multiplier * moved))
         if bits < _LEAST_BITS:
             raise ScaleOutOfRange("noise so large beside what a row adds cannot be drawn: spend more on the answer")
         exponent = bits - ceil_log2(clip)
@@ -245,7 +232,7 @@ class LeafSums(Query[tuple[Floats, Floats]]):
             return sums[:outputs].T.copy(), sums[outputs] / weight
 
         block = partial(_leaf_block, loss, cells, (slope, clip, weight), exponent)
-        noised = Noised(self.noise, math.ldexp(1.0, -exponent), self.sensitivity(clip), public.rate)
+        noised = Noised(self.mechanism, math.ldexp(1.0, -exponent), self.sensitivity(clip), public.rate)
         return Sum(block, (noised,), finish, (self.scores, LeafOf(self.splits)))
 
 

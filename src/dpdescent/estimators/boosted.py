@@ -1,0 +1,348 @@
+"""Private boosted trees: an additive model, and trees with random splits on what it leaves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ..arrays import Floats
+from ..curator import BinnedSource, Curator
+from ..errors import InvalidParameter, UnsupportedSource, require_positive_integer
+from ..ledger import Ledger
+from ..problems import LabelKind, LinearProblem, Loss
+from ..queries import ColumnTables, LeafScores, LeafSums, Splits
+from ..solvers import Method, SolverResult
+from ..solvers.leaf_boosting import (
+    Forest,
+    Growth,
+    LevelColumns,
+    RowBounds,
+    Sorted,
+    buy_factor,
+    buy_forest,
+    buy_quantiles,
+    buy_slope,
+)
+from ..tables import MappedArrays, streamed
+from .additive import AdditiveModel, DPAdditiveClassifier, DPAdditiveRegressor
+from .binning import Binning, additive_tables, importances, pair_importances
+from .knowledge import Knowledge
+from .purchases import Purchase, Rehearsal, Shop
+
+_FEW_ROWS = 1000.0  # effective rows, n mu: with fewer, trees cost the additive model more than they add
+_ENOUGH = 10_000.0  # effective rows from which the additive model gets a smaller share of the budget
+_LARGEST_START, _LEAST_START = 0.6, 0.1
+_MOST = 10_000, 12  # trees, and their depth, that can be asked for
+_SIZES, _CUTS, _FACTOR = 0.01, 0.03, 0.04  # of the budget of the trees, for the sizes of residuals and so on
+_PAIRED = 10  # columns of which pairs are looked at
+_REACH = 4.0  # scores beyond which rows are in the outermost cells
+
+
+@dataclass(frozen=True)
+class _Trees:
+    """Trees are bought after the method; what would go wrong then is said before anything is charged."""
+
+    model: Any
+
+    def parameter(self) -> None:
+        return None
+
+    def rehearse(self, rehearsal: Rehearsal) -> None:
+        self.model._rehearse_trees(rehearsal)
+
+    def buy(self, known: Knowledge, shop: Shop) -> Knowledge:
+        return known
+
+
+@dataclass(eq=False, repr=False)
+class BoostedTrees(AdditiveModel):
+    """What boosted trees share: the shares of the budget, the growth of the trees, and what they add to a score."""
+
+    _: KW_ONLY
+    trees: int | None = None
+    depth: int | None = None
+
+    def require_settings(self) -> tuple[Method, Any]:
+        """Return the method and its settings, or raise for a parameter that no table could be fitted with."""
+        if self.method != "auto":
+            raise InvalidParameter(
+                f"boosted trees are grown after the method 'auto', and not after {self.method!r:.80}: leave method "
+                "out, or use an additive model"
+            )
+        if self.delta == 0:
+            raise InvalidParameter("boosted trees are released with Gaussian noise: give a delta above 0")
+        if self.inference:
+            raise InvalidParameter("inference is about coefficients, beside which there are trees: leave it out")
+        for name, most in zip(("trees", "depth"), _MOST, strict=True):
+            given = getattr(self, name)
+            if given is not None and require_positive_integer(name, given) > most:
+                raise InvalidParameter(f"{name} must be at most {most}, got {given}")
+        return super().require_settings()
+
+    def _fit(self, X: Any, y: Any, unit: Any = None) -> SolverResult:
+        table = streamed(X, y)
+        if isinstance(table, MappedArrays) and table is not X:
+            X, y = np.array(X), np.array(y)  # read into memory, where trees need them
+        elif table is not None:
+            raise UnsupportedSource(
+                "boosted trees need all rows in memory, and this table is read block by block: pass arrays, or use "
+                "an additive model"
+            )
+        return super()._fit(X, y, unit)
+
+    def _purchases(self, tightens: Callable[[int], bool]) -> list[Purchase]:
+        return [*super()._purchases(tightens), _Trees(self)]
+
+    def _rows_per_output(self, known: Knowledge) -> float:
+        """Return the effective rows, n mu, per output."""
+        return self._effective_rows(known.rows) / known.loss.outputs
+
+    def _grows(self, known: Knowledge) -> bool:
+        """Return whether trees are grown: a rule of public numbers."""
+        return self.trees is not None or self._rows_per_output(known) >= _FEW_ROWS
+
+    def _kept_back(self, own: Ledger, known: Knowledge) -> float:
+        if not self._grows(known):
+            return 0.0
+        share = _LARGEST_START * math.pow(_ENOUGH / max(self._rows_per_output(known), 1.0), 0.6)
+        return own.remaining * (1 - min(max(share, _LEAST_START), _LARGEST_START))
+
+    def _rehearse_trees(self, rehearsal: Rehearsal) -> None:
+        curator = rehearsal.curator()
+        loss, depth = curator.problem.loss, self.depth or 1
+        splits = Splits((0,) * depth, np.zeros((depth, 2), dtype=np.bool_))
+        bounds, noise = RowBounds.of(loss), curator.gaussian(curator.budget / (4 * (self.trees or 400)))
+        start = LeafScores(ColumnTables(np.zeros(loss.outputs)))
+        curator.require_answerable(LeafSums(splits, start, bounds.slope, bounds.clip, bounds.weight, noise))
+
+    def _go_on(
+        self, planned: Any, known: Knowledge, features: Any, result: SolverResult, listener: Any
+    ) -> Sequence[str]:
+        names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(known.scaling.columns)])
+        binary = known.columns.binary.tolist()
+        self._binning = Binning.of(known.scaling, [str(each) for each in names], binary)
+        self._start = additive_tables(self._binning, known.scaling, features, result)
+        self._forest, self._quantiles = None, None
+        if not self._grows(known):
+            return ()
+        orchard = _Orchard(planned, known, self._binning, self._start)
+        growth = Growth.for_rows(self._rows_per_output(known), self.trees, self.depth)
+        self._forest, self._quantiles = orchard.buy_forest(growth, listener)
+        return orchard.released
+
+    def _tree_scores(self, X: Any) -> Floats | None:
+        """Return what the trees add to the (n, K) scores of rows that were read, in units of the loss."""
+        return None if self._forest is None else self._forest.scores(self._binning.levels(X))
+
+    @property
+    def n_trees_(self) -> int:
+        """How many trees were grown; none where there are too few rows for them."""
+        check_is_fitted(self)
+        return 0 if self._forest is None else len(self._forest.trees)
+
+    @property
+    def importances_(self) -> dict[str, float]:
+        """How much of the scores each column explains, the most important one first; they add up to 1.
+
+        Levels of one category are one column. It is half the mean square by which a score changes if the cell of
+        that column is drawn anew, for rows whose cells are drawn independently from released histograms, or evenly
+        from the levels of a category: no row is read, and nothing is charged.
+        """
+        found, total = self._explained()
+        order = np.argsort(-found, kind="stable")
+        return {self._binning.names[place]: float(found[place] / total) for place in order}
+
+    def _explained(self) -> tuple[Floats, float]:
+        """Return the importance of each column of levels, and their sum."""
+        check_is_fitted(self)
+        found = importances(self._binning, self._start, self._forest, self._quantiles)
+        return found, float(found.sum()) or 1.0
+
+    @property
+    def feature_importances_(self) -> Floats:
+        """The importance of each column of the table; that of a category is shared evenly by its levels."""
+        named = self.importances_
+        spread = np.zeros(self.n_features_in_)
+        members = (*((column,) for column in self._binning.numbers), *self._binning.groups)
+        for name, columns in zip(self._binning.names, members, strict=True):
+            spread[list(columns)] = named[name] / len(columns)
+        return spread
+
+    @property
+    def pair_importances_(self) -> dict[tuple[str, str], float]:
+        """How much pairs of the ten most important columns explain together and not alone, in units of importances_.
+
+        It is a quarter of the mean square of what remains of a score if each of two cells is drawn anew, less what
+        each of them does by itself.
+        """
+        found, total = self._explained()
+        places = sorted(np.argsort(-found, kind="stable")[:_PAIRED].tolist())
+        pairs = pair_importances(self._binning, self._start, self._forest, self._quantiles, places)
+        names = self._binning.names
+        named = {(names[i], names[j]): value / total for (i, j), value in pairs.items()}
+        return dict(sorted(named.items(), key=lambda each: -each[1]))
+
+
+@dataclass
+class _Orchard:
+    """Rows as levels, and who is asked about them."""
+
+    planned: Any
+    known: Knowledge
+    binning: Binning
+    start: ColumnTables
+
+    def __post_init__(self) -> None:
+        self.levels = self.binning.levels(self.planned.table.X)
+        self.released: list[str] = []
+
+    def curator(self, source: BinnedSource) -> Curator:
+        """Return a curator of rows of levels."""
+        known, planned = self.known, self.planned
+        problem = LinearProblem(known.loss, source.grid, intercept=False)
+        return Curator(source, problem, planned.own, known.rows, noise=planned.noise, units=known.units)
+
+    def buy_forest(self, growth: Growth, listener: Any) -> tuple[Forest, Floats]:
+        """Buy a forest, for one output the factor by which it is multiplied, and the quantiles of its cuts."""
+        loss = self.known.loss
+        one = loss.outputs == 1
+        bounds = RowBounds.of(loss, self.buy_slope(loss) if loss.labels.kind is LabelKind.NUMBERS else 1.0)
+        columns = LevelColumns(self.binning.widths, len(self.binning.numbers))
+        quantiles, own = self.buy_quantiles(columns.numbers), self.planned.own
+        kept = _FACTOR * own.remaining if one else 0.0
+        curator = self.curator(BinnedSource(self.levels, self.known.labels))
+        with curator.setting_aside(kept):
+            forest = buy_forest(curator, columns, quantiles, self.start, growth, bounds, listener)
+        self.released.append(f"{growth.trees} trees with {2**growth.depth} leaves each")
+        if not one:
+            return forest, quantiles
+        reach = _REACH if loss.labels.kind is not LabelKind.NUMBERS else 1.0
+        ordered = Sorted.of(forest, self.levels, self.known.labels, self.start, reach)
+        self.released.append("a factor by which the trees are multiplied")
+        return forest.scaled(buy_factor(self.curator(ordered.source), ordered, bounds)), quantiles
+
+    def buy_quantiles(self, numbers: int) -> Floats:
+        """Buy the quantiles of the numeric columns, at which trees are cut."""
+        if not numbers:
+            return np.empty((0, 256))
+        self.released.append(f"histograms of {numbers} columns, for the cuts of trees")
+        curator = self.curator(BinnedSource(self.levels[:, :numbers], self.known.labels))
+        with curator.setting_aside((1 - _CUTS) * curator.budget):
+            return buy_quantiles(curator)
+
+    def buy_slope(self, loss: Loss) -> float:
+        """Buy the size to which residuals of numbers are clipped."""
+        scale = 2.0 ** np.linspace(-16.0, 1.0, 256)
+        start = self.start.scores(self.levels)[:, 0]
+        sizes = np.abs(loss.short_residuals(start, self.known.labels))
+        places = np.searchsorted(scale[:-1], sizes, side="left").astype(np.uint8)[:, None]
+        curator = self.curator(BinnedSource(places, self.known.labels))
+        self.released.append("a bound of the residuals, from a histogram of their sizes")
+        with curator.setting_aside((1 - _SIZES) * curator.budget):
+            return buy_slope(curator, scale)
+
+
+@dataclass(eq=False, repr=False)
+class DPBoostedTreesClassifier(BoostedTrees, DPAdditiveClassifier):
+    """Private boosted trees for classification: an additive model, and trees that see what acts together.
+
+    A part of the budget fits an additive model (`DPAdditiveClassifier`). The rest grows trees on what that leaves:
+    their splits are drawn at random, without looking at the rows, and their leaves are private sums
+    (`dpdescent.solvers.leaf_boosting`). There is nothing to tune: the number of trees, their depth and the shares of
+    the budget follow from the number of effective rows, n mu. With fewer than 1,000 of them per class no trees are
+    grown, and the model is the additive one.
+
+    Parameters
+    ----------
+    trees, depth : int, optional
+        The number of trees, and of the cells each of them looks at. By default they follow from n mu: 150 to 400
+        trees of depth 4 to 10.
+    **parameters
+        All others are those of `DPAdditiveClassifier`; ``method`` must be "auto". Columns of 0 and 1 that
+        `BoundedEncoder` made from one category are one column to a tree if ``binary_features`` declares them.
+
+    Attributes
+    ----------
+    importances_ : dict
+        How much of the scores each column explains, by name.
+    pair_importances_ : dict
+        How much pairs of columns explain together and not alone.
+    feature_importances_ : ndarray of shape (n_features_in_,)
+    n_trees_ : int
+    terms_ : tuple of Term
+        Those of the additive part alone.
+    privacy_ : dict
+        The privacy statement. Further attributes are those of `DPAdditiveClassifier`.
+
+    Notes
+    -----
+    **Privacy.** (epsilon, delta)-DP for one row, or one unit, under ``adjacency``. Beside what the additive model
+    releases, there are a noisy histogram of the numeric columns, for the cuts of trees; for each tree, the noisy sums
+    of residuals and curvatures over its leaves (`dpdescent.queries.leaf_sums` has the sensitivity); and the sums from
+    which one factor for all trees follows. Each is charged before a row is read. Tables must be in memory.
+    `dpdescent.check_pipeline` names the steps of a pipeline that learn from the rows before it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.uniform(-1, 1, (20000, 2))
+    >>> y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    >>> model = DPBoostedTreesClassifier(1.0, bounds=(-1, 1), classes=(0, 1), random_state=0).fit(X, y)
+    >>> model.score(X, y) > 0.8
+    True
+    >>> list(model.pair_importances_)
+    [('x0', 'x1')]
+    """
+
+    def decision_function(self, X: Any) -> Floats:
+        """Return the scores: an array of shape (n,) for two classes, and (n, K) for K classes."""
+        return self._with_trees(super().decision_function(X), X)
+
+    def row_scores(self, X: Any) -> Floats:
+        """Return what `decision_function` does, each score with the same bits beside any other rows."""
+        return self._with_trees(super().row_scores(X), X)
+
+    def _with_trees(self, scores: Floats, X: Any) -> Floats:
+        added = self._tree_scores(self._read(X))
+        if added is None:
+            return scores
+        return scores + (added[:, 0] if scores.ndim == 1 else added)
+
+
+@dataclass(eq=False, repr=False)
+class DPBoostedTreesRegressor(BoostedTrees, DPAdditiveRegressor):
+    """Private boosted trees for regression: an additive model, and trees that see what acts together.
+
+    Parameters
+    ----------
+    trees, depth
+        As for `DPBoostedTreesClassifier`, where the trees are described too.
+    **parameters
+        All others are those of `DPAdditiveRegressor`; ``method`` must be "auto".
+
+    Notes
+    -----
+    **Privacy.** As for `DPBoostedTreesClassifier`. Residuals are clipped where a noisy histogram of their sizes says
+    that few are larger. `dpdescent.check_pipeline` names the steps of a pipeline that learn from the rows before it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.uniform(-1, 1, (20000, 2))
+    >>> y = X[:, 0] * X[:, 1] + generator.normal(0, 0.1, 20000)
+    >>> model = DPBoostedTreesRegressor(1.0, bounds=(-1, 1), target_bounds=(-1, 1), random_state=0).fit(X, y)
+    >>> model.score(X, y) > 0.6
+    True
+    """
+
+    def _scores(self, X: Any, *, separate: bool = False) -> Floats:
+        scores = super()._scores(X, separate=separate)
+        added = self._tree_scores(self._read(X))
+        return scores if added is None else scores + self._coefficient_unit() * added[:, 0]

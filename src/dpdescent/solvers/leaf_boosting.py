@@ -1,0 +1,310 @@
+r"""Boosted trees with random splits: each tree is one histogram of residuals and curvatures, released with noise.
+
+A tree draws D columns at random, and for each a cut at a released quantile or a random half of its levels: no row is
+looked at. Its leaves are one query (`LeafSums`): with noisy sums G of residuals and H of curvatures, whose noise has
+the deviation s, a leaf adds
+
+.. math:: v = - \eta \frac{G}{\max(H, 0) + a s + 1}
+
+to the scores. The term a s keeps leaves short that noise dominates. The noise of a tree is forgotten by later trees,
+which see the residuals that it leaves, and the last third of the trajectory is averaged.
+
+At the end one more query sorts the rows by what all trees together add to them, and tells by which factor that should
+be multiplied: about 1 if the trees have found something, and about 0 if they are noise.
+
+**Privacy** Splits are drawn from public numbers and released histograms. All else is post-processing of answers that
+the curator was asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays import Floats
+from ..curator import BinnedSource, Curator
+from ..problems import LabelKind, Loss
+from ..queries import (
+    FREE_CURVATURE,
+    ColumnHistograms,
+    ColumnTables,
+    LeafScores,
+    LeafSums,
+    LeafValues,
+    Splits,
+    leaf_of,
+)
+from .method import Progress, report
+from .rules import PAYABLE
+
+_LEVELS = 256
+_CELLS = 4  # bits of the cells into which rows are sorted for it
+_AVERAGED = 0.3  # of the trajectory
+_LONGEST = 2.0  # that a leaf adds to a score, times the rate
+_ENOUGH = 10_000.0  # effective rows, n mu, from which trees are deeper, more and less damped
+_TREES, _MOST_TREES, _DAMPING = 150, 400, 8.0
+_LARGEST_FACTOR, _USUAL = 1.5, 0.4  # of the factor: its largest value, and its usual distance from 1
+_SURE = 3.0  # deviations above which a cell is known to have rows
+_CLIPPED = 0.03  # of the residuals are clipped
+_OUTER = 0.02  # cuts are between this quantile and its counterpart
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Public settings of a forest.
+
+    Parameters
+    ----------
+    trees, depth : int
+    rate : float
+        The share of a step that is taken.
+    damping : float
+        a, by which the deviation of the noise is multiplied.
+    """
+
+    trees: int
+    depth: int
+    rate: float = 0.3
+    damping: float = _DAMPING
+
+    @classmethod
+    def for_rows(cls, effective: float, trees: int | None = None, depth: int | None = None) -> Growth:
+        """Return the settings for so many effective rows, n mu."""
+        effective = max(effective, 1.0)
+        many = round(min(max(_TREES * math.pow(effective / _ENOUGH, 0.3), _TREES), _MOST_TREES))
+        deep = min(max(math.floor(math.log2(effective)) - 6, 4), 10)
+        damping = min(max(_DAMPING * math.sqrt(_ENOUGH / effective), 2.0), _DAMPING)
+        return cls(trees or many, depth or deep, damping=damping)
+
+
+@dataclass(frozen=True)
+class LevelColumns:
+    """What is public of columns of levels: how many levels each has, and how many of the first are numbers."""
+
+    widths: tuple[int, ...]
+    numbers: int
+
+
+@dataclass(frozen=True)
+class RowBounds:
+    """What a row adds to a leaf at most: the size of a residual, the norm of all, and the weight of a curvature."""
+
+    slope: float
+    clip: float
+    weight: float
+
+    @classmethod
+    def of(cls, loss: Loss, slope: float = 1.0) -> RowBounds:
+        """Return the bounds of a loss: curvatures are free for classes, and cost 3% of the noise for numbers.
+
+        ``slope`` is public or released, and is that of residuals of numbers.
+        """
+        if loss.labels.kind is not LabelKind.NUMBERS:
+            return cls(loss.lipschitz, loss.lipschitz, FREE_CURVATURE)
+        return cls(slope, slope * math.sqrt(1 + 1 / 16), 0.25 * slope)
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Released trees: what their leaves add to the scores, and what noise did to that.
+
+    Parameters
+    ----------
+    trees : tuple of LeafValues
+        With the weights of an averaged trajectory and the final factor in their values.
+    noise : tuple of ndarray
+        The standard deviation of the noise of privacy in each leaf.
+    factor : float
+        By which everything was multiplied at the end.
+    """
+
+    trees: tuple[LeafValues, ...]
+    noise: tuple[Floats, ...]
+    factor: float
+    outputs: int
+
+    def scores(self, levels: NDArray[np.uint8]) -> Floats:
+        """Return what the trees add to the (n, K) scores of rows of levels."""
+        total = np.zeros((levels.shape[0], self.outputs))
+        for tree in self.trees:
+            total += tree.values[leaf_of(tree.splits, levels).astype(np.intp)]
+        return total
+
+    def scaled(self, factor: float) -> Forest:
+        """Return the forest multiplied by a factor."""
+        trees = tuple(LeafValues(tree.splits, factor * tree.values) for tree in self.trees)
+        return Forest(trees, tuple(abs(factor) * each for each in self.noise), factor * self.factor, self.outputs)
+
+
+def buy_forest(
+    curator: Curator,
+    columns: LevelColumns,
+    quantiles: Floats,
+    start: ColumnTables,
+    growth: Growth,
+    bounds: RowBounds,
+    progress: Progress | None = None,
+) -> Forest:
+    """Grow a forest on rows of levels with all that is left of the curator's budget.
+
+    Parameters
+    ----------
+    curator : Curator
+        Of a `BinnedSource`.
+    columns : LevelColumns
+    quantiles : ndarray of shape (numbers, 256)
+        Released by `buy_quantiles`.
+    start : ColumnTables
+        Public or released scores to start from.
+    growth : Growth
+    bounds : RowBounds
+    progress : callable, optional
+        Called with the share of the trees that were grown.
+
+    Notes
+    -----
+    **Privacy** One `LeafSums` for each tree. The splits of a tree follow from public numbers and from released
+    quantiles, its scores from the answers before it.
+    """
+    generator = curator.public_generator()
+    amount = PAYABLE * curator.remaining / growth.trees
+    noise = curator.gaussian(amount)
+    moved = LeafSums.sensitivity(bounds.clip).times(curator.rows_per_unit).under(curator.relation)
+    deviation = noise.noise_multiplier * moved
+    damping = growth.damping * deviation / bounds.slope * 4 * min(curator.problem.loss.smoothness, 1.0)
+    scores, trees, noises = LeafScores(start), [], []
+    for number in range(growth.trees):
+        splits = _draw_splits(generator, columns, quantiles, growth.depth)
+        residuals, curvatures = curator.answer(
+            LeafSums(splits, scores, bounds.slope, bounds.clip, bounds.weight, noise)
+        )
+        steps = growth.rate / (np.maximum(curvatures, 0.0) + damping + 1.0)
+        values = np.clip(-steps[:, None] * residuals, -growth.rate * _LONGEST, growth.rate * _LONGEST)
+        tree = LeafValues(splits, values)
+        scores = scores.grown(tree)
+        trees.append(tree)
+        noises.append(steps * deviation)
+        report(progress, (number + 1) / growth.trees)
+    weights = _averaged(growth.trees)
+    averaged = tuple(LeafValues(tree.splits, w * tree.values) for w, tree in zip(weights, trees, strict=True))
+    return Forest(averaged, tuple(w * s for w, s in zip(weights, noises, strict=True)), 1.0, start.constant.size)
+
+
+def buy_quantiles(curator: Curator) -> Floats:
+    """Return the cumulative shares of the 256 levels of each column, from a noisy histogram.
+
+    **Privacy** `ColumnHistograms`, with all that is left of the budget of the curator.
+    """
+    noise, columns = curator.gaussian(PAYABLE * curator.remaining), curator.problem.grid.dimension
+    counts = curator.answer(ColumnHistograms(_LEVELS - 1, 0, noise))[:, _LEVELS - 1 :]
+    moved = ColumnHistograms.sensitivity(columns).times(curator.rows_per_unit).under(curator.relation)
+    sure = np.maximum(counts - noise.noise_multiplier * moved, 0.0) + 1e-3  # counts that noise alone may have made
+    shares: Floats = np.cumsum(sure, axis=1) / sure.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _draw_splits(generator: np.random.Generator, columns: LevelColumns, quantiles: Floats, depth: int) -> Splits:
+    """Return random splits: a cut of a number at a random quantile, or a random half of the levels of a category."""
+    chosen = generator.integers(len(columns.widths), size=depth).tolist()
+    sides = np.zeros((depth, _LEVELS), dtype=np.bool_)
+    for own, column in zip(sides, chosen, strict=True):
+        width = columns.widths[column]
+        if column < columns.numbers:
+            cut = int(np.searchsorted(quantiles[column], generator.uniform(_OUTER, 1 - _OUTER)))
+            own[min(cut, _LEVELS - 2) + 1 :] = True
+        elif width == 2:
+            own[1] = True
+        else:
+            own[:width] = generator.random(width) < 0.5
+    return Splits(tuple(chosen), sides)
+
+
+def _averaged(trees: int) -> Floats:
+    """Return the weight of each tree in the mean of the last scores of a trajectory."""
+    first = min(trees - 1, math.ceil((1 - _AVERAGED) * trees))
+    return np.minimum(1.0, (trees - np.arange(trees)) / (trees - first))
+
+
+@dataclass(frozen=True, eq=False)
+class Sorted:
+    """Rows sorted by what a forest adds to their scores: their levels, and one more column with the cell of each row.
+
+    Parameters
+    ----------
+    source : BinnedSource
+        Unreleased data.
+    start : ColumnTables
+        The scores of the rows, what the forest adds rounded to the middle of 256 intervals.
+    middles : ndarray of shape (2^4,)
+        The mean of what the forest adds in each cell, by public numbers.
+    """
+
+    source: BinnedSource
+    start: ColumnTables
+    middles: Floats
+
+    @classmethod
+    def of(
+        cls, forest: Forest, levels: NDArray[np.uint8], labels: Floats, start: ColumnTables, reach: float
+    ) -> Sorted:
+        """Sort rows of levels by a forest of one output; ``reach`` is public and ends the outermost cells."""
+        even = np.linspace(-1.0, 1.0, _LEVELS + 1)
+        edges = reach * even**3  # finer near 0, where most rows are
+        middles = (edges[:-1] + edges[1:]) / 2
+        places = np.searchsorted(edges[1:-1], forest.scores(levels)[:, 0], side="left").astype(np.uint8)
+        together = ColumnTables(start.constant, (*start.tables, (levels.shape[1], middles[:, None])))
+        source = BinnedSource(np.column_stack([levels, places]), labels)
+        return cls(source, together, middles.reshape(2**_CELLS, -1).mean(axis=1))
+
+    @property
+    def splits(self) -> Splits:
+        """The cells as leaves of a tree: its bits are those of the number of a cell."""
+        cell = np.arange(_LEVELS) * 2**_CELLS // _LEVELS
+        bits = [cell >> (_CELLS - 1 - bit) & 1 == 1 for bit in range(_CELLS)]
+        return Splits((self.source.grid.dimension - 1,) * _CELLS, np.array(bits))
+
+
+def buy_factor(curator: Curator, ordered: Sorted, bounds: RowBounds) -> float:
+    """Return by which factor the scores of a forest should be multiplied, from 0 to 1.5.
+
+    Residuals G and curvatures H at the scores of all trees are added up in cells of rows to which the trees add about
+    the same number m, in cells whose curvature exceeds its noise. The factor is that of Newton's step, 1 - sum(G m)/
+    sum(H m^2), nearer to 1 where noise is large.
+
+    **Privacy** One `LeafSums` with all that is left of the budget of the curator, that of ``ordered.source``.
+    """
+    noise = curator.gaussian(PAYABLE * curator.remaining)
+    residuals, curvatures = curator.answer(
+        LeafSums(ordered.splits, LeafScores(ordered.start), bounds.slope, bounds.clip, bounds.weight, noise)
+    )
+    moved = LeafSums.sensitivity(bounds.clip).times(curator.rows_per_unit).under(curator.relation)
+    deviation = noise.noise_multiplier * moved
+    held = curvatures > _SURE * deviation / bounds.weight
+    middles, steep = ordered.middles[held], float(curvatures[held] @ ordered.middles[held] ** 2)
+    # What noise makes of the factor, and how far from 1 it usually is: the mean of both, by their precision.
+    noisy, usual = deviation**2 * float(np.sum(middles**2)), (_USUAL * steep) ** 2
+    if not usual > 0:
+        return 1.0
+    step = float(residuals[held, 0] @ middles) / steep * usual / (usual + noisy)
+    return min(max(1.0 - step, 0.0), _LARGEST_FACTOR)
+
+
+def buy_slope(curator: Curator, scale: Floats) -> float:
+    """Return a size that few residuals exceed, from a noisy histogram of their sizes.
+
+    ``curator`` is that of a source with one column, in which a row has the number of ``scale`` that its residual
+    exceeds. Where noise hides the rows, the largest size stands.
+
+    **Privacy** `ColumnHistograms` of one column, with all that is left of the budget of the curator.
+    """
+    noise = curator.gaussian(PAYABLE * curator.remaining)
+    counts = curator.answer(ColumnHistograms(_LEVELS - 1, 0, noise))[0, _LEVELS - 1 :]
+    moved = ColumnHistograms.sensitivity(1).times(curator.rows_per_unit).under(curator.relation)
+    deviation = noise.noise_multiplier * moved
+    above = np.cumsum(counts[::-1])[::-1]  # rows at or beyond each level
+    slack = 2 * deviation * np.sqrt(np.arange(_LEVELS, 0, -1))
+    few = np.flatnonzero(above + slack <= _CLIPPED * curator.rows)
+    return float(scale[min(int(few[0]), scale.size - 1)]) if few.size else float(scale[-1])

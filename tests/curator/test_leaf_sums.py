@@ -1,0 +1,167 @@
+"""Sums over leaves: what a row can change, tried for every row there is; exactness; and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from dpdescent.accounting import Gaussian
+from dpdescent.audit import audit_named
+from dpdescent.curator import (
+    FREE_CURVATURE,
+    ArraySource,
+    BinnedSource,
+    ColumnTables,
+    Curator,
+    LeafScores,
+    LeafSums,
+    LeafValues,
+    Splits,
+    Units,
+    leaf_of,
+)
+from dpdescent.errors import InvalidParameter
+from dpdescent.ledger import Ledger
+from dpdescent.problems import LinearProblem, Logistic, Loss, Multinomial, Squared
+from every_query import Silent
+
+SPLITS = Splits((0, 1), np.array([[False, True, True], [True, False, True]]))
+
+
+def scores_of(outputs: int) -> LeafScores:
+    """Return scores from -9 to 9, by which probabilities are near 0, 1 and between."""
+    table = np.linspace(-9.0, 9.0, 3 * outputs).reshape(3, outputs)
+    start = LeafScores(ColumnTables(np.zeros(outputs), ((1, table),)))
+    return start.grown(LeafValues(Splits((0,), np.array([[False, True]])), 0.3 * table[:2]))
+
+
+def query(loss: Loss, weight: float = FREE_CURVATURE) -> LeafSums:
+    if math.isfinite(loss.lipschitz):
+        return LeafSums(SPLITS, scores_of(loss.outputs), loss.lipschitz, loss.lipschitz, weight, Gaussian(1.0))
+    return LeafSums(SPLITS, scores_of(loss.outputs), 1.0, math.hypot(1.0, 0.25), 0.25, Gaussian(1.0))
+
+
+def curator_of(levels: np.ndarray, labels: np.ndarray, loss: Loss) -> Curator:
+    source = BinnedSource(np.asarray(levels, dtype=np.uint8), labels)
+    ledger = Ledger(1e9, 1e-6, currency="gdp")
+    return Curator(source, LinearProblem(loss, source.grid, intercept=False), ledger, 3, noise=Silent())
+
+
+def exact(levels: np.ndarray, labels: np.ndarray, asked: LeafSums, loss: Loss) -> np.ndarray:
+    curator = curator_of(levels, labels, loss)
+    curator.answer(asked)
+    total = curator._noise.calls[0][0]
+    return total.values * total.unit
+
+
+LOSSES = [Logistic(), Multinomial(3), Squared()]
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda each: type(each).__name__)
+def test_every_row_and_every_pair_of_rows_move_the_sums_within_the_sensitivity_and_some_attain_it(loss: Loss) -> None:
+    labels = [-1.0, 1.0] if not isinstance(loss, Multinomial) else [0.0, 1.0, 2.0]
+    rows = list(itertools.product(range(3), range(3), labels))
+    asked = query(loss)
+    alone = np.array([exact(np.array([row[:2]]), np.array([row[2]]), asked, loss) for row in rows])
+    stated = LeafSums.sensitivity(asked.clip)
+    removed = np.linalg.norm(alone, axis=1)
+    replaced = np.linalg.norm(alone[:, None] - alone[None], axis=2)
+    assert removed.max() <= stated.zero_out
+    assert replaced.max() <= stated.replace_one
+    assert removed.max() > 0.99 * stated.zero_out
+    assert replaced.max() > (0.9 if loss.outputs == 1 else 0.7) * stated.replace_one
+    assert (np.count_nonzero(alone.reshape(len(rows), loss.outputs + 1, 4).any(axis=1), axis=1) <= 1).all()
+
+
+def test_rows_of_different_leaves_are_nearer_than_those_of_one() -> None:
+    """The declared 2 C is needed: without rows of one leaf it would be sqrt(2) C."""
+    loss, asked = Logistic(), query(Logistic())
+    there, same, other = ([2, 2], 1.0), ([2, 2], -1.0), ([0, 2], -1.0)
+    sums = [exact(np.array([row]), np.array([label]), asked, loss) for row, label in (there, same, other)]
+    leaves = [leaf_of(SPLITS, np.array([row], dtype=np.uint8))[0] for row, _ in (there, same, other)]
+    assert leaves[0] == leaves[1] != leaves[2]
+    assert np.linalg.norm(sums[0] - sums[2]) <= math.sqrt(2)
+
+
+def test_curvatures_of_two_classes_are_free_up_to_their_weight_and_not_much_beyond() -> None:
+    size = np.linspace(0, 1, 100_001)
+
+    def longest(weight: float) -> float:
+        return float((size**2 * (1 + weight**2 * (1 - size) ** 2)).max())
+
+    assert longest(FREE_CURVATURE) <= 1
+    assert longest(math.sqrt(11.2)) > 1
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda each: type(each).__name__)
+def test_the_sums_are_those_of_single_rows_and_what_a_float_sum_finds(loss: Loss) -> None:
+    generator = np.random.default_rng(0)
+    levels = generator.integers(3, size=(400, 2))
+    labels = generator.choice([0.0, 1.0, 2.0] if isinstance(loss, Multinomial) else [-1.0, 1.0], 400)
+    asked = query(loss, weight=0.5)
+    whole = exact(levels, labels, asked, loss)
+    single = sum(exact(levels[[row]], labels[[row]], asked, loss) for row in range(400))
+    np.testing.assert_array_equal(whole, single)
+    if isinstance(loss, Logistic):
+        scores, leaves = _scores(levels), leaf_of(SPLITS, levels.astype(np.uint8))
+        chance = 1 / (1 + np.exp(-scores))
+        residuals = np.bincount(leaves, chance - (labels > 0), 4)
+        curvatures = np.bincount(leaves, 0.5 * chance * (1 - chance), 4)
+        np.testing.assert_allclose(whole, [*residuals, *curvatures], atol=400 * 2.0**-21)
+
+
+def _scores(levels: np.ndarray) -> np.ndarray:
+    table = np.linspace(-9.0, 9.0, 3)
+    return table[levels[:, 1]] + 0.3 * table[:2][(levels[:, 0] >= 1).astype(int)]
+
+
+def test_levels_of_bytes_and_of_floats_give_the_same_bits() -> None:
+    generator = np.random.default_rng(1)
+    levels, labels = generator.integers(3, size=(70_000, 2)), generator.choice([-1.0, 1.0], 70_000)
+    source = BinnedSource(levels.astype(np.uint8), labels)
+    other = ArraySource(levels.astype(np.float64), labels, source.grid, block_rows=999)
+    found = []
+    for each in (source, other):
+        ledger, noise = Ledger(1e9, 1e-6, currency="gdp"), Silent()
+        problem = LinearProblem(Logistic(), source.grid, intercept=False)
+        Curator(each, problem, ledger, 70_000, noise=noise).answer(query(Logistic()))
+        found.append(noise.calls[0][0].values)
+    np.testing.assert_array_equal(*found)
+
+
+def test_a_unit_of_k_rows_has_k_times_the_noise() -> None:
+    levels, labels = np.zeros((4, 2), dtype=np.uint8), np.ones(4)
+    source = BinnedSource(levels, labels)
+    noise = Silent()
+    units = Units(np.array([0, 0, 1, 1]), 2, 2)
+    ledger = Ledger(1e9, 1e-6, currency="gdp", unit="one patient")
+    problem = LinearProblem(Logistic(), source.grid, intercept=False)
+    Curator(source, problem, ledger, 4, noise=noise, units=units).answer(query(Logistic()))
+    assert noise.calls[0][0].sensitivity.zero_out >= 2.0
+    assert noise.calls[0][0].sensitivity.replace_one >= 4.0
+
+
+@pytest.mark.parametrize(
+    "splits",
+    [
+        Splits((0, 2), SPLITS.sides),
+        Splits((0,), SPLITS.sides),
+        Splits((), np.zeros((0, 3), dtype=np.bool_)),
+        Splits((0,) * 17, np.zeros((17, 3), dtype=np.bool_)),
+        Splits((0, -1), SPLITS.sides),
+    ],
+)
+def test_splits_that_are_none_are_refused_before_anything_is_charged(splits: Splits) -> None:
+    curator = curator_of(np.zeros((1, 2)), np.ones(1), Logistic())
+    with pytest.raises(InvalidParameter):
+        curator.answer(LeafSums(splits, scores_of(1), 1.0, 1.0, 1.0, Gaussian(1.0)))
+    assert curator.ledger.entries == ()
+
+
+def test_an_audit_finds_sixty_percent_of_epsilon() -> None:
+    """With confidence 95% the bound is no more than epsilon; a seed repeats it."""
+    report = audit_named("LeafSums", epsilon=1.0, delta=1e-6, seed=0)
+    assert 0.6 <= report.lower_bound <= 1.0

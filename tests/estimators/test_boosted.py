@@ -1,0 +1,194 @@
+"""Boosted trees: what is charged, what is refused, and what they learn that an additive model cannot."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from dpdescent import (
+    DPAdditiveClassifier,
+    DPAdditiveRegressor,
+    DPBoostedTreesClassifier,
+    DPBoostedTreesRegressor,
+    InvalidParameter,
+    Ledger,
+)
+from dpdescent.accounting import Gaussian
+from dpdescent.audit import replay
+from dpdescent.curator import ColumnHistograms, LeafSums
+from dpdescent.errors import UnsupportedSource
+from dpdescent.estimators.binning import Binning
+from dpdescent.estimators.scaling import ColumnScaling
+from dpdescent.problems import Huber
+
+PUBLIC = {"bounds": (-1, 1), "random_state": 0}
+
+
+def crossed(rows: int = 10_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return three columns, and labels that two of them decide together and neither alone."""
+    generator = np.random.default_rng(seed)
+    X = generator.uniform(-1, 1, (rows, 3))
+    return X, ((X[:, 0] * X[:, 1] > 0) ^ (generator.random(rows) < 0.1)).astype(int)
+
+
+def classifier(epsilon: float = 1.0, **options: object) -> DPBoostedTreesClassifier:
+    return DPBoostedTreesClassifier(epsilon, 1e-6, **(PUBLIC | {"classes": (0, 1)} | options))
+
+
+@pytest.fixture(scope="module")
+def fitted() -> tuple[DPBoostedTreesClassifier, Ledger]:
+    account = Ledger(5.0, 1e-5, currency="gdp")
+    return classifier(ledger=account, tighten=False).fit(*crossed()), account
+
+
+def test_trees_learn_what_two_columns_do_together(fitted) -> None:
+    model, _ = fitted
+    X, y = crossed(seed=1)
+    assert model.score(X, y) > 0.85
+    assert DPAdditiveClassifier(1.0, classes=(0, 1), **PUBLIC).fit(*crossed()).score(X, y) < 0.6
+    assert next(iter(model.pair_importances_)) == ("x0", "x1")
+    assert sum(model.importances_.values()) == pytest.approx(1)
+    assert model.feature_importances_.sum() == pytest.approx(1)
+    assert model.feature_importances_.argmin() == 2
+
+
+def test_several_classes_and_numbers_are_learnt_too() -> None:
+    X, y = crossed()
+    three = np.where(X[:, 2] > 0.5, 2, y)
+    model = classifier(3.0, classes=(0, 1, 2), trees=100).fit(X, three)
+    additive = DPAdditiveClassifier(3.0, classes=(0, 1, 2), **PUBLIC).fit(X, three)
+    assert model.score(X, three) > additive.score(X, three) + 0.15
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
+    numbers = 5 * X[:, 0] * X[:, 1] + np.random.default_rng(0).normal(0, 0.3, len(X))
+    options = {"target_bounds": (-10, 10), **PUBLIC}
+    for loss in ("squared", Huber(0.2)):
+        regressor = DPBoostedTreesRegressor(1.0, loss=loss, **options).fit(X, numbers)
+        assert regressor.score(X, numbers) > 0.6
+    assert DPAdditiveRegressor(1.0, **options).fit(X, numbers).score(X, numbers) < 0.1
+
+
+def test_every_answer_is_charged_with_its_own_cost_and_all_of_them_are_the_budget(monkeypatch) -> None:
+    """A histogram that nobody paid for, or trees that cost less than their noise, would show here."""
+    asked: list[object] = []
+    for kind in (LeafSums, ColumnHistograms):
+        plain = kind.plan
+        monkeypatch.setattr(kind, "plan", lambda self, public, plain=plain: asked.append(self) or plain(self, public))
+    model = classifier(tighten=False, trees=20, depth=3).fit(*crossed())
+    spent = model.privacy_["spent_on"]
+    assert spent["leaf sums"] > 0.3
+    assert 0.005 < spent["column histograms"] < 0.03
+    answered = Counter(type(each).__name__ for each in asked)
+    assert answered["LeafSums"] == 1 + 20 + 1  # one in the rehearsal, one for each tree and one for the factor
+    assert answered["ColumnHistograms"] == 1
+    assert sum(spent.values()) == pytest.approx(1, abs=1e-6)
+    ledger = Ledger(1.0, 1e-6, currency="gdp")
+    paid = sum(ledger.currency.price(Gaussian(each.mechanism.noise_multiplier)) for each in asked[1:]) / ledger.budget
+    assert paid == pytest.approx(spent["leaf sums"] + spent["column histograms"], rel=1e-6)
+
+
+def test_an_account_is_charged_with_what_the_fit_has_spent(fitted) -> None:
+    model, account = fitted
+    assert account.spent == pytest.approx(model.privacy_["spent"], rel=1e-9)
+    assert model.privacy_["spent"] <= model.privacy_["budget"]
+
+
+def test_with_few_rows_the_model_is_the_additive_one() -> None:
+    X, y = crossed(500)
+    model = classifier().fit(X, y)
+    assert model.n_trees_ == 0
+    additive = DPAdditiveClassifier(1.0, 1e-6, classes=(0, 1), **PUBLIC).fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(X), additive.decision_function(X))
+    assert sum(model.importances_.values()) == pytest.approx(1)
+
+
+def test_a_tree_of_noise_does_no_harm() -> None:
+    """Labels that depend on one column alone: the factor takes back what trees of noise add."""
+    generator = np.random.default_rng(3)
+    X = generator.uniform(-1, 1, (8000, 12))
+    y = (generator.random(8000) < 1 / (1 + np.exp(-4 * X[:, 0]))).astype(int)
+    test, truth = X[4000:], y[4000:]
+    model = classifier(0.5).fit(X[:4000], y[:4000])
+    additive = DPAdditiveClassifier(0.5, 1e-6, classes=(0, 1), **PUBLIC).fit(X[:4000], y[:4000])
+
+    def loss(chances: np.ndarray) -> float:
+        return float(-np.mean(np.log(chances[np.arange(truth.size), truth])))
+
+    assert loss(model.predict_proba(test)) < loss(additive.predict_proba(test)) + 0.05
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("kind", [DPBoostedTreesClassifier, DPBoostedTreesRegressor])
+def test_what_a_fit_shows_follows_from_what_it_paid_for(kind: type, adjacency: str) -> None:
+    X, y = crossed(150)
+    labels = {"classes": (0, 1)} if kind is DPBoostedTreesClassifier else {"target_bounds": (0, 1)}
+    model = kind(4.0, 1e-6, adjacency=adjacency, bounds=(-1, 1), trees=4, depth=2, **labels)
+    report = replay(model, X, y if kind is DPBoostedTreesClassifier else y * 1.0, neighbours=3)
+    assert report.clean, str(report)
+    assert report.largest_share > 0.3
+
+
+def test_a_seed_repeats_a_fit_and_a_pickle_and_a_sparse_table_give_the_same_bits(fitted) -> None:
+    X, y = crossed(2000)
+    X[:, 2] = X[:, 2] > 0.5
+    first, again, few = (classifier(trees=5, depth=3).fit(each, y) for each in (X, X, sparse.csr_array(X)))
+    np.testing.assert_array_equal(first.decision_function(X), again.decision_function(X))
+    np.testing.assert_array_equal(first.decision_function(X), few.decision_function(sparse.csr_array(X)))
+    model, _ = fitted
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), model.predict_proba(X))
+    np.testing.assert_allclose(model.row_scores(X), model.decision_function(X))
+    np.testing.assert_array_equal(model.row_scores(X[5:9]), model.row_scores(X)[5:9])
+
+
+def test_levels_of_one_category_are_one_column_and_every_row_has_its_own_levels() -> None:
+    names = ["size", "colour=red", "colour=blue", "new"]
+    scaling = ColumnScaling.from_bounds(([0, 0, 0, 0], [1000, 1, 1, 1]), 4)
+    binning = Binning.of(scaling, names, [False, True, True, True])
+    assert binning.names == ("size", "colour", "new")
+    assert binning.widths == (256, 3, 2)
+    X = np.array([[0.0, 1, 0, 0], [1.0, 0, 1, 1], [999.0, 0, 0, 0], [2000.0, 1, 1, 1]])
+    levels = binning.levels(X)
+    assert levels[:, 1].tolist() == [1, 2, 0, 1]
+    assert levels[:, 2].tolist() == [0, 1, 0, 1]
+    assert levels[[0, 2, 3], 0].tolist() == [0, 255, 255]
+    assert 1 < levels[1, 0] < 64  # fine near 0
+    for row in range(4):
+        np.testing.assert_array_equal(binning.levels(X[[row]]), levels[[row]])
+    np.testing.assert_array_equal(binning.levels(sparse.csr_array(X)), levels)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"method": "agd"}, "method"),
+        ({"delta": 0.0}, "delta"),
+        ({"inference": True}, "inference"),
+        ({"trees": 0}, "trees"),
+        ({"trees": 10**6}, "trees"),
+        ({"depth": 13}, "depth"),
+        ({"depth": 2.5}, "depth"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_charged(options: dict, match: str) -> None:
+    account = Ledger(5.0, 1e-5, currency="gdp")
+    model = classifier(ledger=account).set_params(**options)
+    with pytest.raises(InvalidParameter, match=match):
+        model.fit(*crossed(200))
+    assert account.entries == ()
+
+
+def test_a_table_that_is_read_block_by_block_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    from dpdescent.schema import Label, NumericColumn, Schema
+    from dpdescent.sources import open_parquet
+
+    frame = pd.DataFrame({"a": [0.1, 0.2], "y": [0, 1]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    schema = Schema((NumericColumn("a", 0, 1),), Label("y", classes=(0, 1)))
+    with pytest.raises(UnsupportedSource, match="block by block"):
+        classifier(bounds=None).fit(open_parquet(tmp_path / "t.parquet", schema))
