@@ -177,7 +177,8 @@ def test_curves_have_as_many_pieces_as_the_effective_rows_pay_for() -> None:
 
 def test_no_pieces_are_the_linear_model() -> None:
     X, y = table(2000)
-    linear = DPLogisticRegression(1.0, DELTA, bounds=BOUNDS, binary_features=[3], classes=(0, 1), random_state=0)
+    given = {"bounds": BOUNDS, "tighten": False, "binary_features": [3], "classes": (0, 1)}
+    linear = DPLogisticRegression(1.0, DELTA, random_state=0, **given)
     inside = np.clip(X, *BOUNDS)
     expected = linear.fit(X, y).decision_function(inside)
     np.testing.assert_allclose(classifier(pieces=0).fit(X, y).decision_function(X), expected, atol=1e-9)
@@ -185,7 +186,8 @@ def test_no_pieces_are_the_linear_model() -> None:
 
 def test_curves_are_learnt_where_lines_see_nothing() -> None:
     X, y = table(8000)
-    linear = DPLogisticRegression(1.0, DELTA, bounds=BOUNDS, binary_features=[3], classes=(0, 1), random_state=0)
+    given = {"bounds": BOUNDS, "tighten": False, "binary_features": [3], "classes": (0, 1)}
+    linear = DPLogisticRegression(1.0, DELTA, random_state=0, **given)
     assert linear.fit(X, y).score(X, y) < 0.73
     assert classifier(1.0).fit(X, y).score(X, y) > 0.82
     generator = np.random.default_rng(0)

@@ -124,7 +124,8 @@ def test_shares_are_what_the_settings_say() -> None:
     squared = make_curator(1.0, Squared())
     auto(squared, AutoSettings())
     labels = [entry.label for entry in squared.ledger.entries]
-    assert set(labels[4:]) == {"gradient"}  # its curvature is 1, and public
+    assert labels[4:6] == ["label sum", "residual scale"]
+    assert set(labels[6:]) == {"gradient", "residual scale"}  # its curvature is 1, and public
 
 
 def _names(charged: Cost, name: str, cost: Cost) -> list[str]:

@@ -49,6 +49,7 @@ from .coordinates import (
 )
 from .few_rows import FEW_ROWS, buy_direction_and_length, learns_from_few_rows
 from .method import Count, Fraction, Progress, Settings, SolverResult, Within, method, report
+from .prior_first import SCALE_AGAIN, Start, fits_numbers, measure_longest, measure_start
 from .rules import ADAPTIVE_CLIP, Facts, clip_multiple, effective_rows, gradient_deviation, usual_smoothness
 
 _Paid = Annotated[float, Within(1e-9, 1, remedy="a smaller part of the budget buys nothing but noise")]
@@ -82,6 +83,7 @@ _LONE_NUMBERS = 4  # entries that a short step counts as, so that 2 deviations o
 # The average of the iterates, weighted by t^2. The variance of an average of T independent terms with these weights
 # is the sum of t^4 over the square of the sum of t^2, that is 9/5 over T.
 _AVERAGED = 1.8
+_TRUSTED = 2.0  # for two classes: scores are left alone of which noise explains less than half
 _LEAST_SIGNAL = 0.01  # share of the scores that is kept of several classes even if noise explains all of them
 
 
@@ -172,7 +174,11 @@ def buy_descent(
         return geometry
     if geometry.features == 0:
         iterations, clip = _plan_for_a_constant(problem, settings, rows_of_privacy)
-    run = _Run(curator, settings, geometry, iterations, clip, trajectory)
+    start = None
+    if fits_numbers(problem):
+        start = measure_start(curator, rows_of_privacy, only=geometry.features == 0)
+        iterations = 0 if geometry.features == 0 else iterations
+    run = _Run(curator, settings, geometry, iterations, clip, trajectory, start)
     for _ in range(iterations):
         run.buy_step()
         report(progress, 1 - curator.remaining / curator.budget)
@@ -200,8 +206,11 @@ class _Run:
         iterations: int,
         clip: float,
         trajectory: Trajectory | None = None,
+        start: Start | None = None,
     ) -> None:
         self._trajectory = trajectory
+        self._longest = math.inf if start is None else start.clip
+        self._start = start
         self._curator, self._geometry, self._iterations, self._clip = curator, geometry, iterations, clip
         loss = curator.problem.loss
         constant = loss.curvature_lipschitz == 0 or math.isinf(loss.smoothness) or not loss.has_typical_curvatures
@@ -209,20 +218,27 @@ class _Run:
         self._share = settings.share_curvature * curator.budget / curator.remaining if bought else 0.0
         self._floor = _LEAST_CURVATURE * usual_smoothness(loss)
         self._point = np.zeros((geometry.directions, *curator.problem.shape[1:]))
+        if start is not None:
+            self._point[-1] = start.constant
         self._average, self._average_weight = np.zeros_like(self._point), 0.0
         self._lengths: list[float] = []
         self._step, self._gain, self._radius = np.zeros_like(self._point), 0.0, 1.0
         self._before: Floats | None = None
         self._noises = AverageNoise(geometry.squares, geometry.divisors, geometry.stiffness, geometry.axes)
-        self._noise = self._curvature = 0.0
+        self._noise, self._curvature = 0.0, 1.0
+        if start is not None and not iterations:
+            self._noises.step(1.0, start.deviation, 1.0, 1.0, 1.0)
 
     def buy_step(self) -> None:
         """Buy a gradient, and the curvature if it is not known; take a step."""
         curator, geometry, t = self._curator, self._geometry, len(self._lengths) + 1
+        if self._start is not None and t == 1 + self._iterations // SCALE_AGAIN:
+            self._longest = measure_longest(curator, geometry.weights(self._point))
         amount = curator.remaining / (self._iterations + 1 - t)
         paid, paid_curvature = (1 - self._share) * amount, self._share * amount
-        gradient, measured = _measure(curator, geometry, self._point, self._clip, paid, paid_curvature)
-        noise = gradient_deviation(curator, self._clip * geometry.length, curator.gaussian(paid))
+        norms = self.clip_norm, self.soft_norm
+        gradient, measured = _measure(curator, geometry, self._point, norms, paid, paid_curvature)
+        noise = gradient_deviation(curator, self.clip_norm, curator.gaussian(paid))
         if self._trajectory is not None:
             self._trajectory.points.append(self._point)
             self._trajectory.gradients.append(gradient)
@@ -256,13 +272,13 @@ class _Run:
     @property
     def average(self) -> Floats:
         """The average of the iterates, in these coordinates."""
-        average: Floats = self._average / self._average_weight
+        average: Floats = self._average / self._average_weight if self._average_weight else self._point.copy()
         return average
 
     @property
     def clip_norm(self) -> float:
         """The norm to which gradients are clipped."""
-        return self._clip * self._geometry.length
+        return min(self._clip, self._longest) * self._geometry.length
 
     @property
     def soft_norm(self) -> float:
@@ -272,19 +288,24 @@ class _Run:
     def result(self) -> SolverResult:
         """Return the average of the iterates, its features' part shrunk where noise explains much of it.
 
-        If the effect of noise alone on a margin exceeds 1, that part is shrunk, as a posterior mean would be. Several
-        classes have wider limits and more noise, so there it is shrunk by as much as noise explains.
+        It is multiplied by the share of the mean squared scores that noise does not explain (James & Stein 1961), and
+        for two classes by twice that share if it is less than 1: few steps leave weights of classes too short rather
+        than too long. If the effect of noise alone on a margin exceeds 1, that part is shrunk further, as a posterior
+        mean would be.
         """
         geometry, point = self._geometry, self.average
-        walk = _AVERAGED / self._iterations * (self._noise / self._curvature) ** 2 * (geometry.length**2 - 1)
-        shrinkage = max(1.0, walk)
-        if self._curator.problem.loss.outputs > 1:
-            shrinkage = 1 / max(self._noises.signal(point, geometry.features), _LEAST_SIGNAL)
+        walk = _AVERAGED / max(self._iterations, 1) * (self._noise / self._curvature) ** 2 * (geometry.length**2 - 1)
+        signal = self._noises.signal(point, geometry.features)
+        if self._curator.problem.loss.outputs == 1:
+            kept = signal if self._start is not None else _TRUSTED * signal
+            shrinkage = max(1.0, walk, 1 / max(kept, _LEAST_SIGNAL))
+        else:
+            shrinkage = 1 / max(signal, _LEAST_SIGNAL)
         point[: geometry.features] /= shrinkage
         factor = self._noises.factor(geometry.frame, geometry.features, shrinkage)
         return SolverResult(
             geometry.weights(point),
-            self._iterations,
+            max(self._iterations, 1),
             tuple(self._lengths),
             geometry.remarks,
             noise_factor=factor,
@@ -293,12 +314,19 @@ class _Run:
 
 
 def _measure(
-    curator: Curator, geometry: _Geometry, point: Floats, clip: float, amount: float, curvature_amount: float
+    curator: Curator,
+    geometry: _Geometry,
+    point: Floats,
+    norms: tuple[float, float],
+    amount: float,
+    curvature_amount: float,
 ) -> tuple[Floats, float]:
-    """Return a noisy gradient at a point, and a noisy mean curvature, 0 if nothing is paid for it."""
-    length, noise = geometry.length, curator.gaussian(amount)
-    soft_norm = _soft_norm(clip, length)
-    gradient = Gradient(geometry.weights(point), clip * length, noise, geometry.frame, soft_norm, joint=True)
+    """Return a noisy gradient at a point, and a noisy mean curvature, 0 if nothing is paid for it.
+
+    ``norms`` are those to which gradients are clipped, and from which rows have smaller weights.
+    """
+    (clip, soft_norm), noise = norms, curator.gaussian(amount)
+    gradient = Gradient(geometry.weights(point), clip, noise, geometry.frame, soft_norm, joint=True)
     if curvature_amount == 0:
         return curator.answer(gradient), 0.0
     return curator.answer(GradientAndCurvature(gradient, curator.gaussian(curvature_amount)))
