@@ -113,6 +113,13 @@ def test_what_intervals_need_is_paid_within_the_same_budget(kind: type) -> None:
     assert "standard errors of all coefficients and their covariance" in privacy["released"]
 
 
+def test_bounds_of_the_target_stay_as_they_were_given_unless_narrower_ones_are_asked_for() -> None:
+    X, y = drawn(np.random.default_rng(0), 4000, DPLinearRegression)
+    wide = {"target_bounds": (-100, 100)}
+    assert model_of(DPLinearRegression, **wide).fit(X, y).target_bounds_ == (-100, 100)
+    assert model_of(DPLinearRegression, **wide, tighten=True).fit(X, y).target_bounds_ != (-100, 100)
+
+
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
 @pytest.mark.parametrize("kind", [DPLogisticRegression, DPLinearRegression])
 def test_nothing_but_paid_answers_is_shown(kind: type, adjacency: str) -> None:

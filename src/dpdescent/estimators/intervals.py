@@ -277,8 +277,8 @@ class Contrasts:
         hidden = int(np.count_nonzero(~self.resolved))
         if hidden:
             found.append(
-                f"Noise hides {hidden} of {len(self.values)} effects: their intervals are infinite. Columns that add up "
-                "to another one hide each other; levels of a column are told by names such as job=nurse."
+                f"Noise hides {hidden} of {len(self.values)} effects: their intervals are infinite. Columns that add "
+                "up to another one hide each other; levels of a column are told by names such as job=nurse."
             )
         return tuple(found)
 
