@@ -93,6 +93,10 @@ class ColumnError(InvalidParameter):
     """A column of a table contradicts what was declared public; no cell value is ever shown."""
 
 
+class OneClass(InvalidParameter):
+    """Fewer than two classes of a label were found, or far too many."""
+
+
 class MissingColumn(ColumnError):
     """A declared column is not in the table."""
 

@@ -200,7 +200,7 @@ FILES: list[Case] = [
 ]
 
 SCHEMAS: list[Case] = [
-    (("fit", "people.csv", *FIT[4:]), nothing, "InvalidParameter: .* needs --schema FILE"),
+    (("fit", "people.csv", *FIT[4:]), nothing, "InvalidParameter: .* needs --label COLUMN"),
     (("fit", "people.csv", "--schema", "no.json", *FIT[4:]), nothing, "SchemaError: .* cannot be read: No such file"),
     (
         ("fit", "people.csv", "--schema", "folder", *FIT[4:]),

@@ -20,7 +20,16 @@ from dpdescent import (
 )
 from dpdescent.accounting import Gaussian
 from dpdescent.curator import ArraySource, Curator, LatticeNoise
-from dpdescent.estimators.bounds import (
+from dpdescent.estimators.measuring import Measurement
+from dpdescent.estimators.scaling import ColumnScaling
+from dpdescent.exact import FeatureGrid
+from dpdescent.ledger import Ledger
+from dpdescent.noise import Randomness
+from dpdescent.problems import Adversary, LinearProblem, Squared
+from dpdescent.queries import ColumnHistograms
+from dpdescent.queries.counts_and_moments import COUNT, _histogram_block
+from dpdescent.relations import Relation
+from dpdescent.tables.bounds import (
     _EXPONENTS,
     BINS,
     RUNGS,
@@ -34,15 +43,6 @@ from dpdescent.estimators.bounds import (
     rungs,
     share_of_bounds,
 )
-from dpdescent.estimators.measuring import Measurement
-from dpdescent.estimators.scaling import ColumnScaling
-from dpdescent.exact import FeatureGrid
-from dpdescent.ledger import Ledger
-from dpdescent.noise import Randomness
-from dpdescent.problems import Adversary, LinearProblem, Squared
-from dpdescent.queries import ColumnHistograms
-from dpdescent.queries.counts_and_moments import COUNT, _histogram_block
-from dpdescent.relations import Relation
 from method_runs import Recording, Replaying
 
 DELTA = 1e-6

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dpdescent import DPLinearRegression, DPPoissonRegressor, Ledger
-from dpdescent.estimators.bounds import RUNGS, first_share, rungs, tightening_pays
 from dpdescent.estimators.measuring import Measurement
 from dpdescent.estimators.target_ends import target_ends
 from dpdescent.problems import Huber
+from dpdescent.tables.bounds import RUNGS, first_share, rungs, tightening_pays
 from method_runs import Recording, Replaying
 
 DELTA = 1e-6

@@ -73,6 +73,11 @@ COMMANDS = (
         "demo", "demo_command:demo_command", "Train a private model on public data, and show what it cost."
     ),
     DeferredCommand(
+        "describe",
+        "describe_command:describe_command",
+        "Look at a table privately: types, levels, missing cells, numbers.",
+    ),
+    DeferredCommand(
         "schema", "schema_command:schema_app", "Say what is public about a table: draft such a file, and check it."
     ),
     DeferredCommand(

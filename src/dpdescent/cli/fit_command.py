@@ -42,12 +42,16 @@ if TYPE_CHECKING:
     from ..datasets import Dataset
     from ..solvers import Facts
     from ..tables import ParquetTable, Schema
-    from .public_knowledge import PublicKnowledge
+    from .public_knowledge import PublicKnowledge, UnknownTable
 
 #: The estimators by the names that are typed.
 MODELS = {"logistic": "DPLogisticRegression", "svm": "DPLinearSVC", "regression": "DPLinearRegression"}
 
 Output = Annotated[Path, typer.Option(help="Where to write the model.")]
+LabelName = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="What to predict, in a table without a schema: its columns are measured."),
+]
 SchemaFile = Annotated[Path | None, typer.Option(help="Public schema of the table (see `dpdescent schema`).")]
 Bounds = Annotated[
     str | None,
@@ -100,6 +104,7 @@ def fit_command(
     output: Output,
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-6,
+    label: LabelName = None,
     schema: SchemaFile = None,
     bounds: Bounds = None,
     classes: Classes = None,
@@ -129,7 +134,7 @@ def fit_command(
     from .public_knowledge import PublicKnowledge
 
     regression = model == "regression"
-    public = PublicKnowledge(data, schema, bounds, classes, target_bounds, missing, unknown, regression=regression)
+    public = PublicKnowledge(data, schema, bounds, classes, target_bounds, missing, unknown, regression, label)
     plain = {"method": method, "adjacency": adjacency, "alpha": alpha, "random_state": seed, "tilt": tilt}
     plain |= {"penalise_intercept": penalise_intercept, "progress": True, "inference": inference}
     request = Request(model, epsilon, delta, public, plain, output, json_file, ledger, cluster, unit, rows_per_unit)
@@ -225,7 +230,9 @@ def validate(
     if adversary[0] is not None:
         options["adversary"] = Adversary(*adversary)  # type: ignore[arg-type]
     known = request.public.options()
-    if request.unit is not None or request.rows_per_unit != 1:
+    if "label" in known:
+        options |= {"unit": request.unit, "rows_per_unit": request.rows_per_unit}
+    elif request.unit is not None or request.rows_per_unit != 1:
         known["schema"] = _with_unit(known, request.unit, request.rows_per_unit)
     require_outputs([request.output, request.json_file], [request.public.data, request.public.schema, request.ledger])
     if request.ledger is not None:
@@ -253,7 +260,7 @@ class Plan:
     request: Request
     options: dict[str, Any]
     declared: Schema | None
-    table: Dataset | ParquetTable
+    table: Dataset | ParquetTable | UnknownTable
     warned: list[str]
 
     def charged(self, fitted: Any) -> list[str]:
@@ -265,8 +272,12 @@ class Plan:
 
 def plan(request: Request, options: dict[str, Any], known: dict[str, Any]) -> Plan:
     """Open the table, and return what will be fitted to it. Nothing is charged."""
-    from .public_knowledge import open_table
+    from .public_knowledge import open_table, read_unknown
 
+    if "label" in known:
+        unknown = read_unknown(request.public.data, known, request.model == "regression")
+        classes = {} if request.model == "regression" else {"classes": known["classes"]}
+        return Plan(request, options | classes, None, unknown, _warn(request, unknown) if request.private else [])
     with downloading() as progress:
         table = open_table(request.public.data, known, request.cluster, progress)
     options = options | {"bounds": table.bounds, "binary_features": table.binary_features}
@@ -296,6 +307,7 @@ def fit(planned: Plan) -> Any:
     if planned.declared is not None:
         assumed = fitted.privacy_["assumed_public"]
         fitted.privacy_["assumed_public"] = of_schema(assumed, planned.declared, request.unit)
+        fitted.privacy_["remarks"] += planned.declared.remarks()
     return fitted
 
 
@@ -312,9 +324,14 @@ def _named(table: Dataset | ParquetTable) -> Any:
 
 def save(planned: Plan, fitted: Any) -> None:
     """Write the model with its statement."""
+    from .public_knowledge import UnknownTable
     from .saved_models import SavedModel
 
     table, request = planned.table, planned.request
+    if isinstance(table, UnknownTable):
+        names = [str(name) for name in fitted.feature_names_in_]
+        SavedModel.from_estimator(fitted, names, fitted.schema_, None).save(request.output)
+        return
     names, column_bounds = list(table.feature_names), request.public.column_bounds(table)
     SavedModel.from_estimator(fitted, names, table.schema, column_bounds).save(request.output)
 
@@ -337,7 +354,7 @@ def _with_unit(known: dict[str, Any], unit: str | None, rows: int) -> Schema:
     return replace(declared, unit=Unit(unit, rows))
 
 
-def _warn(request: Request, table: Dataset | ParquetTable) -> list[str]:
+def _warn(request: Request, table: Dataset | ParquetTable | UnknownTable) -> list[str]:
     """Warn of a guarantee that is weak or leaves nothing to learn, before it is paid for; return what was said."""
     from ..estimators.arguments import advice
 
@@ -347,7 +364,7 @@ def _warn(request: Request, table: Dataset | ParquetTable) -> list[str]:
     return found
 
 
-def _facts(request: Request, table: Dataset | ParquetTable) -> Facts:
+def _facts(request: Request, table: Dataset | ParquetTable | UnknownTable) -> Facts:
     """Return what is public before the fit: the number of rows, or that of units times the rows of each, at most."""
     from ..solvers import Facts
 

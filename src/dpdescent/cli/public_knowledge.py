@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..datasets import SCHEMA_NAME, Dataset, is_data_path, load_dataset
-from ..errors import DatasetNotAvailable, InvalidParameter
+from ..errors import DatasetNotAvailable, InvalidParameter, MissingColumn
 from ..tables import (
     ParquetTable,
     Schema,
@@ -25,8 +26,11 @@ from ..tables import (
     is_parquet_group,
     open_parquet,
     parquet_files,
+    read_cells_as_text,
+    require_rows,
     stream_text,
 )
+from ..tables.cell_kinds import as_numbers
 from .terminal import literal
 
 #: Said instead of bounds that nobody knows.
@@ -51,6 +55,8 @@ class PublicKnowledge:
         What is done with such cells, in place of what the schema says.
     regression : bool
         Whether a number is to be predicted.
+    label : str, optional
+        The column to predict of a table without a schema, which is then measured.
     """
 
     data: str
@@ -61,9 +67,12 @@ class PublicKnowledge:
     missing: str | None
     unknown: str | None
     regression: bool
+    label: str | None = None
 
     def options(self) -> dict[str, Any]:
         """Return what `load_dataset` is to be told; what does not fit is refused before a row is read."""
+        if self.label is not None:
+            return self._measured_options()
         if is_parquet_group(self.data):
             return {"schema": self._table_schema()}
         if is_data_path(self.data) and not Path(self.data).is_file():
@@ -94,8 +103,8 @@ class PublicKnowledge:
         if schema is None:
             file = parquet_files(self.data)[0] if is_parquet_group(self.data) else self.data
             raise InvalidParameter(
-                f"{self.data} needs --schema FILE, which says what is public about its columns: `dpdescent schema "
-                f"{shlex.quote(file)} --label COLUMN` writes a draft to fill in"
+                f"{self.data} needs --label COLUMN, and its columns are measured privately; or --schema FILE, which "
+                f"says what is public: `dpdescent schema {shlex.quote(file)} --label COLUMN` writes a draft"
             )
         declared = Schema.load(schema)
         if self.regression and declared.label.classes is not None:
@@ -113,6 +122,25 @@ class PublicKnowledge:
         if self.target_bounds == MEASURE:
             declared = declared.without_target_bounds()
         return declared.choosing(missing=self.missing, unknown=self.unknown)
+
+    def _measured_options(self) -> dict[str, Any]:
+        """Return the label of a table of which nothing else is known, and its classes if these are."""
+        if self.schema is not None or (schema_in_folder(self.data) is not None):
+            raise InvalidParameter("--label is for a table without a schema, which has a label: leave one out")
+        if not is_data_path(self.data) or self.data.endswith(".npz") or is_parquet_group(self.data):
+            raise InvalidParameter("--label is for a table in one CSV or Parquet file: leave it out")
+        if not Path(self.data).is_file():
+            raise DatasetNotAvailable(f"the file {self.data!r} is not there: correct the path")
+        given = {"--missing": self.missing, "--unknown": self.unknown}
+        given |= {"--target-bounds": self.target_bounds} if not self.regression else {"--classes": self.classes}
+        wrong = [option for option, value in given.items() if value is not None]
+        if wrong or self.bounds not in (None, MEASURE):
+            raise InvalidParameter(
+                f"{(wrong or ['--bounds'])[0]} does not go with --label, by which the columns are measured: leave it "
+                "out, or write a schema"
+            )
+        classes = None if self.classes is None else read_classes(self.classes)
+        return {"label": self.label, "classes": classes}
 
     def _array_options(self) -> dict[str, Any]:
         if self.schema is not None or self.missing is not None or self.unknown is not None:
@@ -155,6 +183,27 @@ def schema_in_folder(data: str) -> Path | None:
     """Return the schema that lies beside Parquet files, in the folder that is named or that they are in, if any."""
     path = (Path(data) if os.path.isdir(data) else Path(data).parent) / SCHEMA_NAME
     return path if is_parquet(data) and path.is_file() else None
+
+
+@dataclass(frozen=True)
+class UnknownTable:
+    """A table of which only the names of its columns are known."""
+
+    X: pd.DataFrame
+    y: Any
+    unit: None = None
+    schema: None = None
+
+
+def read_unknown(data: str, known: dict[str, Any], regression: bool) -> UnknownTable:
+    """Read a table whose columns are to be measured."""
+    frame = read_cells_as_text(Path(data))
+    label = known["label"]
+    if label not in frame.columns:
+        raise MissingColumn(f"the label column {label!r} is not there: columns are {list(frame.columns)}")
+    require_rows(Path(data), len(frame), None)
+    y = as_numbers(frame[label]).rename(label) if regression else frame[label]
+    return UnknownTable(frame.drop(columns=[label]), y)
 
 
 def open_table(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import SchemaError
+from ..display import printable
+from ..errors import InvalidParameter, SchemaError
 from ..long_runs import require_outputs, write_whole
 from .commands import CommandGroup
-from .terminal import JsonFile, say, write_json, write_text
+from .terminal import Adjacency, JsonFile, Seed, say, write_json, write_text
 
 if TYPE_CHECKING:
     from ..tables import Schema
@@ -42,14 +44,29 @@ def draft(
         str | None, typer.Option(help="What stands between cells; default: told from the first line.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a schema that is there.")] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Find out privately what the columns contain, and write a schema.")
+    ] = False,
+    epsilon: Annotated[float | None, typer.Option(help="What the measurement may cost.")] = None,
+    delta: Annotated[float, typer.Option(help="The same.")] = 1e-7,
+    adjacency: Adjacency = "zero-out",
+    classes: Annotated[str | None, typer.Option(metavar="A,B,...", help="Public classes of the label.")] = None,
+    regression: Annotated[bool | None, typer.Option(help="Whether the label is a number; found out.")] = None,
+    ledger: Annotated[Path | None, typer.Option(help="A ledger file that pays for the measurement as well.")] = None,
+    seed: Seed = None,
 ) -> None:
-    """Write a draft of the public schema of a table, from column names and types only."""
+    """Write a draft of the public schema of a table, from column names and types only; or measure it."""
     from ..tables import FORMAT_FILE, draft_schema
 
+    target = output or table.with_name(f"{stem_of(table)}.schema.json")
+    if measure:
+        budget = MeasuredTable(table, label, epsilon, delta, adjacency, classes, regression, ledger, seed)
+        _measure(budget, target, force)
+        return
+    if epsilon is not None or ledger is not None or classes is not None or regression is not None:
+        raise InvalidParameter("--epsilon, --ledger, --classes and --regression are for --measure: add it")
     found = draft_schema(table, label=label, separator="\t" if separator in ("\\t", "tab") else separator)
-    target = output or table.with_name(f"{_stem(table)}.schema.json")
-    if target.is_file() and not force:
-        raise SchemaError(f"{target} is there: choose another --output, or write over it by --force")
+    _require_new(target, force)
     require_outputs([target, target.with_name(FORMAT_FILE)], [table])
     found.dump(target)
     say(f"draft written to {target}. Fill in, from public knowledge and not from the rows:")
@@ -111,7 +128,67 @@ def format_command(
         say(f"written to {output}")
 
 
-def _stem(table: Path) -> str:
+@dataclass(frozen=True)
+class MeasuredTable:
+    """A table whose schema is to be measured, and what that may cost; see `dpdescent.tables.measure_schema`."""
+
+    table: Path
+    label: str
+    epsilon: float | None
+    delta: float
+    adjacency: str = "zero-out"
+    classes: str | None = None
+    regression: bool | None = None
+    ledger: Path | None = None
+    seed: int | None = None
+    histograms: bool = False
+
+    def measure(self, output: Path) -> Schema:
+        """Buy the schema; ``output`` is what a ledger records."""
+        from ..ledger import Ledger
+        from ..tables import measure_schema, read_cells_as_text
+        from .public_knowledge import read_classes
+
+        if self.epsilon is None:
+            raise InvalidParameter("a measurement needs --epsilon, such as --epsilon 0.2: what it may cost")
+        if not self.table.is_file():
+            raise SchemaError(f"there is no file {str(self.table)!r}: correct the path")
+        account = None if self.ledger is None else Ledger.open(self.ledger, model=output)
+        return measure_schema(
+            read_cells_as_text(self.table),
+            self.label,
+            self.epsilon,
+            self.delta,
+            ledger=account,
+            classes=None if self.classes is None else read_classes(self.classes),
+            regression=self.regression,
+            adjacency=self.adjacency,
+            random_state=self.seed,
+            histograms=self.histograms,
+        )
+
+
+def _measure(wanted: MeasuredTable, target: Path, force: bool) -> None:
+    """Measure a schema, write it, and say what was found."""
+    _require_new(target, force)
+    require_outputs([target], [wanted.table, wanted.ledger])
+    schema = wanted.measure(target)
+    write_whole(target, schema.as_text())
+    statement = (schema.measured or {})["statement"]
+    for remark in statement["remarks"]:
+        say(f"  {printable(remark)}")
+    say(
+        f"schema written to {target}: {len(schema.features)} columns, measured at epsilon {statement['epsilon']:g}, "
+        f"delta {statement['delta']:g}. A fit with --schema pays for none of it again"
+    )
+
+
+def _require_new(target: Path, force: bool) -> None:
+    if target.is_file() and not force:
+        raise SchemaError(f"{target} is there: choose another --output, or write over it by --force")
+
+
+def stem_of(table: Path) -> str:
     """Return the name of a table without its suffixes: people for people.csv.gz."""
     return table.name.removesuffix(".gz").rpartition(".")[0] or table.stem
 

@@ -24,10 +24,12 @@ from ..ledger import Ledger
 from ..problems import L2, Adversary, Loss, Penalty
 from ..relations import Relation
 from ..solvers import Facts, Method, Progress, SolverResult, inferring_method
+from ..tables import as_frame
+from ..tables.bounds import tightening_pays
 from .arguments import known_method, make_settings, require_flag, require_listener, require_robust
-from .bounds import tightening_pays
 from .curves import Curves
 from .fitting import fit
+from .frames import coded_cells
 from .intervals import Intervals, Reference, Summary
 from .payment import CountedEstimator
 from .purchases import Purchase
@@ -200,7 +202,10 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         return ()
 
     def _read(self, X: Any) -> Any:
-        """Return a table to predict as an array of numbers."""
+        """Return a table to predict as an array of numbers, by the schema that a fit has measured if there is one."""
+        frame = as_frame(X) if hasattr(self, "schema_") else None
+        if frame is not None:
+            return coded_cells(self.schema_, frame)[0]
         return read_table(self, without_column(X, self.unit), reset=False)
 
     def require_settings(self) -> tuple[Method, Any]:

@@ -42,6 +42,7 @@ from .arguments import (
 )
 from .curves import Curves
 from .effects import columns_seen
+from .frames import MeasuredFit, mixed_frame
 from .knowledge import Columns, Knowledge, Table, place
 from .measuring import Measurement, can_measure, require_measurable, seen_scaling
 from .payment import charges_noted, make_noise, open_ledger, paid_by, remarks_on_trials
@@ -53,9 +54,14 @@ from .streaming import FitSources, TargetColumn, check_all_rows, no_labels, stre
 
 def fit(model: Any, X: Any, y: Any, unit: Any = None) -> SolverResult:
     """Fit a model to a table, and return what its method returned."""
+    frame = mixed_frame(model, X)
+    if hasattr(model, "schema_"):
+        del model.schema_
     with FitSources() as sources:
         method, settings = model.require_settings()
         noise = make_noise(model.noise, seed_of(model.random_state))
+        if frame is not None:
+            return _fit_frame(model, method, settings, MeasuredFit(model, method, settings, noise, frame, y, unit))
         table = validate(model, method, X, y, unit)
         planned = plan(model, method, settings, noise, table, sources)
         label = f"{type(model).__name__}, method {model.method}"
@@ -63,6 +69,26 @@ def fit(model: Any, X: Any, y: Any, unit: Any = None) -> SolverResult:
             known, rows = measure(planned, sources)
             solved = solve(planned, known, rows)
         state(planned, known, rows, solved)
+        return solved.result
+
+
+def _fit_frame(model: Any, method: Method, settings: Settings, bought: MeasuredFit) -> SolverResult:
+    """Fit a model to a table whose columns are measured with a part of its budget."""
+    noise, tried = bought.noise, remarks_on_trials(model, bought.own, stacklevel=6)
+    with FitSources() as sources:
+        rehearsing, zeros = bought.rehearsal()
+        require_measurable(plan(rehearsing, method, settings, noise, zeros, sources).own, settings, ("a schema",))
+        label = f"{type(model).__name__}, method {model.method}"
+        with paid_by(model.ledger, bought.own, label), charges_noted(bought.own):
+            inner, X, y = bought.buy()
+            table = replace(validate(inner, method, X, y, bought.unit), protected=bought.protected)
+            planned = plan(inner, method, settings, noise, table, sources, bought.own)
+            told = planned.known.learnt("the types, levels and bounds of the columns", bought.remarks())
+            planned = replace(planned, known=told, tried=tried)
+            known, rows = measure(planned, sources)
+            solved = solve(planned, known, rows)
+        state(planned, known, rows, solved)
+        bought.keep(inner)
         return solved.result
 
 
@@ -137,9 +163,18 @@ class Plan:
 
 
 def plan(
-    model: Any, method: Method, settings: Settings, noise: LatticeNoise, table: Table, sources: FitSources
+    model: Any,
+    method: Method,
+    settings: Settings,
+    noise: LatticeNoise,
+    table: Table,
+    sources: FitSources,
+    own: Ledger | None = None,
 ) -> Plan:
-    """Return what a fit will do, or raise what is wrong with it. Nothing is charged."""
+    """Return what a fit will do, or raise what is wrong with it. Nothing is charged.
+
+    It opens the ledger of the fit, unless there is one that has paid for a schema already.
+    """
     columns = Columns.of(model, table)
     loss, labels, assumed = model._loss_and_labels(table.y)
     method.require(loss, tilted=model.tilt > 0, adversarial=model.adversary is not None)
@@ -149,7 +184,9 @@ def plan(
     problem = known.problem(features)
     size = int(np.prod(problem.shape))
     facts = Facts(model.epsilon, model.delta, model.adjacency, table.rows, size, model.rows_per_unit)
-    own = open_ledger(model.method, method, settings, model.solver_options, facts, model.ledger, table.protected)
+    own = own or open_ledger(
+        model.method, method, settings, model.solver_options, facts, model.ledger, table.protected
+    )
     if columns.sought and model.adversary is not None:
         raise InvalidParameter("an adversary moves rows in units of their bounds: give bounds")
     planned = Plan(model, method, settings, noise, table, facts, own, known, assumed=assumed)

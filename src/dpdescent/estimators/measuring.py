@@ -22,7 +22,7 @@ from ..queries import ColumnHistograms, LabelCounts, RowCount
 from ..relations import Sensitivity
 from ..solvers import Settings
 from ..tables import StreamedTable
-from .bounds import first_share, measured_ends, share_of_bounds, tightened_ends
+from ..tables.bounds import first_share, measured_ends, share_of_bounds, tightened_ends
 from .scaling import ColumnScaling
 from .streaming import StreamedCells
 from .target_ends import TargetEnds, target_ends

@@ -33,7 +33,7 @@ from ..noise import Randomness
 from ..problems import LinearProblem
 from ..queries import MeanRowNorm, Query
 from ..solvers import Method, Settings
-from .bounds import BINS, RUNGS
+from ..tables.bounds import BINS, RUNGS
 from .knowledge import Knowledge
 from .measuring import Measurement, balanced_weights
 

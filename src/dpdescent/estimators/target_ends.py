@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Floats
-from .bounds import HIDING, RUNGS, Ends, column_ends, edge, narrower_bins, rungs
+from ..tables.bounds import HIDING, RUNGS, Ends, column_ends, edge, narrower_bins, rungs
 
 _LIKELY = 2.0  # standard deviations of the noise of a count that are left beyond an end
 _NARROWER = 1.25  # given ends are moved if the target gets narrower by this factor

@@ -1,7 +1,7 @@
 """All that turns a file into rows, by public knowledge alone: schemas, the encoder, and readers.
 
 - What is publicly known about a table, as a value and as a JSON file: `columns`, `declaration`, `schema_file`,
-  `schema_draft`.
+  `schema_draft`; and measured where nobody knows it: `cell_kinds`, `bounds`, `measured_schema`, `schema_purchase`.
 - What cells become: `cells`, `encoder`.
 - Tables that are read as a whole: `delimited`, `text_tables`.
 - Tables that are read block by block: `streamed_table`, `stored_parquet`, `parquet`, `dask`, `keepers`. They merely
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         json_schema as json_schema,
         read_document as read_document,
     )
+    from .schema_purchase import as_frame as as_frame, measure_schema as measure_schema
     from .stored_parquet import (
         PARQUET_SUFFIXES as PARQUET_SUFFIXES,
         is_parquet as is_parquet,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from .streamed_table import MappedArrays as MappedArrays, StreamedTable as StreamedTable, streamed as streamed
     from .text_tables import (
         is_long_text as is_long_text,
+        read_cells_as_text as read_cells_as_text,
         read_table as read_table,
         require_rows as require_rows,
         stream_text as stream_text,
@@ -93,9 +95,10 @@ _PUBLIC = {
     "parquet": ("ParquetTable", "open_parquet"),
     "schema_draft": ("FORMAT_FILE", "SchemaDraft", "column_names", "draft_schema"),
     "schema_file": ("FILL_IN", "as_text", "json_schema", "read_document"),
+    "schema_purchase": ("as_frame", "measure_schema"),
     "stored_parquet": ("PARQUET_SUFFIXES", "is_parquet", "is_parquet_group", "parquet_files"),
     "streamed_table": ("MappedArrays", "StreamedTable", "streamed"),
-    "text_tables": ("is_long_text", "read_table", "require_rows", "stream_text"),
+    "text_tables": ("is_long_text", "read_cells_as_text", "read_table", "require_rows", "stream_text"),
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 

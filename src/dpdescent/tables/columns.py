@@ -124,13 +124,15 @@ Column = NumericColumn | DateColumn | CategoricalColumn | HashedColumn | Ignored
 class Label:
     """What is to be predicted: one of the public ``classes``, or a number where there are none.
 
-    A number is clipped to public bounds, or to measured ones if ``low`` and ``high`` are None.
+    A number is clipped to public bounds, or to measured ones if ``low`` and ``high`` are None. A label that is
+    missing or none of the classes counts as the class ``rest``, and is an error where there is none.
     """
 
     column: str
     classes: tuple[Level, ...] | None = None
     low: float | None = None
     high: float | None = None
+    rest: Level | None = None
 
     def __post_init__(self) -> None:
         require_sound(self.problems("label"))
@@ -143,6 +145,8 @@ class Label:
             if self.low is not None or self.high is not None:
                 yield f"{place}: give either classes or low and high, not both"
             yield from _distinct(f"{place}.classes", self.classes, fewest=2)
+            if self.rest is not None and self.rest not in self.classes:
+                yield f"{place}.rest: must be one of the classes, got {self.rest!r}"
         else:
             yield from _interval(place, self.low, self.high)
 

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..errors import MissingColumn, MissingValue, UnknownLevel
+from .cell_kinds import as_days, as_levels, as_numbers
 from .cells import date_values, level_codes, numeric_values, replace_columns
 from .columns import (
     CategoricalColumn,
@@ -25,6 +26,8 @@ from .columns import (
     require_sound,
 )
 from .encoder import MISSING, UNKNOWN, BoundedEncoder
+
+UNREADABLE = ("error", "missing")
 
 
 @dataclass(frozen=True)
@@ -82,12 +85,17 @@ class Schema:
         What is done with a cell outside the levels of a column that does not say it itself.
     file : FileFormat
         How a text file is written, where the reader cannot tell.
+    unreadable : {"error", "missing"}
+        What is done with a cell that is no number in a column of numbers, or no date in one of dates: an error, or it
+        counts as missing.
+    measured : mapping, optional
+        What was measured, and its privacy statement, where the schema was not written by a person; see `measure`.
 
     Notes
     -----
-    **Privacy.** A schema is an assumption, not a measurement: whoever writes it vouches that every number in it was
-    known without looking at the table. Only `labels`, `with_days` and the encoder read cells. Bounds that are left
-    out, of columns or of a label without classes, are measured by a fit, and paid for.
+    **Privacy.** Unless it was measured, a schema is an assumption: whoever writes it vouches that every number in it
+    was known without looking at the table. Only `labels`, `with_days`, `measure` and the encoder read cells. Bounds
+    that are left out, of columns or of a label without classes, are measured by a fit, and paid for.
 
     The file format is a JSON object::
 
@@ -117,6 +125,8 @@ class Schema:
     missing: str = "error"
     unknown: str = "error"
     file: FileFormat = field(default_factory=FileFormat)
+    unreadable: str = "error"
+    measured: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         require_sound(self.problems())
@@ -136,7 +146,7 @@ class Schema:
         whole = isinstance(self.rows, int) and not isinstance(self.rows, bool)
         if self.rows is not None and not (whole and self.rows >= 1):
             yield "rows: must be a whole number of at least 1, or be left out if it is not public"
-        for key, known in (("missing", MISSING), ("unknown", UNKNOWN)):
+        for key, known in (("missing", MISSING), ("unknown", UNKNOWN), ("unreadable", UNREADABLE)):
             if getattr(self, key) not in known:
                 yield f"{key}: must be one of {', '.join(known)}, got {getattr(self, key)!r}"
         for column in self.numbers:
@@ -241,6 +251,10 @@ class Schema:
         name = self.label.column
         if name not in frame.columns:
             raise MissingColumn(f"the table lacks the label column {name!r}: add it or correct label.column")
+        if self.label.rest is not None and self.label.classes is not None:
+            read = as_levels(frame[name], self.label.classes)
+            codes = level_codes(read, name, self.label.classes)
+            return self._classes_at(np.where(codes < 0, self.label.classes.index(self.label.rest), codes))
         if frame[name].isna().any():
             raise MissingValue(f"label column {name!r} has a missing value: remove such rows beforehand")
         if self.label.classes is None:
@@ -252,18 +266,83 @@ class Schema:
                 f"label column {name!r} has a value outside its {len(self.label.classes)} public classes: "
                 f"correct label.classes or the file"
             )
-        classes = np.array(self.label.classes)
-        if len(set(map(type, self.label.classes))) > 1:
-            classes = np.array(self.label.classes, dtype=object)
+        return self._classes_at(codes)
+
+    def _classes_at(self, codes: NDArray[Any]) -> NDArray[Any]:
+        """Return the classes at these positions."""
+        known = self.label.classes or ()
+        classes = np.array(known, dtype=object if len(set(map(type, known))) > 1 else None)
         labels: NDArray[Any] = classes[codes]
         return labels
 
     def with_days(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return a table with its dates as days since 1970-01-01, or raise `ColumnTypeError`, which shows no cell."""
+        """Return a table with its dates as days since 1970-01-01, or raise `ColumnTypeError`, which shows no cell.
+
+        Where unreadable cells count as missing, every column is read cell by cell, and nothing is raised.
+        """
+        if self.unreadable == "missing":
+            return replace_columns(frame, dict(self._read_columns(frame)))
         if not self.dates:
             return frame
         days = {column.name: date_values(frame[column.name], column.name, column.format) for column in self.dates}
         return replace_columns(frame, days)
+
+    def _read_columns(self, frame: pd.DataFrame) -> Iterator[tuple[str, Any]]:
+        """Yield the columns of a table, each cell read by itself as what its column is."""
+        for column in self.columns:
+            cells = frame[column.name] if column.name in frame.columns else None
+            if cells is None or isinstance(column, IgnoredColumn):
+                continue
+            if isinstance(column, NumericColumn):
+                yield column.name, as_numbers(cells, self.file.decimal)
+            elif isinstance(column, DateColumn):
+                yield column.name, as_days(cells, column.format)
+            elif isinstance(column, CategoricalColumn):
+                yield column.name, as_levels(cells, column.levels)
+            else:
+                yield column.name, as_levels(cells, ())
+
+    @classmethod
+    def measure(cls, table: Any, *, label: str, epsilon: float, delta: float, **options: Any) -> Schema:
+        """Find out what a table contains, with noise: types, levels, classes, missing cells and bounds.
+
+        Parameters
+        ----------
+        table : DataFrame of pandas or polars, or table of Arrow
+        label : str
+            The name of the column to predict.
+        epsilon, delta : float
+            The privacy guarantee of the schema.
+        **options
+            Those of `dpdescent.tables.measure_schema`: ``ledger``, ``declared``, ``classes``, ``regression``,
+            ``adjacency`` and ``random_state``.
+
+        Returns
+        -------
+        Schema
+            The same as one that a person writes; ``measured`` says what was found at what cost. Every later fit with
+            it pays nothing more for this knowledge.
+
+        Notes
+        -----
+        **Privacy** (epsilon, delta)-DP for one row, under the relation that is chosen; see
+        `dpdescent.tables.measured_schema`. Column names, storage types, levels of categories and what is declared
+        are assumed to be public.
+
+        Examples
+        --------
+        >>> import numpy as np, pandas as pd
+        >>> generator = np.random.default_rng(0)
+        >>> jobs = generator.choice(["clerk", "nurse", "smith"], 20_000)
+        >>> ages = generator.integers(20, 60, 20_000)
+        >>> people = pd.DataFrame({"job": jobs, "age": ages, "rich": np.where(ages > 40, "yes", "no")})
+        >>> schema = Schema.measure(people, label="rich", epsilon=1.0, delta=1e-6)
+        >>> schema.label.classes, schema.categorical[0].levels
+        (('no', 'yes'), ('clerk', 'nurse', 'smith'))
+        """
+        from .schema_purchase import measure_schema
+
+        return measure_schema(table, label, epsilon, delta, **options)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object of the file format."""
@@ -271,11 +350,25 @@ class Schema:
 
         return document_of(self)
 
-    def dump(self, path: str | Path) -> None:
-        """Write the schema as a JSON file."""
+    def remarks(self) -> list[str]:
+        """Return what a statement of a fit says of a schema that was measured: it was a release of its own."""
+        if self.measured is None or "statement" not in self.measured:
+            return []
+        epsilon, delta = (self.measured["statement"].get(name) for name in ("epsilon", "delta"))
+        return [
+            f"the schema was measured with a budget of its own, epsilon {epsilon} and delta {delta}: if it was of "
+            "the same rows, both together cost at most the sums"
+        ]
+
+    def as_text(self) -> str:
+        """Return the text of a schema file."""
         from .schema_file import as_text
 
-        Path(path).write_text(as_text(self.to_dict()) + "\n", encoding="utf-8")
+        return as_text(self.to_dict()) + "\n"
+
+    def dump(self, path: str | Path) -> None:
+        """Write the schema as a JSON file."""
+        Path(path).write_text(self.as_text(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Schema:

@@ -63,7 +63,12 @@ class Delimited:
 
 
 def read_header(
-    path: Path, *, separator: str | None = None, encoding: str | None = None, wanted: Collection[str] = ()
+    path: Path,
+    *,
+    separator: str | None = None,
+    encoding: str | None = None,
+    wanted: Collection[str] = (),
+    renaming: bool = False,
 ) -> Delimited:
     """Read the first line of a text table.
 
@@ -76,6 +81,9 @@ def read_header(
         is the one by which the line has most of the names that are ``wanted``, and then most names at all.
     wanted : collection of str
         Names that should be there.
+    renaming : bool
+        Whether to number names that occur twice and to make up missing ones, and to read names that are no UTF-8 as
+        Latin-1, instead of refusing them.
 
     Raises
     ------
@@ -97,6 +105,8 @@ def read_header(
     except _DAMAGED:
         raise _cut_off(path) from None
     except UnicodeError:
+        if renaming and encoding is None:
+            return read_header(path, separator=separator, encoding="latin-1", wanted=wanted, renaming=True)
         raise _not_text(path, coding, 1) from None
     candidates: tuple[str, ...] = (separator,) if separator is not None else _SEPARATORS
     if separator is None and ".tsv" in path.suffixes:
@@ -106,6 +116,8 @@ def read_header(
     names = split[best]
     if not any(names):
         raise DatasetFormatError(f"{path.name!r} is empty: its first line must name the columns")
+    if renaming:
+        names = _distinct([name.strip() or f"column {place}" for place, name in enumerate(names, start=1)])
     if "" in names or len(set(names)) != len(names):
         problem = "has no name for a column" if "" in names else "names a column twice"
         raise DatasetFormatError(
@@ -114,8 +126,25 @@ def read_header(
     return Delimited(path, best, coding, compressed, tuple(names))
 
 
+def _distinct(names: list[str]) -> list[str]:
+    """Return names of which those that occurred before are numbered."""
+    found: list[str] = []
+    for name in names:
+        number, other = 1, name
+        while other in found:
+            number += 1
+            other = f"{name}.{number}"
+        found.append(other)
+    return found
+
+
 def read_cells(
-    written: Delimited, *, numbers: Collection[str], blanks: Mapping[str, list[str]], decimal: str = "."
+    written: Delimited,
+    *,
+    numbers: Collection[str],
+    blanks: Mapping[str, list[str]],
+    decimal: str = ".",
+    header: bool = True,
 ) -> pd.DataFrame:
     """Read all cells of a text table, each by itself: what becomes of a cell depends on no other row.
 
@@ -129,6 +158,8 @@ def read_cells(
         What counts as a missing cell of each column.
     decimal : str
         What stands before the decimals of a number.
+    header : bool
+        Whether columns are called as the first line has it, and not as ``written`` has it.
 
     Raises
     ------
@@ -152,6 +183,7 @@ def read_cells(
                 na_values=dict(blanks),
                 index_col=False if len(written.names) > 1 else None,
                 low_memory=False,
+                **({} if header else {"names": list(written.names), "header": 0}),
             )
     except UNREADABLE as error:
         raise unreadable(written, error) from None

@@ -25,7 +25,7 @@ from .columns import (
     Unit,
     require_sound,
 )
-from .declaration import FileFormat, Schema
+from .declaration import UNREADABLE, FileFormat, Schema
 from .encoder import MISSING, UNKNOWN
 
 FILL_IN = "FILL IN"
@@ -46,6 +46,7 @@ _VALUES: dict[str, dict[str, Any]] = {
     "decimal": {"enum": [".", ","]},
     "column": {"type": "string", "description": "The name of the column to predict."},
     "classes": _LEVELS | {"minItems": 2, "description": "The public classes, to classify."},
+    "rest": {"type": ["string", "number", "boolean"], "description": "The class that all other labels count as."},
 }
 _UNIT_COLUMN = {"type": "string", "description": "The name of the column that says whose row it is."}
 _COMMENTS = ("note",)  # keys that any object may have
@@ -97,7 +98,7 @@ _NAMES = {kind.column: name for name, kind in KINDS.items()}
 
 def document_of(schema: Schema) -> dict[str, Any]:
     """Return the JSON object of a schema."""
-    label = {"column": schema.label.column} | _given(schema.label, ("classes", "low", "high"))
+    label = {"column": schema.label.column} | _given(schema.label, ("classes", "low", "high", "rest"))
     described = {
         column.name: {"type": _NAMES[type(column)]} | _given(column, KINDS[_NAMES[type(column)]].keys)
         for column in schema.columns
@@ -106,9 +107,13 @@ def document_of(schema: Schema) -> dict[str, Any]:
     document |= _given(schema, ("rows",))
     if schema.unit is not None:
         document["unit"] = _given(schema.unit, ("column", "rows"))
-    document |= {key: value for key in ("missing", "unknown") if (value := getattr(schema, key)) != "error"}
+    document |= {
+        key: value for key in ("missing", "unknown", "unreadable") if (value := getattr(schema, key)) != "error"
+    }
     if schema.file != FileFormat():
         document["file"] = _given(schema.file, ("separator", "encoding", "decimal"))
+    if schema.measured is not None:
+        document["measured"] = dict(schema.measured)
     return document
 
 
@@ -157,7 +162,7 @@ def schema_of(document: Any) -> Schema:
     columns: list[Column] = []
     label: Label | None = None
     top: dict[str, Any] = {}
-    keys = ("rows", "missing", "unknown", "file", "unit")
+    keys = ("rows", "missing", "unknown", "unreadable", "measured", "file", "unit")
     found += _key_problems("the schema", document, ("columns", "label"), keys, _TOP_COMMENTS)
     if isinstance(document, Mapping):
         declared = document.get("columns", {})
@@ -168,7 +173,9 @@ def schema_of(document: Any) -> Schema:
             columns += _parse(found, _column, name, description)
         if "label" in document:
             label = next(iter(_parse(found, _label, "label", document["label"])), None)
-        top = {key: document[key] for key in keys[:3] if key in document}
+        top = {key: document[key] for key in keys[:5] if key in document}
+        if not isinstance(top.get("measured", {}), Mapping):
+            found.append("measured: must be the object that a measurement has written")
         if "unit" in document:
             top["unit"] = next(iter(_parse(found, _unit, "unit", document["unit"])), None)
         if "file" in document:
@@ -212,7 +219,7 @@ def _column(name: str, description: Any) -> Column:
 
 
 def _label(place: str, description: Any) -> Label:
-    require_sound(_key_problems(place, description, ("column",), ("classes", "low", "high")))
+    require_sound(_key_problems(place, description, ("column",), ("classes", "low", "high", "rest")))
     return Label(**{key: _frozen(value) for key, value in description.items() if key not in _COMMENTS})
 
 
@@ -290,7 +297,7 @@ def json_schema() -> dict[str, Any]:
         | {"title": name, "description": kind.purpose, "examples": [kind.example]}
         for name, kind in KINDS.items()
     ]
-    label = _object({key: _VALUES[key] for key in ("column", "classes", "low", "high")}, ("column",))
+    label = _object({key: _VALUES[key] for key in ("column", "classes", "low", "high", "rest")}, ("column",))
     file = _object({key: _VALUES[key] for key in ("separator", "encoding", "decimal")})
     rows = {"type": "integer", "minimum": 1}
     unit = _object({"column": _UNIT_COLUMN, "rows": rows}, ("column", "rows"))
@@ -303,6 +310,8 @@ def json_schema() -> dict[str, Any]:
         "unit": unit | {"description": "All rows of one person are protected, of which at most so many are used."},
         "missing": _VALUES["missing"],
         "unknown": _VALUES["unknown"],
+        "unreadable": {"enum": list(UNREADABLE), "description": "What is done with a cell that is not of its type."},
+        "measured": {"type": "object", "description": "What was measured, and its privacy statement."},
         "file": file,
     }
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Public schema of a table"}

@@ -22,11 +22,12 @@ import re
 import secrets
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as arrow
 from pyarrow import compute, csv, parquet
@@ -41,7 +42,7 @@ from ..errors import (
     UnsupportedSource,
 )
 from .cells import levels_of_text, replace_columns
-from .declaration import Schema
+from .declaration import FileFormat, Schema
 from .delimited import (
     TEXT_SUFFIXES,
     UNREADABLE,
@@ -88,10 +89,40 @@ def read_table(path: Path, schema: Schema, *, label: bool = True, keep: Collecti
     return schema.with_days(table)
 
 
-def _read_parquet(path: Path, wanted: list[str], keep: Collection[str]) -> pd.DataFrame:
+def read_cells_as_text(path: Path, file: FileFormat | None = None) -> pd.DataFrame:
+    """Read a table of which nothing is known: text as it is, and Parquet in its own types.
+
+    Names that occur twice are numbered, and missing ones made up. Each cell is UTF-8, or else Latin-1, by itself.
+    """
+    if path.suffix in PARQUET_SUFFIXES:
+        return _read_parquet(path, None, ())
+    form = file or FileFormat()
+    coding = form.encoding or "latin-1"  # in which every byte is a character
+    written = read_header(path, separator=form.separator, encoding=form.encoding, renaming=True)
+    single = written if written.encoding.startswith("utf-16") else replace(written, encoding=coding)
+    table = read_cells(single, numbers=(), blanks={}, header=False)
+    return table if form.encoding or single is written else table.apply(_recoded)
+
+
+def _recoded(column: pd.Series) -> pd.Series:
+    """Return a column that was read as Latin-1 with each cell that is UTF-8 read so."""
+    codes, distinct = pd.factorize(column.astype(object))
+    found = np.empty(len(distinct), dtype=object)
+    found[:] = [_as_utf8(text) for text in distinct]
+    return pd.Series(found[codes], index=column.index, dtype=object)
+
+
+def _as_utf8(text: str) -> str:
+    try:
+        return text if text.isascii() else text.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return text
+
+
+def _read_parquet(path: Path, wanted: list[str] | None, keep: Collection[str]) -> pd.DataFrame:
     try:
         held = parquet.read_schema(path).names
-        _require_columns(path, wanted, held, keep)
+        _require_columns(path, wanted or [], held, keep)
         return parquet.read_table(path, columns=wanted).to_pandas()
     except DPDescentError:
         raise
@@ -102,6 +133,10 @@ def _read_parquet(path: Path, wanted: list[str], keep: Collection[str]) -> pd.Da
 
 
 def _read_text(path: Path, schema: Schema, wanted: list[str], label: bool, keep: Collection[str]) -> pd.DataFrame:
+    if schema.unreadable == "missing":
+        cells = read_cells_as_text(path, schema.file)
+        _require_columns(path, wanted, list(cells.columns), keep)
+        return cells[wanted]
     written = _open_text(path, schema, wanted, keep)
     columns = TextColumns.of(schema, label)
     # All columns are parsed, because only then is the number of cells in a row checked.

@@ -1,0 +1,204 @@
+"""A fit of a table of which nothing is known but the names and storage types of its columns.
+
+What the columns contain is bought with a part of the fit's own budget (`dpdescent.tables.measured_schema`), the table
+is coded by the schema that follows, and the fit goes on with what is left. The model keeps the schema as ``schema_``,
+codes by it what it is to predict, and states what was found.
+
+**Privacy** One ledger pays for all. Everything that can be refused without reading a cell is refused before the first
+charge: the fit is planned once on a table of zeros. Rows are coded by released answers alone, each by itself.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import RegressorMixin
+
+from ..curator import LatticeNoise, Units
+from ..curator.release import public_count
+from ..errors import InvalidParameter
+from ..ledger import Ledger, require_funds
+from ..solvers import Facts, Method, Settings
+from ..statement import Origin, moved, name_of
+from ..tables import CategoricalColumn, Column, Schema, as_frame
+from ..tables.measured_schema import (
+    Shares,
+    TableToMeasure,
+    effective_rows,
+    measure_columns,
+    public_column,
+    require_enough,
+)
+from ..tables.schema_purchase import assumed_facts, record_of, remarks_on, require_names
+from .knowledge import Table
+from .payment import open_ledger
+from .reading import split_units
+
+_LABEL = "y"
+_MANY = 2**27  # cells of a coded table that is kept sparse
+
+
+def mixed_frame(model: Any, X: Any) -> pd.DataFrame | None:
+    """Return a table with columns that are stored as no plain numbers, if nothing is declared of them; else None.
+
+    Names and storage types decide, and no cell.
+    """
+    given = getattr(model, "bounds", None) is not None or getattr(model, "binary_features", None) is not None
+    frame = None if given else as_frame(X)
+    if frame is None or not frame.shape[1] or (isinstance(X, pd.DataFrame) and all(map(_is_plain, frame.dtypes))):
+        return None
+    return None if all(map(_is_plain, frame.dtypes)) else frame
+
+
+def _is_plain(kind: Any) -> bool:
+    return isinstance(kind, np.dtype) and kind.kind in "biuf"
+
+
+class MeasuredFit:
+    """What a fit buys before its method begins, and the table that it then fits.
+
+    Parameters
+    ----------
+    model, method, settings, noise
+        The estimator, its method and settings, and where noise comes from.
+    frame : DataFrame
+        **Unreleased data**, but for names and storage types.
+    y, unit
+        As ``fit`` has them.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        method: Method,
+        settings: Settings,
+        noise: LatticeNoise,
+        frame: pd.DataFrame,
+        y: Any,
+        unit: Any,
+    ) -> None:
+        self.model, self.noise = model, noise
+        if y is None:
+            raise InvalidParameter("fit requires y to be passed, but the target y is None")
+        if not method.private:
+            raise InvalidParameter(
+                f"method {model.method!r} is not private and measures nothing: code the table by a schema first"
+            )
+        cells, self.unit, self.protected = split_units(frame, model.unit, unit)
+        require_names(cells)
+        self._frame: pd.DataFrame = cells
+        if len(y) != len(cells):
+            raise InvalidParameter("X and y have different numbers of rows: pass one label for each row")
+        held = y.array if isinstance(y, pd.Series) else np.asarray(y)
+        self._label = pd.Series(held, index=cells.index, name=getattr(y, "name", None))
+        self._units: Units | None = None
+        if self.unit is not None:
+            kept, self._units = Units.kept(self.unit, model.rows_per_unit, len(cells))
+            self._kept = kept
+        self.rows = public_count(len(cells)) if self._units is None else self._units.count
+        self._known: dict[str, Column] = {
+            name: stored for name in cells.columns if (stored := public_column(name, cells[name])) is not None
+        }
+        self._regression = isinstance(model, RegressorMixin)
+        self.own = self._open(method, settings)
+        self._bought = len(cells.columns) - len(self._known) + 1
+        require_enough(self.own, self.rows, self._bought)
+        if model.ledger is not None:
+            require_funds(model.ledger, self.own)
+
+    def _open(self, method: Method, settings: Settings) -> Ledger:
+        model = self.model
+        facts = Facts(model.epsilon, model.delta, model.adjacency, self.rows, 1, model.rows_per_unit)
+        own = open_ledger(model.method, method, settings, model.solver_options, facts, model.ledger, self.protected)
+        if model.ledger is not None:
+            return own
+        kept = own.currency.with_failures()
+        return Ledger(own.epsilon, own.delta, currency=kept, relation=str(own.relation), unit=own.unit)
+
+    def rehearsal(self) -> tuple[Any, Table]:
+        """Return a copy of the model and a table of zeros, to plan the fit before anything is charged."""
+        model = copy.copy(self.model)
+        model.bounds, model.tighten, model.ledger, model.unit = (0.0, 1.0), False, None, None
+        held = self.rows if self._units is None else self._kept.size
+        divisor = self.rows if self._units is None else self._units.divisor(self.model.rows)
+        labels = np.zeros(held)
+        if not self._regression:
+            model.classes = (0, 1) if self.model.classes is None else self.model.classes
+            labels = np.resize(np.array(list(model.classes)), held)
+        zeros = np.broadcast_to(0.0, (held, self._frame.shape[1]))
+        return model, Table(zeros, labels, None, self._units, None, self.protected, divisor)
+
+    def buy(self) -> tuple[Any, Any, Any]:
+        """Buy the schema; return a copy of the model for the coded table, the coded table, and its labels."""
+        effective = effective_rows(self.own, self.rows)
+        shares = Shares.of_fit(effective, self._bought)
+        frame, label = self._frame, self._label
+        if self._units is not None:
+            frame, label = frame.iloc[self._kept], label.iloc[self._kept]
+        target = None if self._regression else label
+        bought = TableToMeasure(frame, target, self.own, self.noise, self.rows, shares, self._known, self._units)
+        classes = None if self._regression else self.model.classes
+        named = _LABEL if self._label.name in (None, *frame.columns) else str(self._label.name)
+        schema, self.found = measure_columns(bought, named, classes=classes, regression=self._regression)
+        self.schema = replace(schema, measured=record_of(self.found, self.rows))
+        model = copy.copy(self.model)
+        coded, names = coded_cells(self.schema, self._frame)
+        model.ledger, model.unit, model.tighten = None, None, False
+        model.bounds, model.binary_features = names["bounds"], names["binary"]
+        self._names = names["names"]
+        labels = self._label.to_numpy()
+        if not self._regression:
+            model.classes = np.array(self.schema.label.classes)
+            table = pd.DataFrame({self.schema.label.column: self._label})
+            labels = self.schema.labels(table) if self.schema.label.rest is not None else labels
+        return model, coded, labels
+
+    def remarks(self) -> list[str]:
+        """Return what a statement says of the columns."""
+        rest = self.schema.label.rest
+        other = [] if rest is None else [f"a label that is none of the classes found counts as {rest!r}"]
+        return [*remarks_on(self.found), *other]
+
+    def keep(self, fitted: Any) -> None:
+        """Take what was learnt from the copy, and say in the statement what was found and what was public."""
+        model, given = self.model, {each.name for each in fields(self.model)}
+        for name, value in vars(fitted).items():
+            if name not in given:
+                setattr(model, name, value)
+        model.schema_ = self.schema
+        model.feature_names_in_ = np.array(self._names, dtype=object)
+        assumed = moved(model.privacy_["assumed_public"], ("bounds", "binary_features"), Origin.MEASURED)
+        if not self._regression and self.model.classes is None:
+            stored = isinstance(public_column(_LABEL, self._label), CategoricalColumn)
+            assumed = assumed if stored else moved(assumed, ("classes",), Origin.MEASURED)
+        tighten = self.model.tighten is None  # the copy's own setting, and nobody's argument
+        assumed = [each for each in assumed if not (tighten and name_of(each) == "tighten")]
+        facts = _unsaid(assumed_facts(self.rows, self._known, {}, None), assumed)
+        account = {} if model.ledger is None else {"account": model.ledger.identity}
+        model.privacy_ = model.privacy_ | {"assumed_public": [*facts, *assumed]} | account
+
+
+def _unsaid(facts: Iterable[str], said: Iterable[str]) -> list[str]:
+    named = {name_of(each) for each in said}
+    return [each for each in facts if name_of(each) not in named]
+
+
+def coded_cells(schema: Schema, frame: pd.DataFrame) -> tuple[Any, dict[str, Any]]:
+    """Return a table coded by a measured schema, and what is public of the code."""
+    encoder = schema.encoder()
+    chosen = frame[[name for name in schema.features if name in frame.columns]]
+    encoder.fit(schema.with_days(chosen))
+    if len(frame) * len(encoder.binary_features_) > _MANY:
+        encoder.sparse_output = True
+    coded = encoder.transform(schema.with_days(chosen))
+    bounds = encoder.output_bounds_
+    return coded, {
+        "bounds": bounds,
+        "binary": encoder.binary_features_,
+        "names": encoder.get_feature_names_out(),
+    }

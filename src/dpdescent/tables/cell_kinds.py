@@ -1,0 +1,233 @@
+"""What a cell is by itself: missing, a number, a date in one of a few public forms, or text; and reading it so.
+
+Each cell is read by itself, whatever the other rows hold, and a cell that is not of the kind of its column counts as
+missing. No message shows a cell, and none depends on one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..arrays import Positions
+from .cells import day_numbers
+
+_LONGEST = 64  # characters of a level
+_BLANKS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", ".", "nat", "<na>"})
+#: Public forms of dates, as `datetime.strptime` has them; None is 2020-12-31, with or without a time.
+DATE_FORMS: dict[str, str | None] = {
+    "date": None,
+    "date with dots": "%d.%m.%Y",
+    "day first": "%d/%m/%Y",
+    "month first": "%m/%d/%Y",
+}
+#: The bins of a cell. A date such as 03/04/2020 is "day or month first": the other dates of its column decide.
+KINDS_OF_CELLS = (
+    "missing",
+    "integer",
+    "decimal point",
+    "decimal comma",
+    *DATE_FORMS,
+    "day or month first",
+    "text",
+    "long text",
+)
+_NUMBER_OF = {name: number for number, name in enumerate(KINDS_OF_CELLS)}
+_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_POINT = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+_ISO = re.compile(r"\d{4}-(\d{2})-(\d{2})([T ].{1,40})?", re.ASCII)
+_DOTS = re.compile(r"(\d{1,2})\.(\d{1,2})\.\d{4}", re.ASCII)
+_SLASHES = re.compile(r"(\d{1,2})/(\d{1,2})/\d{4}", re.ASCII)
+
+
+def _kind_of_text(text: str) -> str:
+    """Return the kind of a text, from which spaces on both sides were taken."""
+    if len(text) > _LONGEST:
+        return "long text"
+    if text.lower() in _BLANKS:
+        return "missing"
+    if _INTEGER.fullmatch(text):
+        return "integer"
+    if _POINT.fullmatch(text):
+        return "decimal point" if math.isfinite(float(text)) else "missing"
+    if _COMMA.fullmatch(text):
+        return "decimal comma"
+    if (found := _ISO.fullmatch(text)) and _is_day(found[2], found[1]):
+        return "date"
+    if (found := _DOTS.fullmatch(text)) and _is_day(found[1], found[2]):
+        return "date with dots"
+    if found := _SLASHES.fullmatch(text):
+        day_first, month_first = _is_day(found[1], found[2]), _is_day(found[2], found[1])
+        if day_first and month_first:
+            return "day or month first"
+        return "day first" if day_first else "month first" if month_first else "text"
+    return "text"
+
+
+def _is_day(day: str, month: str) -> bool:
+    return 1 <= int(day) <= 31 and 1 <= int(month) <= 12
+
+
+def _kind(cell: Any) -> str:
+    """Return the kind of any cell that is there."""
+    if isinstance(cell, str):
+        return _kind_of_text(cell.strip())
+    if isinstance(cell, bool | np.bool_):
+        return "text"
+    if isinstance(cell, Real):
+        return _kind_of_number(cell)
+    if isinstance(cell, date | datetime | np.datetime64):
+        return "date"
+    return "long text"  # bytes, lists and whatever else is no single value
+
+
+def _kind_of_number(cell: Real) -> str:
+    try:
+        number = float(cell)
+    except OverflowError:
+        return "missing"
+    if not math.isfinite(number):
+        return "missing"
+    return "integer" if number == math.floor(number) and abs(number) < 2.0**53 else "decimal point"
+
+
+def _by_value(column: pd.Series, function: Callable[[Any], Any], absent: Any) -> NDArray[np.object_]:
+    """Return a function of each cell, computed once for equal texts; ``absent`` where a cell is missing.
+
+    Other cells are read one by one: 1, 1.0 and True are equal, and the first of them must not decide for the rest.
+    """
+    cells = column.to_numpy(dtype=object)
+    texts = np.fromiter((isinstance(cell, str) for cell in cells), dtype=np.bool_, count=cells.size)
+    found = np.empty(cells.size, dtype=object)
+    for place in np.flatnonzero(~texts):
+        found[place] = absent if _is_missing(cells[place]) else function(cells[place])
+    codes, distinct = pd.factorize(cells[texts])
+    by_text = np.empty(len(distinct), dtype=object)
+    by_text[:] = [function(text) for text in distinct]
+    found[texts] = by_text[codes]
+    return found
+
+
+def _is_missing(cell: Any) -> bool:
+    return cell is None or cell is pd.NA or cell is pd.NaT or (isinstance(cell, float) and math.isnan(cell))
+
+
+def kinds_of_cells(column: pd.Series) -> NDArray[np.intp]:
+    """Return the number of each cell's kind among `KINDS_OF_CELLS`.
+
+    Examples
+    --------
+    >>> [KINDS_OF_CELLS[kind] for kind in kinds_of_cells(pd.Series(["12", " 1,5", "31.12.2020", "?", "nurse"]))]
+    ['integer', 'decimal comma', 'date with dots', 'missing', 'text']
+    """
+    if pd.api.types.is_datetime64_any_dtype(column.dtype) or isinstance(column.dtype, pd.PeriodDtype):
+        return np.where(column.isna(), 0, _NUMBER_OF["date"]).astype(np.intp)
+    if _stores_numbers(column):
+        values = _floats(column)
+        whole = (values == np.floor(values)) & (np.abs(values) < 2.0**53)
+        kinds = np.where(whole, _NUMBER_OF["integer"], _NUMBER_OF["decimal point"])
+        return np.where(np.isfinite(values), kinds, 0).astype(np.intp)
+    return _by_value(column, lambda cell: _NUMBER_OF[_kind(cell)], 0).astype(np.intp)
+
+
+def _stores_numbers(column: pd.Series) -> bool:
+    kind = column.dtype
+    timed = pd.api.types.is_timedelta64_dtype(kind)
+    return timed or (pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind))
+
+
+def _floats(column: pd.Series) -> NDArray[np.float64]:
+    """Return a column that is stored as numbers; lengths of time are days."""
+    if pd.api.types.is_complex_dtype(column.dtype):
+        return np.full(len(column), np.nan)
+    if pd.api.types.is_timedelta64_dtype(column.dtype):
+        return np.asarray((column.dt.total_seconds() / 86400.0).to_numpy(dtype=np.float64))
+    return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def _whole_number(cell: Any) -> Any:
+    """Return a cell as a level of a column of numbers: a whole number, else None."""
+    if _kind(cell) != "integer":
+        return None
+    return int(cell.strip()) if isinstance(cell, str) else int(cell)
+
+
+def _short_text(cell: Any) -> Any:
+    """Return a cell as a level of a column of text: text of at most 64 characters, else None."""
+    return None if _kind(cell) in ("missing", "long text") else str(cell).strip()
+
+
+def level_keys(column: pd.Series, whole: bool) -> tuple[Positions, list[Any]]:
+    """Return the position of each cell among the values that occur, -1 where it is none, and these values."""
+    if whole and _stores_numbers(column):
+        values = _floats(column)
+        there = np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2.0**53)
+        numbers, codes = np.unique(values[there].astype(np.int64), return_inverse=True)
+        places = np.full(len(column), -1, dtype=np.intp)
+        places[there] = codes
+        return places, numbers.tolist()
+    keys = _by_value(column, _whole_number if whole else _short_text, None)
+    codes, distinct = pd.factorize(keys)
+    return np.asarray(codes, dtype=np.intp), list(distinct)
+
+
+def as_numbers(column: pd.Series, decimal: str = ".") -> pd.Series:
+    """Return a column as numbers, NaN where a cell is none."""
+    if _stores_numbers(column):
+        values = _floats(column)
+    else:
+        values = _by_value(column, lambda cell: _number(cell, decimal), math.nan).astype(np.float64)
+    return pd.Series(np.where(np.isfinite(values), values, np.nan), index=column.index)
+
+
+def _number(cell: Any, decimal: str) -> float:
+    if isinstance(cell, str):
+        text = cell.strip()
+        if decimal == "," and _COMMA.fullmatch(text):
+            return float(text.replace(",", "."))
+        return float(text) if len(text) <= _LONGEST and _POINT.fullmatch(text) else math.nan
+    if not isinstance(cell, Real) or _kind_of_number(cell) == "missing":
+        return math.nan
+    return float(cell)
+
+
+def as_days(column: pd.Series, form: str | None) -> pd.Series:
+    """Return a column of dates as days since 1970-01-01, NaN where a cell is no date of this form."""
+    if pd.api.types.is_datetime64_any_dtype(column.dtype):
+        return pd.Series(day_numbers(column), index=column.index)
+    if isinstance(column.dtype, pd.PeriodDtype):
+        return pd.Series(day_numbers(column.dt.to_timestamp()), index=column.index)
+    wanted = {"%d/%m/%Y": {"day first", "day or month first"}, "%m/%d/%Y": {"month first", "day or month first"}}
+    kinds = wanted.get(form or "", {name for name, each in DATE_FORMS.items() if each == form})
+
+    def read(cell: Any) -> Any:
+        if not isinstance(cell, str):
+            return cell if _kind(cell) == "date" else None
+        return cell.strip() if _kind(cell) in kinds else None
+
+    texts = pd.Series(_by_value(column, read, None), index=column.index, dtype=object)
+    dates = pd.to_datetime(texts, format=form or "ISO8601", errors="coerce", utc=True)
+    return pd.Series(day_numbers(dates), index=column.index)
+
+
+def as_levels(column: pd.Series, levels: Sequence[Any]) -> pd.Series:
+    """Return a column as levels: each cell that is one in its type, other text as it is, missing ones as None."""
+    whole = bool(levels) and all(isinstance(level, int) and not isinstance(level, bool) for level in levels)
+    known = {} if whole else {str(level): level for level in levels}
+
+    def read(cell: Any) -> Any:
+        key = (_whole_number if whole else _short_text)(cell)
+        if key is None:
+            return None if _kind(cell) == "missing" else "(unreadable)"
+        return known.get(key, key)
+
+    return pd.Series(_by_value(column, read, None), index=column.index, dtype=object)

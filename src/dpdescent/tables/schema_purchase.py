@@ -1,0 +1,182 @@
+"""Buy a schema: a ledger pays for what a table contains, and the schema says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from ..accounting import GDP
+from ..curator import LatticeNoise
+from ..curator.release import public_count
+from ..errors import ColumnError, InvalidParameter, MissingColumn
+from ..ledger import Ledger, require_funds, reserving
+from ..noise import Randomness
+from ..statement import Origin, PrivacyStatement, public_fact
+from .columns import Column
+from .declaration import Schema
+from .measured_schema import (
+    Found,
+    Shares,
+    TableToMeasure,
+    buy_histograms,
+    measure_columns,
+    public_column,
+    require_enough,
+)
+
+_PART = 0.45  # of the effective rows that a fit needs, since the whole budget is for the schema
+
+
+def as_frame(table: Any) -> pd.DataFrame | None:
+    """Return a table of named columns as a DataFrame of pandas, or None if it is none; no cell is looked at.
+
+    Categories of polars are text: their levels are those that occur, and not public. Those of an enumeration are.
+    """
+    if isinstance(table, pd.DataFrame):
+        return table
+    module = type(table).__module__.partition(".")[0]
+    if module == "polars" and hasattr(table, "to_arrow"):
+        texts = [name for name, kind in table.schema.items() if type(kind).__name__ == "Categorical"]
+        frame: pd.DataFrame = table.with_columns([table[name].cast(str) for name in texts]).to_pandas()
+        return frame
+    if module == "pyarrow" and hasattr(table, "to_pandas"):
+        plain: pd.DataFrame = table.to_pandas(strings_to_categorical=False)
+        derived = [name for name in plain.columns if isinstance(plain[name].dtype, pd.CategoricalDtype)]
+        return plain.astype(dict.fromkeys(derived, object))
+    return None
+
+
+def require_names(frame: pd.DataFrame) -> None:
+    """Raise `ColumnError` unless the columns have distinct names that are text."""
+    names = list(frame.columns)
+    if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+        raise ColumnError("columns are found by name: give each a name of its own that is text")
+
+
+def measure_schema(
+    table: Any,
+    label: str,
+    epsilon: float,
+    delta: float,
+    *,
+    ledger: Ledger | None = None,
+    declared: Mapping[str, Column] | None = None,
+    classes: Sequence[Any] | None = None,
+    regression: bool | None = None,
+    adjacency: str = "zero-out",
+    random_state: int | None = None,
+    histograms: bool = False,
+) -> Schema:
+    """Return a schema that is measured with a budget of its own.
+
+    Parameters
+    ----------
+    table : DataFrame of pandas or polars, or table of Arrow
+    label : str
+        The name of the column to predict.
+    epsilon, delta : float
+        The guarantee of the schema.
+    ledger : Ledger, optional
+        That pays as well.
+    declared : mapping from str to Column, optional
+        What a person knows of some columns, which then costs nothing.
+    classes : sequence, optional
+        The public classes of the label.
+    regression : bool, optional
+        Whether the label is a number; found out if it is None.
+    adjacency : {"zero-out", "replace-one"}
+    random_state : int, optional
+        For experiments alone.
+    histograms : bool
+        Whether to measure histograms of numbers, too, for people to look at.
+
+    Raises
+    ------
+    InvalidParameter
+        There are too few rows for so many columns at this epsilon; nothing was charged.
+    OneClass
+        Fewer than two classes of the label were found. The search for them was charged.
+
+    Notes
+    -----
+    **Privacy** (epsilon, delta)-DP for one row; see `dpdescent.tables.measured_schema`.
+    """
+    frame = as_frame(table)
+    if frame is None:
+        raise InvalidParameter("a schema is measured from a DataFrame of pandas or polars, or a table of Arrow")
+    require_names(frame)
+    if label not in frame.columns:
+        raise MissingColumn(f"the label column {label!r} is not there: columns are {list(frame.columns)}")
+    cells = frame.drop(columns=[label])
+    known: dict[str, Column] = {
+        name: stored for name in cells.columns if (stored := public_column(name, cells[name])) is not None
+    }
+    known |= dict(declared or {})
+    unknown = [name for name in known if name not in cells.columns]
+    if unknown:
+        raise MissingColumn(f"declared names the columns {unknown}, which are not there: correct their names")
+    currency = GDP().with_failures() if ledger is None else ledger.currency
+    own = Ledger(epsilon, delta, currency=currency, relation=adjacency)
+    rows, noise = public_count(len(frame)), LatticeNoise(Randomness(random_state))
+    require_enough(own, rows, len(cells.columns) - len(known) + 1, _PART)
+    if ledger is not None:
+        require_funds(ledger, own)
+    with nullcontext() if ledger is None else reserving(ledger, own, "measured schema"):
+        bought = TableToMeasure(cells, frame[label], own, noise, rows, Shares.of_all(histograms), known)
+        schema, found = measure_columns(bought, label, classes=classes, regression=regression)
+        buy_histograms(bought, schema, found)
+    said = PrivacyStatement.of_ledger(
+        own,
+        model="schema",
+        method="measured schema",
+        randomness=noise.description,
+        arithmetic=noise.arithmetic,
+        released=(
+            "types and missing shares of the columns",
+            "levels with noisy counts",
+            "classes",
+            "bounds",
+            *(["histograms of numbers"] if histograms else []),
+        ),
+        assumed_public=tuple(assumed_facts(rows, known, declared or {}, classes)),
+        remarks=tuple(remarks_on(found)),
+        account=None if ledger is None else ledger.identity,
+    )
+    return replace(schema, measured=record_of(found, rows, said.to_dict()))
+
+
+def record_of(found: Mapping[str, Found], rows: int, statement: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return what a schema says of its measurement."""
+    columns = {name: each.to_dict() for name, each in found.items()}
+    return {"rows": rows, "columns": columns} | ({} if statement is None else {"statement": dict(statement)})
+
+
+def assumed_facts(
+    rows: int, known: Mapping[str, Column], declared: Mapping[str, Column], classes: Sequence[Any] | None
+) -> list[str]:
+    """Return what was public of a table whose schema is measured."""
+    stored = [name for name in known if name not in declared]
+    return [
+        public_fact("the number of rows", str(rows), Origin.RELATION),
+        public_fact("columns", "their names and storage types", Origin.ARGUMENT),
+        *([public_fact("categories", f"the levels of {', '.join(stored)}", Origin.ARGUMENT)] if stored else []),
+        *([public_fact("declared", f"what {', '.join(declared)} contain", Origin.ARGUMENT)] if declared else []),
+        *([public_fact("classes", f"{len(classes)} of them", Origin.ARGUMENT)] if classes is not None else []),
+    ]
+
+
+def remarks_on(found: Mapping[str, Found]) -> list[str]:
+    """Return one sentence for each column: what was found in it. All numbers are noisy and paid for."""
+    told = []
+    for name, each in found.items():
+        parts = [each.kind]
+        if each.levels:
+            parts.append(f"{len(each.levels)} levels that cover {each.coverage:.0%}")
+        if each.missing > 0:
+            parts.append(f"{each.missing:.0%} missing")
+        told.append(f"column {name!r}: {', '.join(parts)}" + (f"; ignored: {each.reason}" if each.reason else ""))
+    return told

@@ -1,0 +1,194 @@
+"""Fits of tables of which only the names of the columns are known."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from dpdescent import DPLinearRegression, DPLogisticRegression, Ledger, PrivacyStatement
+from dpdescent.accounting import GDP
+from dpdescent.audit import Neighbour, replay
+from dpdescent.errors import BudgetExhausted, ColumnTypeError, InvalidParameter, MissingColumn, OneClass
+
+
+def people(rows: int = 6000, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
+    """Return a table with columns of all storage types, and labels."""
+    generator = np.random.default_rng(seed)
+    age = generator.normal(45, 12, rows).round(1)
+    job = generator.choice(["clerk", "nurse", "smith"], rows)
+    frame = pd.DataFrame(
+        {
+            "age": pd.Series(age).mask(generator.random(rows) < 0.1),
+            "job": job,
+            "kind": pd.Categorical(generator.choice(["a", "b"], rows), categories=["a", "b", "c"]),
+            "new": pd.array(generator.random(rows) < 0.5, dtype="boolean"),
+            "since": pd.Timestamp("2020-01-01") + pd.to_timedelta(generator.integers(0, 900, rows), unit="D"),
+            "items": pd.array(generator.integers(0, 40, rows), dtype="Int64"),
+            "id": [f"P{number}" for number in range(rows)],
+        }
+    )
+    score = (age - 45) / 8 + 2.0 * (job == "nurse") + generator.normal(0, 1, rows)
+    return frame, pd.Series(np.where(score > 0.7, "yes", "no"), name="paid")
+
+
+@pytest.fixture(scope="module")
+def fitted() -> DPLogisticRegression:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return DPLogisticRegression(2.0, 1e-6, random_state=0).fit(*people())
+
+
+def test_a_frame_is_fitted_as_it_is(fitted: DPLogisticRegression) -> None:
+    frame, labels = people(seed=1)
+    assert fitted.classes_.tolist() == ["no", "yes"]
+    assert np.mean(fitted.predict(frame) == labels) > 0.8
+    assert fitted.predict_proba(frame).shape == (6000, 2)
+    assert "job=nurse" in fitted.feature_names_in_
+    assert not any(name.startswith("id") for name in fitted.feature_names_in_)
+
+
+def test_the_guarantee_leaves_nothing_out(fitted: DPLogisticRegression) -> None:
+    statement = PrivacyStatement.from_dict(fitted.privacy_)
+    assert fitted.privacy_["private"] is True
+    assert (statement.epsilon, statement.spent <= statement.budget) == (2.0, True)
+    facts = fitted.privacy_["assumed_public"]
+    assert "classes: 2 of them (measured)" in facts
+    assert "categories: the levels of kind, new (argument)" in facts
+    assert not any("(read from the rows)" in each for each in facts)
+    assert any("'id'" in each and "ignored" in each for each in fitted.privacy_["remarks"])
+
+
+def test_a_fit_costs_what_it_was_allowed() -> None:
+    ledger = Ledger(2.0, 1e-6, currency=GDP().with_failures())
+    model = DPLogisticRegression(2.0, 1e-6, random_state=0, ledger=ledger).fit(*people())
+    assert len(ledger.history) == 1
+    assert 0 < ledger.spent <= ledger.budget
+    assert model.privacy_["account"] == ledger.identity
+    with pytest.raises(BudgetExhausted):
+        DPLogisticRegression(2.0, 1e-6, ledger=ledger).fit(*people())
+
+
+def test_columns_may_come_in_any_order_and_more_of_them(fitted: DPLogisticRegression) -> None:
+    frame, _ = people(300, seed=2)
+    other = frame[list(reversed(frame.columns))].assign(more=1)
+    assert np.array_equal(fitted.decision_function(frame), fitted.decision_function(other))
+    strange = frame.assign(job="astronaut", age=np.nan, since="no date")
+    assert np.isfinite(fitted.decision_function(strange)).all()
+    with pytest.raises(MissingColumn, match="job"):
+        fitted.predict(frame.drop(columns="job"))
+
+
+def test_a_model_is_copied_and_pickled_with_its_schema(fitted: DPLogisticRegression) -> None:
+    frame, _ = people(50, seed=3)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(again.decision_function(frame), fitted.decision_function(frame))
+    assert not hasattr(clone(fitted), "schema_")
+
+
+def test_a_later_fit_of_numbers_forgets_the_schema() -> None:
+    model = DPLogisticRegression(2.0, 1e-6, random_state=0).fit(*people(3000))
+    X, y = np.random.default_rng(0).uniform(-1, 1, (500, 2)), np.arange(500) % 2
+    model.set_params(bounds=(-1, 1), classes=(0, 1)).fit(X, y)
+    assert not hasattr(model, "schema_")
+    assert model.predict(X).shape == (500,)
+
+
+def test_given_classes_are_public_and_a_category_of_labels_too() -> None:
+    frame, labels = people()
+    given = DPLogisticRegression(2.0, 1e-6, random_state=0, classes=("no", "yes")).fit(frame, labels)
+    assert "classes of the label" not in given.privacy_["spent_on"]
+    stored = DPLogisticRegression(2.0, 1e-6, random_state=0).fit(frame, labels.astype("category"))
+    assert "classes of the label" not in stored.privacy_["spent_on"]
+    assert "classes: 2 of them (argument)" in stored.privacy_["assumed_public"]
+
+
+def test_a_number_is_predicted_too() -> None:
+    frame, labels = people()
+    target = (labels == "yes") * 3.0 + 1
+    model = DPLinearRegression(3.0, 1e-6, random_state=0).fit(frame, target)
+    assert model.score(frame, target) > 0.3
+    assert model.privacy_["private"] is True
+
+
+def test_several_rows_of_a_person_are_protected_together() -> None:
+    frame, labels = people()
+    owners = np.arange(6000) // 2
+    model = DPLogisticRegression(8.0, 1e-6, random_state=0, rows_per_unit=2).fit(frame, labels, unit=owners)
+    assert np.mean(model.predict(frame) == labels) > 0.7
+    assert model.privacy_["rows_per_unit"] == 2
+    PrivacyStatement.from_dict(model.privacy_)
+
+
+# Refusals -----------------------------------------------------------------------------------------------------------
+
+
+def test_too_few_rows_are_refused_with_the_remedy_and_nothing_is_charged() -> None:
+    ledger = Ledger(2.0, 1e-6, currency=GDP().with_failures())
+    with pytest.raises(InvalidParameter, match="effective rows"):
+        DPLogisticRegression(0.1, 1e-6, ledger=ledger).fit(*people(300))
+    assert ledger.entries == ()
+
+
+def test_settings_that_do_not_fit_are_refused_before_a_charge() -> None:
+    ledger = Ledger(2.0, 1e-6, currency=GDP().with_failures())
+    for wrong in ({"method": "nonprivate"}, {"solver_options": {"nonsense": 1}}, {"class_weight": {"maybe": 2.0}}):
+        with pytest.raises((InvalidParameter, TypeError)):
+            DPLogisticRegression(2.0, 1e-6, ledger=ledger, classes=("no", "yes"), **wrong).fit(*people(3000))
+        assert ledger.entries == ()
+
+
+def test_a_label_with_one_class_is_named() -> None:
+    frame, labels = people(3000)
+    with pytest.raises(OneClass, match="give the classes"):
+        DPLogisticRegression(2.0, 1e-6).fit(frame, labels.where(labels == "no", "no"))
+
+
+def test_given_bounds_are_about_numbers() -> None:
+    with pytest.raises(ColumnTypeError, match="job"):
+        DPLogisticRegression(2.0, 1e-6, bounds=(0, 1), classes=("no", "yes")).fit(*people(500))
+
+
+# Neighbours ---------------------------------------------------------------------------------------------------------
+
+
+def with_last(frame: pd.DataFrame, labels: pd.Series, **cells: object) -> Neighbour:
+    """Return a table with another last row."""
+    label = cells.get("paid", labels.iloc[-1])
+    held = {name: cell for name, cell in cells.items() if name != "paid"}
+    last = frame.iloc[[-1]].astype(dict.fromkeys(held, object)).assign(**held).astype(frame.dtypes.to_dict())
+    changed = pd.concat([frame.iloc[:-1], last], ignore_index=True)
+    return Neighbour(changed, pd.Series([*labels.iloc[:-1], label], name=labels.name))
+
+
+ODD = {"job": "astronaut", "age": 1e300, "id": "P-1", "items": 10**15, "since": pd.Timestamp("1800-01-01")}
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("odd", [{}, ODD, ODD | {"paid": "never"}, {"job": None, "age": np.nan, "items": None}])
+def test_nothing_of_a_row_leaves_that_was_not_paid_for(adjacency: str, odd: dict) -> None:
+    """The row is the last one, and alone holds levels, a class, an identifier and extreme numbers."""
+    frame, labels = people(700)
+    whole = with_last(frame, labels, **odd)
+    if adjacency == "zero-out":
+        other = Neighbour(whole.X.iloc[:-1], whole.y.iloc[:-1])
+    else:
+        other = with_last(frame, labels, job="smith", id="P-2", items=3)
+    model = DPLogisticRegression(20.0, 1e-5, adjacency=adjacency)
+    report = replay(model, whole.X, whole.y, neighbours=[other])
+    assert report.clean, str(report)
+    assert 0 < report.largest_share <= 1
+
+
+def test_a_unit_with_several_levels_of_its_own_is_covered() -> None:
+    frame, labels = people(800)
+    owners = np.arange(800) // 2
+    frame.loc[798:, "job"] = ["first of its kind", "second of its kind"]
+    model = DPLogisticRegression(40.0, 1e-5, rows_per_unit=2)
+    other = Neighbour(frame.iloc[:-2], labels.iloc[:-2], owners[:-2])
+    report = replay(model, frame, labels, unit=owners, neighbours=[other])
+    assert report.clean, str(report)

@@ -1,0 +1,73 @@
+"""Each cell is read by itself, whatever the others are."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpdescent.tables.cell_kinds import KINDS_OF_CELLS, as_days, as_levels, as_numbers, kinds_of_cells, level_keys
+
+CELLS = {
+    "missing": ["", " ", "NA", "?", "null", None, np.nan, pd.NA, "-", float("inf"), 10**400, "1e999"],
+    "integer": ["7", "-12", "+3", 4, 4.0, np.int64(5), " 9 "],
+    "decimal point": ["1.5", ".5", "2.", "1e5", 2.5, np.float32(0.5)],
+    "decimal comma": ["1,5", "-0,25"],
+    "date": ["2020-12-31", "2020-12-31T10:00", "2020-12-31 10:00:00", datetime.date(2020, 1, 1)],
+    "date with dots": ["31.12.2020", "1.2.1999"],
+    "day first": ["31/12/2020"],
+    "month first": ["12/31/2020"],
+    "day or month first": ["03/04/2020"],
+    "text": ["nurse", "2020-13-45", "99/99/2020", "1.2.3", True, "12 kg", "٣"],
+    "long text": ["x" * 65, b"bytes", [1, 2], {"a": 1}],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_CELLS)
+def test_each_cell_has_its_kind(kind: str) -> None:
+    cells = pd.Series([None, *CELLS[kind]], dtype=object)[1:]
+    assert [KINDS_OF_CELLS[each] for each in kinds_of_cells(cells)] == [kind] * len(cells)
+
+
+def test_what_becomes_of_a_cell_depends_on_no_other() -> None:
+    """Equal cells of other types, such as 1, 1.0 and True, would be taken for one another by an index."""
+    every = [cell for cells in CELLS.values() for cell in cells]
+    together = pd.Series([*every, *reversed(every)], dtype=object)
+    alone = [pd.Series([None, cell], dtype=object)[1:] for cell in together]
+    assert kinds_of_cells(together).tolist() == [int(kinds_of_cells(cell)[0]) for cell in alone]
+    for read in (as_numbers, lambda column: as_levels(column, ["nurse", "7"]), lambda column: as_days(column, None)):
+        expected = [read(cell).tolist()[0] for cell in alone]
+        assert repr(read(together).tolist()) == repr(expected)
+    for whole in (False, True):
+        codes, values = level_keys(together, whole)
+        found = [None if code < 0 else values[code] for code in codes]
+        single = [(*level_keys(cell, whole)[1], None)[0] for cell in alone]
+        assert found == single
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float32", "Int64", "Float64", "int64[pyarrow]"])
+def test_stored_numbers_are_numbers(dtype: str) -> None:
+    column = pd.Series([1, 2, 2], dtype=dtype)
+    assert {KINDS_OF_CELLS[each] for each in kinds_of_cells(column)} == {"integer"}
+    codes, values = level_keys(column, whole=True)
+    assert [values[code] for code in codes] == [1, 2, 2]
+    assert as_numbers(column).tolist() == [1.0, 2.0, 2.0]
+
+
+def test_dates_of_other_forms_count_as_missing() -> None:
+    cells = pd.Series(["31/12/2020", "03/04/2020", "2020-12-31", "12/31/2020", "31/02/2020", "x", None])
+    days = as_days(cells, "%d/%m/%Y")
+    assert days.isna().tolist() == [False, False, True, True, True, True, True]
+    assert as_days(cells, "%m/%d/%Y").isna().tolist() == [True, False, True, False, True, True, True]
+    stored = pd.Series(pd.to_datetime(["1970-01-03", None]))
+    assert as_days(stored, None).fillna(-1).tolist() == [2.0, -1.0]
+    lengths = pd.Series(pd.to_timedelta(["12h", None]))
+    assert as_numbers(lengths).fillna(-1).tolist() == [0.5, -1.0]
+
+
+def test_numbers_with_a_comma() -> None:
+    cells = pd.Series(["1,5", "2", "x", "1.5"])
+    assert as_numbers(cells, ",").fillna(-1).tolist() == [1.5, 2.0, -1.0, 1.5]
+    assert as_numbers(cells).fillna(-1).tolist() == [-1.0, 2.0, -1.0, 1.5]

@@ -1,0 +1,211 @@
+"""A schema that is measured: what is found, what it costs, and what never leaves."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpdescent import Ledger, PrivacyStatement
+from dpdescent.accounting import GDP
+from dpdescent.errors import BudgetExhausted, InvalidParameter, MissingColumn, OneClass
+from dpdescent.tables import (
+    CategoricalColumn,
+    DateColumn,
+    IgnoredColumn,
+    NumericColumn,
+    Schema,
+    read_cells_as_text,
+    read_table,
+)
+
+ROWS = 20_000
+
+
+def messy(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
+    """Return a table with a bit of everything, as text in the way of files."""
+    generator = np.random.default_rng(seed)
+    age = generator.integers(18, 80, rows)
+    job = generator.choice(["clerk", "nurse", "smith", "baker"], rows, p=[0.4, 0.3, 0.2, 0.1])
+    pay = np.round(generator.lognormal(10, 0.5, rows), 2)
+    days = pd.Timestamp("2015-01-01") + pd.to_timedelta(generator.integers(0, 2000, rows), unit="D")
+    label = np.where(age + generator.normal(0, 10, rows) + 10 * (job == "nurse") > 55, "yes", "no")
+    table = pd.DataFrame(
+        {
+            "id": [f"P{number:06}" for number in range(rows)],
+            "age": age.astype(str),
+            "job": np.char.add(" ", job.astype(str)),
+            "pay": [f"{each}".replace(".", ",") for each in pay],
+            "hired": pd.Series(days).dt.strftime("%d/%m/%Y"),
+            "code": generator.integers(1, 5, rows).astype(str),
+            "note": ["long text " * 12] * rows,
+            "same": "x",
+            "gone": "NA",
+            "town": generator.choice([f"town {number}" for number in range(5000)], rows),
+            "paid": label,
+        }
+    )
+    table.loc[generator.random(rows) < 0.1, "job"] = "?"
+    table.loc[generator.random(rows) < 0.02, "age"] = "unknown"
+    return table
+
+
+@pytest.fixture(scope="module")
+def schema() -> Schema:
+    return Schema.measure(messy(), label="paid", epsilon=1.0, delta=1e-6, random_state=0)
+
+
+def test_types_levels_classes_and_bounds_are_found(schema: Schema) -> None:
+    columns = {column.name: column for column in schema.columns}
+    assert isinstance(columns["age"], NumericColumn)
+    assert isinstance(columns["pay"], NumericColumn)
+    assert schema.file.decimal == ","
+    assert columns["hired"] == DateColumn(
+        "hired", columns["hired"].low, columns["hired"].high, "%d/%m/%Y", "midpoint"
+    )
+    job = columns["job"]
+    assert isinstance(job, CategoricalColumn)
+    assert (job.levels, job.missing) == (("baker", "clerk", "nurse", "smith"), "level")
+    assert columns["code"] == CategoricalColumn("code", (1, 2, 3, 4), missing="midpoint", unknown="zero")
+    assert {name for name, each in columns.items() if isinstance(each, IgnoredColumn)} == {
+        "id",
+        "note",
+        "same",
+        "gone",
+        "town",
+    }
+    assert schema.label.classes == ("no", "yes")
+    low, high = columns["pay"].bounds
+    assert low < 20_000 < high < 300_000
+    first, last = columns["hired"].bounds
+    assert first <= 16_436 + 200
+    assert last >= 18_000
+
+
+def test_identifiers_never_leave(schema: Schema) -> None:
+    text = json.dumps(schema.to_dict())
+    assert "P0" not in text
+    assert "town 1" not in text
+    assert "long text long" not in text
+
+
+def test_it_is_the_same_document_as_one_by_hand(schema: Schema, tmp_path) -> None:
+    schema.dump(tmp_path / "s.json")
+    again = Schema.load(tmp_path / "s.json")
+    assert again.to_dict() == schema.to_dict()
+    table = messy(500, seed=1)
+    table.to_csv(tmp_path / "other.csv", sep=";", index=False)
+    read = read_table(tmp_path / "other.csv", again)
+    encoder = again.encoder()
+    coded = encoder.fit_transform(read)
+    assert coded.shape[0] == 500
+    assert coded.min() >= 0
+    assert coded.max() <= 1
+    assert set(again.labels(read)) == {"no", "yes"}
+
+
+def test_it_says_what_it_cost(schema: Schema) -> None:
+    statement = PrivacyStatement.from_dict(schema.measured["statement"])
+    assert (statement.epsilon, statement.delta, statement.private) == (1.0, 1e-6, True)
+    assert schema.measured["statement"]["private"] is True
+    assert 0.9 * statement.budget < statement.spent <= statement.budget
+    assert list(statement.spent_on) == [
+        "types of cells",
+        "classes of the label",
+        "levels of the columns",
+        "bounds of the columns",
+    ]
+    assert schema.measured["columns"]["job"]["missing_share"] == pytest.approx(0.1, abs=0.03)
+
+
+def test_a_ledger_pays_and_keeps_the_entry() -> None:
+    ledger = Ledger(2.0, 1e-6, currency=GDP().with_failures())
+    Schema.measure(messy(), label="paid", epsilon=0.5, delta=1e-7, ledger=ledger)
+    assert [line.entry.label for line in ledger.history] == ["measured schema"]
+    assert 0 < ledger.spent < 0.2 * ledger.budget
+    with pytest.raises(BudgetExhausted):
+        Schema.measure(messy(), label="paid", epsilon=2.0, delta=1e-6, ledger=ledger)
+
+
+def test_an_old_ledger_pays_with_the_part_that_it_has() -> None:
+    ledger = Ledger(2.0, 1e-6, currency="zcdp")
+    found = Schema.measure(messy(), label="paid", epsilon=1.0, delta=1e-7, ledger=ledger)
+    assert found.label.classes == ("no", "yes")
+    assert sum(entry.cost.delta for entry in ledger.entries) <= float(ledger.failure_limit)
+
+
+def test_what_is_declared_costs_nothing() -> None:
+    declared = {
+        name: IgnoredColumn(name) for name in ("id", "note", "same", "gone", "town", "hired", "pay", "age", "code")
+    }
+    declared["job"] = CategoricalColumn("job", ("clerk", "nurse"), missing="level", unknown="other")
+    found = Schema.measure(
+        messy(), label="paid", epsilon=1.0, delta=1e-6, declared=declared, classes=("no", "yes"), random_state=1
+    )
+    assert [each["label"] for each in found.measured["statement"]["charges"]] == ["types of cells"]
+    assert found.categorical == (declared["job"],)
+
+
+def test_categories_and_truth_values_are_public() -> None:
+    table = messy()[["job", "age", "paid"]]
+    table["job"] = table["job"].astype("category")
+    table["new"] = np.arange(len(table)) % 2 == 0
+    found = Schema.measure(table, label="paid", epsilon=1.0, delta=1e-6, random_state=1)
+    assert "job" not in found.measured["columns"]
+    facts = found.measured["statement"]["assumed_public"]
+    assert "categories: the levels of job, new (argument)" in facts
+
+
+def test_a_column_of_numbers_is_a_number_to_predict() -> None:
+    found = Schema.measure(messy(), label="pay", epsilon=1.0, delta=1e-6, random_state=1)
+    assert found.label.classes is None
+
+
+# Refusals -----------------------------------------------------------------------------------------------------------
+
+
+def test_too_few_rows_are_refused_before_a_charge() -> None:
+    ledger = Ledger(2.0, 1e-6, currency=GDP().with_failures())
+    with pytest.raises(InvalidParameter, match=r"effective rows.*schema.*raise epsilon"):
+        Schema.measure(messy(200), label="paid", epsilon=0.1, delta=1e-6, ledger=ledger)
+    assert ledger.entries == ()
+
+
+def test_a_label_with_one_class_is_named() -> None:
+    table = messy().assign(paid="yes")
+    with pytest.raises(OneClass, match=r"one class alone.*give the classes"):
+        Schema.measure(table, label="paid", epsilon=1.0, delta=1e-6)
+
+
+def test_a_label_that_is_not_there_is_named() -> None:
+    with pytest.raises(MissingColumn, match="income"):
+        Schema.measure(messy(100), label="income", epsilon=1.0, delta=1e-6)
+
+
+@pytest.mark.parametrize("currency", ["pure", "approximate"])
+def test_ledgers_that_cannot_pay_are_refused(currency: str) -> None:
+    with pytest.raises(InvalidParameter, match="gdp"):
+        Schema.measure(messy(), label="paid", epsilon=1.0, delta=1e-6, ledger=Ledger(2.0, 1e-6, currency=currency))
+
+
+# Files as they are --------------------------------------------------------------------------------------------------
+
+
+def test_names_that_occur_twice_are_numbered_and_cells_are_read_in_their_own_coding(tmp_path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("a;a;\nä;1;x\n".encode() + "ä;2;y\n".encode("latin-1"))
+    table = read_cells_as_text(path)
+    assert list(table.columns) == ["a", "a.2", "column 3"]
+    assert table["a"].tolist() == ["ä", "ä"]
+    assert table["a.2"].tolist() == ["1", "2"]
+
+
+def test_a_row_in_another_coding_changes_no_other(tmp_path) -> None:
+    path = tmp_path / "t.csv"
+    lines = [b"name;x\n", *(f"ä{number};1\n".encode() for number in range(5))]
+    path.write_bytes(b"".join(lines))
+    before = read_cells_as_text(path)
+    path.write_bytes(b"".join([*lines, b"\xff\xfe;2\n"]))
+    assert read_cells_as_text(path).iloc[:5].equals(before)
