@@ -28,7 +28,7 @@ def test_every_command_of_the_readme_runs_as_it_is_written(small: Dataset) -> No
 
     page = Page(ROOT / "README.md", run)
     page.run()
-    used = {"demo", "schema", "fit", "explain", "predict", "evaluate", "ledger", "compare", "reproduce"}
+    used = {"demo", "describe", "schema", "fit", "explain", "predict", "evaluate", "ledger", "compare", "reproduce"}
     assert set(page.commands) == used
     written = {str(path) for path in Path().rglob("*")}
     expected = {"income.json", "income.html", "table.json", "out.json", "out.html", "out/demo.png", "worth.html"}

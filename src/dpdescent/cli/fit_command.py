@@ -300,9 +300,11 @@ def plan(request: Request, options: dict[str, Any], known: dict[str, Any]) -> Pl
 def fit(planned: Plan) -> Any:
     """Return the fitted estimator. Its statement says what came from the schema."""
     from ..estimators.arguments import of_schema
+    from .public_knowledge import UnknownTable
 
     table, request = planned.table, planned.request
-    rows = _named(table) if request.options["inference"] else table.X
+    named = request.options["inference"] and not isinstance(table, UnknownTable)
+    rows = _named(table) if named else table.X
     fitted = request.estimator(planned.options).fit(rows, table.y, unit=table.unit)
     if planned.declared is not None:
         assumed = fitted.privacy_["assumed_public"]
@@ -311,7 +313,7 @@ def fit(planned: Plan) -> Any:
     return fitted
 
 
-def _named(table: Dataset | ParquetTable) -> Any:
+def _named(table: Any) -> Any:
     """Return rows in memory with the names of their columns, which tell levels of one column; others as they are."""
     import numpy as np
     import pandas as pd

@@ -151,6 +151,8 @@ class MeasuredFit:
         model.ledger, model.unit, model.tighten = None, None, False
         model.bounds, model.binary_features = names["bounds"], names["binary"]
         self._names = names["names"]
+        if getattr(model, "inference", False) and isinstance(coded, np.ndarray):
+            coded = pd.DataFrame(coded, columns=self._names)  # the names tell levels of one column
         labels = self._label.to_numpy()
         if not self._regression:
             model.classes = np.array(self.schema.label.classes)
