@@ -148,6 +148,26 @@ def test_a_label_with_one_class_is_named() -> None:
         DPLogisticRegression(2.0, 1e-6).fit(frame, labels.where(labels == "no", "no"))
 
 
+def test_a_label_outside_the_given_classes_is_refused_before_a_charge() -> None:
+    frame, labels = people(3000)
+    ledger = Ledger(2.0, 1e-6, currency=GDP().with_failures())
+    for wrong in (labels.where(labels == "no", "secret"), ["secret", *labels[1:]]):
+        with pytest.raises(InvalidParameter, match="outside the 2 classes") as caught:
+            DPLogisticRegression(2.0, 1e-6, classes=("no", "yes"), ledger=ledger).fit(frame, wrong)
+        assert "secret" not in str(caught.value)
+    assert ledger.entries == ()
+
+
+def test_labels_of_a_list_keep_their_types() -> None:
+    frame, labels = people(3000)
+    numbers = [int(each == "yes") for each in labels]
+    plain = DPLogisticRegression(2.0, 1e-6, random_state=0).fit(frame, numbers)
+    odd = DPLogisticRegression(2.0, 1e-6, random_state=0).fit(frame, [*numbers[:-1], "1.0"])
+    assert plain.classes_.tolist() == odd.classes_.tolist() == [0, 1]
+    given = DPLogisticRegression(2.0, 1e-6, random_state=0, classes=(0, 1))
+    assert given.fit(frame, [str(each) for each in numbers]).classes_.tolist() == [0, 1]
+
+
 def test_given_bounds_are_about_numbers() -> None:
     with pytest.raises(ColumnTypeError, match="job"):
         DPLogisticRegression(2.0, 1e-6, bounds=(0, 1), classes=("no", "yes")).fit(*people(500))

@@ -26,6 +26,7 @@ from ..ledger import Ledger, require_funds
 from ..solvers import Facts, Method, Settings
 from ..statement import Origin, moved, name_of
 from ..tables import CategoricalColumn, Column, Schema, as_frame
+from ..tables.cell_kinds import as_levels, as_numbers
 from ..tables.measured_schema import (
     Shares,
     TableToMeasure,
@@ -94,8 +95,7 @@ class MeasuredFit:
         self._frame: pd.DataFrame = cells
         if len(y) != len(cells):
             raise InvalidParameter("X and y have different numbers of rows: pass one label for each row")
-        held = y.array if isinstance(y, pd.Series) else np.asarray(y)
-        self._label = pd.Series(held, index=cells.index, name=getattr(y, "name", None))
+        self._label = _label_of(y, cells.index)
         self._units: Units | None = None
         if self.unit is not None:
             kept, self._units = Units.kept(self.unit, model.rows_per_unit, len(cells))
@@ -126,10 +126,10 @@ class MeasuredFit:
         model.bounds, model.tighten, model.ledger, model.unit = (0.0, 1.0), False, None, None
         held = self.rows if self._units is None else self._kept.size
         divisor = self.rows if self._units is None else self._units.divisor(self.model.rows)
-        labels = np.zeros(held)
-        if not self._regression:
-            model.classes = (0, 1) if self.model.classes is None else self.model.classes
-            labels = np.resize(np.array(list(model.classes)), held)
+        labels = self._labels if self._units is None else self._labels[self._kept]
+        if not self._regression and self.model.classes is None:
+            model.classes = (0, 1)
+            labels = np.resize(np.array([0, 1]), held)
         zeros = np.broadcast_to(0.0, (held, self._frame.shape[1]))
         return model, Table(zeros, labels, None, self._units, None, self.protected, divisor)
 
@@ -153,12 +153,22 @@ class MeasuredFit:
         self._names = names["names"]
         if getattr(model, "inference", False) and isinstance(coded, np.ndarray):
             coded = pd.DataFrame(coded, columns=self._names)  # the names tell levels of one column
-        labels = self._label.to_numpy()
-        if not self._regression:
-            model.classes = np.array(self.schema.label.classes)
-            table = pd.DataFrame({self.schema.label.column: self._label})
-            labels = self.schema.labels(table) if self.schema.label.rest is not None else labels
-        return model, coded, labels
+        if self._regression or self.model.classes is not None:
+            return model, coded, self._labels
+        model.classes = np.array(self.schema.label.classes)
+        table = pd.DataFrame({self.schema.label.column: self._label})
+        return model, coded, self.schema.labels(table)
+
+    @property
+    def _labels(self) -> Any:
+        """The labels as they are, in the types of given classes, or as numbers for a regression."""
+        if self._regression:
+            return as_numbers(self._label).to_numpy() if _is_text(self._label) else self._label.to_numpy()
+        given = [] if self.model.classes is None else list(self.model.classes)
+        if not given or not _is_text(self._label):
+            return self._label.to_numpy()
+        read = as_levels(self._label, given)
+        return read.to_numpy() if read.isna().any() else np.array(read.tolist())
 
     def remarks(self) -> list[str]:
         """Return what a statement says of the columns."""
@@ -183,6 +193,20 @@ class MeasuredFit:
         facts = _unsaid(assumed_facts(self.rows, self._known, {}, None), assumed)
         account = {} if model.ledger is None else {"account": model.ledger.identity}
         model.privacy_ = model.privacy_ | {"assumed_public": [*facts, *assumed]} | account
+
+
+def _label_of(y: Any, index: pd.Index) -> pd.Series:
+    """Return labels as a column; those of a list keep their types, so that no row decides the type of others."""
+    cells = y.array if isinstance(y, pd.Series) else y
+    if not isinstance(cells, np.ndarray | pd.api.extensions.ExtensionArray):
+        cells = pd.Series(list(cells), dtype=object).array
+    if getattr(cells, "ndim", 1) != 1:
+        raise InvalidParameter("y should be a 1d array, with one label for each row")
+    return pd.Series(cells, index=index, name=getattr(y, "name", None))
+
+
+def _is_text(label: pd.Series) -> bool:
+    return label.dtype == object or isinstance(label.dtype, pd.StringDtype) or label.dtype.kind in "UT"
 
 
 def _unsaid(facts: Iterable[str], said: Iterable[str]) -> list[str]:

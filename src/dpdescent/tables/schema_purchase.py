@@ -175,7 +175,8 @@ def remarks_on(found: Mapping[str, Found]) -> list[str]:
     for name, each in found.items():
         parts = [each.kind]
         if each.levels:
-            parts.append(f"{len(each.levels)} levels that cover {each.coverage:.0%}")
+            several = "1 level that covers" if len(each.levels) == 1 else f"{len(each.levels)} levels that cover"
+            parts.append(f"{several} {each.coverage:.0%}")
         if each.missing > 0:
             parts.append(f"{each.missing:.0%} missing")
         told.append(f"column {name!r}: {', '.join(parts)}" + (f"; ignored: {each.reason}" if each.reason else ""))
