@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import roc_auc_score
 
-from dpdescent import DPLogisticRegression
-from dpdescent.datasets.census import ADULT_SCHEMA
+from dpdescent import DPLogisticRegression, load_dataset
+from dpdescent.datasets.census import ACS_SCHEMA, ADULT_SCHEMA
 from dpdescent.errors import DPDescentError
 from dpdescent.tables import CategoricalColumn, Column, Label, NumericColumn, Schema, read_cells_as_text
 from dpdescent.tables.cell_kinds import as_levels
@@ -81,6 +81,11 @@ def table_named(name: str) -> tuple[pd.DataFrame, Schema]:
     if name == "bank":
         label = Label("y", ("no", "yes"))
         return read_cells_as_text(DATA / "bank_full.csv.gz"), by_hand(BANK_NUMBERS, BANK_LEVELS, label)
+    if name == "acs":
+        data = load_dataset("acs-income")
+        assert data.table is not None
+        chosen = Schema(ACS_SCHEMA.columns, ACS_SCHEMA.label, missing="level", unknown="other", unreadable="missing")
+        return data.table.astype(str), chosen
     about = json.loads((DATA / "more" / f"{name}.json").read_text())
     frame = read_cells_as_text(DATA / "more" / f"{name}.csv.gz")
     kept = [*about["num"], *about["levels"], about["label"]]
@@ -111,7 +116,7 @@ def aucs(frame: pd.DataFrame, schema: Schema, epsilon: float, seed: int) -> tupl
 def main() -> None:
     """Print a line for every table and epsilon."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="*", default=("adult", "bank", *MORE))
+    parser.add_argument("tables", nargs="*", default=("adult", "bank", "acs", *MORE))
     parser.add_argument("--epsilons", nargs="+", type=float, default=(1.0, 0.3))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path)
