@@ -75,6 +75,7 @@ _CONSTANT_STEPS, _CONSTANT_CLIP = 4, 0.7  # for the intercept alone
 # How long a step is: eta_t g/h with eta_t = max(1/t, 0.4), in units of scores of a typical row.
 _SLOWEST = 0.4
 _LEAST_CURVATURE = 0.12  # share of the smoothness of the loss below which a measured curvature is not believed
+_SPREAD_OUT, _SPREAD_OUT_MOST = 0.17, 0.75  # power of 2/K in the curvature of K classes, for each doubling of k
 _SECANT_SHARE = 0.4  # of the curvature that two gradients show, as a lower bound for h: it prevents oscillations
 _SURE = 3.0  # standard deviations that are not taken for noise
 _TRUST = 0.6  # length of a step that is all noise
@@ -217,6 +218,7 @@ class _Run:
         bought = not constant and iterations > 1
         self._share = settings.share_curvature * curator.budget / curator.remaining if bought else 0.0
         self._floor = _LEAST_CURVATURE * usual_smoothness(loss)
+        self._spread_out = _spread_out(loss.outputs, effective_rows(curator, math.prod(curator.problem.shape)))
         self._point = np.zeros((geometry.directions, *curator.problem.shape[1:]))
         if start is not None:
             self._point[-1] = start.constant
@@ -245,6 +247,7 @@ class _Run:
             self._trajectory.deviations.append(noise)
             self._trajectory.curvatures.append(measured if self._share else usual_smoothness(curator.problem.loss))
         mean_curvature = max(measured, self._floor) if self._share else usual_smoothness(curator.problem.loss)
+        mean_curvature *= self._spread_out
         curvature = mean_curvature
         if self._before is not None:
             seen = _secant(self._step, self._before - gradient, noise, self._gain)
@@ -347,6 +350,16 @@ def _iterations(richness: float, rows_of_privacy: float, curator: Curator) -> in
     wanted = _STEPS * math.sqrt(max(richness / _USUAL_RICHNESS, 1.0))
     timely = max(min(wanted, _LARGEST_WORK / cells), least * math.sqrt(max(richness / _LARGE_RICHNESS, 1.0)))
     return round(min(max(timely * min(1.0, math.sqrt(rows_of_privacy / SOME_ROWS)), _FEWEST_STEPS), _MOST_STEPS))
+
+
+def _spread_out(classes: int, richness: float) -> float:
+    """Return by how much less the mean loss of several classes is curved than that of a typical row.
+
+    A row is curved along the few classes that it may belong to, and other rows along others, so that steps by the
+    curvature of a typical row would be too short. Where there is much noise, short steps are better.
+    """
+    power = min(max(_SPREAD_OUT * math.log2(richness), 0.0), _SPREAD_OUT_MOST)
+    return math.pow(2 / max(classes, 2), power)
 
 
 def _plan_for_a_constant(problem: LinearProblem, settings: AutoSettings, rows_of_privacy: float) -> tuple[int, float]:
