@@ -243,6 +243,47 @@ def test_mapped_arrays_give_the_same_answers_as_arrays_in_memory(table, model, t
     assert evaluate(model, mapped, y, **asked).cells == evaluate(model, X, y, **asked).cells
 
 
+def test_parquet_files_are_read_block_by_block(tmp_path) -> None:
+    from dpdescent import load_dataset
+    from dpdescent.tables import open_parquet
+
+    data = load_dataset("synthetic", n=1500)
+    data.table.to_parquet(tmp_path / "people.parquet")
+    plain = DPLogisticRegression(3.0, 1e-6, bounds=data.bounds, classes=data.classes, random_state=0)
+    plain.fit(data.X, data.y)
+    asked = {"epsilon": 1.0, "delta": 1e-6, "random_state": 3}
+    streamed = evaluate(plain, open_parquet(tmp_path / "people.parquet", data.schema), **asked)
+    assert streamed.cells == evaluate(plain, data.X, data.y, **asked).cells
+
+
+def test_models_that_only_decide_and_classes_that_are_texts(table) -> None:
+    X, _, y = table
+
+    class Decides:
+        classes_ = np.array(["no", "yes"])
+
+        def predict(self, block):
+            return np.where(block[:, 0] > 0, "yes", "no")
+
+    labels = np.where(y > 0, "yes", "no")
+    found = evaluate(Decides(), X[:700], labels[:700], **LOTS)
+    assert found.accuracy.value == pytest.approx(np.mean((X[:700, 0] > 0) == y[:700]), abs=3e-3)
+    assert found.classes == ("no", "yes")
+
+
+@pytest.mark.slow
+def test_networks_of_this_library_are_evaluated(table) -> None:
+    X, line, _ = table
+    torch = pytest.importorskip("torch")
+    from dpdescent.torch import DPModuleClassifier
+
+    network = DPModuleClassifier(torch.nn.Linear(3, 3), 5.0, 1e-5, classes=(0, 1, 2), steps=5, random_state=0)
+    three = np.digitize(line, (-0.5, 0.5))
+    network.fit(X[:500], three[:500])
+    found = evaluate(network, X[:500], three[:500], **LOTS)
+    assert found.accuracy.value == pytest.approx(network.score(X[:500], three[:500]), abs=5e-3)
+
+
 @pytest.mark.parametrize("name", ["label", "cell", "columns", "level", "rate", "few", "function", "units", "like"])
 def test_what_can_be_refused_is_refused_before_anything_is_charged(table, model, name: str) -> None:
     X, _, y = table

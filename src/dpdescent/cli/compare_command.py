@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..display import heartbeat
 from ..errors import InvalidParameter, require_positive_integer
-from ..long_runs import require_matplotlib, require_writable, write_whole
+from ..long_runs import require_matplotlib, require_outputs, require_writable, write_whole
 from .terminal import INTERRUPTED, Adjacency, JsonFile, complain, say, screen
 
 if TYPE_CHECKING:
@@ -45,6 +45,11 @@ def compare_command(
     oracle: Annotated[
         bool, typer.Option(help="Also search each method's grid on the test data: not private.")
     ] = False,
+    private: Annotated[
+        bool,
+        typer.Option("--private", help="Pay for every fit and evaluation on a file of your own; needs --ledger."),
+    ] = False,
+    ledger: Annotated[Path | None, typer.Option(help="With --private: the ledger file that pays.")] = None,
     jobs: Jobs = None,
     json_file: JsonFile = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the rows as Parquet.")] = None,
@@ -61,6 +66,18 @@ def compare_command(
     from ..lab.method_looks import general_methods
     from ..lab.study import Study, curves_of
 
+    if private or ledger is not None:
+        settings = {"alpha": alpha, "adjacency": adjacency}
+        named = general_methods() if methods == "all" else _split("methods", methods)
+        unfit = {"--oracle": oracle, "--parquet": parquet, "--plots": plots, "--rows": rows, "--jobs": jobs}
+        _refuse(unfit | {"--seeds": seeds != 1, "--folds": folds != 5})
+        if not private or ledger is None or schema is None:
+            raise InvalidParameter(
+                "a private comparison needs --private, --ledger FILE and --schema FILE: give all three"
+            )
+        asked = _PrivateComparison(data, schema, named, _numbers("epsilon", epsilon), delta, loss, settings)
+        asked.run(ledger, json_file, html)
+        return
     study = Study(
         _tasks(data, schema, loss, rows),
         curves_of(general_methods() if methods == "all" else _split("methods", methods), oracle=oracle),
@@ -72,6 +89,70 @@ def compare_command(
         adjacency=adjacency,
     )
     _compare(study, _Outputs(json_file, parquet, plots, html), jobs)
+
+
+def _refuse(given: Mapping[str, object]) -> None:
+    """Refuse options that a private comparison has no use for."""
+    for option, value in given.items():
+        if value:
+            raise InvalidParameter(
+                f"{option} is not for --private: every fit is paid for, and made once; leave it out"
+            )
+
+
+@dataclass(frozen=True)
+class _PrivateComparison:
+    """Methods to compare on a file of one's own, each fit and each evaluation of which is paid for."""
+
+    data: str
+    schema: Path
+    methods: Sequence[str]
+    epsilons: Sequence[float]
+    delta: float
+    loss: str
+    settings: dict[str, Any]
+
+    def run(self, ledger: Path, json_file: Path | None, html: Path | None) -> None:
+        """Compare, print what was found as it comes, and write it."""
+        from ..evaluation.private_comparison import compare_privately, page_of_comparison
+        from ..ledger import Ledger
+        from .terminal import write_json
+
+        require_outputs([json_file, html], [self.data, self.schema, ledger])
+        account = Ledger.open(ledger)
+        candidates, X, y = self._candidates()
+        found = []
+        for each in compare_privately(candidates, X, y, account):
+            found.append(each)
+            say(str(each))
+        say(f"paid for by {ledger}: epsilon {account.spent_epsilon():.4g} at delta {account.delta:g} is spent")
+        if html is not None:
+            write_whole(html, page_of_comparison(found, account, self.data))
+            say(f"written: {html}")
+        write_json(json_file, {"candidates": [asdict(each) for each in found], "ledger": account.statement()})
+
+    def _candidates(self) -> tuple[dict[str, Any], Any, Any]:
+        """Return the estimators by name, and the table."""
+        from ..estimators import DPLinearSVC, DPLogisticRegression
+        from ..estimators.arguments import known_method
+        from ..tables import Schema
+        from .public_knowledge import open_table
+
+        if self.loss not in ("logistic", "svm"):
+            raise InvalidParameter(f"unknown loss {self.loss!r}: choose logistic or svm")
+        table = open_table(self.data, {"schema": Schema.load(self.schema)})
+        if not table.classes or table.unit is not None:
+            raise InvalidParameter(
+                "a private comparison is about classes, and about units of one row: see the schema"
+            )
+        kind = DPLogisticRegression if self.loss == "logistic" else DPLinearSVC
+        public = {"bounds": table.bounds, "classes": table.classes, "binary_features": table.binary_features}
+        found = {}
+        for method in self.methods:
+            for epsilon in self.epsilons if known_method(method).private else ():
+                options = public | self.settings | {"method": method}
+                found[f"{method} at {epsilon:g}"] = kind(epsilon, self.delta, **options)
+        return found, table.X, table.y
 
 
 def reproduce_command(

@@ -62,7 +62,7 @@ def evaluate_command(
     Accuracy, the area under the curve, calibration and thresholds follow from one noisy histogram of scores by class;
     numbers get means of clipped errors. The rows should not be those that have trained the model.
     """
-    from ..evaluation import Evaluation, drift_between, evaluate, page_of_evaluation
+    from ..evaluation import Evaluation, drift_between, evaluate
     from ..ledger import Ledger
     from .saved_models import SavedModel
 
@@ -89,6 +89,12 @@ def evaluate_command(
     )
     drift = None if earlier is None else drift_between(earlier, found)
     _show(found, drift)
+    _write(found, drift, html, json_file)
+
+
+def _write(found: Evaluation, drift: Drift | None, html: Path | None, json_file: Path | None) -> None:
+    from ..evaluation import page_of_evaluation
+
     if html is not None:
         write_whole(html, page_of_evaluation(found, drift))
         say(f"page written to {html}")

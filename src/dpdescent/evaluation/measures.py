@@ -55,6 +55,11 @@ class Measure:
     high: float | None = None
     remark: str = ""
 
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"{self.name}: not released, {self.remark}"
+        return f"{self.name} {self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
     @property
     def deviation(self) -> float | None:
         """Both errors together."""

@@ -117,43 +117,67 @@ def scorer_of(model: Any, classes: Any, scale: str | None, rows_separate: bool) 
     """Return how a model scores rows, or raise `InvalidParameter`. No row is read."""
     if scale is not None and scale not in (*SCALES, "number", "count"):
         raise InvalidParameter(f"scores must be one of {', '.join(map(repr, (*SCALES, 'number', 'count')))}")
-    known = getattr(model, "classes_", None) if classes is None else classes
-    known = None if known is None or scale in ("number", "count") else tuple(np.unique(np.asarray(known)).tolist())
-    if known is not None and len(known) < 2:
-        raise InvalidParameter("a classifier has two classes or more: pass classes=(...), which are public")
+    known = _classes_of(model, classes, scale)
     name = getattr(model, "estimator_name", type(model).__name__)
     if hasattr(model, "row_scores"):
         return _own_scorer(model, name, known)
-    told = _BY_BLOCKS if rows_separate else _BY_ROWS
-    found, said, module = _method_of(model), scale, _is_module(model)
-    if module:
-        found, said = _module_call(model), scale or ("logit" if known is not None else "number")
-        if known is not None and scale is None and len(known) > 2:
-            found, said = _softmax_of(found), "probability"
-    elif found is None:
-        if not callable(model):
-            raise InvalidParameter(
-                f"a {name} has neither predict_proba nor predict and cannot be called: pass a function"
-            )
-        found, name = model, getattr(model, "__name__", name)
-        if scale is None:
-            raise InvalidParameter(
-                "what a function returns is never guessed from rows: pass scores='probability', 'logit' or 'score' "
-                "with classes=(...), or scores='number' or 'count'"
-            )
-    if said is None:
-        said = "probability" if hasattr(model, "predict_proba") else "score" if known is not None else "number"
+    if _is_module(model):
+        found, said = _module_scores(model, known, scale)
+    else:
+        found, said = _scores_of(model, name, known, scale)
+        name = getattr(model, "__name__", name)
     if known is None and said in SCALES:
         raise InvalidParameter("classes are public and never read from y: pass classes=(...)")
-    return Scorer(name, said, known, found, told, rows_separate)
+    return Scorer(name, said, known, found, _BY_BLOCKS if rows_separate else _BY_ROWS, rows_separate)
 
 
-def _method_of(model: Any) -> Callable[[Any], Any] | None:
-    for method in ("predict_proba", "decision_function", "predict"):
+def _classes_of(model: Any, given: Any, scale: str | None) -> tuple[Any, ...] | None:
+    """Return the public classes, None for a model of numbers."""
+    known = getattr(model, "classes_", None) if given is None else given
+    if known is None or scale in ("number", "count"):
+        return None
+    found = tuple(np.unique(np.asarray(known)).tolist())
+    if len(found) < 2:
+        raise InvalidParameter("a classifier has two classes or more: pass classes=(...), which are public")
+    return found
+
+
+def _scores_of(
+    model: Any, name: str, known: tuple[Any, ...] | None, scale: str | None
+) -> tuple[Callable[[Any], Any], str]:
+    """Return what scores rows, and on which scale, for an estimator or a function."""
+    for method in ("predict_proba", "decision_function"):
         if hasattr(model, method):
-            found: Callable[[Any], Any] = getattr(model, method)
-            return found
-    return None
+            usual = "probability" if method == "predict_proba" else "number" if known is None else "score"
+            return getattr(model, method), scale or usual
+    if hasattr(model, "predict"):
+        return (model.predict, scale or "number") if known is None else (_decisions_of(model, known), "score")
+    if not callable(model):
+        raise InvalidParameter(f"a {name} has neither predict_proba nor predict: pass a function that returns scores")
+    if scale is None:
+        raise InvalidParameter(
+            "what a function returns is never guessed from rows: pass scores='probability', 'logit' or 'score' "
+            "with classes=(...), or scores='number' or 'count'"
+        )
+    return model, scale
+
+
+def _decisions_of(model: Any, known: tuple[Any, ...]) -> Callable[[Any], Floats]:
+    """Return scores 0 and 1 of the classes that a model decides for, which has no other scores."""
+
+    def decided(block: Any) -> Floats:
+        found: Floats = np.equal(np.asarray(model.predict(block))[:, None], np.array(known)).astype(np.float64)
+        return found[:, 1] if len(known) == 2 else found
+
+    return decided
+
+
+def _module_scores(module: Any, known: tuple[Any, ...] | None, scale: str | None) -> tuple[Callable[[Any], Any], str]:
+    """Return the same for a module, whose outputs are logits, or numbers where there are no classes."""
+    found = _module_call(module)
+    if known is not None and len(known) > 2 and scale is None:
+        return _softmax_of(found), "probability"
+    return found, scale or ("number" if known is None else "logit")
 
 
 def _own_scorer(model: Any, name: str, known: tuple[Any, ...] | None) -> Scorer:
