@@ -26,6 +26,8 @@ from dpdescent.errors import UnsupportedSource
 from dpdescent.estimators.binning import Binning
 from dpdescent.estimators.scaling import ColumnScaling
 from dpdescent.problems import Huber
+from dpdescent.queries import ColumnTables
+from dpdescent.solvers.leaf_boosting import LevelColumns, column_chances
 
 PUBLIC = {"bounds": (-1, 1), "random_state": 0}
 
@@ -160,6 +162,15 @@ def test_levels_of_one_category_are_one_column_and_every_row_has_its_own_levels(
     for row in range(4):
         np.testing.assert_array_equal(binning.levels(X[[row]]), levels[[row]])
     np.testing.assert_array_equal(binning.levels(sparse.csr_array(X)), levels)
+
+
+def test_splits_are_rather_about_columns_that_matter_alone_and_about_every_other_too() -> None:
+    columns = LevelColumns((256, 2, 3), 1)
+    quantiles = np.linspace(1 / 256, 1.0, 256)[None]
+    tables = ((0, np.zeros((256, 1))), (1, np.array([[-1.0], [1.0]])), (2, np.full((3, 1), 7.0)))
+    chances = column_chances(columns, quantiles, ColumnTables(np.zeros(1), tables))
+    np.testing.assert_allclose(chances, [0.1, 0.8, 0.1])
+    np.testing.assert_allclose(column_chances(columns, quantiles, ColumnTables(np.zeros(1))), 1 / 3)
 
 
 @pytest.mark.parametrize(

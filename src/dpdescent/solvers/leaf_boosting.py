@@ -1,8 +1,8 @@
 r"""Boosted trees with random splits: each tree is one histogram of residuals and curvatures, released with noise.
 
-A tree draws D columns at random, and for each a cut at a released quantile or a random half of its levels: no row is
-looked at. Its leaves are one query (`LeafSums`): with noisy sums G of residuals and H of curvatures, whose noise has
-the deviation s, a leaf adds
+A tree draws D columns at random, rather those that matter alone in the scores it starts from, and for each a cut at a
+released quantile or a random half of its levels: no row is looked at. Its leaves are one query (`LeafSums`): with
+noisy sums G of residuals and H of curvatures, whose noise has the deviation s, a leaf adds
 
 .. math:: v = - \eta \frac{G}{\max(H, 0) + a s + 1}
 
@@ -42,6 +42,7 @@ from .rules import PAYABLE
 
 _LEVELS = 256
 _CELLS = 4  # bits of the cells into which rows are sorted for it
+_BY_SIZE = 0.7  # of the splits are about columns that matter alone
 _AVERAGED = 0.3  # of the trajectory
 _LONGEST = 2.0  # that a leaf adds to a score, times the rate
 _ENOUGH = 10_000.0  # effective rows, n mu, from which trees are deeper, more and less damped
@@ -74,7 +75,7 @@ class Growth:
     def for_rows(cls, effective: float, trees: int | None = None, depth: int | None = None) -> Growth:
         """Return the settings for so many effective rows, n mu."""
         effective = max(effective, 1.0)
-        many = round(min(max(_TREES * math.pow(effective / _ENOUGH, 0.3), _TREES), _MOST_TREES))
+        many = round(min(max(_TREES * math.sqrt(effective / _ENOUGH), _TREES), _MOST_TREES))
         deep = min(max(math.floor(math.log2(effective)) - 6, 4), 10)
         damping = min(max(_DAMPING * math.sqrt(_ENOUGH / effective), 2.0), _DAMPING)
         return cls(trees or many, depth or deep, damping=damping)
@@ -176,8 +177,9 @@ def buy_forest(
     deviation = noise.noise_multiplier * moved
     damping = growth.damping * deviation / bounds.slope * 4 * min(curator.problem.loss.smoothness, 1.0)
     scores, trees, noises = LeafScores(start), [], []
+    chances = column_chances(columns, quantiles, start)
     for number in range(growth.trees):
-        splits = _draw_splits(generator, columns, quantiles, growth.depth)
+        splits = _draw_splits(generator, columns, chances, quantiles, growth.depth)
         residuals, curvatures = curator.answer(
             LeafSums(splits, scores, bounds.slope, bounds.clip, bounds.weight, noise)
         )
@@ -206,9 +208,29 @@ def buy_quantiles(curator: Curator) -> Floats:
     return shares
 
 
-def _draw_splits(generator: np.random.Generator, columns: LevelColumns, quantiles: Floats, depth: int) -> Splits:
+def column_chances(columns: LevelColumns, quantiles: Floats, start: ColumnTables) -> Floats:
+    """Return how likely a split is about each column.
+
+    Columns that matter alone are more likely to matter together: most splits are drawn in proportion to the standard
+    deviation of what a column adds to the scores that trees start from, and the others evenly. The cells of a number
+    are spread as released quantiles say, those of a category evenly.
+    """
+    sizes = np.zeros(len(columns.widths))
+    for column, table in start.tables:
+        shares = np.full(len(table), 1 / len(table))
+        if column < columns.numbers:
+            shares = np.diff(quantiles[column], prepend=0.0)
+        sizes[column] = math.sqrt(float(np.sum(shares @ (table - shares @ table) ** 2)))
+    even = np.full(sizes.size, 1 / sizes.size)
+    total = float(sizes.sum())
+    return even if total <= 0 else _BY_SIZE * sizes / total + (1 - _BY_SIZE) * even
+
+
+def _draw_splits(
+    generator: np.random.Generator, columns: LevelColumns, chances: Floats, quantiles: Floats, depth: int
+) -> Splits:
     """Return random splits: a cut of a number at a random quantile, or a random half of the levels of a category."""
-    chosen = generator.integers(len(columns.widths), size=depth).tolist()
+    chosen = generator.choice(chances.size, size=depth, p=chances).tolist()
     sides = np.zeros((depth, _LEVELS), dtype=np.bool_)
     for own, column in zip(sides, chosen, strict=True):
         width = columns.widths[column]
