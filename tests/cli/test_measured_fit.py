@@ -154,6 +154,14 @@ def test_a_table_is_described_in_the_terminal_and_as_a_page(run: Run) -> None:
     assert Schema.load("people.schema.json").label.classes == ("no", "yes")
 
 
+def test_a_label_is_not_needed_to_look(run: Run) -> None:
+    plain().to_csv("people.csv", index=False)
+    code, text = run("describe", "people.csv", "--epsilon", 1)
+    assert code == 0, text
+    assert "yes 4" in text or "yes 5" in text
+    assert not Path("people.schema.json").exists()
+
+
 REFUSED = [
     (("--epsilon", 0.05), "InvalidParameter: .*effective rows"),
     (("--label", "income"), "MissingColumn: the label column 'income'"),

@@ -275,3 +275,46 @@ def test_bins_are_counted_with_noise_of_their_own() -> None:
     counts = buy_bins(ledger, Gaussian(0.5), [lambda each=each: each for each in codes], 3, "types", LatticeNoise())
     assert counts.shape == (2, 3)
     assert np.abs(counts - [[1, 2, 0], [0, 0, 4]]).max() < 8
+
+
+# The whole mechanism, exactly --------------------------------------------------------------------------------------
+
+
+def law(scale: int, reach: int) -> np.ndarray:
+    """Return the probabilities of discrete Gaussian noise from -reach to reach."""
+    terms = np.exp(-(np.arange(-reach, reach + 1, dtype=np.float64) ** 2) / (2 * scale**2))
+    return terms / terms.sum()
+
+
+def published_law(count: int, scale: int, least: int, reach: int) -> np.ndarray:
+    """Return the law of what is published of a key: nothing first, then each noisy count from the threshold on."""
+    noise, values = law(scale, reach), count + np.arange(-reach, reach + 1)
+    shown = np.zeros(2 * reach)
+    kept = values >= least
+    shown[values[kept] - least] = noise[kept]
+    return np.concatenate([[noise[~kept].sum()], shown])
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 2.0])
+@pytest.mark.parametrize("relation", list(Relation))
+def test_the_whole_mechanism_keeps_its_promise_exactly(relation: Relation, epsilon: float) -> None:
+    """One column moves a count that others hold, the other has private keys; fewer and more rows, both directions."""
+    step, failure, multiplier = 0.25, 1e-3, 1.2
+    scale = lattice_scale(multiplier * histogram_sensitivity(2).under(relation), step)
+    least, reach = Threshold(2).on_lattice(scale, step, failure), 12 * scale
+    one = round(1 / step)
+    bound = failure + gdp_to_delta(1 / multiplier, epsilon)
+    for shared in (1, 5, 30):
+        with_row, without = (published_law((shared + each) * one, scale, least, reach) for each in (1, 0))
+        private = published_law(one, scale, least, reach)
+        passes = 1 - private[0]
+        hidden = 1.0 if relation is Relation.ZERO_OUT else 1 - passes  # how often the neighbour's own key stays so
+        for first, second, own, other in (
+            (with_row, without, 1 - passes, hidden),
+            (without, with_row, hidden, 1 - passes),
+        ):
+            gap = own * first - math.exp(epsilon) * other * second
+            delta = (1 - own) + np.maximum(gap, 0.0).sum()
+            assert delta <= bound + 1e-12
+    half = Threshold(2).on_lattice(scale, step, failure) // 2
+    assert 1 - published_law(one, scale, half, reach)[0] > 10 * failure  # half of the threshold would not do

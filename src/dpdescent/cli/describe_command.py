@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..display import printable
+from ..errors import InvalidParameter
 from ..long_runs import require_outputs, write_whole
 from .description_page import page_of
 from .schema_command import MeasuredTable, stem_of
@@ -24,7 +25,7 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 def describe_command(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="A CSV, TSV or Parquet table.")],
-    label: Annotated[str, typer.Option(help="The column to predict, whose classes are counted.")],
+    label: Annotated[str | None, typer.Option(help="The column to predict: then a schema is written, too.")] = None,
     epsilon: Annotated[float, typer.Option(help="What the look may cost.")] = 0.2,
     delta: Delta = 1e-7,
     page: Annotated[Path | None, typer.Option(help="Where to write the page; default: TABLE.html.")] = None,
@@ -36,18 +37,23 @@ def describe_command(
 ) -> None:
     """Look at a table privately: types, levels, missing cells, numbers."""
     target = page or table.with_name(f"{stem_of(table)}.html")
-    written = schema or table.with_name(f"{stem_of(table)}.schema.json")
+    if label is None and schema is not None:
+        raise InvalidParameter("--schema is where a schema for fits is written, which needs --label COLUMN")
+    written = None if label is None else schema or table.with_name(f"{stem_of(table)}.schema.json")
     require_outputs([target, written, json_file], [table, ledger])
     wanted = MeasuredTable(table, label, epsilon, delta, adjacency, ledger=ledger, seed=seed, histograms=True)
-    found = wanted.measure(written)
-    write_whole(written, found.as_text())
+    found = wanted.measure(written or target)
+    if written is not None:
+        write_whole(written, found.as_text())
     write_whole(target, page_of(found, table.name, ends_of(found)))
     for line in lines_of(found):
         say(printable(line))
     statement = _record(found)["statement"]
     cost = f"({statement['epsilon']:g}, {statement['delta']:g})"
     say(f"{cost}-differentially private for one row. All counts are noisy.")
-    say(f"page written to {target}, schema to {written}: `dpdescent fit {table} --schema {written}` uses it")
+    say(f"page written to {target}")
+    if written is not None:
+        say(f"schema written to {written}: `dpdescent fit {table} --schema {written}` uses it")
     write_json(json_file, found.to_dict())
 
 

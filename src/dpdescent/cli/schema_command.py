@@ -133,7 +133,7 @@ class MeasuredTable:
     """A table whose schema is to be measured, and what that may cost; see `dpdescent.tables.measure_schema`."""
 
     table: Path
-    label: str
+    label: str | None
     epsilon: float | None
     delta: float
     adjacency: str = "zero-out"

@@ -59,7 +59,7 @@ def require_names(frame: pd.DataFrame) -> None:
 
 def measure_schema(
     table: Any,
-    label: str,
+    label: str | None,
     epsilon: float,
     delta: float,
     *,
@@ -76,8 +76,8 @@ def measure_schema(
     Parameters
     ----------
     table : DataFrame of pandas or polars, or table of Arrow
-    label : str
-        The name of the column to predict.
+    label : str, optional
+        The name of the column to predict. A schema without one is for people to look at, and no fit can use it.
     epsilon, delta : float
         The guarantee of the schema.
     ledger : Ledger, optional
@@ -109,9 +109,10 @@ def measure_schema(
     if frame is None:
         raise InvalidParameter("a schema is measured from a DataFrame of pandas or polars, or a table of Arrow")
     require_names(frame)
-    if label not in frame.columns:
+    if label is not None and label not in frame.columns:
         raise MissingColumn(f"the label column {label!r} is not there: columns are {list(frame.columns)}")
-    cells = frame.drop(columns=[label])
+    cells = frame if label is None else frame.drop(columns=[label])
+    target = None if label is None else frame[label]
     known: dict[str, Column] = {
         name: stored for name in cells.columns if (stored := public_column(name, cells[name])) is not None
     }
@@ -126,8 +127,8 @@ def measure_schema(
     if ledger is not None:
         require_funds(ledger, own)
     with nullcontext() if ledger is None else reserving(ledger, own, "measured schema"):
-        bought = TableToMeasure(cells, frame[label], own, noise, rows, Shares.of_all(histograms), known)
-        schema, found = measure_columns(bought, label, classes=classes, regression=regression)
+        bought = TableToMeasure(cells, target, own, noise, rows, Shares.of_all(histograms), known)
+        schema, found = measure_columns(bought, label or "", classes=classes, regression=regression)
         buy_histograms(bought, schema, found)
     said = PrivacyStatement.of_ledger(
         own,
