@@ -9,7 +9,7 @@ import house
 from dpdescent import old_names
 
 PAGE = Path(__file__).parents[2] / "ARCHITECTURE.md"
-MOST_MODULES, MOST_LINES, MOST_LOADED = 246, 59_000, 135
+MOST_MODULES, MOST_LINES, MOST_LOADED = 246, 61_000, 135
 LONGEST, MOST_PATHS = 60, 20
 #: Functions that wait for being cut into parts.
 WAITING = {"cli/evaluate_command.py:evaluate_command", "evaluation/scoring.py:scorer_of"}

@@ -29,7 +29,6 @@ from ..tables.bounds import tightening_pays
 from .arguments import known_method, make_settings, require_flag, require_listener, require_robust
 from .curves import Curves
 from .fitting import fit
-from .frames import coded_cells
 from .intervals import Intervals, Reference, Summary
 from .payment import CountedEstimator
 from .purchases import Purchase
@@ -205,6 +204,8 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         """Return a table to predict as an array of numbers, by the schema that a fit has measured if there is one."""
         frame = as_frame(X) if hasattr(self, "schema_") else None
         if frame is not None:
+            from .frames import coded_cells
+
             return coded_cells(self.schema_, frame)[0]
         return read_table(self, without_column(X, self.unit), reset=False)
 

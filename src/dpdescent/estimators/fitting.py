@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -42,14 +42,16 @@ from .arguments import (
 )
 from .curves import Curves
 from .effects import columns_seen
-from .frames import MeasuredFit, mixed_frame
 from .knowledge import Columns, Knowledge, Table, place
 from .measuring import Measurement, can_measure, require_measurable, seen_scaling
 from .payment import charges_noted, make_noise, open_ledger, paid_by, remarks_on_trials
 from .purchases import ColumnBounds, Purchase, Rehearsal, RowsOfUnits, Shop, TargetBounds
-from .reading import compact, read_table, require_finite_cells, split_units
+from .reading import compact, mixed_frame, read_table, require_finite_cells, split_units
 from .scaling import ColumnScaling
 from .streaming import FitSources, TargetColumn, check_all_rows, no_labels, streamed_table
+
+if TYPE_CHECKING:
+    from .frames import MeasuredFit
 
 
 def fit(model: Any, X: Any, y: Any, unit: Any = None) -> SolverResult:
@@ -61,6 +63,8 @@ def fit(model: Any, X: Any, y: Any, unit: Any = None) -> SolverResult:
         method, settings = model.require_settings()
         noise = make_noise(model.noise, seed_of(model.random_state))
         if frame is not None:
+            from .frames import MeasuredFit
+
             return _fit_frame(model, method, settings, MeasuredFit(model, method, settings, noise, frame, y, unit))
         table = validate(model, method, X, y, unit)
         planned = plan(model, method, settings, noise, table, sources)

@@ -25,7 +25,7 @@ from ..errors import InvalidParameter
 from ..ledger import Ledger, require_funds
 from ..solvers import Facts, Method, Settings
 from ..statement import Origin, moved, name_of
-from ..tables import CategoricalColumn, Column, Schema, as_frame
+from ..tables import CategoricalColumn, Column, Schema
 from ..tables.cell_kinds import as_levels, as_numbers
 from ..tables.measured_schema import (
     Shares,
@@ -42,22 +42,6 @@ from .reading import split_units
 
 _LABEL = "y"
 _MANY = 2**27  # cells of a coded table that is kept sparse
-
-
-def mixed_frame(model: Any, X: Any) -> pd.DataFrame | None:
-    """Return a table with columns that are stored as no plain numbers, if nothing is declared of them; else None.
-
-    Names and storage types decide, and no cell.
-    """
-    given = getattr(model, "bounds", None) is not None or getattr(model, "binary_features", None) is not None
-    frame = None if given else as_frame(X)
-    if frame is None or not frame.shape[1] or (isinstance(X, pd.DataFrame) and all(map(_is_plain, frame.dtypes))):
-        return None
-    return None if all(map(_is_plain, frame.dtypes)) else frame
-
-
-def _is_plain(kind: Any) -> bool:
-    return isinstance(kind, np.dtype) and kind.kind in "biuf"
 
 
 class MeasuredFit:

@@ -19,6 +19,7 @@ from sklearn.utils.validation import validate_data
 from ..arrays import Floats
 from ..errors import ColumnTypeError, InfiniteValue, InvalidParameter, MissingColumn, MissingValue, UnknownLabel
 from ..ledger import ONE_ROW
+from ..tables import as_frame
 
 _FEW = 1 / 4  # of the entries are not 0: products of sparse rows take about half the time then
 
@@ -36,6 +37,22 @@ _WITHOUT_CELLS = (
     "y should be a 1d array",
     "np.matrix is not supported",
 )
+
+
+def mixed_frame(model: Any, X: Any) -> pd.DataFrame | None:
+    """Return a table with columns that are stored as no plain numbers, if nothing is declared of them; else None.
+
+    Names and storage types decide, and no cell.
+    """
+    given = getattr(model, "bounds", None) is not None or getattr(model, "binary_features", None) is not None
+    frame = None if given else as_frame(X)
+    if frame is None or not frame.shape[1] or (isinstance(X, pd.DataFrame) and all(map(_is_plain, frame.dtypes))):
+        return None
+    return None if all(map(_is_plain, frame.dtypes)) else frame
+
+
+def _is_plain(kind: Any) -> bool:
+    return isinstance(kind, np.dtype) and kind.kind in "biuf"
 
 
 def read_table(model: Any, X: Any, *y: Any, **options: Any) -> Any:

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .cell_kinds import as_frame as as_frame
     from .cells import (
         bucket_codes as bucket_codes,
         date_values as date_values,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
         json_schema as json_schema,
         read_document as read_document,
     )
-    from .schema_purchase import as_frame as as_frame, measure_schema as measure_schema
+    from .schema_purchase import measure_schema as measure_schema
     from .stored_parquet import (
         PARQUET_SUFFIXES as PARQUET_SUFFIXES,
         is_parquet as is_parquet,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 
 #: The names that others use, by their modules.
 _PUBLIC = {
+    "cell_kinds": ("as_frame",),
     "cells": (
         "bucket_codes",
         "date_values",
@@ -95,7 +97,7 @@ _PUBLIC = {
     "parquet": ("ParquetTable", "open_parquet"),
     "schema_draft": ("FORMAT_FILE", "SchemaDraft", "column_names", "draft_schema"),
     "schema_file": ("FILL_IN", "as_text", "json_schema", "read_document"),
-    "schema_purchase": ("as_frame", "measure_schema"),
+    "schema_purchase": ("measure_schema",),
     "stored_parquet": ("PARQUET_SUFFIXES", "is_parquet", "is_parquet_group", "parquet_files"),
     "streamed_table": ("MappedArrays", "StreamedTable", "streamed"),
     "text_tables": ("is_long_text", "read_cells_as_text", "read_table", "require_rows", "stream_text"),

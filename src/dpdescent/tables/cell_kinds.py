@@ -49,6 +49,25 @@ _DOTS = re.compile(r"(\d{1,2})\.(\d{1,2})\.\d{4}", re.ASCII)
 _SLASHES = re.compile(r"(\d{1,2})/(\d{1,2})/\d{4}", re.ASCII)
 
 
+def as_frame(table: Any) -> pd.DataFrame | None:
+    """Return a table of named columns as a DataFrame of pandas, or None if it is none; no cell is looked at.
+
+    Categories of polars are text: their levels are those that occur, and not public. Those of an enumeration are.
+    """
+    if isinstance(table, pd.DataFrame):
+        return table
+    module = type(table).__module__.partition(".")[0]
+    if module == "polars" and hasattr(table, "to_arrow"):
+        texts = [name for name, kind in table.schema.items() if type(kind).__name__ == "Categorical"]
+        frame: pd.DataFrame = table.with_columns([table[name].cast(str) for name in texts]).to_pandas()
+        return frame
+    if module == "pyarrow" and hasattr(table, "to_pandas"):
+        plain: pd.DataFrame = table.to_pandas(strings_to_categorical=False)
+        derived = [name for name in plain.columns if isinstance(plain[name].dtype, pd.CategoricalDtype)]
+        return plain.astype(dict.fromkeys(derived, object))
+    return None
+
+
 def _kind_of_text(text: str) -> str:
     """Return the kind of a text, from which spaces on both sides were taken."""
     if len(text) > _LONGEST:

@@ -16,6 +16,7 @@ from ..errors import ColumnError, InvalidParameter, MissingColumn
 from ..ledger import Ledger, require_funds, reserving
 from ..noise import Randomness
 from ..statement import Origin, PrivacyStatement, public_fact
+from .cell_kinds import as_frame
 from .columns import Column
 from .declaration import Schema
 from .measured_schema import (
@@ -29,25 +30,6 @@ from .measured_schema import (
 )
 
 _PART = 0.45  # of the effective rows that a fit needs, since the whole budget is for the schema
-
-
-def as_frame(table: Any) -> pd.DataFrame | None:
-    """Return a table of named columns as a DataFrame of pandas, or None if it is none; no cell is looked at.
-
-    Categories of polars are text: their levels are those that occur, and not public. Those of an enumeration are.
-    """
-    if isinstance(table, pd.DataFrame):
-        return table
-    module = type(table).__module__.partition(".")[0]
-    if module == "polars" and hasattr(table, "to_arrow"):
-        texts = [name for name, kind in table.schema.items() if type(kind).__name__ == "Categorical"]
-        frame: pd.DataFrame = table.with_columns([table[name].cast(str) for name in texts]).to_pandas()
-        return frame
-    if module == "pyarrow" and hasattr(table, "to_pandas"):
-        plain: pd.DataFrame = table.to_pandas(strings_to_categorical=False)
-        derived = [name for name in plain.columns if isinstance(plain[name].dtype, pd.CategoricalDtype)]
-        return plain.astype(dict.fromkeys(derived, object))
-    return None
 
 
 def require_names(frame: pd.DataFrame) -> None:
