@@ -220,7 +220,7 @@ def test_knots_need_bounds_that_stay_as_they_are(name: str) -> None:
     assert model.bounds_[1][0] == 1.0
 
 
-@pytest.mark.parametrize("method", ["sgd", "adam"])
+@pytest.mark.parametrize("method", ["sgd", "adam", "sgd-adv"])
 @pytest.mark.parametrize("bounds", [(0, 1), None], ids=["given", "measured"])
 def test_noise_that_cannot_be_drawn_is_refused_before_the_length_of_rows_is_bought(
     method: str, bounds: Any, opened: list[Ledger]
@@ -312,3 +312,10 @@ def test_a_selection_refuses_before_its_account_is_charged(options: dict[str, An
     with pytest.raises(kind):
         select(X=X, y=y, **given)
     assert account.history == ()
+
+
+@pytest.mark.parametrize("ends", [(1, 0), (0, float("inf")), 3], ids=str)
+def test_bounds_of_a_target_are_refused_by_their_own_name(ends: Any) -> None:
+    X, y = table(dpdescent.DPHuberRegressor)
+    with pytest.raises(InvalidParameter, match=r"^target_bounds must"):
+        dpdescent.DPHuberRegressor(1.0, 1e-6, bounds=(0, 1), target_bounds=ends).fit(X, y)

@@ -60,7 +60,7 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         """Return the bounds of the target that were given, or else those in use."""
         if self.target_bounds is None:
             return self._target_ends()
-        scaling = ColumnScaling.from_bounds(self.target_bounds, 1)
+        scaling = ColumnScaling.from_bounds(self.target_bounds, 1, what="target_bounds")
         return float(scaling.low[0]), float(scaling.high[0])
 
     def _fit(self, X: Any, y: Any, unit: Any = None) -> SolverResult:

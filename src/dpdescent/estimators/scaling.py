@@ -34,21 +34,29 @@ class ColumnScaling:
     high: Floats
 
     @classmethod
-    def from_bounds(cls, bounds: Any, columns: int, names: Sequence[str] | None = None) -> ColumnScaling:
-        """Build from ``(low, high)``, each a number or one number per column; errors speak of columns by name."""
+    def from_bounds(
+        cls, bounds: Any, columns: int, names: Sequence[str] | None = None, what: str = "bounds"
+    ) -> ColumnScaling:
+        """Build from ``(low, high)``, each a number or one number per column.
+
+        Errors speak of columns by name, and of bounds that are not those of columns as ``what``.
+        """
         try:
             low, high = bounds
             low, high = (_per_column(end, columns) for end in (low, high))
         except (TypeError, ValueError):
             raise InvalidParameter(
-                f"bounds must be (low, high), each a number or {columns} numbers, one per column: {bounds!r:.80}"
+                f"{what} must be (low, high), each a number or {columns} numbers, one per column: {bounds!r:.80}"
+                if what == "bounds"
+                else f"{what} must be (low, high), two numbers: {bounds!r:.80}"
             ) from None
         finite = np.isfinite(low) & np.isfinite(high)
         for good, demand in ((finite, "be finite, being public knowledge"), (low < high, "have low < high")):
             if not good.all():
                 column = int(np.argmin(good))
                 named = f"column {column}" if names is None else f"column {names[column]!r}"
-                raise InvalidParameter(f"bounds of {named} must {demand}: {low[column]}, {high[column]}")
+                whose = f"bounds of {named}" if what == "bounds" else what
+                raise InvalidParameter(f"{whose} must {demand}: {low[column]}, {high[column]}")
         return cls(low, high)
 
     @classmethod

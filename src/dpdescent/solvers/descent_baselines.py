@@ -101,6 +101,8 @@ _FARTHEST = 2.0**200  # a step size that is far too long leads here, and not to 
 class SGDAdvSettings(DescentSettings, paper_mode="sgd-adv"):
     """Settings of `sgd_adv`: those of `DescentSettings`, ``step_size`` being c and ``sampling_rate`` 1/sqrt(n)."""
 
+    steps: Annotated[int, Within(1, 2**32)] | None = None  # for more, advanced composition has no noise
+
     def choose_currency(self, facts: Facts) -> str:
         return "approximate"
 
