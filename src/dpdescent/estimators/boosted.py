@@ -69,6 +69,7 @@ class BoostedTrees(AdditiveModel):
 
     def require_settings(self) -> tuple[Method, Any]:
         """Return the method and its settings, or raise for a parameter that no table could be fitted with."""
+        found = super().require_settings()
         if self.method != "auto":
             raise InvalidParameter(
                 f"boosted trees are grown after the method 'auto', and not after {self.method!r:.80}: leave method "
@@ -80,9 +81,9 @@ class BoostedTrees(AdditiveModel):
             raise InvalidParameter("inference is about coefficients, beside which there are trees: leave it out")
         for name, most in zip(("trees", "depth"), _MOST, strict=True):
             given = getattr(self, name)
-            if given is not None and require_positive_integer(name, given) > most:
-                raise InvalidParameter(f"{name} must be at most {most}, got {given}")
-        return super().require_settings()
+            if isinstance(given, bool) or (given is not None and require_positive_integer(name, given) > most):
+                raise InvalidParameter(f"{name} must be a whole number from 1 to {most}, got {given}")
+        return found
 
     def _fit(self, X: Any, y: Any, unit: Any = None) -> SolverResult:
         table = streamed(X, y)
