@@ -173,6 +173,17 @@ def test_splits_are_rather_about_columns_that_matter_alone_and_about_every_other
     np.testing.assert_allclose(column_chances(columns, quantiles, ColumnTables(np.zeros(1))), 1 / 3)
 
 
+def test_a_table_with_text_is_measured_and_a_category_is_one_column() -> None:
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": generator.uniform(20, 80, 4000), "job": generator.choice(["cook", "nurse"], 4000)})
+    y = ((frame["age"] > 50) ^ (frame["job"] == "cook")).to_numpy(int)
+    model = DPBoostedTreesClassifier(3.0, 1e-6, classes=(0, 1), trees=60, random_state=0).fit(frame, y)
+    assert set(model.importances_) == {"age", "job"}
+    assert model.score(frame, y) > 0.9
+    model.set_params(bounds=(-1, 1)).fit(*crossed(300))  # nothing of the other table is left
+    assert list(model._binning.names) == ["x0", "x1", "x2"]
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [

@@ -124,7 +124,8 @@ class BoostedTrees(AdditiveModel):
     def _go_on(
         self, planned: Any, known: Knowledge, features: Any, result: SolverResult, listener: Any
     ) -> Sequence[str]:
-        names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(known.scaling.columns)])
+        unnamed = [f"x{column}" for column in range(known.scaling.columns)]
+        names = getattr(self, "feature_names_in_", getattr(self, "_coded_names", unnamed))
         binary = known.columns.binary.tolist()
         self._binning = Binning.of(known.scaling, [str(each) for each in names], binary)
         self._start = additive_tables(self._binning, known.scaling, features, result)

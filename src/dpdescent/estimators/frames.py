@@ -134,7 +134,7 @@ class MeasuredFit:
         coded, names = coded_cells(self.schema, self._frame)
         model.ledger, model.unit, model.tighten = None, None, False
         model.bounds, model.binary_features = names["bounds"], names["binary"]
-        self._names = names["names"]
+        self._names = model._coded_names = names["names"]
         if getattr(model, "inference", False) and isinstance(coded, np.ndarray):
             coded = pd.DataFrame(coded, columns=self._names)  # the names tell levels of one column
         if self._regression or self.model.classes is not None:
@@ -162,7 +162,7 @@ class MeasuredFit:
 
     def keep(self, fitted: Any) -> None:
         """Take what was learnt from the copy, and say in the statement what was found and what was public."""
-        model, given = self.model, {each.name for each in fields(self.model)}
+        model, given = self.model, {each.name for each in fields(self.model)} | {"_coded_names"}
         for name, value in vars(fitted).items():
             if name not in given:
                 setattr(model, name, value)
