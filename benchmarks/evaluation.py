@@ -96,9 +96,65 @@ def numbers_cell(rows: int, epsilon: float, runs: int) -> dict[str, Any]:
     }
 
 
+def several_cell(rows: int, epsilon: float, runs: int) -> dict[str, Any]:
+    """Return the coverage of accuracy and mean AUC of four classes, of which one is rare."""
+    generator = np.random.default_rng(2)
+    margins = 1.2 * generator.normal(size=(100_000, 4))
+    truth = np.exp(margins - [0, 0.5, 1, 2])
+    labels = (truth.cumsum(axis=1) > generator.random((100_000, 1)) * truth.sum(axis=1, keepdims=True)).argmax(axis=1)
+    said = np.exp(0.8 * margins)
+    said /= said.sum(axis=1, keepdims=True)
+    values = {
+        "accuracy": float(np.mean(said.argmax(axis=1) == labels)),
+        "auc": float(np.mean([roc_auc_score(labels == each, said[:, each]) for each in range(4)])),
+    }
+    covered: dict[str, list[bool]] = {name: [] for name in values}
+    for seed in range(runs):
+        some = generator.integers(0, labels.size, rows)
+        asked = {"classes": range(4), "scores": "probability", "rows_separate": True, "random_state": seed}
+        found = evaluate(lambda block: block, said[some], labels[some], epsilon=epsilon, delta=DELTA, **asked)
+        for name, value in values.items():
+            if found[name].value is not None:
+                covered[name].append(found[name].low <= value <= found[name].high)
+    return {"rows": rows, "epsilon": epsilon} | {
+        f"{name} coverage": float(np.mean(each)) if each else None for name, each in covered.items()
+    }
+
+
+def units_cell(adjacency: str, epsilon: float, runs: int) -> dict[str, Any]:
+    """Return the coverage of accuracy and AUC for 2,000 units of up to three rows, all of which are alike."""
+    generator = np.random.default_rng(3)
+    scores = generator.normal(0, 1.5, 200_000)
+    labels = (generator.logistic(0, 1, 200_000) < scores).astype(int)
+    values = {"accuracy": float(np.mean((scores > 0) == labels)), "auc": roc_auc_score(labels, scores)}
+    covered: dict[str, list[bool]] = {name: [] for name in values}
+    for seed in range(runs):
+        counts = generator.integers(1, 4, 2000)
+        some, owners = np.repeat(generator.integers(0, scores.size, 2000), counts), np.repeat(np.arange(2000), counts)
+        asked = {
+            "classes": (0, 1),
+            "scores": "logit",
+            "rows_separate": True,
+            "random_state": seed,
+            "rows_per_unit": 3,
+        }
+        asked |= {"adjacency": adjacency, "unit": owners}
+        mine = scores[some, None]
+        found = evaluate(lambda block: block[:, 0], mine, labels[some], epsilon=epsilon, delta=DELTA, **asked)
+        for name, value in values.items():
+            covered[name].append(found[name].low <= value <= found[name].high)
+    return {"relation": adjacency, "epsilon": epsilon} | {
+        f"{name} coverage": float(np.mean(each)) for name, each in covered.items()
+    }
+
+
 def shown(value: float | None) -> str:
     """Return a number of the table."""
     return "   -  " if value is None else f"{value:6.4f}"
+
+
+def _coverages(cell: dict[str, Any]) -> str:
+    return " ".join(shown(value) for name, value in cell.items() if "coverage" in name)
 
 
 def main() -> None:
@@ -134,8 +190,15 @@ def main() -> None:
                 f"{rows:6d} {epsilon:7g} | {' '.join(shown(v) for n, v in cell.items() if 'coverage' in n)}",
                 flush=True,
             )
+    print("four classes, one of them rare: coverage of accuracy and mean AUC")
+    several = [several_cell(rows, epsilon, given.runs) for rows in (5000, 20_000) for epsilon in (0.3, 1.0)]
+    print("\n".join(f"{c['rows']:6d} {c['epsilon']:7g} | {_coverages(c)}" for c in several))
+    print("2,000 units of up to three rows that are alike: coverage of accuracy and AUC")
+    units = [units_cell(adjacency, 1.0, given.runs) for adjacency in ("zero-out", "replace-one")]
+    print("\n".join(f"{c['relation']:>12} {c['epsilon']:g} | {_coverages(c)}" for c in units))
     if given.json:
-        given.json.write_text(json.dumps({"classifier": cells, "regression": numbers}, indent=1) + "\n")
+        found = {"classifier": cells, "regression": numbers, "several classes": several, "units": units}
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ def test_both_are_paid_for_once_and_stay_within_the_guarantee(table, currency: s
     assert found.privacy == fitted.privacy_
     assert ledger.spent == pytest.approx(stated.spent)
     assert found.accuracy.low <= fitted.score(X, y) <= found.accuracy.high + 0.05
+    assert any(each.startswith("the number of rows: 3000") for each in stated.assumed_public)
     parts = {each.rows for each in stated.charges}
     assert parts == ({"all"} if "evaluate" in how else {"training part", "hold-out part"})
     with pytest.raises(BudgetExhausted):

@@ -40,7 +40,7 @@ from ..estimators.reading import split_units
 from ..ledger import ONE_ROW, Ledger, require_funds
 from ..noise import Randomness
 from ..relations import Relation
-from ..statement import Charge, PrivacyStatement, charges_of
+from ..statement import Charge, Origin, PrivacyStatement, charges_of, name_of, public_fact
 from ..tables import streamed
 from .evaluating import evaluate, require_evaluable
 from .report import Evaluation
@@ -190,9 +190,14 @@ class _Task:
         return evaluate(fitted, X, y, epsilon=epsilon, delta=self.whole.delta, ledger=ledger, **given)
 
     def finished(
-        self, fitted: Any, found: Evaluation, charges: tuple[Charge, ...], remarks: tuple[str, ...]
+        self,
+        fitted: Any,
+        found: Evaluation,
+        charges: tuple[Charge, ...],
+        remarks: tuple[str, ...],
+        rows: int | None = None,
     ) -> Fitted:
-        """Return both with the statement of the whole."""
+        """Return both with the statement of the whole; ``rows`` is their number in both parts."""
         inner, other = (PrivacyStatement.from_dict(each) for each in (fitted.privacy_, found.privacy))
         account = self.model.ledger
         stated = replace(
@@ -202,6 +207,12 @@ class _Task:
             currency=self.whole.currency,
             charges=charges,
             released=(*inner.released, *other.released),
+            assumed_public=tuple(
+                public_fact("the number of rows", str(rows), Origin.RELATION)
+                if rows is not None and name_of(each) == "the number of rows"
+                else each
+                for each in inner.assumed_public
+            ),
             remarks=(*inner.remarks, *remarks),
             account=None if account is None else account.identity,
         ).to_dict()
@@ -265,4 +276,4 @@ def _on_other_rows(task: _Task, X: Any, y: Any, share: float) -> Fitted:
         f"trained on {np.count_nonzero(~places)} rows, evaluated on {np.count_nonzero(places)} others; each row has "
         "paid in one part only",
     )
-    return task.finished(fitted, found, charges, said)
+    return task.finished(fitted, found, charges, said, places.size)
