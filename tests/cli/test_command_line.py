@@ -251,7 +251,9 @@ def test_advice_is_a_function_of_public_numbers() -> None:
     (few,) = advice(Facts(1e-4, 1e-6, "zero-out", 10_000, 5))
     assert "effective rows" in few
     assert len(advice(Facts(1.0, 0.0, "replace-one", 19, 5))) == 1
-    assert advice(Facts(1.0, 0.0, "replace-one", 21, 5)) == []
+    (some,) = advice(Facts(1.0, 0.0, "replace-one", 21, 5))
+    assert "about 10 effective rows for 5 parameters, 2.1 for each" in some
+    assert advice(Facts(1.0, 0.0, "replace-one", 51, 5)) == []
 
 
 @pytest.mark.usefixtures("table")

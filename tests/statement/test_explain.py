@@ -382,7 +382,9 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data, path = load_dataset("synthetic", n=4000), tmp_path_factory.mktemp("model") / "m.json"
-    fitted = DPLogisticRegression(1.0, bounds=data.bounds, classes=data.classes, random_state=0).fit(data.X, data.y)
+    fitted = DPLogisticRegression(1.0, bounds=data.bounds, tighten=False, classes=data.classes, random_state=0).fit(
+        data.X, data.y
+    )
     SavedModel.from_estimator(fitted, list(data.feature_names), data.schema).save(path)
     return path
 

@@ -214,6 +214,7 @@ def _shown(value: Any) -> str:
 
 _LARGEST_EPSILON = 10.0  # beyond it a guarantee keeps hardly anybody from telling who was in the table
 _FEWEST_ROWS = 10.0  # effective ones: with fewer, noise hides all but the frequencies of the classes
+_ROWS_PER_PARAMETER = 5.0  # effective ones: with fewer, most single coefficients are noise
 
 
 def advice(facts: Facts) -> list[str]:
@@ -237,6 +238,12 @@ def advice(facts: Facts) -> list[str]:
         found.append(
             f"epsilon {facts.epsilon:g} and n = {facts.rows} rows amount to {effective:.2g} effective rows, too few "
             "to learn anything from: raise epsilon, or collect more rows"
+        )
+    elif effective < _ROWS_PER_PARAMETER * facts.parameters:
+        found.append(
+            f"noise leaves about {effective:.0f} effective rows for {facts.parameters} parameters, "
+            f"{effective / facts.parameters:.2g} for each: it hides most single coefficients, and predictions rest "
+            "on what many of them have in common; raise epsilon, collect more rows, or give fewer columns"
         )
     return found
 

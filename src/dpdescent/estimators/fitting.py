@@ -48,6 +48,7 @@ from .payment import charges_noted, make_noise, open_ledger, paid_by, remarks_on
 from .purchases import ColumnBounds, Purchase, Rehearsal, RowsOfUnits, Shop, TargetBounds
 from .reading import compact, mixed_frame, read_table, require_finite_cells, split_units
 from .scaling import ColumnScaling
+from .shrinking import shrink_curves
 from .streaming import FitSources, TargetColumn, check_all_rows, no_labels, streamed_table
 
 if TYPE_CHECKING:
@@ -321,6 +322,8 @@ def state(planned: Plan, known: Knowledge, rows: _Rows, solved: Solved) -> None:
     """Keep the coefficients in the caller's units, and the statement."""
     model, result, features = planned.model, solved.result, rows.features
     weights, factor = result.weights, result.noise_factor
+    if isinstance(features, Curves):
+        weights = shrink_curves(features, weights, factor)
     bias = weights[-1] if model.fit_intercept else np.zeros(weights.shape[1:])
     model._features, model.bounds_ = features, (known.scaling.low, known.scaling.high)
     model._coefficients, model._bias = features.original_units(weights[: features.columns], np.asarray(bias))

@@ -1,0 +1,65 @@
+r"""Curves shrunk by their own evidence: what noise explains of their bends is taken back.
+
+The noise of privacy in released weights w has a known covariance :math:`\Sigma = F F'`. A block b of m columns that a
+curve adds (its position on a second scale, its size, or its hats) is taken to be normal with variance
+:math:`\tau_b^2`, which the released weights tell: the mean of :math:`w_j^2 - \Sigma_{jj}`, weighted by
+:math:`\Sigma_{jj}^{-2}`, and at least 0. Nothing is assumed of other columns. The posterior mean is
+
+.. math:: w - \Sigma_{\cdot B} (\Sigma_{BB} + T)^{-1} w_B,
+
+with B all columns of curves and T the diagonal of their variances. A curve of nothing but noise is straightened, and
+the straight line beneath it moves to where it would be without the curve; one with a clear bend stays. Variances are
+estimates themselves, so that weights after shrinking spread more than a posterior with known ones would: F stands for
+their noise as it did before, and bands are rather too wide.
+
+**Privacy** Post-processing of released weights and of the law of their noise.
+
+References
+----------
+Efron, B. & Morris, C. (1973). Stein's estimation rule and its competitors: an empirical Bayes approach. JASA 68.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..arrays import Floats
+from ..exact import one_library_thread
+from .curves import Curves
+
+_LEAST_VARIANCE = 1e-12  # of a weight beside its noise: a block without evidence is straight
+
+
+def shrink_curves(curves: Curves, weights: Floats, factor: Floats | None) -> Floats:
+    """Return weights of expanded rows after curves were shrunk.
+
+    ``weights`` has shape (d,) or (d, K), ``factor``, F, shape (d, m); None leaves the weights as they are.
+    """
+    first = curves.scaling.columns
+    if factor is None or curves.columns == first:
+        return weights
+    added = slice(first, curves.columns)
+    with one_library_thread():  # the same digits for any number of threads
+        own = factor[added] @ factor[added].T
+        noise = np.maximum(np.diagonal(own), 1e-300)
+        variances = np.empty(noise.size)
+        for block in blocks_of(curves):
+            inside = slice(block.start - first, block.stop - first)
+            squares = np.mean(np.square(weights[block]).reshape(block.stop - block.start, -1), axis=1)
+            evidence = (squares - noise[inside]) / noise[inside] ** 2
+            prior = float(evidence.sum() / np.sum(noise[inside] ** -2))
+            variances[inside] = np.maximum(prior, _LEAST_VARIANCE * noise[inside])
+        gain = np.linalg.solve(own + np.diag(variances), factor[added] @ factor.T).T
+        shrunk: Floats = weights - gain @ weights[added]
+    return shrunk
+
+
+def blocks_of(curves: Curves) -> list[slice]:
+    """Return the columns of each block: positions and sizes by themselves, all hats of a curve together."""
+    found = []
+    for curve, place in zip(curves.curves, curves.places, strict=True):
+        alone = curve.width - curve.knots.size
+        found += [slice(column, column + 1) for column in range(place.start, place.start + alone)]
+        if curve.knots.size:
+            found.append(slice(place.start + alone, place.stop))
+    return found

@@ -1,0 +1,78 @@
+"""Curves are shrunk by their own evidence: noise is straightened, and a clear bend stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import log_loss
+
+from dpdescent import DPAdditiveClassifier, DPLogisticRegression
+from dpdescent.estimators.curves import Curves
+from dpdescent.estimators.scaling import ColumnScaling
+from dpdescent.estimators.shrinking import blocks_of, shrink_curves
+
+DELTA = 1e-6
+
+
+def two_curves() -> Curves:
+    scaling = ColumnScaling(np.array([-1.0, 0.0, 0.0]), np.array([1.0, 1000.0, 1.0]))
+    return Curves.drawn(scaling, [0, 1], 4, {})
+
+
+def test_blocks_cover_every_column_of_a_curve_once() -> None:
+    curves = two_curves()
+    covered = [column for block in blocks_of(curves) for column in range(block.start, block.stop)]
+    assert covered == list(range(curves.scaling.columns, curves.columns))
+
+
+def test_noise_alone_is_straightened_and_a_clear_bend_stays() -> None:
+    """A block of pure noise keeps little of its variance on average; 200 draws, so the mean has a deviation of 3%."""
+    curves, generator = two_curves(), np.random.default_rng(0)
+    factor = 0.1 * np.eye(curves.columns)
+    hats = blocks_of(curves)[-1]
+    kept = []
+    for _ in range(200):
+        weights = 0.1 * generator.normal(size=curves.columns)
+        shrunk = shrink_curves(curves, weights, factor)
+        np.testing.assert_array_equal(shrunk[:3], weights[:3])
+        kept.append(np.sum(shrunk[hats] ** 2) / np.sum(weights[hats] ** 2))
+    assert np.mean(kept) < 0.25
+    weights[hats] = [3.0, -3.0, 3.0]
+    shrunk = shrink_curves(curves, weights, factor)
+    np.testing.assert_allclose(shrunk[hats], weights[hats], rtol=0.01)
+
+
+def test_a_straight_line_takes_over_what_it_shares_with_a_curve() -> None:
+    """Where the noise of a line and of its curve is correlated, taking the curve back moves the line."""
+    curves = two_curves()
+    factor = 0.1 * np.eye(curves.columns)
+    factor[1, -1] = -0.3  # what noise adds to the last hat it takes three times from the line
+    weights = np.zeros(curves.columns)
+    weights[1], weights[-1] = 0.7, 0.1
+    shrunk = shrink_curves(curves, weights, factor)
+    assert shrunk[-1] < 0.1
+    assert shrunk[1] == pytest.approx(0.7 + 3 * (0.1 - shrunk[-1]))
+
+
+def test_nothing_changes_without_curves_or_without_a_law_of_the_noise() -> None:
+    curves = two_curves()
+    weights, factor = np.ones((curves.columns, 2)), 0.1 * np.eye(curves.columns)
+    assert shrink_curves(curves, weights, None) is weights
+    straight = Curves.drawn(curves.scaling, [0, 1], 0, {})
+    few = weights[:3]
+    assert shrink_curves(straight, few, factor[:3]) is few
+    assert shrink_curves(curves, weights, factor).shape == weights.shape
+
+
+@pytest.mark.slow
+def test_curves_of_a_rare_class_lose_little_to_a_linear_truth() -> None:
+    generator = np.random.default_rng(1)
+    X = np.clip(generator.normal(size=(30_000, 8)), -4, 4)
+    scores = X @ [1.0, -0.8, 0.6, 0.4, 0, 0, 0, 0] + generator.logistic(size=30_000)
+    y = (scores > np.quantile(scores, 0.97)).astype(int)
+    gaps = []
+    for seed in range(4):
+        options = {"bounds": (-4, 4), "classes": (0, 1), "random_state": seed}
+        fits = [kind(1.0, DELTA, **options).fit(X, y) for kind in (DPAdditiveClassifier, DPLogisticRegression)]
+        gaps.append(np.subtract(*(log_loss(y, model.predict_proba(X)[:, 1]) for model in fits)))
+    assert np.mean(gaps) < 0.005
