@@ -3,6 +3,7 @@
     python benchmarks/coverage.py                    # every setting, 40 fits each: a quarter of an hour
     python benchmarks/coverage.py --fits 5 --only linear
     python benchmarks/coverage.py --json coverage.json
+    python benchmarks/coverage.py --errors           # of coefficients, beside `auto` with the whole budget
 
 Every fit has rows of its own. Coefficients of the population are those of the law that rows are drawn from, or, where
 the model is mis-specified, those that minimise its loss on two million rows. The last columns are the interval of the
@@ -302,9 +303,27 @@ def line(found: dict[str, Any]) -> str:
     coverage, every, plain = (
         f"{found[key][0]:.3f} ({found[key][1]:.3f})" for key in ("coverage", "all", "without privacy")
     )
+    if not np.isfinite(found["width"]):
+        return f"| {found['setting']} | {size} | {found['fits']} | {coverage} | {every} | | |"
     return (
         f"| {found['setting']} | {size} | {found['fits']} | {coverage} | {every} | {found['width']:.2f} | {plain} |"
     )
+
+
+def errors(setting: Setting, fits: int, seed: int) -> str:
+    """Return a row with the root mean square errors of the coefficients, with and without what intervals need."""
+    generator, found = np.random.default_rng(seed), {True: [], False: []}
+    given = {"classes": (0, 1)} if setting.kind == "logistic" else {}
+    for _ in range(fits):
+        X, y = setting.draw(generator, setting.rows)
+        noise = int(generator.integers(2**31))
+        for inference, apart in found.items():
+            options = {"inference": inference, "random_state": noise, **given, **setting.parameters}
+            model = MODELS[setting.kind](setting.epsilon, DELTA, **options).fit(X, y)
+            apart.append(np.append(model.coef_, model.intercept_) - setting.truth)
+    with_, without = (float(np.sqrt(np.mean(np.square(each)))) for each in found.values())
+    size = f"{setting.rows:,} x {setting.columns}, {setting.epsilon:g}"
+    return f"| {setting.name} | {size} | {fits} | {with_:.4f} | {without:.4f} |"
 
 
 def main() -> None:
@@ -314,7 +333,16 @@ def main() -> None:
     parser.add_argument("--only", help="settings whose names contain this")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--errors", action="store_true", help="errors of coefficients beside those of `auto` instead")
     arguments = parser.parse_args()
+    if arguments.errors:
+        print("| setting | n x d, epsilon | fits | error with inference=True | error of auto |")
+        print("| --- | --- | --- | --- | --- |")
+        for number, setting in enumerate(settings()):
+            plain = setting.name in ("logistic", "linear", "Poisson") and setting.rows == 5_000
+            if plain:
+                print(errors(setting, arguments.fits, arguments.seed + 1000 * number), flush=True)
+        return
     print("| setting | n x d, epsilon | fits | coverage (se) | all together (se) | width | without privacy (se) |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     every = []
