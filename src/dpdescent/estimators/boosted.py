@@ -223,7 +223,8 @@ class _Orchard:
         self.released.append(f"{growth.trees} trees with {2**growth.depth} leaves each")
         if not one:
             return forest, quantiles
-        reach = _REACH if loss.labels.kind is not LabelKind.NUMBERS else 1.0
+        labels = loss.labels
+        reach = _REACH if labels.kind is not LabelKind.NUMBERS else (labels.high - labels.low) / 2
         ordered = Sorted.of(forest, self.levels, self.known.labels, self.start, reach)
         self.released.append("a factor by which the trees are multiplied")
         return forest.scaled(buy_factor(self.curator(ordered.source), ordered, bounds)), quantiles
