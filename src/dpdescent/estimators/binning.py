@@ -27,6 +27,7 @@ from ..solvers.leaf_boosting import Forest
 from .curves import Curves
 from .effects import level_groups
 from .scaling import ColumnScaling
+from .shrinking import shrink_curves
 
 LEVELS = 256  # of a byte
 _DRAWN = 1000  # rows on which importances are measured
@@ -130,7 +131,10 @@ def additive_tables(
     binning: Binning, scaling: ColumnScaling, features: ColumnScaling | Curves, result: SolverResult
 ) -> ColumnTables:
     """Return the scores of an additive model as tables over levels, each cell taken for the middle of its level."""
-    weights = result.weights if result.weights.ndim == 2 else result.weights[:, None]
+    weights = result.weights
+    if isinstance(features, Curves):  # as the additive model itself will be
+        weights = shrink_curves(features, weights, result.noise_factor)
+    weights = weights if weights.ndim == 2 else weights[:, None]
     own, constant = weights[: features.columns], np.zeros(weights.shape[1])
     if len(weights) > features.columns:
         constant = weights[-1]
