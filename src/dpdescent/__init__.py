@@ -6,6 +6,7 @@ A name is imported when it is first used, so that ``dpdescent --help`` need not 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .lazy_names import lazy_names
 from .old_names import EARLIER, find_earlier_modules
 
 if TYPE_CHECKING:
@@ -132,20 +133,15 @@ _PUBLIC = {
         "draft_schema",
     ),
 }
-_HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
+_NAMES, _look_up = lazy_names(__name__, _PUBLIC)
 
-__all__ = ["__version__", "audit", *sorted(_HOMES)]
+__all__ = ["__version__", "audit", *_NAMES]
 
 find_earlier_modules()
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PUBLIC or name in EARLIER:
-        return import_module(f".{name}", __name__)
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    return value
+    return import_module(f".{name}", __name__) if name in EARLIER else _look_up(name)
 
 
 def __dir__() -> list[str]:

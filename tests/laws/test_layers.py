@@ -16,7 +16,7 @@ FRONT = "dpdescent"
 
 #: From the lowest up. A room imports rooms of lower layers, and none beside it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "arrays"),
+    ("errors", "arrays", "lazy_names"),
     ("relations", "long_runs", "display", "features"),
     ("noise",),
     ("accounting", "exact"),
@@ -46,9 +46,9 @@ EXCEPTIONS = {
 }
 
 #: Who may look modules up by names that are no literals: front and cli are above all that they name but `EXCEPTIONS`;
-#: old_names gives other modules their earlier names, when somebody asks for one; solvers and tables look up the
-#: modules of their own package alone.
-LOOKS_UP = {FRONT, "old_names", "cli", "solvers", "tables"}
+#: old_names gives other modules their earlier names, when somebody asks for one; solvers looks up the modules of its
+#: own package alone, and lazy_names those that a package lists as its own.
+LOOKS_UP = {FRONT, "old_names", "cli", "solvers", "lazy_names"}
 
 
 def room_of(name: str) -> str:

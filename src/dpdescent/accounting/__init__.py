@@ -1,5 +1,8 @@
 """What every touch of the data costs, and what the total amounts to as (epsilon, delta)."""
 
+from typing import TYPE_CHECKING
+
+from ..lazy_names import lazy_names
 from .approximate import (
     AdvancedComposition as AdvancedComposition,
     ApproximateDP as ApproximateDP,
@@ -65,10 +68,14 @@ from .sampling import (
 )
 from .searches import AboveThreshold as AboveThreshold, RandomStopping as RandomStopping
 from .thresholds import Threshold as Threshold
-from .tradeoff import TradeOff as TradeOff
 from .whole_runs import (
     FilteredRun as FilteredRun,
     FixedSchedule as FixedSchedule,
     strongest_schedule as strongest_schedule,
     to_dp_event as to_dp_event,
 )
+
+if TYPE_CHECKING:
+    from .tradeoff import TradeOff as TradeOff
+
+_, __getattr__ = lazy_names(__name__, {"tradeoff": ("TradeOff",)})

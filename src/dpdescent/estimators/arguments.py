@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from numbers import Number
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from sklearn.utils.validation import check_random_state
@@ -33,7 +33,9 @@ from ..errors import InvalidParameter, require_nonnegative
 from ..problems import Adversary
 from ..solvers import METHODS, Facts, Method, Progress
 from ..statement import Origin, moved, name_of, public_fact
-from ..tables import CategoricalColumn, Schema
+
+if TYPE_CHECKING:
+    from ..tables import Schema
 
 _TYPES: dict[Any, tuple[str, Any]] = {
     bool: ("true or false", bool | np.bool_),
@@ -187,19 +189,10 @@ def target_facts(tightened: bool) -> list[str]:
     return [public_fact("target_bounds", _NARROWER, Origin.MEASURED)] if tightened else []
 
 
-def schema_facts(schema: Schema) -> list[str]:
-    """Return what a schema says about a table."""
-    levels = sum(isinstance(column, CategoricalColumn) for column in schema.columns)
-    return [
-        public_fact("schema", f"the kinds of {len(schema.columns)} columns, and their codes", Origin.SCHEMA),
-        *([public_fact("levels", f"in {levels} of {len(schema.columns)} columns", Origin.SCHEMA)] if levels else []),
-    ]
-
-
 def of_schema(sentences: Sequence[str], schema: Schema, unit: str | None = None) -> list[str]:
     """Return sentences about arguments that a schema file gave; a ``unit`` that was named apart is none of them."""
     names = ["bounds", "binary_features", "classes", "target_bounds", *(["rows_per_unit"] if unit is None else [])]
-    missing = [each for each in schema_facts(schema) if each not in sentences]
+    missing = [each for each in schema.facts() if each not in sentences]
     return [*missing, *moved(sentences, names, Origin.SCHEMA)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +29,13 @@ from ..tables.bounds import tightening_pays
 from .arguments import known_method, make_settings, require_flag, require_listener, require_robust
 from .curves import Curves
 from .fitting import fit
-from .intervals import Intervals, Reference, Summary
 from .payment import CountedEstimator
 from .purchases import Purchase
 from .reading import read_table, without_column
 from .scaling import ColumnScaling
+
+if TYPE_CHECKING:
+    from .intervals import Intervals, Reference, Summary
 
 
 @dataclass(eq=False, repr=False)
@@ -158,6 +160,8 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
                 "this model was fitted without what intervals need: fit it with inference=True, which buys that "
                 "within the same budget"
             )
+        from .intervals import Intervals
+
         return Intervals.of_model(self)
 
     def _scored(self) -> str:

@@ -35,7 +35,6 @@ from .arguments import (
     listening,
     over_rows,
     part_of,
-    schema_facts,
     seed_of,
     size_facts,
     target_facts,
@@ -387,7 +386,7 @@ def _assumed(planned: Plan, known: Knowledge) -> list[str]:
     bounds = bounds_facts(columns.bounded, columns.sought, planned.tightened, planned.method.private)
     target = target_facts(any(isinstance(each, TargetBounds) and each.tighten for each in planned.purchases))
     told = given_arguments(model, [*sizes, *bounds, *planned.assumed, *target])
-    return [*([] if schema is None else schema_facts(schema)), *told]
+    return [*([] if schema is None else schema.facts()), *told]
 
 
 def _remarks(planned: Plan, known: Knowledge, solved: Solved) -> list[str]:

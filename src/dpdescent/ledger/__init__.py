@@ -15,9 +15,11 @@ the record is kept; ``sqlite_store`` is such a place, in a file.
 ``old_format`` moves the files of earlier releases.
 """
 
+from typing import TYPE_CHECKING
+
+from ..lazy_names import lazy_names
 from .budget import ONE_ROW as ONE_ROW
 from .history import Entry as Entry, Line as Line, Origin as Origin
-from .old_format import import_lines as import_lines
 from .privacy_ledger import Ledger as Ledger
 from .sharing import (
     afford_jointly as afford_jointly,
@@ -27,3 +29,8 @@ from .sharing import (
     reserving as reserving,
     spend_jointly as spend_jointly,
 )
+
+if TYPE_CHECKING:
+    from .old_format import import_lines as import_lines
+
+_, __getattr__ = lazy_names(__name__, {"old_format": ("import_lines",)})

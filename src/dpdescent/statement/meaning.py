@@ -27,15 +27,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from scipy.stats import norm
 
-from ..accounting import GDP, ZCDP, Currency, Pure, TradeOff, sampler_delta
+from ..accounting import GDP, ZCDP, Currency, Pure, sampler_delta
 from ..display import printable
 from ..ledger import ONE_ROW
 from ..relations import Relation
 from .privacy_statement import ALL_ROWS, PrivacyStatement, exceptions_noted
+
+if TYPE_CHECKING:
+    from ..accounting import TradeOff
 
 PRIORS = (0.01, 0.1, 0.5, 0.9)
 FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1)
@@ -74,6 +77,8 @@ def headline(stated: PrivacyStatement | Mapping[str, Any]) -> str:
 def trade_off(statement: PrivacyStatement) -> TradeOff:
     """Return the trade-off of a statement's whole budget; what was spent is no guarantee."""
     assert statement.currency is not None, "there is a guarantee"
+    from ..accounting import TradeOff
+
     return TradeOff(statement.epsilon, statement.delta, statement.currency, statement.budget)
 
 

@@ -11,8 +11,9 @@
 A name is imported when it is first used: a schema needs neither Arrow nor the curator.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .cell_kinds import as_frame as as_frame
@@ -68,47 +69,39 @@ if TYPE_CHECKING:
         stream_text as stream_text,
     )
 
-#: The names that others use, by their modules.
-_PUBLIC = {
-    "cell_kinds": ("as_frame",),
-    "cells": (
-        "bucket_codes",
-        "date_values",
-        "day_numbers",
-        "level_codes",
-        "levels_of_text",
-        "numeric_values",
-        "scale_columns",
-    ),
-    "columns": (
-        "CategoricalColumn",
-        "Column",
-        "DateColumn",
-        "HashedColumn",
-        "IgnoredColumn",
-        "Label",
-        "NumericColumn",
-        "Unit",
-    ),
-    "dask": ("DaskEngine", "DaskTable"),
-    "declaration": ("FileFormat", "Schema"),
-    "delimited": ("TEXT_SUFFIXES",),
-    "encoder": ("MISSING", "UNKNOWN", "BoundedEncoder"),
-    "parquet": ("ParquetTable", "open_parquet"),
-    "schema_draft": ("FORMAT_FILE", "SchemaDraft", "column_names", "draft_schema"),
-    "schema_file": ("FILL_IN", "as_text", "json_schema", "read_document"),
-    "schema_purchase": ("measure_schema",),
-    "stored_parquet": ("PARQUET_SUFFIXES", "is_parquet", "is_parquet_group", "parquet_files"),
-    "streamed_table": ("MappedArrays", "StreamedTable", "streamed"),
-    "text_tables": ("is_long_text", "read_cells_as_text", "read_table", "require_rows", "stream_text"),
-}
-_HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
-
-__all__ = [*sorted(_HOMES)]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    return value
+__all__, __getattr__ = lazy_names(
+    __name__,
+    {
+        "cell_kinds": ("as_frame",),
+        "cells": (
+            "bucket_codes",
+            "date_values",
+            "day_numbers",
+            "level_codes",
+            "levels_of_text",
+            "numeric_values",
+            "scale_columns",
+        ),
+        "columns": (
+            "CategoricalColumn",
+            "Column",
+            "DateColumn",
+            "HashedColumn",
+            "IgnoredColumn",
+            "Label",
+            "NumericColumn",
+            "Unit",
+        ),
+        "dask": ("DaskEngine", "DaskTable"),
+        "declaration": ("FileFormat", "Schema"),
+        "delimited": ("TEXT_SUFFIXES",),
+        "encoder": ("MISSING", "UNKNOWN", "BoundedEncoder"),
+        "parquet": ("ParquetTable", "open_parquet"),
+        "schema_draft": ("FORMAT_FILE", "SchemaDraft", "column_names", "draft_schema"),
+        "schema_file": ("FILL_IN", "as_text", "json_schema", "read_document"),
+        "schema_purchase": ("measure_schema",),
+        "stored_parquet": ("PARQUET_SUFFIXES", "is_parquet", "is_parquet_group", "parquet_files"),
+        "streamed_table": ("MappedArrays", "StreamedTable", "streamed"),
+        "text_tables": ("is_long_text", "read_cells_as_text", "read_table", "require_rows", "stream_text"),
+    },
+)

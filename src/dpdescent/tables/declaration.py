@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..errors import MissingColumn, MissingValue, UnknownLevel
+from ..statement import Origin, public_fact
 from .cell_kinds import as_days, as_levels, as_numbers
 from .cells import date_values, level_codes, numeric_values, replace_columns
 from .columns import (
@@ -358,6 +359,15 @@ class Schema:
         return [
             f"the schema was measured with a budget of its own, epsilon {epsilon} and delta {delta}: if it was of "
             "the same rows, both together cost at most the sums"
+        ]
+
+    def facts(self) -> list[str]:
+        """Return what a statement says is public because the schema says so."""
+        levels = sum(isinstance(column, CategoricalColumn) for column in self.columns)
+        of_columns = f"{len(self.columns)} columns"
+        return [
+            public_fact("schema", f"the kinds of {of_columns}, and their codes", Origin.SCHEMA),
+            *([public_fact("levels", f"in {levels} of {of_columns}", Origin.SCHEMA)] if levels else []),
         ]
 
     def as_text(self) -> str:
