@@ -810,3 +810,8 @@ def test_bad_units_in_files_are_refused_before_the_charge(files: Path, visits) -
         assert not Ledger.open(ledger).entries
     ran = command("fit", "synthetic", "--unit", "person", "--output", files / "m.json")
     assert isinstance(ran.exception, InvalidParameter)
+
+
+def test_texts_that_look_alike_to_an_index_are_two_people() -> None:
+    kept, units = Units.kept(["a\0b", "a\0c", "\ud800", "'\\ud800'"], 1, 4)
+    assert (kept.size, units.count) == (4, 4)

@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import pyarrow as arrow
 import pytest
 from sklearn.base import clone
 
@@ -211,4 +212,31 @@ def test_a_unit_with_several_levels_of_its_own_is_covered() -> None:
     model = DPLogisticRegression(40.0, 1e-5, rows_per_unit=2)
     other = Neighbour(frame.iloc[:-2], labels.iloc[:-2], owners[:-2])
     report = replay(model, frame, labels, unit=owners, neighbours=[other])
+    assert report.clean, str(report)
+
+
+def test_a_date_with_nanoseconds_leaves_other_dates_alone() -> None:
+    """Where all dates are read in the finest unit, one would make the year 9999 a missing cell everywhere."""
+    generator = np.random.default_rng(0)
+    days = generator.choice(["2020-03-01", "2021-06-30", "9999-12-31"], 700)
+    labels = pd.Series(np.where(days == "9999-12-31", "yes", "no"))
+    tables = [
+        pd.DataFrame({"until": pd.Series([*days[:-1], last], dtype=object), "size": np.arange(700.0)})
+        for last in ("2021-01-01", "2021-01-01T00:00:00.123456789")
+    ]
+    model = DPLogisticRegression(20.0, 1e-5, adjacency="replace-one")
+    report = replay(model, tables[0], labels, neighbours=[Neighbour(tables[1], labels)])
+    assert report.clean, str(report)
+
+
+def test_a_missing_truth_value_of_arrow_changes_no_plan() -> None:
+    generator = np.random.default_rng(0)
+    numbers, job = generator.normal(size=700), generator.choice(["nurse", "smith"], 700)
+    labels = pd.Series(np.where(numbers > 0, "yes", "no"))
+    truths = (generator.random(700) < 0.5).tolist()
+    tables = [
+        arrow.table({"size": numbers, "job": job, "new": arrow.array([*truths[:-1], last])}) for last in (True, None)
+    ]
+    model = DPLogisticRegression(20.0, 1e-5, adjacency="replace-one")
+    report = replay(model, tables[0], labels, neighbours=[Neighbour(tables[1], labels)])
     assert report.clean, str(report)

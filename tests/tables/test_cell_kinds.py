@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import datetime
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as arrow
 import pytest
 
-from dpdescent.tables.cell_kinds import KINDS_OF_CELLS, as_days, as_levels, as_numbers, kinds_of_cells, level_keys
+from dpdescent.tables.cell_kinds import (
+    KINDS_OF_CELLS,
+    as_days,
+    as_frame,
+    as_levels,
+    as_numbers,
+    kinds_of_cells,
+    level_keys,
+)
+from dpdescent.tables.cells import as_stamps, bucket_codes, level_codes, levels_of_text
 
 CELLS = {
     "missing": ["", " ", "NA", "?", "null", None, np.nan, pd.NA, "-", float("inf"), 10**400, "1e999"],
@@ -71,3 +82,58 @@ def test_numbers_with_a_comma() -> None:
     cells = pd.Series(["1,5", "2", "x", "1.5"])
     assert as_numbers(cells, ",").fillna(-1).tolist() == [1.5, 2.0, -1.0, 1.5]
     assert as_numbers(cells).fillna(-1).tolist() == [-1.0, 2.0, -1.0, 1.5]
+
+
+TEXTS = ["nurse", "nurse\0", "nurse\0s", "\ud800", "'\\ud800'", "1", "1.0", "True", "0.0", "-0.0", "é", "e\u0301"]
+EQUAL = [1, 1.0, True, np.float64(1.0), 0.0, -0.0, 2**53 + 1, 2**53, 0.5]
+MOMENTS = [
+    "0001-01-01",
+    "1500-06-01",
+    "2020-01-01",
+    "2020-01-01T00:00:00.123456789",
+    "9999-12-31",
+    "9999-12-31T23:59-14:00",
+    "0001-01-01T00:00+14:00",
+    "2020-02-31",
+    datetime.date(1, 1, 1),
+    datetime.datetime(2020, 1, 1, 12, tzinfo=datetime.UTC),
+    pd.Timestamp("2020-01-01T00:00:00.123456789"),
+    pd.Timestamp("1500-01-01"),
+    np.datetime64("2020-01-01"),
+    np.datetime64("NaT"),
+]
+
+
+def _keys(column: pd.Series) -> list[Any]:
+    places, values = level_keys(column, whole=False)
+    return [None if place < 0 else values[place] for place in places]
+
+
+READERS = {
+    "buckets": lambda column: bucket_codes(column, "name", 1 << 20),
+    "levels": lambda column: level_codes(column, "name", ["nurse", "\ud800", 2**53, 0]),
+    "levels of text": lambda column: levels_of_text(column, ["nurse", 1]),
+    "moments": as_stamps,
+    "days": lambda column: as_days(column, None),
+    "keys": _keys,
+}
+
+
+@pytest.mark.parametrize("cells", [TEXTS, EQUAL, MOMENTS], ids=["texts", "equal numbers", "moments"])
+@pytest.mark.parametrize("reader", READERS)
+def test_no_cell_decides_how_others_are_read(cells: list[Any], reader: str) -> None:
+    """One row would otherwise change what all others are: by nanoseconds, lone surrogates, or a 1 that is True."""
+
+    def read(column: list[Any]) -> list[str]:
+        return [repr(each) for each in READERS[reader](pd.Series([None, *column], dtype=object))][1:]
+
+    alone = [read([cell])[0] for cell in cells]
+    for start in range(len(cells)):
+        places = [*range(start, len(cells)), *range(start)]
+        assert read([cells[place] for place in places]) == [alone[place] for place in places]
+
+
+def test_missing_truth_values_of_arrow_do_not_change_how_a_column_is_stored() -> None:
+    """pandas stores them as objects where one is missing, and what is stored is public."""
+    stored = [as_frame(arrow.table({"new": arrow.array([True, cell])}))["new"].dtype for cell in (False, None)]
+    assert stored == [pd.BooleanDtype()] * 2

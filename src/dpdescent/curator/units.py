@@ -62,6 +62,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ..arrays import distinct_cells
 from ..errors import InvalidParameter, MissingValue, require_positive_integer
 from ..exact import LARGEST_JOINT
 from .release import public_count
@@ -124,15 +125,15 @@ class Units:
             raise InvalidParameter("unit must be one identifier per row, in one dimension")
         limit = require_positive_integer("rows_per_unit", rows_per_unit)
         try:
-            cells = pd.Series(identifiers)
-            if isinstance(identifiers, Sequence) and cells.dtype.kind in "fc":
-                cells = pd.Series(identifiers, dtype=object)  # large numbers would be rounded to one another
-            codes, known = pd.factorize(cells.reset_index(drop=True))
+            # As objects: large numbers would be rounded to one another, and not every text is one of Arrow.
+            plain = isinstance(identifiers, Sequence) or getattr(identifiers, "dtype", np.dtype(float)).kind == "O"
+            cells = pd.Series(identifiers, dtype=object if plain else None)
+            if cells.isna().any():
+                raise MissingValue("unit has a missing cell: drop those rows, or give each an identifier of its own")
+            codes, known = distinct_cells(cells.to_numpy()) if plain else pd.factorize(cells)
         except TypeError:
             raise InvalidParameter("unit has cells that are no identifiers: give texts, numbers or dates") from None
-        if (codes < 0).any():
-            raise MissingValue("unit has a missing cell: drop those rows, or give each an identifier of its own")
-        if len(_kinds(np.asarray(known))) > 1:  # a file that is read in parts has texts and numbers for one person
+        if not _of_one_kind(known):  # a file that is read in parts has texts and numbers for one person
             raise InvalidParameter(
                 "unit mixes identifiers of several kinds, such as texts and numbers, of which two may stand for one "
                 "person: convert all of them to text"
@@ -188,9 +189,9 @@ def _length(identifiers: Any) -> int | None:
         return None
 
 
-def _kinds(known: NDArray[Any]) -> set[type]:
-    """Return the kinds of identifiers: those of one kind are the same if they look the same."""
-    if known.dtype != np.object_:
-        return {known.dtype.type}
+def _of_one_kind(known: Any) -> bool:
+    """Return whether identifiers are of one kind, of which those that are the same look the same."""
+    if not isinstance(known, list):
+        return True  # by their storage type
     wide = (str, Number, datetime)
-    return {next((kind for kind in wide if isinstance(each, kind)), type(each)) for each in known}
+    return len({next((kind for kind in wide if isinstance(each, kind)), type(each)) for each in known}) <= 1

@@ -46,9 +46,11 @@ def mixed_frame(model: Any, X: Any) -> pd.DataFrame | None:
     """
     given = getattr(model, "bounds", None) is not None or getattr(model, "binary_features", None) is not None
     frame = None if given else as_frame(X)
-    if frame is None or not frame.shape[1] or (isinstance(X, pd.DataFrame) and all(map(_is_plain, frame.dtypes))):
+    if frame is None or not frame.shape[1]:
         return None
-    return None if all(map(_is_plain, frame.dtypes)) else frame
+    kinds = [kind for name, kind in frame.dtypes.items() if model.unit is None or name != model.unit]
+    mapped = () if isinstance(X, pd.DataFrame) else (pd.BooleanDtype,)  # truth values of Arrow are plain
+    return None if all(_is_plain(kind) or isinstance(kind, mapped) for kind in kinds) else frame
 
 
 def _is_plain(kind: Any) -> bool:

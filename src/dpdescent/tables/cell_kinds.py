@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..arrays import Positions
-from .cells import day_numbers
+from ..arrays import Positions, distinct_cells
+from .cells import as_stamps, day_numbers
 
 _LONGEST = 64  # characters of a level
 _BLANKS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", ".", "nat", "<na>"})
@@ -59,13 +59,20 @@ def as_frame(table: Any) -> pd.DataFrame | None:
     module = type(table).__module__.partition(".")[0]
     if module == "polars" and hasattr(table, "to_arrow"):
         texts = [name for name, kind in table.schema.items() if type(kind).__name__ == "Categorical"]
-        frame: pd.DataFrame = table.with_columns([table[name].cast(str) for name in texts]).to_pandas()
+        frame: pd.DataFrame = table.with_columns([table[name].cast(str) for name in texts]).to_pandas(
+            types_mapper=_stored_as
+        )
         return frame
     if module == "pyarrow" and hasattr(table, "to_pandas"):
-        plain: pd.DataFrame = table.to_pandas(strings_to_categorical=False)
+        plain: pd.DataFrame = table.to_pandas(strings_to_categorical=False, types_mapper=_stored_as)
         derived = [name for name in plain.columns if isinstance(plain[name].dtype, pd.CategoricalDtype)]
         return plain.astype(dict.fromkeys(derived, object))
     return None
+
+
+def _stored_as(kind: Any) -> Any:
+    """Return how a type of Arrow is stored: truth values in one way, whether or not one of them is missing."""
+    return pd.BooleanDtype() if str(kind) == "bool" else None
 
 
 def _kind_of_text(text: str) -> str:
@@ -129,7 +136,7 @@ def _by_value(column: pd.Series, function: Callable[[Any], Any], absent: Any) ->
     found = np.empty(cells.size, dtype=object)
     for place in np.flatnonzero(~texts):
         found[place] = absent if _is_missing(cells[place]) else function(cells[place])
-    codes, distinct = pd.factorize(cells[texts])
+    codes, distinct = distinct_cells(cells[texts])
     by_text = np.empty(len(distinct), dtype=object)
     by_text[:] = [function(text) for text in distinct]
     found[texts] = by_text[codes]
@@ -195,8 +202,11 @@ def level_keys(column: pd.Series, whole: bool) -> tuple[Positions, list[Any]]:
         places[there] = codes
         return places, numbers.tolist()
     keys = _by_value(column, _whole_number if whole else _short_text, None)
-    codes, distinct = pd.factorize(keys)
-    return np.asarray(codes, dtype=np.intp), list(distinct)
+    there = np.array([key is not None for key in keys], dtype=np.bool_)
+    codes, distinct = distinct_cells(keys[there])
+    places = np.full(len(column), -1, dtype=np.intp)
+    places[there] = codes
+    return places, distinct
 
 
 def as_numbers(column: pd.Series, decimal: str = ".") -> pd.Series:
@@ -234,8 +244,7 @@ def as_days(column: pd.Series, form: str | None) -> pd.Series:
         return cell.strip() if _kind(cell) in kinds else None
 
     texts = pd.Series(_by_value(column, read, None), index=column.index, dtype=object)
-    dates = pd.to_datetime(texts, format=form or "ISO8601", errors="coerce", utc=True)
-    return pd.Series(day_numbers(dates), index=column.index)
+    return pd.Series(day_numbers(as_stamps(texts, form)), index=column.index)
 
 
 def as_levels(column: pd.Series, levels: Sequence[Any]) -> pd.Series:

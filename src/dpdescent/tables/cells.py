@@ -6,7 +6,9 @@ Each is a function of the cell alone, given public knowledge. No message shows a
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Hashable, Mapping, Sequence
+from datetime import date
 from numbers import Real
 from typing import Any
 
@@ -14,10 +16,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ..arrays import Floats, Positions
+from ..arrays import Floats, Positions, distinct_cells
 from ..errors import ColumnTypeError, InfiniteValue, MissingValue
 
 _DAY = np.timedelta64(1, "D")
+_BELOW_MICROSECONDS = re.compile(r"(\.\d{6})\d+", re.ASCII)
 
 
 def scale_columns(matrix: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
@@ -101,6 +104,31 @@ def day_numbers(dates: Any) -> Floats:
     return days
 
 
+def as_stamps(column: pd.Series, form: str | None = None) -> pd.Series:
+    """Return texts and dates as moments, NaT where a cell is none; each is read by itself.
+
+    pandas takes the finest unit that a cell needs for all of them, and one with nanoseconds would leave no dates
+    before 1677 or after 2262. So what is finer than microseconds is taken away first.
+    """
+    cells, absent = column.to_numpy(dtype=object), column.isna().to_numpy(dtype=bool)
+    dated = np.array([isinstance(cell, date | np.datetime64) for cell in cells], dtype=bool) & ~absent
+    stamps = np.full(cells.size, np.datetime64("NaT"), dtype="datetime64[us]")
+    for which, way in ((dated, None), (~dated & ~absent, form)):
+        fine = way is None or "%f" in way
+        texts = [_text_of_date(cell, fine) for cell in cells[which]]
+        read = pd.to_datetime(pd.Series(texts, dtype=object), format=way or "ISO8601", errors="coerce", utc=True)
+        stamps[which] = read.dt.tz_localize(None).to_numpy().astype("datetime64[us]")
+    return pd.Series(stamps, index=column.index)
+
+
+def _text_of_date(cell: Any, fine: bool) -> str:
+    """Return a date as text, in no more than microseconds where it may have parts of seconds."""
+    if isinstance(cell, np.datetime64):
+        return str(cell.astype("datetime64[us]"))
+    text = cell.isoformat() if isinstance(cell, date) else str(cell)
+    return _BELOW_MICROSECONDS.sub(r"\1", text) if fine else text
+
+
 def date_values(column: pd.Series, name: Hashable, form: str | None = None) -> pd.Series:
     """Return a column of dates as days since 1970-01-01, text being read in the form of `datetime.strptime`.
 
@@ -120,9 +148,7 @@ def date_values(column: pd.Series, name: Hashable, form: str | None = None) -> p
     """
     if pd.api.types.is_numeric_dtype(column.dtype):
         raise ColumnTypeError(f"column {name!r} is declared as dates and holds numbers: declare it as numeric")
-    dates = column
-    if not pd.api.types.is_datetime64_any_dtype(column.dtype):
-        dates = pd.to_datetime(column, format=form or "ISO8601", errors="coerce", utc=True)
+    dates = column if pd.api.types.is_datetime64_any_dtype(column.dtype) else as_stamps(column, form)
     if (dates.isna() & ~column.isna()).any():
         raise ColumnTypeError(
             f"column {name!r} has a cell that is not a date {f'of the form {form}' if form else 'like 2020-12-31'}: "
@@ -152,7 +178,7 @@ def level_codes(column: pd.Series, name: Hashable, levels: Sequence[Any]) -> Pos
         codes: Positions = by_category[column.cat.codes.to_numpy()]
         return codes
     _require_single(column, name)
-    return np.asarray(index.get_indexer(pd.Index(column.to_numpy(dtype=object))), dtype=np.intp)
+    return np.asarray(index.get_indexer(pd.Index(column.to_numpy(dtype=object), dtype=object)), dtype=np.intp)
 
 
 def _as_numbers(levels: Sequence[Any]) -> Floats | None:
@@ -184,12 +210,12 @@ def levels_of_text(column: pd.Series, levels: Sequence[Any]) -> pd.Series:
     """
     if all(isinstance(level, str) for level in levels):
         return column
-    texts = {level for level in levels if isinstance(level, str)}
+    known = {level for level in levels if isinstance(level, str)}
     truths = {str(level).lower(): level for level in levels if isinstance(level, bool)}
     numbers = {float(level): level for level in levels if not isinstance(level, str | bool)}
 
     def read(text: Any) -> Any:
-        if not isinstance(text, str) or text in texts:
+        if text in known:
             return text
         if text.strip().lower() in truths:
             return truths[text.strip().lower()]
@@ -198,10 +224,14 @@ def levels_of_text(column: pd.Series, levels: Sequence[Any]) -> pd.Series:
         except ValueError:
             return text
 
-    codes, distinct = pd.factorize(column.astype(object), use_na_sentinel=False)
-    found = np.empty(len(distinct), dtype=object)
-    found[:] = [read(text) for text in distinct]
-    return pd.Series(found[codes], index=column.index, dtype=object)
+    cells = column.to_numpy(dtype=object)
+    found = cells.copy()
+    texts = np.array([isinstance(cell, str) for cell in cells], dtype=bool)
+    codes, distinct = distinct_cells(cells[texts])
+    by_text = np.empty(len(distinct), dtype=object)
+    by_text[:] = [read(text) for text in distinct]
+    found[texts] = by_text[codes]
+    return pd.Series(found, index=column.index, dtype=object)
 
 
 def bucket_codes(column: pd.Series, name: Hashable, buckets: int) -> Positions:
@@ -216,10 +246,16 @@ def bucket_codes(column: pd.Series, name: Hashable, buckets: int) -> Positions:
     [2, -1, 2]
     """
     _require_single(column, name)
-    positions, texts = pd.factorize(column.astype(object))
-    digests = (hashlib.blake2b(f"{name}\0{text}".encode(), digest_size=8).digest() for text in texts)
-    by_text = np.array([*(int.from_bytes(digest, "big") % buckets for digest in digests), -1], dtype=np.intp)
-    codes: Positions = by_text[positions]
+    there = ~column.isna().to_numpy(dtype=bool)
+    texts = (
+        str(cell) for cell in column.to_numpy(dtype=object)[there]
+    )  # 1, 1.0 and True are equal, as text they differ
+    positions, distinct = distinct_cells(texts)
+    written = (f"{name}\0{text}".encode(errors="surrogatepass") for text in distinct)
+    digests = (hashlib.blake2b(each, digest_size=8).digest() for each in written)
+    by_text = np.array([int.from_bytes(digest, "big") % buckets for digest in digests], dtype=np.intp)
+    codes = np.full(len(column), -1, dtype=np.intp)
+    codes[there] = by_text[positions]
     return codes
 
 

@@ -32,6 +32,7 @@ import pandas as pd
 import pyarrow as arrow
 from pyarrow import compute, csv, parquet
 
+from ..arrays import distinct_cells
 from ..errors import (
     ColumnTypeError,
     DatasetFormatError,
@@ -106,7 +107,7 @@ def read_cells_as_text(path: Path, file: FileFormat | None = None) -> pd.DataFra
 
 def _recoded(column: pd.Series) -> pd.Series:
     """Return a column that was read as Latin-1 with each cell that is UTF-8 read so."""
-    codes, distinct = pd.factorize(column.astype(object))
+    codes, distinct = distinct_cells(column.astype(object))
     found = np.empty(len(distinct), dtype=object)
     found[:] = [_as_utf8(text) for text in distinct]
     return pd.Series(found[codes], index=column.index, dtype=object)
@@ -120,10 +121,18 @@ def _as_utf8(text: str) -> str:
 
 
 def _read_parquet(path: Path, wanted: list[str] | None, keep: Collection[str]) -> pd.DataFrame:
+    """Read some columns, or all of a table of which nothing is known: its storage types are then public."""
     try:
         held = parquet.read_schema(path).names
         _require_columns(path, wanted or [], held, keep)
-        return parquet.read_table(path, columns=wanted).to_pandas()
+        table = parquet.read_table(path, columns=wanted)
+        if wanted is not None:
+            return table.to_pandas()
+        from .cell_kinds import as_frame
+
+        unknown = as_frame(table)
+        assert unknown is not None
+        return unknown
     except DPDescentError:
         raise
     except Exception:  # a damaged file fails in many ways
