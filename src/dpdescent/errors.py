@@ -169,6 +169,10 @@ class GuaranteeWarning(UserWarning):
     """What was asked for cannot be promised with the public number of rows; privacy is not affected."""
 
 
+class RowsWarning(UserWarning):
+    """Many rows added nothing to a training, as a count tells that was released with noise."""
+
+
 class SchemaError(InvalidParameter):
     """A schema file is incomplete or contradicts itself; each of ``problems`` names the column and the key."""
 

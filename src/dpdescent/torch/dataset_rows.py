@@ -19,7 +19,7 @@ bin k and f in bin k + 1, so its vector is at most 1 long. Lengths below 2^-7 sh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from ..arrays import Floats, Integers
+from ..curator import Sampling
 from ..errors import InfiniteValue, InvalidParameter, MissingValue
 from .row_gradients import Batch, ModuleGradients, RowGradients
 from .training_plan import Clipping
@@ -45,17 +46,20 @@ class DatasetRows:
     dataset : TensorDataset, tuple of arrays or tensors, or map-style Dataset
     device : torch.device
         Where batches are put.
+    classes : int or sequence of int, optional
+        The public labels of which a row has one, which become their positions. Without them targets stay as they are.
 
     Notes
     -----
     **Privacy** The number of rows, and the shape and type of one row, are taken to be public. Cells of arrays are
     examined once, for values that are not numbers; otherwise no row is read here. Rows of another shape or type than
-    the first add nothing, and neither whether there are any nor how many is told: the length of a text, for instance,
-    is not public.
+    the first add nothing, and whether there are any is told by released counts alone (`absence_told`): the length of
+    a text, for instance, is not public. Rows of another label than the ``classes`` are absent as well.
     """
 
-    def __init__(self, dataset: Any, device: torch.device) -> None:
+    def __init__(self, dataset: Any, device: torch.device, classes: int | Sequence[int] | None = None) -> None:
         self._device = device
+        self._classes = None if classes is None else _sorted_classes(classes)
         self._tensors: tuple[Tensor, ...] | None = None
         self._dataset = dataset
         if isinstance(dataset, TensorDataset):
@@ -75,6 +79,19 @@ class DatasetRows:
             self._shapes = _shapes(dataset[0]) if self.count else ()
         if not self.count:
             raise InvalidParameter("the data set has no rows")
+        if self._classes is not None:
+            shape, kind = self._shapes[-1]
+            if shape or kind.is_floating_point or kind.is_complex:
+                name = str(kind).removeprefix("torch.")
+                raise InvalidParameter(
+                    f"the target of a row is {name} of shape {shape}, and with classes= it must be one whole number: "
+                    "convert the labels, or leave classes out"
+                )
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes are declared, if any are."""
+        return None if self._classes is None else len(self._classes)
 
     @property
     def remark(self) -> str | None:
@@ -84,7 +101,7 @@ class DatasetRows:
         row = ", ".join(f"{str(dtype).removeprefix('torch.')} of shape {shape}" for shape, dtype in self._shapes)
         return (
             f"a row is {row}, as the first one; rows of another shape or type, or that cannot be read, add nothing, "
-            "and how many is not told: pad sequences to one length (torch.nn.utils.rnn.pad_sequence)"
+            "and released counts alone tell of them: pad sequences to one length (torch.nn.utils.rnn.pad_sequence)"
         )
 
     def batch(self, chosen: Integers) -> Batch:
@@ -99,6 +116,10 @@ class DatasetRows:
             if not all(read):
                 absent = torch.tensor(read, device=self._device).logical_not()
         *inputs, targets = (each.to(self._device) for each in found)
+        if self._classes is not None:
+            targets, unknown = _positions(self._classes.to(self._device), targets)
+            if bool(unknown.any()):
+                absent = unknown if absent is None else absent | unknown
         return Batch(tuple(inputs), targets, absent)
 
     def _read(self, position: int, places: Sequence[Tensor]) -> bool:
@@ -143,7 +164,31 @@ class DatasetRows:
                 values[1] = 1 - values[0]
             rows.append(values.to(dtype))
         *inputs, targets = (each.to(self._device) for each in rows)
+        if self._classes is not None:
+            targets = targets.long().remainder(len(self._classes))
         return Batch(tuple(inputs), targets)
+
+
+def _sorted_classes(classes: int | Sequence[int]) -> Tensor:
+    """Return declared labels in order, or raise what is wrong with them."""
+    if isinstance(classes, int | np.integer) and not isinstance(classes, bool):
+        labels = np.arange(max(0, int(classes)))
+    else:
+        labels = np.unique(np.asarray(classes))
+    if labels.size < 2 or labels.dtype.kind not in "iub":
+        raise InvalidParameter(
+            "classes must be a number of labels from 0 on, or two or more labels that are whole numbers, got "
+            f"{classes}"
+        )
+    return torch.from_numpy(labels.astype(np.int64))
+
+
+def _positions(classes: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the positions of labels among the classes, and which labels are none of them."""
+    wide = targets.to(torch.int64)
+    places = torch.searchsorted(classes, wide).clamp_max(len(classes) - 1)
+    unknown = classes[places] != wide
+    return places.where(~unknown, 0), unknown
 
 
 def _tensor(values: Any) -> Tensor:
@@ -198,48 +243,8 @@ def _shapes(item: Any) -> tuple[tuple[tuple[int, ...], torch.dtype], ...]:
 
 _LOWEST, _HIGHEST = -7, 32  # 2^-7 is next to SHORTEST, below which no length counts
 BINS = _HIGHEST - _LOWEST + 1
+_BEYOND_CHANCE = 4.5  # deviations below the expected number of rows; by chance, three times in a million batches
 _CERTAIN = 6.0  # deviations of the noise, beyond which a bin is believed; by chance, once in 10^7 histograms
-
-
-def sum_rows(add: Callable[[Batch], Tensor], parts: Iterable[Batch], blank: Batch) -> Tensor | int:
-    """Return the sum of the whole numbers that the parts of a batch add, to which a row that fails adds nothing.
-
-    Parameters
-    ----------
-    add : callable
-        What a part adds, as int64.
-    parts : iterable of Batch
-    blank : Batch
-        A public row, to stand in the place of one that fails.
-    """
-    total: Tensor | int = 0
-    for part in parts:
-        added = _attempt(add, part)
-        total = total + (_sum_without_failing(add, part, blank) if added is None else added)
-    return total
-
-
-def _sum_without_failing(add: Callable[[Batch], Tensor], part: Batch, blank: Batch) -> Tensor | int:
-    """Return what a part adds without the rows that fail by themselves, each of which keeps its place."""
-    alone: Tensor | int = 0
-    failing = torch.zeros(len(part), dtype=torch.bool, device=part.targets.device)
-    for row in range(len(part)):
-        added = _attempt(add, part[row : row + 1])
-        failing[row] = added is None
-        alone = alone if added is None else alone + added
-    together = _attempt(add, part.without(failing, blank))
-    # So many rows may fail together, whatever they hold: then they are taken one by one.
-    return alone if together is None else together
-
-
-def _attempt(add: Callable[[Batch], Tensor], part: Batch) -> Tensor | None:
-    """Return what a part adds, or None if that fails, for whatever reason: an error would tell of its rows."""
-    try:
-        return add(part)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException:
-        return None
 
 
 def clipped_sum(way: ModuleGradients, batch: Batch, clipping: Clipping, shortest: float, unit: float) -> Tensor:
@@ -282,6 +287,31 @@ def typical_length(noisy: Floats, deviation: float) -> float | None:
     if not total:
         return None
     return math.pow(2.0, float(counts @ np.arange(_LOWEST, _HIGHEST + 1)) / total)
+
+
+def absence_told(counted: float, deviation: float, sampling: Sampling) -> str | None:
+    """Return what a noisy number of rows tells of those that added nothing, or None if it tells nothing.
+
+    Parameters
+    ----------
+    counted : float
+        How many rows of one batch have a finite length, with noise.
+    deviation : float
+        Of the noise.
+    sampling : Sampling
+        By which the batch was drawn.
+    """
+    chance = 0.0 if sampling.fixed_size else sampling.size * (1 - sampling.rate)
+    margin = _BEYOND_CHANCE * math.sqrt(deviation**2 + chance)
+    if counted + margin >= sampling.size:
+        return None
+    low, high = (max(0.0, counted + sign * margin) / sampling.size for sign in (-1, 1))
+    return (
+        f"{low:.0%} to {high:.0%} of the rows of the first batch added to it, as the histogram of lengths tells that "
+        "was released: the others cannot be read or computed, have another shape or type than the first row, or no "
+        "finite loss and gradient (a label that is none of the module's outputs, for instance: pass classes=), and "
+        "add nothing"
+    )
 
 
 def loss_falls(

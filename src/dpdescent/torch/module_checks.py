@@ -124,8 +124,10 @@ def choose_probe(module: nn.Module, loss: Loss, probes: Sequence[Batch]) -> Batc
     return probes[-1]
 
 
-def require_losses(module: nn.Module, loss: Loss, probe: Batch) -> None:
+def require_losses(module: nn.Module, loss: Loss, probe: Batch, classes: int | None = None) -> None:
     """Raise what is wrong unless the loss gives one number for each of some public rows, each by itself.
+
+    ``classes`` is how many scores the module must have for each row, if it has several.
 
     Raises
     ------
@@ -138,7 +140,10 @@ def require_losses(module: nn.Module, loss: Loss, probe: Batch) -> None:
     try:
         with unchanged(module):
             outputs = module(*given.inputs)
+        _require_scores(outputs, classes)
         losses = loss(outputs, given.targets)
+    except InvalidParameter:
+        raise
     except Exception as problem:
         raise InvalidParameter(
             f"the module and the loss cannot be computed on public rows of the shapes of the data ({problem}): check "
@@ -162,6 +167,17 @@ def require_losses(module: nn.Module, loss: Loss, probe: Batch) -> None:
                 raise RowDependence(
                     "the loss of a row changes with the outputs of other rows: compute it from its own output alone"
                 )
+
+
+def _require_scores(outputs: Any, classes: int | None) -> None:
+    if classes is None or not isinstance(outputs, Tensor) or outputs.dim() < 2:
+        return
+    scores = outputs.shape[1]
+    if scores != classes and (scores, classes) != (1, 2):
+        raise InvalidParameter(
+            f"the module gives {scores} scores for each row and there are {classes} classes: end it with a layer of "
+            f"{classes} scores, or correct classes="
+        )
 
 
 def require_no_memory(module: nn.Module, loss: Loss, probe: Batch) -> bool:

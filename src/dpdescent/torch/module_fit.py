@@ -37,6 +37,8 @@ from __future__ import annotations
 import os
 import tempfile
 import uuid
+import warnings
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,7 @@ import torch
 from torch import nn
 
 from ..curator.release import note
-from ..errors import InvalidParameter, OutputNotWritable, RunInProgress, require_positive
+from ..errors import InvalidParameter, OutputNotWritable, RowsWarning, RunInProgress, require_positive
 from ..estimators.arguments import listening
 from ..estimators.payment import charges_noted
 from ..ledger import Ledger
@@ -98,12 +100,14 @@ def fit(
     device: str | torch.device | None = None,
     progress: bool | Progress = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    classes: int | Sequence[int] | None = None,
 ) -> TrainingResult:
     """Train a module on a data set with (epsilon, delta)-differential privacy for every row.
 
     Parameters
     ----------
-    module, dataset, loss, epsilon, delta, batch_size, steps, epochs, adjacency, ledger, random_state, noise, device
+    module, dataset, loss, epsilon, delta, batch_size, steps, epochs, adjacency, ledger, random_state, noise, \
+device, classes
         As in `PrivateTraining`.
     method : {"auto", "blsgd", "sgd", "adam"}
         See `dpdescent.torch.step_rules`. ``auto`` has nothing to tune.
@@ -133,6 +137,7 @@ def fit(
         random_state=random_state,
         noise=noise,
         device=device,
+        classes=classes,
     )
     history = solve(training, method, learning_rate, checkpoint, progress)
     return state(training, method, history)
@@ -182,6 +187,8 @@ def solve(
 
 def state(training: PrivateTraining, method: str, history: list[StepRecord]) -> TrainingResult:
     """Return the trained module with the statement of everything that was released."""
+    if training.absence is not None:
+        warnings.warn(training.absence, RowsWarning, stacklevel=3)
     return TrainingResult(training.module, training.statement_of(method).to_dict(), tuple(history))
 
 
@@ -191,7 +198,7 @@ def _make_rule(method: str, training: PrivateTraining, learning_rate: float | No
     return LineSearch(training) if learning_rate is None else Optimiser(training, method, learning_rate)
 
 
-_FORMAT, _VERSION = "dpdescent-training", 3
+_FORMAT, _VERSION = "dpdescent-training", 4
 
 
 class Checkpoint:
@@ -262,6 +269,7 @@ class Checkpoint:
             "begun": begun,
             "parameters": [each.detach() for each in self._training.parameters],
             "state": self._rule.state(),
+            "absence": self._training.absence,
             "history": [list(astuple(each)) for each in history],
         }
         try:
@@ -316,6 +324,7 @@ class Checkpoint:
                 each.copy_(saved)
         self._rule.restore(content["state"])
         self._training.skip_to(int(content["begun"]))
+        self._training.absence = content["absence"]
         return [StepRecord(int(step), float(size), float(norm)) for step, size, norm in content["history"]]
 
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,13 +45,14 @@ from ..statement import Origin, PrivacyStatement, public_fact
 from .dataset_rows import (
     BINS,
     DatasetRows,
+    absence_told,
     clipped_sum,
     length_counts,
     loss_falls,
     on_lattice,
-    sum_rows,
     typical_length,
 )
+from .failing_rows import Screen, failing_losses, sum_rows
 from .gradient_choice import choose_gradients
 from .module_checks import (
     choose_probe,
@@ -69,6 +71,10 @@ _ARITHMETIC = (
 )
 
 
+def _classes_fact(count: int) -> str:
+    return public_fact("classes", f"{count} of them", Origin.ARGUMENT)
+
+
 class PrivateTraining:
     """Noisy gradients of a module for a training loop of your own, under one ledger.
 
@@ -78,7 +84,7 @@ class PrivateTraining:
         Trained where it is, in the mode (`train` or `eval`) it is in.
     dataset : TensorDataset, pair of arrays, or map-style Dataset
         Rows are tuples of one or more inputs and a target, each of the shape and type that it has in the first row:
-        pad sequences to one length. Rows of another shape add nothing, and nobody is told.
+        pad sequences to one length. Rows of another shape add nothing.
     loss : callable
         Maps outputs and targets to one number for each row (``reduction="none"``).
     epsilon, delta : float
@@ -105,6 +111,9 @@ class PrivateTraining:
     noise : {"exact", "float"}
     device : str or torch.device, optional
         Where the module must be. Batches are put there.
+    classes : int or sequence of int, optional
+        The public labels: how many, from 0 on, or which. They become positions 0, 1, ..., the module must have as
+        many scores, and rows of another label add nothing.
 
     Notes
     -----
@@ -151,6 +160,7 @@ class PrivateTraining:
         random_state: Any = None,
         noise: str = "exact",
         device: str | torch.device | None = None,
+        classes: int | Sequence[int] | None = None,
     ) -> None:
         if ledger is not None and not isinstance(ledger, Ledger):
             raise InvalidParameter(
@@ -159,7 +169,7 @@ class PrivateTraining:
         self._seed, self._mode = seed_of(random_state), noise
         self._noise = make_noise(noise, self._seed)
         self.account = ledger
-        self._rows = DatasetRows(dataset, require_trainable(module, device))
+        self._rows = DatasetRows(dataset, require_trainable(module, device), classes)
         self.plan: Plan = plan_training(
             rows=public_count(self._rows.count),
             epsilon=epsilon,
@@ -179,6 +189,7 @@ class PrivateTraining:
         check(self.plan.released, self.plan.relation)
         self.ledger = self.plan.open_ledger()
         self._drawn = 0
+        self.absence: str | None = None  # what a released count of rows says of those that add nothing
         self._pending: set[str] = set()
         self._paid: Paid | None = None
 
@@ -186,11 +197,12 @@ class PrivateTraining:
         """Choose the way to gradients and measure their lengths, both on public rows, or raise what is wrong."""
         with silence_warnings(), secret_randomness(0), unchanged_buffers(reader):
             probe = choose_probe(reader, loss, self._rows.probes())
-            require_losses(reader, loss, probe)
+            require_losses(reader, loss, probe, self._rows.classes)
             self._gradients = choose_gradients(
                 reader, loss, probe, self.plan.most_rows, (math.ceil(self.plan.sampling.size),)
             )
             of_probe = length_counts(self._gradients, probe)
+            self._screen = Screen(self._gradients, probe)
         self._blank = probe
         self.public_length = typical_length(of_probe.cpu().numpy(), 0.0) or 1.0
         self._parameters = list(self._gradients.parameters.values())
@@ -236,8 +248,9 @@ class PrivateTraining:
                 public_fact("the number of rows", str(plan.sampling.rows), Origin.RELATION),
                 public_fact("dataset", "the shape and the type of a row", Origin.ARGUMENT),
                 public_fact("module", "its kind, its initial parameters and its buffers", Origin.ARGUMENT),
+                *(() if self._rows.classes is None else (_classes_fact(self._rows.classes),)),
             ),
-            remarks=(ways,) if self._rows.remark is None else (ways, self._rows.remark),
+            remarks=tuple(each for each in (ways, self._rows.remark, self.absence) if each is not None),
             account=None if self.account is None else self.account.identity,
             steps=plan.steps,
             sampling_rate=plan.sampling.rate,
@@ -307,7 +320,9 @@ class PrivateTraining:
             paid, lambda batch: on_lattice(length_counts(self._gradients, batch) * bound, unit), BINS
         )
         noisy = counted / bound
-        found = typical_length(noisy, self.deviation * self.plan.sampling.size / bound)
+        deviation = self.deviation * self.plan.sampling.size / bound
+        self.absence = absence_told(float(noisy.sum()), deviation * math.sqrt(BINS), self.plan.sampling)
+        found = typical_length(noisy, deviation)
         return self.public_length if found is None else found
 
     def first_step(
@@ -368,9 +383,10 @@ class PrivateTraining:
         rows = np.arange(self._rows.count) if chosen is None else np.flatnonzero(chosen)
         seed = self._noise.randomness.stream(f"layers of a {name}", self._drawn).integer(63)
         at_once = self._gradients.rows_at_once
-        parts = (self._rows.batch(rows[first : first + at_once]) for first in range(0, rows.size, at_once))
+        firsts = range(0, rows.size, at_once)
+        parts = (self._screen(self._rows.batch(rows[first : first + at_once])) for first in firsts)
         with silence_warnings(), secret_randomness(seed):
-            total = sum_rows(add, parts, self._blank)
+            total = sum_rows(add, parts, self._blank, partial(failing_losses, self._gradients))
         return total.numpy() if isinstance(total, Tensor) else np.zeros(count, np.int64)
 
     def _release_sum(self, paid: Paid, add: Callable[[Batch], Tensor], count: int) -> Floats:
