@@ -36,8 +36,8 @@ import dpdescent.errors
 from dpdescent import Ledger
 from dpdescent.accounting import Gaussian
 from dpdescent.cli import app, main
-from dpdescent.cli.saved_models import FILE as MODEL_FILE
 from dpdescent.errors import DPDescentError
+from dpdescent.estimators.saved_models import FILE as MODEL_FILE
 from dpdescent.ledger import import_lines, sqlite_store
 from dpdescent.statement import PrivacyStatement
 from dpdescent.statement.privacy_statement import FILE as STATEMENT_FILE

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         DPLogisticRegression as DPLogisticRegression,
         DPPoissonRegressor as DPPoissonRegressor,
     )
+    from .estimators.saved_models import load as load
     from .evaluation import (
         Evaluation as Evaluation,
         drift_between as drift_between,
@@ -112,6 +113,7 @@ _PUBLIC = {
         "DPLogisticRegression",
         "DPPoissonRegressor",
     ),
+    "estimators.saved_models": ("load",),
     "evaluation": ("Evaluation", "drift_between", "evaluate", "fit_and_evaluate"),
     "lab.output_perturbation_paper.theorems": ("excess_risk_bound",),
     "ledger": ("Ledger",),

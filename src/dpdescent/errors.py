@@ -125,6 +125,10 @@ class ModelFormatError(DPDescentError, ValueError):
     """A model file is missing, damaged or of another version."""
 
 
+class UnsupportedModel(InvalidParameter):
+    """A model cannot be saved, exported or handed over in the form that was asked for; nothing was written."""
+
+
 class ModelFailure(DPDescentError, RuntimeError):
     """A model that is evaluated could not score a row, or returned something else than scores."""
 

@@ -17,7 +17,7 @@ import pytest
 
 from dpdescent import Ledger
 from dpdescent.cli import main
-from dpdescent.cli.saved_models import FILE
+from dpdescent.estimators.saved_models import FILE
 from dpdescent.statement import PrivacyStatement, with_nulls
 
 SECRET = "alice@secret"

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 from dpdescent import Ledger, load_dataset
 from dpdescent.cli import app
 from dpdescent.cli.public_knowledge import read_classes
-from dpdescent.cli.saved_models import SavedModel
 from dpdescent.errors import (
     BudgetExhausted,
     DatasetFormatError,
@@ -30,6 +29,7 @@ from dpdescent.errors import (
     OutputNotWritable,
     SchemaError,
 )
+from dpdescent.estimators.saved_models import SavedModel
 
 runner = CliRunner()
 

@@ -150,10 +150,10 @@ PLACES: list[tuple[tuple[str, ...], str]] = [
     (FIT, "dpdescent.estimators.DPLogisticRegression.fit"),
     (FIT, "dpdescent.estimators.fitting.place"),
     (FIT, "dpdescent.estimators.fitting.Curator"),
-    (FIT, "dpdescent.cli.saved_models.SavedModel.save"),
+    (FIT, "dpdescent.estimators.saved_models.SavedModel.save"),
     (FIT, "dpdescent.cli.fit_command.print_privacy"),
     (FIT_ARRAYS, "dpdescent.datasets.dataset.read_packed"),
-    (PREDICT, "dpdescent.cli.saved_models.SavedModel.load"),
+    (PREDICT, "dpdescent.estimators.saved_models.SavedModel.load"),
     (("schema", "people.csv", "--label", "age"), "dpdescent.tables.draft_schema"),
     (("ledger", "budget.ledger"), "dpdescent.ledger.Ledger.open"),
     (("demo",), "dpdescent.cli.demo_command._demo_data"),
@@ -242,7 +242,7 @@ def test_an_interrupted_fit_says_what_was_charged_and_that_no_model_was_written(
     [
         ("dpdescent.cli.public_knowledge.load_dataset", "nothing was charged"),
         ("dpdescent.estimators.fitting.place", "nothing was charged"),
-        ("dpdescent.cli.saved_models.write_whole", "100% of the privacy budget of this fit had been charged"),
+        ("dpdescent.estimators.saved_models.write_whole", "100% of the privacy budget of this fit had been charged"),
     ],
 )
 def test_an_interrupt_before_or_after_the_fit_says_what_was_charged(

@@ -24,11 +24,11 @@ from dpdescent import DPLogisticRegression, Ledger, Schema, load_dataset
 from dpdescent.audit import ATTACKS, MECHANISMS
 from dpdescent.cli import main
 from dpdescent.cli.commands import COMMANDS
-from dpdescent.cli.saved_models import SavedModel
 from dpdescent.cli.terminal import say
 from dpdescent.display import PAUSE, heartbeat
 from dpdescent.errors import PrivacyWarning
 from dpdescent.estimators.arguments import advice
+from dpdescent.estimators.saved_models import SavedModel
 from dpdescent.solvers import METHODS, Facts
 from dpdescent.tables import CategoricalColumn, Label, NumericColumn
 

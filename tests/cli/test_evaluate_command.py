@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from dpdescent import Evaluation, Ledger, load_dataset
 from dpdescent.cli import app
-from dpdescent.cli.saved_models import SavedModel
 from dpdescent.errors import DPDescentError, InvalidParameter, ModelFormatError, OutputNotWritable
+from dpdescent.estimators.saved_models import SavedModel
 
 runner = CliRunner()
 
@@ -72,7 +72,8 @@ def test_parquet_arrays_and_data_sets_are_evaluated(folder: Path) -> None:
 def test_scores_of_a_saved_model_are_those_of_its_predictions(folder: Path) -> None:
     saved, X = SavedModel.load(folder / "arrays.json"), np.load(folder / "arrays.npz")["X"][:100]
     scores = saved.row_scores(saved.scaled(X))
-    assert np.allclose(scores, saved.scores(saved.scaled(X))[:, 0])
+    first, second = saved.probabilities(saved.scaled(X)).T
+    assert np.allclose(scores, np.log(second / first))
     assert np.array_equal(scores[50:], saved.row_scores(saved.scaled(X[50:])))
 
 

@@ -24,9 +24,9 @@ import dpdescent
 from browser import CHROMIUM, needs_browser
 from dpdescent import DPAdditiveClassifier, DPLogisticRegression, Gaussian, Ledger, PrivacyStatement
 from dpdescent.cli import app, main
-from dpdescent.cli.saved_models import SavedModel
 from dpdescent.cli.terminal import write_text
 from dpdescent.display import CONTENT_POLICY, occasional, printable, safe_cell
+from dpdescent.estimators.saved_models import SavedModel
 from dpdescent.lab.report_page import Report, render
 from dpdescent.statement import page_of, text_of
 from dpdescent.tables import CategoricalColumn, Label, NumericColumn, Schema

@@ -42,10 +42,10 @@ from dpdescent.accounting import (
 )
 from dpdescent.choosing.plan import stopping_plan
 from dpdescent.cli import app
-from dpdescent.cli.saved_models import SavedModel
 from dpdescent.cli.terminal import print_privacy
 from dpdescent.errors import InvalidParameter, ModelFormatError, OutputNotWritable, StatementError
 from dpdescent.estimators.effects import Comparisons
+from dpdescent.estimators.saved_models import SavedModel
 from dpdescent.statement import Charge, Effect, Effects, page_of, text_of
 from dpdescent.statement.meaning import BEYOND, LEVEL, UNSEEN_LEVEL, WITHIN, of_several_rows, percent, trade_off
 from dpdescent.statement.statement_page import effect_picture

@@ -18,8 +18,8 @@ from hypothesis import given, settings, strategies as st
 
 from dpdescent import DPLinearRegression, DPLogisticRegression, Ledger, PrivacyStatement, load_dataset
 from dpdescent.accounting import ExponentialMechanism, Gaussian, NormLaplace, PoissonSampled
-from dpdescent.cli.saved_models import FILE as MODEL_FILE, SavedModel
 from dpdescent.errors import InvalidParameter, MissingPackage, ModelFormatError, OutputNotWritable, StatementError
+from dpdescent.estimators.saved_models import FILE as MODEL_FILE, SavedModel
 from dpdescent.statement import Charge, load_schema, objection
 from dpdescent.statement.privacy_statement import FILE
 

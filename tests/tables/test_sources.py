@@ -23,7 +23,6 @@ from dpdescent import (
     load_dataset,
 )
 from dpdescent.cli import app
-from dpdescent.cli.saved_models import SavedModel
 from dpdescent.datasets.synthetic_tables import large_block, write_large_table
 from dpdescent.errors import (
     ColumnTypeError,
@@ -37,6 +36,7 @@ from dpdescent.errors import (
     UnknownLevel,
     UnsupportedSource,
 )
+from dpdescent.estimators.saved_models import SavedModel
 from dpdescent.solvers import METHODS, OPTSettings
 from dpdescent.tables import CategoricalColumn, Label, MappedArrays, NumericColumn, ParquetTable, Schema, open_parquet
 

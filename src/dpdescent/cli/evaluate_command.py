@@ -25,8 +25,8 @@ from .terminal import (
 )
 
 if TYPE_CHECKING:
+    from ..estimators.saved_models import SavedModel
     from ..evaluation import Drift, Evaluation
-    from .saved_models import SavedModel
 
 
 def evaluate_command(
@@ -62,9 +62,9 @@ def evaluate_command(
     Accuracy, the area under the curve, calibration and thresholds follow from one noisy histogram of scores by class;
     numbers get means of clipped errors. The rows should not be those that have trained the model.
     """
+    from ..estimators.saved_models import SavedModel
     from ..evaluation import Evaluation, drift_between, evaluate
     from ..ledger import Ledger
-    from .saved_models import SavedModel
 
     require_outputs([html, json_file], [model_file, data, ledger, against])
     saved = SavedModel.load(model_file)

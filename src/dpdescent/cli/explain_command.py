@@ -39,8 +39,8 @@ def explain_command(
 
 def _read(path: Path) -> tuple[PrivacyStatement, Effects | None]:
     """Return the statement in a file, and effects with their noise if it holds a model that knows it."""
+    from ..estimators.saved_models import SavedModel
     from ..statement import PrivacyStatement
-    from .saved_models import SavedModel
 
     if not _is_model(path):
         return PrivacyStatement.load(path), None
@@ -50,7 +50,7 @@ def _read(path: Path) -> tuple[PrivacyStatement, Effects | None]:
 
 def _is_model(path: Path) -> bool:
     """Return whether a file says that it is a model; whatever is wrong with it is found by who reads it."""
-    from .saved_models import FILE
+    from ..estimators.saved_models import FILE
 
     try:
         return bool(json.loads(path.read_bytes()).get("format") == FILE.format)

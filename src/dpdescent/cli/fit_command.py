@@ -326,8 +326,8 @@ def _named(table: Any) -> Any:
 
 def save(planned: Plan, fitted: Any) -> None:
     """Write the model with its statement."""
+    from ..estimators.saved_models import SavedModel
     from .public_knowledge import UnknownTable
-    from .saved_models import SavedModel
 
     table, request = planned.table, planned.request
     if isinstance(table, UnknownTable):

@@ -34,8 +34,9 @@ def predict_command(
     The rows that trained the model are not read. Predictions about the rows of a file are as confidential as that
     file.
     """
+    from ..estimators.saved_models import SavedModel
     from ..tables import is_long_text, is_parquet
-    from .saved_models import SavedModel, predict_blocks, predict_file, safe_frame, write_predictions
+    from .file_predictions import predict_blocks, predict_file, safe_frame, write_predictions
 
     to_parquet = output is not None and output.suffix == ".parquet"
     if safe_csv and (to_parquet or (output is None and json_file is not None)):

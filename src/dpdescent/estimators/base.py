@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Floats
@@ -24,7 +26,7 @@ from ..ledger import Ledger
 from ..problems import L2, Adversary, Loss, Penalty
 from ..relations import Relation
 from ..solvers import Facts, Method, Progress, SolverResult, inferring_method
-from ..tables import as_frame
+from ..tables import as_frame, scale_columns
 from ..tables.bounds import tightening_pays
 from .arguments import known_method, make_settings, require_flag, require_listener, require_robust
 from .curves import Curves
@@ -211,7 +213,28 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
             from .frames import coded_cells
 
             return coded_cells(self.schema_, frame)[0]
-        return read_table(self, without_column(X, self.unit), reset=False)
+        read = read_table(self, without_column(X, self.unit), reset=False)
+        packed = getattr(self, "_file_bounds", None)  # of a model that was fitted to an NPZ file
+        if packed is None:
+            return read
+        return scale_columns(read.toarray() if sparse.issparse(read) else read, *packed)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model with its privacy statement to one JSON file, whole or not at all.
+
+        `dpdescent.load` reads it, and so do ``dpdescent predict``, ``evaluate``, ``explain``, ``verify`` and
+        ``release``. The file holds no code, no seed and no ledger.
+
+        Raises
+        ------
+        UnsupportedModel
+            The model has a part that plain data cannot hold, such as a loss of your own.
+        OutputNotWritable
+            The file cannot be written there.
+        """
+        from .saved_models import save_model
+
+        save_model(self, path)
 
     def require_settings(self) -> tuple[Method, Any]:
         """Return the method and its settings, or raise for a parameter that no table could be fitted with."""

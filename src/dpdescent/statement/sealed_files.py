@@ -64,12 +64,15 @@ class FileKind:
         What people call it.
     error : type
         The error that refuses a file.
+    earlier : tuple of int
+        Versions that are read as well, which have a part of what this one has.
     """
 
     format: str
     version: int
     noun: str
     error: type[DPDescentError]
+    earlier: tuple[int, ...] = ()
 
     def seal(self, content: Mapping[str, Any]) -> str:
         """Return the text of a file with that content; a number in it must be finite."""
@@ -98,7 +101,7 @@ class FileKind:
         if not isinstance(data, dict) or data.get("format") != self.format:
             raise self.error(f"{where} is not a dpdescent {self.noun}")
         version = data.get("version")
-        if version != self.version or isinstance(version, bool):
+        if version not in (self.version, *self.earlier) or isinstance(version, bool):
             newer = isinstance(version, int) and version > self.version
             raise self.error(
                 f"{where} is a {self.noun} of version {version!r:.20} and this release reads version {self.version}: "

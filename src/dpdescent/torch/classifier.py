@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from ..arrays import Floats
-from ..errors import InvalidParameter, PrivacyWarning
+from ..errors import InvalidParameter, PrivacyWarning, UnsupportedModel
 from ..estimators.arguments import given_arguments
 from ..estimators.payment import CountedEstimator, remarks_on_trials
 from ..estimators.reading import class_positions, read_table
@@ -173,6 +173,14 @@ progress, checkpoint
     def predict_proba(self, X: Any) -> Floats:
         """Return the probability of every class."""
         return np.asarray(softmax(self.decision_function(X), axis=1))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Raise `UnsupportedModel`: the code of a module is not in any file of plain data."""
+        raise UnsupportedModel(
+            "a DPModuleClassifier cannot be saved as JSON, which holds no code: keep the weights by "
+            "torch.save(model.module_.state_dict(), path), and the statement by "
+            "PrivacyStatement.from_dict(model.privacy_).save(path)"
+        )
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class of every row."""
