@@ -162,7 +162,8 @@ class DPAdditiveClassifier(AdditiveModel, DPLogisticRegression):
     terms_ : tuple of Term
         The parts of the model as plain arrays, the most important one first.
     coef_ : ndarray of shape (1, m) or (K, m)
-        Weights of the m columns of the expanded rows: the scaled columns first, then those of the curves.
+        Weights of the m columns of the expanded rows: the scaled columns first, then those of the curves. Cells are
+        clipped to ``bounds_`` before they are expanded; `to_sklearn` and `to_sql` export the whole model.
     coef_noise_ : ndarray of the shape of ``coef_``, or None
         Approximate standard deviation of each weight due to the noise of privacy.
     privacy_ : dict

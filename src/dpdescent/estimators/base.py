@@ -236,6 +236,72 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
 
         save_model(self, path)
 
+    def to_sklearn(self) -> Any:
+        """Return the fitted model as a pipeline of scikit-learn, which predicts without this library.
+
+        Its steps clip and scale every cell, expand curves, and apply a linear model of scikit-learn; predictions and
+        probabilities agree with those of this model to about 1e-9. It can be kept by joblib and skops, and converted
+        to ONNX. It takes dense arrays in the order of the columns.
+
+        Raises
+        ------
+        UnsupportedModel
+            The model has trees, or codes a table of text by its schema, which `to_sql` can do.
+
+        Examples
+        --------
+        >>> from dpdescent import DPLogisticRegression, load_dataset
+        >>> data = load_dataset("synthetic", n=2000)
+        >>> model = DPLogisticRegression(bounds=data.bounds, classes=data.classes).fit(data.X, data.y)
+        >>> plain = model.to_sklearn()
+        >>> bool(abs(plain.predict_proba(data.X) - model.predict_proba(data.X)).max() < 1e-9)
+        True
+        """
+        from .exports import to_sklearn
+
+        return to_sklearn(self)
+
+    def to_sql(
+        self, output: str | None = None, *, of: Any = None, columns: Sequence[str] | None = None, quote: str = '"'
+    ) -> str:
+        """Return one expression of SQL that scores a row of a table, clipping cells as predictions do.
+
+        Parameters
+        ----------
+        output : {"probability", "score", "prediction"}, optional
+            The probability of a class, the linear score, or the class, number or count that is predicted. By default
+            the probability of a logistic model, the score of a support vector machine, and the prediction of others.
+        of : optional
+            The class of the probability; by default the second of two.
+        columns : sequence of str, optional
+            The names of the columns in the table, where the model was fitted to an array.
+        quote : {'"', "`", "[]"}
+            What the database puts around names.
+
+        Returns
+        -------
+        str
+            With CASE, arithmetic and EXP alone. A missing cell gives NULL, unless the schema of the model codes it. A
+            level is compared as it is written, so text must be stored as the model has seen it.
+
+        Raises
+        ------
+        UnsupportedModel
+            The model has trees, dates or hashed text, which SQL does not read alike everywhere.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpdescent import DPLinearRegression
+        >>> X = np.random.default_rng(0).uniform(0, 1, (5000, 1))
+        >>> model = DPLinearRegression(bounds=(0, 1), target_bounds=(0, 1), random_state=0).fit(X, X[:, 0])
+        >>> model.to_sql("score", columns=["age"]).count('"age"')
+        5
+        """
+        from .exports import to_sql
+
+        return to_sql(self, output, of, columns, quote)
+
     def require_settings(self) -> tuple[Method, Any]:
         """Return the method and its settings, or raise for a parameter that no table could be fitted with."""
         method, settings = known_method(self.method), make_settings(self.method, self.solver_options)

@@ -300,7 +300,8 @@ class DPLogisticRegression(LinearClassifier):
     Attributes
     ----------
     coef_ : ndarray of shape (1, d) or (K, d)
-        Coefficients, in the units of the features.
+        Coefficients, in the units of the features. They are not the whole model: predictions clip every cell to
+        ``bounds_`` first, which may be narrower than those given. `to_sklearn` and `to_sql` export all of it.
     intercept_ : ndarray of shape (1,) or (K,)
         Constant terms.
     bounds_ : (low, high)
