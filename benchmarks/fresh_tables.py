@@ -42,6 +42,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 from dpdescent import (
     DPAdditiveClassifier,
+    DPAdditivePoissonRegressor,
     DPAdditiveRegressor,
     DPHuberRegressor,
     DPLinearRegression,
@@ -202,7 +203,7 @@ def estimators(table: Table) -> dict[str, Any]:
         return {"linear": DPLogisticRegression, "additive": DPAdditiveClassifier}
     if table.task == "reg":
         return {"linear": DPLinearRegression, "additive": DPAdditiveRegressor, "huber": DPHuberRegressor}
-    return {"linear": DPPoissonRegressor}
+    return {"linear": DPPoissonRegressor, "additive": DPAdditivePoissonRegressor}
 
 
 def made(table: Table, kind: Any, epsilon: float, told: str, method: str, seed: int) -> Any:

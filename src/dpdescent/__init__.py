@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     )
     from .estimators import (
         DPAdditiveClassifier as DPAdditiveClassifier,
+        DPAdditiveHuberRegressor as DPAdditiveHuberRegressor,
+        DPAdditivePoissonRegressor as DPAdditivePoissonRegressor,
         DPAdditiveRegressor as DPAdditiveRegressor,
         DPBoostedTreesClassifier as DPBoostedTreesClassifier,
         DPBoostedTreesRegressor as DPBoostedTreesRegressor,
@@ -104,6 +106,8 @@ _PUBLIC = {
     ),
     "estimators": (
         "DPAdditiveClassifier",
+        "DPAdditiveHuberRegressor",
+        "DPAdditivePoissonRegressor",
         "DPAdditiveRegressor",
         "DPBoostedTreesClassifier",
         "DPBoostedTreesRegressor",

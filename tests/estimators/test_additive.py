@@ -20,9 +20,13 @@ from dpdescent import (
     Adversary,
     BoundedEncoder,
     DPAdditiveClassifier,
+    DPAdditiveHuberRegressor,
+    DPAdditivePoissonRegressor,
     DPAdditiveRegressor,
+    DPHuberRegressor,
     DPLinearRegression,
     DPLogisticRegression,
+    DPPoissonRegressor,
     InvalidParameter,
     Ledger,
 )
@@ -410,3 +414,20 @@ def test_a_picture_has_a_panel_per_term(fitted, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingPackage, match=r"dpdescent\[plots\]"):
         fitted.plot_terms()
+
+
+def test_counts_and_targets_with_outliers_have_curves_too() -> None:
+    generator = np.random.default_rng(0)
+    hour = generator.uniform(0, 24, (8000, 1))
+    mean = 1 - np.cos(hour[:, 0] * np.pi / 12)
+    counts = generator.poisson(np.exp(mean)).astype(float)
+    options = {"bounds": (0, 24), "random_state": 0}
+    straight = DPPoissonRegressor(1.0, DELTA, target_bounds=(0, 30), **options).fit(hour, counts)
+    model = DPAdditivePoissonRegressor(1.0, DELTA, target_bounds=(0, 30), **options).fit(hour, counts)
+    assert straight.score(hour, counts) < 0.2 < 0.5 < model.score(hour, counts)
+    assert model._outputs() == ("the logarithm of the mean count",)
+    counts[::50] = 500.0
+    given = options | {"target_bounds": (-10, 20), "threshold": 1.0}
+    robust = DPAdditiveHuberRegressor(1.0, DELTA, **given).fit(hour, counts)
+    assert robust.score(hour, np.exp(mean)) > 0.7
+    assert DPHuberRegressor(1.0, DELTA, **given).fit(hour, counts).score(hour, np.exp(mean)) < 0.2

@@ -21,6 +21,8 @@ from dpdescent import (
     BoundedEncoder,
     BudgetExhausted,
     DPAdditiveClassifier,
+    DPAdditiveHuberRegressor,
+    DPAdditivePoissonRegressor,
     DPAdditiveRegressor,
     DPBoostedTreesClassifier,
     DPBoostedTreesRegressor,
@@ -44,6 +46,8 @@ MODELS = [
     DPHuberRegressor,
     DPPoissonRegressor,
     DPAdditiveClassifier,
+    DPAdditiveHuberRegressor,
+    DPAdditivePoissonRegressor,
     DPAdditiveRegressor,
     DPBoostedTreesClassifier,
     DPBoostedTreesRegressor,
@@ -106,6 +110,8 @@ ADDED = {
     },
     DPAdditiveRegressor: {"target_bounds": None, "loss": "squared", "pieces": None, "knots": None},
 }
+ADDED[DPAdditivePoissonRegressor] = ADDED[DPPoissonRegressor] | {"pieces": None, "knots": None}
+ADDED[DPAdditiveHuberRegressor] = ADDED[DPHuberRegressor] | {"pieces": None, "knots": None}
 TREES = {"trees": None, "depth": None}
 ADDED[DPBoostedTreesClassifier] = ADDED[DPAdditiveClassifier] | TREES
 ADDED[DPBoostedTreesRegressor] = ADDED[DPAdditiveRegressor] | TREES

@@ -25,6 +25,7 @@ from dpdescent import (
     Adversary,
     BudgetExhausted,
     DPAdditiveClassifier,
+    DPAdditivePoissonRegressor,
     DPAdditiveRegressor,
     DPBoostedTreesClassifier,
     DPBoostedTreesRegressor,
@@ -54,7 +55,8 @@ from dpdescent.tables import Label, NumericColumn, Schema, open_parquet
 ROWS = 150
 RELATIONS = ("zero-out", "replace-one")
 CLASSIFIERS = (DPLogisticRegression, DPLinearSVC, DPAdditiveClassifier, DPBoostedTreesClassifier)
-REGRESSORS = (DPLinearRegression, DPHuberRegressor, DPPoissonRegressor, DPAdditiveRegressor)
+COUNTED = (DPPoissonRegressor, DPAdditivePoissonRegressor)
+REGRESSORS = (DPLinearRegression, DPHuberRegressor, DPAdditiveRegressor, *COUNTED)
 PRIVATE = sorted(name for name, method in METHODS.items() if method.private)
 POINTS = {name for name in PRIVATE if METHODS[name].gathers}  # need a penalty that is strongly convex
 
@@ -67,7 +69,7 @@ def table(kind: type, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     X[20:40] = X[40:60]
     if kind in CLASSIFIERS:
         return X, (X[:, 0] + generator.normal(0, 0.3, ROWS) > 0).astype(int)
-    if kind is DPPoissonRegressor:
+    if kind in COUNTED:
         return X, generator.poisson(np.exp(X[:, 0])).astype(float)
     return X, X[:, 0] + generator.normal(0, 0.1, ROWS)
 
@@ -75,7 +77,7 @@ def table(kind: type, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def model(kind: type, method: str = "auto", adjacency: str = "zero-out", **options: Any) -> Any:
     """Return an estimator that is told all that is public, unless ``options`` say otherwise."""
     given: dict[str, Any] = {"bounds": (-1, 1), "alpha": 0.05 if method in POINTS else 0.0}
-    ends = (0, 4) if kind is DPPoissonRegressor else (-1, 1)
+    ends = (0, 4) if kind in COUNTED else (-1, 1)
     given |= {"classes": (0, 1)} if kind in CLASSIFIERS else {"target_bounds": ends}
     return kind(4.0, 1e-6, method=method, adjacency=adjacency, **(given | options))
 
@@ -95,7 +97,7 @@ def test_what_a_method_shows_follows_from_what_it_paid_for(method: str, adjacenc
     clean(replay(model(DPLogisticRegression, method, adjacency), *table(DPLogisticRegression), neighbours=2))
 
 
-@pytest.mark.parametrize("kind", [DPLinearSVC, DPHuberRegressor, DPPoissonRegressor, DPAdditiveRegressor])
+@pytest.mark.parametrize("kind", [DPLinearSVC, DPHuberRegressor, DPPoissonRegressor, DPAdditivePoissonRegressor])
 def test_what_an_estimator_shows_follows_from_what_it_paid_for(kind: type) -> None:
     clean(replay(model(kind), *table(kind), neighbours=2))
 

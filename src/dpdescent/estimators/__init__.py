@@ -11,6 +11,8 @@ from ..lazy_names import lazy_names
 if TYPE_CHECKING:
     from .additive import (
         DPAdditiveClassifier as DPAdditiveClassifier,
+        DPAdditiveHuberRegressor as DPAdditiveHuberRegressor,
+        DPAdditivePoissonRegressor as DPAdditivePoissonRegressor,
         DPAdditiveRegressor as DPAdditiveRegressor,
         Term as Term,
     )
@@ -28,7 +30,13 @@ if TYPE_CHECKING:
 __all__, __getattr__ = lazy_names(
     __name__,
     {
-        "additive": ("DPAdditiveClassifier", "DPAdditiveRegressor", "Term"),
+        "additive": (
+            "DPAdditiveClassifier",
+            "DPAdditiveHuberRegressor",
+            "DPAdditivePoissonRegressor",
+            "DPAdditiveRegressor",
+            "Term",
+        ),
         "boosted": ("DPBoostedTreesClassifier", "DPBoostedTreesRegressor"),
         "classifiers": ("DPLinearSVC", "DPLogisticRegression"),
         "regressors": ("DPHuberRegressor", "DPLinearRegression", "DPPoissonRegressor"),

@@ -34,7 +34,7 @@ from .base import PrivateLinearModel
 from .classifiers import DPLogisticRegression
 from .curves import Curve, Curves, scaled_knots
 from .effects import level_groups
-from .regressors import DPLinearRegression
+from .regressors import DPHuberRegressor, DPLinearRegression, DPPoissonRegressor
 from .scaling import ColumnScaling
 
 #: Effective rows, n mu, per column that curves add and per output, by the number of pieces.
@@ -132,7 +132,9 @@ class AdditiveModel(PrivateLinearModel):
 
     def _outputs(self) -> tuple[str, ...]:
         """Return what the effects of a term are effects on."""
-        classes = [str(each) for each in getattr(self, "classes_", ["the prediction"])]
+        if not hasattr(self, "classes_"):
+            return (self._scored(),)
+        classes = [str(each) for each in self.classes_]
         return (f"log-odds of {classes[1]}",) if len(classes) == 2 else tuple(classes)
 
 
@@ -214,6 +216,65 @@ class DPAdditiveRegressor(AdditiveModel, DPLinearRegression):
     >>> X = generator.uniform(0, 10, (20000, 2))
     >>> y = np.sin(X[:, 0]) + generator.normal(0, 0.1, 20000)
     >>> model = DPAdditiveRegressor(1.0, bounds=(0, 10), random_state=0).fit(X, y)
+    >>> model.score(X, np.sin(X[:, 0])) > 0.8
+    True
+    """
+
+
+@dataclass(eq=False, repr=False)
+class DPAdditivePoissonRegressor(AdditiveModel, DPPoissonRegressor):
+    """Private additive regression for counts: the logarithm of the mean is a sum of curves.
+
+    Parameters
+    ----------
+    pieces, knots
+        As for `DPAdditiveClassifier`, where the terms and the expansion are described too.
+    **parameters
+        All others are those of `DPPoissonRegressor`, without ``adversary``.
+
+    Notes
+    -----
+    **Privacy.** As for `DPPoissonRegressor` and `DPAdditiveClassifier`. `dpdescent.check_pipeline` names the steps of
+    a pipeline that learn from the rows before it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.uniform(0, 24, (20000, 1))
+    >>> y = generator.poisson(np.exp(1 - np.cos(X[:, 0] * np.pi / 12)))
+    >>> model = DPAdditivePoissonRegressor(1.0, bounds=(0, 24), target_bounds=(0, 30), random_state=0).fit(X, y)
+    >>> model.score(X, y) > 0.4
+    True
+    """
+
+
+@dataclass(eq=False, repr=False)
+class DPAdditiveHuberRegressor(AdditiveModel, DPHuberRegressor):
+    """Private additive regression that is robust to outliers in the target, by Huber's loss.
+
+    Parameters
+    ----------
+    pieces, knots
+        As for `DPAdditiveClassifier`, where the terms and the expansion are described too.
+    **parameters
+        All others are those of `DPHuberRegressor`, without ``adversary``.
+
+    Notes
+    -----
+    **Privacy.** As for `DPHuberRegressor` and `DPAdditiveClassifier`. `dpdescent.check_pipeline` names the steps of a
+    pipeline that learn from the rows before it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> generator = np.random.default_rng(0)
+    >>> X = generator.uniform(0, 10, (20000, 1))
+    >>> y = np.sin(X[:, 0]) + generator.normal(0, 0.1, 20000)
+    >>> y[::50] = 100.0  # one in fifty is an error
+    >>> model = DPAdditiveHuberRegressor(
+    ...     1.0, bounds=(0, 10), target_bounds=(-5, 5), threshold=0.3, random_state=0
+    ... ).fit(X, y)
     >>> model.score(X, np.sin(X[:, 0])) > 0.8
     True
     """

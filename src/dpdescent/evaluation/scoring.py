@@ -110,6 +110,7 @@ def row_of(block: Any, row: int) -> Any:
 
 _BY_ROWS = "the model keeps nothing between calls and draws nothing at random: it was asked about one row at a time"
 _BY_BLOCKS = "rows of a block are scored each by itself, to the last bit"
+_OF_COUNTS = "DPPoissonRegressor", "DPAdditivePoissonRegressor"
 _OWN = "the scores of a row have the same bits beside any other rows"
 
 
@@ -182,7 +183,7 @@ def _module_scores(module: Any, known: tuple[Any, ...] | None, scale: str | None
 
 def _own_scorer(model: Any, name: str, known: tuple[Any, ...] | None) -> Scorer:
     if known is None:
-        counts = hasattr(model, "row_scores") and name == "DPPoissonRegressor"
+        counts = hasattr(model, "row_scores") and name in _OF_COUNTS
         return Scorer(name, "count" if counts else "number", None, model.row_scores, _OWN, at_once=True, own=True)
     if not hasattr(model, "predict_proba"):
         return Scorer(name, "score", known, model.row_scores, _OWN, at_once=True, own=True)
