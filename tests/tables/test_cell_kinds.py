@@ -24,14 +24,53 @@ from dpdescent.tables.cells import as_stamps, bucket_codes, level_codes, levels_
 CELLS = {
     "missing": ["", " ", "NA", "?", "null", None, np.nan, pd.NA, "-", float("inf"), 10**400, "1e999"],
     "integer": ["7", "-12", "+3", 4, 4.0, np.int64(5), " 9 "],
-    "decimal point": ["1.5", ".5", "2.", "1e5", 2.5, np.float32(0.5)],
-    "decimal comma": ["1,5", "-0,25"],
+    "decimal point": [
+        "1.5",
+        ".5",
+        "2.",
+        "1e5",
+        2.5,
+        np.float32(0.5),
+        "$12",
+        "1,234.5",
+        "-€ 7.25",
+        "12 %",
+        "1,234,567",
+    ],
+    "decimal comma": ["1,5", "-0,25", "1.234,5", "1.234.567", "0,123", "19,99 €"],
+    "decimal comma or thousands": ["1,234", "-12,000", "$1,234"],
     "date": ["2020-12-31", "2020-12-31T10:00", "2020-12-31 10:00:00", datetime.date(2020, 1, 1)],
     "date with dots": ["31.12.2020", "1.2.1999"],
     "day first": ["31/12/2020"],
     "month first": ["12/31/2020"],
     "day or month first": ["03/04/2020"],
-    "text": ["nurse", "2020-13-45", "99/99/2020", "1.2.3", True, "12 kg", "٣"],
+    "other date": [
+        "2020/12/31",
+        "3 Apr 2020",
+        "03-Apr-20",
+        "April 3, 2020",
+        "1.2.99",
+        "03-04-2020",
+        "31.12.2020 10:15",
+    ],
+    "other date, day first": ["31-12-2020", "31/12/20", "31/12/2020 10:15:00"],
+    "other date, month first": ["12-31-2020", "12/31/20 9:05 PM"],
+    "text": [
+        "5 kg",
+        "1,23,4",
+        "12/31/20200",
+        "April 2020",
+        "31 Foo 2020",
+        "$",
+        "%",
+        "nurse",
+        "2020-13-45",
+        "99/99/2020",
+        "1.2.3",
+        True,
+        "12 kg",
+        "٣",
+    ],
     "long text": ["x" * 65, b"bytes", [1, 2], {"a": 1}],
 }
 
@@ -137,3 +176,19 @@ def test_missing_truth_values_of_arrow_do_not_change_how_a_column_is_stored() ->
     """pandas stores them as objects where one is missing, and what is stored is public."""
     stored = [as_frame(arrow.table({"new": arrow.array([True, cell])}))["new"].dtype for cell in (False, None)]
     assert stored == [pd.BooleanDtype()] * 2
+
+
+def test_numbers_with_signs_and_thousands() -> None:
+    cells = pd.Series(["1,234", "$1,234.50", "-$2", "12%", "1.234,5 €", "1.234.567"])
+    assert as_numbers(cells).fillna(-1).tolist() == [1234.0, 1234.5, -2.0, 12.0, -1.0, -1.0]
+    assert as_numbers(cells, ",").fillna(-1).tolist() == [1.234, 1234.5, -2.0, 12.0, 1234.5, 1234567.0]
+
+
+def test_dates_in_any_common_form() -> None:
+    same = ["2020-04-03", "2020/4/3", "03.04.2020", "3 April 2020", "Apr 3, 2020", "03-Apr-20", "3.4.20 08:00"]
+    days = as_days(pd.Series([*same, "03/04/2020", "25/12/2020", "12/25/2020", "31/02/2020", "x", "?"]), "day first")
+    assert days[:9].tolist() == [18355.0] * 8 + [18621.0]
+    assert days[9:].isna().all()
+    months = as_days(pd.Series([*same, "04/03/2020", "04-03-20", "25/12/2020"]), "month first")
+    assert months.fillna(-1).tolist() == [18355.0] * 9 + [-1.0]
+    assert as_days(pd.Series(["1/1/68", "1/1/69"]), "day first").tolist() == [35794.0, -365.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,15 +11,17 @@ import pytest
 
 from dpdescent import Ledger, PrivacyStatement
 from dpdescent.accounting import GDP
-from dpdescent.errors import BudgetExhausted, InvalidParameter, MissingColumn, OneClass
+from dpdescent.errors import BudgetExhausted, ColumnTypeError, InvalidParameter, MissingColumn, OneClass
 from dpdescent.tables import (
     CategoricalColumn,
     DateColumn,
     IgnoredColumn,
     NumericColumn,
     Schema,
+    open_parquet,
     read_cells_as_text,
     read_table,
+    stream_text,
 )
 
 ROWS = 20_000
@@ -82,6 +85,24 @@ def test_types_levels_classes_and_bounds_are_found(schema: Schema) -> None:
     first, last = columns["hired"].bounds
     assert first <= 16_436 + 200
     assert last >= 18_000
+
+
+def test_dates_and_numbers_in_several_forms_are_all_read() -> None:
+    generator = np.random.default_rng(3)
+    days = pd.Series(pd.Timestamp("2015-01-01") + pd.to_timedelta(generator.integers(0, 2000, ROWS), unit="D"))
+    forms = ["%Y-%m-%d", "%m/%d/%Y", "%d %b %Y"]
+    table = pd.DataFrame({"paid": generator.choice(["yes", "no"], ROWS), "pay": generator.uniform(500, 9000, ROWS)})
+    table["day"] = [day.strftime(forms[number % 3]) for number, day in enumerate(days)]
+    table["pay"] = [f"${pay:,.2f}" for pay in table["pay"]]
+    found = Schema.measure(table, label="paid", epsilon=1.0, delta=1e-6, random_state=0)
+    assert [column.format for column in found.dates] == ["month first"]
+    read = found.with_days(table)
+    assert np.array_equal(read["day"], (days - pd.Timestamp("1970-01-01")).dt.days)
+    assert read["pay"].between(500, 9000).all()
+    strict = dataclasses.replace(found, unreadable="error", columns=found.dates)
+    assert np.array_equal(strict.with_days(table)["day"], read["day"])
+    with pytest.raises(ColumnTypeError, match="no date in any common form"):
+        strict.with_days(table.assign(day="soon"))
 
 
 def test_identifiers_never_leave(schema: Schema) -> None:
@@ -209,3 +230,24 @@ def test_a_row_in_another_coding_changes_no_other(tmp_path) -> None:
     before = read_cells_as_text(path)
     path.write_bytes(b"".join([*lines, b"\xff\xfe;2\n"]))
     assert read_cells_as_text(path).iloc[:5].equals(before)
+
+
+# Tables that are read block by block --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["text", "parquet"])
+def test_blocks_of_a_file_are_coded_as_the_whole_is(schema: Schema, tmp_path, kind: str) -> None:
+    path = tmp_path / ("t.csv" if kind == "text" else "t.parquet")
+    lines = messy(3000, seed=5)
+    if kind == "text":
+        text = lines.rename(columns={"town": "id"})  # a name twice, which is numbered
+        text = text.to_csv(index=False, sep=";").replace("nurse", "nürse")
+        path.write_bytes(text[: len(text) // 2].encode() + text[len(text) // 2 :].encode("latin-1"))
+    else:
+        lines.to_parquet(path)
+    known = dataclasses.replace(schema, columns=tuple(c for c in schema.columns if c.name not in ("town", "note")))
+    open_blocks = stream_text if kind == "text" else open_parquet
+    features, labels = open_blocks(path, known).gathered()
+    whole = read_table(path, known)
+    assert np.array_equal(features, known.encoder().fit_transform(whole[list(known.features)]))
+    assert np.array_equal(labels, known.labels(whole))

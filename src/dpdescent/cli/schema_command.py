@@ -93,7 +93,8 @@ def check(
     try:
         declared = Schema.load(schema)
         if table is not None:
-            absent, unused = _compare(declared, column_names(table, declared.file))
+            names = column_names(table, declared.file, renaming=declared.unreadable == "missing")
+            absent, unused = _compare(declared, names)
             problems += [f"{table.name!r} has no column {name!r}: correct the schema or the file" for name in absent]
     except SchemaError as error:
         problems += error.problems

@@ -7,7 +7,6 @@ missing. No message shows a cell, and none depends on one.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from numbers import Real
@@ -18,35 +17,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..arrays import Positions, distinct_cells
-from .cells import as_stamps, day_numbers
+from .cells import ANY_DATE, as_stamps, day_numbers
+from .written_forms import DATE_FORMS, NUMBERS, OTHER_DATES, date_form, iso_date, number_form, number_in
 
 _LONGEST = 64  # characters of a level
 _BLANKS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", ".", "nat", "<na>"})
-#: Public forms of dates, as `datetime.strptime` has them; None is 2020-12-31, with or without a time.
-DATE_FORMS: dict[str, str | None] = {
-    "date": None,
-    "date with dots": "%d.%m.%Y",
-    "day first": "%d/%m/%Y",
-    "month first": "%m/%d/%Y",
-}
-#: The bins of a cell. A date such as 03/04/2020 is "day or month first": the other dates of its column decide.
-KINDS_OF_CELLS = (
-    "missing",
-    "integer",
-    "decimal point",
-    "decimal comma",
-    *DATE_FORMS,
-    "day or month first",
-    "text",
-    "long text",
-)
+#: The bins of a cell. What is written in a way that means two things is a bin of its own: the column decides.
+KINDS_OF_CELLS = ("missing", *NUMBERS, *DATE_FORMS, *OTHER_DATES, "text", "long text")
 _NUMBER_OF = {name: number for number, name in enumerate(KINDS_OF_CELLS)}
-_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
-_POINT = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?", re.ASCII)
-_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
-_ISO = re.compile(r"\d{4}-(\d{2})-(\d{2})([T ].{1,40})?", re.ASCII)
-_DOTS = re.compile(r"(\d{1,2})\.(\d{1,2})\.\d{4}", re.ASCII)
-_SLASHES = re.compile(r"(\d{1,2})/(\d{1,2})/\d{4}", re.ASCII)
 
 
 def as_frame(table: Any) -> pd.DataFrame | None:
@@ -81,26 +59,7 @@ def _kind_of_text(text: str) -> str:
         return "long text"
     if text.lower() in _BLANKS:
         return "missing"
-    if _INTEGER.fullmatch(text):
-        return "integer"
-    if _POINT.fullmatch(text):
-        return "decimal point" if math.isfinite(float(text)) else "missing"
-    if _COMMA.fullmatch(text):
-        return "decimal comma"
-    if (found := _ISO.fullmatch(text)) and _is_day(found[2], found[1]):
-        return "date"
-    if (found := _DOTS.fullmatch(text)) and _is_day(found[1], found[2]):
-        return "date with dots"
-    if found := _SLASHES.fullmatch(text):
-        day_first, month_first = _is_day(found[1], found[2]), _is_day(found[2], found[1])
-        if day_first and month_first:
-            return "day or month first"
-        return "day first" if day_first else "month first" if month_first else "text"
-    return "text"
-
-
-def _is_day(day: str, month: str) -> bool:
-    return 1 <= int(day) <= 31 and 1 <= int(month) <= 12
+    return number_form(text) or date_form(text) or "text"
 
 
 def _kind(cell: Any) -> str:
@@ -221,16 +180,18 @@ def as_numbers(column: pd.Series, decimal: str = ".") -> pd.Series:
 def _number(cell: Any, decimal: str) -> float:
     if isinstance(cell, str):
         text = cell.strip()
-        if decimal == "," and _COMMA.fullmatch(text):
-            return float(text.replace(",", "."))
-        return float(text) if len(text) <= _LONGEST and _POINT.fullmatch(text) else math.nan
+        return number_in(text, decimal) if len(text) <= _LONGEST else math.nan
     if not isinstance(cell, Real) or _kind_of_number(cell) == "missing":
         return math.nan
     return float(cell)
 
 
 def as_days(column: pd.Series, form: str | None) -> pd.Series:
-    """Return a column of dates as days since 1970-01-01, NaN where a cell is no date of this form."""
+    """Return a column of dates as days since 1970-01-01, NaN where a cell is no date of this form.
+
+    The form is that of `datetime.strptime`, None for 2020-12-31, or one of `ANY_DATE`, by which each cell may be
+    written in any common form.
+    """
     if pd.api.types.is_datetime64_any_dtype(column.dtype):
         return pd.Series(day_numbers(column), index=column.index)
     if isinstance(column.dtype, pd.PeriodDtype):
@@ -241,10 +202,13 @@ def as_days(column: pd.Series, form: str | None) -> pd.Series:
     def read(cell: Any) -> Any:
         if not isinstance(cell, str):
             return cell if _kind(cell) == "date" else None
-        return cell.strip() if _kind(cell) in kinds else None
+        text = cell.strip()
+        if form in ANY_DATE and len(text) <= _LONGEST:
+            return text if date_form(text) == "date" else iso_date(text, form == "day first")
+        return text if _kind(cell) in kinds else None
 
     texts = pd.Series(_by_value(column, read, None), index=column.index, dtype=object)
-    return pd.Series(day_numbers(as_stamps(texts, form)), index=column.index)
+    return pd.Series(day_numbers(as_stamps(texts, None if form in ANY_DATE else form)), index=column.index)
 
 
 def as_levels(column: pd.Series, levels: Sequence[Any]) -> pd.Series:

@@ -19,6 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..arrays import Floats, Positions, distinct_cells
 from ..errors import ColumnTypeError, InfiniteValue, MissingValue
 
+#: Instead of the form of dates: each cell in any common form, 03/04/2020 with the day first, or the month.
+ANY_DATE = ("day first", "month first")
 _DAY = np.timedelta64(1, "D")
 _BELOW_MICROSECONDS = re.compile(r"(\.\d{6})\d+", re.ASCII)
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import SchemaError
-from .cells import day_numbers
+from .cells import ANY_DATE, day_numbers
 from .encoder import MISSING, UNKNOWN
 
 Level = str | int | float | bool
@@ -59,7 +59,8 @@ class NumericColumn(_Column):
 class DateColumn(_Column):
     """A column of dates, which becomes days: low and high are dates such as 2020-12-31, or days since 1970-01-01.
 
-    Cells are written in the same way, or in the ``format`` of `datetime.strptime`, such as ``%d.%m.%Y``.
+    Cells are written in the same way, or in the ``format`` of `datetime.strptime`, such as ``%d.%m.%Y``; with ``day
+    first`` or ``month first`` in any common form, each by itself, where that is how 03/04/2020 is read.
     """
 
     low: str | float | None = None
@@ -75,8 +76,9 @@ class DateColumn(_Column):
                 yield f"{place}.{key}: must be a date such as 2020-12-31, got {end!r}"
         if good:
             yield from _interval(place, *(None if end is None else day_of(end) for end in (self.low, self.high)))
-        if self.format is not None and (not isinstance(self.format, str) or "%" not in self.format):
-            yield f"{place}.format: must be a form of dates such as %d.%m.%Y, got {self.format!r}"
+        form = self.format
+        if form is not None and not (isinstance(form, str) and (form in ANY_DATE or "%" in form)):
+            yield f"{place}.format: must be a form of dates such as %d.%m.%Y, or one of {ANY_DATE}, got {form!r}"
         yield from super().problems(place)
 
     @property

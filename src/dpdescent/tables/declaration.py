@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..errors import MissingColumn, MissingValue, UnknownLevel
+from ..errors import ColumnTypeError, MissingColumn, MissingValue, UnknownLevel
 from ..statement import Origin, public_fact
 from .cell_kinds import as_days, as_levels, as_numbers
-from .cells import date_values, level_codes, numeric_values, replace_columns
+from .cells import ANY_DATE, date_values, level_codes, numeric_values, replace_columns
 from .columns import (
     CategoricalColumn,
     Column,
@@ -285,7 +285,7 @@ class Schema:
             return replace_columns(frame, dict(self._read_columns(frame)))
         if not self.dates:
             return frame
-        days = {column.name: date_values(frame[column.name], column.name, column.format) for column in self.dates}
+        days = {column.name: _days(frame[column.name], column) for column in self.dates}
         return replace_columns(frame, days)
 
     def _read_columns(self, frame: pd.DataFrame) -> Iterator[tuple[str, Any]]:
@@ -393,3 +393,15 @@ class Schema:
         from .schema_file import schema_of
 
         return schema_of(document)
+
+
+def _days(cells: pd.Series, column: DateColumn) -> pd.Series:
+    """Return a column of dates as days, or raise `ColumnTypeError`, which shows no cell."""
+    if column.format not in ANY_DATE:
+        return date_values(cells, column.name, column.format)
+    days = as_days(cells, column.format)
+    if (days.isna() & ~cells.isna()).any():
+        raise ColumnTypeError(
+            f"column {column.name!r} has a cell that is no date in any common form: correct the file"
+        )
+    return days

@@ -37,11 +37,12 @@ from ..curator.key_counts import buy_bins, buy_levels, histogram_sensitivity
 from ..errors import InvalidParameter, OneClass
 from ..ledger import Ledger
 from .bounds import measured_ends
-from .cell_kinds import DATE_FORMS, KINDS_OF_CELLS, as_days, as_numbers, kinds_of_cells, level_keys
+from .cell_kinds import KINDS_OF_CELLS, as_days, as_numbers, kinds_of_cells, level_keys
+from .cells import ANY_DATE
 from .columns import CategoricalColumn, Column, DateColumn, IgnoredColumn, Label, NumericColumn
 from .declaration import FileFormat, Schema
+from .written_forms import DATE_FORMS, NUMBERS, OTHER_DATES
 
-_NUMBERS = ("integer", "decimal point", "decimal comma")
 _MOST = 0.8  # of the cells that are there are of one kind: then the column is
 _RARE = 0.01  # of the rows: a missing or unknown cell that is rarer gets no level of its own
 _FEW = 0.05  # of the cells: what covers less says nothing about a column
@@ -262,21 +263,26 @@ def _kind_of_column(counts: Floats, noise: float) -> Found:
     present = max(sum(by_kind.values()), 1.0)
     if present <= max(5 * noise, _FEW * every):
         return Found("missing", missing / every, reason="nearly all cells are missing")
-    numbers = sum(by_kind[kind] for kind in _NUMBERS)
-    dates = {form: by_kind[form] for form in DATE_FORMS}
-    either = by_kind["day or month first"]
-    slashes = "day first" if dates["day first"] >= dates["month first"] else "month first"
-    dates[slashes] += either
-    if numbers >= _MOST * present:
+    if sum(by_kind[kind] for kind in NUMBERS) >= _MOST * present:
         decimal = "," if by_kind["decimal comma"] > by_kind["decimal point"] else None
         whole = by_kind["integer"] >= _MOST * present
         return Found("integer" if whole else "number", missing / every, form=decimal)
-    form = max(dates, key=dates.__getitem__)
-    if sum(dates.values()) >= _MOST * present:
-        return Found("date", missing / every, form=DATE_FORMS[form])
+    if sum(by_kind[kind] for kind in (*DATE_FORMS, *OTHER_DATES)) >= _MOST * present:
+        return Found("date", missing / every, form=_form_of_dates(by_kind))
     if by_kind["long text"] > present / 2:
         return Found("long text", missing / every, reason="long text")
     return Found("text", missing / every)
+
+
+def _form_of_dates(counts: Mapping[str, float]) -> str | None:
+    """Return the form in which nearly all dates are written, or that 03/04/2020 has the day or the month first."""
+    first = {each: counts[each] + counts[f"other date, {each}"] for each in ANY_DATE}
+    order = max(first, key=first.__getitem__)
+    single = {form: counts[form] for form in DATE_FORMS}
+    single[order] += counts["day or month first"]
+    best = max(single, key=single.__getitem__)
+    every = sum(counts[kind] for kind in (*DATE_FORMS, *OTHER_DATES))
+    return DATE_FORMS[best] if single[best] >= _COVERING * every else order
 
 
 def _buy_label(

@@ -161,12 +161,14 @@ def _is_identifier(name: str) -> bool:
     return bool(words & _IDENTIFYING_WORDS) or re.sub(r"[\W_]", "", name).lower() in _IDENTIFYING_NAMES
 
 
-def column_names(path: Path, file: FileFormat) -> list[str]:
-    """Return the names of a table's columns; no cell is read."""
-    return list(_from_path(path, file.separator, file.encoding))
+def column_names(path: Path, file: FileFormat, renaming: bool = False) -> list[str]:
+    """Return the names of a table's columns, numbered where they occur twice if ``renaming``; no cell is read."""
+    return list(_from_path(path, file.separator, file.encoding, renaming))
 
 
-def _from_path(path: Path, separator: str | None, encoding: str | None = None) -> dict[str, str]:
+def _from_path(
+    path: Path, separator: str | None, encoding: str | None = None, renaming: bool = False
+) -> dict[str, str]:
     if not path.is_file():
         raise SchemaError(f"there is no file {str(path)!r} to draft a schema for: correct the path")
     if path.suffix in (".parquet", ".pq"):
@@ -177,7 +179,7 @@ def _from_path(path: Path, separator: str | None, encoding: str | None = None) -
             f"{path.name!r} is neither one of {suffixes} nor .parquet: rename it, or pass the column names instead"
         )
     try:
-        names = read_header(path, separator=separator, encoding=encoding).names
+        names = read_header(path, separator=separator, encoding=encoding, renaming=renaming).names
     except DatasetFormatError as problem:
         raise SchemaError(str(problem)) from None
     return {name: "ignore" if _is_identifier(name) else FILL_IN for name in names}

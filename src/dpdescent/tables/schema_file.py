@@ -35,7 +35,10 @@ _LEVELS = {"type": "array", "items": {"type": ["string", "number", "boolean"]}, 
 _VALUES: dict[str, dict[str, Any]] = {
     "low": {"type": ["number", "string"], "description": "The public lower bound: cells below it are clipped."},
     "high": {"type": ["number", "string"], "description": "The public upper bound: cells above it are clipped."},
-    "format": {"type": "string", "description": "How dates are written, such as %d.%m.%Y."},
+    "format": {
+        "type": "string",
+        "description": "How dates are written: %d.%m.%Y, or day first or month first for any common form.",
+    },
     "levels": _LEVELS | {"minItems": 1, "description": "The public levels."},
     "buckets": {"type": "integer", "minimum": 2, "description": "Into how many buckets text is hashed."},
     "missing": {"enum": list(MISSING), "description": "What is done with a missing cell."},

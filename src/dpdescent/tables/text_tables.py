@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 _LONG = 2**28  # bytes of text: read as a whole, they are a few gigabytes in memory
 _PACKED = 4  # at least how many times longer text is when it is unpacked
 _GROUP_ROWS = 2**16
+_EVERY_BYTE = "iso8859-1"
 _TEXT_BLOCK = 2**22  # bytes
 _BLANKS = ["", " ", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-"]  # of numbers, dates and units
 
@@ -97,12 +98,16 @@ def read_cells_as_text(path: Path, file: FileFormat | None = None) -> pd.DataFra
     """
     if path.suffix in PARQUET_SUFFIXES:
         return _read_parquet(path, None, ())
-    form = file or FileFormat()
-    coding = form.encoding or "latin-1"  # in which every byte is a character
+    written = _open_cells(path, file or FileFormat())
+    table = read_cells(written, numbers=(), blanks={}, header=False)
+    return table.apply(_recoded) if written.encoding == _EVERY_BYTE else table
+
+
+def _open_cells(path: Path, form: FileFormat) -> Delimited:
+    """Read the first line of a table of which nothing is known; without an encoding every byte is a character."""
     written = read_header(path, separator=form.separator, encoding=form.encoding, renaming=True)
-    single = written if written.encoding.startswith("utf-16") else replace(written, encoding=coding)
-    table = read_cells(single, numbers=(), blanks={}, header=False)
-    return table if form.encoding or single is written else table.apply(_recoded)
+    marked = form.encoding is not None or written.encoding.startswith("utf-16")
+    return written if marked else replace(written, encoding=_EVERY_BYTE)
 
 
 def _recoded(column: pd.Series) -> pd.Series:
@@ -183,15 +188,20 @@ class TextColumns:
         The public levels of others.
     blanks : dict
         What counts as a missing cell of each column.
+    alone : bool
+        Whether each cell is read by itself, as schemas want that count unreadable cells as missing.
     """
 
     numbers: list[str]
     levels: dict[str, Sequence[Any]]
     blanks: dict[str, list[str]]
+    alone: bool = False
 
     @classmethod
     def of(cls, schema: Schema, label: bool) -> TextColumns:
         """Return what a schema says, with or without the label column."""
+        if schema.unreadable == "missing":
+            return cls([], {}, {}, alone=True)
         levels: dict[str, Sequence[Any]] = {column.name: column.levels for column in schema.categorical}
         if label and schema.label.classes is not None:
             levels[schema.label.column] = schema.label.classes
@@ -206,7 +216,9 @@ class TextColumns:
         return cls(numbers, levels, blanks)
 
     def set_types(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return a table of text with its levels in their own types."""
+        """Return a table of text with its levels in their own types, or each cell in its own coding."""
+        if self.alone:
+            return table.apply(_recoded)
         typed = {name: levels_of_text(table[name], public) for name, public in self.levels.items()}
         return replace_columns(table, typed)
 
@@ -262,7 +274,8 @@ def stream_text(
         )
     columns = TextColumns.of(schema, label)
     wanted = [*schema.features, *([schema.label.column] if label else [])]
-    written = _open_text(path, schema, wanted)
+    written = _open_cells(path, schema.file) if columns.alone else _open_text(path, schema, wanted)
+    _require_columns(path, wanted, list(written.names), ())
     try:
         kept = UnnamedParquet(path.name)
     except OSError:
@@ -350,7 +363,7 @@ def _convert(written: Delimited, schema: Schema, columns: TextColumns, wanted: l
 
 def _batches(written: Delimited, schema: Schema, columns: TextColumns, stored: Any, last: _LastLine) -> Iterator[Any]:
     """Yield record batches of whole row groups, with null for cells that are missing."""
-    reading = csv.ReadOptions(block_size=_TEXT_BLOCK)
+    reading = csv.ReadOptions(block_size=_TEXT_BLOCK, skip_rows=1, column_names=list(written.names))
     parsing = csv.ParseOptions(delimiter=written.separator, newlines_in_values=True, invalid_row_handler=last)
     converting = csv.ConvertOptions(
         column_types=dict(zip(stored.names, stored.types, strict=True)),
