@@ -9,8 +9,7 @@ import pytest
 
 import dpdescent
 from dpdescent import Ledger
-from dpdescent.datasets import Dataset
-from pages import ROOT, Page, filled_in, run_in_process, small
+from pages import ROOT, Page, small
 
 __all__ = ["small"]
 
@@ -19,16 +18,25 @@ def test_the_package_is_the_installed_one() -> None:
     assert Path(dpdescent.__file__).is_relative_to(os.environ["DPDESCENT_INSTALLED"])
 
 
-def test_every_command_of_the_readme_runs_as_it_is_written(small: Dataset) -> None:
-    def run(words: list[str]) -> str:
-        printed = run_in_process(words)
-        if words[0] == "schema":  # what the README leaves to the reader
-            filled_in(small).dump("people.schema.json")
-        return printed
-
-    page = Page(ROOT / "README.md", run)
+@pytest.mark.usefixtures("small")
+def test_every_command_of_the_readme_runs_as_it_is_written() -> None:
+    for path in Path().iterdir():
+        path.unlink()  # the README makes its own files
+    page = Page(ROOT / "README.md")
     page.run()
-    used = {"demo", "describe", "schema", "fit", "explain", "predict", "evaluate", "ledger", "compare", "reproduce"}
+    used = {
+        "datasets",
+        "demo",
+        "describe",
+        "schema",
+        "fit",
+        "explain",
+        "predict",
+        "evaluate",
+        "ledger",
+        "compare",
+        "reproduce",
+    }
     assert set(page.commands) == used
     written = {str(path) for path in Path().rglob("*")}
     expected = {"income.json", "income.html", "table.json", "out.json", "out.html", "out/demo.png", "worth.html"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class DPDescentError(Exception):
@@ -245,3 +247,24 @@ def require_positive_integer(name: str, value: int) -> int:
     if number != int(number) or number < 1:
         raise InvalidParameter(f"{name} must be a whole number of at least 1, got {value!r}")
     return int(number)
+
+
+def nearest(name: object, known: Iterable[object]) -> str:
+    """Return a question about the public name that comes closest to one that was typed, or nothing.
+
+    Examples
+    --------
+    >>> nearest("sdg", ["sgd", "auto"]), nearest("Readmitted", ["age", "readmitted"]), nearest("x", ["age"])
+    (" (did you mean 'sgd'?)", " (did you mean 'readmitted'?)", '')
+    """
+    by_lower = {str(each).lower(): each for each in known}
+    close = get_close_matches(str(name)[:80].lower(), list(by_lower), n=1, cutoff=0.6)
+    return f" (did you mean {str(by_lower[close[0]])!r}?)" if close else ""
+
+
+def no_such_column(what: str, name: object, columns: Iterable[object]) -> MissingColumn:
+    """Return the error for a column that is not there: its nearest name, or the first names that there are."""
+    known = list(columns)
+    hint = nearest(name, known)
+    listed = f"columns are {known[:20]}" + (f" and {len(known) - 20} more" if len(known) > 20 else "")
+    return MissingColumn(f"{what} {name!r:.90} is not there{hint}" + ("" if hint else f": {listed}"))

@@ -34,7 +34,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .errors import InvalidParameter, UnknownRelation, require_positive
+from .errors import InvalidParameter, UnknownRelation, nearest, require_positive
 
 
 class Relation(StrEnum):
@@ -50,7 +50,9 @@ class Relation(StrEnum):
             return cls(value)
         except ValueError:
             known = ", ".join(repr(member.value) for member in cls)
-            raise UnknownRelation(f"unknown relation {value!r}: choose one of {known}") from None
+            raise UnknownRelation(
+                f"unknown relation {value!r:.90}{nearest(value, cls)}: choose one of {known}"
+            ) from None
 
     def neighbours(self, unit: str, rows_per_unit: int | None = None) -> str:
         """Return in words which tables are neighbours, for statements and pages.

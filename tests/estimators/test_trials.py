@@ -47,7 +47,7 @@ def test_a_grid_search_warns_once_and_its_model_says_what_the_total_is() -> None
     assert "each fit is a release of its own" in message
     assert message.count("100 fits") == 1
     assert "dpdescent.select" in message
-    assert "100 fits of (1, 1e-06)" in message
+    assert "100 fits cost (" in message
     stated = PrivacyStatement.from_dict(search.best_estimator_.privacy_)
     (remark,) = (each for each in stated.remarks if "fits of copies" in each)
     assert "up to 8 fits" in remark, "3 settings on 2 folds, the last fit, and the copy that all were copied from"
@@ -63,7 +63,7 @@ def test_a_search_in_other_processes_is_counted_by_its_copies() -> None:
     for _ in range(6):
         clone(base)  # fitted elsewhere
     last = clone(base).set_params(alpha=0.1)
-    with pytest.warns(TrialsWarning, match="8 are"):
+    with pytest.warns(TrialsWarning, match="8 fits cost"):
         last.fit(*table())
     assert "up to 8 fits" in last.privacy_["remarks"][-1]
 
@@ -90,9 +90,9 @@ def test_scores_on_folds_warn_once_of_what_their_fits_add_up_to(pipeline: bool) 
         cross_val_score(original, *table(), cv=4)
     (message,) = [str(each.message) for each in found if each.category is TrialsWarning]
     assert "as cross_val_score and GridSearchCV do" in message
-    assert "100 fits of (1, 1e-06) together are" in message
-    stated = message.split(" 5 are ")[1].split("-differentially")[0]
-    total, delta = map(float, stated.strip("()").split(", "))
+    assert "a release of its own at (1, 1e-06)" in message
+    stated = message.split(" 5 fits cost ")[1].partition(")")[0]
+    total, delta = map(float, stated.strip("(").split(", "))
     mu = math.sqrt(5 * Ledger(1.0, 1e-6, currency="gdp").budget)
     assert gdp_to_delta(mu, 1.01 * total) <= delta < gdp_to_delta(mu, 0.98 * total)
 
@@ -101,7 +101,7 @@ def test_a_second_copy_warns_and_its_statement_depends_on_no_other_fit() -> None
     X, y = table()
     original = model()
     first = clone(original).fit(X, y)
-    with pytest.warns(TrialsWarning, match=r"2 are \("):
+    with pytest.warns(TrialsWarning, match=r"2 fits cost \("):
         second = clone(original).fit(X, y)
     assert first.privacy_ == second.privacy_
     assert clone(original).fit(X, y).privacy_ == first.privacy_, "and the third says nothing"
@@ -116,7 +116,7 @@ def test_copies_that_are_pickled_unfitted_count_as_fitted_and_others_do_not() ->
     pickle.dumps(copies[0])
     pickle.dumps(original)
     assert vars(copy.copy(copies[2])) == vars(copies[2]), "a fit from a stream copies what it fits, uncounted"
-    with pytest.warns(TrialsWarning, match=r"3 are at most \(3, 3e-06\)"):
+    with pytest.warns(TrialsWarning, match=r"3 fits cost at most \(3, 3e-06\)"):
         sent = pickle.dumps(copies[1])
     assert vars(pickle.loads(sent)) == vars(model()), "what is sent does not depend on what is counted"
     for other in (model(method="nonprivate"), model().set_params(epsilon="one")):
@@ -140,7 +140,7 @@ def test_pairs_of_epsilon_and_delta_are_added_up() -> None:
     original = DPLinearRegression(1.0, 1e-6, method="sgd-adv", bounds=(0, 1), random_state=0, target_bounds=(0, 1))
     changed = clone(original).set_params(alpha=0.2)
     clone(original)
-    with pytest.warns(TrialsWarning, match=r"2 are \(2, 2e-06\)-differentially private"):
+    with pytest.warns(TrialsWarning, match=r"2 fits cost \(2, 2e-06\)"):
         changed.fit(X, y)
 
 
@@ -151,6 +151,6 @@ def test_a_classifier_of_networks_warns_too() -> None:
     X, y = table(rows=60)
     original = DPModuleClassifier(torch.nn.Linear(3, 2), 2.0, 1e-5, classes=(0, 1), steps=2, random_state=0)
     clone(original)
-    with pytest.warns(TrialsWarning, match=r"2 are \(4, 2e-05\)"):
+    with pytest.warns(TrialsWarning, match=r"2 fits cost \(4, 2e-05\)"):
         changed = clone(original).set_params(steps=3).fit(X, y)
     assert "up to 2 fits" in PrivacyStatement.from_dict(changed.privacy_).remarks[-1]

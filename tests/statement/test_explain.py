@@ -233,7 +233,7 @@ def test_every_line_says_what_was_compared_and_that_the_band_is_of_the_noise_of_
     numbers = [line for line in lines if "±" in line]
     assert len(numbers) == 4
     assert all("noise of privacy alone" in line for line in numbers)
-    assert "another sample of rows would change, is not in it" in numbers[0]
+    assert "differ with another sample of people" in numbers[0]
     assert numbers[1].split() == f"job=nurse against job=cook +2 ± 0.1 {BEYOND}".split()
     assert "1 of 2 effects are larger than the noise of privacy explains, all tested together at 5%" in page
     for shown in (page, "\n".join(lines)):

@@ -1,4 +1,4 @@
-"""The commands ``dpdescent datasets`` and ``dpdescent datasets synthetic``."""
+"""The commands ``dpdescent datasets``, ``dpdescent datasets people`` and ``dpdescent datasets synthetic``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..errors import InvalidParameter, OutputNotWritable
 from .terminal import JsonFile, say, screen, write_json
 
 datasets_app = typer.Typer(help="List the data sets, and where each is.", add_completion=False)
@@ -17,6 +18,36 @@ def _datasets(context: typer.Context, json_file: JsonFile = None) -> None:
     """List the data sets, and where each is."""
     if context.invoked_subcommand is None:
         _list_datasets(json_file)
+
+
+@datasets_app.command("people")
+def people_command(
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="A CSV, Parquet or NPZ file to write.")],
+    rows: Annotated[int, typer.Option(help="The number of people.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="Other people for another number.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Write a table of artificial people, to try every command on; its label is `income`."""
+    import numpy as np
+
+    from ..datasets import load_dataset
+    from ..long_runs import require_outputs, write_whole
+
+    suffix = output.suffix
+    if suffix not in (".csv", ".parquet", ".npz"):
+        raise InvalidParameter(f"{output.name!r} is no .csv, .parquet or .npz file: choose one of these suffixes")
+    if output.exists() and not force:
+        raise OutputNotWritable(f"{output} is there: choose another name, or write over it by --force")
+    require_outputs([output])
+    people = load_dataset("synthetic", n=rows, seed=seed)
+    table = people.table.rename(columns={"high_income": "income"})  # type: ignore[union-attr]
+    if suffix == ".csv":
+        write_whole(output, table.to_csv(index=False))
+    elif suffix == ".parquet":
+        table.to_parquet(output, index=False)
+    else:
+        np.savez_compressed(output, X=people.X, y=people.y)
+    say(f"{rows:,} artificial people written to {output}")
 
 
 @datasets_app.command("synthetic")

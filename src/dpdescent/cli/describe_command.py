@@ -12,6 +12,7 @@ import typer
 from ..display import printable
 from ..errors import InvalidParameter
 from ..long_runs import require_outputs, write_whole
+from ..statement import headline
 from .description_page import page_of
 from .schema_command import MeasuredTable, stem_of
 from .terminal import Adjacency, Delta, JsonFile, Seed, say, write_json
@@ -49,8 +50,7 @@ def describe_command(
     for line in lines_of(found):
         say(printable(line))
     statement = _record(found)["statement"]
-    cost = f"({statement['epsilon']:g}, {statement['delta']:g})"
-    say(f"{cost}-differentially private for one row. All counts are noisy.")
+    say(f"{headline(statement)} All counts are noisy.")
     say(f"page written to {target}")
     if written is not None:
         say(f"schema written to {written}: `dpdescent fit {table} --schema {written}` uses it")

@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..display import CONTENT_POLICY, printable
+from ..statement import headline
 
 if TYPE_CHECKING:
     from ..tables import Schema
@@ -35,8 +36,7 @@ def page_of(schema: Schema, name: str, ends: Mapping[str, tuple[str, str]]) -> s
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8>{CONTENT_POLICY}<title>{title}</title><meta name=viewport "
         f"content='width=device-width'><style>{_STYLE}</style><h1>{title}</h1>"
-        f"<p>{measured['rows']} rows. Everything below was measured under ({statement['epsilon']:g}, "
-        f"{statement['delta']:g})-differential privacy for one row ({_text(statement['relation'])}). Counts are "
+        f"<p>{measured['rows']} rows. Everything below together is {_text(headline(statement))} Counts are "
         "noisy; lines at the ends of bars are 95% intervals of that noise. Values that are too rare to be published "
         "are not shown, and nothing tells how many there are.</p>"
         "<table><tr><th>Column<th>Kind<th>Missing<th>What was found</tr>"

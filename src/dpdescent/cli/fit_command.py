@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InvalidParameter
+from ..errors import InvalidParameter, nearest
 from ..long_runs import require_outputs
 from .terminal import (
     INTERRUPTED,
@@ -217,7 +217,9 @@ def validate(
     from ..problems import Adversary
 
     if request.model not in MODELS:
-        raise InvalidParameter(f"unknown model {request.model!r}: choose one of {', '.join(MODELS)}")
+        raise InvalidParameter(
+            f"unknown model {request.model!r}{nearest(request.model, MODELS)}: choose one of {', '.join(MODELS)}"
+        )
     _ = request.private  # a method that is not known is refused
     options = request.options | {"solver_options": read_settings(settings)}
     for name, chosen in special.items():

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..datasets import SCHEMA_NAME, Dataset, is_data_path, load_dataset
-from ..errors import DatasetNotAvailable, InvalidParameter, MissingColumn
+from ..datasets import SCHEMA_NAME, Dataset, is_data_path, load_dataset, require_readable
+from ..errors import DatasetNotAvailable, InvalidParameter, no_such_column
 from ..tables import (
     ParquetTable,
     Schema,
@@ -71,6 +71,7 @@ class PublicKnowledge:
 
     def options(self) -> dict[str, Any]:
         """Return what `load_dataset` is to be told; what does not fit is refused before a row is read."""
+        require_readable(self.data)
         if self.label is not None:
             return self._measured_options()
         if is_parquet_group(self.data):
@@ -200,7 +201,7 @@ def read_unknown(data: str, known: dict[str, Any], regression: bool) -> UnknownT
     frame = read_cells_as_text(Path(data))
     label = known["label"]
     if label not in frame.columns:
-        raise MissingColumn(f"the label column {label!r} is not there: columns are {list(frame.columns)}")
+        raise no_such_column("the label column", label, frame.columns)
     require_rows(Path(data), len(frame), None)
     y = as_numbers(frame[label]).rename(label) if regression else frame[label]
     return UnknownTable(frame.drop(columns=[label]), y)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DatasetNotAvailable, InvalidParameter, UnknownDataset
+from ..errors import DatasetNotAvailable, InvalidParameter, UnknownDataset, nearest
 from . import benchmark_tables as tables, census, images
 from .dataset import (
     Dataset as Dataset,
@@ -16,6 +16,7 @@ from .dataset import (
     is_data_path as is_data_path,
     load_file,
     read_packed as read_packed,
+    require_readable as require_readable,
 )
 from .store import Origin, ProgressHook, find_local, obtain
 from .synthetic_tables import SCHEMA_NAME as SCHEMA_NAME, load_synthetic, write_large_table as write_large_table
@@ -125,9 +126,11 @@ def load_dataset(
         entry = _ENTRIES[key]
         _check_options(key, entry.load, options, skip=1)
         return entry.load(obtain(key, entry.origin, download=download, progress=progress), **options)
+    require_readable(key)
+    known = [*_ENTRIES, "synthetic"]
     if not isinstance(name, Path) and not is_data_path(key):
         raise UnknownDataset(
-            f"there is no data set {key!r}: choose one of {', '.join([*_ENTRIES, 'synthetic'])}, "
+            f"there is no data set {key!r}{nearest(key, known)}: choose one of {', '.join(known)}, "
             "or give the path of a .csv, .tsv, .txt, .parquet or .npz file"
         )
     if not is_data_path(key):

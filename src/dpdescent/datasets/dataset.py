@@ -123,9 +123,32 @@ class DatasetInfo:
     built_in: bool = False
 
 
+_FOREIGN = dict.fromkeys((".xlsx", ".xls", ".xlsm", ".xlsb"), "an Excel workbook") | {
+    ".ods": "a spreadsheet",
+    ".json": "JSON",
+    ".jsonl": "JSON",
+    ".feather": "a Feather file",
+    ".sas7bdat": "a file of SAS",
+    ".sav": "a file of SPSS",
+    ".dta": "a file of Stata",
+    ".rds": "a file of R",
+    ".zip": "a ZIP archive",
+}
+
+
 def is_data_path(name: str) -> bool:
     """Whether a data set name is a file name of a kind that can be loaded."""
     return name.endswith((*TEXT_SUFFIXES, *PARQUET_SUFFIXES, ".npz"))
+
+
+def require_readable(name: str) -> None:
+    """Raise `DatasetFormatError` for a file that others read, by its suffix alone, and say what to do with it."""
+    suffix = Path(name).suffix.lower()
+    if suffix in _FOREIGN:
+        raise DatasetFormatError(
+            f"{name!r} is {_FOREIGN[suffix]}, and tables are read from CSV, TSV, Parquet and NPZ files: save it as "
+            "CSV, or read it by pandas and pass the DataFrame to an estimator"
+        )
 
 
 def load_file(

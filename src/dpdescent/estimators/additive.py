@@ -429,8 +429,8 @@ def write_terms(
     band = (
         "bands show two standard errors, of sampling and privacy together"
         if inferred
-        else "bands show two standard deviations of the noise of privacy alone, and not what another sample of rows "
-        "would change"
+        else "bands show two standard deviations of the noise of privacy alone, and do not say how much curves would "
+        "differ with another sample of people"
     )
     known = all(term.noise is not None for term in terms)
     colours = ", ".join(

@@ -29,7 +29,7 @@ import numpy as np
 from sklearn.utils.validation import check_random_state
 
 from ..display import occasional
-from ..errors import InvalidParameter, require_nonnegative
+from ..errors import InvalidParameter, nearest, require_nonnegative
 from ..problems import Adversary
 from ..solvers import METHODS, Facts, Method, Progress
 from ..statement import Origin, moved, name_of, public_fact
@@ -49,7 +49,9 @@ _TYPES: dict[Any, tuple[str, Any]] = {
 def known_method(name: str) -> Method:
     """Return a method by name, or raise `InvalidParameter` with the names there are."""
     if not isinstance(name, str) or name not in METHODS:
-        raise InvalidParameter(f"unknown method {name!r}: choose one of {', '.join(sorted(METHODS))}")
+        raise InvalidParameter(
+            f"unknown method {name!r:.90}{nearest(name, METHODS)}: choose one of {', '.join(sorted(METHODS))}"
+        )
     return METHODS[name]
 
 
@@ -62,7 +64,8 @@ def make_settings(name: str, options: Mapping[str, Any] | None) -> Any:
     for option, value in given.items():
         if option not in known:
             raise InvalidParameter(
-                f"method {name!r} has no setting {option!r}: it takes {', '.join(known) or 'no settings'}"
+                f"method {name!r} has no setting {option!r}{nearest(option, known)}: it takes "
+                f"{', '.join(known) or 'no settings'}"
             )
         if not _fits(value, hints.get(option, Any)):
             raise InvalidParameter(

@@ -308,7 +308,8 @@ class DPLogisticRegression(LinearClassifier):
         Bounds of every column, as given or as measured.
     coef_noise_ : ndarray of the shape of ``coef_``, or None
         Approximate standard deviation of each coefficient due to the noise of privacy; None where the method does not
-        provide it. It follows from released quantities, and leaves out what another sample of rows would change.
+        provide it. It follows from released quantities, and does not say how much another sample of people would
+        change the coefficients.
     classes_ : ndarray
         The classes, sorted.
     class_weight_ : dict or None

@@ -53,7 +53,7 @@ def require_measurable(ledger: Ledger, settings: Settings, bought: Iterable[str]
 
 @dataclass(frozen=True)
 class Measurement:
-    """Who pays for bounds, and whose rows they are those of.
+    """The ledger that pays for bounds, and the rows that they are bounds of.
 
     Parameters
     ----------
@@ -198,7 +198,8 @@ class Measurement:
         elif tighten:
             scaling = self.tightened(X, given, binary)
             narrower = np.count_nonzero((scaling.low != given.low) | (scaling.high != given.high))
-            said = f"{narrower or 'none'} of the columns got narrower bounds from noisy histograms"
+            found = f"found for {_number_of_columns(int(narrower))}" if narrower else "none were found"
+            said = f"narrower bounds of the columns were sought by noisy histograms ({found})"
         else:
             return given, []
         return scaling, self.told(said, before)
@@ -207,7 +208,7 @@ class Measurement:
         """Return a remark on what was bought since so much had been spent, if anything was."""
         share = (self.ledger.spent - before) / self.ledger.budget
         end = f"cells outside of the bounds are clipped{how_many}"
-        return [f"{said}, for {share:.1%} of the budget: {end}"] if share else []
+        return [f"{said}, for {share:.1%} of the budget; {end}"] if share else []
 
 
 def seen_scaling(X: Any) -> ColumnScaling:

@@ -240,12 +240,13 @@ def _count_fit(estimator: Any, together: Callable[[int], str], stacklevel: int) 
     several = family.fits > 1 or estimator in _CHANGED
     if family.copies > 1 and several and not family.warned:
         family.warned = True
-        totals = [f"{fits} are {together(fits)}" for fits in dict.fromkeys((*_SHOWN[1:], family.copies))]
+        counts = sorted({*_SHOWN, family.copies})
+        totals = [f"{fits} fits cost {together(fits).partition('-diff')[0]}" for fits in counts]
         warnings.warn(
-            "several copies of one estimator are fitted, as cross_val_score and GridSearchCV do: each fit is a "
-            f"release of its own. Of the same rows, {_SHOWN[0]} fits of ({estimator.epsilon:g}, {estimator.delta:g}) "
-            f"together are {together(_SHOWN[0])}, {', '.join(totals)}; and the scores of such fits are computed from "
-            "rows without noise, so that no epsilon covers them. dpdescent.select chooses under one budget",
+            "several copies of one estimator are fitted, as cross_val_score and GridSearchCV do, and each fit is a "
+            f"release of its own at ({estimator.epsilon:g}, {estimator.delta:g}). If all of them read the same rows, "
+            f"{', '.join(totals)} together. The scores of such fits are computed from rows without noise, so no "
+            "epsilon covers them. dpdescent.select tries several settings under one budget",
             TrialsWarning,
             stacklevel=stacklevel + 1,
         )

@@ -17,7 +17,15 @@ from scipy import sparse
 from sklearn.utils.validation import validate_data
 
 from ..arrays import Floats
-from ..errors import ColumnTypeError, InfiniteValue, InvalidParameter, MissingColumn, MissingValue, UnknownLabel
+from ..errors import (
+    ColumnError,
+    ColumnTypeError,
+    InfiniteValue,
+    InvalidParameter,
+    MissingColumn,
+    MissingValue,
+    UnknownLabel,
+)
 from ..ledger import ONE_ROW
 from ..tables import as_frame
 
@@ -120,12 +128,15 @@ def class_positions(classes: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.i
     except TypeError:  # labels that cannot be compared with the classes are none of them
         pass
     raise UnknownLabel(
-        f"y has labels outside the {classes.size} classes: correct them, or add them to classes; the types must agree"
+        f"y has labels that are missing or outside the {classes.size} classes: drop such rows or correct them, or "
+        "add the labels to classes; the types must agree"
     )
 
 
 def _without_cells(problem: Exception, X: Any, *y: Any) -> InvalidParameter:
     text = str(problem)
+    if text.startswith("Input y contains"):
+        return InvalidParameter(f"{text.rstrip('.')}: drop the rows whose label is missing or infinite")
     kind = ColumnTypeError if isinstance(problem, TypeError) else InvalidParameter
     if text.startswith(_WITHOUT_CELLS) or "requires y to be passed" in text:
         return kind(text)
@@ -136,9 +147,13 @@ def _without_cells(problem: Exception, X: Any, *y: Any) -> InvalidParameter:
         )
     if text.startswith("Complex data not supported"):
         return ColumnTypeError("Complex data not supported: pass real numbers")
+    if len(set(names := list(getattr(X, "columns", ())))) < len(names):
+        return ColumnError("two columns of X have the same name: rename one of them")
     for name, cells in _columns(X):
         if not _are_numbers(cells):
             return ColumnTypeError(_not_numbers(name))
+    if y and y[0] is not None and pd.isna(pd.Series(np.ravel(np.asarray(y[0], dtype=object)))).any():
+        return InvalidParameter("y has missing labels: drop these rows")
     if y and y[0] is not None and not _are_numbers(np.ravel(np.asarray(y[0], dtype=object))):
         return ColumnTypeError(_not_numbers("y"))
     return ColumnTypeError("X cannot be read as a table of numbers: pass a DataFrame, a 2D array or a CSR matrix")

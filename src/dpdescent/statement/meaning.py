@@ -333,8 +333,8 @@ class InferredEffects(Effects):
 def band_in_words(deviations: str, where: str) -> str:
     """Return what a band is, and what is not in it."""
     return (
-        f"{where} {deviations} of the noise of privacy alone: what clipping does, and what another sample of rows "
-        "would change, is not in it."
+        f"{where} {deviations} of the noise of privacy alone. It does not say how much the effects would differ with "
+        "another sample of people, or what clipping does to them."
     )
 
 

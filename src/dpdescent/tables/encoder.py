@@ -58,9 +58,23 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         give it a column of its own, beside which a number counts as 0.
     sparse_output : bool
         Return a ``scipy.sparse.csr_array`` instead of an ndarray.
+    measure : bool
+        Whether ``fit`` measures with noise what is not declared: types, levels and bounds of the other columns. It
+        costs ``epsilon`` and ``delta``, in addition to whatever is fitted to the same rows later.
+    epsilon, delta : float
+        What the measurement may cost.
+    ledger : Ledger, optional
+        That pays for the measurement as well.
+    adjacency : {"zero-out", "replace-one"}
+    random_state : int, optional
+        Repeats a measurement, for experiments alone.
 
     Attributes
     ----------
+    schema_ : Schema
+        What was measured and declared, if ``measure``; `Schema.dump` keeps it for later tables.
+    privacy_ : dict
+        The statement of the measurement, if ``measure``.
     n_features_in_ : int
         Number of declared columns.
     feature_names_in_ : ndarray of object
@@ -100,6 +114,12 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         unknown: str | Mapping[Any, str] = "error",
         missing: str | Mapping[Any, str] = "error",
         sparse_output: bool = False,
+        measure: bool = False,
+        epsilon: float | None = None,
+        delta: float = 1e-7,
+        ledger: Any = None,
+        adjacency: str = "zero-out",
+        random_state: int | None = None,
     ) -> None:
         self.bounds = bounds
         self.levels = levels
@@ -108,20 +128,34 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.unknown = unknown
         self.missing = missing
         self.sparse_output = sparse_output
+        self.measure = measure
+        self.epsilon = epsilon
+        self.delta = delta
+        self.ledger = ledger
+        self.adjacency = adjacency
+        self.random_state = random_state
 
     def fit(self, X: pd.DataFrame | Mapping[Any, Any], y: object = None) -> Self:
-        """Check the declaration and the column names; nothing is learnt from the cells.
+        """Check the declaration and the column names; nothing is learnt from the cells that is not paid for.
 
         Parameters
         ----------
         X : DataFrame or mapping from column to values
-            Only its column names and storage types are read.
+            Only its column names and storage types are read, unless ``measure``.
         y : ignored
 
         Returns
         -------
         self
         """
+        if self.measure:
+            from .schema_purchase import measure_encoder  # which needs the curator, as a declared encoder does not
+
+            self.schema_, self._measured = measure_encoder(self, X)
+            self.privacy_ = dict((self.schema_.measured or {})["statement"])
+            for name in ("feature_names_in_", "n_features_in_", "binary_features_", "output_bounds_"):
+                setattr(self, name, getattr(self._measured, name))
+            return self
         self._check_declaration()
         frame = self._check_columns(X)
         if len(frame) > 0:
@@ -151,6 +185,9 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ndarray or csr_array of shape (n, number of output columns), entries in [0, 1] where there are bounds
         """
         check_is_fitted(self)
+        if self.measure:
+            table = _named_columns(X)
+            return self._measured.transform(table if table is None else self.schema_.with_days(table))
         frame = self._check_columns(X)
         bounds = self.bounds or {}
         width = len(bounds) if self.sparse_output else len(self.binary_features_)
@@ -158,7 +195,7 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for position, (name, pair) in enumerate(bounds.items()):
             values = self._numbers(frame[name], name)
             scaled = values if pair is None else scale_columns(values, *pair)
-            scaled[np.isnan(scaled)] = 0.5 if self._choice("missing", name) == "midpoint" else 0.0
+            scaled[np.isnan(scaled)] = 0.5 if self.choice("missing", name) == "midpoint" else 0.0
             encoded[:, position] = scaled
         blocks = [sparse.csr_array(encoded)] if self.sparse_output else []
         start = len(bounds)
@@ -178,6 +215,8 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if input_features is not None and list(input_features) != list(self.feature_names_in_):
             raise InvalidParameter("input_features must equal feature_names_in_, or be left out")
+        if self.measure:
+            return self._measured.get_feature_names_out()
         names = [str(name) for name in self.bounds or {}]
         names += [name for _, indicators in self._indicators() for name in indicators]
         return np.array(names, dtype=object)
@@ -194,28 +233,29 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _declared(self) -> list[Any]:
         return [*(self.bounds or {}), *(self.levels or {}), *(self.hashed or {})]
 
-    def _choice(self, what: str, name: Hashable) -> str:
+    def choice(self, what: str, name: Hashable) -> str:
+        """Return what is done with "missing" or with "unknown" cells of a column."""
         chosen = getattr(self, what)
         return str(chosen.get(name, "error") if isinstance(chosen, Mapping) else chosen)
 
     def _indicators(self) -> Iterator[tuple[Any, list[str]]]:
         """Yield the columns that are coded by zeros and a one, with the names of what they become."""
         for name in self.bounds or {}:
-            if self._choice("missing", name) == "level":
+            if self.choice("missing", name) == "level":
                 yield name, [f"{name} (missing)"]
         for name, public in (self.levels or {}).items():
-            other = [f"{name} (other)"] if self._choice("unknown", name) == "other" else []
+            other = [f"{name} (other)"] if self.choice("unknown", name) == "other" else []
             yield name, [f"{name}={level}" for level in public] + other + self._missing_level(name)
         for name, buckets in (self.hashed or {}).items():
             yield name, [f"{name}#{bucket}" for bucket in range(buckets)] + self._missing_level(name)
 
     def _missing_level(self, name: Hashable) -> list[str]:
-        return [f"{name} (missing)"] if self._choice("missing", name) == "level" else []
+        return [f"{name} (missing)"] if self.choice("missing", name) == "level" else []
 
     def _numbers(self, column: pd.Series, name: Hashable) -> Floats:
         if len(column) == 0:
             return np.empty(0)
-        return numeric_values(column, name, self._choice("missing", name)).copy()
+        return numeric_values(column, name, self.choice("missing", name)).copy()
 
     def _codes(self, column: pd.Series, name: Hashable) -> Positions:
         """Return which of its columns is 1 for each cell, -1 where none is."""
@@ -224,7 +264,7 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         absent = column.isna().to_numpy(dtype=bool)
         if name in (self.bounds or {}):
             return np.where(absent, 0, -1)
-        choice, levels = self._choice("missing", name), (self.levels or {}).get(name)
+        choice, levels = self.choice("missing", name), (self.levels or {}).get(name)
         if levels is None:
             codes = bucket_codes(column, name, (self.hashed or {})[name])
         else:
@@ -236,27 +276,24 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         if levels is not None:
             strange = (codes < 0) & ~absent
-            if strange.any() and self._choice("unknown", name) == "error":
+            if strange.any() and self.choice("unknown", name) == "error":
                 raise UnknownLevel(
                     f"column {name!r} has a value outside its {len(levels)} public levels: add the level if it is "
                     "public knowledge, or choose unknown 'other', which gives all such values one level, or 'zero', "
                     "which codes them as all zeros"
                 )
-            if self._choice("unknown", name) == "other":
+            if self.choice("unknown", name) == "other":
                 codes = np.where(strange, len(levels), codes)
         if choice == "level":
             codes = np.where(absent, dict(self._indicators())[name].index(f"{name} (missing)"), codes)
         return codes
 
     def _check_columns(self, X: pd.DataFrame | Mapping[Any, Any]) -> pd.DataFrame:
-        if isinstance(X, pd.DataFrame):
-            frame = X
-        elif isinstance(X, Mapping):
-            frame = pd.DataFrame(dict(X))
-        else:
+        frame = _named_columns(X)
+        if frame is None:
             raise ColumnTypeError(
-                f"columns are found by name, and a {type(X).__name__} has none: pass a pandas DataFrame "
-                f"or a mapping from column to values"
+                f"columns are found by name, and a {type(X).__name__} has none: pass a DataFrame of pandas or "
+                "polars, a table of Arrow, or a mapping from column to values"
             )
         declared = self._declared()
         if not frame.columns.is_unique:
@@ -285,13 +322,13 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         for what, known in (("unknown", UNKNOWN), ("missing", MISSING)):
             for name in declared:
-                if self._choice(what, name) not in known:
+                if self.choice(what, name) not in known:
                     choices = ", ".join(map(repr, known))
-                    raise InvalidParameter(f"{what} must be one of {choices}, got {self._choice(what, name)!r}")
+                    raise InvalidParameter(f"{what} must be one of {choices}, got {self.choice(what, name)!r}")
         for name, pair in bounds.items():
             if pair is not None:
                 _check_pair(name, pair)
-            elif self._choice("missing", name) == "midpoint":
+            elif self.choice("missing", name) == "midpoint":
                 raise InvalidParameter(
                     f"column {name!r} has no bounds, and so no midpoint to put in place of a missing cell: give its "
                     "bounds, or choose missing 'level' or 'error' for it"
@@ -300,6 +337,17 @@ class BoundedEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             _check_levels(name, public)
         for name, buckets in hashed.items():
             _check_buckets(name, buckets)
+
+
+def _named_columns(table: Any) -> pd.DataFrame | None:
+    """Return a table as a DataFrame, or None if its columns have no names."""
+    if isinstance(table, pd.DataFrame):
+        return table
+    if isinstance(table, Mapping):
+        return pd.DataFrame(dict(table))
+    from .cell_kinds import as_frame  # for tables of other libraries alone
+
+    return as_frame(table)
 
 
 def _check_pair(name: Hashable, pair: object) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DatasetFormatError, InvalidParameter, SchemaError
+from ..errors import DatasetFormatError, InvalidParameter, SchemaError, no_such_column
 from .declaration import FileFormat
 from .delimited import TEXT_SUFFIXES, read_header
 from .encoder import MISSING, UNKNOWN
@@ -135,7 +135,7 @@ def draft_schema(
             raise InvalidParameter(f"types[{name!r}] must be one of {', '.join(_KINDS)}, got {kind!r}")
         kinds[name] = kind
     if label is not None and label not in kinds:
-        raise InvalidParameter(f"the label column {label!r} is not there: columns are {list(kinds)}")
+        raise no_such_column("the label column", label, kinds)
     return SchemaDraft(tuple(kinds.items()), FILL_IN if label is None else label)
 
 

@@ -12,13 +12,14 @@ import pandas as pd
 from ..accounting import GDP
 from ..curator import LatticeNoise
 from ..curator.release import public_count
-from ..errors import ColumnError, InvalidParameter, MissingColumn
+from ..errors import ColumnError, InvalidParameter, MissingColumn, no_such_column
 from ..ledger import Ledger, require_funds, reserving
 from ..noise import Randomness
 from ..statement import Origin, PrivacyStatement, public_fact
 from .cell_kinds import as_frame
-from .columns import Column
+from .columns import CategoricalColumn, Column, HashedColumn, IgnoredColumn, NumericColumn
 from .declaration import Schema
+from .encoder import BoundedEncoder
 from .measured_schema import (
     Found,
     Shares,
@@ -35,8 +36,11 @@ _PART = 0.45  # of the effective rows that a fit needs, since the whole budget i
 def require_names(frame: pd.DataFrame) -> None:
     """Raise `ColumnError` unless the columns have distinct names that are text."""
     names = list(frame.columns)
-    if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
-        raise ColumnError("columns are found by name: give each a name of its own that is text")
+    if not all(isinstance(name, str) for name in names):
+        raise ColumnError("the names of some columns are no text: rename them, as in X.rename(columns=str)")
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise ColumnError(f"several columns have the names {twice}: rename them, so that each has one of its own")
 
 
 def measure_schema(
@@ -92,7 +96,7 @@ def measure_schema(
         raise InvalidParameter("a schema is measured from a DataFrame of pandas or polars, or a table of Arrow")
     require_names(frame)
     if label is not None and label not in frame.columns:
-        raise MissingColumn(f"the label column {label!r} is not there: columns are {list(frame.columns)}")
+        raise no_such_column("the label column", label, frame.columns)
     cells = frame if label is None else frame.drop(columns=[label])
     target = None if label is None else frame[label]
     known: dict[str, Column] = {
@@ -130,6 +134,40 @@ def measure_schema(
         account=None if ledger is None else ledger.identity,
     )
     return replace(schema, measured=record_of(found, rows, said.to_dict()))
+
+
+def measure_encoder(encoder: BoundedEncoder, table: Any) -> tuple[Schema, BoundedEncoder]:
+    """Buy what an encoder does not declare of a table; return the schema, and the fitted encoder that follows.
+
+    **Privacy** (epsilon, delta)-DP for one row of the table, where these are the encoder's; see `measure_schema`.
+    """
+    if encoder.epsilon is None:
+        raise InvalidParameter("measure=True needs epsilon: what finding out what the columns contain may cost")
+    frame = pd.DataFrame(dict(table)) if isinstance(table, Mapping) else table
+    declared: dict[str, Column] = {name: IgnoredColumn(name) for name in encoder.ignore}
+    declared |= {
+        name: NumericColumn(name, *pair, missing=encoder.choice("missing", name))
+        for name, pair in (encoder.bounds or {}).items()
+        if pair is not None
+    }
+    for name, levels in (encoder.levels or {}).items():
+        choices = {what: encoder.choice(what, name) for what in ("missing", "unknown")}
+        declared[name] = CategoricalColumn(name, tuple(levels), **choices)
+    for name, buckets in (encoder.hashed or {}).items():
+        declared[name] = HashedColumn(name, buckets, missing=encoder.choice("missing", name))
+    schema = measure_schema(
+        frame,
+        None,
+        encoder.epsilon,
+        encoder.delta,
+        ledger=encoder.ledger,
+        declared=declared,
+        adjacency=encoder.adjacency,
+        random_state=encoder.random_state,
+    )
+    coder = schema.encoder(sparse_output=encoder.sparse_output)
+    cells = as_frame(frame)
+    return schema, coder.fit(None if cells is None else schema.with_days(cells.iloc[:0]))
 
 
 def record_of(found: Mapping[str, Found], rows: int, statement: Mapping[str, Any] | None = None) -> dict[str, Any]:
