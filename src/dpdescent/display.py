@@ -17,6 +17,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape
 
 PAUSE = 5.0  # seconds between two lines, and before the first one
 
@@ -80,6 +81,15 @@ def safe_cell(text: str) -> str:
     if _NUMBER.fullmatch(text):
         return text
     return f"'{text}" if text[:1] in ("\t", "\r", "\n") or text.lstrip()[:1] in _FORMULA else text
+
+
+class HtmlPage(str):
+    """A whole page of HTML as text, which shows itself in a notebook, in a frame of its own."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{escape(self)}" sandbox="" width="100%" height="600" style="border:0"></iframe>'
 
 
 def occasional(pause: float | None = None) -> Callable[[str], None]:

@@ -12,6 +12,7 @@ knots and bounds. No row is read.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -26,7 +27,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Floats
-from ..display import CONTENT_POLICY, printable
+from ..display import CONTENT_POLICY, HtmlPage, printable
 from ..errors import InvalidParameter, MissingPackage, OutputNotWritable, require_positive_integer
 from ..solvers import Facts
 from ..statement import headline
@@ -119,8 +120,8 @@ class AdditiveModel(PrivateLinearModel):
         """
         return draw_terms(self.terms_, self._outputs(), self.privacy_)
 
-    def terms_html(self, path: str | Path) -> None:
-        """Write one page that shows every term; it loads nothing from elsewhere.
+    def terms_html(self, path: str | Path | None = None) -> HtmlPage | None:
+        """Write one page that shows every term, or return it if there is no path; it loads nothing from elsewhere.
 
         Raises
         ------
@@ -128,7 +129,16 @@ class AdditiveModel(PrivateLinearModel):
             The file cannot be written there.
         """
         inferred = self._sandwich is not None
-        write_terms(path, self.terms_, self._outputs(), type(self).__name__, self.privacy_, inferred)
+        page = page_of_terms(self.terms_, self._outputs(), type(self).__name__, self.privacy_, inferred)
+        if path is None:
+            return page
+        try:
+            Path(path).write_text(page, encoding="utf-8")
+        except OSError as problem:
+            raise OutputNotWritable(
+                f"cannot write {path}: {problem.strerror}; give a file in a folder that exists"
+            ) from None
+        return None
 
     def _outputs(self) -> tuple[str, ...]:
         """Return what the effects of a term are effects on."""
@@ -371,7 +381,16 @@ def draw_terms(terms: Sequence[Term], outputs: Sequence[str], privacy: Mapping[s
     except ImportError:
         raise MissingPackage("pictures need matplotlib: pip install 'dpdescent[plots]'") from None
     across = min(3, len(terms))
-    figure = Figure(figsize=(5 * across, 3.2 * math.ceil(len(terms) / across)), layout="constrained")
+
+    class Shown(Figure):  # type: ignore[misc]
+        """A figure that shows itself in a notebook, whatever backend is chosen there."""
+
+        def _repr_png_(self) -> bytes:
+            drawn = io.BytesIO()
+            self.savefig(drawn, format="png")
+            return drawn.getvalue()
+
+    figure = Shown(figsize=(5 * across, 3.2 * math.ceil(len(terms) / across)), layout="constrained")
     for number, term in enumerate(terms, 1):
         axes = figure.add_subplot(math.ceil(len(terms) / across), across, number)
         axes.set_title(term.column)
@@ -416,15 +435,14 @@ text {{ font: 11px system-ui, sans-serif; fill: #444b52; }}
 """
 
 
-def write_terms(
-    path: str | Path,
+def page_of_terms(
     terms: Sequence[Term],
     outputs: Sequence[str],
     title: str,
     privacy: Mapping[str, Any],
     inferred: bool = False,
-) -> None:
-    """Write a page with a picture per term; it loads nothing."""
+) -> HtmlPage:
+    """Return a page with a picture per term; it loads nothing."""
     statement = f"{headline(privacy)} Pictures and their order follow from released and public quantities."
     band = (
         "bands show two standard errors, of sampling and privacy together"
@@ -445,12 +463,7 @@ def write_terms(
     figures = "\n".join(_figure(term, outputs) for term in terms)
     words = {"title": escape(title), "statement": escape(statement)}
     page = _PAGE.format(policy=CONTENT_POLICY, legend=legend, figures=figures, **words)
-    try:
-        Path(path).write_text(printable(page, keep="\n"), encoding="utf-8")
-    except OSError as problem:
-        raise OutputNotWritable(
-            f"cannot write {path}: {problem.strerror}; give a file in a folder that exists"
-        ) from None
+    return HtmlPage(printable(page, keep="\n"))
 
 
 def _figure(term: Term, outputs: Sequence[str]) -> str:

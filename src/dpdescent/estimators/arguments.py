@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from importlib import import_module
 from numbers import Number
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -315,6 +316,38 @@ class _Lines:
         return f"{self._share:.0%} of the privacy budget is spent" + (f", about {left}" if left else "")
 
 
+def _notebook_display() -> Callable[..., Any] | None:
+    """Return how a notebook shows things, None where this is none."""
+    shell = sys.modules.get("IPython")
+    running = None if shell is None else shell.get_ipython()
+    if running is None or not hasattr(running, "kernel"):
+        return None
+    display: Callable[..., Any] = import_module("IPython.display").display
+    return display
+
+
+class _NotebookBar(_Lines):
+    """Shows a bar in the output of a cell, and moves it a few times a second."""
+
+    def __init__(self, display: Callable[..., Any]) -> None:
+        super().__init__()
+        self._drawn, self._rows = time.monotonic(), ""
+        self._handle = display({"text/html": self._html(), "text/plain": ""}, raw=True, display_id=True)
+
+    def __call__(self, share: float) -> None:
+        self._share = min(share, 1.0)
+        if time.monotonic() - self._drawn > 0.2 or self._share == 1.0:
+            self._drawn = time.monotonic()
+            self._handle.update({"text/html": self._html(), "text/plain": ""}, raw=True)
+
+    def over_rows(self, share: float) -> None:
+        self._rows = f"; {share:.0%} of a pass over the rows is done" if share < 1 else ""
+        self(self._share)
+
+    def _html(self) -> str:
+        return f'<progress max="1" value="{self._share:.3f}"></progress> {self._text()}{self._rows}'
+
+
 class _Bar:
     """Moves a bar of the budget, and beside it the share of a pass that is done."""
 
@@ -333,7 +366,8 @@ class _Bar:
 def budget_bar() -> Iterator[Progress]:
     """Yield a callback that shows the budget spent on standard error: a bar that is gone at the end, or lines."""
     if not sys.stderr.isatty():
-        yield _Lines()
+        show = _notebook_display()
+        yield _Lines() if show is None else _NotebookBar(show)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

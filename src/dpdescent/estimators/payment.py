@@ -33,7 +33,6 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from ..accounting import (
     AboveThreshold,
@@ -53,6 +52,7 @@ from ..ledger import ONE_ROW, Ledger, reserving
 from ..noise import Randomness
 from ..relations import Norm, Relation
 from ..solvers import Facts, Method, Settings
+from .shown import ShownEstimator
 
 
 def open_ledger(
@@ -164,7 +164,7 @@ _COPIES: WeakSet[Any] = WeakSet()
 _CHANGED: WeakSet[Any] = WeakSet()
 
 
-class CountedEstimator(BaseEstimator):  # type: ignore[misc]
+class CountedEstimator(ShownEstimator):
     """An estimator that knows how often it was copied, how many copies were fitted, and whether one was changed."""
 
     def __sklearn_clone__(self) -> Any:
