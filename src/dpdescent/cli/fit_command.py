@@ -32,6 +32,7 @@ from .terminal import (
     Unknown,
     complain,
     downloading,
+    literal,
     print_privacy,
     read_settings,
     say,
@@ -45,7 +46,28 @@ if TYPE_CHECKING:
     from .public_knowledge import PublicKnowledge, UnknownTable
 
 #: The estimators by the names that are typed.
-MODELS = {"logistic": "DPLogisticRegression", "svm": "DPLinearSVC", "regression": "DPLinearRegression"}
+CLASSIFIERS = {
+    "logistic": "DPLogisticRegression",
+    "svm": "DPLinearSVC",
+    "additive": "DPAdditiveClassifier",
+    "trees": "DPBoostedTreesClassifier",
+}
+REGRESSORS = {
+    "regression": "DPLinearRegression",
+    "huber": "DPHuberRegressor",
+    "poisson": "DPPoissonRegressor",
+    "additive-regression": "DPAdditiveRegressor",
+    "additive-huber": "DPAdditiveHuberRegressor",
+    "additive-poisson": "DPAdditivePoissonRegressor",
+    "trees-regression": "DPBoostedTreesRegressor",
+}
+MODELS = CLASSIFIERS | REGRESSORS
+#: Arguments of estimators that have options of their own, or none on purpose.
+_ELSEWHERE = {
+    *("epsilon", "delta", "method", "adjacency", "bounds", "binary_features", "classes", "target_bounds", "unit"),
+    *("rows_per_unit", "alpha", "tilt", "adversary", "penalise_intercept", "random_state", "ledger", "progress"),
+    *("inference", "solver_options", "loss", "penalty"),
+}
 
 Output = Annotated[Path, typer.Option(help="Where to write the model.")]
 LabelName = Annotated[
@@ -65,7 +87,18 @@ Classes = Annotated[str | None, typer.Option(metavar="A,B,...", help="Public cla
 TargetBounds = Annotated[
     str | None, typer.Option(metavar="LOW,HIGH", help="The same of y, the number that a regression predicts.")
 ]
-ModelName = Annotated[str, typer.Option(help="logistic, svm or regression.")]
+ModelName = Annotated[
+    str, typer.Option(help=f"To tell classes apart: {', '.join(CLASSIFIERS)}. For numbers: {', '.join(REGRESSORS)}.")
+]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--argument",
+        metavar="NAME=VALUE",
+        help="Any other argument that the model has in Python, such as class_weight=balanced, pieces=8, "
+        "tighten=false, fit_intercept=false, rows=5000, threshold=2 or trees=50; may be repeated.",
+    ),
+]
 LossName = Annotated[
     str | None, typer.Option(help="logistic or sigmoid for --model logistic, huberised-hinge or hinge for svm.")
 ]
@@ -125,6 +158,7 @@ def fit_command(
     adversary: Radius = None,
     adversary_norm: NormName = "l2",
     inference: Inference = False,
+    arguments: Arguments = None,
     ledger: LedgerFile = None,
     cluster: Cluster = None,
     seed: Seed = None,
@@ -133,14 +167,13 @@ def fit_command(
     """Train a model on a table and save it with its privacy statement."""
     from .public_knowledge import PublicKnowledge
 
-    regression = model == "regression"
+    regression = model in REGRESSORS
     public = PublicKnowledge(data, schema, bounds, classes, target_bounds, missing, unknown, regression, label)
     plain = {"method": method, "adjacency": adjacency, "alpha": alpha, "random_state": seed, "tilt": tilt}
     plain |= {"penalise_intercept": penalise_intercept, "progress": True, "inference": inference}
     request = Request(model, epsilon, delta, public, plain, output, json_file, ledger, cluster, unit, rows_per_unit)
-    options, known = validate(
-        request, settings or [], {"loss": loss, "penalty": penalty}, (adversary, adversary_norm)
-    )
+    special = {"loss": loss, "penalty": penalty} | read_settings(arguments or [], "--argument")
+    options, known = validate(request, settings or [], special, (adversary, adversary_norm))
     with _explain_interrupts() as charged:
         planned = plan(request, options, known)
         fitted = fit(planned)
@@ -197,7 +230,7 @@ class Request:
 
 
 def validate(
-    request: Request, settings: list[str], special: dict[str, str | None], adversary: tuple[float | None, str]
+    request: Request, settings: list[str], special: dict[str, Any], adversary: tuple[float | None, str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the parameters of the estimator and what is known about the table, or raise what is wrong.
 
@@ -224,11 +257,7 @@ def validate(
     options = request.options | {"solver_options": read_settings(settings)}
     for name, chosen in special.items():
         if chosen is not None:
-            if name not in request.estimator({}).get_params():
-                raise InvalidParameter(
-                    f"--{name} is not for --model {request.model}: leave it out, or choose --model logistic"
-                )
-            options[name] = chosen
+            options[name] = _special(request, name, chosen)
     if adversary[0] is not None:
         options["adversary"] = Adversary(*adversary)  # type: ignore[arg-type]
     known = request.public.options()
@@ -241,6 +270,29 @@ def validate(
         options["ledger"] = Ledger.open(request.ledger, model=request.output)
     request.estimator(options).require_settings()
     return options, known
+
+
+def _special(request: Request, name: str, value: Any) -> Any:
+    """Return the value of a parameter that only some estimators have, or raise if this one has not."""
+    known = list(request.estimator({}).get_params())
+    if name in ("loss", "penalty"):
+        if name not in known:
+            raise InvalidParameter(
+                f"--{name} is not for --model {request.model}: leave it out, or choose --model logistic"
+            )
+        return value
+    if name in _ELSEWHERE:
+        raise InvalidParameter(f"--argument {name}: say it by the option for it, which `dpdescent fit --help` lists")
+    if name not in known:
+        free = sorted(set(known) - _ELSEWHERE)
+        raise InvalidParameter(
+            f"--model {request.model} has no argument {name!r}{nearest(name, free)}: it takes {', '.join(free)}"
+        )
+    return (
+        {literal(key): each for key, each in value.items()}
+        if name == "class_weight" and isinstance(value, dict)
+        else value
+    )
 
 
 @dataclass(frozen=True)
@@ -277,13 +329,13 @@ def plan(request: Request, options: dict[str, Any], known: dict[str, Any]) -> Pl
     from .public_knowledge import open_table, read_unknown
 
     if "label" in known:
-        unknown = read_unknown(request.public.data, known, request.model == "regression")
-        classes = {} if request.model == "regression" else {"classes": known["classes"]}
+        unknown = read_unknown(request.public.data, known, request.model in REGRESSORS)
+        classes = {} if request.model in REGRESSORS else {"classes": known["classes"]}
         return Plan(request, options | classes, None, unknown, _warn(request, unknown) if request.private else [])
     with downloading() as progress:
         table = open_table(request.public.data, known, request.cluster, progress)
     options = options | {"bounds": table.bounds, "binary_features": table.binary_features}
-    if request.model == "regression":
+    if request.model in REGRESSORS:
         options["target_bounds"] = request.public.target(table)
     elif not table.classes:
         raise InvalidParameter(f"the data set {request.public.data!r} has no classes: choose --model regression")
@@ -305,7 +357,7 @@ def fit(planned: Plan) -> Any:
     from .public_knowledge import UnknownTable
 
     table, request = planned.table, planned.request
-    named = request.options["inference"] and not isinstance(table, UnknownTable)
+    named = (request.options["inference"] or "knots" in planned.options) and not isinstance(table, UnknownTable)
     rows = _named(table) if named else table.X
     fitted = request.estimator(planned.options).fit(rows, table.y, unit=table.unit)
     if planned.declared is not None:

@@ -43,15 +43,15 @@ Unknown = Annotated[
 ]
 
 
-def read_settings(assignments: list[str]) -> dict[str, Any]:
+def read_settings(assignments: list[str], option: str = "--set") -> dict[str, Any]:
     """Return settings from ``name=value``; a value is a JSON literal, or else plain text."""
     settings: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or not name:
-            raise InvalidParameter(f"--set must be NAME=VALUE, got {assignment!r}")
+            raise InvalidParameter(f"{option} must be NAME=VALUE, got {assignment!r}")
         if name in settings:
-            raise InvalidParameter(f"--set {name} is given twice: keep one")
+            raise InvalidParameter(f"{option} {name} is given twice: keep one")
         settings[name] = literal(value)
     return settings
 

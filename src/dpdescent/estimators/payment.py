@@ -29,10 +29,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from ..accounting import (
     AboveThreshold,
@@ -52,7 +54,9 @@ from ..ledger import ONE_ROW, Ledger, reserving
 from ..noise import Randomness
 from ..relations import Norm, Relation
 from ..solvers import Facts, Method, Settings
-from .shown import ShownEstimator
+
+if TYPE_CHECKING:
+    from .shown import Explanation
 
 
 def open_ledger(
@@ -164,7 +168,7 @@ _COPIES: WeakSet[Any] = WeakSet()
 _CHANGED: WeakSet[Any] = WeakSet()
 
 
-class CountedEstimator(ShownEstimator):
+class CountedEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator that knows how often it was copied, how many copies were fitted, and whether one was changed."""
 
     def __sklearn_clone__(self) -> Any:
@@ -181,6 +185,42 @@ class CountedEstimator(ShownEstimator):
         if not _NO_SETTINGS.issuperset(params):
             _CHANGED.add(self)
         return self
+
+    def explain(self) -> Explanation:
+        """Say what the fitted model guarantees: what was released, what epsilon means, and where the budget went.
+
+        It costs no privacy. ``dpdescent explain`` says the same about a model file.
+
+        Returns
+        -------
+        Explanation
+            Prints as text, and shows itself as a page in a notebook; its ``to_html()`` returns the page.
+
+        Examples
+        --------
+        >>> from dpdescent import DPLogisticRegression, load_dataset
+        >>> data = load_dataset("synthetic", n=2000)
+        >>> model = DPLogisticRegression(1.0, 1e-6, bounds=data.bounds, classes=data.classes).fit(data.X, data.y)
+        >>> print(str(model.explain()).splitlines()[0])
+        (1, 1e-06)-differentially private for one row under zero-out.
+        """
+        from .shown import Explanation
+
+        check_is_fitted(self)
+        return Explanation.of_model(self)
+
+    def _repr_html_inner(self) -> str:
+        return f"{super()._repr_html_inner()}{self._promise()}"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
+        return bundle | ({"text/html": bundle["text/html"] + self._promise()} if "text/html" in bundle else {})
+
+    def _promise(self) -> str:
+        """Return what a notebook shows beside the parameters of a fitted model."""
+        from .shown import promise_of
+
+        return promise_of(self.privacy_) if hasattr(self, "privacy_") else ""
 
     def __copy__(self) -> Self:
         # By default a copy within this process is made from `__getstate__`, and would be counted.

@@ -58,6 +58,8 @@ ESTIMATORS: Mapping[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         additive.DPAdditiveClassifier,
+        additive.DPAdditiveHuberRegressor,
+        additive.DPAdditivePoissonRegressor,
         additive.DPAdditiveRegressor,
         boosted.DPBoostedTreesClassifier,
         boosted.DPBoostedTreesRegressor,

@@ -256,10 +256,13 @@ class Schema:
             read = as_levels(frame[name], self.label.classes)
             codes = level_codes(read, name, self.label.classes)
             return self._classes_at(np.where(codes < 0, self.label.classes.index(self.label.rest), codes))
-        if frame[name].isna().any():
+        cells = frame[name]
+        if self.label.classes is None and self.unreadable == "missing":
+            cells = as_numbers(cells, self.file.decimal)
+        if cells.isna().any():
             raise MissingValue(f"label column {name!r} has a missing value: remove such rows beforehand")
         if self.label.classes is None:
-            values = numeric_values(frame[name], name)
+            values = numeric_values(cells, name)
             return values if self.label.bounds is None else np.clip(values, *self.label.bounds)
         codes = level_codes(frame[name], name, self.label.classes)
         if (codes < 0).any():
