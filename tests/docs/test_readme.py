@@ -76,6 +76,41 @@ def test_the_installed_demo_runs_without_data_sets(installation: Installation, t
         assert (tmp_path / "out" / "demo.png").stat().st_size > 10_000
 
 
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """An environment as `make demo` builds it in a clone: the sources as they are, and the command beside them."""
+    folder = tmp_path_factory.mktemp("clone") / "venv"
+    venv.create(folder, symlinks=True)
+    python, command = folder / "bin" / "python", folder / "bin" / "dpdescent"
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "clone.pth").write_text(f"{ROOT / 'src'}\n{sysconfig.get_path('purelib')}\n")
+    command.write_text(f"#!{python}\nimport dpdescent.cli\ndpdescent.cli.main()\n")
+    command.chmod(0o755)
+    return Installation(python, ROOT / "src", [str(command)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["clone", "installation"])
+def test_the_readme_can_be_typed_line_by_line(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """In a shell, in its order, but for what takes minutes: `make`, comparisons and experiments of papers."""
+    where: Installation = request.getfixturevalue(kind)
+    if where.path:
+        pytest.skip("the wheel cannot be built here")
+    (tmp_path / ".venv").symlink_to(where.python.parents[1])
+    long = ("make", "dpdescent compare", "dpdescent reproduce")
+    lines, programs = ["set -e"], []
+    for block in read_blocks((ROOT / "README.md").read_text()):
+        if block.language == "sh":
+            lines += [line for line in block.code.splitlines() if not line.startswith(long)]
+        elif block.language == "python":
+            programs.append(block.code)
+    (tmp_path / "readme.py").write_text("\n".join(programs))
+    (tmp_path / "typed.sh").write_text("\n".join([*lines, "python readme.py"]))
+    where.run(["bash", "typed.sh"], tmp_path)
+    made = {path.name for path in tmp_path.iterdir()}
+    assert {"model.json", "income.html", "worth.html", "predictions.csv", "people.html", "table.json"} <= made
+
+
 def test_every_target_of_the_readme_is_in_the_makefile() -> None:
     blocks = [block for block in read_blocks((ROOT / "README.md").read_text()) if block.language == "sh"]
     targets = [words[1] for block in blocks for words in command_lines(block.code) if words[0] == "make"]

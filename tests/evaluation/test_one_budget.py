@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import ndtr
 from sklearn.base import BaseEstimator
@@ -144,3 +145,24 @@ def test_an_evaluation_on_the_same_rows_is_hardly_too_good_at_small_epsilon(tabl
     assert abs(found.accuracy.value - fresh.accuracy.value) < 5 * np.hypot(
         found.accuracy.deviation, fresh.accuracy.deviation
     )
+
+
+@pytest.mark.parametrize("how", [{"evaluate": 0.1}, {"holdout": 0.2}])
+def test_a_table_of_which_nothing_is_known_is_fitted_and_evaluated(how) -> None:
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": generator.integers(18, 80, 8000), "job": generator.choice(["a", "b", "c"], 8000)})
+    labels = np.where(frame["age"] + generator.normal(0, 10, 8000) > 50, "yes", "no")
+    fitted, found = fit_and_evaluate(DPLogisticRegression(1.0, 1e-6, random_state=0), frame, labels, **how)
+    assert found.accuracy.low <= (fitted.predict(frame) == labels).mean() <= found.accuracy.high + 0.03
+    assert found.classes == ("no", "yes")
+    stated = PrivacyStatement.from_dict(fitted.privacy_)
+    assert (stated.epsilon, stated.delta, stated.private) == (1.0, 1e-6, True)
+    assert stated.spent <= stated.budget
+    assert "levels of the columns" in stated.spent_on
+    with pytest.raises(InvalidParameter, match="classes are public"):
+        fit_and_evaluate(DPLogisticRegression(1.0, 1e-6), frame[["age"]], labels, **how)
+
+
+def test_a_fit_names_the_function_that_evaluates_as_well(table) -> None:
+    with pytest.raises(TypeError, match=r"fit_and_evaluate\(model, X, y, evaluate="):
+        model_of().fit(*table, evaluate=0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import json
@@ -16,12 +17,16 @@ from dpdescent.errors import ColumnTypeError, DatasetFormatError, InvalidParamet
 from dpdescent.tables import (
     FILL_IN,
     BoundedEncoder,
+    CategoricalColumn,
     DateColumn,
+    HashedColumn,
     Label,
     NumericColumn,
     bucket_codes,
     draft_schema,
     json_schema,
+    read_table,
+    stream_text,
 )
 from dpdescent.tables.delimited import read_header
 from dpdescent.tables.schema_file import KINDS
@@ -270,3 +275,25 @@ def test_no_row_decides_how_another_is_read(tmp_path: Path) -> None:
         assert data.y[0] == 1
     row = dict(zip(data.feature_names, alone, strict=True))
     assert row["kind=1"] == row["flag=True"] == 1
+
+
+def test_a_cell_is_missing_in_a_file_where_it_is_in_a_dataframe(tmp_path: Path) -> None:
+    """`pandas.read_csv` takes NA, None and others for missing; so does a file, unless a level is written so."""
+    blanks = ["NA", "None", "n/a", "", "null", "#N/A", "<NA>"]
+    rows = [f"{blank},{blank},{blank},{number % 2}" for number, blank in enumerate(blanks)]
+    text = "\n".join(["job,pay,town,won", *rows, "nurse,1.5,Oslo,1", "clerk,2,NA ,0"])
+    (tmp_path / "t.csv").write_text(text)
+    columns = (
+        CategoricalColumn("job", ("clerk", "nurse"), missing="level", unknown="other"),
+        NumericColumn("pay", 0, 2, missing="level"),
+        HashedColumn("town", 4, missing="level"),
+    )
+    schema = Schema(columns, Label("won", (0, 1)))
+    encoder = schema.encoder()
+    from_file = encoder.fit_transform(read_table(tmp_path / "t.csv", schema))
+    assert np.array_equal(from_file, encoder.transform(pd.read_csv(tmp_path / "t.csv")))
+    assert from_file[: len(blanks), list(encoder.get_feature_names_out()).index("job (missing)")].all()
+    assert np.array_equal(stream_text(tmp_path / "t.csv", schema).gathered()[0], from_file)
+    listed = dataclasses.replace(columns[0], levels=("NA", "nurse", "clerk"))
+    kept = read_table(tmp_path / "t.csv", dataclasses.replace(schema, columns=(listed, *columns[1:])))
+    assert kept["job"].isna().sum() == len(blanks) - 1

@@ -102,10 +102,12 @@ class PublicKnowledge:
             raise InvalidParameter("--target-bounds is for --model regression: leave it out")
         schema = self.schema or schema_in_folder(self.data)
         if schema is None:
-            file = parquet_files(self.data)[0] if is_parquet_group(self.data) else self.data
+            group = is_parquet_group(self.data)
+            file = parquet_files(self.data)[0] if group else self.data
+            measured = "" if group else "--label COLUMN, and its columns are measured privately; or "
             raise InvalidParameter(
-                f"{self.data} needs --label COLUMN, and its columns are measured privately; or --schema FILE, which "
-                f"says what is public: `dpdescent schema {shlex.quote(file)} --label COLUMN` writes a draft"
+                f"{self.data} needs {measured}--schema FILE, which says what is public: "
+                f"`dpdescent schema {shlex.quote(file)} --label COLUMN` writes a draft"
             )
         declared = Schema.load(schema)
         if self.regression and declared.label.classes is not None:

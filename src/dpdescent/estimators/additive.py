@@ -382,7 +382,7 @@ def draw_terms(terms: Sequence[Term], outputs: Sequence[str], privacy: Mapping[s
         raise MissingPackage("pictures need matplotlib: pip install 'dpdescent[plots]'") from None
     across = min(3, len(terms))
 
-    class Shown(Figure):  # type: ignore[misc]
+    class Shown(Figure):
         """A figure that shows itself in a notebook, whatever backend is chosen there."""
 
         def _repr_png_(self) -> bytes:

@@ -177,6 +177,8 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
                     "sample_weight is not supported: a weight multiplies what one row can change, so it would "
                     "change the guarantee from row to row; resample the table instead"
                 )
+            if name in ("evaluate", "holdout"):
+                raise TypeError(f"a fit has no {name}=: call dpdescent.fit_and_evaluate(model, X, y, {name}=...)")
             raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
 
     def _sets_units(self) -> bool:

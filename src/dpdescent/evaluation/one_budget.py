@@ -36,7 +36,7 @@ from ..errors import InvalidParameter, UnsupportedSource, require_open_unit
 from ..estimators.arguments import seed_of
 from ..estimators.base import PrivateLinearModel
 from ..estimators.payment import charges_noted, paid_by
-from ..estimators.reading import split_units
+from ..estimators.reading import mixed_frame, split_units
 from ..ledger import ONE_ROW, Ledger, require_funds
 from ..noise import Randomness
 from ..relations import Relation
@@ -128,14 +128,16 @@ def fit_and_evaluate(
             "give evaluate=, a share of the budget, or holdout=, a share of the rows, and not both"
         )
     account = model.ledger
+    found_out = mixed_frame(model, X) is not None  # the fit measures what the columns contain
+    plain = GDP().with_failures() if found_out else GDP()
     whole = Ledger(
         model.epsilon,
         model.delta,
-        currency=GDP() if account is None else account.currency,
+        currency=plain if account is None else account.currency,
         relation=model.adjacency,
         unit=ONE_ROW if account is None else account.unit,
     )
-    task = _Task(model, whole, seed_of(model.random_state), options)
+    task = _Task(model, whole, seed_of(model.random_state), options, found_out)
     if holdout is not None:
         if unit is not None or model.unit is not None:
             raise InvalidParameter("rows of one unit would be in both parts: use evaluate= in place of holdout=")
@@ -150,8 +152,10 @@ def _not_yet(_: Any) -> Any:
 class _Task:
     """A model that is to be fitted and evaluated."""
 
-    def __init__(self, model: PrivateLinearModel, whole: Ledger, seed: int | None, options: dict[str, Any]) -> None:
-        self.model, self.whole, self.options = model, whole, options
+    def __init__(
+        self, model: PrivateLinearModel, whole: Ledger, seed: int | None, options: dict[str, Any], found_out: bool
+    ) -> None:
+        self.model, self.whole, self.options, self.found_out = model, whole, options, found_out
         self.randomness = Randomness(seed)
 
     def seed(self, what: str) -> int | None:
@@ -163,6 +167,8 @@ class _Task:
         model, whole, classes = self.model, self.whole, None
         if is_classifier(model):
             given = getattr(model, "classes", None)
+            if given is None and self.found_out:
+                given, y = (0, 1), np.zeros(len(y), dtype=np.intp)  # two classes are the fewest that a fit may find
             if given is None:
                 raise InvalidParameter(
                     "classes are public and nobody pays for reading them from y: pass classes=(...)"

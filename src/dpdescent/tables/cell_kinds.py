@@ -21,7 +21,7 @@ from .cells import ANY_DATE, as_stamps, day_numbers
 from .written_forms import DATE_FORMS, NUMBERS, OTHER_DATES, date_form, iso_date, number_form, number_in
 
 _LONGEST = 64  # characters of a level
-_BLANKS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", ".", "nat", "<na>"})
+_BLANKS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", ".", "nat", "<na>", "#n/a", "#na"})
 #: The bins of a cell. What is written in a way that means two things is a bin of its own: the column decides.
 KINDS_OF_CELLS = ("missing", *NUMBERS, *DATE_FORMS, *OTHER_DATES, "text", "long text")
 _NUMBER_OF = {name: number for number, name in enumerate(KINDS_OF_CELLS)}

@@ -64,7 +64,25 @@ _PACKED = 4  # at least how many times longer text is when it is unpacked
 _GROUP_ROWS = 2**16
 _EVERY_BYTE = "iso8859-1"
 _TEXT_BLOCK = 2**22  # bytes
-_BLANKS = ["", " ", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-"]  # of numbers, dates and units
+#: What `pandas.read_csv` takes for a missing cell: the same table is the same in a file and in a DataFrame.
+_MISSING = [
+    "",
+    "#N/A",
+    "#N/A N/A",
+    "#NA",
+    "-NaN",
+    "-nan",
+    "<NA>",
+    "N/A",
+    "NA",
+    "NULL",
+    "NaN",
+    "None",
+    "n/a",
+    "nan",
+    "null",
+]
+_BLANKS = [*_MISSING, " ", "?", "-"]  # of numbers, dates and units
 
 
 def read_table(path: Path, schema: Schema, *, label: bool = True, keep: Collection[str] = ()) -> pd.DataFrame:
@@ -208,9 +226,9 @@ class TextColumns:
         numbers = [column.name for column in schema.numeric]
         if label and schema.label.classes is None:
             numbers.append(schema.label.column)
-        # A text level may well read "NA" or be empty; only numbers, units and dates have many ways to be missing.
-        blanks: dict[str, list[str]] = {name: [] if "" in public else [""] for name, public in levels.items()}
-        blanks |= {column.name: [""] for column in schema.hashed}
+        # A level may well read "NA" or be empty, if the schema lists it.
+        blanks = {name: [text for text in _MISSING if text not in public] for name, public in levels.items()}
+        blanks |= {column.name: _MISSING for column in schema.hashed}
         owner = [schema.unit.column] if label and schema.unit is not None else []
         blanks |= dict.fromkeys((*numbers, *owner, *(column.name for column in schema.dates)), _BLANKS)
         return cls(numbers, levels, blanks)
