@@ -46,6 +46,7 @@ bench: $(VENV)/ready $(VENV)/torch
 
 # What the demonstration needs: the base dependencies and matplotlib, none of the tools of developers.
 $(VENV)/demo: pyproject.toml
+	@echo "building an environment in $(VENV): pip installs numpy, pandas, scikit-learn and others, which takes about a minute"
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) -e '.[plots]'
 	@touch $@
@@ -77,6 +78,7 @@ $(MUTANTS_VENV)/ready: pyproject.toml
 	@touch $@
 
 $(VENV)/ready: pyproject.toml
+	@echo "building an environment in $(VENV): pip installs what the tests need, which takes some minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) --upgrade pip
 	$(INSTALL) -e '.[dev]'
