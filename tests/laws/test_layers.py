@@ -16,7 +16,7 @@ FRONT = "dpdescent"
 
 #: From the lowest up. A room imports rooms of lower layers, and none beside it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "arrays", "lazy_names"),
+    ("errors", "arrays", "lazy_names", "verifier"),
     ("relations", "long_runs", "display", "features"),
     ("noise",),
     ("accounting", "exact"),

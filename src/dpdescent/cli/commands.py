@@ -94,6 +94,11 @@ COMMANDS = (
     DeferredCommand(
         "explain", "explain_command:explain_command", "Say what a saved model or statement guarantees, in words."
     ),
+    DeferredCommand(
+        "verify",
+        "verify_command:verify_command",
+        "Check a model, a statement or a release by accountants that are not ours.",
+    ),
     DeferredCommand("ledger", "ledger_command:ledger_app", "Keep a budget that several fits share."),
     DeferredCommand(
         "compare",
