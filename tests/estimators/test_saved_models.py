@@ -42,6 +42,8 @@ CASES: dict[str, tuple[type[Any], dict[str, Any], NDArray[Any]]] = {
     "huber": (dpdescent.DPHuberRegressor, {"target_bounds": (-4, 4), "threshold": 0.5}, NUMBER),
     "counts": (dpdescent.DPPoissonRegressor, {"target_bounds": (0, 20)}, COUNT),
     "curves": (dpdescent.DPAdditiveRegressor, {"target_bounds": (-4, 4), "inference": True}, NUMBER),
+    "curves of counts": (dpdescent.DPAdditivePoissonRegressor, {"target_bounds": (0, 20)}, COUNT),
+    "robust curves": (dpdescent.DPAdditiveHuberRegressor, {"target_bounds": (-4, 4)}, NUMBER),
     "tree numbers": (dpdescent.DPBoostedTreesRegressor, {"target_bounds": (-4, 4), "trees": 5}, NUMBER),
 }
 
