@@ -95,6 +95,9 @@ COMMANDS = (
         "explain", "explain_command:explain_command", "Say what a saved model or statement guarantees, in words."
     ),
     DeferredCommand(
+        "release", "release_command:release_command", "Write one folder with a model and all that must be said of it."
+    ),
+    DeferredCommand(
         "verify",
         "verify_command:verify_command",
         "Check a model, a statement or a release by accountants that are not ours.",
