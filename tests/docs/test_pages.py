@@ -19,7 +19,7 @@ WALKED = {"tutorial.md"}  # by test_readme.py
 PAGES = sorted(
     path for path in (ROOT / "docs").glob("*.md") if path.name not in WALKED and read_blocks(path.read_text())
 )
-NEEDS_TORCH = {"networks.md"}
+NEEDS_TORCH = {"coming-from-opacus.md", "networks.md"}
 
 
 @pytest.mark.usefixtures("small")

@@ -18,18 +18,21 @@ bin k and f in bin k + 1, so its vector is at most 1 long. Lengths below 2^-7 sh
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from ..arrays import Floats, Integers
 from ..curator import Sampling
 from ..errors import InfiniteValue, InvalidParameter, MissingValue
+from ..statement import Origin, public_fact
+from .row_forms import LoaderRows, RowForm
 from .row_gradients import Batch, ModuleGradients, RowGradients
 from .training_plan import Clipping
 
@@ -46,6 +49,12 @@ class DatasetRows:
     dataset : TensorDataset, tuple of arrays or tensors, or map-style Dataset
     device : torch.device
         Where batches are put.
+    targets : str or sequence of str, optional
+        Which parts of rows that are dictionaries the loss compares with.
+    own_loss : bool
+        Whether the module computes the loss.
+    views : int
+        How often each row is seen.
     classes : int or sequence of int, optional
         The public labels of which a row has one, which become their positions. Without them targets stay as they are.
 
@@ -57,15 +66,29 @@ class DatasetRows:
     a text, for instance, is not public. Rows of another label than the ``classes`` are absent as well.
     """
 
-    def __init__(self, dataset: Any, device: torch.device, classes: int | Sequence[int] | None = None) -> None:
-        self._device = device
+    def __init__(
+        self,
+        dataset: Any,
+        device: torch.device,
+        classes: int | Sequence[int] | None = None,
+        *,
+        targets: str | Sequence[str] | None = None,
+        own_loss: bool = False,
+        views: int = 1,
+    ) -> None:
+        self._device, self._reader = device, None
         self._classes = None if classes is None else _sorted_classes(classes)
         self._tensors: tuple[Tensor, ...] | None = None
+        self.batch_size, workers = None, 0
+        if isinstance(dataset, DataLoader):
+            self.batch_size, workers = dataset.batch_size, dataset.num_workers
+            dataset = LoaderRows(dataset)
         self._dataset = dataset
         if isinstance(dataset, TensorDataset):
-            self._tensors = tuple(dataset.tensors)
-        elif isinstance(dataset, tuple | list):
-            self._tensors = tuple(_tensor(each) for each in dataset)
+            dataset = tuple(dataset.tensors)
+        if isinstance(dataset, tuple | list | Mapping):
+            self.form = RowForm.of(dataset, targets, own_loss, views)
+            self._tensors = tuple(_tensor(each) for each in self.form.parts(dataset))
         elif isinstance(dataset, IterableDataset):
             raise InvalidParameter(f"an IterableDataset cannot be sampled by chance, row by row: {_REMEDY}")
         elif not hasattr(dataset, "__getitem__"):
@@ -73,12 +96,24 @@ class DatasetRows:
         if self._tensors is not None:
             _require_tensors(self._tensors)
             self.count = int(self._tensors[0].shape[0])
-            self._shapes = tuple((tuple(each.shape[1:]), each.dtype) for each in self._tensors)
         else:
             self.count = _length(dataset)
-            self._shapes = _shapes(dataset[0]) if self.count else ()
         if not self.count:
             raise InvalidParameter("the data set has no rows")
+        if self._tensors is not None:
+            one = [each[:1] for each in self._tensors]
+            self._shapes = _shapes([each[0] for each in self._seen(one)])
+        else:
+            first = dataset[0]
+            self.form = RowForm.of(first, targets, own_loss, views)
+            try:
+                self._shapes = _shapes(self._parts(0, first))
+            except (TypeError, ValueError, RuntimeError):
+                raise InvalidParameter(
+                    "the parts of the first row cannot be made tensors: let the data set return numbers alone"
+                ) from None
+            if workers:
+                self._reader = _Workers(self, workers)
         if self._classes is not None:
             shape, kind = self._shapes[-1]
             if shape or kind.is_floating_point or kind.is_complex:
@@ -92,6 +127,13 @@ class DatasetRows:
     def classes(self) -> int | None:
         """How many classes are declared, if any are."""
         return None if self._classes is None else len(self._classes)
+
+    @property
+    def public_classes(self) -> tuple[str, ...]:
+        """What the statement says of declared classes."""
+        if self._classes is None:
+            return ()
+        return (public_fact("classes", f"{len(self._classes)} of them", Origin.ARGUMENT),)
 
     @property
     def remark(self) -> str | None:
@@ -109,10 +151,11 @@ class DatasetRows:
         absent = None
         if self._tensors is not None:
             at = torch.from_numpy(chosen)
-            found = [each[at] for each in self._tensors]
+            found = self._seen([each[at] for each in self._tensors])
         else:
             found = [torch.zeros((chosen.size, *shape), dtype=dtype) for shape, dtype in self._shapes]
-            read = [self._read(int(i), [each[place] for each in found]) for place, i in enumerate(chosen)]
+            rows = self._reader.rows(chosen) if self._reader is not None else map(self._row, chosen.tolist())
+            read = [_put(row, [each[place] for each in found]) for place, row in enumerate(rows)]
             if not all(read):
                 absent = torch.tensor(read, device=self._device).logical_not()
         *inputs, targets = (each.to(self._device) for each in found)
@@ -122,22 +165,34 @@ class DatasetRows:
                 absent = unknown if absent is None else absent | unknown
         return Batch(tuple(inputs), targets, absent)
 
-    def _read(self, position: int, places: Sequence[Tensor]) -> bool:
-        """Copy the row at a position to its places, and return whether it is one of the public shapes and types.
-
-        It is copied before the next one is read, as a data set may use one buffer for all of its rows.
-        """
+    def _row(self, position: int) -> list[Tensor] | None:
+        """Return the parts of the row at a position, or None unless they have the public shapes and types."""
         try:
-            row = _row(self._dataset[position])
-            if tuple((tuple(each.shape), each.dtype) for each in row) != self._shapes:
-                return False
-            for place, each in zip(places, row, strict=True):
-                place.copy_(each.detach())
+            parts = self._parts(position, self._dataset[position])
+            return [each.detach() for each in parts] if _shapes(parts) == self._shapes else None
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:  # whatever it is, it would tell of the row
-            return False
-        return True
+            return None
+
+    def _parts(self, position: int, row: Any) -> list[Tensor]:
+        """Return the parts of the row at a position, as it was read. Of several views, each is another reading."""
+        first = [torch.as_tensor(each) for each in self.form.parts(row)]
+        if self.form.views == 1:
+            return first
+        read = [[each.clone() for each in first]]
+        for _ in range(self.form.views - 1):
+            again = self.form.parts(self._dataset[position])
+            read.append([torch.as_tensor(each).clone() for each in again])
+        together = [torch.stack(each) for each in zip(*read, strict=True)]
+        return [*together[:-1], read[0][-1]]
+
+    def _seen(self, parts: list[Tensor]) -> list[Tensor]:
+        """Return rows of tensors with as many views of each input as there are."""
+        if self.form.views == 1:
+            return parts
+        views = (each.unsqueeze(1).repeat_interleave(self.form.views, 1) for each in parts[:-1])
+        return [*views, parts[-1]]
 
     def probes(self) -> tuple[Batch, Batch]:
         """Return public rows of the same shapes, to be tried in this order.
@@ -231,14 +286,52 @@ def _length(dataset: Dataset[Any]) -> int:
         ) from None
 
 
-def _row(item: Any) -> tuple[Tensor, ...]:
-    if not isinstance(item, tuple | list) or len(item) < 2:
-        raise InvalidParameter(f"a row must be a tuple of inputs and a target: {_REMEDY}")
-    return tuple(torch.as_tensor(each) for each in item)
+def _shapes(parts: Sequence[Tensor]) -> tuple[tuple[tuple[int, ...], torch.dtype], ...]:
+    return tuple((tuple(each.shape), each.dtype) for each in parts)
 
 
-def _shapes(item: Any) -> tuple[tuple[tuple[int, ...], torch.dtype], ...]:
-    return tuple((tuple(each.shape), each.dtype) for each in _row(item))
+def _put(row: Sequence[Tensor] | None, places: Sequence[Tensor]) -> bool:
+    """Copy a row to its places, before the next one is read: a data set may use one buffer for all of its rows."""
+    if row is None:
+        return False
+    try:
+        for place, each in zip(places, row, strict=True):
+            place.copy_(each)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # of a kind that cannot be copied
+        return False
+    return True
+
+
+class _Workers:
+    """Processes that read rows, as those of a DataLoader; they are started once."""
+
+    def __init__(self, rows: DatasetRows, count: int) -> None:
+        self._positions: list[int] = []
+        self._loader = DataLoader(
+            _Read(copy.copy(rows)),
+            sampler=self._positions,
+            batch_size=None,
+            num_workers=count,
+            persistent_workers=True,
+        )
+
+    def rows(self, chosen: Integers) -> Iterator[list[Tensor] | None]:
+        """Return the rows at these positions in their order."""
+        self._positions[:] = chosen.tolist()
+        return iter(self._loader)
+
+
+class _Read(Dataset[Any]):  # type: ignore[misc]
+    """Rows by their positions; of one that cannot be read there is None."""
+
+    def __init__(self, rows: DatasetRows) -> None:
+        self._rows = rows
+
+    def __getitem__(self, position: int) -> list[Tensor] | None:
+        row = self._rows._row(position)
+        return None if row is None else [each.clone() for each in row]
 
 
 _LOWEST, _HIGHEST = -7, 32  # 2^-7 is next to SHORTEST, below which no length counts

@@ -38,10 +38,10 @@ import os
 import tempfile
 import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -83,10 +83,11 @@ class TrainingResult:
 def fit(
     module: nn.Module,
     dataset: Any,
-    loss: Loss,
+    loss: Loss | None,
     *,
-    epsilon: float,
+    epsilon: float | None = None,
     delta: float,
+    noise_multiplier: float | None = None,
     method: str = "auto",
     batch_size: int | None = None,
     steps: int | None = None,
@@ -101,13 +102,16 @@ def fit(
     progress: bool | Progress = False,
     checkpoint: str | os.PathLike[str] | None = None,
     classes: int | Sequence[int] | None = None,
+    targets: str | Sequence[str] | None = None,
+    views: int = 1,
+    after_step: Callable[[StepRecord, nn.Module], object] | None = None,
 ) -> TrainingResult:
     """Train a module on a data set with (epsilon, delta)-differential privacy for every row.
 
     Parameters
     ----------
-    module, dataset, loss, epsilon, delta, batch_size, steps, epochs, adjacency, ledger, random_state, noise, \
-device, classes
+    module, dataset, loss, epsilon, delta, noise_multiplier, batch_size, steps, epochs, adjacency, ledger, \
+random_state, noise, device, classes, targets, views
         As in `PrivateTraining`.
     method : {"auto", "blsgd", "sgd", "adam"}
         See `dpdescent.torch.step_rules`. ``auto`` has nothing to tune.
@@ -119,6 +123,8 @@ device, classes
     checkpoint : path-like, optional
         A file from which an interrupted run goes on: call `fit` again with the same arguments, the same ledger or
         none as before, and a module of the same shape.
+    after_step : callable, optional
+        Called after each step with its `StepRecord` and the module, for instance to evaluate it on public rows.
     """
     validate(method, learning_rate, clip_norm)
     training = PrivateTraining(
@@ -127,6 +133,7 @@ device, classes
         loss,
         epsilon=epsilon,
         delta=delta,
+        noise_multiplier=noise_multiplier,
         steps=steps,
         epochs=epochs,
         batch_size=batch_size,
@@ -138,8 +145,10 @@ device, classes
         noise=noise,
         device=device,
         classes=classes,
+        targets=targets,
+        views=views,
     )
-    history = solve(training, method, learning_rate, checkpoint, progress)
+    history = solve(training, method, learning_rate, checkpoint, progress, after_step)
     return state(training, method, history)
 
 
@@ -165,24 +174,32 @@ def solve(
     learning_rate: float | None,
     checkpoint: str | os.PathLike[str] | None,
     progress: bool | Progress,
+    after_step: Callable[[StepRecord, nn.Module], object] | None = None,
 ) -> list[StepRecord]:
     """Buy all steps that are planned and take them, or those that an interrupted run has left."""
     with listening(progress) as listener, charges_noted(training.ledger):
         rule = _make_rule(method, training, learning_rate)
         saved = None if checkpoint is None else Checkpoint(checkpoint, training, rule, method)
         history: list[StepRecord] = saved.begin() if saved is not None else []
-        first, every = training.drawn, max(1, training.steps // _SAVES)
+        first, every = training.drawn, saving_period(training)
         for step in range(first, training.steps):
             if saved is not None and (step - first) % every == 0:
                 # On the disk before the rows are read: a run that is resumed will not take these steps again.
                 saved.start(step, every, history)
             history.append(rule.advance(step))
+            if after_step is not None:
+                after_step(history[-1], training.module)
             if listener is not None:
                 listener((step + 1) / training.steps)
         rule.finish()
         if saved is not None:
             saved.write(training.steps, history)
     return history
+
+
+def saving_period(training: PrivateTraining) -> int:
+    """Return how many steps begin between two writings of a checkpoint."""
+    return max(1, training.steps // _SAVES)
 
 
 def state(training: PrivateTraining, method: str, history: list[StepRecord]) -> TrainingResult:
@@ -201,6 +218,16 @@ def _make_rule(method: str, training: PrivateTraining, learning_rate: float | No
 _FORMAT, _VERSION = "dpdescent-training", 4
 
 
+class HasState(Protocol):
+    """What a later run needs to go on, as tensors and plain data."""
+
+    def state(self) -> dict[str, Any]:
+        """Return it."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from it."""
+
+
 class Checkpoint:
     """The file of one run.
 
@@ -217,13 +244,16 @@ class Checkpoint:
     **Privacy** Everything in the file is a released answer or public.
     """
 
-    def __init__(self, path: str | os.PathLike[str], training: PrivateTraining, rule: Method, method: str) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], training: PrivateTraining, rule: Method | HasState, method: str
+    ) -> None:
         self._path = Path(path)
         self._training, self._rule = training, rule
         plan = training.plan
         self._settings = {
             "method": method,
             "epsilon": float(plan.epsilon),
+            "private": training.private,
             "delta": float(plan.delta),
             "schedule": repr(plan.schedule.to_dict()),
             "rows": plan.sampling.rows,

@@ -25,6 +25,7 @@ easier and stronger. arXiv:2206.07136.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -36,7 +37,7 @@ from torch import Tensor, nn
 from ..arrays import Floats, Integers
 from ..curator.batches import draw_rows
 from ..curator.release import Paid, check, pay, public_count
-from ..errors import BudgetExhausted, InvalidParameter, require_positive
+from ..errors import BudgetExhausted, InvalidParameter, PrivacyWarning, require_positive
 from ..estimators.arguments import seed_of
 from ..estimators.payment import make_noise
 from ..ledger import Ledger
@@ -63,7 +64,8 @@ from .module_checks import (
     silence_warnings,
 )
 from .row_gradients import Batch, Loss, trained_parameters, unchanged_buffers
-from .training_plan import SHORTEST, Clipping, Plan, plan_training
+from .training_plan import SHORTEST, Clipping, Plan, epsilon_of_noise, plan_training
+from .without_noise import PLANNED, WARNING, Noiseless
 
 _ARITHMETIC = (
     "gradients are in the precision of the module, each at a place of its batch that is its own, so that no other "
@@ -71,8 +73,26 @@ _ARITHMETIC = (
 )
 
 
-def _classes_fact(count: int) -> str:
-    return public_fact("classes", f"{count} of them", Origin.ARGUMENT)
+def _require_account(ledger: Ledger | None, epsilon: float | None) -> None:
+    if ledger is not None and not isinstance(ledger, Ledger):
+        raise InvalidParameter(f"ledger must be a Ledger, got a {type(ledger).__name__}: Ledger.open(path) opens one")
+    if ledger is not None and epsilon == math.inf:
+        raise InvalidParameter("epsilon=inf spends nothing of a ledger: leave ledger= out")
+
+
+def _epsilon_of(
+    epsilon: float | None, noise_multiplier: float | None, search_steps: int, public: dict[str, Any]
+) -> float:
+    """Return what a training guarantees, which is infinite for one without noise."""
+    if noise_multiplier is not None:
+        if epsilon is not None or search_steps:
+            raise InvalidParameter("noise_multiplier takes the place of epsilon, and cannot pay for searches")
+        return epsilon_of_noise(noise_multiplier, **public)
+    if epsilon is None:
+        raise InvalidParameter("give epsilon, or noise_multiplier instead of it")
+    if epsilon == math.inf:
+        warnings.warn(WARNING, PrivacyWarning, stacklevel=3)
+    return epsilon
 
 
 class PrivateTraining:
@@ -82,13 +102,19 @@ class PrivateTraining:
     ----------
     module : torch.nn.Module
         Trained where it is, in the mode (`train` or `eval`) it is in.
-    dataset : TensorDataset, pair of arrays, or map-style Dataset
-        Rows are tuples of one or more inputs and a target, each of the shape and type that it has in the first row:
-        pad sequences to one length. Rows of another shape add nothing.
-    loss : callable
-        Maps outputs and targets to one number for each row (``reduction="none"``).
+    dataset : TensorDataset, pair or dict of arrays, map-style Dataset, or DataLoader
+        Rows are tuples of one or more inputs and a target, which may be a tuple or a dict of several, or dicts with
+        the names by which the module takes its inputs. Each part has the shape and type that it has in the first row
+        (`PaddedRows`); rows of another shape add nothing. Of a DataLoader, the data set, the collate function (for
+        each row by itself), the workers and the batch size are used; batches are drawn by chance.
+    loss : callable or None
+        Maps outputs and targets to one number for each row (``reduction="none"``). With None, the module computes it:
+        it takes inputs and targets, and what it returns has a ``loss``, which is asked for one row at a time.
     epsilon, delta : float
-        The guarantee for all steps together.
+        The guarantee for all steps together. ``epsilon=inf`` is a run without noise, for finding mistakes, which its
+        statement and a warning call not private.
+    noise_multiplier : float, optional
+        Instead of epsilon, which then follows: the noise as a multiple of C, as it is before rounding is added.
     steps : int, optional
         How many steps there will be at most. All of them are charged by the first `draw`.
     epochs : float, optional
@@ -114,6 +140,11 @@ class PrivateTraining:
     classes : int or sequence of int, optional
         The public labels: how many, from 0 on, or which. They become positions 0, 1, ..., the module must have as
         many scores, and rows of another label add nothing.
+    targets : str or sequence of str, optional
+        Which parts of rows that are dicts the loss compares with; ``"labels"`` by default.
+    views : int
+        How often each row is read, or shown to the random layers of the module: its gradient is the mean over these
+        views, clipped and charged once. Where the trained module is used, it sees a row once.
 
     Notes
     -----
@@ -144,10 +175,11 @@ class PrivateTraining:
         self,
         module: nn.Module,
         dataset: Any,
-        loss: Loss,
+        loss: Loss | None,
         *,
-        epsilon: float,
+        epsilon: float | None = None,
         delta: float,
+        noise_multiplier: float | None = None,
         steps: int | None = None,
         epochs: float | None = None,
         batch_size: int | None = None,
@@ -161,37 +193,37 @@ class PrivateTraining:
         noise: str = "exact",
         device: str | torch.device | None = None,
         classes: int | Sequence[int] | None = None,
+        targets: str | Sequence[str] | None = None,
+        views: int = 1,
     ) -> None:
-        if ledger is not None and not isinstance(ledger, Ledger):
-            raise InvalidParameter(
-                f"ledger must be a Ledger, got a {type(ledger).__name__}: Ledger.open(path) opens one"
-            )
+        _require_account(ledger, epsilon)
         self._seed, self._mode = seed_of(random_state), noise
         self._noise = make_noise(noise, self._seed)
         self.account = ledger
-        self._rows = DatasetRows(dataset, require_trainable(module, device), classes)
+        place = require_trainable(module, device)
+        self._rows = DatasetRows(dataset, place, classes, targets=targets, own_loss=loss is None, views=views)
+        rows = public_count(self._rows.count)
+        public: dict[str, Any] = {"rows": rows, "delta": delta, "steps": steps, "epochs": epochs}
+        public |= {"batch_size": self._rows.batch_size if batch_size is None else batch_size, "adjacency": adjacency}
+        found = _epsilon_of(epsilon, noise_multiplier, search_steps, public)
+        self.private = found != math.inf
         self.plan: Plan = plan_training(
-            rows=public_count(self._rows.count),
-            epsilon=epsilon,
-            delta=delta,
-            steps=steps,
-            epochs=epochs,
-            batch_size=batch_size,
+            **public,
+            epsilon=found if self.private else PLANNED,
             clipping=Clipping(clip_norm, clip_loss),
             parameters=sum(each.numel() for each in trained_parameters(module).values()),
             search_steps=search_steps,
             search_noise=search_noise,
-            adjacency=adjacency,
             account=ledger,
         )
         self.module = module
-        self._try_on_public_rows(private_copy(module), loss)
+        self._try_on_public_rows(*self._rows.form.reader(private_copy(module), loss))
         check(self.plan.released, self.plan.relation)
         self.ledger = self.plan.open_ledger()
         self._drawn = 0
         self.absence: str | None = None  # what a released count of rows says of those that add nothing
         self._pending: set[str] = set()
-        self._paid: Paid | None = None
+        self._paid: Paid | Noiseless | None = None
 
     def _try_on_public_rows(self, reader: nn.Module, loss: Loss) -> None:
         """Choose the way to gradients and measure their lengths, both on public rows, or raise what is wrong."""
@@ -237,8 +269,11 @@ class PrivateTraining:
         """Return the privacy statement of this training by a method."""
         plan, numbers = self.plan, sum(each.numel() for each in self._parameters)
         ways = f"gradients of rows by {type(self._gradients).__name__}"
-        return PrivacyStatement.of_ledger(
-            self.ledger,
+        make: Callable[..., PrivacyStatement] = partial(PrivacyStatement.of_ledger, self.ledger)
+        noise: dict[str, float] = {"noise_multiplier": plan.noise_multiplier}
+        if not self.private:
+            make, noise = partial(PrivacyStatement.without_privacy, relation=str(plan.relation)), {}
+        return make(
             model=type(self.module).__name__,
             method=method,
             randomness=self._noise.description,
@@ -248,13 +283,17 @@ class PrivateTraining:
                 public_fact("the number of rows", str(plan.sampling.rows), Origin.RELATION),
                 public_fact("dataset", "the shape and the type of a row", Origin.ARGUMENT),
                 public_fact("module", "its kind, its initial parameters and its buffers", Origin.ARGUMENT),
-                *(() if self._rows.classes is None else (_classes_fact(self._rows.classes),)),
+                *self._rows.public_classes,
             ),
-            remarks=tuple(each for each in (ways, self._rows.remark, self.absence) if each is not None),
+            remarks=tuple(
+                each
+                for each in (ways, self._rows.remark, self.absence, None if self.private else WARNING)
+                if each is not None
+            ),
             account=None if self.account is None else self.account.identity,
             steps=plan.steps,
             sampling_rate=plan.sampling.rate,
-            noise_multiplier=plan.noise_multiplier,
+            **noise,
             clip_norm=plan.clipping.bound,
         )
 
@@ -280,6 +319,9 @@ class PrivateTraining:
         Anybody can write a label, so that it alone tells nothing of what was paid for.
         """
         if self._paid is not None:
+            return
+        if not self.private:
+            self._paid = Noiseless()
             return
         ledgers, schedule = self._ledgers, self.plan.schedule
         if label != "training" and self.account is not None:
@@ -369,7 +411,7 @@ class PrivateTraining:
     def _ledgers(self) -> tuple[Ledger, ...]:
         return (self.ledger,) if self.account is None else (self.ledger, self.account)
 
-    def _take(self, name: str, part: Noised) -> Paid:
+    def _take(self, name: str, part: Noised) -> Paid | Noiseless:
         """Return the right to one answer, or raise before a row is read."""
         if self._paid is None or name not in self._pending:
             raise BudgetExhausted(f"this step has no {name} left: call draw() to begin the next one")
@@ -389,7 +431,7 @@ class PrivateTraining:
             total = sum_rows(add, parts, self._blank, partial(failing_losses, self._gradients))
         return total.numpy() if isinstance(total, Tensor) else np.zeros(count, np.int64)
 
-    def _release_sum(self, paid: Paid, add: Callable[[Batch], Tensor], count: int) -> Floats:
+    def _release_sum(self, paid: Paid | Noiseless, add: Callable[[Batch], Tensor], count: int) -> Floats:
         """Return a sum over a batch, in which a row is at most C long, with the noise that is paid for."""
         total = self._add_over_batch("batch", add, count)
         return np.asarray(paid.release(self.plan.gradients, total), dtype=np.float64)

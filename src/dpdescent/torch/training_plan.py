@@ -31,6 +31,7 @@ _NOISE_BITS, _LOSS_BITS = 22, 34
 _MOST_QUERIES = 1000
 _EPOCHS = 3.0
 _LARGEST_CLIP = 2.0**20
+_LARGEST_EPSILON = 1000.0
 
 
 @dataclass(frozen=True)
@@ -222,6 +223,38 @@ def plan_training(
     schedule = strongest_schedule(parts, planned, failure, amount, currency)
     gradient, search = _mechanisms_of(schedule)
     return Plan(epsilon, delta, currency, sampling, clipping, parameters, schedule, gradient, search)
+
+
+def epsilon_of_noise(
+    noise_multiplier: float,
+    *,
+    rows: int,
+    delta: float,
+    steps: int | None,
+    epochs: float | None,
+    batch_size: int | None,
+    adjacency: str,
+) -> float:
+    """Return the epsilon of steps whose gradients have independent noise of this multiplier.
+
+    Notes
+    -----
+    **Privacy** The price of the very schedule that `plan_training` looks for, so that the noise it finds for this
+    epsilon is the same to within 0.1%, which the statement shows.
+    """
+    multiplier = require_positive("noise_multiplier", noise_multiplier)
+    require_open_unit("delta", delta)
+    size = batch_size_for(rows, epochs) if batch_size is None else require_positive_integer("batch_size", batch_size)
+    sampling = Sampling(Relation.parse(adjacency), rows, min(1.0, size / rows))
+    planned = _step_count(steps, epochs, rows / size)
+    schedule = FixedSchedule((sampling.cost(Gaussian(multiplier)),), planned, delta * (1 - 2.0**-29))
+    price = float(currency_named("approximate", 1.0, delta).price(schedule))
+    if not price < _LARGEST_EPSILON:
+        raise InvalidParameter(
+            f"noise_multiplier={multiplier:g} guarantees nothing worth the name: take more noise, or epsilon=inf for "
+            "a run without any that is marked as not private"
+        )
+    return price * (1 + 2.0**-40)
 
 
 def _step_count(steps: int | None, epochs: float | None, steps_per_epoch: float) -> int:
