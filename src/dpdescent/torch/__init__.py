@@ -16,8 +16,7 @@ except ImportError:
     ) from None
 
 from .classifier import DPModuleClassifier as DPModuleClassifier
-from .module_fit import TrainingResult as TrainingResult, fit as fit
-from .own_loops import resumable_steps as resumable_steps
+from .module_fit import TrainingResult as TrainingResult, fit as fit, resumable_steps as resumable_steps
 from .row_forms import PaddedRows as PaddedRows
 from .step_rules import StepRecord as StepRecord
 from .training import PrivateTraining as PrivateTraining
