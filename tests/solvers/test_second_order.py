@@ -19,7 +19,7 @@ from scipy import stats
 from dpdescent import DPLogisticRegression
 from dpdescent.accounting import AboveThreshold, Composed, Gaussian, currency_named
 from dpdescent.accounting.sampling import _Sampled
-from dpdescent.curator import Curator
+from dpdescent.curator import Curator, batch_cost
 from dpdescent.curator.array_source import ArraySource
 from dpdescent.curator.lattice_noise import LatticeNoise
 from dpdescent.errors import DPDescentError, GuaranteeWarning, InvalidParameter, UnsupportedCost
@@ -288,6 +288,52 @@ def test_the_least_number_of_rows_scales_as_the_paper_says() -> None:
         minimum_rows(problem, OPTSettings(gradient_tolerance=a), epsilon=1.0, delta=1e-6) for a in (0.001, 0.01)
     )
     assert 100 < small / large < 150
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("method", ["opt", "opt-ls", "2opt", "dp-gd"])
+def test_paper_modes_have_the_noise_of_the_paper(method: str, relation: str) -> None:
+    """sigma^2 = T/rho, or 3 T/(2 rho) with searches, times 2 B_g/n and 2 B_H sqrt(d)/n, whatever the neighbours."""
+    settings = METHODS[method].settings(paper=True, **SADDLE)
+    curator = make_curator(method, settings, epsilon=2.0, relation=relation)
+    log = math.log(1e6)
+    rho = (math.sqrt(2.0 + log) - math.sqrt(log)) ** 2
+    bounds, budget, steps = Bounds.of(curator.problem, curator.relation), curator.budget, 400
+    descent = Descent(curator, settings, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GuaranteeWarning)
+        descent.start()
+    levels = descent._levels(descent._tolerances, 0.5 * budget, steps)
+    deviation = math.sqrt((1.5 if settings.search else 1.0) * steps / (0.5 * rho))
+    gradient = levels.gradient.noise_multiplier * bounds.gradient_change / (2 * bounds.gradient * deviation)
+    hessian = levels.hessian.noise_multiplier * bounds.hessian_change
+    hessian /= 2 * math.sqrt(3) * bounds.hessian * deviation
+    assert gradient == pytest.approx(hessian)
+    assert gradient == pytest.approx(1.0) if relation == "zero-out" else 1 - 1e-9 <= gradient < 1.2
+    price = curator.ledger.currency.price
+    check = batch_cost(curator.relation, 1, levels.gradient, levels.hessian)
+    assert (steps + 1) * price(check) <= 0.5 * budget * (1 + 1e-9)
+    _, result = solve(method, quietly=True, paper=True, epsilon=2.0, most_steps=3, **SADDLE)
+    assert np.isfinite(result.weights).all()
+
+
+def test_more_rows_are_promised_for_the_noise_of_the_paper() -> None:
+    problem = make_curator("opt", OPTSettings()).problem
+    least, paper = (
+        minimum_rows(problem, OPTSettings(noise=noise, **SADDLE), epsilon=1.0, delta=1e-6)  # type: ignore[arg-type]
+        for noise in ("least", "paper")
+    )
+    assert 2 * least < paper
+
+
+def test_a_plan_that_no_run_ends_is_refused_before_anything_is_charged() -> None:
+    settings = OPTSettings(gradient_tolerance=5e-4, curvature_tolerance=0.01)
+    curator = make_curator("opt", settings)
+    with pytest.raises(InvalidParameter, match=r"up to [\d,]+ steps are planned .* most_steps"):
+        METHODS["opt"].solve(curator, settings, None)
+    assert curator.ledger.spent_epsilon() == 0
+    _, result = solve("opt", quietly=True, gradient_tolerance=5e-4, curvature_tolerance=0.01, most_steps=2)
+    assert result.iterations == 2
 
 
 def test_a_helper_without_tolerances_asks_for_them() -> None:

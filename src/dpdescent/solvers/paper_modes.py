@@ -169,13 +169,15 @@ def _searched(**stated: Any) -> PaperMode:
 _POINT_DIFFERENCES = (
     "The objective at the start is known at zero without a charge; elsewhere it is measured with noise of both signs "
     "and a public slack, because the absolute value of the noise, which the paper adds, is not private.",
+    "Noise on gradients and Hessians has the paper's size where all rows are read, and its true price is charged; "
+    "that of a Hessian is isotropic, so its entries off the diagonal have half the variance of the paper's.",
     "The whole budget is reported, and every check of a gradient and a Hessian is charged, the last one included.",
     "Constants that the paper does not state are those of `dpdescent.solvers.stationary`.",
 )
 
 
 def _second_order(*more: str, **stated: Any) -> PaperMode:
-    tolerances = {"gradient_tolerance": 0.06, "curvature_tolerance": 0.245}
+    tolerances = {"gradient_tolerance": 0.06, "curvature_tolerance": 0.245, "noise": "paper"}
     return PaperMode(_POINTS, {**tolerances, **stated}, differences=(*_POINT_DIFFERENCES, *more))
 
 

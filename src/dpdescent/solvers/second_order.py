@@ -49,7 +49,7 @@ from .second_order_settings import (
     TwoPhaseLSSettings,
     TwoPhaseSettings,
 )
-from .stationary import Bounds, Levels, Tolerances, make_levels, tightest
+from .stationary import Bounds, Levels, Tolerances, make_levels, tightest, zcdp_of
 
 # Shares of the longest gradient of a row. If the tolerance that can be guaranteed is above the first, nearly every
 # point satisfies it, the start included. The second one is then aimed at instead, without a guarantee.
@@ -60,6 +60,8 @@ NEEDS = frozenset({Need.ONE_MARGIN, Need.BOUNDED_SLOPE, Need.SMOOTH, Need.SMOOTH
 ONE_EACH = "one for each gradient, Hessian or search; the theorem fixes the number of steps"
 _ONE_BATCH_EACH = "one batch for each gradient or Hessian; the theorem fixes the number of steps"
 LARGEST_EXACT = 1024  # up to this dimension a Hessian is reduced as a whole
+#: A plan of more steps is refused, unless the settings say after how many it is given up.
+MOST_PLANNED = 2_000_000
 _AIMED_STEPS = 200  # the number of steps in that case: with fewer steps each has less noise
 
 
@@ -110,7 +112,8 @@ def minimum_rows(
     tolerances = _tolerances(settings, Bounds.of(problem, relation), settings.gradient_tolerance)
     objective = problem.largest_loss(np.zeros(dimension))
     amount = settings.guaranteed_share * currency.budget(epsilon, delta)
-    return _rows_needed(settings, tolerances, objective, currency, relation, amount)
+    rho = settings.guaranteed_share * zcdp_of(epsilon, delta) if settings.noise == "paper" else None
+    return _rows_needed(settings, tolerances, objective, currency, relation, amount, rho)
 
 
 def _rows_needed(
@@ -120,12 +123,13 @@ def _rows_needed(
     currency: Currency,
     relation: Relation,
     amount: float,
+    rho: float | None,
 ) -> int:
     """Return the rows for which the guarantee holds from a point of that objective, if it is paid by an amount."""
     steps = settings.planned_steps(tolerances, objective)
-    return tolerances.minimum_rows(
-        make_levels(tolerances, currency, relation, amount, steps, same_batch=settings.same_batch)
-    )
+    together = settings.same_batch
+    levels = make_levels(tolerances, currency, relation, amount, steps, same_batch=together, rho=rho)
+    return tolerances.minimum_rows(levels)
 
 
 _to_a_point = partial(method, papers=("Gao & Wright 2023",), needs=NEEDS, general=False, rereads=True)
@@ -203,7 +207,8 @@ class Descent:
 
         def rows(tolerance: float) -> int:
             tolerances, ledger = self._with_tolerance(tolerance), curator.ledger
-            return _rows_needed(settings, tolerances, self._objective, ledger.currency, curator.relation, amount)
+            paid = ledger.currency, curator.relation, amount, self._rho(amount)
+            return _rows_needed(settings, tolerances, self._objective, *paid)
 
         asked = settings.gradient_tolerance
         if asked is None:
@@ -214,10 +219,12 @@ class Descent:
         needed = rows(asked)
         if needed > curator.rows:
             promise = "is guaranteed" if settings.guaranteed else "may be told from noise"
+            planned = self._planned(self._tolerances, self._objective)
             warnings.warn(
                 f"a second-order point with the tolerances {self._tolerances.gradient:.3g} and "
                 f"{self._tolerances.curvature:.3g} {promise} for {needed} rows or more, there are "
-                f"{curator.rows}: the run may end elsewhere; collect more rows, or raise the tolerances or epsilon",
+                f"{curator.rows}: the run may end elsewhere, after up to {planned:,} planned steps; collect "
+                "more rows, or raise the tolerances or epsilon",
                 GuaranteeWarning,
                 stacklevel=4,
             )
@@ -329,9 +336,16 @@ class Descent:
         return self._bounds.dimension > LARGEST_EXACT
 
     def _levels(self, tolerances: Tolerances, amount: float, steps: int) -> Levels:
-        curator = self._curator
+        curator, rho = self._curator, self._rho(amount)
         currency, together = curator.ledger.currency, self._settings.same_batch
-        return make_levels(tolerances, currency, curator.relation, amount, steps, same_batch=together)
+        return make_levels(tolerances, currency, curator.relation, amount, steps, same_batch=together, rho=rho)
+
+    def _rho(self, amount: float) -> float | None:
+        """Return the part of the paper's rho that an amount of the budget stands for; None where noise is ours."""
+        ledger = self._curator.ledger
+        if self._settings.noise != "paper":
+            return None
+        return zcdp_of(ledger.epsilon, ledger.delta) * amount / self._curator.budget
 
     def _with_tolerance(self, gradient: float) -> Tolerances:
         """Return what is asked for, at the rate of the batches as they are drawn."""
@@ -345,6 +359,12 @@ class Descent:
         """Raise, before anything is charged, what keeps the Hessians of the longest plan from being drawn."""
         settings = self._settings
         steps = self._planned(tolerances, self._largest_objective())
+        if steps > MOST_PLANNED and settings.most_steps is None:
+            raise InvalidParameter(
+                f"up to {steps:,} steps are planned for the tolerances {tolerances.gradient:.3g} and "
+                f"{tolerances.curvature:.3g}, and a plan of more than {MOST_PLANNED:,} is refused: raise the "
+                "tolerances, lower the bounds of the rows, or say in most_steps when to give up"
+            )
         phases = [(settings.guaranteed_share, steps), (settings.optimistic_share, math.ceil(math.sqrt(steps)))]
         for share, most in phases if settings.optimistic_share > 0 else phases[:1]:
             hessian_sum(self._curator.public(), self._levels(tolerances, share * self._budget, most).hessian)

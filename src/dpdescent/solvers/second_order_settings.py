@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from ..accounting import RDP, Currency, best_order
 from ..errors import InvalidParameter
@@ -43,7 +43,10 @@ class OPTSettings(Constants, Settings, paper_mode="opt"):
     failure : float
         Probability with which the guarantee may fail.
     most_steps : int, optional
-        The largest number of steps of a phase, however many are planned; the noise is that of the plan.
+        The largest number of steps of a phase, however many are planned; the noise is that of the plan. Without it a
+        plan of more than two million steps is refused.
+    noise : {"least", "paper"}, optional
+        The least that the budget pays for by default, or the paper's, which may spend less than the budget.
     """
 
     gradient_tolerance: _Tolerance | None = None
@@ -56,6 +59,7 @@ class OPTSettings(Constants, Settings, paper_mode="opt"):
     loss_share: Part = 0.01
     failure: Part = 0.05
     most_steps: Count | None = None
+    noise: Literal["least", "paper"] | None = None
 
     #: Whether a number of rows is known for which the run ends at a second-order point.
     guaranteed: ClassVar[bool] = True

@@ -31,7 +31,12 @@ least number of rows is proportional to 1/(c_1 sqrt(1 - 2 c_1)), which falls unt
 1/3 with room for the decrease along a curvature: c_1 = c_2 = 1/5 and c = 1/20. c_g = (1 - c_1)/2 and c_H maximise the
 decrease of a search.
 
-**Noise levels** `make_levels` returns the least noise that the budget of a phase pays for.
+**Noise levels** `make_levels` returns the least noise that the budget of a phase pays for. The paper's is larger
+(``rho``): T answers of either kind under rho-zCDP, for neighbours that differ in a row,
+
+.. math:: \sigma_g^2 = \sigma_H^2 = T/\rho, \qquad \Delta_g = 2 B_g/n, \qquad \Delta_H = 2 B_H \sqrt d/n,
+
+with 3 T/(2 rho) in place of T/rho where steps are searched.
 
 References
 ----------
@@ -352,13 +357,21 @@ def tightest(promise: Callable[[float], float], rows: int, largest: float) -> fl
 
 @lru_cache(maxsize=16)  # a run asks for the same plan when it checks, promises and starts
 def make_levels(
-    tolerances: Tolerances, currency: Currency, relation: Relation, amount: float, steps: int, *, same_batch: bool
+    tolerances: Tolerances,
+    currency: Currency,
+    relation: Relation,
+    amount: float,
+    steps: int,
+    *,
+    same_batch: bool,
+    rho: float | None = None,
 ) -> Levels:
     """Return the noise with which ``amount`` pays for that many steps and for one check more than steps.
 
     Gradient and Hessian share what is not for the search, in the proportion at which both need the same number of
     rows: a need is proportional to the noise multiplier, whose inverse square is what is paid for. The search gets a
-    quarter.
+    quarter. With a ``rho`` the noise on gradients and Hessians of all rows is that of the paper, or more by a common
+    factor where the amount does not pay for it.
     """
     gradient_need, hessian_need = tolerances.needs(steps)
     ratio = hessian_need / gradient_need
@@ -369,7 +382,15 @@ def make_levels(
     def gaussian(amount: float) -> Gaussian:
         return _strongest(lambda noise: batch_cost(relation, rate, noise), amount, currency)
 
-    if same_batch and rate < 1:
+    if rho is not None and rate == 1:
+        printed = _paper_multipliers(tolerances, steps, rho)
+
+        def together(part: Gaussian) -> Cost:
+            return batch_cost(relation, rate, *(Gaussian(part.noise_multiplier * each) for each in printed))
+
+        factor = max(1.0, _strongest(together, check, currency).noise_multiplier)
+        gradient, hessian = (Gaussian(factor * each) for each in printed)
+    elif same_batch and rate < 1:
         weights = math.sqrt(share), math.sqrt(1 - share)
 
         def both(part: Gaussian) -> Cost:
@@ -384,6 +405,20 @@ def make_levels(
     queries = max(len(tolerances.constants.gradient_ratios), len(tolerances.constants.curvature_ratios))
     search = partial(search_noise, Sampling(relation, 1), searched * amount / steps, currency, queries)
     return Levels(steps, gradient, hessian, search)
+
+
+def _paper_multipliers(tolerances: Tolerances, steps: int, rho: float) -> tuple[float, float]:
+    """Return the paper's noise multipliers of gradient and Hessian for a phase under rho-zCDP."""
+    bounds, parts = tolerances.bounds, 1.5 if tolerances.search else 1.0
+    deviation = math.sqrt(parts * steps / rho)
+    gradient = deviation * 2 * bounds.gradient / bounds.gradient_change
+    return gradient, deviation * 2 * bounds.hessian * math.sqrt(bounds.dimension) / bounds.hessian_change
+
+
+def zcdp_of(epsilon: float, delta: float) -> float:
+    """Return the rho for which rho + 2 sqrt(rho log(1/delta)) is epsilon."""
+    log = -math.log(delta)
+    return (epsilon / (math.sqrt(epsilon + log) + math.sqrt(log))) ** 2
 
 
 def _strongest(charged: Callable[[Gaussian], Cost], amount: float, currency: Currency) -> Gaussian:
