@@ -1,8 +1,9 @@
 """The results of the papers' tables and figures that are kept in docs/results.
 
 `python docs/results.py run` measures every target that has none yet and keeps its numbers and its picture; a run that
-was stopped goes on where it was. `python docs/results.py pages` writes the pages from the kept numbers, and with
-``--check`` it fails if they differ instead. Sentences that say why something differs are in docs/results/why.toml.
+was stopped goes on where it was. `python docs/results.py judge` judges the claims of kept numbers again and draws the
+pictures of figures again. `python docs/results.py pages` writes the pages from the kept numbers, and with ``--check``
+it fails if they differ instead. Sentences that say why something differs are in docs/results/why.toml.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,11 +23,18 @@ from threadpoolctl import threadpool_limits
 
 from dpdescent.display import heartbeat
 from dpdescent.errors import InvalidParameter
+from dpdescent.lab.agd_paper import Trace
+from dpdescent.lab.line_search_paper.network_pages import network_findings
 from dpdescent.lab.method_looks import look_of
-from dpdescent.lab.report_page import Report
-from dpdescent.lab.reproduction import FIGURES, command_of, figure_named, reproduce
+from dpdescent.lab.output_perturbation_paper import RiskTable
+from dpdescent.lab.output_perturbation_paper.risk_pages import risk_findings
+from dpdescent.lab.output_perturbation_paper.risk_runs import Point, RiskRuns
+from dpdescent.lab.paper_figures import DataTable, Figure
+from dpdescent.lab.report_page import Finding, Report
+from dpdescent.lab.reproduction import FIGURES, command_of, draw_figure, figure_named, reproduce
+from dpdescent.lab.second_order_paper import StationaryTable, table_findings
 from dpdescent.lab.study import versions
-from dpdescent.lab.verdicts import EXPLANATION, Verdict
+from dpdescent.lab.verdicts import EXPLANATION, Group, Sample, Verdict
 from dpdescent.long_runs import write_whole
 from dpdescent.solvers import METHODS
 
@@ -69,7 +78,7 @@ FULL = {
     "001/table6": Extent(),
     **{f"002/{name}": Extent(3) for name in ("covertype", "ijcnn1", "covertype-sigmoid", "ijcnn1-sigmoid")},
     "003/figure1": Extent(1, folds=2),
-    "003/figure2": Extent(1, folds=5),
+    "003/figure2": Extent(1),
     "003/figure3": Extent(1, folds=2),
     "003/figure4": Extent(1, folds=2),
 }
@@ -177,6 +186,66 @@ def fitted(cells: Sequence[Mapping[str, Any]]) -> float:
             once.add(place)
         total += cell["seconds"][0] * max(each[2] for each in cell.values() if isinstance(each, list))
     return total
+
+
+def judge(names: Sequence[str]) -> None:
+    """Judge the claims of kept results again, from the numbers that were kept."""
+    for name in names:
+        path = FOLDER / f"{stem(name)}.json"
+        if not path.exists() or isinstance(FIGURES[name], (DataTable, Trace)):
+            continue
+        result, text = kept_result(path), path.read_text()
+        new = [
+            {"claim": each.claim, "verdict": each.verdict, "found": each.found}
+            for each in judged(figure_named(name), result["cells"], "Full" in result["extent"])
+        ]
+        start, end = text.index('"findings": '), text.index(',\n "notes": ')
+        shown = json.dumps({"findings": new}, indent=1, ensure_ascii=False)[3:-2]
+        write_whole(path, text[:start] + shown + text[end:])
+        figure = FIGURES[name]
+        if isinstance(figure, Figure):
+            with tempfile.TemporaryDirectory() as folder:
+                drawn = draw_figure(
+                    figure, kept_groups(result["cells"]), Path(folder) / stem(name), result["command"]
+                )
+                keep_picture(drawn[0])
+
+
+def kept_groups(cells: Sequence[Mapping[str, Any]]) -> list[Group]:
+    """Return the groups of a figure from its cells."""
+    return [
+        Group(
+            *(cell.get(key, "") for key in ("dataset", "loss", "method")),
+            cell["epsilon"],
+            cell.get("parameter", ""),
+            cell.get("value", 0.0 if "parameter" in cell else None),
+            (),
+            {key: Sample.listed(each) for key, each in cell.items() if isinstance(each, list)},
+        )
+        for cell in cells
+    ]
+
+
+def judged(figure: Any, cells: Sequence[Mapping[str, Any]], full: bool) -> list[Finding]:
+    """Return what the cells of a target say of its claims."""
+    if isinstance(figure, Figure):
+        return [Finding(claim.text, claim.check(kept_groups(cells))) for claim in figure.claims]
+    if isinstance(figure, StationaryTable):
+        samples = {
+            (cell["tolerance"], cell["method"], cell["epsilon"]): {
+                key: Sample.listed(each) for key, each in cell.items() if isinstance(each, list)
+            }
+            for cell in cells
+        }
+        shown = figure.tolerances if full else figure.quick_tolerances
+        return list(table_findings(figure, shown, samples))
+    if isinstance(figure, RiskTable):
+        found: dict[tuple[int, Point], dict[str, Sample]] = {}
+        for cell in cells:
+            at = Point(int(cell["rows"]), int(cell["dimension"]), float(cell["epsilon"]))
+            found[int(cell["row"]), at] = {key: Sample.listed(v) for key, v in cell.items() if isinstance(v, list)}
+        return risk_findings(RiskRuns(figure, full), found)
+    return network_findings(cells)
 
 
 def pages() -> dict[Path, str]:
@@ -295,7 +364,7 @@ def shown(value: Any, form: str) -> str:
     """Return mean and standard error as text."""
     if value is None:
         return "–"
-    mean, error, _ = value
+    mean, error, *_ = value
     if float(mean).is_integer() and error is None:
         form = ",.0f"
     return f"{mean:{form}}" + ("" if error is None else f" ± {error:{form}}")
@@ -347,9 +416,14 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     runner.add_argument("--folds", type=int, help="only the first folds of each repetition of a full run")
     runner.add_argument("--jobs", type=int, help="worker processes, one thread each; default: all processors")
+    judging = actions.add_parser("judge", help="judge the claims of kept results again")
+    judging.add_argument("names", nargs="*", help="targets; default: all")
     writer = actions.add_parser("pages", help="write the pages from the kept results")
     writer.add_argument("--check", action="store_true", help="only compare, and fail where they differ")
     given = parser.parse_args(words)
+    if given.action == "judge":
+        judge([figure_named(name).name for name in given.names] or list(FIGURES))
+        return
     if given.action == "run":
         names = [figure_named(name).name for name in given.names] or list(FIGURES)
         asked = Extent(given.repetitions, given.folds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,13 +34,25 @@ def version(monkeypatch: pytest.MonkeyPatch) -> None:
     ("runs", "fingerprint"),
     [
         (STUDY, "d66efe29b2d73488"),
-        (TableRuns(TABLE, False, "synthetic"), "03ec93af67a09baa"),
-        (RiskRuns(RISKS, False), "6f25aafa8b611fc7"),
+        (TableRuns(TABLE, False, "synthetic"), "d87f097f2c99af12"),
+        (RiskRuns(RISKS, False), "d88833c7543dac33"),
         (NetworkRuns(NETWORKS, False), "84782d7e98980bb6"),
     ],
 )
 def test_the_name_of_a_journal_depends_on_settings_and_not_on_modules(runs, fingerprint: str) -> None:
     assert runs.fingerprint == fingerprint
+
+
+def test_texts_and_extents_leave_journals_as_they_are() -> None:
+    """What says nothing of the numbers: titles, claims, more seeds; what does: the loss, the steps of quick runs."""
+    table = TableRuns(TABLE, True, "synthetic")
+    assert TableRuns(replace(TABLE, title="another", seeds=7), True, "synthetic").fingerprint == table.fingerprint
+    assert TableRuns(replace(TABLE, penalty=L2(1e-2)), True, "synthetic").fingerprint != table.fingerprint
+    assert TableRuns(TABLE, False, "synthetic").fingerprint != table.fingerprint
+    risks = RiskRuns(RISKS, True)
+    assert RiskRuns(replace(RISKS, title="another"), True, 3).fingerprint == risks.fingerprint
+    assert RiskRuns(replace(RISKS, delta=1e-6), True).fingerprint != risks.fingerprint
+    assert STUDY.any_cells() == replace(STUDY, epsilons=(1.0, 2.0), seeds=3).any_cells()
 
 
 def test_a_run_goes_on_from_a_journal_that_was_written_before_the_code_moved(

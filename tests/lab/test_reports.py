@@ -93,7 +93,7 @@ def test_the_page_holds_picture_table_claims_statement_and_settings_and_loads_no
     assert {"claims", "results", "privacy", "settings"} == {heading["id"] for heading in page.tags["h2"]}
     assert "(epsilon, 1e-08)-differentially private for one row under zero-out" in page.text
     assert "Not private: it reads the rows as they are." in page.text
-    assert "acs-income (American Community Survey, NIST excerpts) stands in" in page.text
+    assert "acs-income (American Community Survey, NIST excerpts), as many as it has, stand in" in page.text
     assert "Run on synthetic instead of the paper's data." in page.text
     assert "not available here yet: an <unknown> method" in page.text
     assert "At epsilon 0.05 DP-AGD is ahead" in page.text

@@ -14,7 +14,7 @@ import pytest
 from dpdescent import InvalidParameter
 from dpdescent.accounting import gaussian_tail_constant
 from dpdescent.lab.output_perturbation_paper import RISK_TABLES, risk_runs
-from dpdescent.lab.output_perturbation_paper.risk_pages import RiskSummary, risk_findings, slopes_of
+from dpdescent.lab.output_perturbation_paper.risk_pages import risk_findings, slopes_of, summaries_of
 from dpdescent.lab.output_perturbation_paper.risk_problems import (
     CONVEX,
     SMOOTH_CONVEX,
@@ -32,6 +32,7 @@ from dpdescent.lab.output_perturbation_paper.theorems import (
     tilted_prescription,
 )
 from dpdescent.lab.reproduction import FIGURES, reproduce
+from dpdescent.lab.verdicts import Sample
 from dpdescent.long_runs import Journal
 
 TABLES = {table.name[-1]: table for table in RISK_TABLES}
@@ -228,26 +229,26 @@ def test_a_run_goes_on_and_its_page_holds_bound_risk_and_time(page: Path) -> Non
 
 
 def test_findings_tell_broken_bounds_and_wrong_slopes() -> None:
-    table = replace(TABLES["5"], rows=tuple(row for row in TABLES["5"].rows if row.reference == "Corollary 3.4"))
+    table = replace(TABLES["6"], rows=tuple(row for row in TABLES["6"].rows if row.reference == "Corollary 3.4"))
     runs = RiskRuns(table, True)
     row = table.rows[0]
 
-    def summaries(share: float, slope: float) -> list[RiskSummary]:
-        found = []
+    def samples(share: float, slope: float) -> dict[tuple[int, Point], dict[str, Sample]]:
+        found = {}
         for point in runs.points(row):
-            bound = risk_runs.prescribed_for(table, row, point).bound
-            mean = share * bound * (point.rows / 4000) ** slope
-            found.append(RiskSummary(0, point, 20 * (0.99 * mean, 1.01 * mean), bound, 1e9))
+            mean = share * risk_runs.prescribed_for(table, row, point).bound * (point.rows / 4000) ** slope
+            values = {(0, seed): (0.99 if seed % 2 else 1.01) * mean for seed in range(40)}
+            found[0, point] = {"empirical": Sample.of(values)}
         return found
 
-    fine = risk_findings(runs, summaries(0.1, -0.2), [])
+    fine = risk_findings(runs, samples(0.1, -0.2))
     assert [finding.found.split(":")[0] for finding in fine] == ["Agrees", "Agrees"]
-    broken = risk_findings(runs, summaries(1.2, 0.0), [])
+    broken = risk_findings(runs, samples(1.2, 0.0))
     assert broken[0].found.startswith("Differs")
-    slow = risk_findings(runs, summaries(0.1, 0.5), [])
+    slow = risk_findings(runs, samples(0.1, 0.5))
     assert slow[1].found.startswith("Differs")
     assert "in n: -1.50" in slow[1].found
-    slope = slopes_of(runs, summaries(0.1, 0.5), 0)["rows"]
+    slope = slopes_of(runs, summaries_of(runs, samples(0.1, 0.5)), 0)["rows"]
     assert slope[:2] == pytest.approx((-2.0, -1.5))
     assert slope[2] == pytest.approx(0.01 / math.sqrt(39) * math.sqrt(2) / math.log(16), rel=1e-6)
 

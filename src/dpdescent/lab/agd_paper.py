@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,7 +33,6 @@ from .fold_fits import Task, load_task
 from .method_looks import Look, paper_differences
 from .paper_figures import (
     COUNTED,
-    FOUR,
     HINGE,
     INTERCEPT,
     LADDER,
@@ -45,10 +44,11 @@ from .paper_figures import (
     Parameter,
     Published,
     Scale,
+    four_tasks,
 )
 from .report_page import Finding, Matrix, Picture, Report, render
 from .study import versions
-from .verdicts import AtLeast, Claim, Margin, cells_of, every, told
+from .verdicts import WRONG, AtLeast, Checked, Claim, Margin, cells_of, every, told
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,9 @@ class Trace:
     candidates: int = 20
     max_step: float = 2.0
     seeds: int = 5
+
+
+_PRINTED_END = 0.052  # the norm of the true gradient after ten steps, in the one descent of the paper
 
 
 @dataclass(frozen=True)
@@ -192,21 +195,30 @@ def _finding(trace: Trace, name: str, runs: list[list[Moment]]) -> Finding:
     moments = runs[0]
     first, last = moments[0], moments[-1]
     falls = sum(after.objective < before.objective for before, after in pairwise(moments))
+    lengths = [run[-1].gradient_norm for run in runs]
     text = (
-        f"on {name}, in the first of {trace.seeds} descents, the norm of the true gradient goes from "
-        f"{first.gradient_norm:.3f} to {last.gradient_norm:.3f}, that of the noisy one from {first.noisy_norm:.3f} "
-        f"to {last.noisy_norm:.3f} (noise: {last.noise_norm:.3f}); the objective falls in {falls} of {trace.steps} "
-        f"steps, from {first.objective:.3f} to {last.objective:.3f}"
+        f"the true gradient ends at a norm of {min(lengths):.3f} to {max(lengths):.3f}, the paper's at "
+        f"{_PRINTED_END:g}; on {name}, in the first of {trace.seeds} descents, the norm of the true gradient goes "
+        f"from {first.gradient_norm:.3f} to {last.gradient_norm:.3f}, that of the noisy one from "
+        f"{first.noisy_norm:.3f} to {last.noisy_norm:.3f} (noise: {last.noise_norm:.3f}); the objective falls in "
+        f"{falls} of {trace.steps} steps, from {first.objective:.3f} to {last.objective:.3f}"
     )
     return Finding(trace.claim, told(_descends(runs), text))
 
 
 def _descends(runs: list[list[Moment]]) -> AtLeast:
-    """Return the claim of a trace: a tenth of the gradient, noisy ones as long as the noise, a lower objective."""
+    """Return the claim: the printed gradient at the end, noisy ones as long as the noise, a lower objective.
+
+    What the paper prints is one descent with the spread of ours, so that it may differ from our mean by both.
+    """
     ends = [(run[0], run[-1]) for run in runs]
+    lengths = [last.gradient_norm for _, last in ends]
+    spread = Margin.of(lengths)
+    alone = replace(spread, mean=spread.mean - _PRINTED_END, error=spread.error * math.sqrt(len(runs) + 1), values={})
     return every(
         [
-            Margin.of([first.gradient_norm / 10 - last.gradient_norm for first, last in ends]),
+            Checked(abs(alone.mean) <= alone.reach(WRONG / 2)),
+            Margin.of([first.gradient_norm / 2 - last.gradient_norm for first, last in ends]),
             Margin.of([last.noisy_norm - last.noise_norm / 2 for _, last in ends]),
             Margin.of([2 * last.noise_norm - last.noisy_norm for _, last in ends]),
             Margin.of([first.objective - last.objective for first, last in ends]),
@@ -333,13 +345,16 @@ AGD_FIGURES: tuple[Trace | Figure | DataTable, ...] = (
         title="Figure 2 of Lee & Kifer (2018): private logistic regression",
         caption=f"Accuracy and objective against epsilon, after {_PAPER}. {MODES}",
         details=(STAND_IN, _OPEN, *_DIFFERENCES),
-        tasks=tuple(Task(name) for name in FOUR),
+        tasks=four_tasks(),
         methods=_METHODS,
         delta=1e-8,
         quick=Scale((0.05, 0.2, 1.6), 2, 1),
         full=Scale(LADDER, 5, 20),
         claims=(
-            Claim("DP-AGD beats the other private methods or is level with them over the whole range.", standing()),
+            Claim(
+                "DP-AGD beats the other private methods or is level with them over the whole range.",
+                standing(throughout=True),
+            ),
             Claim(
                 "At epsilon 0.05 DP-AGD is ahead of all others on every data set but BANK.",
                 standing(epsilon=0.05, ahead=True, excepted=("bank",)),
@@ -356,13 +371,13 @@ AGD_FIGURES: tuple[Trace | Figure | DataTable, ...] = (
         title="Figure 3 of Lee & Kifer (2018): private linear support vector machine",
         caption=f"Accuracy and mean hinge loss against epsilon, after {_PAPER}. {MODES}",
         details=(HINGE, STAND_IN, _KINK, _OPEN, *_DIFFERENCES),
-        tasks=tuple(Task(name, "svm") for name in FOUR),
+        tasks=four_tasks("svm"),
         methods=_METHODS,
         delta=1e-8,
         quick=Scale((0.1, 0.4, 1.6), 2, 1),
         full=Scale(LADDER, 5, 20),
         claims=(
-            Claim("DP-AGD is competitive over a wide range of epsilon.", standing(share="most")),
+            Claim("DP-AGD is competitive over a wide range of epsilon.", standing()),
             Claim(
                 "On BANK its accuracy may fall as epsilon grows (0.4 is worse than 0.1), while its objective falls "
                 "steadily.",
@@ -394,7 +409,7 @@ AGD_FIGURES: tuple[Trace | Figure | DataTable, ...] = (
         claims=(
             Claim(
                 "On this data set too DP-AGD is ahead of the others or level with them over a wide range.",
-                standing(share="most"),
+                standing(),
             ),
         ),
     ),

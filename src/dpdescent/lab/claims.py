@@ -1,13 +1,12 @@
 """Claims of the papers in our words, each with a check that says, from the rows, what was found here.
 
 The first checks compare methods, with the standard errors of `verdicts`; the others, the values of a parameter of one
-method.
+method. A check has one margin for each average that its sentence speaks of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,21 +15,18 @@ from .method_looks import look_of
 from .verdicts import (
     NOT_MEASURED,
     PASSES,
-    SHARES,
     Check,
     Group,
     Margin,
     Part,
-    Share,
+    Sample,
     Statement,
     every,
-    most,
+    pooled,
     some,
     told,
     told_by_mode,
 )
-
-Series = Mapping[tuple[int, int], float]
 
 #: Differences of accuracy up to this count as level.
 LEVEL = 0.005
@@ -43,82 +39,89 @@ _OURS = ("agd-paper", "agd")
 
 def standing(
     *,
-    share: Share = "every",
     ahead: bool = False,
+    throughout: bool = False,
     epsilon: float | None = None,
     ours: Sequence[str] = _OURS,
     excepted: Sequence[str] = (),
 ) -> Check:
     """Judge whether the methods of a paper are level with every private rival, or ``ahead`` of every one.
 
-    This is asked of every, most or some of the comparisons on each data set that is not excepted at every epsilon, or
-    at one of them.
+    This is asked of the average over the data sets that are not excepted and all budgets, of that at one of them, or
+    ``throughout``, of that at each of them.
     """
 
     def check(groups: Sequence[Group]) -> str:
         chosen = [group for group in groups if epsilon is None or group.epsilon == epsilon]
         parts = []
         for method in ours:
-            cells, leads, behind = [], 0, []
+            against: dict[tuple[str, float | None], list[Margin]] = {}
+            leads, cells, behind = 0, 0, []
             for group in (group for group in chosen if group.method == method and group.dataset not in excepted):
                 rivals = _rivals(chosen, group, spare=(*ours, "auto"))
+                for rival in rivals:
+                    margin = _margin(group, rival, 0.0 if ahead else LEVEL)
+                    against.setdefault((rival.name, group.epsilon if throughout else None), []).append(margin)
                 if rivals:
-                    cells.append(every([_margin(group, rival, 0.0 if ahead else LEVEL) for rival in rivals]))
                     best = max(rivals, key=_accuracy)
                     difference = _margin(group, best)
-                    leads += difference.mean > 0
+                    leads, cells = leads + (difference.mean > 0), cells + 1
                     if difference.mean < -LEVEL:
                         where = "" if epsilon is not None else f" at {group.epsilon:g}"
                         behind.append(f"{_place(group)}{where} (by {difference}, {best.name})")
-            if cells:
-                losses = f", behind on {_listed(behind[:_MANY])}" if behind else ""
+            if against:
+                margins = {key: pooled(found) for key, found in against.items()}
+                (name, at), least = min(margins.items(), key=lambda pair: pair[1].mean)
+                where = "" if at is None else f" at epsilon {at:g}"
+                losses = f"; behind on {_listed(behind[:_MANY])}" if behind else ""
                 losses += f" and in {len(behind) - _MANY} more" if len(behind) > _MANY else ""
                 text = (
-                    f"{look_of(method).name} has a higher mean than every private rival in {leads} of {len(cells)} "
+                    f"{look_of(method).name} minus {name}, the strongest rival on average{where}, is {least}; it has "
+                    f"a higher mean than every private rival in {leads} of {cells} comparisons{losses}"
                 )
-                parts.append(Part(method, SHARES[share](cells), f"{text}comparisons{losses}"))
+                parts.append(Part(method, every(list(margins.values())), text))
         return told_by_mode(parts)
 
     return check
 
 
 def leads_above(method: str, epsilon: float) -> Check:
-    """Judge whether ``method`` is the best private one on every data set at every epsilon above a limit."""
+    """Judge whether ``method`` is on average the best private one at the budgets above a limit."""
 
     def check(groups: Sequence[Group]) -> str:
-        cells, shown = [], []
+        against: dict[str, list[Margin]] = {}
         for group in groups:
-            if group.method == method and group.epsilon > epsilon and (rivals := _rivals(groups, group)):
-                best = max(rivals, key=_accuracy)
-                cells.append(every([_margin(group, rival) for rival in rivals]))
-                shown.append(f"{_margin(group, best)} against {best.name} on {_place(group)}")
-        if not cells:
+            if group.method == method and group.epsilon > epsilon:
+                for rival in _rivals(groups, group):
+                    against.setdefault(rival.name, []).append(_margin(group, rival))
+        if not against:
             return f"Not measured: {look_of(method).name} was not run above epsilon {epsilon:g}."
-        return told(every(cells), f"{look_of(method).name} {_listed(shown)}")
+        margins = {name: pooled(found) for name, found in against.items()}
+        closest = sorted(margins.items(), key=lambda pair: pair[1].mean)[:3]
+        shown = _listed([f"{margin} against {name}" for name, margin in closest])
+        return told(every(list(margins.values())), f"{look_of(method).name} {shown}, means over data sets")
 
     return check
 
 
 def gap_to_nonprivate() -> Check:
-    """Judge whether the objective comes close to the one without privacy in most comparisons.
+    """Judge whether the objective on average comes close to the one without privacy.
 
     To be close is to go nine tenths of the way there from the objective at zero weights.
     """
 
     def check(groups: Sequence[Group]) -> str:
-        floors = {(g.dataset, g.loss): g.series("objective") for g in groups if g.method == "nonprivate"}
+        floors = {(g.dataset, g.loss): g.sample("objective") for g in groups if g.method == "nonprivate"}
         parts = []
         for method in _OURS:
-            cells: list[Statement] = []
+            cells: list[Margin] = []
             gaps: dict[str, list[tuple[float, float]]] = {}
             for group in groups:
-                own, floor = group.series("objective"), floors.get((group.dataset, group.loss), {})
-                both = sorted(own.keys() & floor.keys())
-                if group.method == method and both:
-                    start = _ZERO_WEIGHTS[group.loss]
-                    cells.append(Margin.of([(1 - _CLOSE) * start + _CLOSE * floor[k] - own[k] for k in both]))
-                    gap = float(np.mean([own[k] - floor[k] for k in both]))
-                    gaps.setdefault(_place(group), []).append((group.epsilon, gap))
+                own, floor = group.sample("objective"), floors.get((group.dataset, group.loss), Sample.of({}))
+                if group.method == method and own.count and floor.count:
+                    gap = Margin.between(floor, own)
+                    cells.append(Margin.between(floor, own, (1 - _CLOSE) * (_ZERO_WEIGHTS[group.loss] - floor.mean)))
+                    gaps.setdefault(_place(group), []).append((group.epsilon, -gap.mean))
             if gaps:
                 shown = [f"{place} {min(points)[1]:.3f} to {max(points)[1]:.3f}" for place, points in gaps.items()]
                 ends = next(iter(gaps.values()))
@@ -126,60 +129,62 @@ def gap_to_nonprivate() -> Check:
                     f"{look_of(method).name} stays above the objective without privacy by, from epsilon "
                     f"{min(ends)[0]:g} to {max(ends)[0]:g}: {_listed(shown)}"
                 )
-                parts.append(Part(method, most(cells), text))
+                parts.append(Part(method, pooled(cells), text))
         return told_by_mode(parts)
 
     return check
 
 
 def steadiness(dataset: str, low: float, high: float) -> Check:
-    """Judge whether accuracy is lower at a high epsilon than at a low one while the objective falls all the way."""
+    """Judge whether accuracy is lower at a high epsilon than at a low one while the objective falls all the way.
+
+    The objective falls if it does on average from each epsilon to the next, and surely rises at none.
+    """
 
     def check(groups: Sequence[Group]) -> str:
         parts = []
         for method in _OURS:
             line = sorted((g for g in groups if (g.method, g.dataset) == (method, dataset)), key=lambda g: g.epsilon)
-            at = {group.epsilon: group for group in line if group.series()}
+            at = {group.epsilon: group for group in line if group.sample().count}
             if low in at and high in at:
                 fall = _margin(at[low], at[high])
-                falls = [_margin(a, b, field="objective") for a, b in pairwise(at.values())]
+                steps = list(at.values())
+                falls = _margin(steps[0], steps[-1], field="objective")
                 text = (
                     f"{look_of(method).name} on {dataset}: accuracy at {low:g} minus that at {high:g} is {fall}; the "
-                    f"objective falls from each epsilon to the next by {_listed([str(margin) for margin in falls])}"
+                    f"objective falls by {falls} from epsilon {steps[0].epsilon:g} to {steps[-1].epsilon:g}"
                 )
-                parts.append(Part(method, every([fall, *falls]), text))
+                parts.append(Part(method, every([fall, falls]), text))
         return told_by_mode(parts)
 
     return check
 
 
 def duel(
-    *pairs: tuple[str, str], share: Share = "most", epsilon: float | None = None, excepted: Sequence[str] = ()
+    *pairs: tuple[str, str], somewhere: bool = False, epsilon: float | None = None, excepted: Sequence[str] = ()
 ) -> Check:
-    """Judge whether the first of each pair is better than the second on most data sets that are not excepted.
+    """Judge whether the first of each pair is on average better than the second, on data sets not excepted.
 
-    The difference is that at one epsilon, or else the mean over all.
+    The average is that over all budgets, or at one; or the first is to be better ``somewhere``, on some data set.
     """
 
     def check(groups: Sequence[Group]) -> str:
-        found = {
-            (group.dataset, group.loss, group.epsilon, group.method): group.series()
-            for group in groups
-            if epsilon is None or group.epsilon == epsilon
-        }
+        chosen = [group for group in groups if epsilon is None or group.epsilon == epsilon]
         parts = []
         for first, second in pairs:
-            gathered: dict[str, dict[tuple[int, int], list[float]]] = {}
-            for (dataset, loss, at, method), own in found.items():
-                other = found.get((dataset, loss, at, second), {})
-                for key in sorted(own.keys() & other.keys()) if method == first else ():
-                    gathered.setdefault(dataset, {}).setdefault(key, []).append(own[key] - other[key])
-            margins = {name: Margin.of([float(np.mean(v)) for v in by.values()]) for name, by in gathered.items()}
-            counted = [margin for name, margin in margins.items() if name not in excepted]
+            gathered: dict[str, list[Margin]] = {}
+            for group in (group for group in chosen if group.method == first):
+                for other in (other for other in chosen if other.method == second and _same(group, other)):
+                    if group.sample().count and other.sample().count:
+                        gathered.setdefault(group.dataset, []).append(_margin(group, other))
+            margins = {name: pooled(found) for name, found in gathered.items()}
+            counted = [margin for name, found in gathered.items() if name not in excepted for margin in found]
             if counted:
                 shown = [f"{dataset} {margin}" for dataset, margin in margins.items()]
-                text = f"{look_of(first).name} minus {look_of(second).name}: {_listed(shown)}"
-                parts.append(Part(first, SHARES[share](counted), text))
+                whole = pooled(counted)
+                judged = some([m for name, m in margins.items() if name not in excepted]) if somewhere else whole
+                text = f"{look_of(first).name} minus {look_of(second).name}: {whole}, on {_listed(shown)}"
+                parts.append(Part(first, judged, text))
         where = "mean over epsilon" if epsilon is None else f"at epsilon {epsilon:g}"
         return told_by_mode(parts, f" (accuracy, {where})")
 
@@ -187,57 +192,69 @@ def duel(
 
 
 def level(parameter: str, low: float = 0.0, high: float = float("inf"), *, above: float = 0.0) -> Check:
-    """Judge whether no two values of a parameter in [low, high] differ by more than `LEVEL`, above an epsilon."""
+    """Judge whether the values of a parameter in [low, high] are level on average over the budgets above a limit."""
 
     def check(groups: Sequence[Group]) -> str:
-        pairs: list[Statement] = []
+        lines = [(epsilon, found) for epsilon, found in _lines(groups, parameter) if epsilon > above]
+        pairs: dict[tuple[Any, Any], list[Margin]] = {}
         texts = []
-        for epsilon, found in _lines(groups, parameter):
-            inner = {value: series for value, series in found.items() if low <= value <= high}
-            if epsilon > above and len(inner) > 1:
-                pairs += [Margin.between(a, b, LEVEL) for k, a in inner.items() for j, b in inner.items() if j != k]
-                means = [_mean(series) for series in inner.values()]
-                texts.append(f"at epsilon {epsilon:g} accuracy varies by {max(means) - min(means):.3f}")
-        return told(every(pairs), "; ".join(texts)) if pairs else NOT_MEASURED
+        for epsilon, found in lines:
+            inner = {value: sample for value, sample in found.items() if low <= value <= high}
+            for k, a in inner.items():
+                for j, b in inner.items():
+                    if j != k:
+                        pairs.setdefault((k, j), []).append(Margin.between(a, b, LEVEL))
+            means = [sample.mean for sample in inner.values()]
+            texts.append(f"at epsilon {epsilon:g} accuracy varies by {max(means) - min(means):.3f}")
+        if not pairs:
+            return NOT_MEASURED
+        return told(every([pooled(found) for found in pairs.values()]), "; ".join(texts))
 
     return check
 
 
 def ends_cost(parameter: str, *, at: float | None = None) -> Check:
-    """Judge whether the least and the largest value of a parameter cost accuracy, at one epsilon or at all."""
+    """Judge whether the least and the largest value of a parameter cost accuracy, at one epsilon or on average."""
 
     def check(groups: Sequence[Group]) -> str:
-        ends: list[Statement] = []
-        texts = []
-        for epsilon, found in _lines(groups, parameter):
-            if at in (None, epsilon) and len(found) > 2:
-                best = max(found, key=lambda other: _mean(found[other]))
-                for end in (min(found), max(found)):
-                    ends.append(some([Margin.between(found[k], found[end]) for k in found if k != end]))
-                    loss = Margin.between(found[best], found[end])
-                    cost = f"{_text(best)} minus {_text(end)} is {loss}" if best != end else f"{_text(end)} is best"
-                    texts.append(f"at epsilon {epsilon:g}, {cost}")
-        return told(every(ends), "; ".join(texts)) if ends else NOT_MEASURED
+        lines = [(e, found) for e, found in _lines(groups, parameter) if at in (None, e) and len(found) > 2]
+        if not lines:
+            return NOT_MEASURED
+        ends, texts = [], []
+        values = sorted(set.intersection(*(set(found) for _, found in lines)))
+        for end in (values[0], values[-1]):
+            gains = {
+                k: pooled([Margin.between(found[k], found[end]) for _, found in lines]) for k in values if k != end
+            }
+            best = max(gains, key=lambda k: gains[k].mean)
+            ends.append(some(list(gains.values())))
+            texts.append(f"{_text(best)} minus {_text(end)} is {gains[best]}")
+        where = f"at epsilon {at:g}" if at is not None else "mean over epsilon"
+        return told(every(ends), f"{'; '.join(texts)} (accuracy, {where})")
 
     return check
 
 
 def preferred(parameter: str, value: float | str, *, ahead: bool = False) -> Check:
-    """Judge whether a value of a parameter is level with every other at every epsilon, or ``ahead`` of every one."""
+    """Judge whether a value of a parameter is on average level with every other, or ``ahead`` of every one."""
 
     def check(groups: Sequence[Group]) -> str:
-        parts: list[Statement] = []
+        parts: dict[Any, list[Margin]] = {}
         texts = []
         for epsilon, found in _lines(groups, parameter):
             others = [other for other in found if other != value]
             if value in found and others:
-                parts += [Margin.between(found[value], found[other], 0.0 if ahead else LEVEL) for other in others]
-                best = max(others, key=lambda other: _mean(found[other]))
+                for other in others:
+                    margin = Margin.between(found[value], found[other], 0.0 if ahead else LEVEL)
+                    parts.setdefault(other, []).append(margin)
+                best = max(others, key=lambda other: found[other].mean)
                 margin = Margin.between(found[value], found[best])
                 texts.append(
                     f"at epsilon {epsilon:g}, {_text(value)} minus {_text(best)}, the best other, is {margin}"
                 )
-        return told(every(parts), "; ".join(texts)) if parts else NOT_MEASURED
+        if not parts:
+            return NOT_MEASURED
+        return told(every([pooled(found) for found in parts.values()]), "; ".join(texts))
 
     return check
 
@@ -245,44 +262,41 @@ def preferred(parameter: str, value: float | str, *, ahead: bool = False) -> Che
 def small_hurts(parameter: str) -> Check:
     """Judge whether the smallest value of a parameter costs accuracy at the smallest epsilon, and not at the largest.
 
-    At the smallest it is worse than some other value; at the largest no other is better by more than `LEVEL`.
+    At the smallest it is below the average of the others; at the largest they are above it by at most `LEVEL`.
     """
 
     def check(groups: Sequence[Group]) -> str:
         lines = _lines(groups, parameter)
-        texts, gains = [], []
-        for place, (epsilon, found) in enumerate(lines):
-            least = min(found)
-            others = [other for other in found if other != least]
-            if others and place in (0, len(lines) - 1):
-                best = max(others, key=lambda other: _mean(found[other]))
-                gain = Margin.between(found[best], found[least])
-                texts.append(f"at epsilon {epsilon:g}, {_text(best)} minus {_text(least)} is {gain}")
-                gains.append((least, found))
-        if len(gains) < 2:
+        if len(lines) < 2:
             return NOT_MEASURED
-        (low, first), (end, last) = gains
-        hurts = some([Margin.between(series, first[low]) for value, series in first.items() if value != low])
-        spared = every([Margin.between(last[end], series, LEVEL) for value, series in last.items() if value != end])
+        texts, gains = [], []
+        for epsilon, found in (lines[0], lines[-1]):
+            least = min(found)
+            gain = pooled([Margin.between(found[other], found[least]) for other in found if other != least])
+            texts.append(f"at epsilon {epsilon:g}, the mean of the others minus {_text(least)} is {gain}")
+            gains.append((found, least))
+        (found, least), (last, end) = gains
+        hurts = pooled([Margin.between(found[other], found[least]) for other in found if other != least])
+        spared = pooled([Margin.between(last[end], last[other], LEVEL) for other in last if other != end])
         return told(every([hurts, spared]), "; ".join(texts))
 
     return check
 
 
 def helps(parameter: str, off: float, *, below: float) -> Check:
-    """Judge whether some value of a parameter beats ``off`` below an epsilon, and none does by `LEVEL` above it."""
+    """Judge whether some value of a parameter beats ``off`` below an epsilon, and on average none does above it."""
 
     def check(groups: Sequence[Group]) -> str:
         parts: list[Statement] = []
         texts = []
         for epsilon, found in _lines(groups, parameter):
-            others = {value: series for value, series in found.items() if value != off}
+            others = {value: sample for value, sample in found.items() if value != off}
             if off in found and others:
-                best = max(others, key=lambda other: _mean(others[other]))
+                best = max(others, key=lambda other: others[other].mean)
                 parts.append(
-                    some([Margin.between(series, found[off]) for series in others.values()])
+                    some([Margin.between(sample, found[off]) for sample in others.values()])
                     if epsilon < below
-                    else every([Margin.between(found[off], series, LEVEL) for series in others.values()])
+                    else pooled([Margin.between(found[off], sample, LEVEL) for sample in others.values()])
                 )
                 gain = Margin.between(others[best], found[off])
                 texts.append(f"at epsilon {epsilon:g}, {_text(best)} gains {gain} over {_text(off)}")
@@ -301,14 +315,19 @@ def fewer_passes(parameter: str, value: float, whole: float = 1.0) -> Check:
             for epsilon, found in _lines(groups, parameter, measure.field):
                 if value in found and whole in found:
                     own, all_rows = found[value], found[whole]
-                    parts.append(Margin.between({k: count / 2 for k, count in all_rows.items()}, own))
+                    parts.append(Margin.between(all_rows.times(0.5), own))
                     texts.append(
-                        f"{measure.name}: {_mean(own):,.0f} at {value:g} and {_mean(all_rows):,.0f} at {whole:g} "
-                        f"(epsilon {epsilon:g}), a ratio of {_mean(own) / _mean(all_rows):.2f}"
+                        f"{measure.name}: {own.mean:,.1f} at {value:g} and {all_rows.mean:,.1f} at {whole:g} "
+                        f"(epsilon {epsilon:g}), a ratio of {own.mean / all_rows.mean:.2f}"
                     )
         return told(every(parts), "; ".join(texts)) if parts else NOT_MEASURED
 
     return check
+
+
+def _same(first: Group, second: Group) -> bool:
+    """Return whether two groups are of the same task and epsilon."""
+    return (first.dataset, first.loss, first.epsilon) == (second.dataset, second.loss, second.epsilon)
 
 
 def _rivals(groups: Sequence[Group], group: Group, spare: Sequence[str] = ()) -> list[Group]:
@@ -316,26 +335,26 @@ def _rivals(groups: Sequence[Group], group: Group, spare: Sequence[str] = ()) ->
 
     A paper mode is compared with paper modes, and with the majority class, where there are any.
     """
-    own = group.series().keys()
     rivals = [
         other
         for other in groups
-        if (other.dataset, other.loss, other.epsilon) == (group.dataset, group.loss, group.epsilon)
+        if _same(other, group)
         and other.method != group.method
         and other.method not in spare
         and other.private
-        and own & other.series().keys()
+        and group.sample().count
+        and other.sample().count
     ]
     printed = [other for other in rivals if other.method.endswith("-paper") or other.method == "majority"]
     return printed if group.method.endswith("-paper") and printed else rivals
 
 
 def _margin(first: Group, second: Group, allowed: float = 0.0, field: str = "accuracy") -> Margin:
-    return Margin.between(first.series(field), second.series(field), allowed)
+    return Margin.between(first.sample(field), second.sample(field), allowed)
 
 
 def _accuracy(group: Group) -> float:
-    return _mean(group.series())
+    return group.sample().mean
 
 
 def _place(group: Group) -> str:
@@ -346,16 +365,12 @@ def _listed(texts: Sequence[str]) -> str:
     return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]
 
 
-def _mean(series: Series) -> float:
-    return float(np.mean(list(series.values())))
-
-
-def _lines(groups: Sequence[Group], parameter: str, field: str = "accuracy") -> list[tuple[float, dict[Any, Series]]]:
+def _lines(groups: Sequence[Group], parameter: str, field: str = "accuracy") -> list[tuple[float, dict[Any, Sample]]]:
     """Return, from the smallest epsilon to the largest, what the repetitions gave at each value of a parameter."""
-    lines: dict[float, dict[Any, Series]] = {}
+    lines: dict[float, dict[Any, Sample]] = {}
     for group in groups:
-        if group.parameter == parameter and group.value is not None and (series := group.series(field)):
-            lines.setdefault(group.epsilon, {})[group.value] = series
+        if group.parameter == parameter and group.value is not None and (sample := group.sample(field)).count:
+            lines.setdefault(group.epsilon, {})[group.value] = sample
     return sorted(lines.items())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from .paper_figures import DataTable, Figure, Scale, count_data, write_data
 from .report_page import Finding, Picture, Report, matrices, privacy_statements, render, settings_of
 from .second_order_paper import STATIONARY_TABLES, Outcome, StationaryTable, TableRuns, measure_table, write_table
 from .study import Record, repeated, require_repetitions, run
-from .verdicts import EXPLANATION, MEASURES, Claim, Measure, cells_of, grouped
+from .verdicts import EXPLANATION, MEASURES, Claim, Group, Measure, cells_of, grouped
 
 AnyFigure = Figure | Trace | DataTable | RiskTable | StationaryTable | NetworkFigure
 
@@ -166,12 +166,10 @@ def _run_figure(figure: Figure, order: _Order) -> tuple[tuple[Path, ...], Report
         seeds, folds = order.repetitions or figure.full.seeds, order.folds or figure.full.folds_used
         scale = replace(figure.full, seeds=seeds, folds_used=folds)
     study = figure.study(scale, order.datasets)
-    with Journal(order.page, study.fingerprint, Row) as journal:
+    with Journal(order.page, study.any_cells(), Row) as journal:
         record = run(study, jobs=order.jobs, journal=journal, listener=order.listener)
         groups = grouped(record.rows)
-        names = {parameter.setting: parameter.shown for parameter in figure.parameters}
-        panels = parameter_panels(groups, names, figure.measures) if names else epsilon_panels(groups)
-        pictures = draw(panels, order.stem, command=order.command)
+        pictures = draw_figure(figure, groups, order.stem, order.command)
         report = comparison_report(
             record,
             pictures[1],
@@ -189,6 +187,13 @@ def _run_figure(figure: Figure, order: _Order) -> tuple[tuple[Path, ...], Report
             write_whole(order.json_file, record.to_json())
         journal.remove()
     return pictures, report
+
+
+def draw_figure(figure: Figure, groups: Sequence[Group], stem: Path, command: str) -> tuple[Path, Path]:
+    """Draw a figure as ``stem``.png and ``stem``.svg; return both paths."""
+    names = {parameter.setting: parameter.shown for parameter in figure.parameters}
+    panels = parameter_panels(groups, names, figure.measures) if names else epsilon_panels(groups)
+    return draw(panels, stem, command=command)
 
 
 _RUNS: dict[type[AnyFigure], Callable[[Any, _Order], tuple[tuple[Path, ...], Report]]] = {

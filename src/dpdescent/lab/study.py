@@ -99,6 +99,15 @@ class Study:
         text = json.dumps([dpdescent.__version__, asdict(self)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    @staticmethod
+    def any_cells() -> str:
+        """Return what tells a journal of a figure from one of another release.
+
+        The key of a cell says all that its numbers depend on, so that a figure that is run to a larger extent, with
+        another method or with other claims finds the cells that it has in common with an earlier one.
+        """
+        return hashlib.sha256(f"{dpdescent.__version__} cells".encode()).hexdigest()[:16]
+
     @property
     def public(self) -> bool:
         """Whether all rows are public: scores on other rows are paid for by no budget."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from ..drawing import Line, Panel, draw
 from ..method_looks import look_of
 from ..report_page import Finding, Matrix, Picture, Report, render
 from ..study import versions
-from ..verdicts import Margin, Statement, cells_of, every, told
+from ..verdicts import Margin, Sample, Statement, cells_of, every, pooled, told
 from .network_runs import Course, NetworkRuns
+
+_SIMILAR = 0.02  # differences of accuracy up to this count as similar
 
 
 def write_networks(
@@ -24,7 +26,10 @@ def write_networks(
     """Write picture, page and rows; return the pictures and the report."""
     figure = runs.figure
     pictures = draw(_panels(courses), stem, command=command)
-    findings = tuple(_findings(courses))
+    cells = cells_of(
+        _steps(courses), ("network", "method", "step"), ("accuracy", "objective", "epsilon", "step_size")
+    )
+    findings = tuple(network_findings(cells))
     stand_in = f" Run on {runs.datasets[0]} instead of the paper's data." if runs.datasets else ""
     left_out = ", ".join(network.title for network in figure.networks[figure.quick_networks :])
     extent = (
@@ -55,9 +60,7 @@ def write_networks(
         ),
         details=figure.details,
         command=command,
-        cells=cells_of(
-            _steps(courses), ("network", "method", "step"), ("accuracy", "objective", "epsilon", "step_size")
-        ),
+        cells=cells,
     )
     write_whole(page, render(report))
     if json_file is not None:
@@ -128,40 +131,57 @@ def _matrix(courses: list[Course], network: str) -> Matrix:
     )
 
 
-def _findings(courses: list[Course]) -> list[Finding]:
-    found: dict[str, list[str]] = {"early": [], "end": [], "step": []}
-    margins: dict[str, list[Statement]] = {
-        "early": [],
-        "end": [],
-        "step": [],
-    }  # one run of each has no standard error
-    for name in dict.fromkeys(course.network for course in courses):
-        own = {course.method: course for course in courses if course.network == name}
-        search, rivals = own["blsgd"], [own[method] for method in ("sgd", "adam")]
-        early = max(0, len(search.steps) // 4 - 1)
-        margins["early"] += [Margin.of([search.accuracy[early] - each.accuracy[early]]) for each in rivals]
-        margins["end"] += [Margin.of([each.objective[-1] - search.objective[-1]]) for each in rivals]
-        margins["step"].append(Margin.of([search.step_size[0] - search.step_size[-1]]))
-        found["early"].append(
-            f"{name}: {search.accuracy[early]:.3f} against "
-            f"{max(each.accuracy[early] for each in rivals):.3f} after {search.steps[early]} steps"
+def network_findings(cells: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Hold what was found against what the paper says; a network is a repetition where each was trained once.
+
+    Cells have a network, a method and a step, and measures as of `cells_of`.
+    """
+    found = {(cell["network"], cell["method"], cell["step"]): cell for cell in cells}
+    own = next((name for name in ("blsgd-paper", "blsgd") if any(key[1] == name for key in found)), "blsgd")
+    margins: dict[str, dict[str, list[Margin]]] = {name: {} for name in ("early", "level", "end", "step")}
+    texts: dict[str, list[str]] = {"early": [], "end": [], "step": []}
+    for network in dict.fromkeys(key[0] for key in found):
+        steps = sorted(step for name, method, step in found if (name, method) == (network, own))
+        early, last = steps[max(0, len(steps) // 4 - 1)], steps[-1]
+
+        def sample(method: str, step: int, field: str, network: str = network) -> Sample:
+            return Sample.listed(found[network, method, step][field])
+
+        rivals = [name for name in ("sgd", "adam") if (network, name, last) in found]
+        for name in rivals:
+            soon = Margin.between(sample(own, early, "accuracy"), sample(name, early, "accuracy"))
+            margins["early"].setdefault(name, []).append(soon)
+            if network.endswith("MLP"):
+                same = Margin.between(sample(own, last, "accuracy"), sample(name, last, "accuracy"), _SIMILAR)
+                margins["level"].setdefault(name, []).append(same)
+            else:
+                lower = Margin.between(sample(name, last, "objective"), sample(own, last, "objective"))
+                margins["end"].setdefault(name, []).append(lower)
+        fall = Margin.between(sample(own, steps[0], "step_size"), sample(own, last, "step_size"))
+        margins["step"].setdefault(own, []).append(fall)
+        mine, theirs = sample(own, early, "accuracy").mean, [sample(n, early, "accuracy").mean for n in rivals]
+        texts["early"].append(f"{network}: {mine:.3f} against {max(theirs):.3f} after {early} steps")
+        ends = [[sample(n, last, field).mean for n in (own, *rivals)] for field in ("accuracy", "objective")]
+        texts["end"].append(
+            f"{network}: accuracy {ends[0][0]:.3f} against {max(ends[0][1:]):.3f}, "
+            f"objective {ends[1][0]:.3f} against {min(ends[1][1:]):.3f}"
         )
-        found["end"].append(
-            f"{name}: accuracy {search.accuracy[-1]:.3f} against {max(each.accuracy[-1] for each in rivals):.3f}, "
-            f"objective {search.objective[-1]:.3f} against {min(each.objective[-1] for each in rivals):.3f}"
-        )
-        found["step"].append(f"{name}: {search.step_size[0]:.3g} to {search.step_size[-1]:.3g}")
+        sizes = [sample(own, step, "step_size").mean for step in (steps[0], last)]
+        texts["step"].append(f"{network}: {sizes[0]:.3g} to {sizes[1]:.3g}")
+
+    def judged(kind: str) -> Statement:
+        return every([pooled(each) for each in margins[kind].values()])
+
     return [
         Finding(
             "DP-BLSGD reaches a high accuracy in fewer iterations than DP-SGD and DP-Adam.",
-            told(every(margins["early"]), "; ".join(found["early"]) + " (the better of DP-SGD and DP-Adam)"),
+            told(judged("early"), "; ".join(texts["early"]) + " (the better of DP-SGD and DP-Adam)"),
         ),
         Finding(
             "It ends at a similar accuracy with perceptrons, and at a lower objective with convolutions.",
-            told(every(margins["end"]), "; ".join(found["end"])),
+            told(every([judged("level"), judged("end")]), "; ".join(texts["end"])),
         ),
         Finding(
-            "The step size that it selects falls during training.",
-            told(every(margins["step"]), "; ".join(found["step"])),
+            "The step size that it selects falls during training.", told(judged("step"), "; ".join(texts["step"]))
         ),
     ]

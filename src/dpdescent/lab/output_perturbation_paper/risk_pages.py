@@ -6,8 +6,7 @@ What was measured of a table of bounds, in numbers: means, slopes, and the paper
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,7 +18,20 @@ from ..drawing import Line, Panel, draw
 from ..method_looks import Look, look_of
 from ..report_page import Finding, Matrix, Picture, Report, render
 from ..study import versions
-from ..verdicts import EXPLANATION, Margin, Statement, cells_of, every, told
+from ..verdicts import (
+    EXPLANATION,
+    WRONG,
+    Checked,
+    Key,
+    Margin,
+    Sample,
+    Statement,
+    Verdict,
+    cells_of,
+    every,
+    pooled,
+    told,
+)
 from . import RiskRow, RiskTable
 from .risk_runs import Measured, Point, RiskRuns, prescribed_for, public_constants
 
@@ -37,18 +49,13 @@ def write_risks(
 ) -> tuple[tuple[Path, Path], Report]:
     """Write picture, page and rows; return the pictures and the report."""
     table = runs.table
-    summaries = [
-        summarised(table, place, point, measured, table.population)
-        for place, row in enumerate(table.rows)
-        if row.method and not row.timed_only
-        for point in runs.points(row)
-    ]
-    found = [summary for summary in summaries if summary.values]
+    samples = samples_of(measured)
+    found = summaries_of(runs, samples)
     pictures = draw(_panels(runs, found, measured), stem, 3, command)
-    findings = tuple(risk_findings(runs, found, measured))
+    findings = tuple(risk_findings(runs, samples))
     whole = f" of {table.full_seeds}" if runs.seeds < table.full_seeds else ""
     repeated = f"{'Full' if runs.full else 'Quick'} run: {runs.seeds}{whole} repetitions, fewer of slow methods."
-    bounds = {(each.row, each.point): float(f"{each.bound:.6g}") for each in summaries}
+    bounds = {(each.row, each.point): float(f"{each.bound:.6g}") for each in found}
     rows = [
         asdict(each) | {"reference": table.rows[each.row].name, "bound": bounds.get((each.row, each.point))}
         for each in measured
@@ -129,13 +136,13 @@ def _middle(runs: RiskRuns) -> str:
 
 def _risks(runs: RiskRuns, measured: Sequence[Measured]) -> Matrix:
     """Return bounds and measurements at the middle."""
-    table, lines = runs.table, []
+    table, lines, samples = runs.table, [], samples_of(measured)
     for place, row in enumerate(table.rows):
         if row.timed_only:
             continue
         point = runs.points(row)[0]
-        empirical = summarised(table, place, point, measured, False)
-        population = summarised(table, place, point, measured, True)
+        empirical = summarised(table, place, point, samples, False)
+        population = summarised(table, place, point, samples, True)
         vacuous = " (no better than L R)" if row.ours and empirical.bound >= empirical.trivial else ""
         lines.append(
             (
@@ -152,9 +159,9 @@ def _risks(runs: RiskRuns, measured: Sequence[Measured]) -> Matrix:
 
 
 def _spread(summary: RiskSummary) -> str:
-    if not summary.values:
+    if not summary.sample.count:
         return "–"
-    return f"{summary.mean:.3g}" + (f" ± {summary.error:.1g}" if len(summary.values) > 1 else "")
+    return f"{summary.mean:.3g}" + (f" ± {summary.error:.1g}" if summary.sample.count > 1 else "")
 
 
 def _times(runs: RiskRuns, measured: Sequence[Measured]) -> Matrix:
@@ -288,35 +295,55 @@ class RiskSummary:
 
     row: int
     point: Point
-    values: tuple[float, ...]
+    sample: Sample
     bound: float
     trivial: float
 
     @property
     def mean(self) -> float:
         """The mean excess risk."""
-        return float(np.mean(self.values))
+        return self.sample.mean
 
     @property
     def error(self) -> float:
         """The standard error of the mean; as large as the mean where there is one release only."""
-        count = len(self.values)
-        return float(np.std(self.values, ddof=1) / math.sqrt(count)) if count > 1 else self.mean
+        return self.sample.error if self.sample.count > 1 else self.mean
 
 
-def summarised(
-    table: RiskTable, place: int, point: Point, measured: Sequence[Measured], population: bool
-) -> RiskSummary:
+def summarised(table: RiskTable, place: int, point: Point, samples: Samples, population: bool) -> RiskSummary:
     """Return the excess risks of a row at a point, of the table or in the population, beside the bound."""
     row = table.rows[place]
-    values = [
-        each.population if population else each.empirical
-        for each in measured
-        if (each.row, each.point) == (place, point)
-    ]
+    found = samples.get((place, point), {}).get("population" if population else "empirical", Sample.of({}))
     constants = public_constants(table, row, point)
     bound = prescribed_for(table, row, point).bound if row.ours else row.bound(constants)
-    return RiskSummary(place, point, tuple(v for v in values if v is not None), bound, constants.trivial)
+    return RiskSummary(place, point, found, bound, constants.trivial)
+
+
+#: What was measured, by row and point, and by the field of a measurement.
+Samples = Mapping[tuple[int, Point], Mapping[str, Sample]]
+
+
+def samples_of(measured: Sequence[Measured]) -> Samples:
+    """Return what was measured, release by release."""
+    found: dict[tuple[int, Point], dict[str, dict[Key, float]]] = {}
+    for each in measured:
+        cell = found.setdefault((each.row, each.point), {})
+        for field in ("empirical", "population", "evaluations", "seconds"):
+            if not each.error and (value := getattr(each, field)) is not None:
+                cell.setdefault(field, {})[0, each.seed] = float(value)
+    return {key: {field: Sample.of(values) for field, values in cell.items()} for key, cell in found.items()}
+
+
+def summaries_of(runs: RiskRuns, samples: Samples) -> list[RiskSummary]:
+    """Return the excess risks that were measured, of every row and point."""
+    table = runs.table
+    summaries = [
+        summarised(table, place, point, samples, table.population)
+        for place, row in enumerate(table.rows)
+        if row.method and not row.timed_only
+        for point in runs.points(row)
+    ]
+    return [summary for summary in summaries if summary.sample.count]
 
 
 def _slope(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
@@ -351,24 +378,25 @@ def slopes_of(runs: RiskRuns, found: Sequence[RiskSummary], place: int) -> dict[
     return slopes
 
 
-def risk_findings(runs: RiskRuns, found: Sequence[RiskSummary], measured: Sequence[Measured]) -> list[Finding]:
+def risk_findings(runs: RiskRuns, samples: Samples) -> list[Finding]:
     """Return the claims of the paper beside what was found."""
-    rows = runs.table.rows
+    rows, found = runs.table.rows, summaries_of(runs, samples)
     ours = [each for each in found if rows[each.row].ours]
     worst = max(ours, key=lambda each: each.mean / each.bound)
     vacuous = sum(each.bound >= each.trivial for each in ours)
+    below = [Margin(each.bound - each.mean, each.sample.error, each.sample.count - 1) for each in ours]
     findings = [
         Finding(
             "The expected excess risk of output perturbation is at most the bound of its row.",
             told(
-                every([Margin.of([each.bound - value for value in each.values]) for each in ours]),
+                every(below),
                 f"at {len(ours)} points the mean is at most {worst.mean / worst.bound:.2g} of its bound "
                 f"({rows[worst.row].reference}); at {vacuous} of them the bound is no better than L R, which any "
                 "fixed point has",
             ),
         )
     ]
-    margins: list[Statement] = []
+    margins: list[Margin] = []
     steeper, empty = [], 0
     for place, row in enumerate(rows):
         for axis, (bound, slope, error) in slopes_of(runs, found, place).items() if row.ours else ():
@@ -376,8 +404,8 @@ def risk_findings(runs: RiskRuns, found: Sequence[RiskSummary], measured: Sequen
             if any(each.bound >= each.trivial for each in line):
                 empty += 1
                 continue
-            count = min(len(each.values) for each in line)
-            margins.append(Margin(bound + _LEVEL - slope, error * math.sqrt(count), count))
+            count = min(each.sample.count for each in line)
+            margins.append(Margin(bound + _LEVEL - slope, error, count - 1, _LEVEL))
             if slope > bound + _LEVEL:
                 steeper.append(f"{row.reference} in {dict(AXES)[axis]}: {slope:.2f} ± {error:.2f}, bound {bound:.2f}")
     text = (
@@ -385,25 +413,28 @@ def risk_findings(runs: RiskRuns, found: Sequence[RiskSummary], measured: Sequen
         f"{f' ({empty} more have a bound on the way that is no better than L R)' if empty else ''}"
         + "".join(f"; {each}" for each in steeper)
     )
+    if margins:
+        text += f"; on average a slope is {-pooled(margins).mean + _LEVEL:+.2f} above that of its bound"
     findings.append(
         Finding(
             "It falls with n and epsilon, and grows with d, at the rate of the bound or better.",
-            told(every(margins), text) if margins else f"Cannot be judged: {text}.",
+            told(_at_the_rate(margins), text) if margins else f"Cannot be judged: {text}.",
         )
     )
-    rivals = _rivals(runs, measured)
-    return [*findings, *([rivals] if rivals is not None else [])]
+    return [*findings, *_rivals(runs, samples)]
 
 
-def _rivals(runs: RiskRuns, measured: Sequence[Measured]) -> Finding | None:
+def _at_the_rate(margins: Sequence[Margin]) -> Statement:
+    """Return that slopes are on average at most those of the bounds, and that none is surely above its own."""
+    surely = any(margin.verdict(WRONG, WRONG / len(margins)) is Verdict.DIFFERS for margin in margins)
+    return every([pooled(margins), Checked(not surely)])
+
+
+def _rivals(runs: RiskRuns, samples: Samples) -> list[Finding]:
     """Compare output perturbation with its rivals in the middle, class by class, on the same tables."""
     table, texts = runs.table, []
     field = "population" if table.population else "empirical"
-    middles = _middles(runs, measured)
-
-    def series(place: int, name: str) -> dict[tuple[int, int], float]:
-        return {(0, each.seed): float(getattr(each, name)) for each in middles[place]}
-
+    middles = _middles(runs, samples)
     margins: dict[str, list[Statement]] = {field: [], "evaluations": []}
     for kind in dict.fromkeys(row.measured_on for row in table.rows):
         own = [place for place in middles if table.rows[place].measured_on == kind]
@@ -411,28 +442,31 @@ def _rivals(runs: RiskRuns, measured: Sequence[Measured]) -> Finding | None:
         if mine is None or len(own) == 1:
             continue
         for name, parts in margins.items():
-            parts += [Margin.between(series(place, name), series(mine, name)) for place in own if place != mine]
+            parts += [Margin.between(middles[place][name], middles[mine][name]) for place in own if place != mine]
         shown = [
-            f"{table.rows[place].reference} {np.mean([*series(place, field).values()]):.2g} with "
-            f"{np.mean([*series(place, 'evaluations').values()]):,.0f} gradients"
+            f"{table.rows[place].reference} {middles[place][field].mean:.2g} with "
+            f"{middles[place]['evaluations'].mean:,.0f} gradients"
             for place in own
         ]
         texts.append(f"{kind}: {', '.join(shown)}")
     if not texts:
-        return None
-    claim = "Output perturbation is the fastest of its class, and near-optimal where the loss is smooth."
-    judged = every(margins["evaluations"])
+        return []
+    text = f"in the middle, excess {field} risk of {'; '.join(texts)}"
+    fastest, lowest = every(margins["evaluations"]), every(margins[field])
     if table.population:
-        claim = "Output perturbation has the lowest population loss and the shortest running time of its class."
-        judged = every([*margins[field], *margins["evaluations"]])
-    return Finding(claim, told(judged, f"in the middle, excess {field} risk of {'; '.join(texts)}"))
+        return [
+            Finding("Output perturbation has the shortest running time of its class.", told(fastest, text)),
+            Finding("Output perturbation has the lowest population loss of its class.", told(lowest, text)),
+        ]
+    claim = "Output perturbation is the fastest of its class, and near-optimal where the loss is smooth."
+    return [Finding(claim, told(fastest, text))]
 
 
-def _middles(runs: RiskRuns, measured: Sequence[Measured]) -> dict[int, list[Measured]]:
+def _middles(runs: RiskRuns, samples: Samples) -> dict[int, Mapping[str, Sample]]:
     """Return what was measured in the middle of each row that can be compared with others."""
-    middles: dict[int, list[Measured]] = {}
-    for each in measured:
-        row = runs.table.rows[each.row]
-        if not row.timed_only and not row.tilted and each.point == runs.points(row)[0] and not each.error:
-            middles.setdefault(each.row, []).append(each)
-    return middles
+    return {
+        place: found
+        for place, row in enumerate(runs.table.rows)
+        if not row.timed_only and not row.tilted and row.method
+        if (found := samples.get((place, runs.points(row)[0]), {}))
+    }

@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,11 +83,10 @@ class RiskRuns:
 
     @property
     def fingerprint(self) -> str:
-        """What tells these settings, under this release, from any other."""
-        settings = asdict(self)
-        for row in settings["table"]["rows"]:
-            row["bound"] = row["bound"].__name__
-        text = json.dumps([dpdescent.__version__, settings], sort_keys=True)
+        """What tells these numbers, under this release, from any other; a trial says itself which it is."""
+        table = self.table
+        rows = [(row.kind, row.reference, row.method, row.minimiser, row.tilted) for row in table.rows]
+        text = json.dumps([dpdescent.__version__, table.name, table.mean, table.delta, rows])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def points(self, row: RiskRow) -> list[Point]:
