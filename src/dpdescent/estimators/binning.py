@@ -142,7 +142,7 @@ def additive_tables(
     return ColumnTables(constant, tuple(enumerate(found)))
 
 
-def _drawn_rows(binning: Binning, quantiles: Floats | None, seed: int) -> NDArray[np.uint8]:
+def drawn_rows(binning: Binning, quantiles: Floats | None, seed: int = 0) -> NDArray[np.uint8]:
     """Return rows whose cells are drawn independently: from released quantiles, or evenly from all levels."""
     generator = np.random.default_rng(seed)
     rows = np.empty((_DRAWN, binning.columns), dtype=np.uint8, order="F")
@@ -164,7 +164,7 @@ def importances(binning: Binning, start: ColumnTables, forest: Forest | None, qu
 
     **Privacy** Everything is computed from released numbers and public draws.
     """
-    rows, others = (_drawn_rows(binning, quantiles, seed) for seed in (0, 1))
+    rows, others = (drawn_rows(binning, quantiles, seed) for seed in (0, 1))
     before, found = _scored(start, forest, rows), np.zeros(binning.columns)
     for place in range(binning.columns):
         changed = rows.copy(order="F")
@@ -181,7 +181,7 @@ def pair_importances(
     places: Sequence[int],
 ) -> dict[tuple[int, int], float]:
     """Return, for pairs of some columns, what two cells do to a score together and not each by itself."""
-    rows, others = (_drawn_rows(binning, quantiles, seed) for seed in (0, 1))
+    rows, others = (drawn_rows(binning, quantiles, seed) for seed in (0, 1))
 
     def scores(*changed: int) -> Floats:
         drawn = rows.copy(order="F")

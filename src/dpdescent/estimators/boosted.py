@@ -14,7 +14,7 @@ from ..arrays import Floats
 from ..curator import BinnedSource, Curator
 from ..errors import InvalidParameter, UnsupportedSource, require_positive_integer
 from ..ledger import Ledger
-from ..problems import LabelKind, LinearProblem, Loss
+from ..problems import Huber, LabelKind, LinearProblem, Loss, Poisson
 from ..queries import ColumnTables, LeafScores, LeafSums, Splits
 from ..solvers import Method, SolverResult
 from ..solvers.leaf_boosting import (
@@ -27,12 +27,14 @@ from ..solvers.leaf_boosting import (
     buy_forest,
     buy_quantiles,
     buy_slope,
+    usual_curvature,
 )
 from ..tables import MappedArrays, streamed
 from .additive import AdditiveModel, DPAdditiveClassifier, DPAdditiveRegressor
-from .binning import Binning, additive_tables, importances, pair_importances
+from .binning import Binning, additive_tables, drawn_rows, importances, pair_importances
 from .knowledge import Knowledge
 from .purchases import Purchase, Rehearsal, Shop
+from .regressors import CountRegressor
 
 _FEW_ROWS = 1000.0  # effective rows, n mu: with fewer, trees cost the additive model more than they add
 _ENOUGH = 10_000.0  # effective rows from which the additive model gets a smaller share of the budget
@@ -40,6 +42,7 @@ _LARGEST_START, _LEAST_START = 0.6, 0.1
 _MOST = 10_000, 12  # trees, and their depth, that can be asked for
 _SIZES, _CUTS, _FACTOR = 0.01, 0.03, 0.04  # of the budget of the trees, for the sizes of residuals and so on
 _PAIRED = 10  # columns of which pairs are looked at
+_HUBER = 0.2  # the threshold of Huber's loss, in units in which the target spans [-1, 1]
 _REACH = 4.0  # scores beyond which rows are in the outermost cells
 
 
@@ -213,21 +216,24 @@ class _Orchard:
         """Buy a forest, for one output the factor by which it is multiplied, and the quantiles of its cuts."""
         loss = self.known.loss
         one = loss.outputs == 1
-        bounds = RowBounds.of(loss, self.buy_slope(loss) if loss.labels.kind is LabelKind.NUMBERS else 1.0)
+        numbers, own = loss.labels.kind is LabelKind.NUMBERS, self.planned.own
+        slope = self.buy_slope(loss) if numbers else 1.0
         columns = LevelColumns(self.binning.widths, len(self.binning.numbers))
-        quantiles, own = self.buy_quantiles(columns.numbers), self.planned.own
+        quantiles = self.buy_quantiles(columns.numbers)
+        bounds = RowBounds.of(loss, slope, usual_curvature(loss, columns, quantiles, self.start) if numbers else 1.0)
         kept = _FACTOR * own.remaining if one else 0.0
         curator = self.curator(BinnedSource(self.levels, self.known.labels))
         with curator.setting_aside(kept):
             forest = buy_forest(curator, columns, quantiles, self.start, growth, bounds, listener)
         self.released.append(f"{growth.trees} trees with {2**growth.depth} leaves each")
+        told = forest.told(drawn_rows(self.binning, quantiles))
         if not one:
-            return forest, quantiles
-        labels = loss.labels
-        reach = _REACH if labels.kind is not LabelKind.NUMBERS else (labels.high - labels.low) / 2
+            return forest.scaled(told), quantiles
+        identity = numbers and not isinstance(loss, Poisson)
+        reach = (loss.labels.high - loss.labels.low) / 2 if identity else _REACH
         ordered = Sorted.of(forest, self.levels, self.known.labels, self.start, reach)
         self.released.append("a factor by which the trees are multiplied")
-        return forest.scaled(buy_factor(self.curator(ordered.source), ordered, bounds)), quantiles
+        return forest.scaled(buy_factor(self.curator(ordered.source), ordered, bounds, told)), quantiles
 
     def buy_quantiles(self, numbers: int) -> Floats:
         """Buy the quantiles of the numeric columns, at which trees are cut."""
@@ -319,11 +325,15 @@ class DPBoostedTreesClassifier(BoostedTrees, DPAdditiveClassifier):
 
 
 @dataclass(eq=False, repr=False)
-class DPBoostedTreesRegressor(BoostedTrees, DPAdditiveRegressor):
-    """Private boosted trees for regression: an additive model, and trees that see what acts together.
+class DPBoostedTreesRegressor(BoostedTrees, CountRegressor, DPAdditiveRegressor):
+    """Private boosted trees for regression, of numbers or of counts: an additive model, and trees that see more.
 
     Parameters
     ----------
+    loss : {"squared", "huber", "poisson"} or Loss
+        Least squares; Huber's loss, whose threshold is a tenth of the width of ``target_bounds_``; the loss of
+        counts, whose scores are logarithms of their means, with all that `DPPoissonRegressor` says of it; or a loss
+        of your own.
     trees, depth
         As for `DPBoostedTreesClassifier`, where the trees are described too.
     **parameters
@@ -344,6 +354,12 @@ class DPBoostedTreesRegressor(BoostedTrees, DPAdditiveRegressor):
     >>> model.score(X, y) > 0.6
     True
     """
+
+    def _counts(self) -> bool:
+        return isinstance(self.loss, str) and self.loss == "poisson"
+
+    def _named_losses(self) -> dict[str, Loss | None]:
+        return super()._named_losses() | {"huber": Huber(_HUBER), "poisson": None}
 
     def _scores(self, X: Any, *, separate: bool = False) -> Floats:
         scores = super()._scores(X, separate=separate)

@@ -243,12 +243,18 @@ class DPLinearRegression(ScaledRegressor):
         """Return the method and its settings, or raise for a parameter that no table could be fitted with."""
         if isinstance(self.loss, Loss):
             _require_linear(self.loss)
-        elif not isinstance(self.loss, str) or self.loss != "squared":
-            raise InvalidParameter(f"unknown loss {self.loss!r:.80}: choose 'squared', or give a Loss of numbers")
+        elif not isinstance(self.loss, str) or self.loss not in self._named_losses():
+            known = " or ".join(repr(each) for each in self._named_losses())
+            raise InvalidParameter(f"unknown loss {self.loss!r:.80}: choose {known}, or give a Loss of numbers")
         return super().require_settings()
 
+    def _named_losses(self) -> dict[str, Loss | None]:
+        """Return the losses that have a name; that of counts depends on the bounds."""
+        return {"squared": Squared()}
+
     def _loss(self) -> Loss:
-        return self.loss if isinstance(self.loss, Loss) else Squared()
+        named = self.loss if isinstance(self.loss, Loss) else self._named_losses()[self.loss]
+        return named or Squared()
 
     def _may_narrow(self) -> bool:
         return not isinstance(self.loss, Loss)  # whose labels are in units of the bounds
@@ -353,7 +359,87 @@ _LEAST_SCORE = -700.0  # whose exponential is not 0
 
 
 @dataclass(eq=False, repr=False)
-class DPPoissonRegressor(BoundedRegressor):
+class CountRegressor(BoundedRegressor):
+    """What models of counts share: a logarithmic link, and the Poisson loss in units of the largest count."""
+
+    def _counts(self) -> bool:
+        """Return whether the target is a count; if not, all is as it is without this class."""
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = self._counts()
+        return tags
+
+    def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
+        if not self._counts():
+            return super()._loss_and_labels(y)
+        _, high = self._target_ends()
+        return self._count_loss(), self._clipped_target(y) / high, self._assumed("counts")
+
+    def _scored(self) -> str:
+        return "the logarithm of the mean count" if self._counts() else super()._scored()
+
+    def _coefficient_unit(self) -> float:
+        return 1.0 if self._counts() else super()._coefficient_unit()
+
+    def _sensible_ends(self, low: float, high: float) -> tuple[float, float]:
+        if not self._counts():
+            return super()._sensible_ends(low, high)
+        low = max(low, 0.0)
+        return low, max(high, low + 1.0)
+
+    def _target_ends(self) -> tuple[float, float]:
+        low, high = super()._target_ends()
+        return (max(low, 0.0), high) if self._counts() else (low, high)
+
+    def _outer_ends(self) -> tuple[float, float]:
+        low, high = super()._outer_ends()
+        if self._counts() and self.target_bounds is not None and low < 0:
+            raise InvalidParameter(f"target_bounds of counts must not be negative, got {low:g}: give (0, high)")
+        return low, high
+
+    def _count_loss(self) -> Poisson:
+        """Return the loss at whose start weights are zero: a mean in the middle, or 1 without an intercept."""
+        low, high = self._target_ends()
+        if self.fit_intercept:
+            return Poisson(math.sqrt(max(low / high, _LEAST_SHARE)))
+        if high < 1:
+            raise InvalidParameter(
+                f"without an intercept the mean is 1 where all features are 0, above target_bounds {high:g}: use "
+                "fit_intercept=True"
+            )
+        return Poisson(1 / high)
+
+    def _keep(self, coefficients: Floats, bias: float) -> None:
+        if self._counts():
+            high = self._target_ends()[1]
+            start = math.log(high) + self._count_loss().offset if self.fit_intercept else 0.0
+            self.coef_, self.intercept_ = coefficients, bias + start
+        else:
+            super()._keep(coefficients, bias)
+
+    def predict(self, X: Any) -> Floats:
+        """Return the predicted target of every row; the mean of a count is positive and at most the largest one."""
+        if not self._counts():
+            return super().predict(X)
+        return np.exp(np.clip(self._scores(X), _LEAST_SCORE, math.log(self._target_ends()[1])))
+
+    def row_scores(self, X: Any) -> Floats:
+        """Return what `predict` does, with the same bits beside any other rows."""
+        if not self._counts():
+            return super().row_scores(X)
+        return exp(np.clip(self._scores(X, separate=True), _LEAST_SCORE, math.log(self._target_ends()[1])))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the share that is explained: D^2, of the deviance of counts, or R^2, of the variance of numbers."""
+        if not self._counts():
+            return super().score(X, y)
+        return float(d2_tweedie_score(y, self.predict(X), power=1))
+
+
+@dataclass(eq=False, repr=False)
+class DPPoissonRegressor(CountRegressor):
     """Private Poisson regression for counts, with a logarithmic link.
 
     The mean of a count is ``exp(x . w + b)``. Minimises the mean of ``exp(x . w + b) - y (x . w + b)``, in units of
@@ -385,58 +471,3 @@ class DPPoissonRegressor(BoundedRegressor):
     >>> bool(np.abs(model.coef_ - [1.5, -1]).max() < 0.3)
     True
     """
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = True
-        return tags
-
-    def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
-        _, high = self._target_ends()
-        return self._loss(), self._clipped_target(y) / high, self._assumed("counts")
-
-    def _scored(self) -> str:
-        return "the logarithm of the mean count"
-
-    def _sensible_ends(self, low: float, high: float) -> tuple[float, float]:
-        low = max(low, 0.0)
-        return low, max(high, low + 1.0)
-
-    def _target_ends(self) -> tuple[float, float]:
-        low, high = super()._target_ends()
-        return max(low, 0.0), high
-
-    def _outer_ends(self) -> tuple[float, float]:
-        low, high = super()._outer_ends()
-        if self.target_bounds is not None and low < 0:
-            raise InvalidParameter(f"target_bounds of counts must not be negative, got {low:g}: give (0, high)")
-        return low, high
-
-    def _loss(self) -> Poisson:
-        """Return the loss at whose start weights are zero: a mean in the middle, or 1 without an intercept."""
-        low, high = self._target_ends()
-        if self.fit_intercept:
-            return Poisson(math.sqrt(max(low / high, _LEAST_SHARE)))
-        if high < 1:
-            raise InvalidParameter(
-                f"without an intercept the mean is 1 where all features are 0, above target_bounds {high:g}: use "
-                "fit_intercept=True"
-            )
-        return Poisson(1 / high)
-
-    def _keep(self, coefficients: Floats, bias: float) -> None:
-        _, high = self._target_ends()
-        start = math.log(high) + self._loss().offset if self.fit_intercept else 0.0
-        self.coef_, self.intercept_ = coefficients, bias + start
-
-    def predict(self, X: Any) -> Floats:
-        """Return the mean count of every row, which is positive and at most the largest count."""
-        return np.exp(np.clip(self._scores(X), _LEAST_SCORE, math.log(self._target_ends()[1])))
-
-    def row_scores(self, X: Any) -> Floats:
-        """Return what `predict` does, with the same bits beside any other rows."""
-        return exp(np.clip(self._scores(X, separate=True), _LEAST_SCORE, math.log(self._target_ends()[1])))
-
-    def score(self, X: Any, y: Any) -> float:
-        """Return D^2, the share of the deviance that is explained, as scikit-learn's `PoissonRegressor` does."""
-        return float(d2_tweedie_score(y, self.predict(X), power=1))

@@ -10,7 +10,8 @@ to the scores. The term a s keeps leaves short that noise dominates. The noise o
 which see the residuals that it leaves, and the last third of the trajectory is averaged.
 
 At the end one more query sorts the rows by what all trees together add to them, and tells by which factor that should
-be multiplied: about 1 if the trees have found something, and about 0 if they are noise.
+be multiplied: about 1 if the trees have found something, and about 0 if they are noise. Where that answer is noisy, or
+for several outputs, the factor is the share of what the trees add that noise does not explain.
 
 **Privacy** Splits are drawn from public numbers and released histograms. All else is post-processing of answers that
 the curator was asked for.
@@ -47,9 +48,10 @@ _AVERAGED = 0.3  # of the trajectory
 _LONGEST = 2.0  # that a leaf adds to a score, times the rate
 _ENOUGH = 10_000.0  # effective rows, n mu, from which trees are deeper, more and less damped
 _TREES, _MOST_TREES, _DAMPING = 150, 400, 8.0
-_LARGEST_FACTOR, _USUAL = 1.5, 0.4  # of the factor: its largest value, and its usual distance from 1
+_LARGEST_FACTOR, _USUAL = 1.5, 0.4  # of the factor: its largest value, and its usual distance from what trees tell
 _SURE = 3.0  # deviations above which a cell is known to have rows
 _CLIPPED = 0.03  # of the residuals are clipped
+_LEAST_CURVATURE = 2.0**-10  # that is thought to be usual
 _OUTER = 0.02  # cuts are between this quantile and its counterpart
 
 
@@ -91,21 +93,25 @@ class LevelColumns:
 
 @dataclass(frozen=True)
 class RowBounds:
-    """What a row adds to a leaf at most: the size of a residual, the norm of all, and the weight of a curvature."""
+    """What a row adds to a leaf at most: the size of a residual, the norm of all, and the weight of a curvature.
+
+    ``curvature`` is that of most rows, by public or released numbers.
+    """
 
     slope: float
     clip: float
     weight: float
+    curvature: float
 
     @classmethod
-    def of(cls, loss: Loss, slope: float = 1.0) -> RowBounds:
+    def of(cls, loss: Loss, slope: float = 1.0, curvature: float = 1.0) -> RowBounds:
         """Return the bounds of a loss: curvatures are free for classes, and cost 3% of the noise for numbers.
 
-        ``slope`` is public or released, and is that of residuals of numbers.
+        ``slope`` and ``curvature`` are public or released, and are those of residuals and curvatures of numbers.
         """
         if loss.labels.kind is not LabelKind.NUMBERS:
-            return cls(loss.lipschitz, loss.lipschitz, FREE_CURVATURE)
-        return cls(slope, slope * math.sqrt(1 + 1 / 16), 0.25 * slope)
+            return cls(loss.lipschitz, loss.lipschitz, FREE_CURVATURE, min(loss.smoothness, 1.0))
+        return cls(slope, slope * math.sqrt(1 + 1 / 16), 0.25 * slope / curvature, curvature)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +139,17 @@ class Forest:
         for tree in self.trees:
             total += tree.values[leaf_of(tree.splits, levels).astype(np.intp)]
         return total
+
+    def told(self, levels: NDArray[np.uint8]) -> float:
+        """Return which share of what the trees add to such rows is not noise, from 0 to 1.
+
+        It is one less the variance of the noise over the mean square of what is added. Later trees take back some of
+        the noise of earlier ones, so that the share is rather too small.
+        """
+        leaves = [leaf_of(tree.splits, levels).astype(np.intp) for tree in self.trees]
+        noise = self.outputs * sum(float(np.mean(own[at] ** 2)) for own, at in zip(self.noise, leaves, strict=True))
+        whole = float(np.mean(np.sum(self.scores(levels) ** 2, axis=1)))
+        return max(1 - noise / whole, 0.0) if whole > 0 else 0.0
 
     def scaled(self, factor: float) -> Forest:
         """Return the forest multiplied by a factor."""
@@ -175,7 +192,7 @@ def buy_forest(
     noise = curator.gaussian(amount)
     moved = LeafSums.sensitivity(bounds.clip).times(curator.rows_per_unit).under(curator.relation)
     deviation = noise.noise_multiplier * moved
-    damping = growth.damping * deviation / bounds.slope * 4 * min(curator.problem.loss.smoothness, 1.0)
+    damping = growth.damping * deviation / bounds.slope * 4 * bounds.curvature
     scores, trees, noises = LeafScores(start), [], []
     chances = column_chances(columns, quantiles, start)
     for number in range(growth.trees):
@@ -217,13 +234,31 @@ def column_chances(columns: LevelColumns, quantiles: Floats, start: ColumnTables
     """
     sizes = np.zeros(len(columns.widths))
     for column, table in start.tables:
-        shares = np.full(len(table), 1 / len(table))
-        if column < columns.numbers:
-            shares = np.diff(quantiles[column], prepend=0.0)
-        sizes[column] = math.sqrt(float(np.sum(shares @ (table - shares @ table) ** 2)))
+        sizes[column] = math.sqrt(float(_moments(columns, quantiles, column, table)[1].sum()))
     even = np.full(sizes.size, 1 / sizes.size)
     total = float(sizes.sum())
     return even if total <= 0 else _BY_SIZE * sizes / total + (1 - _BY_SIZE) * even
+
+
+def _moments(columns: LevelColumns, quantiles: Floats, column: int, table: Floats) -> tuple[Floats, Floats]:
+    """Return mean and variance of what a column adds, numbers being spread as quantiles say and levels evenly."""
+    shares = np.full(len(table), 1 / len(table))
+    if column < columns.numbers:
+        shares = np.diff(quantiles[column], prepend=0.0)
+    mean = shares @ table
+    return mean, shares @ (table - mean) ** 2
+
+
+def usual_curvature(loss: Loss, columns: LevelColumns, quantiles: Floats, start: ColumnTables) -> float:
+    """Return the mean curvature of a loss of numbers, where scores are normal with released mean and variance."""
+    found = [_moments(columns, quantiles, column, table) for column, table in start.tables]
+    mean = start.constant[0] + sum(float(each[0][0]) for each in found)
+    spread = math.sqrt(3 * sum(float(each[1][0]) for each in found))
+    scores = mean + spread * np.array([-1.0, 0.0, 1.0])
+    curvatures = loss.typical_curvatures(
+        loss.short_residuals(scores, loss.understood(scores)), loss.understood(scores)
+    )
+    return min(max(float(np.array([1, 4, 1]) / 6 @ curvatures), _LEAST_CURVATURE), 1.0)
 
 
 def _draw_splits(
@@ -289,12 +324,12 @@ class Sorted:
         return Splits((self.source.grid.dimension - 1,) * _CELLS, np.array(bits))
 
 
-def buy_factor(curator: Curator, ordered: Sorted, bounds: RowBounds) -> float:
+def buy_factor(curator: Curator, ordered: Sorted, bounds: RowBounds, told: float) -> float:
     """Return by which factor the scores of a forest should be multiplied, from 0 to 1.5.
 
     Residuals G and curvatures H at the scores of all trees are added up in cells of rows to which the trees add about
     the same number m, in cells whose curvature exceeds its noise. The factor is that of Newton's step, 1 - sum(G m)/
-    sum(H m^2), nearer to 1 where noise is large.
+    sum(H m^2), nearer to the share ``told`` by the trees themselves where noise is large.
 
     **Privacy** One `LeafSums` with all that is left of the budget of the curator, that of ``ordered.source``.
     """
@@ -306,12 +341,12 @@ def buy_factor(curator: Curator, ordered: Sorted, bounds: RowBounds) -> float:
     deviation = noise.noise_multiplier * moved
     held = curvatures > _SURE * deviation / bounds.weight
     middles, steep = ordered.middles[held], float(curvatures[held] @ ordered.middles[held] ** 2)
-    # What noise makes of the factor, and how far from 1 it usually is: the mean of both, by their precision.
+    # What noise makes of the factor, and how far from the share it usually is: the mean of both, by their precision.
     noisy, usual = deviation**2 * float(np.sum(middles**2)), (_USUAL * steep) ** 2
     if not usual > 0:
-        return 1.0
-    step = float(residuals[held, 0] @ middles) / steep * usual / (usual + noisy)
-    return min(max(1.0 - step, 0.0), _LARGEST_FACTOR)
+        return told
+    found = 1 - float(residuals[held, 0] @ middles) / steep
+    return min(max(told + (found - told) * usual / (usual + noisy), 0.0), _LARGEST_FACTOR)
 
 
 def buy_slope(curator: Curator, scale: Floats) -> float:
