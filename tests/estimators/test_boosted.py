@@ -27,8 +27,8 @@ from dpdescent.errors import UnsupportedSource
 from dpdescent.estimators.binning import Binning
 from dpdescent.estimators.scaling import ColumnScaling
 from dpdescent.problems import Huber
-from dpdescent.queries import ColumnTables
-from dpdescent.solvers.leaf_boosting import LevelColumns, column_chances
+from dpdescent.queries import ColumnTables, Splits, leaf_of
+from dpdescent.solvers.leaf_boosting import LevelColumns, column_chances, in_order
 
 PUBLIC = {"bounds": (-1, 1), "random_state": 0}
 
@@ -242,9 +242,49 @@ def test_a_table_with_text_is_measured_and_a_category_is_one_column() -> None:
     assert list(model._binning.names) == ["x0", "x1", "x2"]
 
 
+def test_predictions_keep_the_directions_that_they_have_to_keep() -> None:
+    """Noise is large enough that without the constraint the direction is lost."""
+    generator = np.random.default_rng(0)
+    X = np.column_stack([generator.uniform(-1, 1, (4000, 3)), generator.integers(2, size=4000)])
+    y = (generator.random(4000) < 1 / (1 + np.exp(-X[:, 0] * (1 + X[:, 2]) + 2 * X[:, 1] ** 2))).astype(int)
+    cells = np.linspace(-1, 1, 301)
+    directions = {"monotonic_cst": [1, 0, -1, 1], "binary_features": [3], "trees": 40, "depth": 6}
+    free = directions | {"monotonic_cst": None}
+    least = []
+    for options in (directions, free):
+        model = classifier(0.7, **options).fit(X, y)
+        rises = []
+        for column, direction in ((0, 1), (2, -1), (3, 1)):
+            rows = np.repeat(X[:20], cells.size, axis=0)
+            rows[:, column] = np.tile(cells if column < 3 else np.arange(cells.size) >= 150, 20)
+            rises.append((direction * np.diff(model.row_scores(rows).reshape(20, -1), axis=1)).min())
+        least.append(min(rises))
+    assert least[0] >= -1e-12
+    assert least[1] < -0.01
+
+
+@pytest.mark.parametrize("direction", [-1, 1])
+def test_leaves_are_put_in_order_and_those_in_order_stay(direction: int) -> None:
+    generator = np.random.default_rng(1)
+    sides = np.arange(256) > np.array([[100], [30], [100], [200], [5]])  # the same cut twice: some leaves are empty
+    splits, directions = Splits((0, 1, 0, 0, 1), sides), (direction, 1)
+    values = generator.normal(size=(32, 1))
+    kept = in_order(splits, directions, values)
+    levels = np.array([(i, j) for i in (0, 50, 150, 255) for j in (0, 20, 255)], dtype=np.uint8)
+    table = kept[leaf_of(splits, levels)].reshape(4, 3)
+    assert (direction * np.diff(table, axis=0)).min() >= -1e-15
+    assert np.diff(table, axis=1).min() >= -1e-15
+    np.testing.assert_allclose(in_order(splits, directions, kept), kept, rtol=1e-12)
+    np.testing.assert_array_equal(in_order(splits, (), values), values)
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
+        ({"monotonic_cst": [1, 0]}, "monotonic_cst must have"),
+        ({"monotonic_cst": [1, 0, 2]}, "monotonic_cst must have"),
+        ({"monotonic_cst": {"size": 1}}, "monotonic_cst names 'size'"),
+        ({"monotonic_cst": [1, 0, 0], "classes": (0, 1, 2)}, "several classes"),
         ({"method": "agd"}, "method"),
         ({"delta": 0.0}, "delta"),
         ({"inference": True}, "inference"),

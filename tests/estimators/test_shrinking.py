@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import LinearConstraint, minimize
 from sklearn.metrics import log_loss
 
-from dpdescent import DPAdditiveClassifier, DPLogisticRegression
+from dpdescent import DPAdditiveClassifier, DPAdditiveRegressor, DPLogisticRegression
 from dpdescent.estimators.curves import Curves
 from dpdescent.estimators.scaling import ColumnScaling
-from dpdescent.estimators.shrinking import blocks_of, shrink_curves
+from dpdescent.estimators.shrinking import blocks_of, directed, shrink_curves
 
 DELTA = 1e-6
 
@@ -76,3 +77,38 @@ def test_curves_of_a_rare_class_lose_little_to_a_linear_truth() -> None:
         fits = [kind(1.0, DELTA, **options).fit(X, y) for kind in (DPAdditiveClassifier, DPLogisticRegression)]
         gaps.append(np.subtract(*(log_loss(y, model.predict_proba(X)[:, 1]) for model in fits)))
     assert np.mean(gaps) < 0.005
+
+
+def test_curves_keep_their_directions_with_the_least_change_by_the_law_of_their_noise() -> None:
+    generator = np.random.default_rng(2)
+    scaling = two_curves().scaling
+    curves = Curves.drawn(scaling, [0, 1], 4, {}, (1, -1, 1))
+    factor = 0.5 * np.tril(generator.uniform(0.1, 1, (curves.columns, curves.columns)))
+    rises = np.vstack([d * np.diff(curves.bends(column), axis=0) for column, d in enumerate((1, -1, 1))])
+    for _ in range(20):
+        weights = generator.normal(size=curves.columns)
+        found = directed(curves, weights, factor)
+        assert (rises @ found).min() > -1e-12
+        moved = np.linalg.solve(factor, found - weights)
+        inside = LinearConstraint(rises @ factor, lb=-rises @ weights)
+        oracle = minimize(lambda z: z @ z, 0 * moved, jac=lambda z: 2 * z, method="SLSQP", constraints=inside)
+        assert moved @ moved <= oracle.fun * (1 + 1e-4) + 1e-9
+        np.testing.assert_allclose(directed(curves, found, factor), found, atol=1e-12)
+    free = directed(curves, weights, None)  # without a law of the noise, in the units of the weights
+    assert (rises @ free).min() > -1e-12
+    np.testing.assert_array_equal(directed(two_curves(), weights, factor), weights)
+
+
+def test_an_additive_model_keeps_directions_and_says_so() -> None:
+    generator = np.random.default_rng(0)
+    X = generator.uniform(0, 10, (5000, 2))
+    y = np.sqrt(X[:, 0]) - X[:, 1] ** 2 / 50 + generator.normal(0, 1, 5000)
+    options = {"bounds": (0, 10), "target_bounds": (-5, 6), "pieces": 16, "random_state": 0}
+    model = DPAdditiveRegressor(0.2, monotonic_cst={"x0": 1, "x1": -1}, **options).fit(X, y)
+    grid = np.linspace(0, 10, 500)
+    for column, direction in ((0, 1), (1, -1)):
+        rows = np.full((500, 2), 5.0)
+        rows[:, column] = grid
+        assert (direction * np.diff(model._scores(rows, separate=True))).min() >= -1e-12
+    assert any("monotonic_cst" in each for each in model.privacy_["assumed_public"])
+    assert model.score(X, y) > 0.3

@@ -56,11 +56,15 @@ class AdditiveModel(PrivateLinearModel):
     knots : mapping, optional
         Public knots of some columns, by name or position, in the unit of the column and between its bounds. An empty
         list keeps a column linear.
+    monotonic_cst : array-like of int, or mapping, optional
+        For each column 1 if the prediction must not fall with it, -1 if it must not rise, 0 for no constraint; or
+        such numbers by the names of some columns. For two classes it is about the second one.
     """
 
     _: KW_ONLY
     pieces: int | None = None
     knots: Mapping[Any, Any] | None = None
+    monotonic_cst: Any = None
 
     def _expansion(self, scaling: ColumnScaling, binary: NDArray[np.bool_] | None, rows: int, outputs: int) -> Curves:
         if self.adversary is not None:
@@ -74,21 +78,49 @@ class AdditiveModel(PrivateLinearModel):
             )
         kinds = (False,) * scaling.columns if binary is None else tuple(binary.tolist())
         names = getattr(self, "feature_names_in_", None)
+        directions = self._directions(names, kinds, outputs)
         moving = ColumnScaling.with_gaps(self.bounds, scaling.columns, names)[1] | (self.tighten is True)
         knots = scaled_knots(self.knots, scaling, names, kinds, moving)
         numbers = [column for column, kind in enumerate(kinds) if not kind and column not in knots]
         if self.pieces is None:
             effective = self._effective_rows(rows) / outputs
             for pieces, needed in _ROWS_PER_COLUMN.items():
-                curves = Curves.drawn(scaling, numbers, pieces, knots)
+                curves = Curves.drawn(scaling, numbers, pieces, knots, directions)
                 if needed * (curves.columns - scaling.columns) <= effective:
                     return curves
-            return Curves.drawn(scaling, numbers, 0, knots)
+            return Curves.drawn(scaling, numbers, 0, knots, directions)
         none = isinstance(self.pieces, int) and self.pieces == 0
         pieces = 0 if none else require_positive_integer("pieces", self.pieces)
         if pieces > _LARGEST_PIECES:
             raise InvalidParameter(f"pieces must be at most {_LARGEST_PIECES}, got {pieces}")
-        return Curves.drawn(scaling, numbers, pieces, knots)
+        return Curves.drawn(scaling, numbers, pieces, knots, directions)
+
+    def _directions(self, names: Any, binary: Sequence[bool], outputs: int) -> tuple[int, ...]:
+        """Return the direction that each column has to keep, or raise what is wrong with `monotonic_cst`."""
+        given = self.monotonic_cst
+        if given is None:
+            return ()
+        if outputs > 1:
+            raise InvalidParameter(
+                "monotonic_cst is about one score, and several classes have one each: leave it out"
+            )
+        labels = [f"x{column}" for column in range(len(binary))] if names is None else [str(name) for name in names]
+        if isinstance(given, Mapping):
+            unknown = [name for name in given if name not in labels]
+            if unknown:
+                raise InvalidParameter(
+                    f"monotonic_cst names {unknown[0]!r:.80}, which is no column: correct the name"
+                )
+            given = [given.get(name, 0) for name in labels]
+        found = np.asarray(given)
+        if found.shape != (len(binary),) or found.dtype.kind not in "iuf" or not np.isin(found, (-1, 0, 1)).all():
+            raise InvalidParameter(
+                f"monotonic_cst must have one of -1, 0 and 1 for each of {len(binary)} columns, or for some by name"
+            )
+        for column, members in level_groups(labels, binary).items():
+            if len(members) > 1 and any(found[position] for position, _ in members):
+                raise InvalidParameter(f"monotonic_cst is for numbers, and {column!r} has levels: leave it out there")
+        return tuple(found.astype(int).tolist()) if found.any() else ()
 
     def _sets_units(self) -> bool:
         return self.knots is not None or super()._sets_units()
@@ -166,6 +198,10 @@ class DPAdditiveClassifier(AdditiveModel, DPLogisticRegression):
     knots : mapping, optional
         Public knots of some columns, by name or position, in the unit of the column and between its bounds. An empty
         list keeps a column linear.
+    monotonic_cst : array-like of int, or mapping, optional
+        For each column 1 if the prediction must not fall with it, -1 if it must not rise, 0 for no constraint; or
+        such numbers by the names of some columns. For two classes it is about the second one. Curves that were
+        released are changed as little as their noise allows, which costs nothing.
     **parameters
         All others are those of `DPLogisticRegression`, without ``adversary``.
 
@@ -209,7 +245,7 @@ class DPAdditiveRegressor(AdditiveModel, DPLinearRegression):
 
     Parameters
     ----------
-    pieces, knots
+    pieces, knots, monotonic_cst
         As for `DPAdditiveClassifier`, where the terms and the expansion are described too.
     **parameters
         All others are those of `DPLinearRegression`, without ``adversary``.

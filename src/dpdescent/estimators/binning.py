@@ -72,6 +72,11 @@ class Binning:
         return cls(tuple(numbers), edges, tuple(groups), (*first, *others))
 
     @property
+    def members(self) -> tuple[tuple[int, ...], ...]:
+        """The columns of the table that each column of levels is made of."""
+        return (*((column,) for column in self.numbers), *self.groups)
+
+    @property
     def columns(self) -> int:
         """The number of columns of levels."""
         return len(self.numbers) + len(self.groups)

@@ -135,7 +135,9 @@ class BoostedTrees(AdditiveModel):
         self._forest, self._quantiles = None, None
         if not self._grows(known):
             return ()
-        orchard = _Orchard(planned, known, self._binning, self._start)
+        kept = getattr(features, "directions", ())
+        directions = tuple(kept[columns[0]] if kept else 0 for columns in self._binning.members)
+        orchard = _Orchard(planned, known, self._binning, self._start, directions)
         growth = Growth.for_rows(self._rows_per_output(known), self.trees, self.depth)
         self._forest, self._quantiles = orchard.buy_forest(growth, listener)
         return orchard.released
@@ -173,8 +175,7 @@ class BoostedTrees(AdditiveModel):
         """The importance of each column of the table; that of a category is shared evenly by its levels."""
         named = self.importances_
         spread = np.zeros(self.n_features_in_)
-        members = (*((column,) for column in self._binning.numbers), *self._binning.groups)
-        for name, columns in zip(self._binning.names, members, strict=True):
+        for name, columns in zip(self._binning.names, self._binning.members, strict=True):
             spread[list(columns)] = named[name] / len(columns)
         return spread
 
@@ -201,6 +202,7 @@ class _Orchard:
     known: Knowledge
     binning: Binning
     start: ColumnTables
+    directions: tuple[int, ...]
 
     def __post_init__(self) -> None:
         self.levels = self.binning.levels(self.planned.table.X)
@@ -218,7 +220,7 @@ class _Orchard:
         one = loss.outputs == 1
         numbers, own = loss.labels.kind is LabelKind.NUMBERS, self.planned.own
         slope = self.buy_slope(loss) if numbers else 1.0
-        columns = LevelColumns(self.binning.widths, len(self.binning.numbers))
+        columns = LevelColumns(self.binning.widths, len(self.binning.numbers), self.directions)
         quantiles = self.buy_quantiles(columns.numbers)
         bounds = RowBounds.of(loss, slope, usual_curvature(loss, columns, quantiles, self.start) if numbers else 1.0)
         kept = _FACTOR * own.remaining if one else 0.0

@@ -116,14 +116,22 @@ class Curves:
         Public bounds.
     curves : tuple of Curve
         What is added, in this order.
+    directions : tuple of int
+        For each column 1 if its curve must not fall, -1 if it must not rise, and else 0; empty for none.
     """
 
     scaling: ColumnScaling
     curves: tuple[Curve, ...]
+    directions: tuple[int, ...] = ()
 
     @classmethod
     def drawn(
-        cls, scaling: ColumnScaling, numbers: Sequence[int], pieces: int, knots: Mapping[int, Floats]
+        cls,
+        scaling: ColumnScaling,
+        numbers: Sequence[int],
+        pieces: int,
+        knots: Mapping[int, Floats],
+        directions: tuple[int, ...] = (),
     ) -> Curves:
         """Return curves with ``pieces`` pieces on every scale of some columns, and with given ``knots`` for others.
 
@@ -142,7 +150,7 @@ class Curves:
             curves += [_even(Curve(*ends, 0, np.empty(0)), pieces)]
             if wide >= _WIDE:
                 curves += [_even(Curve(*ends, wide, np.empty(0)), pieces)]
-        return cls(scaling, tuple(curve for curve in curves if curve.width))
+        return cls(scaling, tuple(curve for curve in curves if curve.width), directions)
 
     @property
     def columns(self) -> int:
@@ -154,6 +162,22 @@ class Curves:
         """Which columns of an expanded row belong to each curve."""
         ends = self.scaling.columns + np.cumsum([0, *(curve.width for curve in self.curves)])
         return tuple(slice(start, stop) for start, stop in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))
+
+    def bends(self, column: int) -> Floats:
+        """Return expanded rows whose cells are 0 but for one column, at all ends of its straight pieces, in order."""
+        low, high = (float(ends[column]) for ends in self.scaling.ends())
+        cells = [np.array([low, 0.0, high])]
+        for curve in self.curves:
+            if curve.column == column:
+                scale = np.arange(-curve.doublings, curve.doublings + 1) / max(curve.doublings, 1)
+                cells += [curve.cells(curve.knots), curve.cells(scale)]
+        every = np.unique(np.clip(np.concatenate(cells), low, high))
+        places = np.arange(every.size), np.full(every.size, column)
+        shape = (every.size, self.scaling.columns)
+        unscaled = self.scaling.shift[column] + self.scaling.scale[column] * every
+        # Other columns are at their end nearest to 0, which is scaled to 0.
+        rows: Floats = sparse.csr_array(self.apply(sparse.csr_array((unscaled, places), shape=shape))).toarray()
+        return rows
 
     def apply(self, features: Any) -> Any:
         """Return the scaled rows with the columns of the curves, CSR if there are any curves."""

@@ -70,6 +70,11 @@ class MeasuredFit:
         self.model, self.noise = model, noise
         if y is None:
             raise InvalidParameter("fit requires y to be passed, but the target y is None")
+        if getattr(model, "monotonic_cst", None) is not None:
+            raise InvalidParameter(
+                "monotonic_cst is about columns of numbers, and which columns are numbers is measured here: code the "
+                "table by a schema first, or leave it out"
+            )
         if not method.private:
             raise InvalidParameter(
                 f"method {model.method!r} is not private and measures nothing: code the table by a schema first"

@@ -417,24 +417,25 @@ class CountRegressor(BoundedRegressor):
             start = math.log(high) + self._count_loss().offset if self.fit_intercept else 0.0
             self.coef_, self.intercept_ = coefficients, bias + start
         else:
-            super()._keep(coefficients, bias)
+            super()._keep(coefficients, bias)  # type: ignore[safe-super]
 
     def predict(self, X: Any) -> Floats:
         """Return the predicted target of every row; the mean of a count is positive and at most the largest one."""
         if not self._counts():
-            return super().predict(X)
+            numbers: Floats = super().predict(X)
+            return numbers
         return np.exp(np.clip(self._scores(X), _LEAST_SCORE, math.log(self._target_ends()[1])))
 
     def row_scores(self, X: Any) -> Floats:
         """Return what `predict` does, with the same bits beside any other rows."""
         if not self._counts():
-            return super().row_scores(X)
+            return super().row_scores(X)  # type: ignore[safe-super]
         return exp(np.clip(self._scores(X, separate=True), _LEAST_SCORE, math.log(self._target_ends()[1])))
 
     def score(self, X: Any, y: Any) -> float:
         """Return the share that is explained: D^2, of the deviance of counts, or R^2, of the variance of numbers."""
         if not self._counts():
-            return super().score(X, y)
+            return float(super().score(X, y))
         return float(d2_tweedie_score(y, self.predict(X), power=1))
 
 

@@ -1,4 +1,4 @@
-r"""Curves shrunk by their own evidence: what noise explains of their bends is taken back.
+r"""Curves shrunk by their own evidence: what noise explains of their bends is taken back; and kept directions.
 
 The noise of privacy in released weights w has a known covariance :math:`\Sigma = F F'`. A block b of m columns that a
 curve adds (its position on a second scale, its size, or its hats) is taken to be normal with variance
@@ -12,21 +12,29 @@ the straight line beneath it moves to where it would be without the curve; one w
 estimates themselves, so that weights after shrinking spread more than a posterior with known ones would: F stands for
 their noise as it did before, and bands are rather too wide.
 
+**A direction.** A curve that must not fall, or not rise, is made of straight pieces between public points, so that
+its direction is a linear condition on the weights for every piece. Of all weights whose curves keep their directions
+those are taken that the law of the noise makes most likely: :math:`w + F z` with the shortest z. Other columns move
+along.
+
 **Privacy** Post-processing of released weights and of the law of their noise.
 
 References
 ----------
 Efron, B. & Morris, C. (1973). Stein's estimation rule and its competitors: an empirical Bayes approach. JASA 68.
+Lawson, C. L. & Hanson, R. J. (1974). Solving least squares problems. Chapter 23: least distance programming.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from scipy.optimize import nnls
 
 from ..arrays import Floats
 from ..exact import one_library_thread
 from .curves import Curves
 
+_LEAST_REST = 1e-12
 _LEAST_VARIANCE = 1e-12  # of a weight beside its noise: a block without evidence is straight
 
 
@@ -37,7 +45,7 @@ def shrink_curves(curves: Curves, weights: Floats, factor: Floats | None) -> Flo
     """
     first = curves.scaling.columns
     if factor is None or curves.columns == first:
-        return weights
+        return directed(curves, weights, factor)
     added = slice(first, curves.columns)
     with one_library_thread():  # the same digits for any number of threads
         own = factor[added] @ factor[added].T
@@ -51,7 +59,47 @@ def shrink_curves(curves: Curves, weights: Floats, factor: Floats | None) -> Flo
             variances[inside] = np.maximum(prior, _LEAST_VARIANCE * noise[inside])
         gain = np.linalg.solve(own + np.diag(variances), factor[added] @ factor.T).T
         shrunk: Floats = weights - gain @ weights[added]
-    return shrunk
+    return directed(curves, shrunk, factor)
+
+
+def directed(curves: Curves, weights: Floats, factor: Floats | None) -> Floats:
+    """Return the most likely weights, of one output, whose curves keep the directions that they have to keep."""
+    columns = [column for column, direction in enumerate(curves.directions) if direction]
+    if not columns:
+        return weights
+    found: Floats = weights.reshape(len(weights), -1)[:, 0].copy()
+    with one_library_thread():
+        rises = np.zeros((0, len(found)))
+        for column in columns:
+            own = curves.directions[column] * np.diff(curves.bends(column), axis=0)
+            rises = np.vstack([rises, np.pad(own, ((0, 0), (0, len(found) - own.shape[1])))])
+        if (rises @ found < 0).any():
+            found = _nearest(rises, found, np.eye(len(found)) if factor is None else factor)
+        for column in columns:  # what rounding has left
+            direction, rows = curves.directions[column], curves.bends(column)
+            steps = np.diff(rows[:, column])
+            short = np.max(-direction * np.diff(rows, axis=0) @ found[: rows.shape[1]] / steps)
+            found[column] += direction * max(short, 0.0)
+    return found.reshape(weights.shape)
+
+
+def _nearest(rises: Floats, weights: Floats, factor: Floats) -> Floats:
+    """Return w + F z with the shortest z for which all ``rises`` are at least 0."""
+    edges, missing = rises @ factor, -rises @ weights
+    lengths = np.maximum(np.linalg.norm(edges, axis=1), 1e-300)
+    edges, missing = edges / lengths[:, None], missing / lengths
+    unit = float(np.abs(missing).max())
+    target = np.append(np.zeros(edges.shape[1]), 1.0)
+    together = np.vstack([edges.T, missing / unit])
+    rest = together @ nnls(together, target)[0] - target
+    if rest[-1] > -_LEAST_REST:  # the noise has no such direction
+        return (
+            weights
+            if np.array_equal(factor, np.eye(len(weights)))
+            else _nearest(rises, weights, np.eye(len(weights)))
+        )
+    moved: Floats = weights + factor @ (-unit * rest[:-1] / rest[-1])
+    return moved
 
 
 def blocks_of(curves: Curves) -> list[slice]:

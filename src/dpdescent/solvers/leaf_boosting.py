@@ -10,8 +10,8 @@ to the scores. The term a s keeps leaves short that noise dominates. The noise o
 which see the residuals that it leaves, and the last third of the trajectory is averaged.
 
 At the end one more query sorts the rows by what all trees together add to them, and tells by which factor that should
-be multiplied: about 1 if the trees have found something, and about 0 if they are noise. Where that answer is noisy, or
-for several outputs, the factor is the share of what the trees add that noise does not explain.
+be multiplied: about 1 if the trees have found something, and about 0 if they are noise. For several outputs, and
+where that answer is noisy, the factor is the share of what the trees add that noise does not explain.
 
 **Privacy** Splits are drawn from public numbers and released histograms. All else is post-processing of answers that
 the curator was asked for.
@@ -85,10 +85,14 @@ class Growth:
 
 @dataclass(frozen=True)
 class LevelColumns:
-    """What is public of columns of levels: how many levels each has, and how many of the first are numbers."""
+    """What is public of columns of levels: how many levels each has, and how many of the first are numbers.
+
+    ``directions`` says of each whether scores must not fall (1) or not rise (-1) with its level; empty for none.
+    """
 
     widths: tuple[int, ...]
     numbers: int
+    directions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -202,7 +206,7 @@ def buy_forest(
         )
         steps = growth.rate / (np.maximum(curvatures, 0.0) + damping + 1.0)
         values = np.clip(-steps[:, None] * residuals, -growth.rate * _LONGEST, growth.rate * _LONGEST)
-        tree = LeafValues(splits, values)
+        tree = LeafValues(splits, in_order(splits, columns.directions, values))
         scores = scores.grown(tree)
         trees.append(tree)
         noises.append(steps * deviation)
@@ -210,6 +214,38 @@ def buy_forest(
     weights = _averaged(growth.trees)
     averaged = tuple(LeafValues(tree.splits, w * tree.values) for w, tree in zip(weights, trees, strict=True))
     return Forest(averaged, tuple(w * s for w, s in zip(weights, noises, strict=True)), 1.0, start.constant.size)
+
+
+def in_order(splits: Splits, directions: tuple[int, ...], values: Floats) -> Floats:
+    """Return the values of leaves, made to keep the directions of some columns.
+
+    Leaves that differ in the cell of such a column alone are put in order by isotonic regression, one column after
+    the other. That keeps an order which is there already: isotonic regression of larger numbers is larger.
+    """
+    shaped = values.copy().reshape(*(2,) * splits.depth, -1)
+    for column in dict.fromkeys(splits.columns):
+        direction = directions[column] if directions else 0
+        if not direction:
+            continue
+        bits = [bit for bit, each in enumerate(splits.columns) if each == column]
+        answers = splits.sides[bits].T.astype(np.intp)  # of each level
+        changed = np.append(True, (np.diff(answers, axis=0) != 0).any(axis=1))
+        front = np.moveaxis(shaped, bits, range(len(bits)))  # a view
+        chain = tuple(answers[changed].T)
+        front[chain] = direction * _isotonic(direction * front[chain])
+    return shaped.reshape(values.shape)
+
+
+def _isotonic(values: Floats) -> Floats:
+    """Return the nearest numbers that do not fall along the first axis: the largest least mean from a to b."""
+    length = len(values)
+    sums = np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)])
+    found = np.full(values.shape, -np.inf)
+    for first in range(length):
+        means = np.array([(sums[last + 1] - sums[first]) / (last + 1 - first) for last in range(first, length)])
+        least = np.minimum.accumulate(means[::-1], axis=0)[::-1]
+        found[first:] = np.maximum(found[first:], least)
+    return np.maximum.accumulate(found, axis=0)  # rounding may have put equal ones out of order
 
 
 def buy_quantiles(curator: Curator) -> Floats:
@@ -273,7 +309,7 @@ def _draw_splits(
             cut = int(np.searchsorted(quantiles[column], generator.uniform(_OUTER, 1 - _OUTER)))
             own[min(cut, _LEVELS - 2) + 1 :] = True
         elif width == 2:
-            own[1] = True
+            own[1:] = True
         else:
             own[:width] = generator.random(width) < 0.5
     return Splits(tuple(chosen), sides)
