@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +25,11 @@ from dpdescent.accounting import Gaussian
 from dpdescent.audit import replay
 from dpdescent.curator import ColumnHistograms, LeafSums
 from dpdescent.errors import UnsupportedSource
-from dpdescent.estimators.binning import Binning
+from dpdescent.estimators.binning import Binning, drawn_rows
 from dpdescent.estimators.scaling import ColumnScaling
 from dpdescent.problems import Huber
-from dpdescent.queries import ColumnTables, Splits, leaf_of
-from dpdescent.solvers.leaf_boosting import LevelColumns, column_chances, in_order
+from dpdescent.queries import ColumnTables, LeafValues, Splits, leaf_of
+from dpdescent.solvers.leaf_boosting import Forest, LevelColumns, column_chances, in_order
 
 PUBLIC = {"bounds": (-1, 1), "random_state": 0}
 
@@ -107,6 +108,52 @@ def test_with_few_rows_counts_are_those_of_the_linear_model_and_huber_that_of_it
     assert trees.score(X, y) == linear.score(X, y)
     robust, own = (DPBoostedTreesRegressor(0.3, loss=loss, **options).fit(X, y) for loss in ("huber", Huber(0.2)))
     np.testing.assert_array_equal(robust.predict(X), own.predict(X))
+
+
+def test_effects_and_surfaces_are_means_of_scores_and_their_noise_is_that_of_leaves(tmp_path: Path) -> None:
+    X, y = crossed(2000)
+    X = np.column_stack([X, np.eye(3)[np.arange(2000) % 3]])
+    frame = pd.DataFrame(X, columns=["a", "b", "c", "k=x", "k=<y>", "k=z"])
+    options = {"binary_features": ["k=x", "k=<y>", "k=z"], "trees": 12, "depth": 5, "tighten": False}
+    model = classifier(4.0, **options).fit(frame, y)
+    reading, rows = model._reading(), drawn_rows(model._binning, model._quantiles)
+
+    def mean(levels: dict[int, int]) -> float:
+        changed = rows.copy()
+        for place, level in levels.items():
+            changed[:, place] = level
+        return float((model._start.scores(changed) + model._forest.scores(changed)).mean())
+
+    for place in (0, 3):
+        term, every = reading.term(place, 1.0), {level: mean({place: level}) for level in set(rows[:, place])}
+        middle = np.mean([every[level] for level in rows[:, place]])
+        known = {cell: level for level, cell in enumerate(reading.cells[place])}
+        for cell, effect in zip(term.grid, term.effect, strict=True):
+            assert effect == pytest.approx(mean({place: known[cell]}) - middle, abs=1e-9)
+    assert list(reading.term(3, 1.0).grid) == ["none", "x", "<y>", "z"]
+    model._forest = Forest(  # noise alone, drawn again and again
+        tuple(LeafValues(tree.splits, 0 * tree.values) for tree in model._forest.trees), model._forest.noise, 1.0, 1
+    )
+    model._noise_factor, generator, found = None, np.random.default_rng(0), []
+    for _ in range(300):
+        noisy = [
+            LeafValues(tree.splits, s[:, None] * generator.normal(size=tree.values.shape))
+            for tree, s in zip(model._forest.trees, model._forest.noise, strict=True)
+        ]
+        drawn = replace(model._reading(), forest=replace(model._forest, trees=tuple(noisy)), start=flat(model._start))
+        found.append(np.concatenate([drawn.term(0, 1.0).effect, drawn.surface((0, 3), 1.0).effect.ravel()]))
+    stated = model._reading()
+    said = np.concatenate([stated.term(0, 1.0).noise, stated.surface((0, 3), 1.0).noise.ravel()])
+    np.testing.assert_allclose(np.std(found, axis=0), said, rtol=0.2, atol=1e-12)
+    model.terms_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<svg") == 2 + 4 + len(model.pair_surfaces_)
+    assert "&lt;y&gt;" in page
+    assert "<y>" not in page
+
+
+def flat(start: ColumnTables) -> ColumnTables:
+    return ColumnTables(start.constant, tuple((column, 0 * table) for column, table in start.tables))
 
 
 def test_every_answer_about_numbers_is_charged_too(monkeypatch) -> None:

@@ -160,8 +160,7 @@ class AdditiveModel(PrivateLinearModel):
         OutputNotWritable
             The file cannot be written there.
         """
-        inferred = self._sandwich is not None
-        page = page_of_terms(self.terms_, self._outputs(), type(self).__name__, self.privacy_, inferred)
+        page = self._page()
         if path is None:
             return page
         try:
@@ -171,6 +170,10 @@ class AdditiveModel(PrivateLinearModel):
                 f"cannot write {path}: {problem.strerror}; give a file in a folder that exists"
             ) from None
         return None
+
+    def _page(self) -> HtmlPage:
+        inferred = self._sandwich is not None
+        return page_of_terms(self.terms_, self._outputs(), type(self).__name__, self.privacy_, inferred)
 
     def _outputs(self) -> tuple[str, ...]:
         """Return what the effects of a term are effects on."""
@@ -464,10 +467,8 @@ figure {{ margin: 0; }} svg {{ width: 100%; height: auto; }} figcaption {{ font-
 text {{ font: 11px system-ui, sans-serif; fill: #444b52; }}
 </style></head><body><h1>{title}</h1>
 <p>{statement}</p>
-<p>{legend}</p>
-<main>
-{figures}
-</main></body></html>
+{body}
+</body></html>
 """
 
 
@@ -479,7 +480,6 @@ def page_of_terms(
     inferred: bool = False,
 ) -> HtmlPage:
     """Return a page with a picture per term; it loads nothing."""
-    statement = f"{headline(privacy)} Pictures and their order follow from released and public quantities."
     band = (
         "bands show two standard errors, of sampling and privacy together"
         if inferred
@@ -487,18 +487,31 @@ def page_of_terms(
         "differ with another sample of people"
     )
     known = all(term.noise is not None for term in terms)
-    colours = ", ".join(
-        f'<span style="color:{_COLOURS[number % len(_COLOURS)]}">&#9632;</span> {escape(output)}'
-        for number, output in enumerate(outputs)
-    )
-    legend = f"Effects on {colours}; {band if known else 'the method does not say what noise did to them'}."
+    legend = f"Effects on {key_of(outputs)}; {band if known else 'the method does not say what noise did to them'}."
     if any(term.kind == "levels" for term in terms):
         legend += (
             " Compare levels of one column with each other: a number may move from all of them to the intercept."
         )
-    figures = "\n".join(_figure(term, outputs) for term in terms)
-    words = {"title": escape(title), "statement": escape(statement)}
-    page = _PAGE.format(policy=CONTENT_POLICY, legend=legend, figures=figures, **words)
+    return whole_page(title, privacy, f"<p>{legend}</p>{figures_of(terms, outputs)}")
+
+
+def key_of(outputs: Sequence[str]) -> str:
+    """Return which colour stands for which output."""
+    return ", ".join(
+        f'<span style="color:{_COLOURS[number % len(_COLOURS)]}">&#9632;</span> {escape(output)}'
+        for number, output in enumerate(outputs)
+    )
+
+
+def figures_of(terms: Sequence[Term], outputs: Sequence[str]) -> str:
+    """Return a picture per term."""
+    return "<main>\n" + "\n".join(_figure(term, outputs) for term in terms) + "\n</main>"
+
+
+def whole_page(title: str, privacy: Mapping[str, Any], body: str) -> HtmlPage:
+    """Return a page under its guarantee; it loads nothing."""
+    statement = f"{headline(privacy)} Pictures and their order follow from released and public quantities."
+    page = _PAGE.format(policy=CONTENT_POLICY, title=escape(title), statement=escape(statement), body=body)
     return HtmlPage(printable(page, keep="\n"))
 
 

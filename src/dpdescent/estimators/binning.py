@@ -86,6 +86,17 @@ class Binning:
         """The number of levels of each column."""
         return (LEVELS,) * len(self.numbers) + tuple(len(group) + 1 for group in self.groups)
 
+    def cells(self, place: int, scaling: ColumnScaling, names: Sequence[str]) -> NDArray[Any]:
+        """Return what the levels of a column stand for: numbers, or names of levels."""
+        if place < len(self.numbers):
+            low, high = (end[self.numbers[place]] for end in (scaling.low, scaling.high))
+            ends = np.concatenate([[low], self.edges[place], [high]])
+            return (ends[:-1] + ends[1:]) / 2
+        own = [names[column] for column in self.groups[place - len(self.numbers)]]
+        found = level_groups(own, [True] * len(own))
+        levels = [level for members in found.values() for _, level in members]
+        return np.array(["0", "1"] if own[0] in found else ["none", *levels], dtype=object)
+
     def levels(self, X: Any) -> NDArray[np.uint8]:
         """Return the level of every cell, columns contiguous in memory."""
         cells = X.tocsc() if sparse.issparse(X) else np.asarray(X)
@@ -106,9 +117,8 @@ class Binning:
     def representatives(self, scaling: ColumnScaling) -> list[sparse.csr_array]:
         """Return for each column of levels a row per level, in which only the cells of that column are not empty."""
         shape, rows = scaling.columns, []
-        for column, edges in zip(self.numbers, self.edges, strict=True):
-            ends = np.concatenate([[scaling.low[column]], edges, [scaling.high[column]]])
-            cells = (ends[:-1] + ends[1:]) / 2
+        for place, column in enumerate(self.numbers):
+            cells = self.cells(place, scaling, ())
             where = np.full(cells.size, column)
             rows.append(sparse.csr_array((cells, (np.arange(cells.size), where)), shape=(cells.size, shape)))
         for group in self.groups:

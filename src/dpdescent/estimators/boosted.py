@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Floats
+from ..display import HtmlPage
 from ..curator import BinnedSource, Curator
 from ..errors import InvalidParameter, UnsupportedSource, require_positive_integer
 from ..ledger import Ledger
@@ -30,8 +31,9 @@ from ..solvers.leaf_boosting import (
     usual_curvature,
 )
 from ..tables import MappedArrays, streamed
-from .additive import AdditiveModel, DPAdditiveClassifier, DPAdditiveRegressor
+from .additive import AdditiveModel, DPAdditiveClassifier, DPAdditiveRegressor, Term
 from .binning import Binning, additive_tables, drawn_rows, importances, pair_importances
+from .dependence import Reading, Surface, page_of_forest
 from .knowledge import Knowledge
 from .purchases import Purchase, Rehearsal, Shop
 from .regressors import CountRegressor
@@ -41,7 +43,7 @@ _ENOUGH = 10_000.0  # effective rows from which the additive model gets a smalle
 _LARGEST_START, _LEAST_START = 0.6, 0.1
 _MOST = 10_000, 12  # trees, and their depth, that can be asked for
 _SIZES, _CUTS, _FACTOR = 0.01, 0.03, 0.04  # of the budget of the trees, for the sizes of residuals and so on
-_PAIRED = 10  # columns of which pairs are looked at
+_PAIRED, _SURFACES = 10, 6  # columns of which pairs are looked at, and pairs that are shown
 _HUBER = 0.2  # the threshold of Huber's loss, in units in which the target spans [-1, 1]
 _REACH = 4.0  # scores beyond which rows are in the outermost cells
 
@@ -193,6 +195,42 @@ class BoostedTrees(AdditiveModel):
         named = {(names[i], names[j]): value / total for (i, j), value in pairs.items()}
         return dict(sorted(named.items(), key=lambda each: -each[1]))
 
+    def _reading(self) -> Reading:
+        check_is_fitted(self)
+        forest = self._forest or Forest((), (), 1.0, self._start.constant.size)
+        binning, curves = self._binning, self._features
+        scaling = getattr(curves, "scaling", curves)
+        unnamed = [f"x{column}" for column in range(scaling.columns)]
+        names = [str(each) for each in getattr(self, "feature_names_in_", unnamed)]
+        cells = tuple(binning.cells(place, scaling, names) for place in range(binning.columns))
+        expanded: tuple[Floats, ...] = ()
+        if self._noise_factor is not None:
+            rows = binning.representatives(scaling)
+            expanded = tuple(np.asarray(curves.apply(each) @ self._noise_factor) for each in rows)
+        spread = np.tile(np.arange(1, 257) / 256, (len(binning.numbers), 1))
+        quantiles = spread if self._quantiles is None else self._quantiles
+        return Reading(binning, self._start, forest, quantiles, cells, expanded, self._coefficient_unit())
+
+    @property
+    def partial_dependence_(self) -> tuple[Term, ...]:
+        """What each of the ten most important columns does to a score, with the noise of it (`dependence`)."""
+        found, total = self._explained()
+        reading = self._reading()
+        order = np.argsort(-found, kind="stable")[:_PAIRED].tolist()
+        return tuple(reading.term(place, float(found[place] / total)) for place in order)
+
+    @property
+    def pair_surfaces_(self) -> tuple[Surface, ...]:
+        """What the six pairs of columns that explain most together do to a score, with the noise of it."""
+        reading, places = self._reading(), {name: place for place, name in enumerate(self._binning.names)}
+        best = [each for each in self.pair_importances_.items() if each[1] > 0][:_SURFACES]
+        return tuple(reading.surface((places[i], places[j]), share) for (i, j), share in best)
+
+    def _page(self) -> HtmlPage:
+        shares = self.importances_, self.pair_importances_
+        terms, surfaces, title = self.partial_dependence_, self.pair_surfaces_, type(self).__name__
+        return page_of_forest(terms, surfaces, shares, self._outputs(), title, self.privacy_)
+
 
 @dataclass
 class _Orchard:
@@ -287,6 +325,10 @@ class DPBoostedTreesClassifier(BoostedTrees, DPAdditiveClassifier):
     n_trees_ : int
     terms_ : tuple of Term
         Those of the additive part alone.
+    partial_dependence_ : tuple of Term
+        What columns do to a score, additive part and trees together, with the noise of privacy.
+    pair_surfaces_ : tuple of Surface
+        What pairs of columns do to a score together. ``terms_html`` shows all of it on a page.
     privacy_ : dict
         The privacy statement. Further attributes are those of `DPAdditiveClassifier`.
 

@@ -373,7 +373,7 @@ class CountRegressor(BoundedRegressor):
 
     def _loss_and_labels(self, y: Any) -> tuple[Loss, Floats, list[str]]:
         if not self._counts():
-            return super()._loss_and_labels(y)
+            return super()._loss_and_labels(y)  # type: ignore[safe-super]
         _, high = self._target_ends()
         return self._count_loss(), self._clipped_target(y) / high, self._assumed("counts")
 
