@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Floats
-from ..display import HtmlPage
 from ..curator import BinnedSource, Curator
+from ..display import HtmlPage
 from ..errors import InvalidParameter, UnsupportedSource, require_positive_integer
 from ..ledger import Ledger
 from ..problems import Huber, LabelKind, LinearProblem, Loss, Poisson
@@ -33,10 +33,12 @@ from ..solvers.leaf_boosting import (
 from ..tables import MappedArrays, streamed
 from .additive import AdditiveModel, DPAdditiveClassifier, DPAdditiveRegressor, Term
 from .binning import Binning, additive_tables, drawn_rows, importances, pair_importances
-from .dependence import Reading, Surface, page_of_forest
 from .knowledge import Knowledge
 from .purchases import Purchase, Rehearsal, Shop
 from .regressors import CountRegressor
+
+if TYPE_CHECKING:
+    from .dependence import Reading, Surface
 
 _FEW_ROWS = 1000.0  # effective rows, n mu: with fewer, trees cost the additive model more than they add
 _ENOUGH = 10_000.0  # effective rows from which the additive model gets a smaller share of the budget
@@ -196,6 +198,8 @@ class BoostedTrees(AdditiveModel):
         return dict(sorted(named.items(), key=lambda each: -each[1]))
 
     def _reading(self) -> Reading:
+        from .dependence import Reading
+
         check_is_fitted(self)
         forest = self._forest or Forest((), (), 1.0, self._start.constant.size)
         binning, curves = self._binning, self._features
@@ -227,6 +231,8 @@ class BoostedTrees(AdditiveModel):
         return tuple(reading.surface((places[i], places[j]), share) for (i, j), share in best)
 
     def _page(self) -> HtmlPage:
+        from .dependence import page_of_forest
+
         shares = self.importances_, self.pair_importances_
         terms, surfaces, title = self.partial_dependence_, self.pair_surfaces_, type(self).__name__
         return page_of_forest(terms, surfaces, shares, self._outputs(), title, self.privacy_)
