@@ -24,11 +24,10 @@ from dpdescent import (
 from dpdescent.accounting import Gaussian
 from dpdescent.audit import replay
 from dpdescent.curator import ColumnHistograms, LeafSums
-from dpdescent.errors import UnsupportedSource
 from dpdescent.estimators.binning import Binning, drawn_rows
 from dpdescent.estimators.scaling import ColumnScaling
 from dpdescent.problems import Huber
-from dpdescent.queries import ColumnTables, LeafValues, Splits, leaf_of
+from dpdescent.queries import ColumnTables, LeafScores, LeafValues, Splits, leaf_of
 from dpdescent.solvers.leaf_boosting import Forest, LevelColumns, column_chances, in_order
 
 PUBLIC = {"bounds": (-1, 1), "random_state": 0}
@@ -349,13 +348,57 @@ def test_what_cannot_be_done_is_refused_before_anything_is_charged(options: dict
     assert account.entries == ()
 
 
-def test_a_table_that_is_read_block_by_block_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    from dpdescent.schema import Label, NumericColumn, Schema
-    from dpdescent.sources import open_parquet
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_table_that_is_read_block_by_block_gives_the_same_bits(tmp_path: Path, counts: bool) -> None:
+    da = pytest.importorskip("dask.array")
+    X, y = crossed(3000)
+    X = np.column_stack([X, X[:, 0] > 0.3])
+    model: DPBoostedTreesClassifier | DPBoostedTreesRegressor = classifier(
+        1.0, binary_features=[3], trees=12, depth=3
+    )
+    if counts:
+        y = 3.0 * y
+        options = {"loss": "poisson", "target_bounds": (0, 9), "bounds": (-1, 1), "random_state": 0}
+        model = DPBoostedTreesRegressor(1.0, 1e-6, trees=12, depth=3, **options)
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    mapped = [np.load(tmp_path / name, mmap_mode="r") for name in ("X.npy", "y.npy")]
+    blocks = [da.from_array(each, chunks=(700, *each.shape[1:])) for each in (X, y)]
+    fitted = []
+    for pair in ((X, y), mapped, blocks):
+        once = model.fit(*pair)
+        fitted.append((once._scores(X) if counts else once.decision_function(X), once.privacy_["spent_on"]))
+    for scores, spent in fitted[1:]:
+        np.testing.assert_array_equal(scores, fitted[0][0])
+        assert spent == fitted[0][1]
 
-    frame = pd.DataFrame({"a": [0.1, 0.2], "y": [0, 1]})
-    frame.to_parquet(tmp_path / "t.parquet")
-    schema = Schema((NumericColumn("a", 0, 1),), Label("y", classes=(0, 1)))
-    with pytest.raises(UnsupportedSource, match="block by block"):
-        classifier(bounds=None).fit(open_parquet(tmp_path / "t.parquet", schema))
+
+def test_parquet_files_are_read_block_by_block_and_a_category_is_one_column(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    from dpdescent.tables import CategoricalColumn, Label, NumericColumn, Schema, open_parquet
+
+    X, y = crossed(3000)
+    frame = pd.DataFrame({"a": X[:, 0], "kind": np.array(["p", "q", "r"])[np.arange(3000) % 3], "y": y})
+    for part in range(3):
+        frame.iloc[part::3].to_parquet(tmp_path / f"{part}.parquet")
+    columns = NumericColumn("a", -1, 1), CategoricalColumn("kind", ("p", "q", "r"))
+    schema = Schema(columns, Label("y", classes=(0, 1)))
+    table = open_parquet(str(tmp_path / "*.parquet"), schema)
+    model = DPBoostedTreesClassifier(
+        1.0, 1e-6, classes=(0, 1), bounds=table.bounds, binary_features=table.binary_features, trees=8, random_state=0
+    ).fit(table)
+    assert set(model.importances_) == {"a", "kind"}
+    rows = np.concatenate([cells for part in table.parts for cells, _ in table.read(part)])
+    labels = np.concatenate([own for part in table.parts for _, own in table.read(part)])
+    scores = model.row_scores(rows)
+    inside = model.fit(pd.DataFrame(rows, columns=list(table.feature_names)), labels)
+    np.testing.assert_array_equal(inside.row_scores(pd.DataFrame(rows, columns=list(table.feature_names))), scores)
+
+
+def test_a_worker_is_sent_the_last_tree_alone() -> None:
+    """The scores of four hundred trees, one inside the other, could not be pickled."""
+    tree = LeafValues(Splits((0,), np.array([[False, True]])), np.zeros((2, 1)))
+    scores = LeafScores(ColumnTables(np.zeros(1)))
+    for _ in range(2000):
+        scores = scores.grown(tree)
+    assert len(pickle.dumps(scores.block)) < 10_000

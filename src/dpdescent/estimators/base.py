@@ -204,7 +204,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         """Return what of the budget the method leaves for what comes after it, in units of the currency."""
         return 0.0
 
-    def _go_on(self, planned: Any, known: Any, features: Any, result: SolverResult, listener: Any) -> Sequence[str]:
+    def _go_on(self, planned: Any, known: Any, rows: Any, result: SolverResult, listener: Any) -> Sequence[str]:
         """Learn more from the rows after the method, with what it has left; return what was released by that."""
         return ()
 

@@ -91,13 +91,14 @@ class Binning:
         if place < len(self.numbers):
             low, high = (end[self.numbers[place]] for end in (scaling.low, scaling.high))
             ends = np.concatenate([[low], self.edges[place], [high]])
-            return (ends[:-1] + ends[1:]) / 2
+            middles: Floats = (ends[:-1] + ends[1:]) / 2
+            return middles
         own = [names[column] for column in self.groups[place - len(self.numbers)]]
         found = level_groups(own, [True] * len(own))
         levels = [level for members in found.values() for _, level in members]
         return np.array(["0", "1"] if own[0] in found else ["none", *levels], dtype=object)
 
-    def levels(self, X: Any) -> NDArray[np.uint8]:
+    def levels(self, X: Any, threads: int | None = None) -> NDArray[np.uint8]:
         """Return the level of every cell, columns contiguous in memory."""
         cells = X.tocsc() if sparse.issparse(X) else np.asarray(X)
         found = np.zeros((cells.shape[0], self.columns), dtype=np.uint8, order="F")
@@ -111,7 +112,7 @@ class Binning:
             for level in range(len(group), 0, -1):  # a row with several has the first
                 found[_column(cells, group[level - 1]) > 0.5, place] = level
 
-        on_threads(fill, range(self.columns))
+        on_threads(fill, range(self.columns), threads)
         return found
 
     def representatives(self, scaling: ColumnScaling) -> list[sparse.csr_array]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Floats
 from ..curator import BinnedSource, Curator
 from ..display import HtmlPage
-from ..errors import InvalidParameter, UnsupportedSource, require_positive_integer
+from ..errors import InvalidParameter, require_positive_integer
 from ..ledger import Ledger
 from ..problems import Huber, LabelKind, LinearProblem, Loss, Poisson
 from ..queries import ColumnTables, LeafScores, LeafSums, Splits
@@ -30,9 +32,9 @@ from ..solvers.leaf_boosting import (
     buy_slope,
     usual_curvature,
 )
-from ..tables import MappedArrays, streamed
 from .additive import AdditiveModel, DPAdditiveClassifier, DPAdditiveRegressor, Term
 from .binning import Binning, additive_tables, drawn_rows, importances, pair_importances
+from .curves import Curves
 from .knowledge import Knowledge
 from .purchases import Purchase, Rehearsal, Shop
 from .regressors import CountRegressor
@@ -92,17 +94,6 @@ class BoostedTrees(AdditiveModel):
                 raise InvalidParameter(f"{name} must be a whole number from 1 to {most}, got {given}")
         return found
 
-    def _fit(self, X: Any, y: Any, unit: Any = None) -> SolverResult:
-        table = streamed(X, y)
-        if isinstance(table, MappedArrays) and table is not X:
-            X, y = np.array(X), np.array(y)  # read into memory, where trees need them
-        elif table is not None:
-            raise UnsupportedSource(
-                "boosted trees need all rows in memory, and this table is read block by block: pass arrays, or use "
-                "an additive model"
-            )
-        return super()._fit(X, y, unit)
-
     def _purchases(self, tightens: Callable[[int], bool]) -> list[Purchase]:
         return [*super()._purchases(tightens), _Trees(self)]
 
@@ -128,20 +119,19 @@ class BoostedTrees(AdditiveModel):
         start = LeafScores(ColumnTables(np.zeros(loss.outputs)))
         curator.require_answerable(LeafSums(splits, start, bounds.slope, bounds.clip, bounds.weight, noise))
 
-    def _go_on(
-        self, planned: Any, known: Knowledge, features: Any, result: SolverResult, listener: Any
-    ) -> Sequence[str]:
+    def _go_on(self, planned: Any, known: Knowledge, rows: Any, result: SolverResult, listener: Any) -> Sequence[str]:
         unnamed = [f"x{column}" for column in range(known.scaling.columns)]
-        names = getattr(self, "feature_names_in_", getattr(self, "_coded_names", unnamed))
+        told = getattr(planned.table.stream, "feature_names", getattr(self, "_coded_names", unnamed))
+        names = self._cell_names = [str(each) for each in getattr(self, "feature_names_in_", told)]
         binary = known.columns.binary.tolist()
-        self._binning = Binning.of(known.scaling, [str(each) for each in names], binary)
-        self._start = additive_tables(self._binning, known.scaling, features, result)
+        self._binning = Binning.of(known.scaling, names, binary)
+        self._start = additive_tables(self._binning, known.scaling, rows.features, result)
         self._forest, self._quantiles = None, None
         if not self._grows(known):
             return ()
-        kept = getattr(features, "directions", ())
+        kept = getattr(rows.features, "directions", ())
         directions = tuple(kept[columns[0]] if kept else 0 for columns in self._binning.members)
-        orchard = _Orchard(planned, known, self._binning, self._start, directions)
+        orchard = _Orchard(planned, known, rows, self._binning, self._start, directions)
         growth = Growth.for_rows(self._rows_per_output(known), self.trees, self.depth)
         self._forest, self._quantiles = orchard.buy_forest(growth, listener)
         return orchard.released
@@ -203,13 +193,11 @@ class BoostedTrees(AdditiveModel):
         check_is_fitted(self)
         forest = self._forest or Forest((), (), 1.0, self._start.constant.size)
         binning, curves = self._binning, self._features
-        scaling = getattr(curves, "scaling", curves)
-        unnamed = [f"x{column}" for column in range(scaling.columns)]
-        names = [str(each) for each in getattr(self, "feature_names_in_", unnamed)]
-        cells = tuple(binning.cells(place, scaling, names) for place in range(binning.columns))
+        assert isinstance(curves, Curves), "the expansion of an additive model"
+        cells = tuple(binning.cells(place, curves.scaling, self._cell_names) for place in range(binning.columns))
         expanded: tuple[Floats, ...] = ()
         if self._noise_factor is not None:
-            rows = binning.representatives(scaling)
+            rows = binning.representatives(curves.scaling)
             expanded = tuple(np.asarray(curves.apply(each) @ self._noise_factor) for each in rows)
         spread = np.tile(np.arange(1, 257) / 256, (len(binning.numbers), 1))
         quantiles = spread if self._quantiles is None else self._quantiles
@@ -238,23 +226,64 @@ class BoostedTrees(AdditiveModel):
         return page_of_forest(terms, surfaces, shares, self._outputs(), title, self.privacy_)
 
 
+@dataclass(frozen=True, eq=False)
+class _Levels:
+    """Rows as levels of some columns, and what is made of them."""
+
+    binning: Binning
+    columns: int
+    made: Callable[[NDArray[np.uint8], Floats], NDArray[np.uint8]]
+
+    def __call__(self, X: Any, labels: Floats, threads: int | None = None) -> NDArray[np.uint8]:
+        return self.made(self.binning.levels(X, threads), labels)
+
+
+def _as_they_are(levels: NDArray[np.uint8], labels: Floats) -> NDArray[np.uint8]:  # noqa: ARG001
+    return levels
+
+
+def _first(columns: int, levels: NDArray[np.uint8], labels: Floats) -> NDArray[np.uint8]:  # noqa: ARG001
+    return levels[:, :columns]
+
+
+def _ordered(by: Sorted, levels: NDArray[np.uint8], labels: Floats) -> NDArray[np.uint8]:  # noqa: ARG001
+    return by(levels)
+
+
+def _sizes(
+    loss: Loss, start: ColumnTables, scale: Floats, levels: NDArray[np.uint8], labels: Floats
+) -> NDArray[np.uint8]:
+    """Return by how many numbers of a scale the residual of each row is exceeded, as a column."""
+    sizes = np.abs(loss.short_residuals(start.scores(levels)[:, 0], labels))
+    return np.searchsorted(scale[:-1], sizes, side="left").astype(np.uint8)[:, None]
+
+
 @dataclass
 class _Orchard:
     """Rows as levels, and who is asked about them."""
 
     planned: Any
     known: Knowledge
+    rows: Any
     binning: Binning
     start: ColumnTables
     directions: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        self.levels = self.binning.levels(self.planned.table.X)
         self.released: list[str] = []
+        self.levels: NDArray[np.uint8] | None = None
+        if self.planned.table.stream is None:
+            self.levels = self.binning.levels(self.planned.table.X)
 
-    def curator(self, source: BinnedSource) -> Curator:
-        """Return a curator of rows of levels."""
+    def curator(
+        self, columns: int, made: Callable[[NDArray[np.uint8], Floats], NDArray[np.uint8]] = _as_they_are
+    ) -> Curator:
+        """Return a curator of what is made of rows of levels, which has so many columns."""
         known, planned = self.known, self.planned
+        if self.levels is not None:
+            source: Any = BinnedSource(made(self.levels, known.labels), known.labels)
+        else:
+            source = self.rows.as_levels(_Levels(self.binning, columns, made))
         problem = LinearProblem(known.loss, source.grid, intercept=False)
         return Curator(source, problem, planned.own, known.rows, noise=planned.noise, units=known.units)
 
@@ -268,7 +297,7 @@ class _Orchard:
         quantiles = self.buy_quantiles(columns.numbers)
         bounds = RowBounds.of(loss, slope, usual_curvature(loss, columns, quantiles, self.start) if numbers else 1.0)
         kept = _FACTOR * own.remaining if one else 0.0
-        curator = self.curator(BinnedSource(self.levels, self.known.labels))
+        curator = self.curator(self.binning.columns)
         with curator.setting_aside(kept):
             forest = buy_forest(curator, columns, quantiles, self.start, growth, bounds, listener)
         self.released.append(f"{growth.trees} trees with {2**growth.depth} leaves each")
@@ -277,26 +306,24 @@ class _Orchard:
             return forest.scaled(told), quantiles
         identity = numbers and not isinstance(loss, Poisson)
         reach = (loss.labels.high - loss.labels.low) / 2 if identity else _REACH
-        ordered = Sorted.of(forest, self.levels, self.known.labels, self.start, reach)
+        ordered = Sorted(forest, reach)
+        curator = self.curator(self.binning.columns + 1, partial(_ordered, ordered))
         self.released.append("a factor by which the trees are multiplied")
-        return forest.scaled(buy_factor(self.curator(ordered.source), ordered, bounds, told)), quantiles
+        return forest.scaled(buy_factor(curator, ordered, self.start, bounds, told)), quantiles
 
     def buy_quantiles(self, numbers: int) -> Floats:
         """Buy the quantiles of the numeric columns, at which trees are cut."""
         if not numbers:
             return np.empty((0, 256))
         self.released.append(f"histograms of {numbers} columns, for the cuts of trees")
-        curator = self.curator(BinnedSource(self.levels[:, :numbers], self.known.labels))
+        curator = self.curator(numbers, partial(_first, numbers))
         with curator.setting_aside((1 - _CUTS) * curator.budget):
             return buy_quantiles(curator)
 
     def buy_slope(self, loss: Loss) -> float:
         """Buy the size to which residuals of numbers are clipped."""
         scale = 2.0 ** np.linspace(-16.0, 1.0, 256)
-        start = self.start.scores(self.levels)[:, 0]
-        sizes = np.abs(loss.short_residuals(start, self.known.labels))
-        places = np.searchsorted(scale[:-1], sizes, side="left").astype(np.uint8)[:, None]
-        curator = self.curator(BinnedSource(places, self.known.labels))
+        curator = self.curator(1, partial(_sizes, loss, self.start, scale))
         self.released.append("a bound of the residuals, from a histogram of their sizes")
         with curator.setting_aside((1 - _SIZES) * curator.budget):
             return buy_slope(curator, scale)
@@ -343,7 +370,7 @@ class DPBoostedTreesClassifier(BoostedTrees, DPAdditiveClassifier):
     **Privacy.** (epsilon, delta)-DP for one row, or one unit, under ``adjacency``. Beside what the additive model
     releases, there are a noisy histogram of the numeric columns, for the cuts of trees; for each tree, the noisy sums
     of residuals and curvatures over its leaves (`dpdescent.queries.leaf_sums` has the sensitivity); and the sums from
-    which one factor for all trees follows. Each is charged before a row is read. Tables must be in memory.
+    which one factor for all trees follows. Each is charged before a row is read.
     `dpdescent.check_pipeline` names the steps of a pipeline that learn from the rows before it.
 
     Examples

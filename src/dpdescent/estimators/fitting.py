@@ -48,7 +48,7 @@ from .purchases import ColumnBounds, Purchase, Rehearsal, RowsOfUnits, Shop, Tar
 from .reading import compact, mixed_frame, read_table, require_finite_cells, split_units
 from .scaling import ColumnScaling
 from .shrinking import shrink_curves
-from .streaming import FitSources, TargetColumn, check_all_rows, no_labels, streamed_table
+from .streaming import FitSources, RowCode, TargetColumn, check_all_rows, no_labels, streamed_table
 
 if TYPE_CHECKING:
     from .frames import MeasuredFit
@@ -271,6 +271,12 @@ class _Rows:
         placed = place(planned.table.X, self.features, grid, bool(model.fit_intercept))
         return ArraySource(compact(placed) if planned.method.rereads else placed, known.labels, grid)
 
+    def as_levels(self, code: RowCode) -> Source:
+        """Return the source of the rows of a stream as bytes, of which ``code`` says what they are."""
+        stream = self._planned.table.stream
+        assert stream is not None, "rows in memory have levels already"
+        return self._sources.open_levels(self._planned.model, stream, code)
+
     def curator(self, known: Knowledge) -> Curator:
         """Return a curator of these rows for a purchase."""
         source, own, noise = self.source(known), self._planned.own, self._planned.noise
@@ -313,7 +319,7 @@ def solve(planned: Plan, known: Knowledge, rows: _Rows) -> Solved:
         share = 1 - kept / curator.budget
         with curator.setting_aside(kept):
             result = planned.method.solve(curator, planned.settings, part_of(listener, 0.0, share))
-        further = planned.model._go_on(planned, known, rows.features, result, part_of(listener, share, 1.0))
+        further = planned.model._go_on(planned, known, rows, result, part_of(listener, share, 1.0))
     return Solved(result, curator.clips_by_unit, further)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from ..arrays import Floats
-from ..curator import BlockSource, Marks, Seals, cached_blocks
+from ..curator import BinnedSource, BlockSource, Marks, Seals, cached_blocks
 from ..errors import InvalidParameter, UnsupportedSource
 from ..exact import FeatureGrid, one_library_thread
 from ..solvers import METHODS, Method
@@ -109,6 +109,15 @@ class FitSources:
         """Return a `block_source` of the same rows as those before it."""
         self.close()
         self._source = block_source(model, table, features, grid, self.seals, keep_rows)
+        return self._source
+
+    def open_levels(self, model: Any, table: StreamedTable, code: RowCode) -> BlockSource:
+        """Return a source of the same rows as levels."""
+        self.close()
+        reader = copy.copy(model)
+        reader.ledger, reader.progress = None, False
+        blocks = LevelBlocks(table, code, _Labels(reader), table.names)
+        self._source = BlockSource(blocks, BinnedSource.grid_of(code.columns), table.engine, self.seals)
         return self._source
 
     def close(self) -> None:
@@ -226,6 +235,40 @@ class CodedBlocks:
             if not self.table.finite:
                 require_finite_cells(X, self.names)
             yield coded_block(X, self.features, self.constant), self.label(y), marks
+
+
+class RowCode(Protocol):
+    """Maps some rows and their labels, as a loss wants them, to so many columns of bytes, each row by itself."""
+
+    @property
+    def columns(self) -> int: ...
+
+    def __call__(self, X: Any, labels: Floats, threads: int | None = None) -> NDArray[np.uint8]: ...
+
+
+@dataclass(frozen=True)
+class LevelBlocks:
+    """The blocks of a table as levels."""
+
+    table: StreamedTable
+    code: RowCode
+    label: Callable[[Any], Floats]
+    names: list[str] | None
+
+    @property
+    def parts(self) -> Sequence[Any]:
+        return self.table.parts
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        return self.table.lengths
+
+    def read(self, part: Any) -> Iterator[tuple[Any, Floats, Marks]]:
+        for X, y, marks in self.table.marked(part):
+            if not self.table.finite:
+                require_finite_cells(X, self.names)
+            labels = self.label(y)
+            yield self.code(X, labels, 1).astype(np.float64), labels, marks
 
 
 def coded_block(X: Any, features: ColumnScaling | Curves, constant: bool) -> Any:

@@ -23,7 +23,7 @@ with a noise of 0.3 times that of the gradients. The norm is enforced for every 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -161,17 +161,26 @@ class LeafScores(PerRow):
             return ()
         return self.start, LeafOf(self.tree.splits)
 
-    def block(self, rows: Any, labels: Floats, *needed: Floats) -> Floats:
+    @property
+    def block(self) -> Callable[..., Floats]:
+        """What computes the numbers of a block: it knows of the last tree alone, and can be sent elsewhere."""
         if isinstance(self.start, ColumnTables):
-            return self.start.scores(rows)
+            return partial(_started, self.start)
         assert self.tree is not None
-        before, leaves = needed
-        grown: Floats = before + self.tree.values[leaves.astype(np.intp)]
-        return grown
+        return partial(_grown, self.tree)
 
     def grown(self, tree: LeafValues) -> LeafScores:
         """Return the scores after one more tree."""
         return LeafScores(self, tree)
+
+
+def _started(start: ColumnTables, rows: Any, labels: Floats) -> Floats:  # noqa: ARG001
+    return start.scores(rows)
+
+
+def _grown(tree: LeafValues, rows: Any, labels: Floats, before: Floats, leaves: Floats) -> Floats:  # noqa: ARG001
+    grown: Floats = before + tree.values[leaves.astype(np.intp)]
+    return grown
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Floats
-from ..curator import BinnedSource, Curator
+from ..curator import Curator
 from ..problems import LabelKind, Loss
 from ..queries import (
     FREE_CURVATURE,
@@ -323,55 +323,65 @@ def _averaged(trees: int) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Sorted:
-    """Rows sorted by what a forest adds to their scores: their levels, and one more column with the cell of each row.
+    """Sorts rows by what a forest of one output adds to their scores: one more column has the place of each row.
 
     Parameters
     ----------
-    source : BinnedSource
-        Unreleased data.
-    start : ColumnTables
-        The scores of the rows, what the forest adds rounded to the middle of 256 intervals.
-    middles : ndarray of shape (2^4,)
-        The mean of what the forest adds in each cell, by public numbers.
+    forest : Forest
+    reach : float
+        Public: ends the outermost of 256 places.
     """
 
-    source: BinnedSource
-    start: ColumnTables
-    middles: Floats
-
-    @classmethod
-    def of(
-        cls, forest: Forest, levels: NDArray[np.uint8], labels: Floats, start: ColumnTables, reach: float
-    ) -> Sorted:
-        """Sort rows of levels by a forest of one output; ``reach`` is public and ends the outermost cells."""
-        even = np.linspace(-1.0, 1.0, _LEVELS + 1)
-        edges = reach * even**3  # finer near 0, where most rows are
-        middles = (edges[:-1] + edges[1:]) / 2
-        places = np.searchsorted(edges[1:-1], forest.scores(levels)[:, 0], side="left").astype(np.uint8)
-        together = ColumnTables(start.constant, (*start.tables, (levels.shape[1], middles[:, None])))
-        source = BinnedSource(np.column_stack([levels, places]), labels)
-        return cls(source, together, middles.reshape(2**_CELLS, -1).mean(axis=1))
+    forest: Forest
+    reach: float
 
     @property
-    def splits(self) -> Splits:
+    def _edges(self) -> Floats:
+        even = np.linspace(-1.0, 1.0, _LEVELS + 1)
+        edges: Floats = self.reach * even**3  # finer near 0, where most rows are
+        return edges
+
+    @property
+    def _middles(self) -> Floats:
+        edges = self._edges
+        middles: Floats = (edges[:-1] + edges[1:]) / 2
+        return middles
+
+    @property
+    def middles(self) -> Floats:
+        """The mean of what the forest adds in each of the 2^4 cells, by public numbers."""
+        means: Floats = self._middles.reshape(2**_CELLS, -1).mean(axis=1)
+        return means
+
+    def __call__(self, levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return rows of levels with their places."""
+        places = np.searchsorted(self._edges[1:-1], self.forest.scores(levels)[:, 0], side="left").astype(np.uint8)
+        return np.column_stack([levels, places])
+
+    def scores(self, start: ColumnTables, columns: int) -> LeafScores:
+        """Return the scores of such rows, what the forest adds rounded to the middle of a place."""
+        return LeafScores(ColumnTables(start.constant, (*start.tables, (columns, self._middles[:, None]))))
+
+    def splits(self, columns: int) -> Splits:
         """The cells as leaves of a tree: its bits are those of the number of a cell."""
         cell = np.arange(_LEVELS) * 2**_CELLS // _LEVELS
         bits = [cell >> (_CELLS - 1 - bit) & 1 == 1 for bit in range(_CELLS)]
-        return Splits((self.source.grid.dimension - 1,) * _CELLS, np.array(bits))
+        return Splits((columns,) * _CELLS, np.array(bits))
 
 
-def buy_factor(curator: Curator, ordered: Sorted, bounds: RowBounds, told: float) -> float:
+def buy_factor(curator: Curator, ordered: Sorted, start: ColumnTables, bounds: RowBounds, told: float) -> float:
     """Return by which factor the scores of a forest should be multiplied, from 0 to 1.5.
 
     Residuals G and curvatures H at the scores of all trees are added up in cells of rows to which the trees add about
     the same number m, in cells whose curvature exceeds its noise. The factor is that of Newton's step, 1 - sum(G m)/
     sum(H m^2), nearer to the share ``told`` by the trees themselves where noise is large.
 
-    **Privacy** One `LeafSums` with all that is left of the budget of the curator, that of ``ordered.source``.
+    **Privacy** One `LeafSums` with all that is left of the budget of the curator, whose rows are ``ordered``.
     """
+    last = curator.problem.grid.dimension - 1
     noise = curator.gaussian(PAYABLE * curator.remaining)
     residuals, curvatures = curator.answer(
-        LeafSums(ordered.splits, LeafScores(ordered.start), bounds.slope, bounds.clip, bounds.weight, noise)
+        LeafSums(ordered.splits(last), ordered.scores(start, last), bounds.slope, bounds.clip, bounds.weight, noise)
     )
     moved = LeafSums.sensitivity(bounds.clip).times(curator.rows_per_unit).under(curator.relation)
     deviation = noise.noise_multiplier * moved
