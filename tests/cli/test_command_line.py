@@ -30,7 +30,7 @@ from dpdescent.errors import PrivacyWarning
 from dpdescent.estimators.arguments import advice
 from dpdescent.estimators.saved_models import SavedModel
 from dpdescent.solvers import METHODS, Facts
-from dpdescent.tables import CategoricalColumn, Label, NumericColumn
+from dpdescent.tables import CategoricalColumn, IgnoredColumn, Label, NumericColumn
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -187,6 +187,29 @@ def test_a_number_without_bounds_is_predicted_within_measured_ones(run: Run, tmp
     code, _, err = run(*fit)
     assert (code, err.partition(":")[0]) == (1, "InvalidParameter")
     assert "choose --model regression" in err
+
+
+def test_trees_are_fitted_to_a_table_and_predict_classes_and_counts(run: Run) -> None:
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": generator.uniform(20, 80, 4000), "job": generator.choice(["cook", "nurse"], 4000)})
+    both = (frame["age"] > 50) ^ (frame["job"] == "cook")
+    frame["left"], frame["visits"] = np.where(both, "yes", "no"), generator.poisson(np.where(both, 6.0, 1.0))
+    frame.to_csv("t.csv", index=False)
+    columns = NumericColumn("age", 20, 80), CategoricalColumn("job", ("cook", "nurse"))
+    for label, options in ((Label("left", ("no", "yes")), ["trees"]), (Label("visits", low=0, high=30), [])):
+        Schema((*columns, IgnoredColumn("visits" if options else "left")), label).dump("s.json")
+        model = ["--model", *(options or ["trees-regression", "--loss", "poisson"])]
+        fit = ("fit", "t.csv", "--schema", "s.json", "--epsilon", 3, "--output", "m.json", "--seed", 0, *model)
+        code, _, err = run(*fit)
+        assert (code, err) == (0, "")
+        assert any("trees with" in each for each in SavedModel.load(Path("m.json")).privacy["released"])
+        assert run("predict", "m.json", "t.csv", "--output", "p.csv")[0] == 0
+        predicted = pd.read_csv("p.csv")["prediction"]
+        if options:
+            assert np.mean(predicted == frame["left"]) > 0.9
+        else:
+            assert np.corrcoef(predicted, both)[0, 1] > 0.9
+            assert predicted.min() > 0
 
 
 def test_given_bounds_of_a_number_may_be_measured_all_the_same(run: Run) -> None:

@@ -20,6 +20,7 @@ from dpdescent import (
     DPPoissonRegressor,
     InvalidParameter,
     Ledger,
+    load,
 )
 from dpdescent.accounting import Gaussian
 from dpdescent.audit import replay
@@ -115,6 +116,10 @@ def test_effects_and_surfaces_are_means_of_scores_and_their_noise_is_that_of_lea
     frame = pd.DataFrame(X, columns=["a", "b", "c", "k=x", "k=<y>", "k=z"])
     options = {"binary_features": ["k=x", "k=<y>", "k=z"], "trees": 12, "depth": 5, "tighten": False}
     model = classifier(4.0, **options).fit(frame, y)
+    model.terms_html(tmp_path / "page.html")
+    model.save(tmp_path / "model.json")
+    load(tmp_path / "model.json").terms_html(tmp_path / "again.html")
+    assert (tmp_path / "again.html").read_text() == (tmp_path / "page.html").read_text()
     reading, rows = model._reading(), drawn_rows(model._binning, model._quantiles)
 
     def mean(levels: dict[int, int]) -> float:
@@ -134,7 +139,7 @@ def test_effects_and_surfaces_are_means_of_scores_and_their_noise_is_that_of_lea
         tuple(LeafValues(tree.splits, 0 * tree.values) for tree in model._forest.trees), model._forest.noise, 1.0, 1
     )
     model._noise_factor, generator, found = None, np.random.default_rng(0), []
-    for _ in range(300):
+    for _ in range(120):
         noisy = [
             LeafValues(tree.splits, s[:, None] * generator.normal(size=tree.values.shape))
             for tree, s in zip(model._forest.trees, model._forest.noise, strict=True)
@@ -143,7 +148,7 @@ def test_effects_and_surfaces_are_means_of_scores_and_their_noise_is_that_of_lea
         found.append(np.concatenate([drawn.term(0, 1.0).effect, drawn.surface((0, 3), 1.0).effect.ravel()]))
     stated = model._reading()
     said = np.concatenate([stated.term(0, 1.0).noise, stated.surface((0, 3), 1.0).noise.ravel()])
-    np.testing.assert_allclose(np.std(found, axis=0), said, rtol=0.2, atol=1e-12)
+    np.testing.assert_allclose(np.std(found, axis=0), said, rtol=0.35, atol=1e-12)
     model.terms_html(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == 2 + 4 + len(model.pair_surfaces_)

@@ -45,6 +45,11 @@ CASES: dict[str, tuple[type[Any], dict[str, Any], NDArray[Any]]] = {
     "curves of counts": (dpdescent.DPAdditivePoissonRegressor, {"target_bounds": (0, 20)}, COUNT),
     "robust curves": (dpdescent.DPAdditiveHuberRegressor, {"target_bounds": (-4, 4)}, NUMBER),
     "tree numbers": (dpdescent.DPBoostedTreesRegressor, {"target_bounds": (-4, 4), "trees": 5}, NUMBER),
+    "tree counts": (
+        dpdescent.DPBoostedTreesRegressor,
+        {"loss": "poisson", "target_bounds": (0, 9), "trees": 5},
+        COUNT,
+    ),
 }
 
 

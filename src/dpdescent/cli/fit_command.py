@@ -357,7 +357,9 @@ def fit(planned: Plan) -> Any:
     from .public_knowledge import UnknownTable
 
     table, request = planned.table, planned.request
-    named = (request.options["inference"] or "knots" in planned.options) and not isinstance(table, UnknownTable)
+    trees = request.model in ("trees", "trees-regression")  # names tell which columns are levels of one
+    told = request.options["inference"] or "knots" in planned.options or trees
+    named = told and not isinstance(table, UnknownTable)
     rows = _named(table) if named else table.X
     fitted = request.estimator(planned.options).fit(rows, table.y, unit=table.unit)
     if planned.declared is not None:

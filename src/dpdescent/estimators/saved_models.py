@@ -301,6 +301,7 @@ class SavedModel:
         restore_state(model, self.state or {})
         if self.trees is not None:
             restore_trees(model, self.trees, outputs)
+            model._cell_names = list(self.features)
         if named:
             if self.schema is not None:
                 model.schema_ = Schema.from_dict(self.schema)
