@@ -149,7 +149,7 @@ def additive_tables(
     """Return the scores of an additive model as tables over levels, each cell taken for the middle of its level."""
     weights = result.weights
     if isinstance(features, Curves):  # as the additive model itself will be
-        weights = shrink_curves(features, weights, result.noise_factor)
+        weights, _ = shrink_curves(features, weights, result.noise_factor)
     weights = weights if weights.ndim == 2 else weights[:, None]
     own, constant = weights[: features.columns], np.zeros(weights.shape[1])
     if len(weights) > features.columns:

@@ -327,8 +327,8 @@ def state(planned: Plan, known: Knowledge, rows: _Rows, solved: Solved) -> None:
     """Keep the coefficients in the caller's units, and the statement."""
     model, result, features = planned.model, solved.result, rows.features
     weights, factor = result.weights, result.noise_factor
-    if isinstance(features, Curves):
-        weights = shrink_curves(features, weights, factor)
+    if isinstance(features, Curves) and result.sandwich is None:  # intervals are around what was estimated
+        weights, factor = shrink_curves(features, weights, factor)
     bias = weights[-1] if model.fit_intercept else np.zeros(weights.shape[1:])
     model._features, model.bounds_ = features, (known.scaling.low, known.scaling.high)
     model._coefficients, model._bias = features.original_units(weights[: features.columns], np.asarray(bias))

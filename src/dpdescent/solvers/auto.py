@@ -75,6 +75,7 @@ _CONSTANT_STEPS, _CONSTANT_CLIP = 4, 0.7  # for the intercept alone
 # How long a step is: eta_t g/h with eta_t = max(1/t, 0.4), in units of scores of a typical row.
 _SLOWEST = 0.4
 _LEAST_CURVATURE = 0.12  # share of the smoothness of the loss below which a measured curvature is not believed
+_LEAST_KNOWN = 0.1  # the same, as a share of that, where noise is told and no step follows
 _SPREAD_OUT, _SPREAD_OUT_MOST = 0.17, 0.75  # power of 2/K in the curvature of K classes, for each doubling of k
 _SECANT_SHARE = 0.4  # of the curvature that two gradients show, as a lower bound for h: it prevents oscillations
 _SURE = 3.0  # standard deviations that are not taken for noise
@@ -226,10 +227,11 @@ class _Run:
         self._lengths: list[float] = []
         self._step, self._gain, self._radius = np.zeros_like(self._point), 0.0, 1.0
         self._before: Floats | None = None
-        self._noises = AverageNoise(geometry.squares, geometry.divisors, geometry.stiffness, geometry.axes)
+        self._taken: list[tuple[float, float, float, float]] = []
+        self._measured: list[float] = []
         self._noise, self._curvature = 0.0, 1.0
         if start is not None and not iterations:
-            self._noises.step(1.0, start.deviation, 1.0, 1.0, 1.0)
+            self._taken.append((1.0, start.deviation, 1.0, 1.0))
 
     def buy_step(self) -> None:
         """Buy a gradient, and the curvature if it is not known; take a step."""
@@ -265,7 +267,8 @@ class _Run:
         self._lengths.append(float(np.linalg.norm(self._step)))
         self._average, self._average_weight = self._average + t**2 * self._point, self._average_weight + t**2
         uncut = self._lengths[-1] / max(float(np.linalg.norm(newton)), 1e-300)
-        self._noises.step(rate * uncut, noise, curvature, mean_curvature, t**2)
+        self._taken.append((rate * uncut, noise, curvature, t**2))
+        self._measured.append(measured)
 
     @property
     def geometry(self) -> _Geometry:
@@ -288,6 +291,20 @@ class _Run:
         """The length from which rows have smaller weights in a gradient."""
         return _soft_norm(self._clip, self._geometry.length)
 
+    def _noises(self) -> AverageNoise:
+        """Return the noise of the average, at the mean curvature that the later steps have measured.
+
+        That may be less than what steps divide by: noise is then forgotten more slowly, as with rare classes.
+        """
+        geometry, loss = self._geometry, self._curator.problem.loss
+        mean = usual_smoothness(loss)
+        if self._share and self._measured:
+            mean = max(float(np.mean(self._measured[len(self._measured) // 4 :])), _LEAST_KNOWN * self._floor)
+        noises = AverageNoise(geometry.squares, geometry.divisors, geometry.stiffness, geometry.axes)
+        for rate, noise, curvature, weight in self._taken:
+            noises.step(rate, noise, curvature, mean * self._spread_out, weight)
+        return noises
+
     def result(self) -> SolverResult:
         """Return the average of the iterates, its features' part shrunk where noise explains much of it.
 
@@ -298,14 +315,15 @@ class _Run:
         """
         geometry, point = self._geometry, self.average
         walk = _AVERAGED / max(self._iterations, 1) * (self._noise / self._curvature) ** 2 * (geometry.length**2 - 1)
-        signal = self._noises.signal(point, geometry.features)
+        noises = self._noises()
+        signal = noises.signal(point, geometry.features)
         if self._curator.problem.loss.outputs == 1:
             kept = signal if self._start is not None else _TRUSTED * signal
             shrinkage = max(1.0, walk, 1 / max(kept, _LEAST_SIGNAL))
         else:
             shrinkage = 1 / max(signal, _LEAST_SIGNAL)
         point[: geometry.features] /= shrinkage
-        factor = self._noises.factor(geometry.frame, geometry.features, shrinkage)
+        factor = noises.factor(geometry.frame, geometry.features, shrinkage)
         return SolverResult(
             geometry.weights(point),
             max(self._iterations, 1),
