@@ -89,7 +89,8 @@ def test_curves_are_all_functions_that_are_straight_between_their_knots(pieces: 
     for curve, place in zip(expansion.curves, expansion.places, strict=True):
         ends = curve.positions(np.array([curve.low, curve.high]))
         stops = np.unique([*ends, 0.0, *curve.knots])
-        assert np.diff(stops).max() <= 1.5 / pieces + 1e-12
+        spread = 1.5 / (max(pieces // 2, 1) if curve.doublings else pieces)
+        assert np.diff(stops).max() <= spread + 1e-12
         heights = generator.normal(size=stops.size)
         scaled = np.sort(np.append(generator.uniform(curve.low, curve.high, 300), curve.cells(stops)))
         rows = np.tile(expansion.scaling.shift, (scaled.size, 1))
@@ -177,6 +178,14 @@ def test_curves_have_as_many_pieces_as_the_effective_rows_pay_for() -> None:
                 model = DPAdditiveClassifier(1.0, 0.0, bounds=BOUNDS, classes=(0, 1))
                 drawn = model._expansion(scaling, np.array([False, False, False, True]), given, outputs)
                 assert drawn.columns - 4 == added.get(found, 0)
+
+
+def test_a_second_scale_has_half_as_many_pieces() -> None:
+    scaling = ColumnScaling(np.array([0.0]), np.array([1000.0]))
+    for pieces, knots in ((1, [0]), (2, [1, 0]), (4, [3, 1]), (16, [15, 7])):
+        drawn = Curves.drawn(scaling, [0], pieces, {}).curves
+        assert [curve.knots.size for curve in drawn] == knots
+        assert drawn[-1].doublings == 10
 
 
 def test_no_pieces_are_the_linear_model() -> None:

@@ -18,7 +18,7 @@ DELTA = 1e-6
 
 def two_curves() -> Curves:
     scaling = ColumnScaling(np.array([-1.0, 0.0, 0.0]), np.array([1.0, 1000.0, 1.0]))
-    return Curves.drawn(scaling, [0, 1], 4, {})
+    return Curves.drawn(scaling, [0, 1], 8, {})
 
 
 def test_blocks_cover_every_column_of_a_curve_once() -> None:

@@ -50,9 +50,9 @@ class AdditiveModel(PrivateLinearModel):
     Parameters
     ----------
     pieces : int, optional
-        Number of linear pieces of a curve from 0 to the farther bound, on each scale. By default the largest of 16,
-        8, 4 and 2 for which there are 64 effective rows, n mu, per added column and output; else 1 if there are 45,
-        or none.
+        Number of linear pieces of a curve from 0 to the farther bound, and twice the number of those on a second
+        scale. By default the largest of 16, 8, 4 and 2 for which there are 64 effective rows, n mu, per added column
+        and output; else 1 if there are 45, or none.
     knots : mapping, optional
         Public knots of some columns, by name or position, in the unit of the column and between its bounds. An empty
         list keeps a column linear.
@@ -195,9 +195,9 @@ class DPAdditiveClassifier(AdditiveModel, DPLogisticRegression):
     Parameters
     ----------
     pieces : int, optional
-        Number of linear pieces of a curve from 0 to the farther bound, on each scale; 0 keeps all columns linear. By
-        default the largest of 16, 8, 4 and 2 for which there are 64 effective rows, n mu, per added column and
-        output; else 1 if there are 45, or none.
+        Number of linear pieces of a curve from 0 to the farther bound, and twice the number of those on a second
+        scale; 0 keeps all columns linear. By default the largest of 16, 8, 4 and 2 for which there are 64 effective
+        rows, n mu, per added column and output; else 1 if there are 45, or none.
     knots : mapping, optional
         Public knots of some columns, by name or position, in the unit of the column and between its bounds. An empty
         list keeps a column linear.

@@ -133,8 +133,9 @@ class Curves:
         knots: Mapping[int, Floats],
         directions: tuple[int, ...] = (),
     ) -> Curves:
-        """Return curves with ``pieces`` pieces on every scale of some columns, and with given ``knots`` for others.
+        """Return curves with so many ``pieces`` for some columns, and with given ``knots`` for others.
 
+        A second scale has half as many: its position alone gains most, and where bounds reach 0 every number has one.
         One piece on the scale of a column itself is the straight line that is there already; 0 pieces are no curve on
         any scale.
         """
@@ -149,7 +150,7 @@ class Curves:
             wide = _doublings(scaling, column)
             curves += [_even(Curve(*ends, 0, np.empty(0)), pieces)]
             if wide >= _WIDE:
-                curves += [_even(Curve(*ends, wide, np.empty(0)), pieces)]
+                curves += [_even(Curve(*ends, wide, np.empty(0)), max(pieces // 2, 1))]
         return cls(scaling, tuple(curve for curve in curves if curve.width), directions)
 
     @property
