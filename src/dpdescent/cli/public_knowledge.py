@@ -104,9 +104,9 @@ class PublicKnowledge:
         if schema is None:
             group = is_parquet_group(self.data)
             file = parquet_files(self.data)[0] if group else self.data
-            measured = "" if group else "--label COLUMN, and its columns are measured privately; or "
+            privately = "" if group else "--label COLUMN, and its columns are measured privately; or "
             raise InvalidParameter(
-                f"{self.data} needs {measured}--schema FILE, which says what is public: "
+                f"{self.data} needs {privately}--schema FILE, which says what is public: "
                 f"`dpdescent schema {shlex.quote(file)} --label COLUMN` writes a draft"
             )
         declared = Schema.load(schema)
