@@ -26,7 +26,7 @@ from dpdescent.accounting import (
     cost_from_dict,
     gdp_to_delta,
 )
-from dpdescent.curator import LatticeNoise, Units
+from dpdescent.curator import LatticeNoise, Units, lattice_noise
 from dpdescent.curator.key_counts import _histogram, buy_bins, buy_levels, histogram_sensitivity
 from dpdescent.curator.lattice_noise import deviation_of
 from dpdescent.errors import BudgetExhausted, InvalidParameter, UnsupportedCost
@@ -168,6 +168,24 @@ def test_patterns_beyond_those_that_are_tried_are_bounded() -> None:
     assert Threshold(3, 13).of(1.3, 1e-6) >= tried.of(1.3, 1e-6)
 
 
+@pytest.mark.parametrize("deviation", [0.05, 1.0, 2.0, 100.0])
+@pytest.mark.parametrize("rows", [3, 6, 12, 13, 40])
+def test_no_pattern_of_private_keys_fails_more_often(rows: int, deviation: float) -> None:
+    """With little noise one key with all rows is the worst, with much noise as many keys as rows."""
+    generator = np.random.default_rng(rows)
+    drawn = [np.bincount(generator.integers(held, size=rows)) for held in range(1, rows + 1) for _ in range(20)]
+    drawn += [np.ones(held) for held in range(1, rows + 1)] + [
+        np.array([rows - held, *[1] * held]) for held in range(rows)
+    ]
+    threshold, failing = Threshold(3, rows), []
+    least = threshold.of(deviation, 1e-3)
+    for counts in drawn:
+        held = counts[counts > 0] / np.linalg.norm(counts)
+        failing.append(-math.expm1(3 * math.log1p(-float(np.sum(ndtr((held - least) / deviation))))))
+    assert max(failing) <= 1e-3
+    assert max(failing) > 0.9e-3 or rows > 12 or least == rows
+
+
 def test_a_threshold_for_less_noise_would_fail() -> None:
     threshold = Threshold(5)
     assert threshold.failure_at(threshold.of(10.0, 1e-6), 20.0) > 100 * 1e-6
@@ -222,6 +240,43 @@ def test_only_keys_above_the_threshold_leave_in_their_own_order() -> None:
     assert abs(found[0]["ant"] - 300) < 8
     assert [entry.label for entry in ledger.entries] == ["levels"]
     assert ledger.entries[0].cost == cost
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_every_count_is_released_for_the_columns_and_units_that_there_are(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(50.0, 1e-3, currency=GDP().with_failures())
+    told = []
+    for name in ("published", "release"):
+        was = getattr(LatticeNoise, name)
+        monkeypatch.setattr(
+            LatticeNoise,
+            name,
+            lambda self, total, *rest, was=was, **more: (
+                told.append((total, *rest)) or was(self, total, *rest, **more)
+            ),
+        )
+    units, codes = Units(np.arange(8) // rows, 8 // rows, rows), np.arange(8, dtype=np.intp) % 3
+    cost = ThresholdedGaussian(2.0, 1e-7)
+    buy_levels(ledger, cost, [lambda: (codes, ["a", "b", "c"])] * 3, "levels", LatticeNoise(), units)
+    buy_bins(ledger, Gaussian(2.0), [lambda: codes] * 3, 3, "types", LatticeNoise(), units)
+    (levels, *paid), (bins, *_) = told
+    assert paid == [cost, Relation.ZERO_OUT, Threshold(3, rows)]
+    assert [each.sensitivity for each in (levels, bins)] == [histogram_sensitivity(3)] * 2
+    assert levels.values.tolist() == bins.values.ravel().tolist()
+
+
+def test_a_key_leaves_from_the_threshold_that_was_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without noise the least count that leaves is the threshold: half a failure or twice of it moves it by rows."""
+    monkeypatch.setattr(lattice_noise, "discrete_gaussian", lambda _, __, size: np.zeros(size, dtype=np.int64))
+    ledger, cost = Ledger(50.0, 1e-3, currency=GDP().with_failures()), ThresholdedGaussian(50.0, 1e-6)
+    scale = lattice_scale(50.0 * histogram_sensitivity(1).under(Relation.ZERO_OUT), STEP)
+    least = math.ceil(Threshold(1).on_lattice(scale, STEP, 1e-6) * STEP)
+    assert least == math.ceil(1 + 50 * norm.isf(1e-6))
+    for held, leaves in ((least, True), (least - 1, False)):
+        found = buy_levels(ledger, cost, [column([0] * held, ["key"])], "levels", LatticeNoise())
+        assert bool(found[0]) is leaves
 
 
 def test_nothing_that_occurs_is_fine() -> None:

@@ -113,6 +113,18 @@ def test_the_sensitivity_is_the_clip_and_twice_that_where_a_row_is_replaced() ->
         assert (LeafSums.sensitivity(clip).zero_out, LeafSums.sensitivity(clip).replace_one) == (clip, 2 * clip)
 
 
+@pytest.mark.parametrize("loss", LOSSES, ids=named)
+def test_a_row_is_shortened_as_a_whole_whatever_its_curvature_weighs(loss: Loss) -> None:
+    """A curvature that weighs 100 would be longer than the norm by itself; a small slope clips residuals."""
+    for weight, slope in ((100.0, 1.0), (0.25, 0.1)):
+        asked = LeafSums(SPLITS, scores_of(loss.outputs), slope, 1.0, weight, Gaussian(1.0))
+        for row in itertools.product(range(3), range(3), [0.0, 1.0]):
+            label = row[2] if isinstance(loss, Multinomial) else 2 * row[2] - 1
+            found = exact(np.array([row[:2]]), np.array([label]), asked, loss)
+            assert np.linalg.norm(found) <= 1.0
+            assert np.abs(found[: 4 * loss.outputs]).max() <= slope + 2.0**-20
+
+
 def test_rows_of_different_leaves_are_nearer_than_those_of_one() -> None:
     """The declared 2 C is needed: without rows of one leaf it would be sqrt(2) C."""
     loss, asked = Logistic(), query(Logistic())

@@ -12,7 +12,9 @@ from sklearn.base import BaseEstimator
 
 from dpdescent import DPLinearRegression, DPLogisticRegression, DPPoissonRegressor, Gaussian, evaluate
 from dpdescent.audit import replay
+from dpdescent.evaluation.evaluated_rows import EvaluatedRows
 from dpdescent.evaluation.row_sums import STEPS, CoarseScores, ErrorSums, Ladders, RowSum, Scored, ScoresByClass
+from dpdescent.evaluation.scoring import scorer_of
 
 TWO = ScoresByClass(((-1.0, 0.0, 2.0),), 1, 2)
 THREE = ScoresByClass(((0.2, 0.5), (0.4,), (0.1, 0.3, 0.9)), None, 3)
@@ -162,6 +164,13 @@ def models():
     yield "three", DPLogisticRegression(classes=(0, 1, 2), **common).fit(X, three), X, three
     yield "number", DPLinearRegression(target_bounds=(-2, 2), **common).fit(X, line), X, line
     yield "count", DPPoissonRegressor(target_bounds=(0, 20), **common).fit(X, counts), X, counts
+
+
+def test_of_a_unit_the_first_rows_are_scored_and_no_more() -> None:
+    owners, X = np.array([7, 3, 7, 7, 3, 9, 7]), np.arange(7.0)[:, None]
+    rows = EvaluatedRows.of(scorer_of(lambda block: block[:, 0], None, "number", True), X, X[:, 0], owners, 2)
+    assert sorted(rows.table[:, 0].tolist()) == sorted(rows.labels.tolist()) == [0, 1, 2, 4, 5]
+    assert (rows.count, rows.most_rows, rows.public_rows) == (3, 6, None)
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])

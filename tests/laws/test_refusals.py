@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,8 @@ import pytest
 from sklearn.base import BaseEstimator
 
 import dpdescent
-from dpdescent import Adversary, Ledger, select
+from dpdescent import Adversary, Ledger, evaluate, fit_and_evaluate, select
 from dpdescent.errors import DPDescentError, InvalidParameter
-from dpdescent.estimators import payment
 from dpdescent.solvers import METHODS
 from method_runs import QUICK
 
@@ -97,13 +96,13 @@ INVALID: dict[str, list[Any]] = {
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Ledger]:
     """Return the ledgers that fits open for themselves."""
     kept: list[Ledger] = []
+    opening = Ledger.__init__
 
-    class Kept(Ledger):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
-            kept.append(self)
+    def noted(self: Ledger, *arguments: Any, **options: Any) -> None:
+        opening(self, *arguments, **options)
+        kept.append(self)
 
-    monkeypatch.setattr(payment, "Ledger", Kept)
+    monkeypatch.setattr(Ledger, "__init__", noted)
     return kept
 
 
@@ -128,12 +127,17 @@ def situations(estimator: type) -> Iterator[dict[str, Any]]:
 
 def require_refused(estimator: type, options: dict[str, Any], opened: list[Ledger], currency: str = "gdp") -> None:
     """Demand a named error that leaves the account and the fit's own ledger without a line."""
+    X, y = table(estimator)
+    refused(lambda own: estimator(**{"random_state": 0, "ledger": own, **options}).fit(X, y), opened, currency)
+
+
+def refused(call: Callable[[Ledger], Any], opened: list[Ledger], currency: str = "gdp") -> None:
+    """Demand a named error that leaves the account it is called with, and all other ledgers, without a line."""
     account = Ledger(50.0, 1e-4, currency=currency)
     before = account.to_json()
     opened.clear()
-    X, y = table(estimator)
     with pytest.raises(DPDescentError):
-        estimator(**{"random_state": 0, "ledger": account, **options}).fit(X, y)
+        call(account)
     assert account.to_json() == before
     assert account.history == ()
     assert all(own.entries == () for own in opened)
@@ -315,6 +319,89 @@ def test_a_selection_refuses_before_its_account_is_charged(options: dict[str, An
     with pytest.raises(kind):
         select(X=X, y=y, **given)
     assert account.history == ()
+
+
+# Tables of text, and evaluations -----------------------------------------------------------------------------------
+
+
+def some(name: str, parameter: str) -> Any:
+    """Return what is tried each time; the rest waits for slow tests."""
+    usual = name == "DPLogisticRegression" or (name == "DPAdditiveRegressor" and parameter in ("knots", "rows"))
+    return pytest.param(name, parameter, marks=[] if usual else pytest.mark.slow)
+
+
+def mixed(estimator: type, rows: int = 1500) -> tuple[pd.DataFrame, pd.Series]:
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": generator.normal(size=rows), "t": generator.choice(["u", "v"], rows)})
+    large = frame["a"] > 0
+    return frame, large.map({True: "yes", False: "no"}) if "classes" in parameters(estimator) else large * 3.0
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter"), [some(*pair) for pair in PAIRS if pair[1] not in ("bounds", "binary_features")]
+)
+def test_an_invalid_argument_is_refused_before_a_table_of_text_is_looked_at(
+    name: str, parameter: str, opened: list[Ledger]
+) -> None:
+    estimator = ESTIMATORS[name]
+    X, y = mixed(estimator)
+    public = {"random_state": 0, "epsilon": 8.0, "delta": 1e-6}
+    for value in INVALID[parameter][:6]:
+        refused(lambda own, v=value: estimator(**(public | {"ledger": own, parameter: v})).fit(X, y), opened)
+
+
+def test_a_table_of_text_is_fitted_without_an_invalid_argument() -> None:
+    account = Ledger(50.0, 1e-4, currency="gdp")
+    dpdescent.DPLogisticRegression(8.0, 1e-6, ledger=account).fit(*mixed(dpdescent.DPLogisticRegression))
+    assert account.entries[0].label == "types of cells"
+
+
+NO_SHARES = [value for value in [*NO_NUMBERS, 0.0, 1.0, -1.0, 2.0] if value is not None]
+#: What an evaluation under the budget of a fit is asked with.
+ASKED = {"threshold": NO_SHARES, "rate": NO_SHARES, "level": [None, *NO_SHARES], "scores": ["logit"]}
+HOW = {"the same rows": {"evaluate": 0.1}, "a hold-out": {"holdout": 0.2}}
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_fit_is_not_charged_for_if_it_or_its_evaluation_will_be_refused(how: str, opened: list[Ledger]) -> None:
+    estimator, generator = dpdescent.DPLogisticRegression, np.random.default_rng(0)
+    X = generator.uniform(0.2, 0.8, (1000, 3))
+    y = (X[:, 0] > 0.5).astype(int)
+
+    def both(own: Ledger, changed: dict[str, Any], **asked: Any) -> Any:
+        made = estimator(**({"classes": (0, 1), "random_state": 0, "ledger": own} | changed))
+        return fit_and_evaluate(made, X, y, **(HOW[how] | asked))
+
+    for parameter in parameters(estimator):
+        for value in INVALID[parameter][:5]:
+            refused(lambda own, p=parameter, v=value: both(own, {p: v}), opened)
+    for asked, values in ASKED.items():
+        for value in values:
+            refused(lambda own, a=asked, v=value: both(own, {}, **{a: v}), opened)
+    assert both(Ledger(50.0, 1e-4, currency="gdp"), {}, threshold=0.4).evaluation.accuracy.value > 0.5
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"classes": value} for value in ((None, None), (0, "a", None), [[0], [1, 2]], (), (0,))),
+        *({"score_range": value} for value in (1, (1.0,), "ab", object(), (1.0, 0.0), (0.0, 1.0))),
+        *({"like": value} for value in (1, "earlier", object(), {})),
+        *({"threshold": value} for value in NO_SHARES),
+        *({"rate": value} for value in NO_SHARES),
+    ],
+    ids=str,
+)
+def test_an_evaluation_refuses_by_name_and_charges_nothing(wrong: dict[str, Any], opened: list[Ledger]) -> None:
+    X, y = table(dpdescent.DPLogisticRegression)
+    rows, labels = np.tile(X, (20, 1)), np.tile(y, 20)
+    model = FITTED.setdefault(
+        "model", dpdescent.DPLogisticRegression(method="majority", classes=(0, 1), random_state=0).fit(X, y)
+    )
+    refused(lambda own: evaluate(model, rows, labels, epsilon=1.0, delta=1e-6, ledger=own, **wrong), opened)
+
+
+FITTED: dict[str, Any] = {}
 
 
 @pytest.mark.parametrize("ends", [(1, 0), (0, float("inf")), 3], ids=str)

@@ -30,7 +30,7 @@ from ..tables import as_frame, scale_columns
 from ..tables.bounds import tightening_pays
 from .arguments import known_method, make_settings, require_flag, require_listener, require_robust
 from .curves import Curves
-from .fitting import fit
+from .fitting import Run, fit
 from .payment import CountedEstimator
 from .purchases import Purchase
 from .reading import read_table, without_column
@@ -325,8 +325,9 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
             )
         return method, settings
 
-    def _fit(self, X: Any, y: Any, unit: Any = None) -> SolverResult:
-        return fit(self, X, y, unit)
+    def _fit(self, X: Any, y: Any, unit: Any = None, run: Run = fit) -> Any:
+        """Run `fitting.fit`, or `fitting.require_fittable`, after what an estimator sets and refuses beforehand."""
+        return run(self, X, y, unit)
 
 
 def _require_guarantee(epsilon: float, delta: float, adjacency: str) -> None:

@@ -40,21 +40,11 @@ from .arguments import known_method
 from .base import PrivateLinearModel
 from .measuring import weights_of_classes
 from .purchases import ClassWeights, Purchase
-from .reading import class_positions
+from .reading import class_positions, sorted_classes
 
 # What the names of losses and penalties of a logistic regression stand for.
 _LOSSES: dict[str, type[Loss]] = {"logistic": Logistic, "sigmoid": Sigmoid}
 _PENALTIES: dict[str, type[Penalty]] = {"l2": L2, "nonconvex": NonConvex}
-
-
-def _sorted_classes(given: Any) -> NDArray[Any]:
-    """Return given classes, each once and in order."""
-    try:
-        return np.unique(np.asarray(given))
-    except (TypeError, ValueError):
-        raise InvalidParameter(
-            "classes must be labels of one kind, all numbers or all text, which can be put in order"
-        ) from None
 
 
 @dataclass(eq=False, repr=False)
@@ -112,7 +102,7 @@ class LinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mis
             self.classes_ = np.unique(labels)
             assumed = [public_fact("classes", "those of y, because they were not given", Origin.ROWS)]
         else:
-            self.classes_ = _sorted_classes(self.classes)
+            self.classes_ = sorted_classes(self.classes)
             assumed = [public_fact("classes", f"{self.classes_.size} of them", Origin.ARGUMENT)]
         if self.classes_.size < 2:
             raise InvalidParameter(

@@ -12,7 +12,7 @@ Nothing is charged in the first two steps, and nothing is read from the rows aft
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from sklearn.base import RegressorMixin
 
 from ..curator import ArraySource, BlockSource, Curator, LatticeNoise, Source, Units
 from ..curator.release import public_count
-from ..errors import InvalidParameter, require_positive_integer
+from ..errors import InvalidParameter
 from ..exact import one_library_thread
 from ..ledger import Ledger, require_funds
 from ..problems import LinearProblem
@@ -45,13 +45,17 @@ from .knowledge import Columns, Knowledge, Table, place
 from .measuring import Measurement, can_measure, require_measurable, seen_scaling
 from .payment import charges_noted, make_noise, open_ledger, paid_by, remarks_on_trials
 from .purchases import ColumnBounds, Purchase, Rehearsal, RowsOfUnits, Shop, TargetBounds
-from .reading import compact, mixed_frame, read_table, require_finite_cells, split_units
+from .reading import compact, mixed_frame, read_table, require_finite_cells, require_units, split_units
 from .scaling import ColumnScaling
 from .shrinking import shrink_curves
 from .streaming import FitSources, RowCode, TargetColumn, check_all_rows, no_labels, streamed_table
 
 if TYPE_CHECKING:
     from .frames import MeasuredFit
+
+
+#: `fit`, or `require_fittable`.
+Run = Callable[[Any, Any, Any, Any], Any]
 
 
 def fit(model: Any, X: Any, y: Any, unit: Any = None) -> SolverResult:
@@ -66,8 +70,9 @@ def fit(model: Any, X: Any, y: Any, unit: Any = None) -> SolverResult:
             from .frames import MeasuredFit
 
             return _fit_frame(model, method, settings, MeasuredFit(model, method, settings, noise, frame, y, unit))
-        table = validate(model, method, X, y, unit)
-        planned = plan(model, method, settings, noise, table, sources)
+        planned = plan(model, method, settings, noise, validate(model, method, X, y, unit), sources)
+        if method.private:
+            planned = replace(planned, tried=remarks_on_trials(model, planned.own, stacklevel=5))
         label = f"{type(model).__name__}, method {model.method}"
         with paid_by(model.ledger, planned.own, label), charges_noted(planned.own):
             known, rows = measure(planned, sources)
@@ -80,8 +85,7 @@ def _fit_frame(model: Any, method: Method, settings: Settings, bought: MeasuredF
     """Fit a model to a table whose columns are measured with a part of its budget."""
     noise, tried = bought.noise, remarks_on_trials(model, bought.own, stacklevel=6)
     with FitSources() as sources:
-        rehearsing, zeros = bought.rehearsal()
-        require_measurable(plan(rehearsing, method, settings, noise, zeros, sources).own, settings, ("a schema",))
+        _require_frame(bought, method, settings, sources)
         label = f"{type(model).__name__}, method {model.method}"
         with paid_by(model.ledger, bought.own, label), charges_noted(bought.own):
             inner, X, y = bought.buy()
@@ -96,14 +100,31 @@ def _fit_frame(model: Any, method: Method, settings: Settings, bought: MeasuredF
         return solved.result
 
 
+def require_fittable(model: Any, X: Any, y: Any, unit: Any = None) -> None:
+    """Raise what a fit would raise before it is charged. Nothing is charged, and no fit is counted."""
+    frame = mixed_frame(model, X)
+    with FitSources() as sources:
+        method, settings = model.require_settings()
+        noise = make_noise(model.noise, seed_of(model.random_state))
+        if frame is None:
+            plan(model, method, settings, noise, validate(model, method, X, y, unit), sources)
+            return
+        from .frames import MeasuredFit
+
+        _require_frame(MeasuredFit(model, method, settings, noise, frame, y, unit), method, settings, sources)
+
+
+def _require_frame(bought: MeasuredFit, method: Method, settings: Settings, sources: FitSources) -> None:
+    """Plan a fit whose columns are measured, on a table of zeros."""
+    rehearsing, zeros = bought.rehearsal()
+    rehearsed = plan(rehearsing, method, settings, bought.noise, zeros, sources)
+    require_measurable(rehearsed.own, settings, ("a schema",))
+
+
 def validate(model: Any, method: Method, X: Any, y: Any, unit: Any) -> Table:
     """Read a table, and raise what is wrong with it. Nothing is charged."""
     X, identifiers, protected = split_units(X, model.unit, unit)
-    method.require_units(require_positive_integer("rows_per_unit", model.rows_per_unit))
-    if identifiers is None and model.rows_per_unit != 1:
-        raise InvalidParameter("rows_per_unit is about units of several rows: say by unit= whose rows they are")
-    if identifiers is None and model.rows is not None:
-        raise InvalidParameter("rows is about units, and the number of rows is public without them: leave it out")
+    require_units(model, method, identifiers is not None)
     stream = streamed_table(model, X, y, method, identifiers)
     if stream is None:
         X, y = read_table(model, X, y, ensure_all_finite=False, y_numeric=isinstance(model, RegressorMixin))
@@ -210,7 +231,7 @@ def plan(
         with listening(model.progress) as listener:
             check_all_rows(blocks, over_rows(listener))
         planned = replace(planned, blocks=blocks)
-    return replace(planned, tried=remarks_on_trials(model, own, stacklevel=6) if method.private else ())
+    return planned
 
 
 def _purchases(planned: Plan) -> list[Purchase]:

@@ -38,7 +38,7 @@ from ..tables.measured_schema import (
 from ..tables.schema_purchase import assumed_facts, record_of, remarks_on, require_names
 from .knowledge import Table
 from .payment import open_ledger
-from .reading import split_units
+from .reading import require_units, sorted_classes, split_units
 
 _LABEL = "y"
 _MANY = 2**27  # cells of a coded table that is kept sparse
@@ -80,6 +80,12 @@ class MeasuredFit:
                 f"method {model.method!r} is not private and measures nothing: code the table by a schema first"
             )
         cells, self.unit, self.protected = split_units(frame, model.unit, unit)
+        require_units(model, method, self.unit is not None)
+        if getattr(model, "knots", None) is not None:
+            raise InvalidParameter(
+                "knots lie between bounds, which are measured here with all that the columns contain: declare the "
+                "columns in a schema, or leave knots out"
+            )
         require_names(cells)
         self._frame: pd.DataFrame = cells
         if len(y) != len(cells):
@@ -153,7 +159,7 @@ class MeasuredFit:
         """The labels as they are, in the types of given classes, or as numbers for a regression."""
         if self._regression:
             return as_numbers(self._label).to_numpy() if _is_text(self._label) else self._label.to_numpy()
-        given = [] if self.model.classes is None else list(self.model.classes)
+        given = [] if self.model.classes is None else sorted_classes(self.model.classes).tolist()
         if not given or not _is_text(self._label):
             return self._label.to_numpy()
         read = as_levels(self._label, given)

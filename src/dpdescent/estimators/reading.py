@@ -25,8 +25,10 @@ from ..errors import (
     MissingColumn,
     MissingValue,
     UnknownLabel,
+    require_positive_integer,
 )
 from ..ledger import ONE_ROW
+from ..solvers import Method
 from ..tables import as_frame
 
 _FEW = 1 / 4  # of the entries are not 0: products of sparse rows take about half the time then
@@ -117,6 +119,25 @@ def require_finite_cells(X: Any, names: Any) -> None:
     if pd.isna(cells).any():
         raise MissingValue(f"Input X contains NaN, first in {named}: fill the cells in or drop the rows")
     raise InfiniteValue(f"Input X contains infinity (inf), first in {named}: replace the cells or drop the rows")
+
+
+def require_units(model: Any, method: Method, told: bool) -> None:
+    """Raise what is wrong with the settings of a model about units; ``told`` is whether rows belong to some."""
+    method.require_units(require_positive_integer("rows_per_unit", model.rows_per_unit))
+    if not told and model.rows_per_unit != 1:
+        raise InvalidParameter("rows_per_unit is about units of several rows: say by unit= whose rows they are")
+    if not told and model.rows is not None:
+        raise InvalidParameter("rows is about units, and the number of rows is public without them: leave it out")
+
+
+def sorted_classes(given: Any) -> NDArray[Any]:
+    """Return given classes, each once and in order."""
+    try:
+        return np.unique(np.asarray(given))
+    except (TypeError, ValueError):
+        raise InvalidParameter(
+            "classes must be labels of one kind, all numbers or all text, which can be put in order"
+        ) from None
 
 
 def class_positions(classes: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.intp]:

@@ -18,10 +18,11 @@ from ..arrays import Floats
 from ..errors import InvalidParameter, MissingValue, require_positive
 from ..exact import exp
 from ..problems import Huber, LabelKind, Loss, Poisson, Squared
-from ..solvers import Method, SolverResult
+from ..solvers import Method
 from ..statement import Origin, public_fact
 from .arguments import known_method
 from .base import PrivateLinearModel
+from .fitting import Run, fit
 from .measuring import Measurement, seen_scaling
 from .purchases import Purchase, TargetBounds
 from .reading import read_numbers
@@ -63,10 +64,10 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         scaling = ColumnScaling.from_bounds(self.target_bounds, 1, what="target_bounds")
         return float(scaling.low[0]), float(scaling.high[0])
 
-    def _fit(self, X: Any, y: Any, unit: Any = None) -> SolverResult:
+    def _fit(self, X: Any, y: Any, unit: Any = None, run: Run = fit) -> Any:
         self.target_bounds_ = _UNMEASURED
         self.target_bounds_ = self._outer_ends()
-        return super()._fit(X, y, unit)
+        return super()._fit(X, y, unit, run)
 
     def _purchases(self, tightens: Callable[[int], bool]) -> list[Purchase]:
         found = super()._purchases(tightens)

@@ -193,7 +193,8 @@ class _Asked:
         if self.like is not None:
             if self.threshold is not None:
                 raise InvalidParameter("like brings its own threshold: leave threshold out")
-            earlier = self.like.scores[0] if len(self.like.scores) == 1 else None
+            counts = self.like.scores if isinstance(self.like, Evaluation) else ()
+            earlier = counts[0] if len(counts) == 1 else None
             if (
                 earlier is None
                 or earlier.ends != self.ends
@@ -283,7 +284,10 @@ def _own_ledger(epsilon: float, delta: float, adjacency: str, protected: str, ac
 def _range_of(scorer: Scorer, given: tuple[float, float] | None) -> tuple[float, float]:
     if given is None:
         return _LOGITS
-    low, high = (float(each) for each in given)
+    try:
+        low, high = (float(each) for each in given)
+    except (TypeError, ValueError):
+        low = high = math.nan
     if scorer.scale != "score" or not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InvalidParameter("score_range is (low, high) with low < high, and is for scores='score' alone")
     return low, high

@@ -35,8 +35,9 @@ from ..curator.release import public_count
 from ..errors import InvalidParameter, UnsupportedSource, require_open_unit
 from ..estimators.arguments import seed_of
 from ..estimators.base import PrivateLinearModel
+from ..estimators.fitting import require_fittable
 from ..estimators.payment import charges_noted, paid_by
-from ..estimators.reading import mixed_frame, split_units
+from ..estimators.reading import mixed_frame, sorted_classes, split_units
 from ..ledger import ONE_ROW, Ledger, require_funds
 from ..noise import Randomness
 from ..relations import Relation
@@ -47,6 +48,7 @@ from .report import Evaluation
 from .scoring import Scorer
 
 _TRAINING, _HELD_OUT = "training part", "hold-out part"
+_OPTIONS = {"threshold", "rate", "level"}
 
 
 class Fitted(NamedTuple):
@@ -127,7 +129,16 @@ def fit_and_evaluate(
         raise InvalidParameter(
             "give evaluate=, a share of the budget, or holdout=, a share of the rows, and not both"
         )
+    unknown = sorted({*options} - _OPTIONS)
+    if unknown:
+        raise InvalidParameter(
+            f"an evaluation of a fit under its own budget takes {', '.join(sorted(_OPTIONS))}, and not {unknown[0]!r}"
+        )
     account = model.ledger
+    if account is not None and not isinstance(account, Ledger):
+        raise InvalidParameter(
+            f"ledger must be a Ledger, got a {type(account).__name__}: Ledger.open(path) opens one"
+        )
     found_out = mixed_frame(model, X) is not None  # the fit measures what the columns contain
     plain = GDP().with_failures() if found_out else GDP()
     whole = Ledger(
@@ -173,8 +184,11 @@ class _Task:
                 raise InvalidParameter(
                     "classes are public and nobody pays for reading them from y: pass classes=(...)"
                 )
-            classes = tuple(np.unique(np.asarray(given)).tolist())
-        scorer = Scorer(type(model).__name__, "number" if classes is None else "score", classes, _not_yet, "", False)
+            classes = tuple(sorted_classes(given).tolist())
+            if len(classes) < 2:
+                raise InvalidParameter("a classifier has two classes or more: pass all of them as classes=(...)")
+        scale = "number" if classes is None else "logit" if hasattr(model, "predict_proba") else "score"
+        scorer = Scorer(type(model).__name__, scale, classes, _not_yet, "", False)
         epsilon = epsilon_within(amount, whole.delta, whole.currency)
         kept = {"currency": whole.currency, "relation": str(whole.relation), "unit": whole.unit}
         own = Ledger(epsilon, whole.delta, **kept)  # type: ignore[arg-type]
@@ -183,10 +197,16 @@ class _Task:
 
     def fit(self, amount: float, ledger: Ledger, X: Any, y: Any, unit: Any) -> Any:
         """Return a copy of the model that is fitted for so much of the budget."""
+        return self._copy(amount, ledger).fit(X, y, unit=unit)
+
+    def require_fittable(self, amount: float, ledger: Ledger, X: Any, y: Any, unit: Any) -> None:
+        """Raise what the fit would raise before it is charged."""
+        self._copy(amount, ledger)._fit(X, y, unit, require_fittable)
+
+    def _copy(self, amount: float, ledger: Ledger) -> Any:
         epsilon = epsilon_within(amount, ledger.delta, ledger.currency)
         settings = self.model.get_params(deep=False) | {"epsilon": epsilon, "ledger": ledger}
-        settings["random_state"] = self.seed("fit")
-        return type(self.model)(**settings).fit(X, y, unit=unit)
+        return type(self.model)(**(settings | {"random_state": self.seed("fit")}))
 
     def evaluate(self, fitted: Any, amount: float, ledger: Ledger | None, X: Any, y: Any, unit: Any) -> Evaluation:
         """Return the evaluation that so much of the budget pays for."""
@@ -231,6 +251,7 @@ def _on_the_same_rows(task: _Task, X: Any, y: Any, unit: Any, share: float) -> F
     """Fit and evaluate on all rows, one after the other, by one ledger."""
     own, model = _with_unit(task, X, unit), task.model
     task.require_evaluable(share * own.budget, X, y, unit)
+    task.require_fittable((1 - share) * own.budget, own, X, y, unit)
     if model.ledger is not None:
         require_funds(model.ledger, own)
     with paid_by(model.ledger, own, f"{type(model).__name__} and its evaluation"), charges_noted(own):
@@ -268,11 +289,13 @@ def _on_other_rows(task: _Task, X: Any, y: Any, share: float) -> Fitted:
     places = held_out(public_count(count), share, generator)  # how many of them are in a part is public
     mask = places[:count]
     scored = rows_of(table, mask), rows_of(y, mask)
+    trained = rows_of(table, ~mask), rows_of(y, ~mask)
     task.require_evaluable(own.budget, *scored, None)
+    task.require_fittable(own.budget, own, *trained, None)
     if model.ledger is not None:
         require_funds(model.ledger, own)
     with paid_by(model.ledger, own, f"{type(model).__name__} and its evaluation"), charges_noted(own):
-        fitted = task.fit(own.budget, own, rows_of(table, ~mask), rows_of(y, ~mask), None)
+        fitted = task.fit(own.budget, own, *trained, None)
         judge = Ledger(own.epsilon, own.delta, currency=own.currency, relation=str(own.relation))
         # The account is settled with what the training part has spent, so that the other part may spend no more.
         amount = min(own.spent, judge.budget)

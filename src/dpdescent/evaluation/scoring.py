@@ -26,6 +26,7 @@ from scipy import sparse
 
 from ..arrays import Floats
 from ..errors import InvalidParameter, ModelFailure
+from ..estimators.reading import sorted_classes
 from ..exact import exp
 
 #: What a number returned by a model may be.
@@ -137,7 +138,7 @@ def _classes_of(model: Any, given: Any, scale: str | None) -> tuple[Any, ...] | 
     known = getattr(model, "classes_", None) if given is None else given
     if known is None or scale in ("number", "count"):
         return None
-    found = tuple(np.unique(np.asarray(known)).tolist())
+    found = tuple(sorted_classes(known).tolist())
     if len(found) < 2:
         raise InvalidParameter("a classifier has two classes or more: pass classes=(...), which are public")
     return found

@@ -22,7 +22,7 @@ from ..arrays import Floats
 from ..errors import InvalidParameter, PrivacyWarning, UnsupportedModel
 from ..estimators.arguments import given_arguments
 from ..estimators.payment import CountedEstimator, remarks_on_trials
-from ..estimators.reading import class_positions, read_table
+from ..estimators.reading import class_positions, read_table, sorted_classes
 from ..ledger import Ledger
 from ..solvers import Progress
 from ..statement import Origin, exceptions_noted, public_fact
@@ -151,7 +151,7 @@ progress, checkpoint
             self.classes_ = np.unique(labels)
             assumed = public_fact("classes", "those of y, because they were not given", Origin.ROWS)
         else:
-            self.classes_ = np.unique(np.asarray(self.classes))
+            self.classes_ = sorted_classes(self.classes)
             assumed = public_fact("classes", f"{self.classes_.size} of them", Origin.ARGUMENT)
         if self.classes_.size < 2:
             raise InvalidParameter("there is only one class: a classifier needs two or more; pass classes=(...)")
