@@ -114,6 +114,11 @@ OPTIONS: dict[str, tuple[type, dict[str, Any]]] = {
     "knots": (DPAdditiveRegressor, {"knots": {0: [-0.5, 0.5]}}),
     "trees": (DPBoostedTreesClassifier, {"trees": 3, "depth": 2}),
     "trees of numbers": (DPBoostedTreesRegressor, {"trees": 3, "depth": 2, "bounds": None, "target_bounds": None}),
+    "counts that must not fall": (
+        DPBoostedTreesRegressor,
+        {"loss": "poisson", "trees": 3, "depth": 2, "target_bounds": (0, 1), "monotonic_cst": [1, 0, -1]},
+    ),
+    "curves that must not fall": (DPAdditiveClassifier, {"pieces": 4, "monotonic_cst": [1, 0, -1]}),
     "tilt": (DPLogisticRegression, {"method": "outpert", "tilt": 1.0, "alpha": 0.05}),
     "adversary": (DPLogisticRegression, {"method": "outpert", "adversary": Adversary(0.1), "alpha": 0.05}),
     "pure": (DPLogisticRegression, {"method": "outpert", "delta": 0.0, "alpha": 0.05}),

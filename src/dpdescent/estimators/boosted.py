@@ -46,7 +46,8 @@ _FEW_ROWS = 1000.0  # effective rows, n mu: with fewer, trees cost the additive 
 _ENOUGH = 10_000.0  # effective rows from which the additive model gets a smaller share of the budget
 _LARGEST_START, _LEAST_START = 0.6, 0.1
 _MOST = 10_000, 12  # trees, and their depth, that can be asked for
-_SIZES, _CUTS, _FACTOR = 0.01, 0.03, 0.04  # of the budget of the trees, for the sizes of residuals and so on
+_SIZES, _CUTS = 0.01, 0.03  # of the budget of the trees, for the sizes of residuals and for cuts
+_FACTOR, _MOST_FACTOR = 0.04, 0.12  # of it, for the factor: with many effective rows, and with few
 _PAIRED, _SURFACES = 10, 6  # columns of which pairs are looked at, and pairs that are shown
 _HUBER = 0.2  # the threshold of Huber's loss, in units in which the target spans [-1, 1]
 _REACH = 4.0  # scores beyond which rows are in the outermost cells
@@ -296,7 +297,7 @@ class _Orchard:
         columns = LevelColumns(self.binning.widths, len(self.binning.numbers), self.directions)
         quantiles = self.buy_quantiles(columns.numbers)
         bounds = RowBounds.of(loss, slope, usual_curvature(loss, columns, quantiles, self.start) if numbers else 1.0)
-        kept = _FACTOR * own.remaining if one else 0.0
+        kept = self.share_of_factor() * own.remaining if one else 0.0
         curator = self.curator(self.binning.columns)
         with curator.setting_aside(kept):
             forest = buy_forest(curator, columns, quantiles, self.start, growth, bounds, listener)
@@ -310,6 +311,11 @@ class _Orchard:
         curator = self.curator(self.binning.columns + 1, partial(_ordered, ordered))
         self.released.append("a factor by which the trees are multiplied")
         return forest.scaled(buy_factor(curator, ordered, self.start, bounds, told)), quantiles
+
+    def share_of_factor(self) -> float:
+        """Return which share of the budget the factor gets: more where its noise would hide trees of noise."""
+        few = math.sqrt(10_000.0 / max(self.planned.model._rows_per_output(self.known), 1.0))
+        return min(max(_FACTOR * few, _FACTOR), _MOST_FACTOR)
 
     def buy_quantiles(self, numbers: int) -> Floats:
         """Buy the quantiles of the numeric columns, at which trees are cut."""

@@ -46,7 +46,8 @@ _CELLS = 4  # bits of the cells into which rows are sorted for it
 _BY_SIZE = 0.7  # of the splits are about columns that matter alone
 _AVERAGED = 0.3  # of the trajectory
 _LONGEST = 2.0  # that a leaf adds to a score, times the rate
-_ENOUGH = 10_000.0  # effective rows, n mu, from which trees are deeper, more and less damped
+_ENOUGH = 10_000.0  # effective rows, n mu, from which trees are less damped
+_FEW = 2500.0  # effective rows from which there are more trees
 _TREES, _MOST_TREES, _DAMPING = 150, 400, 8.0
 _LARGEST_FACTOR, _USUAL = 1.5, 0.4  # of the factor: its largest value, and its usual distance from what trees tell
 _SURE = 3.0  # deviations above which a cell is known to have rows
@@ -77,7 +78,7 @@ class Growth:
     def for_rows(cls, effective: float, trees: int | None = None, depth: int | None = None) -> Growth:
         """Return the settings for so many effective rows, n mu."""
         effective = max(effective, 1.0)
-        many = round(min(max(_TREES * math.sqrt(effective / _ENOUGH), _TREES), _MOST_TREES))
+        many = round(min(max(_TREES * math.sqrt(effective / _FEW), _TREES), _MOST_TREES))
         deep = min(max(math.floor(math.log2(effective)) - 6, 4), 10)
         damping = min(max(_DAMPING * math.sqrt(_ENOUGH / effective), 2.0), _DAMPING)
         return cls(trees or many, depth or deep, damping=damping)
