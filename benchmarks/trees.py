@@ -3,6 +3,7 @@
 Tables are those of `benchmarks/curves.py`, Covertype (type 2 against the rest, 50,000 or 400,000 rows) and those of
 $DPDESCENT_DATA/more with two classes or a number as the label; delta 1e-6; a random fifth of the rows, or 50,000 of
 Covertype, is for testing. AUC and log-loss for classes, R2 for numbers; means over seeds, which draw rows and noise.
+``--rivals PYTHON`` also runs DP-EBM and diffprivlib's forest, by an environment that has them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,7 +36,7 @@ from dpdescent.datasets.benchmark_tables import COVERTYPE_BOUNDS
 
 DELTA = 1e-6
 EPSILONS = (0.3, 1.0, 3.0)
-MORE = ("magic", "credit_default", "law_school", "diamonds", "randhie")
+MORE = ("magic", "credit_default", "law_school", "diamonds", "randhie", "german", "rwm5yr")
 TABLES = ("covertype-50000", "covertype-400000", "adult-raw", "acs-income", "ipums-br", *MORE)
 
 
@@ -101,7 +104,34 @@ def models(table: Table, epsilons: tuple[float, ...], seed: int) -> Iterator[tup
     yield "boosting, no privacy", None, open_model(random_state=seed)
 
 
-def measure(name: str, epsilons: tuple[float, ...], seeds: int) -> Iterator[dict[str, Any]]:
+def rivals(
+    python: str, table: Table, train: np.ndarray, test: np.ndarray, epsilons: tuple[float, ...], seed: int
+) -> list[dict[str, Any]]:
+    """Return what other libraries predict for the rows to test."""
+    binary = np.broadcast_to(table.public.get("binary_features", False), table.X.shape[1])
+    bounds = [np.broadcast_to(end, table.X.shape[1]).tolist() for end in table.public["bounds"]]
+    known = {"bounds": bounds, "binary": binary.tolist(), "epsilons": epsilons, "delta": DELTA, "seed": seed}
+    if table.numbers:
+        known["target"] = table.public["target_bounds"]
+    with tempfile.TemporaryDirectory() as folder:
+        for part, chosen in (("train", train), ("test", test)):
+            table.X.iloc[chosen].to_csv(f"{folder}/{part}.csv", index=False)
+        np.save(f"{folder}/y_train.npy", table.y[train])
+        Path(folder, "public.json").write_text(json.dumps(known))
+        script = Path(__file__).with_name("tree_rivals.py")
+        clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.run([python, str(script), folder], check=True, env=clean)
+        found: list[dict[str, Any]] = json.loads(Path(folder, "found.json").read_text())
+    return found
+
+
+def scores(table: Table, truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    if table.numbers:
+        return {"r2": r2_score(truth, predicted)}
+    return {"auc": roc_auc_score(truth, predicted), "log_loss": log_loss(truth, predicted)}
+
+
+def measure(name: str, epsilons: tuple[float, ...], seeds: int, python: str | None) -> Iterator[dict[str, Any]]:
     """Yield a row per seed and model."""
     table = table_named(name)
     for seed in range(seeds):
@@ -111,11 +141,12 @@ def measure(name: str, epsilons: tuple[float, ...], seeds: int) -> Iterator[dict
             start = time.perf_counter()
             made.fit(table.X.iloc[train], table.y[train])
             row = {"table": name, "model": model, "epsilon": epsilon, "seconds": time.perf_counter() - start}
-            if table.numbers:
-                yield row | {"r2": r2_score(table.y[test], made.predict(table.X.iloc[test]))}
-                continue
-            chance = made.predict_proba(table.X.iloc[test])[:, 1]
-            yield row | {"auc": roc_auc_score(table.y[test], chance), "log_loss": log_loss(table.y[test], chance)}
+            rows = table.X.iloc[test]
+            predicted = made.predict(rows) if table.numbers else made.predict_proba(rows)[:, 1]
+            yield row | scores(table, table.y[test], predicted)
+        for each in rivals(python, table, train, test, epsilons, seed) if python else ():
+            found = scores(table, table.y[test], np.array(each.pop("predicted")))
+            yield {"table": name} | each | found
 
 
 def main() -> None:
@@ -123,9 +154,10 @@ def main() -> None:
     parser.add_argument("tables", nargs="*", help=f"some of {', '.join(TABLES)}; all but the largest by default")
     parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--rivals", metavar="PYTHON", help="of an environment with interpret-core or diffprivlib")
     asked = parser.parse_args()
     for name in asked.tables or [each for each in TABLES if each != "covertype-400000"]:
-        rows = pd.DataFrame(measure(name, tuple(asked.epsilons), asked.seeds))
+        rows = pd.DataFrame(measure(name, tuple(asked.epsilons), asked.seeds, asked.rivals))
         groups = rows.groupby(["table", "epsilon", "model"], dropna=False, sort=False)
         print(groups.mean().round(4).to_string(), flush=True)
 
