@@ -204,3 +204,30 @@ def test_the_page_is_as_wide_as_the_window_and_links_work(folder: Path, tmp_path
     assert int(cells) > 60
     for name in ("model.json", "statement.json", "explanation.html", "MANIFEST.sha256", "audit.svg"):
         assert f'href="{name}"' in page
+
+
+def codes(*arguments: object) -> tuple[int, str]:
+    found = CliRunner().invoke(app, [str(each) for each in arguments])
+    return found.exit_code, found.output
+
+
+def test_whoever_checks_what_leaves_is_answered_by_exit_codes(folder: Path, tmp_path: Path) -> None:
+    text = (folder / "model.json").read_text()
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    assert codes("explain", tmp_path)[0] == 3, "nothing of ours"
+    (tmp_path / "deep" / "results.dat").write_text(text)
+    code, output = codes("explain", tmp_path, "--json", tmp_path / "deep" / "answer.json")
+    assert code == 0
+    assert "results.dat: a model, (1, 1e-06)-differentially private" in " ".join(output.split())
+    assert "not of dpdescent" in output
+    answers = json.loads((tmp_path / "deep" / "answer.json").read_text())["files"]
+    assert [each["epsilon"] for each in answers if each["code"] == 0] == [1.0]
+    assert codes("explain", tmp_path / "deep" / "results.dat", "--check")[0] == 0
+    assert codes("explain", "--check", tmp_path / "table.csv")[0] == 3
+    bare = fitted(tmp_path, "bare.json", method="nonprivate")
+    assert codes("explain", bare, "--check")[0] == 4
+    assert codes("explain", tmp_path)[0] == 4
+    (tmp_path / "edited").write_text(text.replace('"epsilon": 1.0', '"epsilon": 0.1'))
+    assert codes("explain", tmp_path)[0] == 1
+    assert codes("explain", folder / "out")[0] == 0

@@ -29,7 +29,7 @@ from typing import Any
 
 from ..display import printable
 from ..errors import InvalidParameter
-from .meaning import accountant_in_words, headline, mechanism_in_words, not_covered, relation_in_words, warnings_of
+from .meaning import accountant_in_words, guarantee, headline, not_covered, relation_in_words, warnings_of
 from .page_parts import heading, html_page, listing, table
 from .privacy_statement import Origin, PrivacyStatement
 
@@ -105,7 +105,7 @@ def epsilons_of(statement: PrivacyStatement) -> list[tuple[float, float]]:
 def flavour_of(statement: PrivacyStatement) -> str:
     """Return the definition of privacy with its numbers, that of Gaussian DP first."""
     mu = mu_of(statement)
-    pair = f"({statement.epsilon:g}, {statement.delta:g})-differential privacy"
+    pair = guarantee(statement.epsilon, statement.delta, statement.relation, statement.unit)
     return pair if mu is None else f"{mu:.4g}-Gaussian differential privacy, {pair}"
 
 
@@ -153,16 +153,16 @@ class Release:
     def checklist(self) -> list[tuple[str, str, str]]:
         """Return part, item and answer of every line of the checklist."""
         stated, answers = self.statement, self.answers
-        mechanisms = [f"{each.count} x {mechanism_in_words(each.mechanism)}" for each in stated.charges]
+        mechanisms = [f"{count} x {kind}" for kind, count in stated.mechanisms.items()]
         seed = [("Side channels", "seed", answers["seed"])] if "seed" in answers else []
         return [
             ("Guarantee", "unit of privacy", stated.unit),
             ("Guarantee", "neighbouring tables", relation_in_words(stated)),
             *(("Guarantee", name, value) for name, value in self.parameters()),
             ("Guarantee", "why these", answers["rationale"]),
-            ("Guarantee", "not covered", "; ".join(not_covered(stated))),
+            ("Guarantee", "not covered", " ".join(not_covered(stated))),
             ("Guarantee", "unprotected quantities", "; ".join(self.unprotected())),
-            ("Mechanisms", "mechanisms", "; ".join(_shortened(mechanisms))),
+            ("Mechanisms", "mechanisms", "; ".join([*mechanisms, "statement.json lists each with its noise"])),
             ("Mechanisms", "accounting", accountant_in_words(stated)),
             ("Mechanisms", "implementation", f"dpdescent {stated.library_version}, method {stated.method}"),
             ("Mechanisms", "independent check", "; ".join(self.verified)),
@@ -246,18 +246,26 @@ class Release:
             heading("How private it is", "privacy"),
             table(("parameter", "value"), self.parameters(), words=(1,)),
             heading("The model", "model"),
-            table(("", ""), list(self.facts.items()), words=(1,)),
+            table((), list(self.facts.items()), words=(1,)),
             heading("Checked by other code", "check"),
             listing(self.verified),
             heading("Audit", "audit"),
             listing(self.audited),
             picture,
             heading("Checklist, after NIST SP 800-226", "checklist"),
-            table(("part", "item", "answer"), self.checklist(), words=(1, 2)),
+            *_by_part(self.checklist()),
             heading("Files", "files"),
             _files(files),
         ]
         return html_page(self.answers["title"], parts)
+
+
+def _by_part(lines: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return a table for each part of the checklist."""
+    parts: dict[str, list[tuple[str, str]]] = {}
+    for part, item, answer in lines:
+        parts.setdefault(part, []).append((item, answer))
+    return [f"<h3>{escape(part)}</h3>{table((), rows, words=(1,))}" for part, rows in parts.items()]
 
 
 def _files(files: Sequence[tuple[str, str]]) -> str:
@@ -274,9 +282,3 @@ def _cell(text: str) -> str:
     for mark in "|*_`[]#":
         safe = safe.replace(mark, f"\\{mark}")
     return safe
-
-
-def _shortened(sentences: Sequence[str], most: int = 12) -> list[str]:
-    """Return the first of many sentences, and how many more there are."""
-    more = len(sentences) - most
-    return [*sentences[:most], *([f"and {more} more, all of them in statement.json"] if more > 0 else [])]
