@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 MUTANTS_VENV ?= .venv-mutants
 DOCS_VENV ?= .venv-docs
 LOWEST_VENV ?= .venv-lowest
+PACKAGE_VENV ?= .venv-package
 LOWEST_TESTS := $(foreach name,command_line dask encoding ledger_file refusals regressors sources text_streams,$(wildcard tests/*/test_$(name).py))
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # The build for processors alone; the default one on Linux brings gigabytes of libraries for graphics cards.
 TORCH ?= $(if $(filter Darwin,$(shell uname)),torch,torch==2.13.0+cpu)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-slow test-lowest lint types unit examples bench docs mutants fuzz clean
+.PHONY: demo test test-slow test-lowest lint types unit examples bench docs package mutants fuzz clean
 
 demo: $(VENV)/demo
 	$(BIN)/dpdescent demo
@@ -57,6 +58,14 @@ docs: $(DOCS_VENV)/ready
 	$(DOCS_VENV)/bin/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
+# The wheel and the source, in dist/, checked by twine and by what is in the wheel.
+package: $(PACKAGE_VENV)/ready
+	rm -rf dist
+	$(PACKAGE_VENV)/bin/python -m build --outdir dist .
+	$(PACKAGE_VENV)/bin/twine check --strict dist/*
+	$(PACKAGE_VENV)/bin/check-wheel-contents dist/*.whl
+	$(PACKAGE_VENV)/bin/cffconvert --validate
+
 # Hours: changes the accounting, the curator and the ledger one operator at a time, and lists what no test notices.
 # MUTANTS="curator.lattice_noise" is a part of it. See docs/mutants.md.
 mutants: $(MUTANTS_VENV)/ready
@@ -90,6 +99,11 @@ $(LOWEST_VENV)/ready: pyproject.toml tests/lowest.py
 	$(LOWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e . $$($(PYTHON) tests/lowest.py)
 	@touch $@
 
+$(PACKAGE_VENV)/ready:
+	$(PYTHON) -m venv $(PACKAGE_VENV)
+	$(PACKAGE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check build twine check-wheel-contents cffconvert
+	@touch $@
+
 $(DOCS_VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(DOCS_VENV)
 	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
@@ -103,4 +117,4 @@ $(VENV)/torch: $(VENV)/ready
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(DOCS_VENV) $(LOWEST_VENV) docs/_build docs/api docs/pictures .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS_VENV) $(LOWEST_VENV) $(PACKAGE_VENV) dist docs/_build docs/api docs/pictures .mypy_cache .pytest_cache .ruff_cache .hypothesis
