@@ -187,6 +187,16 @@ def test_what_does_not_fit_is_refused_and_nothing_is_charged(run: Run, words: tu
     assert not Path("m.json").exists()
 
 
+def test_bytes_that_are_no_text_and_labels_that_are_no_numbers_are_named(run: Run) -> None:
+    Path("noise.csv").write_bytes(bytes(np.random.default_rng(0).integers(0, 256, 5000, dtype=np.uint8)))
+    asked = ("--epsilon", 1, "--output", "m.json")
+    assert "has bytes that are no text" in run("fit", "noise.csv", "--label", "y", *asked)[1]
+    comma(plain(500)).to_csv("people.csv", index=False, sep=";")
+    text = run("fit", "people.csv", "--label", "age", "--model", "regression", *asked)[1]
+    assert "or no numbers with a decimal point" in text
+    assert not Path("m.json").exists()
+
+
 def test_one_class_is_named(run: Run) -> None:
     plain().assign(paid="secret").to_csv("people.csv", index=False)
     code, text = run("fit", "people.csv", "--label", "paid", "--epsilon", 1, "--output", "m.json")

@@ -148,6 +148,32 @@ def _keys(column: pd.Series) -> list[Any]:
     return [None if place < 0 else values[place] for place in places]
 
 
+def _held(column: pd.Series) -> pd.Series:
+    """Return text as pandas stores it, which is read by another way."""
+    return column.astype(pd.StringDtype(na_value=np.nan))
+
+
+def test_stored_text_is_read_as_objects_are() -> None:
+    cells = [cell for each in CELLS.values() for cell in each if isinstance(cell, str)]
+    column = pd.Series([*cells, None, *reversed(cells), "nul\0", "nul\0s"], dtype=object)
+    held = _held(column)
+    assert np.array_equal(kinds_of_cells(held), kinds_of_cells(column))
+    for form in (None, "%d/%m/%Y", "day first", "month first"):
+        assert as_days(held, form).equals(as_days(column, form))
+    for decimal in ".,":
+        assert as_numbers(held, decimal).equals(as_numbers(column, decimal))
+    for whole in (False, True):
+        (places, values), (others, same) = level_keys(held, whole), level_keys(column, whole)
+        assert np.array_equal(places, others)
+        assert values == same
+    assert as_levels(held, ["nurse"]).tolist() == as_levels(column, ["nurse"]).tolist()
+    lone = pd.Series(["\ud800", "1"], dtype=object)
+    assert kinds_of_cells(_held(lone) if pd.StringDtype().storage == "python" else lone).tolist() == [
+        KINDS_OF_CELLS.index("text"),
+        KINDS_OF_CELLS.index("integer"),
+    ]
+
+
 READERS = {
     "buckets": lambda column: bucket_codes(column, "name", 1 << 20),
     "levels": lambda column: level_codes(column, "name", ["nurse", "\ud800", 2**53, 0]),

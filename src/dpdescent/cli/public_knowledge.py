@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from ..datasets import SCHEMA_NAME, Dataset, is_data_path, load_dataset, require_readable
-from ..errors import DatasetNotAvailable, InvalidParameter, no_such_column
+from ..errors import DatasetNotAvailable, InvalidParameter, MissingValue, no_such_column
 from ..tables import (
     ParquetTable,
     Schema,
@@ -206,6 +206,11 @@ def read_unknown(data: str, known: dict[str, Any], regression: bool) -> UnknownT
         raise no_such_column("the label column", label, frame.columns)
     require_rows(Path(data), len(frame), None)
     y = as_numbers(frame[label]).rename(label) if regression else frame[label]
+    if regression and y.isna().any():
+        raise MissingValue(
+            f"the label column {label!r} has cells that are missing, or no numbers with a decimal point: drop such "
+            'rows, or write a schema, which may say "file": {"decimal": ","}'
+        )
     return UnknownTable(frame.drop(columns=[label]), y)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 INTERRUPTED = 130  # the exit code
+_COLUMNS = 24  # remarks about columns that are shown
 
 Adjacency = Annotated[str, typer.Option(help="zero-out or replace-one.")]
 TableName = Annotated[
@@ -102,8 +103,14 @@ def print_privacy(privacy: dict[str, Any]) -> None:
         say(f"the samplers' own error adds at most {sampled['delta']:.3g} to delta")
     if "randomness" in privacy:
         say(f"randomness: {_listing(privacy['randomness'])}")
-    for remark in privacy.get("remarks", ()):
+    remarks = list(privacy.get("remarks", ()))
+    columns = [each for each in remarks if each.startswith("column ")]
+    for remark in (
+        remarks if len(columns) <= _COLUMNS else [each for each in remarks if each not in columns[_COLUMNS:]]
+    ):
         say(f"remark: {remark}")
+    if len(columns) > _COLUMNS:
+        say(f"and {len(columns) - _COLUMNS} more columns, which the statement in the model file lists")
 
 
 def _listing(words: str | list[str]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as arrow
 from numpy.typing import NDArray
 
 from ..arrays import Positions, distinct_cells
@@ -85,11 +86,29 @@ def _kind_of_number(cell: Real) -> str:
     return "integer" if number == math.floor(number) and abs(number) < 2.0**53 else "decimal point"
 
 
-def _by_value(column: pd.Series, function: Callable[[Any], Any], absent: Any) -> NDArray[np.object_]:
+def _text_codes(column: pd.Series) -> tuple[Positions, list[str]] | None:
+    """Return the position of each cell among distinct texts, -1 where one is missing; None unless text is stored."""
+    if not isinstance(column.dtype, pd.StringDtype):
+        return None
+    try:
+        stored = column.array.__arrow_array__()
+    except (ValueError, UnicodeError):  # a lone surrogate, which Arrow cannot hold
+        return None
+    whole = stored.combine_chunks() if isinstance(stored, arrow.ChunkedArray) else stored
+    coded = whole.dictionary_encode()
+    return coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp), coded.dictionary.to_pylist()
+
+
+def _by_value(column: pd.Series, function: Callable[[Any], Any], absent: Any, dtype: type = object) -> NDArray[Any]:
     """Return a function of each cell, computed once for equal texts; ``absent`` where a cell is missing.
 
     Other cells are read one by one: 1, 1.0 and True are equal, and the first of them must not decide for the rest.
     """
+    coded = _text_codes(column)
+    if coded is not None:
+        values = np.empty(len(coded[1]) + 1, dtype=dtype)
+        values[:] = [*map(function, coded[1]), absent]
+        return values[coded[0]]
     cells = column.to_numpy(dtype=object)
     texts = np.fromiter((isinstance(cell, str) for cell in cells), dtype=np.bool_, count=cells.size)
     found = np.empty(cells.size, dtype=object)
@@ -99,7 +118,7 @@ def _by_value(column: pd.Series, function: Callable[[Any], Any], absent: Any) ->
     by_text = np.empty(len(distinct), dtype=object)
     by_text[:] = [function(text) for text in distinct]
     found[texts] = by_text[codes]
-    return found
+    return found.astype(dtype)
 
 
 def _is_missing(cell: Any) -> bool:
@@ -121,7 +140,7 @@ def kinds_of_cells(column: pd.Series) -> NDArray[np.intp]:
         whole = (values == np.floor(values)) & (np.abs(values) < 2.0**53)
         kinds = np.where(whole, _NUMBER_OF["integer"], _NUMBER_OF["decimal point"])
         return np.where(np.isfinite(values), kinds, 0).astype(np.intp)
-    return _by_value(column, lambda cell: _NUMBER_OF[_kind(cell)], 0).astype(np.intp)
+    return _by_value(column, lambda cell: _NUMBER_OF[_kind(cell)], 0, np.intp)
 
 
 def _stores_numbers(column: pd.Series) -> bool:
@@ -160,12 +179,13 @@ def level_keys(column: pd.Series, whole: bool) -> tuple[Positions, list[Any]]:
         places = np.full(len(column), -1, dtype=np.intp)
         places[there] = codes
         return places, numbers.tolist()
-    keys = _by_value(column, _whole_number if whole else _short_text, None)
+    coded, read = _text_codes(column), _whole_number if whole else _short_text
+    keys = [*map(read, coded[1]), None] if coded is not None else _by_value(column, read, None).tolist()
     there = np.array([key is not None for key in keys], dtype=np.bool_)
-    codes, distinct = distinct_cells(keys[there])
-    places = np.full(len(column), -1, dtype=np.intp)
+    codes, distinct = distinct_cells(key for key in keys if key is not None)
+    places = np.full(len(keys), -1, dtype=np.intp)
     places[there] = codes
-    return places, distinct
+    return places if coded is None else places[coded[0]], distinct
 
 
 def as_numbers(column: pd.Series, decimal: str = ".") -> pd.Series:
@@ -173,7 +193,7 @@ def as_numbers(column: pd.Series, decimal: str = ".") -> pd.Series:
     if _stores_numbers(column):
         values = _floats(column)
     else:
-        values = _by_value(column, lambda cell: _number(cell, decimal), math.nan).astype(np.float64)
+        values = _by_value(column, lambda cell: _number(cell, decimal), math.nan, np.float64)
     return pd.Series(np.where(np.isfinite(values), values, np.nan), index=column.index)
 
 
@@ -207,8 +227,12 @@ def as_days(column: pd.Series, form: str | None) -> pd.Series:
             return text if date_form(text) == "date" else iso_date(text, form == "day first")
         return text if _kind(cell) in kinds else None
 
+    coded, way = _text_codes(column), None if form in ANY_DATE else form
+    if coded is not None:
+        by_text = day_numbers(as_stamps(pd.Series([*map(read, coded[1]), None], dtype=object), way))
+        return pd.Series(by_text[coded[0]], index=column.index)
     texts = pd.Series(_by_value(column, read, None), index=column.index, dtype=object)
-    return pd.Series(day_numbers(as_stamps(texts, None if form in ANY_DATE else form)), index=column.index)
+    return pd.Series(day_numbers(as_stamps(texts, way)), index=column.index)
 
 
 def as_levels(column: pd.Series, levels: Sequence[Any]) -> pd.Series:

@@ -108,6 +108,8 @@ def read_header(
         if renaming and encoding is None:
             return read_header(path, separator=separator, encoding="latin-1", wanted=wanted, renaming=True)
         raise _not_text(path, coding, 1) from None
+    if any(character < " " and character != "\t" for character in line):
+        raise DatasetFormatError(f"{path.name!r} is no text table: its first line has bytes that are no text")
     candidates: tuple[str, ...] = (separator,) if separator is not None else _SEPARATORS
     if separator is None and ".tsv" in path.suffixes:
         candidates = ("\t", *_SEPARATORS)

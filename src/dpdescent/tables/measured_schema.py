@@ -161,6 +161,11 @@ class Found:
     form: str | None = None
     histogram: tuple[float, ...] = ()
 
+    @property
+    def is_coded(self) -> bool:
+        """Whether few levels cover nearly all cells: whole numbers are then codes, and a category."""
+        return _CODES[0] <= len(self.levels) <= _CODES[1] and self.coverage > _COVERING
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
         data: dict[str, Any] = {"kind": self.kind, "missing_share": round(self.missing, 4)}
@@ -348,8 +353,7 @@ def _column(name: str, found: Found, rows: int) -> Column:
     missing = "level" if found.missing > _RARE else "midpoint"
     if found.kind == "date":
         return DateColumn(name, format=found.form, missing=missing)
-    codes = _CODES[0] <= len(found.levels) <= _CODES[1] and found.coverage > _COVERING
-    if found.kind == "number" or (found.kind == "integer" and not codes):
+    if found.kind == "number" or (found.kind == "integer" and not found.is_coded):
         if found.coverage < _MANY or len(found.levels) < 2:
             return NumericColumn(name, missing=missing)
         low, high = float(min(found.levels)), float(max(found.levels))  # which were paid for already

@@ -194,8 +194,8 @@ def remarks_on(found: Mapping[str, Found]) -> list[str]:
     """Return one sentence for each column: what was found in it. All numbers are noisy and paid for."""
     told = []
     for name, each in found.items():
-        parts = [each.kind]
-        if each.levels:
+        parts = [{"integer": "whole numbers", "number": "numbers", "date": "dates"}.get(each.kind, each.kind)]
+        if each.levels and (each.kind != "integer" or each.is_coded or each.reason):
             several = "1 level that covers" if len(each.levels) == 1 else f"{len(each.levels)} levels that cover"
             parts.append(f"{several} {each.coverage:.0%}")
         if each.missing > 0:

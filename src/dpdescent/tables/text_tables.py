@@ -130,10 +130,14 @@ def _open_cells(path: Path, form: FileFormat) -> Delimited:
 
 def _recoded(column: pd.Series) -> pd.Series:
     """Return a column that was read as Latin-1 with each cell that is UTF-8 read so."""
+    if isinstance(column.dtype, pd.StringDtype):
+        stored = column.array.__arrow_array__()
+        if compute.all(compute.string_is_ascii(stored)).as_py() is not False:
+            return column
     codes, distinct = distinct_cells(column.astype(object))
     found = np.empty(len(distinct), dtype=object)
     found[:] = [_as_utf8(text) for text in distinct]
-    return pd.Series(found[codes], index=column.index, dtype=object)
+    return pd.Series(found[codes], index=column.index).astype(column.dtype)
 
 
 def _as_utf8(text: str) -> str:

@@ -26,6 +26,7 @@ _COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
 _BY_COMMAS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?", re.ASCII)
 _BY_POINTS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+,\d+|[+-]?[1-9]\d{0,2}(\.\d{3}){2,}", re.ASCII)
 _SIGNED = re.compile(r"([+-]?)[$€£¥]\s?(\S+)|(\S+?)\s?[%$€£¥]", re.ASCII)
+_START_OF_DATE = re.compile(r"\d{1,4}[-/. ]|[A-Za-z]{3,9}\.? \d", re.ASCII)
 _TIME = r"(?:[T ,]\s*\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:\s?[aApP][mM])?)?"
 _ISO = re.compile(r"\d{4}-(\d{2})-(\d{2})([T ].{1,40})?", re.ASCII)
 _DOTS = re.compile(r"(\d{1,2})\.(\d{1,2})\.\d{4}", re.ASCII)
@@ -82,6 +83,8 @@ def date_form(text: str) -> str | None:
     >>> [date_form(text) for text in ("2020-12-31", "12/31/2020", "03/04/2020", "3 Apr 2020", "31-12-20")]
     ['date', 'month first', 'day or month first', 'other date', 'other date, day first']
     """
+    if _START_OF_DATE.match(text) is None:
+        return None
     if (found := _ISO.fullmatch(text)) and _is_day(found[2], found[1]):
         return "date"
     if (found := _DOTS.fullmatch(text)) and _is_day(found[1], found[2]):
