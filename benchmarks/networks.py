@@ -4,12 +4,12 @@ Run: ``python benchmarks/networks.py [--json FILE] [--accuracy] [--seeds N] [--r
 ``--accuracy --network cnn --datasets mnist --epsilons 3 --epochs 20`` for a part of the trainings, or ``--features``
 for the linear ``auto`` on public image features (`dpdescent.features.ImageEnergies`) instead of networks.
 
-Speed is processor time of one thread: a step that measures and clips every row's gradient over a plain backward pass
-(``mlp_over_plain`` at batch 600, ``cnn1024_over_plain`` at 1,024), and exact noise over the gradient it goes to
-(``noise_over_gradient``). With the Python of an environment that has Opacus, its ghost clipping and, for the CNN, its
-hooks are timed as well, and the ratios of our steps to the faster of them are given (``mlp_over_opacus``,
-``cnn256_over_opacus``, ``cnn1024_over_opacus``), and of the peak memory of a step, above that of the process, to that
-of ghost clipping (``mlp_memory_over_opacus`` and so on).
+Speed is processor time of one thread, for the nine networks of ``network_cases.py`` or some of them (``--cases``): a
+step that measures and clips every row's gradient over a plain backward pass (``mlp_over_plain``), and exact noise
+over the gradient it goes to (``noise_over_gradient``). With the Python of an environment that has Opacus, its ghost
+clipping and its hooks are timed as well where they work, and the ratios of our steps to the faster of them are given
+(``gpt_over_opacus``), and of the peak memory of a step, above that of the process, to that of ghost clipping, or of
+hooks where there is none (``gpt_memory_over_opacus``).
 
 Accuracy is that of networks with 256 and 256 hidden units on Fashion-MNIST and with 1,000 on MNIST, or of the same
 CNN on both, after 3 epochs with batches of 600 at delta = 1e-5. Rivals are DP-SGD and DP-Adam over a grid of learning
@@ -29,45 +29,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+NAMES = ("mlp", "cnn256", "cnn1024", "table", "resnet", "lstm", "gru", "gpt", "bert")  # of network_cases.py
 EPSILONS = (1.0, 3.0, 8.0)
 DELTA = 1e-5
 WIDTHS = {"fashion-mnist": (256, 256), "mnist": (1000,)}
 RIVALS = {"sgd": (0.2, 0.7, 2.0), "adam": (1e-3, 3e-3)}
 RIVALS_CLIP = 3.0  # that of Chen & Lee (2020)
-
-
-def perceptron(*widths: int) -> Any:
-    from torch import nn
-
-    layers, width = [], 784
-    for each in widths:
-        layers += [nn.Linear(width, each), nn.ReLU()]
-        width = each
-    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(width, 10))
-
-
-def convolutional() -> Any:
-    from torch import nn
-
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 8, 2, padding=3),
-        nn.ReLU(),
-        nn.MaxPool2d(2, 1),
-        nn.Conv2d(16, 32, 4, 2),
-        nn.ReLU(),
-        nn.MaxPool2d(2, 1),
-        nn.Flatten(),
-        nn.Linear(512, 32),
-        nn.ReLU(),
-        nn.Linear(32, 10),
-    )
-
-
-CASES: dict[str, tuple[Callable[[], Any], int]] = {
-    "mlp": (lambda: perceptron(1000), 600),
-    "cnn256": (convolutional, 256),
-    "cnn1024": (convolutional, 1024),
-}
 
 
 def least_processor_times(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
@@ -81,33 +48,25 @@ def least_processor_times(functions: dict[str, Callable[[], object]], repeats: i
     return best
 
 
-def random_rows(size: int) -> tuple[Any, Any]:
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    return torch.rand(size, 1, 28, 28, generator=generator), torch.randint(0, 10, (size,), generator=generator)
-
-
 def own_steps(name: str) -> dict[str, Callable[[], object]]:
     """Return a plain backward pass of a network, and the sum of its rows' clipped gradients."""
     import torch
-    from torch import nn
 
     from dpdescent.torch.gradient_choice import choose_gradients
     from dpdescent.torch.row_gradients import Batch
     from dpdescent.torch.training_plan import Clipping
+    from network_cases import CASES
 
-    loss = nn.CrossEntropyLoss(reduction="none")
-    make, size = CASES[name]
+    case = CASES[name]
     torch.manual_seed(0)
-    module = make()
-    inputs, targets = random_rows(size)
-    batch = Batch((inputs,), targets)
-    way, clipping = choose_gradients(module, loss, batch[:3]), Clipping(None)
+    module, loss = case.make(), case.loss
+    inputs, targets = case.rows()
+    batch = Batch(inputs, targets)
+    way, clipping = choose_gradients(module, loss, batch[:3], case.size, (case.size,)), Clipping(None)
 
     def plain() -> None:
         module.zero_grad()
-        loss(module(inputs), targets).mean().backward()
+        loss(module(*inputs), targets).mean().backward()
 
     def private() -> None:
         total = None
@@ -119,17 +78,20 @@ def own_steps(name: str) -> dict[str, Callable[[], object]]:
     return {"plain": plain, "private": private}
 
 
-def measure_speed(repeats: int) -> dict[str, float]:
+def measure_speed(cases: list[str], repeats: int) -> dict[str, float]:
     import numpy as np
 
     from dpdescent.noise import SystemBits, discrete_gaussian
+    from network_cases import CASES
 
     report: dict[str, float] = {}
-    for name in CASES:
+    for name in cases:
         times = least_processor_times(own_steps(name), repeats)
         report |= {f"{name}_{key}_seconds": value for key, value in times.items()}
         report[f"{name}_over_plain"] = times["private"] / times["plain"]
-    parameters = sum(each.numel() for each in CASES["mlp"][0]().parameters())
+    if "mlp" not in cases:
+        return report
+    parameters = sum(each.numel() for each in CASES["mlp"].make().parameters())
     bits = SystemBits()
     # The lattice of a training has between 2^21 and 2^22 units in a deviation of the noise.
     exact = least_processor_times({"noise": lambda: discrete_gaussian(bits, 2**22, parameters)}, repeats)["noise"]
@@ -149,6 +111,8 @@ def opacus_steps(name: str) -> dict[str, Callable[[], object]]:
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
     from torch import nn
 
+    from network_cases import CASES, make_for_opacus
+
     class Optimizer:
         """What the double backward pass asks of an optimiser."""
 
@@ -157,22 +121,27 @@ def opacus_steps(name: str) -> dict[str, Callable[[], object]]:
         def zero_grad(self) -> None:
             module.zero_grad()
 
-    make, size = CASES[name]
+    case = CASES[name]
     torch.manual_seed(0)
+    inputs, targets = case.rows()
     module = GradSampleModuleFastGradientClipping(
-        make(), batch_first=True, max_grad_norm=1.0, use_ghost_clipping=True, loss_reduction="mean"
+        make_for_opacus(name), batch_first=True, max_grad_norm=1.0, use_ghost_clipping=True, loss_reduction="mean"
     )
     loss = DPLossFastGradientClipping(module, Optimizer(), nn.CrossEntropyLoss(reduction="mean"), "mean")
-    inputs, targets = random_rows(size)
+    words = targets.dim() > 1  # a loss for each word, of which ghost clipping takes the mean over a row
 
     def ghost() -> None:
-        loss(module(inputs), targets).backward()
+        outputs = module(*inputs)
+        if words:
+            loss(outputs.flatten(0, 1), targets.flatten(), shape=targets.shape).backward()
+        else:
+            loss(outputs, targets).backward()
         module.zero_grad()
 
-    hooked = GradSampleModule(make(), batch_first=True, loss_reduction="mean")
+    hooked = GradSampleModule(make_for_opacus(name), batch_first=True, loss_reduction="mean")
 
     def hooks() -> None:
-        nn.functional.cross_entropy(hooked(inputs), targets).backward()
+        case.loss(hooked(*inputs), targets).mean().backward()
         each_row = [each.grad_sample for each in hooked.parameters()]
         norms = torch.stack([each.flatten(1).norm(dim=1) for each in each_row]).norm(dim=0)
         factors = (1.0 / (norms + 1e-6)).clamp_max(1.0)
@@ -180,8 +149,18 @@ def opacus_steps(name: str) -> dict[str, Callable[[], object]]:
             parameter.grad = torch.einsum("i,i...", factors, each)
             parameter.grad_sample = None
 
-    # Hooks form every row's gradient: gigabytes for the MLP.
-    return {"ghost": ghost} if name == "mlp" else {"ghost": ghost, "hooks": hooks}
+    # Hooks form every row's gradient: gigabytes for the MLP. Ghost clipping has no rule for recurrent layers' gates.
+    modes = {"ghost": ghost} | ({} if name == "mlp" else {"hooks": hooks})
+    return {mode: step for mode, step in modes.items() if _works(step)}
+
+
+def _works(step: Callable[[], object]) -> bool:
+    """Return whether Opacus can take a step in a mode; it refuses some modules."""
+    try:
+        step()
+    except Exception:
+        return False
+    return True
 
 
 def peak_memory(step: Callable[[], object]) -> float:
@@ -210,13 +189,13 @@ def in_process(python: str, *words: str) -> Any:
     return json.loads(found.stdout.splitlines()[-1])
 
 
-def measure_beside_opacus(opacus: str, repeats: int, private: dict[str, float]) -> dict[str, float]:
+def measure_beside_opacus(cases: list[str], opacus: str, repeats: int, private: dict[str, float]) -> dict[str, float]:
     """Return times of Opacus, and ratios of our steps to them in time and, on Linux, in peak memory."""
     report = {}
-    for name in CASES:
+    for name in cases:
         times = in_process(opacus, "--time-opacus", name, "--repeats", str(repeats))
-        if times is None:
-            return report
+        if not times:
+            continue
         report[f"{name}_opacus_seconds"] = min(times.values())
         report[f"{name}_over_opacus"] = private[f"{name}_private_seconds"] / min(times.values())
         if Path("/proc/self/clear_refs").exists():
@@ -273,10 +252,11 @@ def train(
     from torch import nn
 
     from dpdescent.torch import fit
+    from network_cases import convolutional, perceptron
 
     torch.manual_seed(seed)
     mlp = options.network == "mlp"
-    module = perceptron(*WIDTHS[name]) if mlp else nn.Sequential(nn.Unflatten(1, (1, 28, 28)), *convolutional())
+    module = perceptron(784, *WIDTHS[name]) if mlp else nn.Sequential(nn.Unflatten(1, (1, 28, 28)), *convolutional())
     start = time.process_time()
     result = fit(
         module,
@@ -359,7 +339,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15, help="steps of which the quickest counts")
     parser.add_argument("--opacus", metavar="PYTHON", help="the Python of an environment that has Opacus")
     for own in ("--time-opacus", "--peak", "--peak-opacus"):
-        parser.add_argument(own, choices=CASES, help=argparse.SUPPRESS)
+        parser.add_argument(own, choices=NAMES, help=argparse.SUPPRESS)
+    parser.add_argument("--cases", nargs="+", choices=NAMES, default=list(NAMES), help="whose speed is measured")
     options = parser.parse_args()
     try:
         import torch
@@ -371,7 +352,11 @@ def main() -> None:
         print(json.dumps(least_processor_times(opacus_steps(options.time_opacus), options.repeats)))
         return
     if options.peak or options.peak_opacus:
-        step = own_steps(options.peak)["private"] if options.peak else opacus_steps(options.peak_opacus)["ghost"]
+        step = (
+            own_steps(options.peak)["private"]
+            if options.peak
+            else next(iter(opacus_steps(options.peak_opacus).values()))
+        )
         print(json.dumps(peak_memory(step)))
         return
     if options.features:
@@ -379,9 +364,9 @@ def main() -> None:
         if options.json:
             options.json.write_text(json.dumps(found, indent=1))
         return
-    report: dict[str, Any] = measure_speed(options.repeats)
+    report: dict[str, Any] = measure_speed(options.cases, options.repeats)
     if options.opacus:
-        report |= measure_beside_opacus(options.opacus, options.repeats, report)
+        report |= measure_beside_opacus(options.cases, options.opacus, options.repeats, report)
     for name, value in report.items():
         print(f"{name:26s} {value:12.4f}")
     if options.accuracy:

@@ -14,7 +14,7 @@ from hypothesis import (  # noqa: E402
 )
 from torch import nn  # noqa: E402
 
-from dpdescent.torch import gradient_choice, layers  # noqa: E402
+from dpdescent.torch import layers  # noqa: E402
 from dpdescent.torch.gradient_choice import choose_gradients  # noqa: E402
 from dpdescent.torch.layers import RULES, Formed, Looked, Outer, Positions  # noqa: E402
 from dpdescent.torch.row_gradients import Batch, LoopedGradients, MappedGradients, RecordedGradients  # noqa: E402
@@ -392,7 +392,7 @@ def test_the_constants_of_the_lemma_add_up_to_what_the_sensitivity_covers():
         return terms * unit / (1 - terms * unit)
 
     group, groups, single, double = layers._GROUP, layers._GROUPS, 2.0**-24, 2.0**-53
-    positions, cancelled = gradient_choice._HELD_NUMBERS // layers._TERMS, math.sqrt(layers._CANCELLATION)
+    positions, cancelled = layers.MOST_POSITIONS, math.sqrt(layers._CANCELLATION)
     parts = [
         2 * off(group, single) * group,  # the group of the row that differs
         2 * (groups - 1) * single * groups * group,  # the additions of groups

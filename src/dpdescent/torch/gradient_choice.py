@@ -14,7 +14,7 @@ from torch import nn
 
 from ..errors import InvalidParameter, RowDependence
 from ..exact import keep_freed_memory
-from .layers import MOST_ROWS
+from .layers import MOST_POSITIONS, MOST_ROWS
 from .module_checks import generator_states, require_no_memory, secret_randomness
 from .row_gradients import (
     Batch,
@@ -27,7 +27,7 @@ from .row_gradients import (
 )
 from .separation import mixing, moved_parameters
 
-_HELD_NUMBERS = 2**23  # while a part of a batch is worked on: 32 MB of float32, and 64 MB where it is summed
+_HELD_NUMBERS = 2**24  # while a part of a batch is worked on: 64 MB of float32
 _TOLERANCE = 1e-3
 _TOLERANCE_ELSEWHERE = 1e-2  # at parameters that nobody has chosen, where more may cancel
 _PROBE_ROWS = 3
@@ -88,7 +88,8 @@ def _quickest(
     mapped.rows_at_once = looped.rows_at_once = _rows_at_once(numbers)
     found = "it holds something that changes with passes, so that a later one may mix rows" if changes else None
     if not changes and _records(recorded, mapped, few):
-        at_once = min(most_rows, _rows_at_once(recorded.numbers_per_row(probe)))
+        held, positions = recorded.numbers_per_row(probe)
+        at_once = max(1, min(most_rows, _rows_at_once(held), MOST_POSITIONS // positions))
         recorded.rows_at_once = at_once
         found = mixing(recorded, probe, at_once, (*sizes, *(size % at_once for size in sizes)))
         if found is None:

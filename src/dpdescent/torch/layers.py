@@ -5,8 +5,8 @@ A layer of activations a and output gradients b has, for each row, a weight grad
 .. math:: G = \sum_t b_t a_t^T, \qquad |G|^2 = \sum_{s,t} (a_s \cdot a_t)(b_s \cdot b_t).
 
 With one position the norm is the product of two lengths. With several it comes from two Gram matrices, or from G
-itself where that is the smaller. Sums over rows with weights are one matrix product, so no row's gradient of a large
-layer is ever formed.
+itself where that is the smaller, or takes less work and is not large (`_is_formed`, a rule of shapes). Sums over rows
+with weights are one matrix product, so no row's gradient of a large layer is ever formed.
 
 **Lengths** are computed in float64 from the numbers that the module has computed: products of two float32 numbers are
 exact there, and neither vanish nor overflow; vectors of 2^300 and more, which float64 modules may have, count as
@@ -20,15 +20,17 @@ computed sums differ by at most what the row adds, and 2^-9 C more.
 *Proof.* A sum of N terms in whatever order, with a rounding error of u for each operation, is off by at most
 :math:`\gamma_N = Nu/(1 - Nu)` times the sum of the absolute terms (Higham 2002, section 3.1).
 
-1. Outer products of float32 numbers are summed in float32, u = 2^-24, in groups of N = 100 rows, each of which is
-   :math:`|b||a| \le C` long, so a group is off by :math:`\gamma_N N C`. Only the group of the row that differs has
-   another error in the other table: :math:`2 \gamma_N N C \le 0.0012 C`. Up to six groups, which are 600 C long
-   together, are added in float32 too, and the five additions are off by 5 u 600 C in either table: 0.0004 C
-   together. Both factors are scaled beforehand, the right one to a length of 1 at most. That rounds each number to
-   within 2^-22 of itself, except for those that vanish, of which none adds 2^-60. A row of which a factor is longer
-   than 2^60 holds zeros here and is summed below, without changing where others are summed.
+1. Outer products of float32 numbers, and gradients that are formed in float32, are summed in float32, u = 2^-24, in
+   groups of N = 100 rows, each of which is :math:`|b||a| \le C` or :math:`|G| \le C` long, so a group is off by
+   :math:`\gamma_N N C`. Only the group of the row that differs has another error in the other table:
+   :math:`2 \gamma_N N C \le 0.0012 C`. Up to six groups, which are 600 C long together, are added in float32 too,
+   and the five additions are off by 5 u 600 C in either table: 0.0004 C together. Both factors are scaled
+   beforehand, the right one to a length of 1 at most; a formed gradient is not, and its weight is rounded to float32.
+   That rounds each number to within 2^-22 of itself, except for those that vanish, of which none adds 2^-60. A row of
+   which a factor, or the formed gradient, is longer than 2^60 holds zeros here and is summed below, without changing
+   where others are summed.
 2. All else is summed in float64, u = 2^-53, with at most m = 2^12 rows and N = 2^17 terms of all their positions
-   (`MOST_ROWS`, `held_numbers`), off by :math:`\gamma_N 2^{10} m C < 2^{-14} C`, in either table. Groups are added
+   (`MOST_ROWS`, `MOST_POSITIONS`), off by :math:`\gamma_N 2^{10} m C < 2^{-14} C`, in either table. Groups are added
    in float64 as well, at most 2^12 of them.
 
 The squares of all parameters' parts add up to C^2 for each row, and so the parts of the errors add up to no more
@@ -60,7 +62,9 @@ from torch.nn import functional
 
 MOST_ROWS = 2**12  # that are summed at once
 _GROUP, _GROUPS = 100, 6  # rows whose products are summed in float32, and groups that are added in it
-_TERMS = 64  # numbers that a position counts for at least, so that 2^23 numbers have 2^17 positions
+MOST_POSITIONS = 2**17  # of all rows that are summed at once
+_READING = 32  # products that a number of a formed gradient takes the time of
+_MOST_FORMED = 2**17  # numbers of a gradient that is formed for speed
 _CANCELLATION = 2.0**-20
 _MODERATE = 2.0**60  # lengths that can be scaled in float32
 _LARGEST = 2.0**300  # from here on, lengths of float64 modules count as infinite
@@ -85,14 +89,27 @@ class Formed(ParameterGradients):
     """Gradients that are small enough to be held: a tensor of shape (rows, *shape of the parameter)."""
 
     def __init__(self, gradients: Tensor) -> None:
-        self._gradients = gradients
+        self._flat = gradients.flatten(1) if gradients.dim() > 1 else gradients[:, None]
+        self._shape = gradients.shape[1:]
+
+    @cached_property
+    def _all_lengths(self) -> Tensor:
+        return _lengths(self._flat, 1)
 
     def squared_norms(self) -> Tensor:
-        return _lengths(self._gradients.flatten(1), 1).square()
+        return self._all_lengths.square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        flat = weights.double() @ _of_weight(self._gradients, weights).flatten(1).double()
-        return flat.reshape(self._gradients.shape[1:])
+        if not _has_full_float32(self._flat):
+            return self._sum_in_float64(weights)
+        moderate = self._all_lengths <= _MODERATE
+        some = weights.where(moderate, 0.0)
+        total = _sum_of_groups(some.float()[:, None], _of_weight(self._flat, some)).reshape(self._shape)
+        return total if bool(moderate.all()) else total + self._sum_in_float64(weights.where(~moderate, 0.0))
+
+    def _sum_in_float64(self, weights: Tensor) -> Tensor:
+        flat = weights.double() @ _of_weight(self._flat, weights).double()
+        return flat.reshape(self._shape)
 
 
 class Outer(ParameterGradients):
@@ -212,25 +229,46 @@ def _sum_in_float32(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _summed_positions(left: Tensor, right: Tensor, shape: tuple[int, ...]) -> ParameterGradients:
-    """Return gradients of several positions, as Gram matrices or formed, by which of the two is the smaller."""
-    (features, positions), inputs = left.shape[2:], right.shape[2]
-    if positions * positions <= features * inputs:
+    """Return gradients of several positions, as Gram matrices or formed."""
+    groups, features, positions = left.shape[1:]
+    if not _is_formed(groups, features, right.shape[2], positions):
         return Positions(left, right, shape)
     formed = left @ right.transpose(2, 3)
     return Formed(formed.reshape(left.shape[0], *shape))
 
 
+def _is_formed(groups: int, features: int, inputs: int, positions: int) -> bool:
+    """Return whether gradients are formed instead of Gram matrices: where they are smaller, or it takes less work.
+
+    Forming takes one product in float32, and a length and a sum that read it from memory, each number of which takes
+    the time of some products. Gram matrices and their sum are computed in float64, where products take twice as long.
+    """
+    numbers = features * inputs
+    if positions * positions > numbers:
+        return True
+    forming = numbers * (positions + _READING)
+    grams = 2 * (numbers * positions + positions * positions * (features + inputs))
+    return groups * numbers <= _MOST_FORMED and forming <= grams
+
+
 def _linear(layer: nn.Module, entered: Tensor, returned: Tensor) -> Iterator[tuple[Tensor, ParameterGradients]]:
-    if _trained(layer.weight):
+    yield from affine_map(layer.weight, layer.bias, entered, returned)
+
+
+def affine_map(
+    weight: Tensor, bias: Tensor | None, entered: Tensor, returned: Tensor
+) -> Iterator[tuple[Tensor, ParameterGradients]]:
+    """Yield the gradients of a matrix and a shift, from what it was applied to and what comes back."""
+    if _trained(weight):
         if entered.dim() == 2:
-            yield layer.weight, Outer(returned, entered)
+            yield weight, Outer(returned, entered)
         else:
             left, right = (
                 side.flatten(1, -2).transpose(1, 2).unsqueeze(1).contiguous() for side in (returned, entered)
             )
-            yield layer.weight, _summed_positions(left, right, tuple(layer.weight.shape))
-    if _trained(layer.bias):
-        yield layer.bias, Formed(returned.flatten(1, -2).sum(1) if returned.dim() > 2 else returned)
+            yield weight, _summed_positions(left, right, tuple(weight.shape))
+    if bias is not None and _trained(bias):
+        yield bias, Formed(returned.flatten(1, -2).sum(1) if returned.dim() > 2 else returned)
 
 
 def _convolution(layer: nn.Module, entered: Tensor, returned: Tensor) -> Iterator[tuple[Tensor, ParameterGradients]]:
@@ -322,15 +360,26 @@ RULES: dict[type[nn.Module], Rule] = {
 }
 
 
-def held_numbers(layer: nn.Module, entered: Tensor, returned: Tensor) -> int:
-    """Return how many numbers a row needs while the gradients of a layer are computed: a rule of shapes."""
+def held_numbers(layer: nn.Module, entered: Tensor, returned: Tensor) -> tuple[int, int]:
+    """Return how many numbers a row needs while the gradients of a layer are computed, and how many positions it has.
+
+    A rule of shapes. Of a layer with gates ``returned`` are the gates.
+    """
     rows = max(1, entered.shape[0])
     held = int(entered.numel() + 2 * returned.numel()) // rows
     if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-        positions = prod(returned.shape[2:])
-        held += positions * max(_TERMS, prod(layer.weight.shape[1:]) * layer.groups)
-        held += min(2 * layer.groups * positions**2, layer.weight.numel())
-    elif isinstance(layer, nn.Linear | nn.Embedding):
-        positions = returned.numel() // (rows * returned.shape[-1])
-        held += _TERMS * positions + min(2 * positions**2, layer.weight.numel()) if positions > 1 else 0
-    return int(held)
+        positions, groups = prod(returned.shape[2:]), layer.groups
+        inputs, features = prod(layer.weight.shape[1:]), layer.out_channels // groups
+        held += positions * inputs * groups
+    elif isinstance(layer, nn.Linear | nn.Embedding | nn.RNNBase):
+        positions, groups = returned.numel() // (rows * returned.shape[-1]), 1
+        features, inputs = returned.shape[-1], 1 if isinstance(layer, nn.Embedding) else entered.shape[-1]
+        held += 8 * returned.numel() // rows if isinstance(layer, nn.RNNBase) else 0
+        if positions == 1:
+            return held, 1
+    else:
+        return held, 1
+    if isinstance(layer, nn.Embedding) or not _is_formed(groups, features, inputs, positions):
+        # Gram matrices, and copies of both sides in float64
+        return int(held + 4 * groups * positions**2 + 2 * held), positions
+    return int(held + groups * features * inputs), positions

@@ -16,15 +16,17 @@ Three ways lead there, and the first that is right is taken:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .layers import RULES, Formed, ParameterGradients, held_numbers
+from .layers import RULES, Formed, ParameterGradients, affine_map, held_numbers
+from .recurrent import Note, has_gates, writing_out
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -158,12 +160,13 @@ def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
 
 @dataclass(frozen=True)
 class _Call:
-    """A layer was called: with this input, at that place of the graph."""
+    """A layer was called: with this input, at that place of the graph. The rule gives the gradients that follow."""
 
     layer: nn.Module
     entered: Tensor
     version: int
     edge: Any
+    rule: Callable[[Tensor, Tensor], Iterable[tuple[Tensor, ParameterGradients]]]
 
 
 class RecordedGradients(ModuleGradients):
@@ -179,9 +182,9 @@ class RecordedGradients(ModuleGradients):
 
     def has_rules(self) -> bool:
         """Return whether every layer with trained parameters has a rule, and no parameter has two layers."""
-        own = [set(each._parameters) for each in self._layers]
-        known = all(type(each) in RULES for each in self._layers) and all(
-            names <= {"weight", "bias"} for names in own
+        known = all(
+            has_gates(each) or (type(each) in RULES and set(each._parameters) <= {"weight", "bias"})
+            for each in self._layers
         )
         uses = sum(sum(p.requires_grad for p in each.parameters(recurse=False)) for each in self._layers)
         return known and uses == len(self.parameters)
@@ -196,34 +199,42 @@ class RecordedGradients(ModuleGradients):
             if call.entered._version != call.version:
                 raise RuntimeError("the input of a layer was changed in place")
             if gradient is not None:
-                parts += RULES[type(call.layer)](call.layer, call.entered, gradient)
+                parts += call.rule(call.entered, gradient)
         return _RecordedRows(losses.detach(), list(self.parameters.values()), parts)
 
     def losses(self, batch: Batch) -> Tensor:
         return self.losses_together(batch)
 
-    def numbers_per_row(self, batch: Batch) -> int:
-        """Return how many numbers a row needs, as the shapes of public rows tell."""
+    def numbers_per_row(self, batch: Batch) -> tuple[int, int]:
+        """Return how many numbers a row needs and how many positions it has, as the shapes of public rows tell."""
         calls: list[_Call] = []
         outputs: list[Tensor] = []
         with _recording(self._layers, calls, outputs), torch.no_grad():
             self.losses_together(batch)
-        return sum(held_numbers(call.layer, call.entered, out) for call, out in zip(calls, outputs, strict=True))
+        held = [held_numbers(call.layer, call.entered, out) for call, out in zip(calls, outputs, strict=True)]
+        return sum(numbers for numbers, _ in held), max((positions for _, positions in held), default=1)
 
 
 @contextmanager
 def _recording(layers: list[nn.Module], calls: list[_Call], outputs: list[Tensor] | None = None) -> Iterator[None]:
     """Note every call of the layers, and its place in the graph before anybody can change the output in place."""
 
-    def note(layer: nn.Module, entered: tuple[Tensor, ...], output: Tensor) -> None:
+    def call(layer: nn.Module, entered: Tensor, output: Tensor, rule: Callable[..., Any]) -> None:
         edge = torch.autograd.graph.get_gradient_edge(output) if output.requires_grad else None
-        calls.append(_Call(layer, entered[0].detach(), entered[0]._version, edge))
+        calls.append(_Call(layer, entered.detach(), entered._version, edge, rule))
         if outputs is not None:
             outputs.append(output)
 
-    hooks = [layer.register_forward_hook(note) for layer in layers]
+    def note(layer: nn.Module, entered: tuple[Tensor, ...], output: Tensor) -> None:
+        call(layer, entered[0], output, partial(RULES[type(layer)], layer))
+
+    def gates(layer: nn.Module) -> Note:
+        return lambda weight, bias, entered, out: call(layer, entered, out, partial(affine_map, weight, bias))
+
+    hooks = [layer.register_forward_hook(note) for layer in layers if type(layer) in RULES]
     try:
-        yield
+        with writing_out(layers, gates):
+            yield
     finally:
         for hook in hooks:
             hook.remove()
@@ -292,7 +303,7 @@ class MappedGradients(ModuleGradients):
         return mapped(current, inputs, given.targets.unsqueeze(1))
 
     def _loss_of_row(self, current: dict[str, Tensor], inputs: tuple[Tensor, ...], target: Tensor) -> Tensor:
-        with unchanged(self.module):
+        with writing_out(self.module.modules()), unchanged(self.module):
             return self.loss(torch.func.functional_call(self.module, current, inputs), target).sum()
 
 

@@ -42,6 +42,7 @@ import torch
 from torch import Tensor, nn
 
 from .module_checks import generator_states, secret_randomness
+from .recurrent import writing_out
 from .row_gradients import Batch, ModuleGradients, unchanged
 
 ROWS = 37  # a prime, so that no group of rows divides it
@@ -343,7 +344,7 @@ def _branches_on_rows(way: ModuleGradients, probe: Batch, count: int) -> bool:
     both = [torch.stack([each, each.flip(0)]) for each in (*rows.inputs, rows.targets)]
 
     def losses(*given: Tensor) -> Tensor:
-        with unchanged(way.module):
+        with writing_out(way.module.modules()), unchanged(way.module):
             return way.loss(way.module(*given[:-1]), given[-1])
 
     try:
