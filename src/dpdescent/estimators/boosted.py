@@ -176,7 +176,7 @@ class BoostedTrees(AdditiveModel):
 
     @property
     def pair_importances_(self) -> dict[tuple[str, str], float]:
-        """How much pairs of the ten most important columns explain together and not alone, in units of importances_.
+        """How much pairs of the ten most important columns explain together and not alone, in units of `importances_`.
 
         It is a quarter of the mean square of what remains of a score if each of two cells is drawn anew, less what
         each of them does by itself.
@@ -360,7 +360,7 @@ class DPBoostedTreesClassifier(BoostedTrees, DPAdditiveClassifier):
         How much of the scores each column explains, by name.
     pair_importances_ : dict
         How much pairs of columns explain together and not alone.
-    feature_importances_ : ndarray of shape (n_features_in_,)
+    feature_importances_ : ndarray
     n_trees_ : int
     terms_ : tuple of Term
         Those of the additive part alone.

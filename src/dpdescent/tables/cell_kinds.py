@@ -106,7 +106,7 @@ def _by_value(column: pd.Series, function: Callable[[Any], Any], absent: Any, dt
     """
     coded = _text_codes(column)
     if coded is not None:
-        values = np.empty(len(coded[1]) + 1, dtype=dtype)
+        values: NDArray[Any] = np.empty(len(coded[1]) + 1, dtype=dtype)
         values[:] = [*map(function, coded[1]), absent]
         return values[coded[0]]
     cells = column.to_numpy(dtype=object)
