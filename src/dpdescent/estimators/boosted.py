@@ -176,7 +176,7 @@ class BoostedTrees(AdditiveModel):
 
     @property
     def pair_importances_(self) -> dict[tuple[str, str], float]:
-        """How much pairs of the ten most important columns explain together and not alone, in units of `importances_`.
+        """How much pairs of the ten most important columns explain together, not alone, in units of `importances_`.
 
         It is a quarter of the mean square of what remains of a score if each of two cells is drawn anew, less what
         each of them does by itself.
