@@ -108,8 +108,7 @@ def read_header(
         if renaming and encoding is None:
             return read_header(path, separator=separator, encoding="latin-1", wanted=wanted, renaming=True)
         raise _not_text(path, coding, 1) from None
-    if any(character < " " and character != "\t" for character in line):
-        raise DatasetFormatError(f"{path.name!r} is no text table: its first line has bytes that are no text")
+    _require_text(path, line)
     candidates: tuple[str, ...] = (separator,) if separator is not None else _SEPARATORS
     if separator is None and ".tsv" in path.suffixes:
         candidates = ("\t", *_SEPARATORS)
@@ -126,6 +125,11 @@ def read_header(
             f"the first line of {path.name!r} {problem}: it must hold distinct, non-empty column names"
         )
     return Delimited(path, best, coding, compressed, tuple(names))
+
+
+def _require_text(path: Path, line: str) -> None:
+    if any(character < " " and character != "\t" for character in line):
+        raise DatasetFormatError(f"{path.name!r} is no text table: its first line has bytes that are no text")
 
 
 def _distinct(names: list[str]) -> list[str]:
