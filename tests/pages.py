@@ -2,7 +2,8 @@
 
 A page is one program. ``python`` blocks share their names, ``sh`` blocks hold commands, a ``json`` block is written
 to the file that the text before it names last, and a ``text`` block is what the block before it prints, up to the
-digits of numbers, because noise changes them. With DPDESCENT_WRITE_PAGES=1 the ``text`` blocks are written anew.
+digits of numbers, because noise changes them. A ``console`` block is a transcript, whose commands must exist. With
+DPDESCENT_WRITE_PAGES=1 the ``text`` blocks are written anew.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typer.testing import CliRunner
 
 from dpdescent import audit, datasets, load_dataset
 from dpdescent.cli import app
+from dpdescent.cli.commands import COMMANDS
 from dpdescent.datasets import Dataset
 from dpdescent.lab.fold_fits import Cell, Row
 from dpdescent.lab.paper_figures import Figure, Scale
@@ -105,6 +107,11 @@ class Page:
             return printed.getvalue()
         if block.language == "json":
             Path(re.findall(r"`([\w.-]+\.json)`", block.before)[-1]).write_text(block.code)
+            return ""
+        if block.language == "console":  # what somebody saw, of files of their own
+            typed = re.findall(r"^\$ dpdescent (\w+)", block.code, re.MULTILINE)
+            assert typed, f"{self.path.name} shows a command that is none of ours"
+            assert {*typed} <= {str(command.name) for command in COMMANDS}
             return ""
         assert block.language == "sh", f"{self.path.name}: nobody knows how to run {block.language}"
         return "".join(self._command(words) for words in command_lines(block.code))

@@ -37,11 +37,11 @@ from dpdescent.relations import Norm, Relation
 from every_query import PROBLEMS, ROWS, Silent, Table, asked_of, examples, quick, table_of
 
 #: What is counted is divided by the rate alone.
-COUNTS = {"ColumnHistograms", "LabelCounts", "LabelSum", "MarginCounts", "RowCount"}
+COUNTS = {"ColumnHistograms", "LabelCounts", "LeafSums", "LabelSum", "MarginCounts", "RowCount"}
 
 
 #: What is symmetric has noise of its own.
-MATRICES = {"Hessian", "SecondMoments"}
+MATRICES = {"ClippedHessian", "GradientCovariance", "Hessian", "SecondMoments"}
 
 
 def quick_public(problem: LinearProblem, relation: Relation) -> Public:

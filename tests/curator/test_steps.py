@@ -457,10 +457,13 @@ def test_the_intercept_alone_depends_on_the_labels_through_releases_alone(
         asked = curator(features[:present], labels[:present], GRID, loss, **options)
         result = auto(asked, settings)
         assert (result.weights[:-1] == 0).all()
-        assert result.iterations == (iterations or 1)
         bought = {entry.label for entry in asked.ledger.entries}
         smooth = isinstance(loss, Logistic | Multinomial)
-        assert bought == ({"gradient and curvature"} if smooth and iterations else {"gradient"})
+        if isinstance(loss, Squared):  # the constant that fits the mean label is found at once
+            assert bought == {"label sum"}
+        else:
+            assert result.iterations == (iterations or 1)
+            assert bought == ({"gradient and curvature"} if smooth and iterations else {"gradient"})
         assert asked.remaining <= 1e-9 * asked.budget
         found.append(sums(asked))
     # The first query is asked at 0 of both tables, and of the same batch.

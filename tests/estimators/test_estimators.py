@@ -94,6 +94,7 @@ COMMON = {
     "inference": False,
     "solver_options": None,
 }
+CURVES = {"pieces": None, "knots": None, "monotonic_cst": None}
 ADDED = {
     DPLogisticRegression: {"classes": None, "class_weight": None, "loss": "logistic", "penalty": "l2"},
     DPLinearSVC: {"classes": None, "class_weight": None, "loss": "huberised-hinge"},
@@ -105,13 +106,14 @@ ADDED = {
         "class_weight": None,
         "pieces": None,
         "knots": None,
+        "monotonic_cst": None,
         "loss": "logistic",
         "penalty": "l2",
     },
-    DPAdditiveRegressor: {"target_bounds": None, "loss": "squared", "pieces": None, "knots": None},
+    DPAdditiveRegressor: {"target_bounds": None, "loss": "squared"} | CURVES,
 }
-ADDED[DPAdditivePoissonRegressor] = ADDED[DPPoissonRegressor] | {"pieces": None, "knots": None}
-ADDED[DPAdditiveHuberRegressor] = ADDED[DPHuberRegressor] | {"pieces": None, "knots": None}
+ADDED[DPAdditivePoissonRegressor] = ADDED[DPPoissonRegressor] | CURVES
+ADDED[DPAdditiveHuberRegressor] = ADDED[DPHuberRegressor] | CURVES
 TREES = {"trees": None, "depth": None}
 ADDED[DPBoostedTreesClassifier] = ADDED[DPAdditiveClassifier] | TREES
 ADDED[DPBoostedTreesRegressor] = ADDED[DPAdditiveRegressor] | TREES

@@ -128,7 +128,8 @@ def test_an_account_pays_what_the_fit_pays_or_is_left_as_it_was(
     [
         ("agd", {"paper": True}, {"zcdp"}),
         ("agd", {"paper": True, "conversion": "optimal"}, GAUSSIAN),
-        ("blsgd", {"paper": True, "iterations": 3}, GAUSSIAN),
+        ("blsgd", {"paper": True, "iterations": 3}, {"rdp"}),
+        ("blsgd", {"paper": True, "price": "true", "iterations": 3}, GAUSSIAN),
         ("sgd", {"sampling_rate": 0.2, "steps": 5}, GAUSSIAN),
         ("opt-b", {"sampling_rate": 0.5}, GAUSSIAN),
         ("objpert", {"pure": True}, EPSILONS),

@@ -390,7 +390,7 @@ def test_what_is_no_estimator_is_refused(wrong: Any) -> None:
 def test_the_docstring_of_every_estimator_points_to_the_check() -> None:
     public = [getattr(dpdescent, name) for name in dpdescent.__all__]
     estimators = [each for each in public if hasattr(each, "set_params") and hasattr(each, "predict")]
-    assert len(estimators) == 7
+    assert len(estimators) == 11
     for estimator in estimators:
         assert "`dpdescent.check_pipeline`" in estimator.__doc__, estimator.__name__
 

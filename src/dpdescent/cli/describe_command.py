@@ -12,8 +12,6 @@ import typer
 from ..display import printable
 from ..errors import InvalidParameter
 from ..long_runs import require_outputs, write_whole
-from ..statement import headline
-from .description_page import page_of
 from .schema_command import MeasuredTable, stem_of
 from .terminal import Adjacency, Delta, JsonFile, Seed, say, write_json
 
@@ -37,6 +35,9 @@ def describe_command(
     json_file: JsonFile = None,
 ) -> None:
     """Look at a table privately: types, levels, missing cells, numbers."""
+    from ..statement import headline
+    from .description_page import page_of
+
     target = page or table.with_name(f"{stem_of(table)}.html")
     if label is None and schema is not None:
         raise InvalidParameter("--schema is where a schema for fits is written, which needs --label COLUMN")
