@@ -62,6 +62,13 @@ class Delimited:
         return _open(self.path, self.compressed)
 
 
+def _separators(path: Path, given: str | None) -> tuple[str, ...]:
+    """Return what may stand between cells, what is likelier first."""
+    if given is not None:
+        return (given,)
+    return ("\t", *_SEPARATORS) if ".tsv" in path.suffixes else _SEPARATORS
+
+
 def read_header(
     path: Path,
     *,
@@ -109,10 +116,7 @@ def read_header(
             return read_header(path, separator=separator, encoding="latin-1", wanted=wanted, renaming=True)
         raise _not_text(path, coding, 1) from None
     _require_text(path, line)
-    candidates: tuple[str, ...] = (separator,) if separator is not None else _SEPARATORS
-    if separator is None and ".tsv" in path.suffixes:
-        candidates = ("\t", *_SEPARATORS)
-    split = {each: _split(line, each) for each in candidates}
+    split = {each: _split(line, each) for each in _separators(path, separator)}
     best = max(split, key=lambda each: (len(set(wanted) & set(split[each])), len(split[each])))
     names = split[best]
     if not any(names):
