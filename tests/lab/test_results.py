@@ -106,6 +106,24 @@ def test_repetitions_and_folds_are_those_of_a_full_run(tmp_path: Path, given: li
     assert not list(tmp_path.iterdir())
 
 
+def test_all_figures_are_run_with_their_extents_and_the_verdicts_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "dpdescent.lab.study.in_processes", lambda work, cells, _: ((cell, work(cell)) for cell in cells)
+    )
+    figure = FIGURES["000/figure2"]
+    assert isinstance(figure, Figure)
+    small = replace(figure, quick=Scale((0.05,), 2, 1, rows=300), methods=("majority", "agd-paper"))
+    monkeypatch.setattr("dpdescent.lab.reproduction.FIGURES", {"000/figure2": small})
+    words = ["reproduce", "--all", "--data", "synthetic", "--output", str(tmp_path)]
+    said = CliRunner().invoke(app, words, catch_exceptions=False).output
+    assert "000/figure2: Quick run: 1 value of epsilon" in said
+    assert said.rstrip().splitlines()[-1].startswith("verdicts: ")
+    for wrong in (["000/figure2", "--all"], ["--all", "--json", str(tmp_path / "rows.json")]):
+        assert isinstance(CliRunner().invoke(app, ["reproduce", *wrong]).exception, InvalidParameter)
+
+
 def test_a_cell_is_what_its_repetitions_gave() -> None:
     rows = [
         {"method": "a", "value": None, "epsilon": 1.0, "accuracy": 0.5, "auc": None},

@@ -157,6 +157,7 @@ class _PrivateComparison:
 
 def reproduce_command(
     figure: Annotated[str | None, typer.Argument(help="A figure; without one, they are listed.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every figure and table, one after another.")] = False,
     full: Annotated[bool, typer.Option("--full/--quick", help="The paper's repetitions, or a few minutes.")] = False,
     repetitions: Annotated[
         int | None, typer.Option(metavar="K", help="With --full: repeat K times instead of as often as the paper.")
@@ -173,32 +174,41 @@ def reproduce_command(
 
     A figure is a picture, a table, the privacy statement of every curve and a page that holds all of them.
     """
-    from ..lab.agd_paper import Trace
-    from ..lab.reproduction import FIGURES, figure_named, reproduce
+    from ..lab.reproduction import FIGURES, figure_named
 
-    if figure is None:
+    if every and figure is not None:
+        raise InvalidParameter("--all runs every figure: name none")
+    if every and json_file is not None:
+        raise InvalidParameter("--all has a page for every figure and no single JSON file: leave --json out")
+    if figure is None and not every:
         for name, entry in FIGURES.items():
             say(f"{name}  {entry.title}")
         return
-    chosen = figure_named(figure)
+    datasets = tuple(_split("data", data)) if data else ()
+    verdicts: list[str] = []
+    for name in list(FIGURES) if every else [figure_named(str(figure)).name]:
+        asked = {"full": full, "repetitions": repetitions, "folds": folds, "datasets": datasets, "jobs": jobs}
+        verdicts += _reproduce(name, output, json_file, asked)
+    counts = [f"{word.lower()}: {verdicts.count(word)}" for word in dict.fromkeys(verdicts) if word]
+    say(f"verdicts: {', '.join(counts) or 'none'}")
+
+
+def _reproduce(name: str, output: Path, json_file: Path | None, asked: dict[str, Any]) -> list[str]:
+    """Run a figure, say what was found and to what extent, and return the verdicts."""
+    from ..lab.agd_paper import Trace
+    from ..lab.reproduction import figure_named, reproduce
+
+    chosen = figure_named(name)
     with _progress(chosen.name, kept=not isinstance(chosen, Trace)) as listener:
-        written = reproduce(
-            chosen,
-            output,
-            full=full,
-            repetitions=repetitions,
-            folds=folds,
-            datasets=tuple(_split("data", data)) if data else (),
-            json_file=json_file,
-            jobs=jobs,
-            listener=listener,
-        )
+        written = reproduce(chosen, output, **asked, json_file=json_file, listener=listener)
+    say(f"{chosen.name}: {written.report.extent}")
     for finding in written.findings:
         say(f"claim: {finding.claim}")
         say(f"found: {finding.found}")
         say("")
     for path in (*written.pictures, written.page, *([json_file] if json_file is not None else [])):
         say(f"written: {path}")
+    return [finding.verdict for finding in written.findings]
 
 
 @dataclass(frozen=True)
