@@ -77,7 +77,7 @@ FULL = {
     "001/table3": Extent(),
     "001/table6": Extent(),
     **{f"002/{name}": Extent(3) for name in ("covertype", "ijcnn1", "covertype-sigmoid", "ijcnn1-sigmoid")},
-    "003/figure1": Extent(1, folds=2),
+    "003/figure1": Extent(1, folds=5),
     "003/figure2": Extent(1),
     "003/figure3": Extent(1, folds=2),
     "003/figure4": Extent(1, folds=2),
@@ -260,7 +260,25 @@ def pages() -> dict[Path, str]:
     ]
     if stale:
         raise InvalidParameter(f"docs/results/why.toml speaks of claims that no result has: {'; '.join(stale)}")
-    return {FOLDER / f"{number}.md": "\n".join(page(number, kept, why)).rstrip() + "\n" for number in PAPERS}
+    side = FOLDER.parent / "side-by-side.md"
+    written = {FOLDER / f"{number}.md": "\n".join(page(number, kept, why)).rstrip() + "\n" for number in PAPERS}
+    return written | {side: with_claims(side.read_text(), kept)}
+
+
+def with_claims(text: str, kept: Mapping[str, Any]) -> str:
+    """Return the page with the list of all claims that are judged, and the count of verdicts of each paper."""
+    begin, end = "<!-- begin claims -->", "<!-- end claims -->"
+    lines = []
+    for number, (authors, _, _) in PAPERS.items():
+        own = [name for name in FIGURES if name.startswith(number) and name in kept]
+        found = [(name, each) for name in own for each in kept[name]["findings"]]
+        counts = ", ".join(f"{word.lower()}: {count}" for word, count in counted(found).items() if count)
+        lines += [f"### {authors} ({counts})", ""]
+        for name in own:
+            lines += [f"- `{name}`: {each['claim']}" for each in kept[name]["findings"]]
+        lines.append("")
+    before, _, rest = text.partition(begin)
+    return before + begin + "\n\n" + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
 
 
 def page(number: str, kept: Mapping[str, Any], why: Mapping[str, Mapping[str, str]]) -> Iterator[str]:

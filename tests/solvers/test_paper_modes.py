@@ -84,7 +84,7 @@ PRINTED: dict[str, dict[str, Any]] = {
     "blgd": {"sampling_rate": 1, "search_rate": 1, "allocation": "accumulate", "growth": 0.3},
     "adam": {"sampling_rate": 1 / 200, "clip_gradient": 3, "beta1": 0.9, "beta2": 0.999},
     # Gao & Wright (2023), section 4: a loose solution; three quarters of the budget for the first phase.
-    "opt": {"gradient_tolerance": 0.06, "curvature_tolerance": 0.245},
+    "opt": {"gradient_tolerance": 0.06, "curvature_tolerance": 0.245, "noise": "paper"},
     "opt-ls": {"gradient_tolerance": 0.06, "search": True},
     "2opt": {"gradient_tolerance": 0.06, "optimistic_share": 0.75},
     "2opt-ls": {"optimistic_share": 0.75, "search": True},

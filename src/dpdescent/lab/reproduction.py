@@ -77,7 +77,7 @@ def reproduce(
     full : bool
         Every data set, method, epsilon and fold, repeated as in the paper, instead of a few minutes' worth.
     repetitions : int, optional
-        How often a full run repeats them, in place of the paper's number. Networks are always trained once.
+        How often a full run repeats them, in place of the paper's number.
     folds : int, optional
         Measure only the first folds of each cross-validation of a full run, with training parts of the same size.
     datasets : tuple of str
@@ -153,7 +153,7 @@ def _run_risks(table: RiskTable, order: _Order) -> tuple[tuple[Path, ...], Repor
 
 
 def _run_networks(figure: NetworkFigure, order: _Order) -> tuple[tuple[Path, ...], Report]:
-    runs = NetworkRuns(figure, order.full, order.datasets)
+    runs = NetworkRuns(figure, order.full, order.datasets, order.repetitions)
     with Journal(order.page, runs.fingerprint, Course) as journal:
         written = write_networks(runs, measure_networks(runs, journal, order.listener), *order.outputs)
         journal.remove()
