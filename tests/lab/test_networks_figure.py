@@ -12,6 +12,7 @@ from dpdescent.errors import InvalidParameter
 from dpdescent.lab.line_search_paper.network_runs import Course, Network, NetworkFigure, NetworkRuns, measure_networks
 from dpdescent.lab.reproduction import figure_named, reproduce
 from dpdescent.long_runs import Journal
+from dpdescent.torch import module_fit, step_rules
 
 SMALL = NetworkFigure(
     name="003/figure5",
@@ -34,14 +35,14 @@ def test_a_figure_is_run_drawn_and_told(tmp_path: Path) -> None:
     assert "DP-BLSGD reaches a high accuracy" in page
     assert "not private" in page
     rows = json.loads((tmp_path / "out.json").read_text())["rows"]
-    assert [row["method"] for row in rows] == ["auto", "blsgd", "sgd", "adam", "nonprivate"]
+    assert [row["method"] for row in rows] == ["blsgd-paper", "sgd", "adam", "nonprivate", "blsgd", "auto"]
     for row in rows:
         assert row["steps"] == [2, 4, 6]
         assert all(0 <= each <= 1 for each in row["accuracy"])
         assert row["epsilon"] == sorted(row["epsilon"])
         if row["method"] != "nonprivate":
             assert SMALL.epsilon * 0.99 < row["epsilon"][-1] <= SMALL.epsilon
-    assert seen[-1] == (15, 15)
+    assert seen[-1] == (18, 18)
     assert seen == sorted(seen)
     assert [path.suffix for path in tmp_path.glob("*.journal")] == []
 
@@ -52,6 +53,29 @@ def test_what_a_journal_holds_is_not_trained_again(tmp_path: Path) -> None:
     with Journal(tmp_path / "page.html", runs.fingerprint, Course) as journal:
         journal.add(json.dumps(["synthetic, MLP", "sgd"]), kept)
         assert measure_networks(runs, journal) == [kept]
+
+
+def test_repetitions_are_trained_with_seeds_of_their_own_and_pooled(tmp_path: Path) -> None:
+    few = replace(SMALL, methods=("blsgd-paper", "sgd", "adam"), full_steps=6, delta=1e-6)
+    written = reproduce(few, tmp_path, full=True, repetitions=2)
+    assert "2 of the paper's 5 repetitions" in written.report.extent
+    ends = [cell for cell in written.report.cells if cell["step"] == 6]
+    assert [cell["method"] for cell in ends] == ["blsgd-paper", "sgd", "adam"]
+    for cell in ends:
+        assert cell["objective"][2] == len(set(cell["objective"][3])) == 2
+    assert {finding.verdict for finding in written.findings} <= {"Agrees", "Differs", "Within noise"}
+
+
+def test_the_paper_mode_has_the_settings_of_the_paper() -> None:
+    figure = figure_named("003/figure5")
+    assert isinstance(figure, NetworkFigure)
+    assert (figure.delta, figure.batch_share, figure.clip_norm, figure.seeds) == (1e-8, 1 / 200, 3.0, 5)
+    assert {network.learning_rate for network in figure.networks[:4]} == {0.2}
+    assert figure.networks[4].learning_rate == 0.1
+    assert figure.methods[:4] == ("blsgd-paper", "sgd", "adam", "nonprivate")
+    shown = (step_rules._DECREASE, step_rules._PAPER_BACKTRACK, step_rules._PAPER_WINDOW, step_rules._PAPER_STRETCH)
+    assert shown == (0.001, 0.8, 10, 1.2)
+    assert module_fit._SEARCHES["blsgd-paper"] == (20, "gaussian")
 
 
 def test_convolutions_need_images() -> None:

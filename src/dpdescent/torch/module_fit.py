@@ -53,10 +53,11 @@ from ..estimators.payment import charges_noted
 from ..ledger import Ledger
 from ..solvers import Progress
 from .row_gradients import Loss
-from .step_rules import MOST_STEPS, Auto, LineSearch, Method, Optimiser, StepRecord
+from .step_rules import MOST_STEPS, PAPER_STEPS, Auto, LineSearch, Method, Optimiser, PaperLineSearch, StepRecord
 from .training import PrivateTraining
 
-_METHODS = ("auto", "blsgd", "sgd", "adam")
+_METHODS = ("auto", "blsgd", "blsgd-paper", "sgd", "adam")
+_SEARCHES = {"blsgd": (MOST_STEPS, "laplace"), "blsgd-paper": (PAPER_STEPS, "gaussian")}
 _LINE_SEARCH_CLIP = 3.0
 _SAVES = 50
 
@@ -113,11 +114,11 @@ def fit(
     module, dataset, loss, epsilon, delta, noise_multiplier, batch_size, steps, epochs, adjacency, ledger, \
 random_state, noise, device, classes, targets, views
         As in `PrivateTraining`.
-    method : {"auto", "blsgd", "sgd", "adam"}
+    method : {"auto", "blsgd", "blsgd-paper", "sgd", "adam"}
         See `dpdescent.torch.step_rules`. ``auto`` has nothing to tune.
     learning_rate, clip_norm : float, optional
         For ``sgd`` and ``adam``, which need both, and trying several of them on the same rows is not paid for.
-        ``clip_norm`` also for ``blsgd``, where it is 3 by default.
+        ``clip_norm`` also for both kinds of ``blsgd``, where it is 3 by default.
     progress : bool or callable
         Show a bar, or call with the share of the steps that is done.
     checkpoint : path-like, optional
@@ -127,6 +128,7 @@ random_state, noise, device, classes, targets, views
         Called after each step with its `StepRecord` and the module, for instance to evaluate it on public rows.
     """
     validate(method, learning_rate, clip_norm)
+    search_steps, search_noise = _SEARCHES.get(method, (0, "laplace"))
     training = PrivateTraining(
         module,
         dataset,
@@ -137,8 +139,9 @@ random_state, noise, device, classes, targets, views
         steps=steps,
         epochs=epochs,
         batch_size=batch_size,
-        clip_norm=_LINE_SEARCH_CLIP if method == "blsgd" and clip_norm is None else clip_norm,
-        search_steps=MOST_STEPS if method == "blsgd" else 0,
+        clip_norm=_LINE_SEARCH_CLIP if method in _SEARCHES and clip_norm is None else clip_norm,
+        search_steps=search_steps,
+        search_noise=search_noise,
         adjacency=adjacency,
         ledger=ledger,
         random_state=random_state,
@@ -163,7 +166,7 @@ def validate(method: str, learning_rate: float | None, clip_norm: float | None) 
             require_positive(name, value)
     elif learning_rate is not None or (clip_norm is not None and method == "auto"):
         raise InvalidParameter(
-            f"method {method!r} has no learning rate to tune{'' if method == 'blsgd' else ' and clips by itself'}: "
+            f"method {method!r} has no learning rate to tune{'' if method in _SEARCHES else ' and clips by itself'}: "
             "leave it out, or use method 'sgd' or 'adam'"
         )
 
@@ -212,6 +215,8 @@ def state(training: PrivateTraining, method: str, history: list[StepRecord]) -> 
 def _make_rule(method: str, training: PrivateTraining, learning_rate: float | None) -> Method:
     if method == "auto":
         return Auto(training)
+    if method == "blsgd-paper":
+        return PaperLineSearch(training)
     return LineSearch(training) if learning_rate is None else Optimiser(training, method, learning_rate)
 
 

@@ -20,6 +20,11 @@ r"""How noisy gradients become steps.
     t/10 of their initial length in step t, and from the tenth on by all of it: a first step that noise accepts does
     not ruin a network. The parameters that remain are the mean over the last quarter of the steps, because steps do
     not become shorter by themselves.
+``blsgd-paper``
+    The same as the paper has it: searches with Gaussian noise from a first step of 1 (the paper leaves it open), each
+    step 0.8 times the one before; after every ten steps the first becomes 1.2 times the longest that was chosen, if
+    that is shorter. The
+    parameters that remain are the last ones.
 ``sgd``, ``adam``
     Clipped gradients and a given learning rate (Abadi et al. 2016; Kingma & Ba 2015).
 
@@ -54,6 +59,9 @@ _WORTH_MEASURING = 20  # steps, of which the first is not too much for a measure
 MOST_STEPS = 5
 _DECREASE, _BACKTRACK = 0.001, 0.6
 _WARM_UP = 10
+#: How many steps a search of `PaperLineSearch` tries.
+PAPER_STEPS = 20
+_PAPER_BACKTRACK, _PAPER_WINDOW, _PAPER_STRETCH = 0.8, 10, 1.2
 
 
 @dataclass(frozen=True)
@@ -210,6 +218,33 @@ class LineSearch(Method):
         for mine, saved in zip(self._mean, state["mean"], strict=True):
             mine.copy_(saved)
         self._averaged = int(state["averaged"])
+
+
+class PaperLineSearch(Method):
+    """The search of Chen & Lee (2020), section 5.7: the shortest step where it fails, and no average."""
+
+    def __init__(self, training: PrivateTraining) -> None:
+        super().__init__(training)
+        self._first = 1.0
+        self._chosen: list[float] = []
+
+    def _move(self, step: int, gradient: list[Tensor]) -> float:
+        squared = _length(gradient) ** 2
+        sizes = [self._first * _PAPER_BACKTRACK**k for k in range(PAPER_STEPS)]
+        found = self.training.first_step(gradient, sizes, [_DECREASE * size * squared for size in sizes])
+        taken = sizes[-1 if found is None else found]
+        for each, along in zip(self.parameters, gradient, strict=True):
+            each.sub_(along, alpha=taken)
+        self._chosen.append(taken)
+        if len(self._chosen) == _PAPER_WINDOW:
+            self._first, self._chosen = min(_PAPER_STRETCH * max(self._chosen), self._first), []
+        return taken
+
+    def state(self) -> dict[str, Any]:
+        return {"first": self._first, "chosen": self._chosen}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._first, self._chosen = float(state["first"]), list(map(float, state["chosen"]))
 
 
 def _length(vectors: Sequence[Tensor]) -> float:

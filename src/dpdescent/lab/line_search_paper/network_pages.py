@@ -13,7 +13,7 @@ from ...statement import guarantee
 from ..drawing import Line, Panel, draw
 from ..method_looks import look_of
 from ..report_page import Finding, Matrix, Picture, Report, render
-from ..study import versions
+from ..study import repeated, versions
 from ..verdicts import Margin, Sample, Statement, cells_of, every, pooled, told
 from .network_runs import Course, NetworkRuns
 
@@ -33,7 +33,7 @@ def write_networks(
     stand_in = f" Run on {runs.datasets[0]} instead of the paper's data." if runs.datasets else ""
     left_out = ", ".join(network.title for network in figure.networks[figure.quick_networks :])
     extent = (
-        f"Full run: {runs.steps:,} steps.{stand_in}"
+        f"Full run: {runs.steps:,} steps, {repeated(runs.seeds, figure.seeds)}.{stand_in}"
         if runs.full
         else f"Quick run: {runs.steps} steps{f', without {left_out}' if left_out else ''}.{stand_in}"
     )
@@ -55,7 +55,10 @@ def write_networks(
         (
             ("batches", f"a share of {figure.batch_share:g} of the rows, each row by itself"),
             ("gradients clipped to", f"{figure.clip_norm:g}; auto divides each by its own length"),
-            ("learning rates", "DP-SGD as tuned in the paper, DP-Adam 0.001; auto and DP-BLSGD have none"),
+            (
+                "learning rates",
+                "DP-SGD as tuned in the paper, Adam with and without privacy 0.001; the others have none",
+            ),
             ("versions", ", ".join(f"{key} {value}" for key, value in versions().items())),
         ),
         details=figure.details,
@@ -86,6 +89,7 @@ def _steps(courses: list[Course]) -> Iterator[dict[str, Any]]:
 
 def _panels(courses: list[Course]) -> list[Panel]:
     panels = []
+    courses = [course for course in courses if course.seed == 0]
     for name in dict.fromkeys(course.network for course in courses):
         own = [course for course in courses if course.network == name]
         ticks = tuple(float(step) for step in own[0].steps[1::2])
@@ -97,7 +101,7 @@ def _panels(courses: list[Course]) -> list[Panel]:
         ):
             shown = [course for course in own if getattr(course, field)]
             if field == "step_size":
-                shown = [course for course in own if course.method in ("auto", "blsgd")]
+                shown = [course for course in own if course.method in ("auto", "blsgd", "blsgd-paper")]
             lines = tuple(
                 Line(
                     replace(look_of(course.method), flat=False),  # without privacy, too, training takes its time
@@ -112,7 +116,7 @@ def _panels(courses: list[Course]) -> list[Panel]:
 
 
 def _matrix(courses: list[Course], network: str) -> Matrix:
-    own = [course for course in courses if course.network == network]
+    own = [course for course in courses if course.network == network and course.seed == 0]
     return Matrix(
         network,
         ("method", "accuracy", "objective", "epsilon", "first step size", "last step size", "seconds"),

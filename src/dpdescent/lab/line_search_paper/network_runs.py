@@ -19,6 +19,7 @@ from ...long_runs import Journal, Listener
 from ..fold_fits import Task, load_task
 
 _MEASURED_ROWS = 5000  # of the training part, for the objective
+_ADAM_RATE = 1e-3  # the default of Adam
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ class NetworkFigure:
     quick_steps, full_steps : int
     moments : int
         How often accuracy and objective are looked up.
+    seeds : int
+        Repetitions of a full run; a quick one has one.
     """
 
     name: str
@@ -95,14 +98,15 @@ class NetworkFigure:
     details: tuple[str, ...]
     networks: tuple[Network, ...]
     quick_networks: int
-    methods: tuple[str, ...] = ("auto", "blsgd", "sgd", "adam", "nonprivate")
+    methods: tuple[str, ...] = ("blsgd-paper", "sgd", "adam", "nonprivate", "blsgd", "auto")
     epsilon: float = 3.0
-    delta: float = 1e-5
+    delta: float = 1e-8
     batch_share: float = 1 / 200
     clip_norm: float = 3.0
     quick_steps: int = 300
     full_steps: int = 4000
     moments: int = 12
+    seeds: int = 5
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,7 @@ class Course:
     epsilon: list[float]
     step_size: list[float]
     seconds: float
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -129,16 +134,26 @@ class NetworkRuns:
     full : bool
     datasets : tuple of str
         Data sets that stand in for those of the paper.
+    repetitions : int, optional
+        Repetitions of a full run, in place of the paper's.
     """
 
     figure: NetworkFigure
     full: bool
     datasets: tuple[str, ...] = ()
+    repetitions: int | None = None
 
     @property
     def fingerprint(self) -> str:
-        """What tells these settings, under this release, from any other."""
-        return hashlib.sha256(f"{dpdescent.__version__} {self}".encode()).hexdigest()[:16]
+        """What tells these numbers, under this release, from any other; a training says itself which it is."""
+        figure = self.figure
+        shown = figure.epsilon, figure.delta, figure.batch_share, figure.clip_norm, figure.moments, self.steps
+        return hashlib.sha256(f"{dpdescent.__version__} {shown} {self.networks}".encode()).hexdigest()[:16]
+
+    @property
+    def seeds(self) -> int:
+        """How often every network is trained by every method."""
+        return (self.repetitions or self.figure.seeds) if self.full else 1
 
     @property
     def steps(self) -> int:
@@ -162,19 +177,23 @@ def measure_networks(
     """Train every network by every method that a journal does not hold yet, one after another."""
     _require_torch()
     done = dict(journal.rows) if journal is not None else {}
-    todo = [(network, method) for network in runs.networks for method in runs.figure.methods]
+    todo = [(s, network, m) for s in range(runs.seeds) for network in runs.networks for m in runs.figure.methods]
     parts = runs.figure.moments
-    for place, (network, method) in enumerate(todo):
-        key = json.dumps([network.title, method])
+    for place, (seed, network, method) in enumerate(todo):
+        key = _key(network, method, seed)
         if key not in done:
             images = _Images(network.dataset)
-            course = _train(runs, network, method, images, listener, (place * parts, len(todo) * parts))
+            course = _train(runs, (network, method, seed), images, listener, (place * parts, len(todo) * parts))
             done[key] = course
             if journal is not None:
                 journal.add(key, course)
         if listener is not None:
             listener((place + 1) * parts, len(todo) * parts)
-    return [done[json.dumps([network.title, method])] for network, method in todo]
+    return [done[_key(network, method, seed)] for seed, network, method in todo]
+
+
+def _key(network: Network, method: str, seed: int) -> str:
+    return json.dumps([network.title, method, *([seed] if seed else [])])
 
 
 class _Images:
@@ -203,18 +222,17 @@ class _Images:
 
 def _train(
     runs: NetworkRuns,
-    network: Network,
-    method: str,
+    which: tuple[Network, str, int],
     images: _Images,
     listener: Listener | None,
     progress: tuple[int, int],
 ) -> Course:
     import torch
 
-    figure, steps = runs.figure, runs.steps
+    (network, method, seed), figure, steps = which, runs.figure, runs.steps
     if network.shape == "cnn" and images.shape[1] < 4:
         raise InvalidParameter(f"{figure.name} needs images, and {network.dataset!r} has none: use mnist")
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     module = network.build(images.shape, images.classes)
     loss = torch.nn.CrossEntropyLoss(reduction="none")
     wanted = sorted({round(steps * part / figure.moments) for part in range(1, figure.moments + 1)})
@@ -232,9 +250,9 @@ def _train(
 
     begun = time.perf_counter()
     if method == "nonprivate":
-        epsilons, sizes = _train_plainly(module, images, network, figure, steps, watch)
+        epsilons, sizes = _train_plainly(module, images, figure, steps, seed, watch)
     else:
-        epsilons, sizes = _train_privately(module, images, network, figure, steps, method, wanted, watch)
+        epsilons, sizes = _train_privately(module, images, which, figure, steps, wanted, watch)
     accuracy, objective = zip(*(seen[step] for step in wanted), strict=True)
     return Course(
         network.title,
@@ -245,16 +263,18 @@ def _train(
         epsilons,
         [sizes[step - 1] for step in wanted],
         time.perf_counter() - begun,
+        seed,
     )
 
 
 def _train_plainly(
-    module: Any, images: _Images, network: Network, figure: NetworkFigure, steps: int, watch: Any
+    module: Any, images: _Images, figure: NetworkFigure, steps: int, seed: int, watch: Any
 ) -> tuple[list[float], list[float]]:
+    """Train by Adam, as the paper does without privacy."""
     import torch
 
-    optimiser = torch.optim.SGD(module.parameters(), lr=network.learning_rate)
-    generator = torch.Generator().manual_seed(0)
+    optimiser = torch.optim.Adam(module.parameters(), lr=_ADAM_RATE)
+    generator = torch.Generator().manual_seed(seed)
     rows, labels = images.train
     for step in range(1, steps + 1):
         batch = torch.rand(len(labels), generator=generator) < figure.batch_share
@@ -262,28 +282,30 @@ def _train_plainly(
         torch.nn.functional.cross_entropy(module(rows[batch]), labels[batch]).backward()
         optimiser.step()
         watch(step)
-    return [], [network.learning_rate] * steps
+    return [], [_ADAM_RATE] * steps
 
 
 def _train_privately(
     module: Any,
     images: _Images,
-    network: Network,
+    which: tuple[Network, str, int],
     figure: NetworkFigure,
     steps: int,
-    method: str,
     wanted: list[int],
     watch: Any,
 ) -> tuple[list[float], list[float]]:
     import torch
 
     from ...torch import fit
-    from ...torch.step_rules import MOST_STEPS
+    from ...torch.step_rules import MOST_STEPS, PAPER_STEPS
     from ...torch.training_plan import Clipping, plan_training
 
     rows = len(images.train[1])
     batch_size = max(1, round(figure.batch_share * rows))
-    rate = {"sgd": network.learning_rate, "adam": 1e-3}.get(method)
+    network, method, seed = which
+    rate = {"sgd": network.learning_rate, "adam": _ADAM_RATE}.get(method)
+    searches = {"blsgd": (MOST_STEPS, "laplace"), "blsgd-paper": (PAPER_STEPS, "gaussian")}
+    search_steps, search_noise = searches.get(method, (0, "laplace"))
     result = fit(
         module,
         torch.utils.data.TensorDataset(*images.train),
@@ -293,7 +315,7 @@ def _train_privately(
         method=method,
         batch_size=batch_size,
         steps=steps,
-        random_state=0,
+        random_state=seed,
         noise="float",
         progress=lambda share: watch(round(share * steps)),
         learning_rate=rate,
@@ -308,8 +330,8 @@ def _train_privately(
         batch_size=batch_size,
         clipping=Clipping(figure.clip_norm),
         parameters=sum(each.numel() for each in module.parameters()),
-        search_steps=MOST_STEPS if method == "blsgd" else 0,
-        search_noise="laplace",
+        search_steps=search_steps,
+        search_noise=search_noise,
         adjacency="zero-out",
         account=None,
     )
