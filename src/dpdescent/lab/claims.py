@@ -7,6 +7,7 @@ method. A check has one margin for each average that its sentence speaks of.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,16 @@ def steadiness(dataset: str, low: float, high: float) -> Check:
     return check
 
 
+def _margins(groups: Sequence[Group], first: str, second: str) -> dict[str, list[Margin]]:
+    """Return by how much one method is better than another wherever both were run, by data sets."""
+    found: dict[str, list[Margin]] = {}
+    for group in (each for each in groups if each.method == first):
+        for other in (each for each in groups if each.method == second and _same(group, each)):
+            if group.sample().count and other.sample().count:
+                found.setdefault(group.dataset, []).append(_margin(group, other))
+    return found
+
+
 def duel(
     *pairs: tuple[str, str], somewhere: bool = False, epsilon: float | None = None, excepted: Sequence[str] = ()
 ) -> Check:
@@ -172,17 +183,13 @@ def duel(
         chosen = [group for group in groups if epsilon is None or group.epsilon == epsilon]
         parts = []
         for first, second in pairs:
-            gathered: dict[str, list[Margin]] = {}
-            for group in (group for group in chosen if group.method == first):
-                for other in (other for other in chosen if other.method == second and _same(group, other)):
-                    if group.sample().count and other.sample().count:
-                        gathered.setdefault(group.dataset, []).append(_margin(group, other))
+            gathered = _margins(chosen, first, second)
             margins = {name: pooled(found) for name, found in gathered.items()}
-            counted = [margin for name, found in gathered.items() if name not in excepted for margin in found]
+            counted = {name: found for name, found in gathered.items() if name not in excepted}
             if counted:
                 shown = [f"{dataset} {margin}" for dataset, margin in margins.items()]
-                whole = pooled(counted)
-                judged = some([m for name, m in margins.items() if name not in excepted]) if somewhere else whole
+                whole = pooled(list(chain.from_iterable(counted.values())))
+                judged = some([margins[name] for name in counted]) if somewhere else whole
                 text = f"{look_of(first).name} minus {look_of(second).name}: {whole}, on {_listed(shown)}"
                 parts.append(Part(first, judged, text))
         where = "mean over epsilon" if epsilon is None else f"at epsilon {epsilon:g}"
