@@ -182,10 +182,11 @@ def test_sampling_never_costs_more_than_no_sampling(rate, sigma, epsilon, order)
                 assert cost.rdp(order) == whole.rdp(order)
 
 
-def test_fractional_orders_use_the_next_whole_one():
+def test_large_fractional_orders_use_the_next_whole_one():
     cost = PoissonSampled(0.01, (Gaussian(1.0),))
-    assert cost.rdp(7.2) == cost.rdp(8)
-    assert cost.rdp(1.0001) == cost.rdp(2)
+    assert cost.rdp(9.2) == cost.rdp(10)
+    searches = PoissonSampled(0.01, (Gaussian(1.0), PureDP(0.1)))
+    assert searches.rdp(1.0001) == searches.rdp(2)
 
 
 def test_pure_amplification_is_exact():
@@ -298,3 +299,41 @@ def test_a_sampled_mechanism_is_charged_the_least_of_the_bounds_that_hold_for_it
     assert FixedSizeSampled(rate, (part,)).rdp(order) == pytest.approx(min(fixed), rel=1e-11)
     alone = [FixedSizeSampled(rate, (each,)).rdp(order) for each in (part, AboveThreshold(3, 4.0, 4.0, "gaussian"))]
     assert max(alone) < FixedSizeSampled(rate, (part, AboveThreshold(3, 4.0, 4.0, "gaussian"))).rdp(order) < math.inf
+
+
+# Orders that are no whole numbers ------------------------------------------------------------------------------
+
+
+def mixture_divergence(rate, noise, order, mixture_first):
+    """Return the divergence of a sampled Gaussian from the plain one, or the other way round, by quadrature."""
+    points = np.linspace(-14 * noise, (14 + order / noise) * noise, 400_001)
+    log_ratio = np.logaddexp(np.log1p(-rate), np.log(rate) + (2 * points - 1) / (2 * noise**2))
+    power = order if mixture_first else 1 - order
+    density = np.exp(-0.5 * (points / noise) ** 2) / (noise * math.sqrt(2 * math.pi))
+    return math.log(np.trapezoid(density * np.exp(power * log_ratio), points)) / (order - 1)
+
+
+@pytest.mark.parametrize(("rate", "noise"), [(0.01, 0.514), (0.3, 0.5), (0.001, 0.6), (0.9, 2.0), (0.5, 4.9)])
+@pytest.mark.parametrize("order", [1.1, 1.5, 2.5, 3.7])
+def test_orders_between_whole_ones_are_bounded_closely_in_both_directions(rate, noise, order):
+    charged = PoissonSampled(rate, (Gaussian(noise),)).rdp(order)
+    exact = [mixture_divergence(rate, noise, order, first) for first in (True, False)]
+    assert max(exact) <= charged <= max(exact) * (1 + 1e-3) + 1e-10
+    assert charged <= PoissonSampled(rate, (Gaussian(noise),)).rdp(math.ceil(order))
+
+
+def test_orders_between_whole_ones_join_them():
+    for order in (2, 3, 5):
+        for rate, noise in ((0.01, 0.514), (0.2, 1.0)):
+            whole = PoissonSampled(rate, (Gaussian(noise),)).rdp(order)
+            near = PoissonSampled(rate, (Gaussian(noise),)).rdp(order * (1 + 1e-9))
+            assert near == pytest.approx(whole, rel=1e-4)
+
+
+def test_several_gaussians_on_one_batch_count_together_at_every_order():
+    several = PoissonSampled(0.05, (Gaussian(1.0), Gaussian(2.0)))
+    assert several.rdp(1.5) == pytest.approx(PoissonSampled(0.05, (Gaussian(1.25**-0.5),)).rdp(1.5), rel=1e-6)
+    other = PoissonSampled(0.05, (Gaussian(1.0), PureDP(0.1)))
+    assert other.rdp(1.5) == other.rdp(2)  # rounded up to the next whole order
+    without_noise = PoissonSampled(0.05, (Gaussian(0.01),))
+    assert without_noise.rdp(1.5) == min(Gaussian(0.01).rdp(1.5), without_noise.rdp(2))

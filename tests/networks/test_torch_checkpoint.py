@@ -54,6 +54,7 @@ def train(path, account, data=None, seed=None, **settings):
         "epsilon": 2.0,
         "delta": 1e-5 if settings.get("method") == "blsgd" else 1e-9,
         "steps": STEPS,
+        "bands": 1,
         "batch_size": 20,
     } | settings
     result = fit(module, data or Rows(), cross_entropy, ledger=account, checkpoint=path, random_state=seed, **given)

@@ -583,6 +583,7 @@ def test_with_hardly_any_noise_methods_follow_their_optimiser_on_the_same_batche
         clip_norm=10.0,
         steps=6,
         batch_size=20,
+        bands=1,
         random_state=0,
     )
     optimiser = (torch.optim.SGD if method == "sgd" else torch.optim.Adam)(plain.parameters(), lr=0.1)
@@ -598,20 +599,54 @@ def test_with_hardly_any_noise_methods_follow_their_optimiser_on_the_same_batche
     assert float((found - wanted).norm()) < 0.005 * float((wanted - start).norm())
 
 
-def test_auto_takes_steps_that_accumulate_the_noise_of_its_rule():
+def test_auto_begins_with_steps_that_accumulate_the_noise_of_its_rule():
     module = network()
     length = float(flat(module).norm())
-    result = fit(module, table(), cross_entropy, epsilon=0.5, delta=DELTA, steps=30, random_state=0)
+    result = fit(module, table(), cross_entropy, epsilon=0.5, delta=DELTA, steps=30, bands=1, random_state=0)
     training = training_of(epsilon=0.5, steps=30, batch_size=None, clip_norm=None)
     shape = [1 - t / 30 for t in range(30)]
     walked = training.deviation * math.sqrt(sum(each**2 for each in shape))
     assert 0.12 / walked < 2 * length
     assert result.history[0].step_size == 0.0  # it measures
-    for record in result.history[1:]:
-        rate = 0.12 / walked * shape[record.step] / (1 - 0.9**record.step)
-        assert record.step_size == pytest.approx(rate)
-    rich = fit(network(), table(), cross_entropy, epsilon=1e6, delta=DELTA, steps=30, random_state=0)
-    assert rich.history[1].step_size == pytest.approx(2 * length * shape[1] / 0.1)
+    rates = [each.step_size * (1 - 0.9**each.step) / shape[each.step] for each in result.history[1:]]
+    assert rates[0] == pytest.approx(0.12 / walked)
+    changes = np.abs(np.diff(np.log(rates)))
+    assert 0 < changes.max() <= 3 / (4 * math.sqrt(30)) + 1e-9
+    rich = fit(network(), table(), cross_entropy, epsilon=1e6, delta=DELTA, steps=30, bands=1, random_state=0)
+    sizes = [each.step_size * (1 - 0.9**each.step) / shape[each.step] for each in rich.history[1:]]
+    assert sizes[0] == pytest.approx(2 * length)
+    assert max(sizes) <= 2 * length * (1 + 1e-9)
+
+
+def rate_after(slope, bands):
+    """Return the learning rate of `auto` after gradients that point along what was walked, or against it."""
+    training = training_of(steps=40, bands=bands, batch_size=15, clip_norm=None, epsilon=0.5)
+    rule = Auto(training)
+    begun, numbers = rule._rate, training.plan.parameters
+    rule._start -= 1.0
+    for _ in range(40):
+        rule._adapt([torch.full((numbers,), slope * training.deviation / math.sqrt(numbers))])
+    return rule._rate / begun
+
+
+@pytest.mark.parametrize("bands", [1, 4])
+def test_steps_become_longer_while_the_loss_falls_and_shorter_while_it_rises(bands):
+    assert rate_after(-0.3, bands) > 1.5
+    assert rate_after(0.3, bands) < 0.7
+
+
+def test_scores_of_noise_alone_change_steps_by_little():
+    training = training_of(steps=40, clip_norm=None, epsilon=0.5)
+    rule, generator, changes = Auto(training), torch.Generator().manual_seed(0), []
+    for _ in range(200):
+        rule._rate, rule._recent = 1.0, []
+        rule._start = torch.cat([each.detach().reshape(-1) for each in training.parameters]).double() - 1
+        for _ in range(40):
+            noise = [torch.randn(each.shape, generator=generator) for each in training.parameters]
+            rule._adapt([training.deviation * each for each in noise])
+        changes.append(math.log(rule._rate))
+    assert np.std(changes) == pytest.approx(0.25, rel=0.25)
+    assert abs(np.mean(changes)) < 0.08
 
 
 def lengths_of(data, module):

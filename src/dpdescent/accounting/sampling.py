@@ -14,6 +14,12 @@ larger one (Mironov, Talwar & Zhang 2019). For any other curve the sum bounds on
 expansion of (1 - q + q x)^(1-a) in the likelihood ratio x, whose mean is one, and at most -log(1 - q) at every order,
 because the law of the mixture is at least 1 - q times the other.
 
+For Gaussian parts alone, the divergence of the mixture at an order that is no whole number is an integral over one
+normal variable x, of :math:`h^a` with :math:`h = 1 - q + q e^{(2x-1)/2s^2}`. The logarithm of h is convex, so that on
+each cell of a grid :math:`h^a` is at most the exponential function through its values at the ends, whose integral has
+a closed form; beyond the grid it is at most 1 on the left and :math:`e^{a(2x-1)/2s^2}` on the right. The sum is a
+bound, not an estimate.
+
 Batches of fixed size without replacement, relation replace-one: Theorem 9 of Wang, Balle & Kasiviswanathan.
 
 Whatever the formula says, the cost is never above that of running on all rows (quasi-convexity), and pure DP
@@ -52,17 +58,20 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln, logsumexp, ndtr
 
 from ..arrays import Floats
 from ..errors import InvalidParameter, require_order, require_positive, require_positive_integer
 from ..relations import Relation
 from .costs import Composed, Cost, Gaussian, PureDP, common_relations, require_parts
-from .divergences import CONVOLUTION, LOG_SUM, above, round_up
+from .divergences import CONVOLUTION, LOG_SUM, PROFILE, above, below, round_up
 from .searches import AboveThreshold
 
 Curve = Callable[[int], float]
 _LARGEST_ORDER = 100_000
+_POINTS, _QUADRATURE = 20_001, 1e-12  # of an integral: its grid, and more than its rounding errors
+_LEAST_NOISE = 0.2  # with which an integral is computed, and one over the largest
+_LARGEST_FRACTION = 8.0  # orders that are no whole numbers, beyond which the next whole number is as good
 ALLOWANCE = 2.0**-12  # share of the largest shift that rounding errors may add
 _CELLS = 64
 
@@ -111,6 +120,21 @@ def poisson_rdp(rate: float, order: int, curve: Curve) -> float:
     log_weights = log_binomial + (order - j) * math.log1p(-rate) + j * math.log(rate)
     log_terms = log_weights + _log_expm1(exponents) + _rounding(rate, order)
     return above(float(np.logaddexp(0.0, logsumexp(log_terms))) / (order - 1), LOG_SUM)
+
+
+@lru_cache(maxsize=4096)
+def _poisson_gaussian_rdp(rate: float, order: float, noise: float) -> float:
+    """Return a bound on the divergence of one sampled Gaussian at any order, from the integral over its noise."""
+    reach = 14.0 + order / noise  # deviations: the integrand has its bulk at no more than order/noise
+    points = np.linspace(-reach * noise, reach * noise, _POINTS)
+    logs = order * np.logaddexp(math.log1p(-rate), math.log(rate) + (2 * points - 1) / (2 * noise**2))
+    slopes = np.diff(logs) / np.diff(points)
+    centres = slopes * noise**2
+    ends = (points[:-1] - centres) / noise, (points[1:] - centres) / noise
+    masses = np.where(ends[0] > 0, ndtr(-ends[0]) - ndtr(-ends[1]), ndtr(ends[1]) - ndtr(ends[0]))
+    cells = np.exp(logs[:-1] - slopes * points[:-1] + slopes * centres / 2) * masses
+    beyond = ndtr(-reach) + math.exp(order * (order - 1) / (2 * noise**2)) * ndtr(order / noise - reach)
+    return above(math.log1p(max(float(cells.sum()) - 1, 0.0) + float(beyond) + _QUADRATURE) / (order - 1), LOG_SUM)
 
 
 def _poisson_reverse_rdp(rate: float, order: int, curve: Curve) -> float:
@@ -196,6 +220,17 @@ class PoissonSampled(_Sampled):
 
     kind: ClassVar[str] = "poisson-sampled"
     relation: ClassVar[Relation] = Relation.ZERO_OUT
+
+    def rdp(self, order: float) -> float:
+        bound = super().rdp(order)
+        if self.rate == 1 or order >= _LARGEST_FRACTION or float(order).is_integer():
+            return bound
+        if not all(isinstance(part, Gaussian) for part in self.parts):
+            return bound
+        noise = self.whole.mu_squared() ** -0.5
+        if not _LEAST_NOISE <= noise <= 1 / _LEAST_NOISE:
+            return bound
+        return min(bound, _poisson_gaussian_rdp(self.rate, order, below(noise, PROFILE)))
 
     def _amplify(self, order: int) -> float:
         if self.rate == 1:

@@ -62,6 +62,7 @@ from .divergences import LOG_SUM, PROFILE, above, below, round_up
 from .sampling import PoissonSampled
 
 _ORDERS = (*range(2, 17), *range(18, 33, 2), 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
+_FRACTIONS = tuple(tenths / 10 for tenths in range(11, 50) if tenths % 10)
 _PATIENCE = 3  # orders without a gain after which higher ones, which take longer, are not tried
 # The Fourier transforms behind a composition err by about 1e-15, whatever delta is: this is left out of it.
 _TRANSFORM_ERROR = 1e-10
@@ -149,13 +150,18 @@ def _epsilon(schedule: FixedSchedule) -> float:
 
 
 def _renyi_epsilon(schedule: FixedSchedule) -> float:
-    best, since = math.inf, 0
-    for order in _ORDERS:
+    def epsilon(order: float) -> float:
         divergence = schedule._times(schedule.step.rdp(order))
-        epsilon = rdp_to_epsilon(divergence, order, schedule.failure) if math.isfinite(divergence) else math.inf
-        best, since = (epsilon, 0) if epsilon < best else (best, since + 1)
+        return rdp_to_epsilon(divergence, order, schedule.failure) if math.isfinite(divergence) else math.inf
+
+    best, found, since = math.inf, _ORDERS[0], 0
+    for order in _ORDERS:
+        tried = epsilon(order)
+        best, found, since = (tried, order, 0) if tried < best else (best, found, since + 1)
         if since == _PATIENCE:
             break
+    if found <= _FRACTIONS[-1]:  # orders between, which some costs know and others round up
+        best = min(best, *(epsilon(order) for order in _FRACTIONS if abs(order - found) < 1))
     return best
 
 

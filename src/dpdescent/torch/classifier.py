@@ -43,8 +43,8 @@ class DPModuleClassifier(ClassifierMixin, CountedEstimator):  # type: ignore[mis
         The guarantee.
     classes : array_like, optional
         The public classes. Without it they are read from y, with a warning.
-    method, batch_size, steps, epochs, learning_rate, clip_norm, adjacency, ledger, random_state, noise, device, \
-progress, checkpoint
+    method, batch_size, steps, epochs, learning_rate, clip_norm, bands, adjacency, ledger, random_state, noise, \
+device, progress, checkpoint
         As in `dpdescent.torch.fit`.
 
     Attributes
@@ -85,6 +85,7 @@ progress, checkpoint
     epochs: float | None = None
     learning_rate: float | None = None
     clip_norm: float | None = None
+    bands: int | None = None
     adjacency: str = "zero-out"
     ledger: Ledger | None = None
     random_state: Any = None
@@ -122,6 +123,7 @@ progress, checkpoint
             epochs=self.epochs,
             learning_rate=self.learning_rate,
             clip_norm=self.clip_norm,
+            bands=self.bands,
             adjacency=self.adjacency,
             ledger=self.ledger,
             random_state=self.random_state,

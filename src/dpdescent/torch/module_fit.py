@@ -58,6 +58,7 @@ from .training import PrivateTraining
 
 _METHODS = ("auto", "blsgd", "blsgd-paper", "sgd", "adam")
 _SEARCHES = {"blsgd": (MOST_STEPS, "laplace"), "blsgd-paper": (PAPER_STEPS, "gaussian")}
+_ADDING = ("auto", "sgd")  # whose weights are sums of gradients
 _LINE_SEARCH_CLIP = 3.0
 _SAVES = 50
 
@@ -95,6 +96,7 @@ def fit(
     epochs: float | None = None,
     learning_rate: float | None = None,
     clip_norm: float | None = None,
+    bands: int | None = None,
     adjacency: str = "zero-out",
     ledger: Ledger | None = None,
     random_state: Any = None,
@@ -119,6 +121,9 @@ random_state, noise, device, classes, targets, views
     learning_rate, clip_norm : float, optional
         For ``sgd`` and ``adam``, which need both, and trying several of them on the same rows is not paid for.
         ``clip_norm`` also for both kinds of ``blsgd``, where it is 3 by default.
+    bands : int, optional
+        Over how many steps noise is correlated. By default ``auto`` and ``sgd`` take the number with the least noise
+        of weights, which follows from the budget, the steps and the batches, and the others 1: independent noise.
     progress : bool or callable
         Show a bar, or call with the share of the steps that is done.
     checkpoint : path-like, optional
@@ -142,6 +147,7 @@ random_state, noise, device, classes, targets, views
         clip_norm=_LINE_SEARCH_CLIP if method in _SEARCHES and clip_norm is None else clip_norm,
         search_steps=search_steps,
         search_noise=search_noise,
+        bands=1 if bands is None and method not in _ADDING else bands,
         adjacency=adjacency,
         ledger=ledger,
         random_state=random_state,
@@ -201,8 +207,9 @@ def solve(
 
 
 def saving_period(training: PrivateTraining) -> int:
-    """Return how many steps begin between two writings of a checkpoint."""
-    return max(1, training.steps // _SAVES)
+    """Return how many steps begin between two writings of a checkpoint: whole cycles, so that none is lost."""
+    bands = training.plan.bands.count
+    return bands * max(1, training.steps // (_SAVES * bands))
 
 
 def state(training: PrivateTraining, method: str, history: list[StepRecord]) -> TrainingResult:
@@ -220,7 +227,7 @@ def _make_rule(method: str, training: PrivateTraining, learning_rate: float | No
     return LineSearch(training) if learning_rate is None else Optimiser(training, method, learning_rate)
 
 
-_FORMAT, _VERSION = "dpdescent-training", 4
+_FORMAT, _VERSION = "dpdescent-training", 5
 
 
 class HasState(Protocol):
@@ -246,7 +253,8 @@ class Checkpoint:
 
     Notes
     -----
-    **Privacy** Everything in the file is a released answer or public.
+    **Privacy** Everything in the file is a released answer or public. Noise that later steps take back, and the
+    groups of rows, are in no file: a run that goes on draws others, from a step at which this costs nothing.
     """
 
     def __init__(
@@ -261,6 +269,8 @@ class Checkpoint:
             "private": training.private,
             "delta": float(plan.delta),
             "schedule": repr(plan.schedule.to_dict()),
+            "steps": plan.steps,
+            "bands": list(plan.bands.numerators),
             "rows": plan.sampling.rows,
             "relation": str(plan.relation),
             "clip": [plan.clipping.norm, plan.clipping.loss],

@@ -9,11 +9,21 @@ r"""How noisy gradients become steps.
     .. math:: m_t = 0.9\,m_{t-1} + 0.1\,\tilde g_t, \qquad w_{t+1} = w_t - \eta s_t m_t/(1 - 0.9^{t+1}), \qquad
               \eta = \min\Big(\frac{0.12}{\tau\sqrt{\sum_t s_t^2}},\ 2\max(1, |w_0|)\Big),
 
-    where tau is the standard deviation of the noise in a coordinate of a gradient. All steps together then move each
-    coordinate by noise of deviation 0.12, whatever the budget: less noise buys longer steps. No step is longer than
-    twice the length of the initial parameters, which takes over as the noise goes to zero. The constant 0.12 was
-    chosen on Fashion-MNIST with a cosine instead of the straight line, the 2 with a CNN on MNIST, where 1 is too
-    short for epsilon 3 and 4 too long for epsilon 100.
+    where tau is the standard deviation of the noise in a coordinate of a gradient; with correlated noise it is less
+    by as much as the noise of partial sums. All steps together then move each coordinate by noise of deviation 0.12,
+    whatever the budget: less noise buys longer steps. No step is longer than twice the length of the initial
+    parameters, which takes over as the noise goes to zero. The constant 0.12 was chosen on Fashion-MNIST with a
+    cosine instead of the straight line, the 2 with a CNN on MNIST, where 1 is too short for epsilon 3 and 4 too long
+    for epsilon 100.
+
+    With this eta steps begin. How long they should be differs between tasks, and what was released so far tells
+    whether they are too short: the product of a gradient with :math:`u_t = w_t - w_0` is the slope of the loss along
+    all that has been walked. While it is negative, going farther lowers the loss; once the noise that has come to be
+    in the parameters costs more than the steps gain, it is positive. Over its standard deviation from noise,
+    :math:`\tau |u_t|`, it is a score z_t, cut to [-3, 3], and :math:`\eta \leftarrow \eta\,e^{-z_t/(4\sqrt T)}`.
+    Scores that are noise alone change eta by a factor of 1.3 or so. With correlated noise the gradients of the last b
+    steps are added up with the weights of the bands, because in this sum the noise is independent of u_t. This is
+    post-processing and costs nothing.
 ``blsgd``
     The step size is searched for privately among five, from long to short (Chen & Lee 2020, section 5.7). If the
     search fails, the shortest step is taken, so that all steps cost the same. The longest moves the parameters by
@@ -53,6 +63,7 @@ from .training import PrivateTraining
 _ACCUMULATED = 0.12
 _MOMENTUM = 0.9
 _LONGEST_STEP = 2.0  # in lengths of the initial parameters
+_ADAPTATION, _CERTAIN = 0.25, 3.0
 _WORTH_MEASURING = 20  # steps, of which the first is not too much for a measurement
 
 # The line search, as in section 5.7 of its paper.
@@ -117,9 +128,12 @@ class Auto(Method):
         super().__init__(training)
         total = training.steps
         self._shape = [1 - t / total for t in range(total)]
-        walked = training.deviation * math.sqrt(sum(each**2 for each in self._shape))
-        self._rate = min(_ACCUMULATED / walked, _LONGEST_STEP * max(1.0, _length(self.parameters)))
+        walked = training.deviation * math.sqrt(sum(each**2 for each in self._shape)) * training.plan.relative_spread
+        self._longest = _LONGEST_STEP * max(1.0, _length(self.parameters))
+        self._rate = min(_ACCUMULATED / walked, self._longest)
         self._average = [torch.zeros_like(each) for each in self.parameters]
+        self._start = _flat(self.parameters)
+        self._recent: list[Tensor] = []
         self._measured = 0
         self._shortest = training.public_length
 
@@ -135,6 +149,7 @@ class Auto(Method):
         return self.training.gradient(self._shortest)
 
     def _move(self, step: int, gradient: list[Tensor]) -> float:
+        self._adapt(gradient)
         self._measured += 1
         size = self._rate * self._shape[step] / (1 - _MOMENTUM**self._measured)
         for each, average, measured in zip(self.parameters, self._average, gradient, strict=True):
@@ -142,9 +157,23 @@ class Auto(Method):
             each.sub_(average, alpha=size)
         return size
 
+    def _adapt(self, gradient: list[Tensor]) -> None:
+        """Lengthen steps while the loss falls along what they have come to, and shorten them while it rises."""
+        moved = _flat(self.parameters) - self._start
+        fresh = _flat(gradient)
+        self._recent = [fresh, *self._recent][: self.training.plan.bands.count]
+        outputs = zip(self.training.plan.bands.weights.tolist(), self._recent, strict=False)
+        slope = sum(weight * float(each @ moved) for weight, each in outputs)
+        deviation = self.training.deviation * float(moved.norm())
+        if deviation > 0:
+            score = min(max(slope / deviation, -_CERTAIN), _CERTAIN)
+            stretched = self._rate * math.exp(-_ADAPTATION / math.sqrt(self.training.steps) * score)
+            self._rate = min(stretched, self._longest)
+
     def state(self) -> dict[str, Any]:
         return {
             "average": self._average,
+            "start": self._start,
             "measured": self._measured,
             "rate": self._rate,
             "shortest": self._shortest,
@@ -153,6 +182,7 @@ class Auto(Method):
     def restore(self, state: dict[str, Any]) -> None:
         for mine, saved in zip(self._average, state["average"], strict=True):
             mine.copy_(saved)
+        self._start.copy_(state["start"])
         self._measured, self._rate = int(state["measured"]), float(state["rate"])
         self._shortest = float(state["shortest"])
 
@@ -245,6 +275,11 @@ class PaperLineSearch(Method):
 
     def restore(self, state: dict[str, Any]) -> None:
         self._first, self._chosen = float(state["first"]), list(map(float, state["chosen"]))
+
+
+def _flat(vectors: Sequence[Tensor]) -> Tensor:
+    """Return several tensors as one vector."""
+    return torch.cat([each.detach().reshape(-1) for each in vectors]).double()
 
 
 def _length(vectors: Sequence[Tensor]) -> float:

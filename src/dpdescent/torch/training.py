@@ -43,6 +43,7 @@ from ..estimators.payment import make_noise
 from ..ledger import Ledger
 from ..queries.query import Noised
 from ..statement import Origin, PrivacyStatement, public_fact
+from .correlated_noise import Cycle
 from .dataset_rows import (
     BINS,
     DatasetRows,
@@ -95,6 +96,13 @@ def _epsilon_of(
     return epsilon
 
 
+def _bands_of(bands: int | None, *, independent: bool) -> int | None:
+    """Return over how many steps noise is correlated: one where its multiplier is given, or where there is none."""
+    if independent and bands not in (None, 1):
+        raise InvalidParameter("bands need a finite epsilon, from which the noise follows: take bands=1")
+    return 1 if independent else bands
+
+
 class PrivateTraining:
     """Noisy gradients of a module for a training loop of your own, under one ledger.
 
@@ -130,6 +138,9 @@ class PrivateTraining:
         To which the losses of a search are clipped, from above; from below they are clipped to 0.
     search_noise : {"laplace", "gaussian"}
     adjacency : {"zero-out", "replace-one"}
+    bands : int, optional
+        Over how many steps noise is correlated: 1 for independent noise; None for the number with which partial sums
+        of gradients have the least noise (`dpdescent.accounting.banded`), for loops that add gradients up.
     ledger : Ledger, optional
         An account that pays as well, for instance one shared by several fits.
     random_state : int, optional
@@ -149,7 +160,9 @@ class PrivateTraining:
     Notes
     -----
     **Privacy** Unit: one row. Sensitivity: C, or 2C if a row is replaced, plus what rounding adds (`Plan`). Each
-    `draw` pays for one gradient and, if there are searches, for one search, each on a random batch of its own. Rows
+    `draw` pays for one gradient and, if there are searches, for one search, each on a random batch of its own. With
+    several bands a row may be in a batch once in so many steps, and the noise is made for all outputs that it then
+    changes. Rows
     whose loss or gradient is not finite or cannot be computed add nothing. Rows are given to a copy of the module
     that shares its parameters alone, and whose buffers are put back after every pass. What is charged is a
     `FixedSchedule`; batches under zero-out are Poisson, and under replace-one of fixed size.
@@ -188,6 +201,7 @@ class PrivateTraining:
         clip_loss: float = 3.0,
         search_noise: str = "laplace",
         adjacency: str = "zero-out",
+        bands: int | None = 1,
         ledger: Ledger | None = None,
         random_state: Any = None,
         noise: str = "exact",
@@ -215,10 +229,12 @@ class PrivateTraining:
             search_steps=search_steps,
             search_noise=search_noise,
             account=ledger,
+            bands=_bands_of(bands, independent=noise_multiplier is not None or not self.private),
         )
         self.module = module
         self._try_on_public_rows(*self._rows.form.reader(private_copy(module), loss))
         check(self.plan.released, self.plan.relation)
+        self._cycle = None if self.plan.bands.count == 1 else Cycle(self.plan.bands, self.plan.parameters)
         self.ledger = self.plan.open_ledger()
         self._drawn = 0
         self.absence: str | None = None  # what a released count of rows says of those that add nothing
@@ -258,7 +274,7 @@ class PrivateTraining:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the noise in each coordinate of a gradient."""
+        """Standard deviation of the noise that is drawn for each coordinate of a gradient."""
         return self.plan.noise_multiplier * self.plan.sensitivity.under(self.plan.relation) / self.plan.sampling.size
 
     def statement(self) -> dict[str, Any]:
@@ -268,7 +284,6 @@ class PrivateTraining:
     def statement_of(self, method: str) -> PrivacyStatement:
         """Return the privacy statement of this training by a method."""
         plan, numbers = self.plan, sum(each.numel() for each in self._parameters)
-        ways = f"gradients of rows by {type(self._gradients).__name__}"
         make: Callable[..., PrivacyStatement] = partial(PrivacyStatement.of_ledger, self.ledger)
         noise: dict[str, float] = {"noise_multiplier": plan.noise_multiplier}
         if not self.private:
@@ -285,17 +300,24 @@ class PrivateTraining:
                 public_fact("module", "its kind, its initial parameters and its buffers", Origin.ARGUMENT),
                 *self._rows.public_classes,
             ),
-            remarks=tuple(
-                each
-                for each in (ways, self._rows.remark, self.absence, None if self.private else WARNING)
-                if each is not None
-            ),
+            remarks=self._remarks(),
             account=None if self.account is None else self.account.identity,
             steps=plan.steps,
             sampling_rate=plan.sampling.rate,
             **noise,
             clip_norm=plan.clipping.bound,
         )
+
+    def _remarks(self) -> tuple[str, ...]:
+        plan, ways = self.plan, f"gradients of rows by {type(self._gradients).__name__}"
+        correlated = (
+            f"noise is correlated over {plan.bands.count} bands: rows are dealt to so many groups at random, which "
+            f"take turns, and a batch has each row of its group with probability {plan.group_sampling.rate:.4g}; "
+            f"{plan.schedule.steps} such batches are charged, and the noise multiplier is that of all outputs "
+            "together that a row changes from one batch"
+        )
+        found = (ways, self._rows.remark, self.absence, correlated if plan.bands.count > 1 else None)
+        return tuple(each for each in (*found, None if self.private else WARNING) if each is not None)
 
     # The door to the rows ------------------------------------------------------------------------------------
 
@@ -340,9 +362,10 @@ class PrivateTraining:
         least = require_positive("shortest", shortest)
         paid = self._take("gradient", self.plan.gradients)
         clipping, unit = self.plan.clipping, self.plan.unit
-        noisy = self._release_sum(
-            paid, lambda batch: clipped_sum(self._gradients, batch, clipping, least, unit), self.plan.parameters
+        exact = self._add_over_batch(
+            "batch", lambda batch: clipped_sum(self._gradients, batch, clipping, least, unit), self.plan.parameters
         )
+        noisy = self._release_correlated(paid, exact)
         mean = torch.from_numpy(noisy / self.plan.sampling.size)
         sizes = [each.numel() for each in self._parameters]
         for each, part in zip(self._parameters, mean.split(sizes), strict=True):
@@ -356,13 +379,13 @@ class PrivateTraining:
         and which is multiplied by C, so that it has the sensitivity, the noise and the price of a gradient. Where the
         noise hides it, the length is that of public random rows at the parameters the training began with.
         """
-        paid = self._take("gradient", self.plan.gradients)
-        bound, unit = self.plan.clipping.bound, self.plan.unit
+        part, bound, unit = self.plan.alone, self.plan.clipping.bound, self.plan.unit
+        paid = self._take("gradient", self.plan.gradients).exchange((self.plan.gradients,), (part,))
         counted = self._release_sum(
             paid, lambda batch: on_lattice(length_counts(self._gradients, batch) * bound, unit), BINS
         )
         noisy = counted / bound
-        deviation = self.deviation * self.plan.sampling.size / bound
+        deviation = self.plan.noise_multiplier * part.sensitivity.under(self.plan.relation) / bound
         self.absence = absence_told(float(noisy.sum()), deviation * math.sqrt(BINS), self.plan.sampling)
         found = typical_length(noisy, deviation)
         return self.public_length if found is None else found
@@ -416,12 +439,18 @@ class PrivateTraining:
         if self._paid is None or name not in self._pending:
             raise BudgetExhausted(f"this step has no {name} left: call draw() to begin the next one")
         self._pending.remove(name)
+        if self._cycle is not None:
+            self._cycle.begin(self._drawn - 1)
         return self._paid.exchange((part,), (part,))
 
     def _add_over_batch(self, name: str, add: Callable[[Batch], Tensor], count: int) -> Integers:
         """Return the sum of ``count`` whole numbers over a fresh batch, a bounded number of rows at a time."""
         stream = self._noise.randomness.stream(name, self._drawn)
-        chosen = draw_rows(stream, self._rows.count, self.plan.sampling)
+        chosen = draw_rows(stream, self._rows.count, self.plan.group_sampling)
+        if self._cycle is not None:
+            groups = self._noise.randomness.stream("groups", self._drawn)
+            members = self._cycle.members(self._drawn - 1, groups, self._rows.count)
+            chosen = members if chosen is None else chosen & members
         rows = np.arange(self._rows.count) if chosen is None else np.flatnonzero(chosen)
         seed = self._noise.randomness.stream(f"layers of a {name}", self._drawn).integer(63)
         at_once = self._gradients.rows_at_once
@@ -432,16 +461,31 @@ class PrivateTraining:
         return total.numpy() if isinstance(total, Tensor) else np.zeros(count, np.int64)
 
     def _release_sum(self, paid: Paid | Noiseless, add: Callable[[Batch], Tensor], count: int) -> Floats:
-        """Return a sum over a batch, in which a row is at most C long, with the noise that is paid for."""
+        """Return a sum over a batch, in which a row is at most C long, with noise of its own."""
         total = self._add_over_batch("batch", add, count)
-        return np.asarray(paid.release(self.plan.gradients, total), dtype=np.float64)
+        return np.asarray(paid.release(self.plan.alone, total), dtype=np.float64)
+
+    def _release_correlated(self, paid: Paid | Noiseless, exact: Integers) -> Floats:
+        """Return a sum of gradients with noise that takes back part of the noise before it, if there are bands."""
+        part, step, cycle = self.plan.gradients, self._drawn - 1, self._cycle
+        if cycle is None:
+            return np.asarray(paid.release(part, exact), dtype=np.float64)
+        noisy = np.asarray(paid.release(part, exact - cycle.carried(step)), dtype=np.float64)
+        cycle.keep(step, np.rint(noisy / part.unit) - exact)
+        return noisy
 
     # Runs that go on -----------------------------------------------------------------------------------------
 
     def skip_to(self, step: int) -> None:
-        """Give up the steps before ``step``, which an interrupted run may have begun. They stay paid for."""
+        """Give up the steps before ``step``, which an interrupted run may have begun. They stay paid for.
+
+        With several bands those until the next multiple of their number are given up as well, because the groups of
+        rows and the noise are not known any more.
+        """
         if not self._drawn <= step <= self.steps:
             raise InvalidParameter(f"step {step} is not between {self._drawn} and {self.steps}")
+        if self._cycle is not None:
+            step = min(self._cycle.restart(step), self.steps)
         if step > self._drawn and self._seed is not None:
             self._noise = make_noise(self._mode, (self._seed * 2**20 + step) % 2**127)
         self._drawn, self._pending = step, set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..accounting import (
     currency_named,
     strongest_schedule,
 )
+from ..accounting.banded import Bands, bands_for
 from ..curator import Sampling
 from ..errors import InvalidParameter, require_open_unit, require_positive, require_positive_integer
 from ..exact import ceil_log2
@@ -32,6 +34,11 @@ _MOST_QUERIES = 1000
 _EPOCHS = 3.0
 _LARGEST_CLIP = 2.0**20
 _LARGEST_EPSILON = 1000.0
+_MOST_BANDS = 512
+_HELD_NOISE = 2**25  # numbers of earlier noise that are kept: 256 MB
+_EXACT = 2.0**53  # whole numbers below it are exact in floating point
+_FARTHEST = 21.0  # deviations: no draw of noise lies beyond
+_QUICK_DELTA = 9e-9  # at which schedules are priced by Renyi divergences, and quickly
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,10 @@ class Clipping:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that is fixed before the first step, from public numbers alone; ``parameters`` is how many are trained."""
+    """All that is fixed before the first step, from public numbers alone; ``parameters`` is how many are trained.
+
+    ``sampling`` says how many rows a batch has on average. With ``bands`` they come from one of so many groups.
+    """
 
     epsilon: float
     delta: float
@@ -82,14 +92,16 @@ class Plan:
     sampling: Sampling
     clipping: Clipping
     parameters: int
+    steps: int
+    bands: Bands
     schedule: FixedSchedule
     gradient: Gaussian
     search: AboveThreshold | None
 
     @property
-    def steps(self) -> int:
-        """How many steps there are."""
-        return self.schedule.steps
+    def group_sampling(self) -> Sampling:
+        """How a batch is drawn from its group, or from all rows: as it is charged."""
+        return sampling_of_groups(self.sampling, self.bands.count)
 
     @property
     def relation(self) -> Relation:
@@ -110,6 +122,11 @@ class Plan:
         return self.gradient.noise_multiplier
 
     @property
+    def relative_spread(self) -> float:
+        """The noise of partial sums of gradients, relative to that of independent draws of the same deviation."""
+        return self.bands.spread(self.steps) / Bands().spread(self.steps)
+
+    @property
     def loss_unit(self) -> float:
         """The lattice of sums of losses."""
         return _lattice_unit(self.clipping.loss, _LOSS_BITS)
@@ -120,13 +137,19 @@ class Plan:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """What one row can change of a sum of gradients, on the lattice.
+        """What one row can change of the sums of gradients that a batch of it is in, on the lattice: of a window.
 
         Rounding to the lattice moves each coordinate by half of its unit at most, in both of two tables, and so the
-        difference of the sums by sqrt(d) units at most for d parameters: a 2,000th for a million of them.
+        difference of the sums by sqrt(d) units at most for d parameters: a 2,000th for a million of them. What a row
+        adds to one sum is in as many outputs as there are bands (`dpdescent.accounting.banded`).
         """
-        rounding = math.sqrt(self.parameters) * self.unit
-        return Sensitivity.of_clipped_sum(self.clipping.bound * (1 + ROUNDING) + rounding)
+        carried = math.sqrt((self.bands.count - 1) * self.parameters) * self.unit
+        return Sensitivity.of_clipped_sum(self.bands.length * self._change + carried)
+
+    @property
+    def _change(self) -> float:
+        """What one row can change of one sum of gradients."""
+        return self.clipping.bound * (1 + ROUNDING) + math.sqrt(self.parameters) * self.unit
 
     @property
     def unit(self) -> float:
@@ -138,6 +161,11 @@ class Plan:
     def gradients(self) -> Noised:
         """How a sum of gradients is released."""
         return Noised(self.gradient, self.unit, self.sensitivity)
+
+    @property
+    def alone(self) -> Noised:
+        """How a sum is released whose noise is correlated with no other, instead of a gradient."""
+        return Noised(self.gradient, self.unit, Sensitivity.of_clipped_sum(self._change))
 
     @property
     def searches(self) -> Noised | None:
@@ -166,6 +194,11 @@ def batch_size_for(rows: int, epochs: float | None) -> int:
     return rows if wanted >= rows**2 else max(1, math.ceil(math.sqrt(wanted)))
 
 
+def sampling_of_groups(sampling: Sampling, bands: int) -> Sampling:
+    """Return how batches of the same expected size are drawn from one of ``bands`` groups of the rows."""
+    return sampling if bands == 1 else Sampling(sampling.relation, sampling.rows, min(1.0, sampling.rate * bands))
+
+
 def plan_training(
     *,
     rows: int,
@@ -180,8 +213,11 @@ def plan_training(
     search_noise: str,
     adjacency: str,
     account: Ledger | None,
+    bands: int | None = 1,
 ) -> Plan:
     """Return the plan with the least noise that (epsilon, delta) pays for, or raise what is wrong.
+
+    ``bands`` is the number of bands of correlated noise; None is the one with the least noise of partial sums.
 
     Notes
     -----
@@ -212,17 +248,74 @@ def plan_training(
     amount = Ledger(epsilon, delta, currency=currency, relation=str(relation)).budget
     queries = _require_queries(search_steps, search_noise)
 
-    def mechanisms(strength: float) -> tuple[Gaussian, AboveThreshold | None]:
-        if not queries:
-            return Gaussian(1 / strength), None
-        return Gaussian(1 / (math.sqrt(1 - _SHARE_SEARCH) * strength)), _make_search(queries, search_noise, strength)
+    def plan_of(count: int, failure: float) -> Plan:
+        """Return the plan with that many bands, where a row may be in a batch once in so many steps."""
+        grouped = sampling_of_groups(sampling, count)
 
-    def parts(strength: float) -> tuple[Cost, ...]:
-        return tuple(sampling.cost(each) for each in mechanisms(strength) if each is not None)
+        def parts(strength: float) -> tuple[Cost, ...]:
+            return tuple(grouped.cost(each) for each in _mechanisms(strength, queries, search_noise))
 
-    schedule = strongest_schedule(parts, planned, failure, amount, currency)
-    gradient, search = _mechanisms_of(schedule)
-    return Plan(epsilon, delta, currency, sampling, clipping, parameters, schedule, gradient, search)
+        schedule = strongest_schedule(parts, math.ceil(planned / count), failure, amount, currency)
+        facts = clipping, parameters, planned, bands_for(count, planned), schedule
+        return Plan(epsilon, delta, currency, sampling, *facts, *_mechanisms_of(schedule))
+
+    if bands is None and (queries or _most_bands(sampling, planned) == 1):
+        bands = 1
+    if bands is None:
+        quick = min(failure, _QUICK_DELTA)
+        bands = _least_noisy(lambda count: plan_of(count, quick), sampling, planned)
+    _require_bands(bands, sampling, planned, queries)
+    plan = plan_of(bands, failure)
+    if bands > 1 and not _fits(plan):
+        raise InvalidParameter(f"{bands} bands of noise for {parameters} parameters take too much memory: take fewer")
+    return plan
+
+
+def _require_bands(bands: int, sampling: Sampling, steps: int, queries: int) -> None:
+    """Raise `InvalidParameter` unless there can be that many groups, whose batches have the right size."""
+    count = require_positive_integer("bands", bands)
+    if count == 1:
+        return
+    if sampling.relation is not Relation.ZERO_OUT:
+        raise InvalidParameter(f"bands={count} needs adjacency='zero-out': under {sampling.relation} take bands=1")
+    if queries:
+        raise InvalidParameter(f"bands={count} cannot be combined with searches for step sizes: take bands=1")
+    most = _most_bands(sampling, steps)
+    if count > most:
+        raise InvalidParameter(
+            f"bands must be at most {most}, got {count}: there are {steps} steps, and the rows of a batch must be in "
+            "one of so many groups; take fewer bands, smaller batches or more steps"
+        )
+
+
+def _most_bands(sampling: Sampling, steps: int) -> int:
+    if sampling.relation is not Relation.ZERO_OUT:
+        return 1
+    return min(_MOST_BANDS, steps, math.floor(1 / sampling.rate * (1 + 2.0**-40)))
+
+
+def _fits(plan: Plan) -> bool:
+    """Return whether earlier noise can be kept, and added up exactly (`dpdescent.torch.correlated_noise`)."""
+    held = (plan.bands.count - 1) * plan.parameters
+    shift = plan.sensitivity.under(plan.relation) / plan.unit
+    response = float(abs(plan.bands.response(plan.steps)).sum())
+    largest = (_FARTHEST * (plan.noise_multiplier * shift + 20) + shift) * response
+    return held <= _HELD_NOISE and sum(plan.bands.numerators) * largest < _EXACT
+
+
+def _least_noisy(plan_of: Callable[[int], Plan], sampling: Sampling, steps: int) -> int:
+    """Return the power of two for which partial sums of gradients have the least noise with so many bands.
+
+    The noise of schedules is compared by Renyi divergences, which is quick and ranks them alike.
+    """
+    best, least, count = 1, math.inf, 1
+    while count <= _most_bands(sampling, steps):
+        plan = plan_of(count)
+        noise = plan.noise_multiplier * plan.sensitivity.under(plan.relation) * plan.bands.spread(steps)
+        if noise >= least or (count > 1 and not _fits(plan)):
+            break
+        best, least, count = count, noise, 2 * count
+    return best
 
 
 def epsilon_of_noise(
@@ -275,6 +368,13 @@ def _require_queries(search_steps: int, noise: str) -> int:
     if queries > _MOST_QUERIES:
         raise InvalidParameter(f"search_steps must be at most {_MOST_QUERIES}, got {queries}")
     return queries
+
+
+def _mechanisms(strength: float, queries: int, search_noise: str) -> tuple[Gaussian | AboveThreshold, ...]:
+    """Return what a step asks at a strength: a gradient, and a search if it may ask queries."""
+    if not queries:
+        return (Gaussian(1 / strength),)
+    return Gaussian(1 / (math.sqrt(1 - _SHARE_SEARCH) * strength)), _make_search(queries, search_noise, strength)
 
 
 def _make_search(queries: int, noise: Any, strength: float) -> AboveThreshold:
