@@ -205,6 +205,20 @@ def test_nothing_of_a_row_leaves_that_was_not_paid_for(adjacency: str, odd: dict
     assert 0 < report.largest_share <= 1
 
 
+def test_rows_of_a_unit_beyond_those_that_are_used_measure_nothing() -> None:
+    frame, labels = people(900)
+    owners = np.arange(900) // 3
+    first = np.arange(900) % 3 < 2
+    whole, used = (
+        DPLogisticRegression(40.0, 1e-5, rows_per_unit=2, random_state=0).fit(
+            frame[kept], labels[kept], unit=owners[kept]
+        )
+        for kept in (np.full(900, fill_value=True), first)
+    )
+    assert whole.schema_.measured["columns"] == used.schema_.measured["columns"]
+    np.testing.assert_array_equal(whole.coef_, used.coef_)
+
+
 def test_a_unit_with_several_levels_of_its_own_is_covered() -> None:
     frame, labels = people(800)
     owners = np.arange(800) // 2

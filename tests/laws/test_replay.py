@@ -251,6 +251,16 @@ def test_nothing_shows_what_cells_hold_beyond_what_was_paid_for(name: str) -> No
     shows_the_same(replay(made, *table(kind), neighbours=[Neighbour(*corners(kind, ROWS))]))
 
 
+@pytest.mark.parametrize("name", ["curves", "trees"])
+def test_nothing_shows_in_which_corner_all_rows_are(name: str) -> None:
+    """What the scores of rows are, the largest of them for instance, is not public."""
+    _, made = option_model(name, "replace-one")
+    one, other = (np.full((ROWS, 3), end) for end in (0.9, -0.9))
+    labels = np.arange(ROWS) % 2
+    made.set_params(epsilon=400.0)  # so that noise hides no sum
+    shows_the_same(replay(made, one, labels, neighbours=[Neighbour(other, labels)]))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", RELATIONS)
 @pytest.mark.parametrize("method", PRIVATE)
