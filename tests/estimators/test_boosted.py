@@ -27,6 +27,7 @@ from dpdescent.audit import replay
 from dpdescent.curator import ColumnHistograms, LeafSums
 from dpdescent.estimators.binning import Binning, drawn_rows
 from dpdescent.estimators.scaling import ColumnScaling
+from dpdescent.evaluation.scoring import scorer_of
 from dpdescent.problems import Huber
 from dpdescent.queries import ColumnTables, LeafScores, LeafValues, Splits, leaf_of
 from dpdescent.solvers.leaf_boosting import Forest, LevelColumns, column_chances, in_order
@@ -106,6 +107,9 @@ def test_with_few_rows_counts_are_those_of_the_linear_model_and_huber_that_of_it
     assert trees.n_trees_ == 0
     np.testing.assert_array_equal(trees.predict(X), linear.predict(X))
     assert trees.score(X, y) == linear.score(X, y)
+    np.testing.assert_allclose(trees.to_sklearn().predict(X), linear.predict(X))
+    assert trees.to_sql(columns=["a", "b"]).startswith("EXP")
+    assert scorer_of(trees, None, None, False).scale == "count"
     robust, own = (DPBoostedTreesRegressor(0.3, loss=loss, **options).fit(X, y) for loss in ("huber", Huber(0.2)))
     np.testing.assert_array_equal(robust.predict(X), own.predict(X))
 

@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Floats
 from ..errors import InvalidParameter, UnsupportedModel
-from .regressors import DPPoissonRegressor
+from .regressors import CountRegressor
 from .score_parts import LevelPart, NumberPart, ScoreParts, numeric_parts, parts_of
 
 _LEAST_SCORE = -700.0  # of a count, as in its predictions
@@ -53,7 +53,7 @@ def to_sklearn(model: Any) -> Pipeline:
     score = TruncatedSVD(1)
     score.components_, score.n_features_in_ = weights, len(taken)
     score.explained_variance_ = score.explained_variance_ratio_ = score.singular_values_ = np.ones(1)
-    last = PoissonRegressor() if isinstance(model, DPPoissonRegressor) else LinearRegression()
+    last = PoissonRegressor() if _of_counts(model) else LinearRegression()
     last.fit(np.array([[0.0], [1.0]]), np.ones(2))  # any rows; the coefficients are replaced
     last.coef_, last.intercept_ = np.array([high - low]), np.float64(low)
     clip = _scaler(np.array([low - constant[0]]), np.array([high - constant[0]]))
@@ -86,7 +86,7 @@ def _classifier(model: Any, weights: Floats, constant: Floats) -> Any:
 def _reach(model: Any, scores: ScoreParts) -> tuple[float, float]:
     """Return between which ends the score of a regression stays, as narrow as any row can reach."""
     low, high = model.target_bounds_
-    if isinstance(model, DPPoissonRegressor):
+    if _of_counts(model):
         low, high = _LEAST_SCORE, math.log(high)
     least, most = scores.ends(0)
     if not (math.isfinite(least) and math.isfinite(most)):
@@ -124,10 +124,14 @@ def to_sql(
     )
 
 
+def _of_counts(model: Any) -> bool:
+    return isinstance(model, CountRegressor) and model._counts()
+
+
 def _kind(model: Any) -> str:
     if is_classifier(model):
         return "probability" if hasattr(model, "predict_proba") else "score"
-    return "count" if isinstance(model, DPPoissonRegressor) else "number"
+    return "count" if _of_counts(model) else "number"
 
 
 def _outputs(kind: str, scores: int) -> str:

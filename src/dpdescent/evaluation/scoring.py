@@ -184,7 +184,8 @@ def _module_scores(module: Any, known: tuple[Any, ...] | None, scale: str | None
 
 def _own_scorer(model: Any, name: str, known: tuple[Any, ...] | None) -> Scorer:
     if known is None:
-        counts = hasattr(model, "row_scores") and name in _OF_COUNTS
+        told = name in _OF_COUNTS or getattr(model, "loss", None) == "poisson"
+        counts = hasattr(model, "row_scores") and told
         return Scorer(name, "count" if counts else "number", None, model.row_scores, _OWN, at_once=True, own=True)
     if not hasattr(model, "predict_proba"):
         return Scorer(name, "score", known, model.row_scores, _OWN, at_once=True, own=True)
