@@ -15,8 +15,10 @@ from .findings import (
     Report as Report,
     canary_bound as canary_bound,
     draw_report as draw_report,
+    one_run_bound as one_run_bound,
 )
 from .neighbouring import Neighbour as Neighbour
+from .one_fit import audit_one_fit as audit_one_fit
 from .replay import replay as replay
 from .row_separation import RowSeparation as RowSeparation, rows_separate as rows_separate
 from .worst_cases import MECHANISMS as MECHANISMS

@@ -30,10 +30,24 @@ number of right guesses is at least v with a probability of at most
 
     P(W >= v) + 2 m delta max_{1 <= i <= v} P(v > W >= v - i)/i,     W ~ Binomial(r, 1/(1 + e^-epsilon)).
 
+The same is bounded in terms of any trade-off function f, and of that of mu-GDP in particular, by an argument of
+Mahloujifar, Melis & Chaudhuri (2025). Write C for the number of right guesses, and compare a table and the guess of a
+coin with the table on which that coin is the other way up: a guess that is right about one, with at least v right in
+all, is wrong about the other, with at least v - 1. A test of the two has P <= F(Q), with F = 1 - f, which is concave,
+so with the mean over all coins, guessed or not,
+
+    E[C; C >= v]/m <= F(E[r - C; C >= v - 1]/m)    for every v.
+
+Let q_v = P(C >= v). The sums are E[C; C >= v] = v q_v + sum over j > v of q_j, which grows with each q_j, and
+E[r - C; C >= v - 1] = (r - v + 1) q_{v-1} - sum over j >= v of q_j. So if q_c is at least some t, then q_{c-1},
+q_{c-2} and so on are at least what the equations give one after the other, from q_c = t and q_j = 0 above. If that
+makes q_0 more than 1, then P(C >= c) < t. With one guess it is the trade-off itself.
+
 References
 ----------
 Clopper, C. & Pearson, E. (1934). The use of confidence or fiducial limits illustrated in the case of the binomial.
 Hoeffding, W. (1956). On the distribution of the number of successes in independent trials.
+Mahloujifar, S., Melis, L. & Chaudhuri, K. (2025). Auditing f-differential privacy in one run. arXiv:2410.22235.
 Nasr, M. et al. (2023). Tight auditing of differentially private machine learning. arXiv:2302.07956.
 Steinke, T., Nasr, M. & Jagielski, M. (2023). Privacy auditing with one (1) training run. arXiv:2305.08846.
 """
@@ -43,6 +57,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -313,6 +328,54 @@ def canary_bound(canaries: int, guesses: int, right: int, delta: float, error: f
     while excess(found) > 0:
         found = max(0.0, found - 1e-9)
     return found
+
+
+def one_run_bound(claim: Claim, canaries: int, guesses: int, right: int, delta: float, error: float) -> float:
+    """Return the largest mu, or the largest epsilon at delta, that so many right guesses refute in terms of f.
+
+    Parameters
+    ----------
+    claim : {"approximate", "gdp"}
+        Whether the trade-off is that of (epsilon, delta)-DP, or that of mu-GDP.
+    canaries, guesses, right, delta, error
+        As for `canary_bound`; a bound on mu does not depend on delta.
+    """
+
+    def refuted(parameter: float) -> bool:
+        # Rounding errors grow on the way down; what is given away here outweighs them.
+        return _least_total(_flip(claim, parameter, delta), canaries, guesses, right, error * (1 - 1e-9)) > 1
+
+    if not refuted(0.0):
+        return 0.0
+    low, high = 0.0, _MOST_EPSILON
+    if refuted(high):
+        return high
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low
+
+
+def _flip(claim: Claim, parameter: float, delta: float) -> Callable[[float], float]:
+    """Return the inverse of F: the least probability of an event on a neighbour, from its own."""
+    if claim == "gdp":
+        return lambda chance: float(ndtr(ndtri(min(chance, 1.0)) - parameter))
+    ratio = math.exp(parameter)
+    return lambda chance: max(0.0, (chance - delta) / ratio, 1 - delta - ratio * (1 - min(chance, 1.0)))
+
+
+def _least_total(flip: Callable[[float], float], canaries: int, guesses: int, right: int, tail: float) -> float:
+    """Return the least value of q_0 with q_right >= tail, or some value above 1 once it is."""
+    if right == 0:
+        return tail
+    here, above = tail, 0.0  # q_v, and the sum of q_j over j > v
+    for v in range(right, 0, -1):
+        needed = canaries * flip((v * here + above) / canaries)
+        above += here
+        here = max(here, (needed + above) / (guesses - v + 1))
+        if here > 1:
+            break
+    return here
 
 
 def _canary_tail(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
