@@ -75,7 +75,10 @@ class DaskTable(StreamedTable):
         if hasattr(X, "columns"):
             wrong = [name for name, dtype in X.dtypes.items() if getattr(dtype, "kind", "O") not in "biuf"]
             if wrong:
-                raise ColumnTypeError(f"column {wrong[0]!r} is not stored as numbers: encode it with BoundedEncoder")
+                raise ColumnTypeError(
+                    f"column {wrong[0]!r} is not stored as numbers: write the table as Parquet files, which "
+                    "dpdescent.tables.open_parquet reads by a schema, or code it by BoundedEncoder"
+                )
             self.names = [str(name) for name in X.columns] if all(isinstance(c, str) for c in X.columns) else None
             self.columns = len(X.columns)
             return X

@@ -93,7 +93,10 @@ def measure_schema(
     """
     frame = as_frame(table)
     if frame is None:
-        raise InvalidParameter("a schema is measured from a DataFrame of pandas or polars, or a table of Arrow")
+        raise InvalidParameter(
+            "a schema is measured from a DataFrame of pandas or polars, or a table of Arrow, in memory: compute "
+            "a table of Dask first, or write the schema by hand"
+        )
     require_names(frame)
     if label is not None and label not in frame.columns:
         raise no_such_column("the label column", label, frame.columns)
