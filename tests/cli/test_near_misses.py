@@ -13,7 +13,7 @@ import pytest
 from dpdescent import BoundedEncoder, DPLinearRegression, DPLogisticRegression, Ledger, load_dataset
 from dpdescent.accounting import GDP
 from dpdescent.cli import main
-from dpdescent.errors import ColumnError, DatasetFormatError, InvalidParameter, MissingColumn
+from dpdescent.errors import ColumnError, ColumnTypeError, DatasetFormatError, InvalidParameter, MissingColumn
 
 ROWS = 3000
 
@@ -161,3 +161,11 @@ def test_an_encoder_that_measures_needs_a_budget_and_a_table() -> None:
         BoundedEncoder(measure=True, epsilon=1.0).fit(np.zeros((9, 2)))
     with pytest.raises(MissingColumn, match="'pay'"):
         BoundedEncoder({"pay": (0, 1)}, measure=True, epsilon=1.0).fit(people())
+
+
+def test_a_dask_table_with_text_is_told_what_to_do() -> None:
+    frame = pytest.importorskip("dask.dataframe").from_pandas(people(60), npartitions=2)
+    with pytest.raises(ColumnTypeError, match="'job' is not stored as numbers: write the table as Parquet"):
+        given(classes=["no", "yes"]).fit(frame[["age", "job"]], frame["paid"])
+    with pytest.raises(InvalidParameter, match="compute a table of Dask first"):
+        BoundedEncoder(measure=True, epsilon=1.0).fit(frame)
