@@ -325,7 +325,7 @@ def test_a_tail_that_is_thin_everywhere_is_not_cut_off() -> None:
     low, high = np.zeros(1), np.ones(1)
     unlimited = Ends(low, high, high, low)
     assert linear_ends(counts[None], noise, rows, unlimited) == (low, high)
-    counts[1:] = 0.0
+    counts[0], counts[1:] = rows, 0.0
     assert linear_ends(counts[None], noise, rows, unlimited) == (0.0, 1 / BINS)
 
 
@@ -574,3 +574,28 @@ def test_the_budget_is_never_exceeded(adjacency: str) -> None:
             0.5, DELTA, method=method, adjacency=adjacency, bounds=None, classes=[0, 1], random_state=0
         ).fit(X, y)
         assert fitted.privacy_["spent_epsilon"] <= 0.5
+
+
+def noisy(counts: np.ndarray, noise: float, seed: int) -> np.ndarray:
+    return counts + np.random.default_rng(seed).normal(0, noise, counts.shape)
+
+
+def test_a_column_of_both_signs_is_not_cut_at_zero_where_noise_is_large() -> None:
+    """Noise of 5% of the rows: 30 standard normal columns keep most cells, where half of all were cut off before."""
+    cells = np.random.default_rng(0).normal(size=(5000, 30))
+    counted = np.array([np.bincount(own.astype(int) + RUNGS, minlength=2 * RUNGS + 1) for own in rungs(cells).T])
+    ends = rung_ends(noisy(counted, 250.0, 1), 250.0, 5000)
+    outside = (cells < ends.low) | (cells > ends.high)
+    assert outside.mean() < 0.25
+    positive = np.exp(0.3 * cells)
+    counted = np.array([np.bincount(own.astype(int) + RUNGS, minlength=2 * RUNGS + 1) for own in rungs(positive).T])
+    assert (rung_ends(noisy(counted, 250.0, 2), 250.0, 5000).low >= 0).mean() > 0.9
+
+
+def test_bins_that_noise_hides_hardly_ever_cut_off_much_of_a_column() -> None:
+    """Numbers around 50 within 32 and 64, noise of 4% of the rows in each of 64 bins: 1 of 300 columns, before 23."""
+    cells = np.clip(np.random.default_rng(0).normal(50, 14, (5000, 300)), 32, 63.9)
+    counted = np.array([np.bincount(((own - 32) * 2).astype(int), minlength=64) for own in cells.T])
+    both = np.full(300, 32.0), np.full(300, 64.0)
+    low, high = linear_ends(noisy(counted, 200.0, 1), 200.0, 5000, Ends(*both, both[1], both[0]))
+    assert np.count_nonzero(((cells < low) | (cells > high)).mean(axis=0) > 0.2) <= 3

@@ -249,12 +249,31 @@ def rung_ends(counts: Floats, noise: float, rows: int) -> Ends:
     wider = _HIDDEN * rows < _LIKELY * noise < _MUCH_HIDDEN * rows
     low, high = (-1.0, 1.0) if together is None else _interval(*together, wider)
     unseen = min(low, 0.0), max(high, 0.0)
-    found = [column_ends(column, noise, rows) for column in counts]
+    found = [_with_other_sign(column, noise, rows, column_ends(column, noise, rows)) for column in counts]
     ends = [
         (*unseen, *unseen[::-1]) if each is None else (*_interval(*each, wider), *_inner_edges(*each))
         for each in found
     ]
     return Ends(*np.array(ends, dtype=np.float64).T)
+
+
+def _with_other_sign(counts: Floats, noise: float, rows: int, ends: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Return the outermost rungs of a column, and those of the other sign where cells are likely to be there.
+
+    Where noise is large, windows of rungs are seen on one side of zero only, although a column has both signs. The
+    number of rows being public, cells may be seen to be lacking, and the same rungs of the other sign are where they
+    are expected: two deviations are enough for each of the two.
+    """
+    zero = counts.size // 2
+    if ends is None or ends[0] <= zero <= ends[1]:
+        return ends
+    first, last = ends
+    spread = noise * math.sqrt(last + 1 - first)
+    other = float(counts[2 * zero - last : 2 * zero - first + 1].sum())
+    lacking = rows - float(counts[first : last + 1].sum())
+    if lacking > _LIKELY * spread and other > max(_RARE * rows, _LIKELY * spread):
+        return min(first, 2 * zero - last), max(last, 2 * zero - first)
+    return ends
 
 
 def _interval(first: int, last: int, wider: bool) -> tuple[float, float]:
@@ -291,7 +310,8 @@ def linear_ends(
 
     Noise may hide long tails in so many bins, so ends are moved only where the column gets much narrower, only
     within what was seen outermost, and where the bins that are cut off do not hold more than rare cells together,
-    however few each of them holds. A column on more than two rungs has long tails, and is left alone.
+    however few each of them holds: by their own counts, and by the rows that the other bins lack. A column on more
+    than two rungs has long tails, and is left alone.
     """
     width = (ends.high - ends.low) / BINS
     found = [column_ends(column, noise, rows) or (0, BINS - 1) for column in counts]
@@ -302,6 +322,8 @@ def linear_ends(
     outside = (places < first[:, None]) | (places >= last[:, None])
     lost = np.where(outside, counts, 0.0).sum(axis=1)
     rare = lost <= np.maximum(_HIDDEN * rows, _LIKELY * noise * np.sqrt(outside.sum(axis=1)))
+    lacking = rows - np.where(outside, 0.0, counts).sum(axis=1)
+    rare &= lacking <= np.maximum(_HIDDEN * rows, _LIKELY * noise * np.sqrt((~outside).sum(axis=1)))
     low, high = ends.low + first * width, ends.low + last * width
     low, high = np.where(low < ends.first, low, ends.low), np.where(high > ends.last, high, ends.high)
     narrow = rare & _much_narrower(low, high, ends.low, ends.high, factor) & (ends.first >= ends.last)
