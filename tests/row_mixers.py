@@ -730,7 +730,7 @@ SEPARATE: tuple[Animal, ...] = (
     Animal("depth by chance", Deep),
     Animal("convolutions with group norm", Convolving, shape=(1, 6, 6)),
     Animal("attention within a row", Reading, tokens=True),
-    Animal("LSTM", Stepping, shape=(4, FEATURES), way="MappedGradients"),
+    Animal("LSTM", Stepping, shape=(4, FEATURES)),
     Animal("transformer within a row", Encoding, shape=(4, FEATURES), way="MappedGradients"),
     Animal(
         "batch norm on public statistics",
