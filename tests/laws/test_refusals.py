@@ -78,6 +78,7 @@ INVALID: dict[str, list[Any]] = {
     "target_bounds": [*NO_BOUNDS, ((0.0, 0.0), (1.0, 1.0))],
     "threshold": [value for value in [*NO_NUMBERS, 0.0, -1.0] if value is not None],
     "pieces": [-1, 1.5, 10**6, "many", [], np.array([1, 2]), NAN],
+    "monotonic_cst": [1, "up", [1], [0, 0, 2], [0.5, 0, 0], {"age": 1}, {"x0": 2}, object(), NAN],
     "knots": [
         1.0,
         [0.5],

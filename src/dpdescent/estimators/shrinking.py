@@ -120,7 +120,8 @@ def _variances(blocks: list[slice], squares: Floats, noise: Floats, outputs: int
     """
     counts = np.array([block.stop - block.start for block in blocks])
     typical = np.array([noise[block].mean() for block in blocks])
-    excess = np.array([np.average(squares[block] - noise[block], weights=noise[block] ** -2) for block in blocks])
+    weights = np.maximum(noise / np.repeat(typical, counts), _LEAST_VARIANCE) ** -2
+    excess = np.array([np.average(squares[block] - noise[block], weights=weights[block]) for block in blocks])
     ratios = excess / typical
     of_model = max(float(np.average(np.minimum(ratios, _LARGEST_RATIO), weights=counts)), 0.0)
     doubt = _DOUBT * np.sqrt(2 / (counts * outputs))
