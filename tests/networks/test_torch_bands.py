@@ -392,7 +392,7 @@ def test_a_checkpoint_holds_neither_noise_nor_groups_and_goes_on_at_a_cycle(tmp_
     }  # fmt: skip
     assert set(content["state"]) == {"average", "start", "measured", "rate", "shortest"}
     assert set(content["settings"]) == {
-        "method", "epsilon", "delta", "schedule", "steps", "bands", "rows", "relation", "clip", "shapes"
+        "method", "epsilon", "private", "delta", "schedule", "steps", "bands", "rows", "relation", "clip", "shapes"
     }  # fmt: skip
     result = fit(network(), table(), cross_entropy, **given)
     steps = [each.step for each in result.history]
