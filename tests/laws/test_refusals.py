@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -391,7 +392,7 @@ def test_a_fit_is_not_charged_for_if_it_or_its_evaluation_will_be_refused(how: s
         *({"threshold": value} for value in NO_SHARES),
         *({"rate": value} for value in NO_SHARES),
     ],
-    ids=str,
+    ids=lambda wrong: re.sub(" at 0x[0-9a-f]+", "", str(wrong)),  # processes number their tests alike
 )
 def test_an_evaluation_refuses_by_name_and_charges_nothing(wrong: dict[str, Any], opened: list[Ledger]) -> None:
     X, y = table(dpdescent.DPLogisticRegression)
