@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator
 import dpdescent
 from dpdescent import Adversary, Ledger, evaluate, fit_and_evaluate, select
 from dpdescent.errors import DPDescentError, InvalidParameter
+from dpdescent.estimators import purchases
 from dpdescent.solvers import METHODS
 from method_runs import QUICK
 
@@ -100,11 +101,16 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Ledger]:
     kept: list[Ledger] = []
     opening = Ledger.__init__
 
+    class Rehearsed(Ledger):
+        """One that is charged for rows that nobody can read."""
+
     def noted(self: Ledger, *arguments: Any, **options: Any) -> None:
         opening(self, *arguments, **options)
-        kept.append(self)
+        if not isinstance(self, Rehearsed):
+            kept.append(self)
 
     monkeypatch.setattr(Ledger, "__init__", noted)
+    monkeypatch.setattr(purchases, "Ledger", Rehearsed)
     return kept
 
 

@@ -509,7 +509,7 @@ def test_a_sum_that_moves_farther_than_its_sensitivity_is_found(
 ) -> None:
     halved = Sensitivity.of_clipped_sum
     monkeypatch.setattr(Sensitivity, "of_clipped_sum", lambda clip: halved(clip / 2))
-    report = replay(model(DPLogisticRegression, "sgd", adjacency), *table(DPLogisticRegression), neighbours=6)
+    report = replay(model(DPLogisticRegression, "sgd", adjacency), *table(DPLogisticRegression), neighbours=20)
     assert {leak.kind for leak in report.leaks} == {"sensitivity"}
     assert 1 < report.largest_share < 2 + 2**-20
 
