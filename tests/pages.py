@@ -136,8 +136,12 @@ class Page:
 
 
 def masked(printed: str) -> list[str]:
-    """Return the lines with every number, and the spaces that align it, replaced by one sign."""
-    return [re.sub(r"\s*-?\d[\d,.]*(e[-+]?\d+)?", "#", line.rstrip()) for line in printed.strip().splitlines()]
+    """Return the lines with every number, and the spaces that align it, replaced by one sign.
+
+    Noise decides whether whole numbers are few enough to be levels as well.
+    """
+    steady = re.sub(r"(whole numbers), \d+ levels that cover \d+%", r"\1", printed)
+    return [re.sub(r"\s*-?\d[\d,.]*(e[-+]?\d+)?", "#", line.rstrip()) for line in steady.strip().splitlines()]
 
 
 def _measured_once(measure: Callable[[Cell], Row], cells: list[Cell], _jobs: int) -> Iterator[tuple[Cell, Row]]:
