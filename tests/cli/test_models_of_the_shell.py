@@ -62,7 +62,7 @@ def test_a_model_of_every_kind_goes_from_a_file_to_its_worth(run: Callable[..., 
     run("predict", f"{model}.json", "people.csv", "--output", f"{model}.csv")
     predicted, table = pd.read_csv(f"{model}.csv")["prediction"], pd.read_csv("people.csv")
     if model in REGRESSORS:
-        assert np.corrcoef(predicted, table["days"])[0, 1] > 0.5
+        assert np.corrcoef(predicted, table["days"])[0, 1] > 0.45
     else:
         assert (predicted == table["sick"]).mean() > 0.75
     worth = run("evaluate", f"{model}.json", "people.csv", "--epsilon", 1, "--seed", 0)

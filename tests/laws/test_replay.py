@@ -278,7 +278,8 @@ def test_no_method_shows_rows_beyond_what_was_paid_for(method: str, adjacency: s
 
 def combinations() -> Iterator[Any]:
     for kind, method, adjacency in product((*CLASSIFIERS, *REGRESSORS), PRIVATE, RELATIONS):
-        yield pytest.param(kind, method, adjacency, id=f"{kind.__name__}-{method}-{adjacency}")
+        if kind is not DPBoostedTreesClassifier or method == "auto":  # trees are grown after no other method
+            yield pytest.param(kind, method, adjacency, id=f"{kind.__name__}-{method}-{adjacency}")
 
 
 @pytest.mark.slow
