@@ -156,7 +156,7 @@ def test_the_charge_comes_before_rows_and_leaves() -> None:
     curator = Curator(source, PROBLEM, poor, 30, noise=noise)
     with pytest.raises(BudgetExhausted):
         curator.answer(query)
-    given = {"follow": query.follow, "leaves": 3, "clip": 1.0, "noise": NOISE}
+    given = {"follow": query.follow, "leaves": 3, "clip": 1.0, "mechanism": NOISE}
     for wrong in ({"leaves": 0}, {"leaves": 2.5}, {"leaves": 2**21}, {"clip": -1.0}, {"clip": math.nan}):
         with pytest.raises(DPDescentError):
             curator.answer(TreeGradients(**given | wrong))
