@@ -54,15 +54,15 @@ KINDS = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for
 @pytest.mark.parametrize("model", KINDS)
 def test_a_model_of_every_kind_goes_from_a_file_to_its_worth(run: Callable[..., str], model: str) -> None:
     label = "days" if model in REGRESSORS else "sick"
-    asked = ("--label", label, "--model", model, "--epsilon", 2, "--seed", 0)
+    asked = ("--label", label, "--model", model, "--epsilon", 4, "--seed", 0)
     run("fit", "people.csv", *asked, "--output", f"{model}.json")
     kept = json.loads(Path(f"{model}.json").read_text())
     assert kept["estimator"] == MODELS[model]
-    assert "(2, 1e-06)-differentially private" in run("explain", f"{model}.json")
+    assert "(4, 1e-06)-differentially private" in run("explain", f"{model}.json")
     run("predict", f"{model}.json", "people.csv", "--output", f"{model}.csv")
     predicted, table = pd.read_csv(f"{model}.csv")["prediction"], pd.read_csv("people.csv")
     if model in REGRESSORS:
-        assert np.corrcoef(predicted, table["days"])[0, 1] > 0.45
+        assert np.corrcoef(predicted, table["days"])[0, 1] > 0.5
     else:
         assert (predicted == table["sick"]).mean() > 0.75
     worth = run("evaluate", f"{model}.json", "people.csv", "--epsilon", 1, "--seed", 0)
