@@ -198,8 +198,8 @@ class Measurement:
         elif tighten:
             scaling = self.tightened(X, given, binary)
             narrower = np.count_nonzero((scaling.low != given.low) | (scaling.high != given.high))
-            found = f"found for {_number_of_columns(int(narrower))}" if narrower else "none were found"
-            said = f"narrower bounds of the columns were sought by noisy histograms ({found})"
+            found = f"found for {narrower} of {np.count_nonzero(~binary)} columns"
+            said = f"narrower bounds were sought by noisy histograms and {found}"
         else:
             return given, []
         return scaling, self.told(said, before)
