@@ -8,7 +8,8 @@ and can be copied to a machine that has no more. It reads a model, a statement o
    bounds of the literature where it does not: for sparse vectors Lyu, Su & Li (2017), for selections Dong, Durfee &
    Rogers (2020);
 3. whether the costs fit the stated budget, parts of rows that share no row side by side;
-4. the epsilon of that budget, by dp-accounting: a privacy loss distribution, or Renyi divergences;
+4. the epsilon of that budget, and of what was spent of it, by dp-accounting: a privacy loss distribution, or Renyi
+   divergences; and the shares and numbers of answers that are stated beside the mechanisms;
 5. where dp-accounting has a privacy loss distribution of every mechanism, that of all of them together.
 
 A bound of the literature may be above the price that a statement has for the same mechanism. If the budget is then
@@ -66,7 +67,7 @@ class Price:
         return Price(self.amount + other.amount, self.exact and other.exact)
 
     def times(self, count: int) -> Price:
-        if not isinstance(count, int) or count < 1:
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise ValueError("a count is a whole number of at least 1")
         return Price(count * self.amount, self.exact)
 
@@ -274,8 +275,8 @@ def _sampled_renyi(data: Mapping[str, Any], order: float) -> Price:
     if gaussian:
         multiplier = sum(each["noise_multiplier"] ** -2 for each in data["parts"]) ** -0.5
         event, poisson = _events().GaussianDpEvent(multiplier), data["kind"] == "poisson-sampled"
-        if poisson:
-            return Price(_accountant(whole, _events().PoissonSampledDpEvent(data["rate"], event)))
+        if poisson:  # between whole orders, what the next one costs is a bound
+            return Price(_accountant(whole, _events().PoissonSampledDpEvent(data["rate"], event)), whole == order)
         drawn = _events().SampledWithoutReplacementDpEvent(10**9, max(1, round(data["rate"] * 10**9)), event)
         return Price(_accountant(whole, drawn, replace=True), exact=False)
     bounds = [_parts(data, lambda each: renyi_of(each, order)).amount]
@@ -477,8 +478,12 @@ def check_statement(statement: Mapping[str, Any]) -> Verdict:
 
 def _check_private(statement: Mapping[str, Any]) -> Verdict:
     currency, charges = statement["currency"], statement["charges"]
+    if currency["name"] not in ("gdp", "zcdp", "rdp", "pure", "approximate"):
+        raise ValueError("an unknown currency")
     delta, reserve = counted_delta(statement)
+    _require_finite([statement[name] for name in ("epsilon", "budget", "spent", "spent_epsilon")])
     for charge in charges:
+        _require_finite(charge["mechanism"])
         _require_relation(charge["mechanism"], statement["relation"])
     try:
         total = total_of(charges, lambda data: price_in(currency, data))
@@ -491,6 +496,7 @@ def _check_private(statement: Mapping[str, Any]) -> Verdict:
         raise RefusedError("the mechanisms may fail with a larger probability than delta allows")
     if total.exact and abs(total.amount - statement["spent"]) > _ROUNDING * max(total.amount, statement["spent"]):
         raise RefusedError(f"the listed mechanisms cost {total.amount:.6g}, and {statement['spent']:.6g} is stated")
+    _require_listing(statement)
     if total.amount > statement["budget"] * (1 + _ROUNDING):
         if total.exact:
             raise RefusedError("the listed mechanisms cost more than the budget")
@@ -511,12 +517,53 @@ def _require_relation(data: Mapping[str, Any], relation: str) -> None:
         _require_relation(part, relation)
 
 
+def _require_finite(data: Any) -> None:
+    """Raise unless all numbers are finite and none is negative, as those of every mechanism are."""
+    inner = data.values() if isinstance(data, Mapping) else data if isinstance(data, list) else ()
+    for each in inner:
+        _require_finite(each)
+    if isinstance(data, bool) or (isinstance(data, int | float) and not 0 <= data < math.inf):
+        raise ValueError("a number is negative, infinite or none")
+
+
 def _require_epsilon(statement: Mapping[str, Any], delta: float, figures: dict[str, Any]) -> None:
-    """Raise unless dp-accounting gives the budget at most the stated epsilon."""
+    """Raise unless dp-accounting gives the budget at most the stated epsilon, and what was spent that of its own."""
     found = epsilon_of(statement["currency"], statement["budget"], delta)
     figures["epsilon"] = found
     if found > statement["epsilon"] * (1 + 1e-4) + 1e-9:
         raise RefusedError(f"the stated budget gives epsilon {found:.6g}, and {statement['epsilon']:.6g} is stated")
+    spent = min(found, epsilon_of(statement["currency"], statement["spent"], delta))
+    if spent > statement["spent_epsilon"] * (1 + 1e-3) + 1e-9:
+        raise RefusedError(
+            f"what was spent gives epsilon {spent:.6g}, and {statement['spent_epsilon']:.6g} is stated"
+        )
+
+
+def _require_listing(statement: Mapping[str, Any]) -> None:
+    """Raise unless the stated shares, and the numbers of answers, are those of the charges."""
+    asked, kinds, shares = dict[str, int](), dict[str, int](), dict[str, float]()
+    for charge in statement["charges"]:
+        label, count = charge["label"], charge["count"]
+        price = price_in(statement["currency"], charge["mechanism"]).times(count)
+        share, stated = price.amount / statement["budget"], charge["share"]
+        if not stated <= share * (1 + _ROUNDING) or (price.exact and stated < share * (1 - _ROUNDING)):
+            raise RefusedError(f"the share of the budget that is stated for {label!r} is not that of its mechanism")
+        asked[label] = asked.get(label, 0) + count
+        shares[label] = shares.get(label, 0.0) + stated
+        for kind in _pieces(charge["mechanism"]):
+            kinds[kind] = kinds.get(kind, 0) + count
+    same = shares.keys() == statement["spent_on"].keys() and all(
+        math.isclose(share, statement["spent_on"][label], rel_tol=_ROUNDING) for label, share in shares.items()
+    )
+    if (asked, kinds) != (statement["asked"], statement["mechanisms"]) or not same:
+        raise RefusedError("what is stated of the answers together does not follow from the listed charges")
+
+
+def _pieces(data: Mapping[str, Any]) -> list[str]:
+    """Return the kind of a mechanism, or of those that were only charged together."""
+    if data["kind"] != "composed":
+        return [data["kind"]]
+    return [kind for each in data["parts"] for kind in _pieces(each)]
 
 
 def _kinds_in(charges: list[Any]) -> Iterator[str]:

@@ -16,10 +16,11 @@ import pytest
 from typer.testing import CliRunner
 
 import dpdescent
-from dpdescent import verifier
+from dpdescent import Ledger, verifier
+from dpdescent.accounting import RDP, Gaussian, PoissonSampled, PureDP
 from dpdescent.cli.commands import app
 from dpdescent.estimators.saved_models import FILE as MODEL_FILE
-from dpdescent.statement import PrivacyStatement
+from dpdescent.statement import PrivacyStatement, charges_of
 from dpdescent.statement.privacy_statement import FILE as STATEMENT_FILE
 from random_ledgers import verified
 
@@ -101,9 +102,80 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
             | {"mechanism": {"kind": "poisson-sampled", "rate": 0.1, "parts": [data["charges"][0]["mechanism"]]}}
         ],
     ),
+    "less than was spent": lambda data: data.update(spent_epsilon=data["spent_epsilon"] / 2),
+    "a share that is smaller": lambda data: data["charges"][0].update(share=data["charges"][0]["share"] / 2),
+    "a share of a query that is smaller": lambda data: data["spent_on"].update(
+        dict.fromkeys(data["spent_on"], 0.001)
+    ),
+    "fewer mechanisms": lambda data: data["mechanisms"].update(gaussian=1),
+    "fewer answers": lambda data: data["asked"].update(dict.fromkeys(data["asked"], 1)),
+    "a count that is no number": lambda data: data["charges"][0].update(count=data["charges"][0]["count"] == 1),
+    "an unknown currency": lambda data: data.update(currency={"name": "epsilon"}),
     "no mechanism": lambda data: data["charges"][0].update(mechanism={}),
     "no charges": lambda data: data.pop("charges"),
 }
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        {"kind": "gaussian", "noise_multiplier": -10.0},
+        {"kind": "gaussian", "noise_multiplier": float("inf")},
+        {"kind": "gaussian", "noise_multiplier": True},
+        # Its terms would cancel each other.
+        {
+            "kind": "above-threshold",
+            "max_queries": 5,
+            "query_scale": 10.0,
+            "threshold_scale": -5.0,
+            "noise": "laplace",
+        },
+        {"kind": "composed", "parts": [{"kind": "gaussian", "noise_multiplier": -10.0}]},
+    ],
+    ids=["negative noise", "infinite noise", "true", "a negative scale", "a negative part"],
+)
+def test_a_mechanism_that_cannot_be_is_refused_whatever_it_would_cost(mechanism: dict[str, Any]) -> None:
+    ledger = Ledger(1.0, 1e-6, currency="gdp")
+    ledger.spend(Gaussian(10.0), "counts")
+    data = PrivacyStatement.of_ledger(
+        ledger, model="-", method="-", randomness="a seed", arithmetic="exact"
+    ).to_dict()
+    cost = verifier.mu_squared_of(mechanism).amount
+    data["charges"][0] |= {"mechanism": mechanism, "share": cost / data["budget"]}
+    data |= {"spent": cost, "spent_epsilon": 1.0, "spent_on": {"counts": cost / data["budget"]}}
+    data["mechanisms"] = dict.fromkeys(verifier._pieces(mechanism), 1)
+    with pytest.raises(verifier.RefusedError, match="malformed"):
+        verifier.check_statement(data)
+
+
+def test_numbers_without_an_end_are_refused() -> None:
+    data = statement("majority")
+    for name in ("epsilon", "spent", "spent_epsilon"):
+        with pytest.raises(verifier.RefusedError, match="malformed"):
+            verifier.check_statement(data | {name: json.loads("1e999")})
+
+
+@pytest.mark.parametrize("parts", ["all", "training part"])
+@pytest.mark.parametrize("currency", ["gdp", "zcdp", "rdp", "pure"])
+def test_what_was_spent_is_never_understated(currency: str, parts: str) -> None:
+    ledger = Ledger(1.0, 1e-6, currency=currency)
+    for _ in range(3):
+        ledger.spend(PureDP(0.02), "counts")
+    charges = charges_of(ledger.entries, parts)
+    told = PrivacyStatement(1.0, 1e-6, "zero-out", ledger.currency, charges, *["-"] * 4).to_dict()
+    assert verifier.check_statement(told).code == verifier.CONFIRMED
+    with pytest.raises(verifier.RefusedError, match="what was spent gives epsilon"):
+        verifier.check_statement(told | {"spent_epsilon": 0.9 * told["spent_epsilon"]})
+
+
+@pytest.mark.parametrize("order", [1.7, 2.5, 6.3, 9.5])
+def test_orders_between_whole_numbers_are_checked_by_a_bound(order: float) -> None:
+    ledger = Ledger(40.0, 1e-3, currency=RDP(order))
+    ledger.spend(PoissonSampled(0.1, (Gaussian(1.0),)), "gradient")
+    told = PrivacyStatement.of_ledger(ledger, model="-", method="-", randomness="a seed", arithmetic="exact")
+    found = verifier.check_statement(told.to_dict())
+    assert (found.code, found.figures["exact"]) == (verifier.CONFIRMED, False)
+    assert found.figures["total"] >= told.spent * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("name", CHANGES)
