@@ -546,7 +546,7 @@ def _require_listing(statement: Mapping[str, Any]) -> None:
         label, count = charge["label"], charge["count"]
         price = price_in(statement["currency"], charge["mechanism"]).times(count)
         share, stated = price.amount / statement["budget"], charge["share"]
-        if not stated <= share * (1 + _ROUNDING) or (price.exact and stated < share * (1 - _ROUNDING)):
+        if price.exact and not math.isclose(stated, share, rel_tol=_ROUNDING):
             raise RefusedError(f"the share of the budget that is stated for {label!r} is not that of its mechanism")
         asked[label] = asked.get(label, 0) + count
         shares[label] = shares.get(label, 0.0) + stated

@@ -82,6 +82,13 @@ def test_methods_have_the_verdict_that_their_mechanisms_allow(method: str, code:
     assert verifier.check_statement(statement(method, **options)).code == code
 
 
+@pytest.mark.parametrize("paper", [False, True])
+def test_prices_above_those_of_dp_accounting_are_no_contradiction(paper: bool) -> None:
+    options = {"paper": True} if paper else {"sampling_rate": 0.1, "steps": 20}
+    told = statement("blsgd" if paper else "sgd", adjacency="replace-one", solver_options=options)
+    assert verifier.check_statement(told).code == verifier.CONFIRMED
+
+
 CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "a smaller epsilon": lambda data: data.update(epsilon=0.5),
     "a smaller delta": lambda data: data.update(delta=1e-9),
