@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as arrow
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 
 from dpdescent import DPLinearRegression, DPLogisticRegression, Ledger, PrivacyStatement
 from dpdescent.accounting import GDP
 from dpdescent.audit import Neighbour, replay
 from dpdescent.errors import BudgetExhausted, ColumnTypeError, InvalidParameter, MissingColumn, OneClass
+from dpdescent.estimators import frames
 
 
 def people(rows: int = 6000, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
@@ -82,6 +84,31 @@ def test_columns_may_come_in_any_order_and_more_of_them(fitted: DPLogisticRegres
     assert np.isfinite(fitted.decision_function(strange)).all()
     with pytest.raises(MissingColumn, match="job"):
         fitted.predict(frame.drop(columns="job"))
+
+
+def test_the_length_of_a_block_decides_nothing(fitted: DPLogisticRegression, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame, _ = people(4096, seed=4)
+    monkeypatch.setattr(frames, "_MANY", 2000 * len(fitted.feature_names_in_))
+    assert all(sparse.issparse(fitted._read(frame.iloc[:rows])) for rows in (1, 4096))
+    assert np.array_equal(fitted.row_scores(frame)[:300], fitted.row_scores(frame.iloc[:300]))
+
+
+def test_how_many_rows_units_have_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    coded, forms = frames.coded_cells, []
+
+    def told(*given: object) -> tuple[object, dict[str, object]]:
+        found = coded(*given)
+        forms.append(sparse.issparse(found[0]))
+        return found
+
+    monkeypatch.setattr(frames, "coded_cells", told)
+    monkeypatch.setattr(frames, "_MANY", 40_000)
+    for each in (1, 2):
+        frame, labels = people(3500 * each)
+        owners = pd.Series(np.arange(3500 * each) % 3500, name="person")
+        frame = frame[["age", "job", "new"]]
+        DPLogisticRegression(4.0, 1e-6, random_state=0, rows_per_unit=2).fit(frame, labels, unit=owners)
+    assert forms[0] == forms[1]
 
 
 def test_a_model_is_copied_and_pickled_with_its_schema(fitted: DPLogisticRegression) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -218,3 +219,9 @@ def test_dates_in_any_common_form() -> None:
     months = as_days(pd.Series([*same, "04/03/2020", "04-03-20", "25/12/2020"]), "month first")
     assert months.fillna(-1).tolist() == [18355.0] * 9 + [-1.0]
     assert as_days(pd.Series(["1/1/68", "1/1/69"]), "day first").tolist() == [35794.0, -365.0]
+
+
+def test_a_fraction_that_python_does_not_write_is_no_level() -> None:
+    column = pd.Series(["a", Fraction(10**5000 + 1, 10**5000), Fraction(1, 3)], dtype=object)
+    assert level_keys(column, whole=False)[0].tolist() == [0, -1, 1]
+    assert as_levels(column, ("a",)).tolist() == ["a", "(unreadable)", "1/3"]

@@ -214,7 +214,7 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         if frame is not None:
             from .frames import coded_cells
 
-            return coded_cells(self.schema_, frame)[0]
+            return coded_cells(self.schema_, frame, len(frame))[0]
         read = read_table(self, without_column(X, self.unit), reset=False)
         packed = getattr(self, "_file_bounds", None)  # of a model that was fitted to an NPZ file
         if packed is None:

@@ -42,6 +42,7 @@ from .reading import require_units, sorted_classes, split_units
 
 _LABEL = "y"
 _MANY = 2**27  # cells of a coded table that is kept sparse
+_BLOCK = 4096  # rows; a table of fewer is coded as one of so many, as the blocks of an evaluation must be
 
 
 class MeasuredFit:
@@ -142,7 +143,7 @@ class MeasuredFit:
         schema, self.found = measure_columns(bought, named, classes=classes, regression=self._regression)
         self.schema = replace(schema, measured=record_of(self.found, self.rows))
         model = copy.copy(self.model)
-        coded, names = coded_cells(self.schema, self._frame)
+        coded, names = coded_cells(self.schema, self._frame, self.rows if self._units is None else self._units.places)
         model.ledger, model.unit, model.tighten = None, None, False
         model.bounds, model.binary_features = names["bounds"], names["binary"]
         self._names = model._coded_names = names["names"]
@@ -209,12 +210,16 @@ def _unsaid(facts: Iterable[str], said: Iterable[str]) -> list[str]:
     return [each for each in facts if name_of(each) not in named]
 
 
-def coded_cells(schema: Schema, frame: pd.DataFrame) -> tuple[Any, dict[str, Any]]:
-    """Return a table coded by a measured schema, and what is public of the code."""
+def coded_cells(schema: Schema, frame: pd.DataFrame, rows: int) -> tuple[Any, dict[str, Any]]:
+    """Return a table coded by a measured schema, and what is public of the code.
+
+    **Privacy** ``rows`` is a public number. It decides whether the code is sparse, which changes the last bits of
+    scores and which errors are known. How many rows units have does not.
+    """
     encoder = schema.encoder()
     chosen = frame[[name for name in schema.features if name in frame.columns]]
     encoder.fit(schema.with_days(chosen))
-    if len(frame) * len(encoder.binary_features_) > _MANY:
+    if max(rows, _BLOCK) * len(encoder.binary_features_) > _MANY:
         encoder.sparse_output = True
     coded = encoder.transform(schema.with_days(chosen))
     bounds = encoder.output_bounds_

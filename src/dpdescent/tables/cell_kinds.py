@@ -167,7 +167,12 @@ def _whole_number(cell: Any) -> Any:
 
 def _short_text(cell: Any) -> Any:
     """Return a cell as a level of a column of text: text of at most 64 characters, else None."""
-    return None if _kind(cell) in ("missing", "long text") else str(cell).strip()
+    if _kind(cell) in ("missing", "long text"):
+        return None
+    try:
+        return str(cell).strip()
+    except ValueError:  # a fraction of integers that are longer than Python writes
+        return None
 
 
 def level_keys(column: pd.Series, whole: bool) -> tuple[Positions, list[Any]]:
