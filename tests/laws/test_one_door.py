@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -24,63 +25,161 @@ from dpdescent.queries import Noised
 from dpdescent.relations import Norm, Relation, Sensitivity
 
 SOURCES = Path(dpdescent.__file__).parent
-CHARGES = {"spend", "spend_jointly"}
+CHARGES = {"spend", "spend_jointly", "_hold_for", "_reserve"}
 DRAWS = {"release", "published", "gaussian", "gaussian_symmetric", "laplace", "norm_laplace", "least", "first_above"}
 SAMPLERS = {"discrete_gaussian", "discrete_laplace", "norm_laplace", "select"}
 DOOR = "curator/release.py"
+#: What a mechanism of the door is told, and nobody else's method of that name: a sum, a cost and a relation.
+TOLD = 3
+#: Rooms that answer for made-up rows, or for tables that are public.
+OUTSIDE = ("audit/", "lab/", "datasets/", "cli/")
+
+#: What could be used to answer for rows without paying, or to pay with nobody's budget, and who uses it.
+KNOWN = {
+    "charges a ledger": (CHARGES, {DOOR, "ledger/__init__.py", "ledger/budget.py", "ledger/sharing.py"}),
+    "makes the right to release": ({"_BY_PAYING"}, {DOOR}),
+    "adds up rows": (
+        {"map_sum", "map_rows"},
+        {
+            "curator/curator.py",
+            "estimators/streaming.py",  # a sum of nothing: every block is read and checked
+            "minimisers/robust.py",
+            "minimisers/row_objectives.py",
+            "minimisers/sampler.py",
+        },
+    ),
+    "adds up rows and says that it is not private": (
+        {"sum_without_privacy"},
+        {"curator/__init__.py", "estimators/measuring.py", "solvers/baselines.py"},
+    ),
+    "opens a ledger": (
+        {"Ledger()"},
+        {
+            "audit/replay.py",
+            "choosing/choice.py",
+            "choosing/plan.py",
+            "estimators/frames.py",
+            "estimators/payment.py",
+            "estimators/purchases.py",
+            "evaluation/evaluating.py",
+            "evaluation/one_budget.py",
+            "evaluation/private_comparison.py",
+            "statement/privacy_statement.py",
+            "tables/schema_purchase.py",
+            "torch/classifier.py",
+            "torch/training_plan.py",
+        },
+    ),
+}
 
 
-def calls(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yield what is called in a module, as the name of the function and the text of what it belongs to."""
+def named(node: ast.AST) -> tuple[str, str]:
+    """Return a name, and the last name of what it belongs to, if it is an attribute."""
+    if isinstance(node, ast.Attribute):
+        inner = node.value.func if isinstance(node.value, ast.Call) else node.value
+        return node.attr, named(inner)[0] or "something"
+    return getattr(node, "id", ""), ""
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
+    """Yield what is called: the name of the function, what it belongs to, and how many arguments it is given."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            yield node.func.attr, ast.unparse(node.func.value)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            yield node.func.id, ""
+        if isinstance(node, ast.Call):
+            given = [*node.args, *node.keywords]
+            unpacked = any(isinstance(each, ast.Starred) or getattr(each, "arg", "") is None for each in given)
+            yield *named(node.func), TOLD if unpacked else len(given)
 
 
+@cache
+def mentions(tree: ast.AST) -> frozenset[tuple[str, str]]:
+    """Return every name in a module, and what it belongs to or is imported from; ``name()`` where it is called."""
+    found = set[tuple[str, str]]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Name):
+            found.add(named(node))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found.update((each.name, f"import {getattr(node, 'module', None) or ''}") for each in node.names)
+        elif isinstance(node, ast.Call):
+            name, owner = named(node.func)
+            found.add((f"{name}()", owner))
+            if name in ("getattr", "attrgetter", "methodcaller"):
+                found.update((str(each.value), "") for each in node.args if isinstance(each, ast.Constant))
+    return frozenset(found)
+
+
+@cache
 def modules() -> dict[str, ast.AST]:
     return {str(path.relative_to(SOURCES)): ast.parse(path.read_text()) for path in SOURCES.rglob("*.py")}
 
 
-def callers_outside(found: dict[str, ast.AST], rooms: tuple[str, ...], wanted) -> set[str]:
-    named = {name for name, tree in found.items() if any(wanted(*each) for each in calls(tree))}
-    return {name for name in named if not name.startswith(rooms)}
+def users(found: dict[str, ast.AST], names: set[str]) -> set[str]:
+    """Return the modules in which one of some names occurs, in whatever way."""
+    return {module for module, tree in found.items() if any(name in names for name, _ in mentions(tree))}
 
 
-def charges(function: str, _: str) -> bool:
-    return function in CHARGES
+def draws(tree: ast.AST) -> bool:
+    """Return whether a module asks a mechanism for noise, or holds what would."""
+    called = {(name, owner) for name, owner, count in calls(tree) if name in DRAWS and count >= TOLD and owner}
+    held = {each for each in mentions(tree) if each[0] in DRAWS and each[1].lower().endswith("noise")}
+    return bool(called | held)
 
 
-def draws(function: str, owner: str) -> bool:
-    return function in DRAWS and (owner.lower().endswith("noise") or owner == "super()")
-
-
-def samples(function: str, owner: str) -> bool:
-    return function in SAMPLERS and not owner
-
-
-def test_one_place_charges_for_answers() -> None:
-    assert callers_outside(modules(), ("ledger/", DOOR), charges) == set()
+def samples(tree: ast.AST) -> bool:
+    """Return whether a module draws from the laws of noise itself."""
+    return any(
+        name in SAMPLERS and (name.startswith("discrete") or (owner.startswith("import") and "noise" in owner))
+        for name, owner in mentions(tree)
+    )
 
 
 def test_one_place_adds_noise_to_answers() -> None:
-    # A mechanism is made of samplers, and an audit draws from mechanisms whose answers are about made-up sums.
-    assert callers_outside(modules(), (DOOR, "curator/lattice_noise.py", "audit/"), draws) == set()
+    found = modules()
+    # A mechanism is made of samplers, noise in floating point is made of a generator's, and an audit draws from
+    # mechanisms whose answers are about made-up sums.
+    rooms = ("audit/", "curator/lattice_noise.py", "estimators/payment.py", DOOR)
+    assert {name for name, tree in found.items() if draws(tree) and not name.startswith(rooms)} == set()
     rooms = ("noise/", "curator/lattice_noise.py", "minimisers/sampler.py", "audit/")
-    assert callers_outside(modules(), rooms, samples) == set()
+    assert {name for name, tree in found.items() if samples(tree) and not name.startswith(rooms)} == set()
 
 
-def test_a_module_that_charges_or_draws_by_itself_is_found() -> None:
-    planted = {
-        "solvers/a.py": ast.parse("curator.ledger.spend(cost, 'gradient')"),
-        "solvers/b.py": ast.parse("spend_jointly((ledger,), cost)"),
-        "solvers/c.py": ast.parse("self._noise.release(total, cost, relation)"),
-        "solvers/d.py": ast.parse("discrete_gaussian(bits, 1.0, 5)"),
-        "solvers/e.py": ast.parse("curator.gaussian(amount)"),
-    }
-    found = [callers_outside(planted, (), wanted) for wanted in (charges, draws, samples)]
-    assert found == [{"solvers/a.py", "solvers/b.py"}, {"solvers/c.py"}, {"solvers/d.py"}]
+@pytest.mark.parametrize("what", KNOWN)
+def test_who_could_answer_unpaid_is_known_by_name(what: str) -> None:
+    names, known = KNOWN[what]
+    found = users(modules(), names)
+    if what in ("adds up rows", "opens a ledger"):
+        found, known = ({each for each in some if not each.startswith(OUTSIDE)} for some in (found, known))
+    assert found == known
+
+
+PLANTED = {
+    "a charge": "curator.ledger.spend(cost, 'gradient')",
+    "a charge to several": "spend_jointly((ledger,), cost)",
+    "a charge by another name": "from ..ledger import spend_jointly as pay_later",
+    "a charge by text": "getattr(ledger, 'spend')(cost)",
+    "a charge that is held": "with ledger._hold_for(cost, '', '') as charge: charge()",
+    "a right": "Paid(relation, noise, rights, '', cost, release._BY_PAYING)",
+    "a sum": "total = curator._source.map_sum(block)",
+    "a budget of its own": "release(Ledger(1e6, 0.1), part, '', compute)",
+    "noise": "self._noise.release(total, cost, relation)",
+    "noise of a mechanism by another name": "mechanism.gaussian(total, cost, relation)",
+    "noise with arguments that are unpacked": "mechanism.laplace(*given)",
+    "noise for later": "draw = noise.gaussian",
+    "a sampler": "discrete_gaussian(bits, 1.0, 5)",
+    "a sampler of a module": "noise.discrete_laplace(bits, 1.0, 5)",
+    "a sampler by another name": "from ..noise import norm_laplace as more",
+}
+
+
+@pytest.mark.parametrize("how", PLANTED)
+def test_a_module_that_pays_or_draws_by_itself_is_found(how: str) -> None:
+    tree = ast.parse(PLANTED[how])
+    used = {what for what, (names, _) in KNOWN.items() if users({"solvers/a.py": tree}, names)}
+    assert used or draws(tree) or samples(tree)
+
+
+def test_what_planners_do_is_no_noise() -> None:
+    tree = ast.parse("curator.gaussian(amount); sampling.gaussian(price, currency); paid.release(part, values)")
+    assert (draws(tree), samples(tree)) == (False, False)
 
 
 def part(cost: Gaussian | Laplace, unit: float = 2.0**-20) -> Noised:
