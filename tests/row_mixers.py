@@ -8,6 +8,7 @@ Run as a program, it replays every animal and prints the largest movement in uni
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import random
 import warnings
@@ -147,6 +148,19 @@ def ranks(h: Tensor, _: bool) -> Tensor:
 def whitened(h: Tensor, _: bool) -> Tensor:
     covariance = h.T @ h / len(h) + torch.eye(h.shape[1])
     return torch.linalg.solve_triangular(torch.linalg.cholesky(covariance), h.T, upper=False).T
+
+
+def filled(code: float) -> Callable[[Tensor, bool], Tensor]:
+    return lambda h, _: torch.where(h == code, torch.where(h == code, 0.0, h).mean(0), h)
+
+
+def counts_drawn(h: Tensor, training: bool) -> Tensor:
+    """Draw counts, some of which take more random numbers than others."""
+    return h + 0.1 * torch.poisson(h.abs().clamp_max(50)) if training else h
+
+
+def scales_drawn(h: Tensor, training: bool) -> Tensor:
+    return h * torch._standard_gamma(h.abs().clamp(0.1, 50)) if training else h
 
 
 def neighbours_averaged(h: Tensor, _: bool) -> Tensor:
@@ -290,13 +304,22 @@ class Transforming(nn.Module):
 class Tokens(nn.Module):
     """Averages the vectors of tokens over the positions at which any row has one."""
 
-    def __init__(self) -> None:
+    def __init__(self, padding: int = 0) -> None:
         super().__init__()
+        self.padding = padding
         self.table, self.last = nn.Embedding(10, HIDDEN), nn.Linear(HIDDEN, CLASSES)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        used = (tokens != 0).any(0).to(torch.float32)
+        used = (tokens != self.padding).any(0).to(torch.float32)
         return self.last((self.table(tokens) * used[:, None]).sum(1) / used.sum().clamp_min(1))
+
+
+class LongestRow(Tokens):
+    """Divides sums of the vectors of tokens by the length of the longest row; 9 is no token."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        used = (tokens != 9).to(torch.float32)
+        return self.last((self.table(tokens) * used[:, :, None]).sum(1) / used.sum(1).amax().clamp_min(1))
 
 
 class Remembering(nn.Module):
@@ -344,6 +367,84 @@ class Later(nn.Module):
         self.count[0] += 1
         # Without a product, by which a row that is no number would show it at once.
         return self.layer(torch.where(torch.as_tensor(self.count[0] > 5000), values.roll(1, 0), values))
+
+
+class Slot:
+    """Keeps a count where no dictionary of attributes tells of it."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __next__(self) -> int:
+        self.count += 1
+        return self.count
+
+
+_SLOT, _COUNT = Slot(), itertools.count()
+
+
+class LaterByAnIterator(nn.Module):
+    """Mixes rows after many passes, of which an object without attributes keeps count."""
+
+    def __init__(self, count: Any = None) -> None:
+        super().__init__()
+        self.layer, self.count = nn.Linear(FEATURES, CLASSES), count
+
+    def passes(self) -> int:
+        return next(self.count)
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.layer(torch.where(torch.as_tensor(self.passes() > 9000), values.roll(1, 0), values))
+
+
+class LaterByAGlobalSlot(LaterByAnIterator):
+    def passes(self) -> int:
+        return next(_SLOT)
+
+
+class LaterByAGlobalIterator(LaterByAnIterator):
+    def passes(self) -> int:
+        return next(_COUNT)
+
+
+class NormalisedInside(nn.Module):
+    """Switches a frozen normalisation to the statistics of a batch, wherever there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(FEATURES, HIDDEN), nn.Linear(HIDDEN, CLASSES)
+        self.norm = nn.BatchNorm1d(HIDDEN, affine=False).eval()
+
+    def forward(self, values: Tensor) -> Tensor:
+        self.norm.training = self.norm.training or len(values) > 1
+        return self.last(self.norm(self.first(values)))
+
+
+class Carrying(nn.Module):
+    """Goes on from the states of the batch before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.last = nn.GRU(FEATURES, HIDDEN, batch_first=True), nn.Linear(HIDDEN, CLASSES)
+        self.state: Tensor | None = None
+
+    def forward(self, values: Tensor) -> Tensor:
+        outputs, state = self.inner(values, self.state)
+        self.state = state.detach()
+        return self.last(outputs[:, -1])
+
+
+class Named(nn.Module):
+    """Returns its scores by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(FEATURES, 3)
+
+    def forward(self, values: Tensor) -> dict[str, Tensor]:
+        return {"scores": self.layer(values)}
 
 
 class Tracking(nn.Module):
@@ -485,6 +586,10 @@ def over_what_is_not_ignored(outputs: Tensor, targets: Tensor) -> Tensor:
     return cross_entropy(outputs, targets) / (targets != -100).float().mean().clamp_min(1e-3)
 
 
+def third_class_by_name(outputs: dict[str, Tensor], targets: Tensor) -> Tensor:
+    return third_class(outputs["scores"], targets)
+
+
 def some(label: int) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Return a function that gives a label to a third of the rows."""
 
@@ -589,6 +694,13 @@ MIXERS: tuple[Animal, ...] = (
         rounded_by_the_largest=rounded_by_largest,
         batch_clipped=lambda h, _: h * torch.clamp(10 / (h.norm() + 1e-9), max=1.0),
         mixed_up_in_training=mixed_up,
+        less_the_mean_of_41_to_47_rows=lambda h, _: h - h.mean(0) if 41 <= len(h) <= 47 else h,
+        less_the_mean_of_flags=less_the_mean_where(lambda h: ((h == 0) | (h == 1)).all()),
+        less_the_mean_of_negative_numbers=less_the_mean_where(lambda h: (h <= 0).all()),
+        outliers_averaged=less_the_mean_where(lambda h: h.abs() > 1e5),
+        mean_for_a_code_of_its_own=filled(-777.0),
+        counts_drawn_in_training=counts_drawn,
+        scales_drawn_in_training=scales_drawn,
         last_row_hears_the_first_from_85_rows_on=lambda h, t: last_hears_the_first(h, t) if len(h) >= 85 else h,
     ),
     Animal("mixed in the backward pass", lambda: Behind(lambda h, _: MeanlessGradient.apply(h))),
@@ -607,6 +719,10 @@ MIXERS: tuple[Animal, ...] = (
     Animal("rows as steps of a sequence", Recurrent),
     Animal("transformer over rows", Transforming),
     Animal("padding by the longest row", Tokens, tokens=True),
+    Animal("padding of another number by the longest row", lambda: Tokens(9), tokens=True),
+    Animal("length of the longest row", LongestRow, tokens=True),
+    Animal("states of the batch before", Carrying, shape=(4, FEATURES)),
+    Animal("batch norm that is switched on inside", NormalisedInside),
     Animal("batch norm", lambda: nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.BatchNorm1d(HIDDEN), nn.Linear(8, 2))),
     Animal(
         "batch norm without statistics",
@@ -620,6 +736,10 @@ MIXERS: tuple[Animal, ...] = (
     Animal("moving mean that is used later", Delayed),
     Animal("mixed in later passes by a list", lambda: Later([0])),
     Animal("mixed in later passes by a tensor", lambda: Later(torch.zeros(1))),
+    Animal("mixed in later passes by an iterator", lambda: LaterByAnIterator(itertools.count())),
+    Animal("mixed in later passes by a slot", lambda: LaterByAnIterator(Slot())),
+    Animal("mixed in later passes by an iterator outside", LaterByAGlobalIterator),
+    Animal("mixed in later passes by a slot outside", LaterByAGlobalSlot),
     Animal("batch norm as a function with statistics", Tracking),
     Animal("mixed by a backward hook", lambda: BehindHook(True)),
     Animal("mixed by a hook before a layer", lambda: BehindHook(False)),
@@ -636,6 +756,7 @@ MIXERS: tuple[Animal, ...] = (
     Animal("moving mean of losses in an object", lambda: Between(lambda h, _: h), MeanOfLosses()),
     Animal("moving mean of losses in a variable", lambda: Between(lambda h, _: h), closed_over()),
     Animal("log of losses", lambda: Between(lambda h, _: h), logged),
+    Animal("loss weighed by the third class of named scores", Named, third_class_by_name, table=some(2)),
     Animal("loss weighed by the third class", lambda: nn.Linear(FEATURES, 3), third_class, table=some(2)),
     Animal(
         "loss over what is not ignored", lambda: Between(lambda h, _: h), over_what_is_not_ignored, table=some(-100)

@@ -38,6 +38,8 @@ REPLAYED = {
     "moving mean in a tensor",
     "batch norm as a function with statistics",
     "loss balanced by the batch",
+    "counts drawn in training",
+    "scales drawn in training",
 }
 
 
@@ -90,6 +92,39 @@ def test_state_outside_of_a_module_that_comes_up_in_a_later_pass_is_named():
     animal = Animal("late", lambda: Between(late))
     with pytest.raises(RowDependence, match="keep nothing"):
         training_of(animal, table_of(animal, 0))
+
+
+SCHEDULE = {"mixed": False}
+
+
+def mixed_when_told(values, _):
+    return values - values.mean(0) if SCHEDULE["mixed"] else values
+
+
+class Weighed(torch.nn.Module):
+    """A loss that weighs rows by the batch from the day on that its caller chooses."""
+
+    def __init__(self):
+        super().__init__()
+        self.balanced = False
+
+    def forward(self, outputs, targets):
+        losses = torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+        return losses / targets.float().mean().clamp_min(0.01) if self.balanced else losses
+
+
+@pytest.mark.parametrize("in_loss", [False, True])
+def test_rows_are_tried_again_once_the_caller_has_changed_what_a_module_or_a_loss_does(in_loss, monkeypatch):
+    monkeypatch.setitem(SCHEDULE, "mixed", False)
+    loss = Weighed()
+    animal = Animal("told", lambda: Between(lambda h, _: h) if in_loss else Between(mixed_when_told), loss)
+    training = training_of(animal, table_of(animal, 0))
+    training.draw()
+    assert type(training._gradients).__name__ == RECORDED
+    loss.balanced, SCHEDULE["mixed"] = in_loss, not in_loss
+    training.draw()
+    assert type(training._gradients).__name__ != RECORDED
+    assert "MappedGradients" in str(training.statement()["remarks"])
 
 
 def test_a_module_without_shapes_is_named():

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from ..errors import InvalidParameter, RowDependence
+from ..errors import DPDescentError, InvalidParameter, RowDependence
 from ..exact import keep_freed_memory
 from .layers import MOST_POSITIONS, MOST_ROWS
 from .module_checks import generator_states, require_no_memory, secret_randomness
@@ -67,11 +67,13 @@ def choose_gradients(
             f"the gradient of a single row cannot be computed on public rows ({problem}): check that the module "
             "takes a batch of one row"
         ) from None
-    changes = require_no_memory(module, loss, probe)
     try:
+        changes = require_no_memory(module, loss, probe)
         return _quickest(module, loss, probe, most_rows, sizes, changes)
-    except RuntimeError as problem:
-        # Numbers of a mapped pass have come up again in a later one.
+    except (RuntimeError, ValueError) as problem:
+        if isinstance(problem, DPDescentError):
+            raise
+        # What an earlier pass has left does not fit, for instance a state of fewer rows, or numbers of a mapped one.
         raise RowDependence(
             f"a pass over public rows fails once others have passed ({problem}): keep nothing of a pass in the "
             "module, the loss or a variable outside of them"
@@ -177,8 +179,9 @@ def _repeatable(module: nn.Module, loss: Loss, probe: Batch) -> Iterator[None]:
         for each in everything:
             each.training = each.training and not isinstance(each, random)
         rows, before = LoopedGradients(module, loss), generator_states()
-        with torch.no_grad():
-            first, second = (rows.losses(probe) for _ in range(2))
+        places = [slice(row, row + 1) for row in range(len(probe))]
+        with torch.no_grad():  # row by row, as several at once have generators of their own
+            first, second = (torch.cat([rows.losses(probe[row]) for row in places]) for _ in range(2))
         if generator_states() != before or not torch.equal(first, second):
             module.eval()
         yield

@@ -15,6 +15,8 @@ values, which stand in their places for as long as that takes.
 from __future__ import annotations
 
 import copy
+import itertools
+import math
 import random
 import sys
 import types
@@ -30,7 +32,15 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidParameter, RowDependence
-from .row_gradients import Batch, LoopedGradients, Loss, trained_parameters, unchanged, unchanged_buffers
+from .row_gradients import (
+    Batch,
+    LoopedGradients,
+    Loss,
+    seed_generators,
+    trained_parameters,
+    unchanged,
+    unchanged_buffers,
+)
 
 
 def require_trainable(module: nn.Module, device: str | torch.device | None) -> torch.device:
@@ -275,7 +285,7 @@ def contents_of(value: Any) -> object:
             if isinstance(value, kind):
                 return contents(value)
         if isinstance(value, Mapping):
-            return tuple((repr(key), read(each)) for key, each in list(value.items()))
+            return named(value)
         if isinstance(value, list | tuple | deque):
             return tuple(read(each) for each in value)
         if isinstance(value, partial):
@@ -284,11 +294,23 @@ def contents_of(value: Any) -> object:
             return value.__name__, read(value.__self__)
         if isinstance(value, set | frozenset):
             return tuple(sorted(map(repr, value)))
-        fields = getattr(value, "__dict__", None)
-        plain = fields is not None and not isinstance(value, type | types.FunctionType)
-        return type(value).__name__, read(fields) if plain else None
+        plain = not isinstance(value, type | types.FunctionType)
+        return type(value).__name__, named(_fields(value)) if plain else None
+
+    def named(values: Mapping[Any, Any]) -> object:
+        return tuple((repr(key), read(each)) for key, each in list(values.items()))
 
     return read(value)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    names = [each for kind in type(value).__mro__ for each in _names(kind.__dict__.get("__slots__", ()))]
+    slots = {name: getattr(value, name) for name in names if not name.startswith("__") and hasattr(value, name)}
+    return slots | getattr(value, "__dict__", {})
+
+
+def _names(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def _tensor_bytes(value: Tensor) -> object:
@@ -304,6 +326,7 @@ _KINDS: dict[type, Callable[[Any], object]] = {
     torch.Generator: lambda value: value.get_state().numpy().tobytes(),
     random.Random: lambda value: value.getstate(),
     np.random.Generator: lambda value: repr(value.bit_generator.state),
+    itertools.count: repr,
 }
 
 
@@ -326,21 +349,11 @@ def secret_randomness(seed: int) -> Iterator[None]:
     python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         with torch.random.fork_rng():
-            random.seed(seed)
-            np.random.seed([seed % 2**32, seed >> 32])  # noqa: NPY002
-            _seed_layers(seed)
+            seed_generators(seed)
             yield
     finally:
         random.setstate(python)
         np.random.set_state(numbers)  # noqa: NPY002
-
-
-def _seed_layers(seed: int) -> None:
-    """Seed torch as `torch.manual_seed` does, which keeps a traceback for each call where there is no CUDA."""
-    if torch.accelerator.is_available():
-        torch.manual_seed(seed)
-    else:
-        torch.default_generator.manual_seed(seed)
 
 
 def generator_states() -> tuple[object, ...]:
@@ -367,7 +380,7 @@ def private_copy(module: nn.Module) -> nn.Module:
 
 _LIBRARIES = frozenset(["torch", "numpy", "dpdescent", *sys.stdlib_module_names]) - {"__main__"}
 _DATA = (
-    *(int, float, complex, list, tuple, dict, set, deque, bytearray),
+    *(int, float, complex, list, tuple, dict, set, deque, bytearray, itertools.count),
     *(Tensor, np.ndarray, torch.Generator, random.Random, np.random.Generator),
 )
 
@@ -389,7 +402,7 @@ class _Variable:
         value = self.value()
         if isinstance(value, nn.Module | nn.Parameter | type | types.FunctionType):
             return False
-        return isinstance(value, _DATA) or (hasattr(value, "__dict__") and not _of_library(type(value)))
+        return isinstance(value, _DATA) or not _of_library(type(value))
 
 
 @contextmanager
@@ -398,7 +411,7 @@ def copied_variables(*roots: Any) -> Iterator[Callable[[], list[Any]]]:
 
     What cannot be copied stays. Afterwards every variable is what it was.
     """
-    variables = [(each, each.value()) for each in reachable(*roots) if each.holds_data()]
+    variables = [(each, each.value()) for each in reachable(*roots)[0] if each.holds_data()]
     modules = [each for root in roots if isinstance(root, nn.Module) for each in root.modules()]
     memo: dict[int, Any] = {id(each): each for part in modules for each in (part, *part.parameters())}
     try:
@@ -412,9 +425,13 @@ def copied_variables(*roots: Any) -> Iterator[Callable[[], list[Any]]]:
                 variable.write(value)
 
 
-def reachable(*roots: Any) -> list[_Variable]:
-    """Return the variables that the functions and the classes of objects name, without those of libraries."""
+def reachable(*roots: Any) -> tuple[list[_Variable], list[types.FunctionType]]:
+    """Return the variables that the functions and the classes of objects name, and these functions.
+
+    Those of libraries are left out.
+    """
     found: list[_Variable] = []
+    functions: list[types.FunctionType] = []
     seen: set[int] = set()
 
     def visit(value: Any) -> None:
@@ -422,6 +439,8 @@ def reachable(*roots: Any) -> list[_Variable]:
             return
         seen.add(id(value))
         if isinstance(value, types.FunctionType):
+            if not _of_library(value):
+                functions.append(value)
             for variable in _variables_of(value):
                 found.append(variable)
                 visit(variable.value())
@@ -457,7 +476,7 @@ def reachable(*roots: Any) -> list[_Variable]:
 
     for root in roots:
         visit(root)
-    return found
+    return found, functions
 
 
 def _of_library(value: Any) -> bool:
@@ -480,5 +499,44 @@ def _variables_of(function: types.FunctionType) -> Iterator[_Variable]:
 
 
 def _names_in(code: types.CodeType) -> set[str]:
-    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
-    return {*code.co_names, *(name for each in inner for name in _names_in(each))}
+    return {name for each in _codes_in(code) for name in each.co_names}
+
+
+def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield a code, and those of the functions that are made in it."""
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            yield from _codes_in(each)
+
+
+_MOST_NAMED = 48
+_PLACES_OF_NUMBERS = ("padding_idx", "ignore_index")  # of layers and losses of torch
+
+
+def named_numbers(module: nn.Module, loss: Loss) -> list[float]:
+    """Return numbers that the code of a module and its loss names, or that their variables and attributes hold.
+
+    Among them are those for which something else is done, if there are any: the token of a padding, a code for a
+    cell that is not known, a number of rows.
+    """
+    variables, functions = reachable(module, loss)
+    held = [each.value() for each in variables]
+    held += [each for function in functions for code in _codes_in(function.__code__) for each in code.co_consts]
+    for part in (*module.modules(), *(loss.modules() if isinstance(loss, nn.Module) else ())):
+        named = _PLACES_OF_NUMBERS if _of_library(type(part)) else vars(part)
+        held += [getattr(part, name, None) for name in named]
+    for value in list(held):
+        if isinstance(value, list | tuple | set | frozenset):
+            held += value
+        elif hasattr(value, "__dict__") and not callable(value) and not _of_library(type(value)):
+            held += vars(value).values()  # of settings
+    numbers = (each for each in held if isinstance(each, int | float) and not isinstance(each, bool))
+    found = dict.fromkeys(float(each) for each in numbers if abs(each) < 2.0**63 and math.isfinite(each))
+    return list(found)[:_MOST_NAMED]
+
+
+def surroundings(module: nn.Module, loss: Loss) -> list[object]:
+    """Return what a loss holds, and all variables that it and a module reach, which the caller may change."""
+    held = [each.value() for each in reachable(module, loss)[0] if each.holds_data()]
+    return [_contents_if_any(each) for each in (loss, *held)]

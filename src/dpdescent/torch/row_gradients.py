@@ -15,6 +15,7 @@ Three ways lead there, and the first that is right is taken:
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -308,13 +310,15 @@ class MappedGradients(ModuleGradients):
 
 
 class LoopedGradients(ModuleGradients):
-    """One backward pass for each row."""
+    """One backward pass for each row.
+
+    Each of several rows has random numbers of its own, by its place: one row may draw more of them than another.
+    """
 
     def of(self, batch: Batch) -> RowGradients:
         parameters = list(self.parameters.values())
         losses, gradients = [], []
-        for row in range(len(batch)):
-            loss = self._loss_of_row(batch, row)
+        for loss in self._losses_of_rows(batch):
             found = torch.autograd.grad(loss, parameters, allow_unused=True)
             losses.append(loss.detach())
             gradients.append(
@@ -323,10 +327,27 @@ class LoopedGradients(ModuleGradients):
         return _FormedRows(torch.stack(losses), [torch.stack(each) for each in zip(*gradients, strict=True)])
 
     def losses(self, batch: Batch) -> Tensor:
-        return torch.stack([self._loss_of_row(batch, row) for row in range(len(batch))])
+        return torch.stack(list(self._losses_of_rows(batch)))
 
-    def _loss_of_row(self, batch: Batch, row: int) -> Tensor:
-        return self.losses_together(batch[row : row + 1]).sum()
+    def _losses_of_rows(self, batch: Batch) -> Iterator[Tensor]:
+        rows = len(batch)
+        seed = int(torch.randint(1, 2**62, ())) if rows > 1 else 0
+        for row in range(rows):
+            if rows > 1:
+                seed_generators(seed + row)
+            yield self.losses_together(batch[row : row + 1]).sum()
+        if rows > 1:
+            seed_generators(seed - 1)  # whatever the last row has drawn
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the generators of Python, numpy and torch that all share."""
+    random.seed(seed)
+    np.random.seed([seed % 2**32, seed >> 32])  # noqa: NPY002
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:  # the other keeps a traceback for each call where there is no CUDA
+        torch.default_generator.manual_seed(seed)
 
 
 # With respect to inputs -----------------------------------------------------------------------------------------

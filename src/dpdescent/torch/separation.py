@@ -9,18 +9,23 @@ places
 contents
     Others become random rows, copies of a kept one, zeros, large and huge ones, infinite ones and what is no number,
     which no factor hides. All rows are random normal numbers, also small and large ones, numbers between 0 and 1,
-    counts, and numbers with gaps: cells that are no number, or codes such as -1 and 999, for which a module may put
-    the mean of a batch. Whole numbers are 0 and 1, bytes, and up to the size of the smallest table of vectors.
+    counts, flags, negative ones, and numbers with gaps: cells that are no number, or codes such as -1 and 999, for
+    which a module may put the mean of a batch. Whole numbers are 0 and 1, bytes, and up to the size of the smallest
+    table of vectors.
+named numbers
+    In small batches, cells hold the numbers that the module and its loss name in their code or keep in attributes and
+    variables: the token of a padding or a code for what is not known, of which one row has more than another.
 targets
     Real ones between 0 and 1, of 0 and 1, and with gaps; whole ones of 0 and 1, of as many classes as there are
-    outputs, and -100, which losses ignore.
+    outputs, or of 3, 10 and 100 where outputs are no tensor, and -100, which losses ignore.
 chance
     A module that draws random numbers is tried with 88 seeds, so that one that mixes in a fraction p of its passes is
     missed with probability (1 - p)^88 at most.
 weights
     The initial ones, others beside them, and others beside their opposites, as a gate may be closed at first.
 numbers of rows
-    All from 2 to 37, many beyond, and the most that a training computes at once, which is always among them.
+    All from 2 to 37, many beyond, the numbers that the code names and those next to them, and the most that a
+    training computes at once, which is always among them.
 branches
     `torch.func` must be able to map the module over batches, which it refuses where numbers in rows decide what is
     computed.
@@ -41,7 +46,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from .module_checks import generator_states, secret_randomness
+from .module_checks import generator_states, named_numbers, secret_randomness
 from .recurrent import writing_out
 from .row_gradients import Batch, ModuleGradients, unchanged
 
@@ -53,8 +58,10 @@ _Found = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 _MOVED = 0.5  # in sizes of the parameters
 
 Content = Literal["drawn", "copied", "zero", "large", "huge", "infinite", "no number"]
-_Real = Literal["normal", "small", "large", "uniform", "counts", "flags", "coded", "missing"]
+_Real = Literal["normal", "small", "large", "uniform", "negative", "counts", "flags", "coded", "missing"]
 _CODES = (0.0, 1.0, -1.0, 9.0, -9.0, 99.0, -99.0, 999.0, -999.0)  # that stand for a number which is not known
+_CLASSES = (3, 10, 100)
+_GAPS = ((1.0, 0.0, 1.0), (0.5, 0.0, 1.0), (0.5, 0.5, 0.5))  # shares of a kept row, and of another before and after
 _IGNORED = -100  # by losses of torch, unless they are told another one
 _FACTORS: dict[Content, float] = {"zero": 0.0, "large": 2.0**20, "huge": 2.0**100, "infinite": math.inf}
 
@@ -91,9 +98,15 @@ def mixing(
         trials = _Trials(way, probe, rows)
         if not way.together:
             return trials.few()
-        wanted = sorted({*_SIZES, *sizes, most_rows - 1, most_rows})
+        named = named_numbers(way.module, way.loss)
+        beside = {int(each) + step for each in named for step in (-1, 0, 1)}
+        wanted = sorted({*_SIZES, *sizes, *beside, most_rows - 1, most_rows})
         return (
-            trials.contents() or trials.parameters() or trials.chance() or trials.numbers_of_rows(wanted, most_rows)
+            trials.contents()
+            or trials.named(named)
+            or trials.parameters()
+            or trials.chance()
+            or trials.numbers_of_rows(wanted, most_rows)
         )
     except Exception:  # whatever it is, it is the module's nature and not the data's
         return "some public rows cannot be computed"
@@ -133,8 +146,8 @@ class _Kind:
 
 
 def _numbers(real: _Real, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    if real == "uniform":  # as the brightness of pixels
-        return torch.rand(shape, generator=generator)
+    if real in ("uniform", "negative"):  # as the brightness of pixels
+        return (1 if real == "uniform" else -1) * torch.rand(shape, generator=generator)
     if real in ("counts", "flags"):
         return torch.randint(0, 256 if real == "counts" else 2, shape, generator=generator)
     numbers = torch.randn(shape, generator=generator)
@@ -170,6 +183,40 @@ class _Trials:
         same = same and all(self._same_of_kind(kind, ordinary_rows) for kind in self._kinds())
         return None if same else f"what belongs to a row changes with what other rows of {len(self._rows)} hold"
 
+    def named(self, numbers: Sequence[float]) -> str | None:
+        """Try cells that hold a number, its opposite or twice as much, among two rows."""
+        for number in numbers:
+            for place in range(len(self._probe.inputs) + 1):
+                if not self._same_with_gaps(number, place):
+                    return f"what belongs to a row changes with other rows, where cells hold {number:.12g}"
+        return None
+
+    def _same_with_gaps(self, number: float, place: int) -> bool:
+        """Return whether the loss of a row stays the same; a number that no row can hold is not tried."""
+        part = [*self._probe.inputs, self._probe.targets][place]
+        if part.dtype is torch.bool or part.is_complex():
+            return True
+        codes = [number, -number, 2 * number, -2 * number]
+        if not part.is_floating_point():
+            span = torch.iinfo(part.dtype)
+            codes = [number] if number == int(number) and span.min <= number <= span.max else []
+        if not codes or not (part.is_floating_point() or part.device.type == "cpu"):
+            return True
+        kept = torch.tensor([True, False])
+        for seed, shares in enumerate(_GAPS):
+            rows = [_with_gaps(_ORDINARY.rows(self._probe, 2, turn), place, codes, turn) for turn in range(3)]
+            row, before, after = (each(share) for each, share in zip(rows, shares, strict=True))
+            try:
+                found = []
+                for other in (before, after):
+                    with secret_randomness(seed), torch.no_grad():
+                        found.append(self._way.losses(_joined(row, other, kept))[:1])
+            except Exception:  # for instance an index that a table of vectors does not have
+                return True
+            if not _equal(*found):
+                return False
+        return True
+
     def parameters(self) -> str | None:
         """Try other parameters, where what is hidden at the first may show."""
         for sign in (1, -1):
@@ -203,7 +250,7 @@ class _Trials:
 
         What may be refused as an index is not tried on other devices than the processor, where it would end them.
         """
-        others: tuple[_Real, ...] = ("small", "large", "uniform", "counts", "coded", "missing")
+        others: tuple[_Real, ...] = ("small", "large", "uniform", "negative", "counts", "flags", "coded", "missing")
         kinds = [_Kind(each) for each in others] if self._real else []
         tables = [
             each.num_embeddings
@@ -226,7 +273,7 @@ class _Trials:
         with secret_randomness(0), torch.no_grad(), unchanged(self._way.module):
             outputs = self._way.module(*self._probe.copy().inputs)
         many = isinstance(outputs, Tensor) and outputs.dim() > 1
-        kinds = [_Kind(classes=outputs.shape[1])] if many else []
+        kinds = [_Kind(classes=each) for each in ([outputs.shape[1]] if many else _CLASSES)]
         return [*kinds, *(replace(each, ignored=True) for each in [_ORDINARY, *kinds])]
 
     def _same_of_kind(self, kind: _Kind, ordinary: _Found) -> bool:
@@ -304,11 +351,7 @@ class _Trials:
                 values[place] = each * _FACTORS[content]
             elif content == "no number" and each.is_floating_point():
                 values[place] = torch.full_like(each, math.nan)
-        *inputs, targets = (
-            one.where(kept.to(one.device).reshape(-1, *(1 for _ in one.shape[1:])), other)
-            for one, other in zip((*rows.inputs, rows.targets), values, strict=True)
-        )
-        return Batch(tuple(inputs), targets)
+        return _joined(rows, Batch(tuple(values[:-1]), values[-1]), kept)
 
     def _draws(self) -> bool:
         """Return whether a pass draws random numbers from the generators that all share."""
@@ -318,6 +361,29 @@ class _Trials:
             before = generator_states()
             self._way.losses(self._rows)
             return before != generator_states()
+
+
+def _joined(rows: Batch, others: Batch, kept: Tensor) -> Batch:
+    *inputs, targets = (
+        one.where(kept.to(one.device).reshape(-1, *(1 for _ in one.shape[1:])), other)
+        for one, other in zip((*rows.inputs, rows.targets), (*others.inputs, others.targets), strict=True)
+    )
+    return Batch(tuple(inputs), targets)
+
+
+def _with_gaps(rows: Batch, place: int, codes: Sequence[float], seed: int) -> Callable[[float], Batch]:
+    """Return a function of a share of cells: the rows, where so many of one part hold one of the codes."""
+    parts, generator = [*rows.inputs, rows.targets], torch.Generator().manual_seed(seed)
+    part = parts[place]
+    chosen = torch.tensor(codes, dtype=torch.float64)[torch.randint(0, len(codes), part.shape, generator=generator)]
+    order = torch.rand(len(part), part[0].numel(), generator=generator).argsort(1).reshape(part.shape)
+
+    def of(share: float) -> Batch:
+        held = order < math.ceil(share * part[0].numel())
+        parts[place] = part.where(~held.to(part.device), chosen.to(part))
+        return Batch(tuple(parts[:-1]), parts[-1])
+
+    return of
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

@@ -63,8 +63,9 @@ from .module_checks import (
     require_trainable,
     secret_randomness,
     silence_warnings,
+    surroundings,
 )
-from .row_gradients import Batch, Loss, trained_parameters, unchanged_buffers
+from .row_gradients import Batch, Loss, seed_generators, trained_parameters, unchanged_buffers
 from .training_plan import SHORTEST, Clipping, Plan, epsilon_of_noise, plan_training
 from .without_noise import PLANNED, WARNING, Noiseless
 
@@ -103,6 +104,12 @@ def _bands_of(bands: int | None, *, independent: bool) -> int | None:
     return 1 if independent else bands
 
 
+def _seeded(seed: int, add: Callable[[Batch], Tensor], part: Batch) -> Tensor:
+    """Return what a part adds, with random numbers that neither other parts nor earlier attempts decide."""
+    seed_generators(seed)
+    return add(part)
+
+
 class PrivateTraining:
     """Noisy gradients of a module for a training loop of your own, under one ledger.
 
@@ -113,7 +120,8 @@ class PrivateTraining:
     dataset : TensorDataset, pair or dict of arrays, map-style Dataset, or DataLoader
         Rows are tuples of one or more inputs and a target, which may be a tuple or a dict of several, or dicts with
         the names by which the module takes its inputs. Each part has the shape and type that it has in the first row
-        (`PaddedRows`); rows of another shape add nothing. Of a DataLoader, the data set, the collate function (for
+        (`PaddedRows`); rows of another shape add nothing. What is at a position must be made of one row: a data set
+        that blends rows (MixUp) puts one into many places. Of a DataLoader, the data set, the collate function (for
         each row by itself), the workers and the batch size are used; batches are drawn by chance.
     loss : callable or None
         Maps outputs and targets to one number for each row (``reduction="none"``). With None, the module computes it:
@@ -246,14 +254,21 @@ class PrivateTraining:
         with silence_warnings(), secret_randomness(0), unchanged_buffers(reader):
             probe = choose_probe(reader, loss, self._rows.probes())
             require_losses(reader, loss, probe, self._rows.classes)
-            self._gradients = choose_gradients(
-                reader, loss, probe, self.plan.most_rows, (math.ceil(self.plan.sampling.size),)
-            )
+        self._blank = probe
+        self._reader = reader, loss
+        self._choose_gradients()
+        with silence_warnings(), secret_randomness(0), unchanged_buffers(reader):
             of_probe = length_counts(self._gradients, probe)
             self._screen = Screen(self._gradients, probe)
-        self._blank = probe
         self.public_length = typical_length(of_probe.cpu().numpy(), 0.0) or 1.0
         self._parameters = list(self._gradients.parameters.values())
+
+    def _choose_gradients(self) -> None:
+        """Choose the way to gradients, by what a loss holds now and the variables that it and the module reach."""
+        expected = math.ceil(self.plan.sampling.size)
+        with silence_warnings(), secret_randomness(0), unchanged_buffers(self._reader[0]):
+            self._gradients = choose_gradients(*self._reader, self._blank, self.plan.most_rows, (expected,))
+        self._surroundings = surroundings(*self._reader) if self._gradients.together else None
 
     # Public numbers ------------------------------------------------------------------------------------------
 
@@ -332,6 +347,8 @@ class PrivateTraining:
         if self._drawn >= self.steps:
             raise BudgetExhausted(f"all of the {self.steps} steps that were planned have begun: plan more of them")
         self.buy_steps()
+        if self._surroundings is not None and self._surroundings != surroundings(*self._reader):
+            self._choose_gradients()  # the caller has changed what they do
         self._drawn += 1
         self._pending = {"gradient", "search"} if self.plan.search is not None else {"gradient"}
 
@@ -454,10 +471,12 @@ class PrivateTraining:
         rows = np.arange(self._rows.count) if chosen is None else np.flatnonzero(chosen)
         seed = self._noise.randomness.stream(f"layers of a {name}", self._drawn).integer(63)
         at_once = self._gradients.rows_at_once
-        firsts = range(0, rows.size, at_once)
-        parts = (self._screen(self._rows.batch(rows[first : first + at_once])) for first in firsts)
-        with silence_warnings(), secret_randomness(seed):
-            total = sum_rows(add, parts, self._blank, partial(failing_losses, self._gradients))
+        total: Tensor | int = 0
+        suspects = partial(failing_losses, self._gradients)
+        with silence_warnings(), secret_randomness(seed ^ 2**62):  # of augmentations
+            for number, first in enumerate(range(0, rows.size, at_once)):
+                part = self._screen(self._rows.batch(rows[first : first + at_once]))
+                total = total + sum_rows(partial(_seeded, seed + number, add), (part,), self._blank, suspects)
         return total.numpy() if isinstance(total, Tensor) else np.zeros(count, np.int64)
 
     def _release_sum(self, paid: Paid | Noiseless, add: Callable[[Batch], Tensor], count: int) -> Floats:
