@@ -239,6 +239,22 @@ def test_one_row_moves_the_losses_by_no_more_than_their_sensitivity_and_by_as_mu
     assert largest == one.under(Relation.parse(relation)) == 1.0
 
 
+def test_no_other_row_changes_sides_where_one_is_missing() -> None:
+    generator = np.random.default_rng(0)
+    X = generator.uniform(-1, 1, (400, 24))
+    (model,) = [each.set_params(random_state=0, bounds=(-1, 1)) for each in ridges(0.01)[:1]]
+    model.fit(X, (X[:, 0] > 0).astype(int))
+    for _ in range(20):
+        copies = np.tile(generator.uniform(-1, 1, 24), (8, 1))
+        model.intercept_ = np.zeros(1)
+        every = [*model.decision_function(copies), *model.decision_function(copies[:-1])]
+        model.intercept_ = np.array([-min(every)])  # rounding decides on which side of 0 the copies are
+        whole, without = (
+            total_losses([model], some, np.zeros(len(some)))[0] * UNIT for some in (copies, copies[:-1])
+        )
+        assert abs(whole - without) <= 1
+
+
 def test_labels_in_a_column_count_every_row_once() -> None:
     models, (X, y) = fitted_models(), table(60, seed=9)
     whole = total_losses(models, X, y).tolist()

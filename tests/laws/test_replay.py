@@ -347,20 +347,21 @@ def test_tables_that_are_read_block_by_block(keep: Any, bounds: Any, adjacency: 
 class Selected(BaseEstimator):
     """A selection among candidates as an estimator."""
 
-    def __init__(self, random_state: Any = None) -> None:
-        self.random_state = random_state
+    def __init__(self, adjacency: str = "zero-out", random_state: Any = None) -> None:
+        self.adjacency, self.random_state = adjacency, random_state
 
     def fit(self, X: Any, y: Any) -> Selected:
         candidates = [model(DPLogisticRegression, alpha=alpha) for alpha in (0.01, 0.1)]
-        budget = {"epsilon": 4.0, "delta": 1e-6, "adjacency": "replace-one"}
+        budget = {"epsilon": 4.0, "delta": 1e-6, "adjacency": self.adjacency}
         chosen = select(candidates, X, y, **budget, random_state=self.random_state)
         self.model_, self.rest_ = chosen.model, replace(chosen, model=None)
         return self
 
 
 @pytest.mark.slow
-def test_a_selection_among_candidates() -> None:
-    clean(replay(Selected(), *table(DPLogisticRegression), neighbours=8, adjacency="replace-one"))
+@pytest.mark.parametrize("adjacency", RELATIONS)
+def test_a_selection_among_candidates(adjacency: str) -> None:
+    clean(replay(Selected(adjacency), *table(DPLogisticRegression), neighbours=8))
 
 
 @pytest.mark.slow

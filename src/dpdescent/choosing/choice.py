@@ -14,7 +14,7 @@ from scipy import sparse
 
 from ..accounting import GDP, Approximate, Currency
 from ..curator import LatticeNoise
-from ..curator.release import pay, release
+from ..curator.release import pay, public_count, release
 from ..errors import BudgetExhausted, InvalidParameter, UnsupportedSource
 from ..estimators.base import PrivateLinearModel
 from ..estimators.payment import charges_noted, make_noise, paid_by
@@ -207,8 +207,9 @@ class _Task:
         """Draw which rows are held out."""
         rows = int(self._X.shape[0]) if hasattr(self._X, "shape") else len(self._X)
         generator = np.random.default_rng(self.randomness.stream("hold-out rows", 0).integer(128))
-        mask = held_out(rows, share, generator)
-        self.rows = int(np.count_nonzero(~mask)), int(np.count_nonzero(mask))  # that train, and that score: public
+        places = held_out(public_count(rows), share, generator)
+        self.rows = int(np.count_nonzero(~places)), int(np.count_nonzero(places))  # that train, and score: public
+        mask = places[:rows]
         self._train, self._scoring = ((rows_of(self._X, part), rows_of(self._y, part)) for part in (~mask, mask))
 
     def fitted(self, candidate: PrivateLinearModel, epsilon: float, delta: float, account: Ledger) -> Any:

@@ -198,10 +198,12 @@ def total_losses(models: Sequence[PrivateLinearModel], X: Any, y: Any) -> NDArra
     """Return the loss of every model on all rows in steps of the lattice: **unreleased data**.
 
     A row counts as an error of 0 or 1 for a classifier, and for a regressor as the square of its error in units of
-    the width of the target. Each row of a table of public shape is scored by itself.
+    the width of the target.
 
-    **Privacy** A loss lies in [0, 1], and every row has one: labels in a column are read as a row of labels, because
-    comparing all predictions with all labels would count a row as often as there are rows.
+    **Privacy** A loss lies in [0, 1] and depends on its own row alone, to the last bit: a matrix product may round
+    other rows differently where one is missing, and those whose score is next to 0 would change sides. Every row has
+    one loss: labels in a column are read as a row of labels, because comparing all predictions with all labels would
+    count a row as often as there are rows.
     """
     return np.array([int(_losses(model, X, y).sum()) for model in models], dtype=np.int64)
 
@@ -209,12 +211,13 @@ def total_losses(models: Sequence[PrivateLinearModel], X: Any, y: Any) -> NDArra
 def _losses(model: PrivateLinearModel, X: Any, y: Any) -> NDArray[np.int64]:
     """Return the loss of every row in steps of the lattice."""
     with np.errstate(all="ignore"):  # a warning would speak of rows
-        predicted, labels = model.predict(X), np.ravel(y)
+        scores, labels = model.row_scores(X), np.ravel(y)
         if isinstance(model, BoundedRegressor):
             low, high = model._outer_ends()
             target = np.clip(labels.astype(np.float64), low, high)
-            errors = ((np.clip(predicted, low, high) - target) / (high - low)) ** 2
+            errors = ((np.clip(scores, low, high) - target) / (high - low)) ** 2
         else:
-            errors = (predicted != labels).astype(np.float64)
+            decided = scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(np.intp)
+            errors = (model.classes_[decided] != labels).astype(np.float64)
     steps: NDArray[np.int64] = np.rint(np.clip(np.nan_to_num(errors, nan=1.0), 0.0, 1.0) / UNIT).astype(np.int64)
     return steps
