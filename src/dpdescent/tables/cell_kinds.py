@@ -8,24 +8,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, time
+from decimal import Decimal
 from numbers import Real
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as arrow
+import pyarrow.compute as compute
 from numpy.typing import NDArray
 
 from ..arrays import Positions, distinct_cells
 from .cells import ANY_DATE, as_stamps, day_numbers
-from .written_forms import DATE_FORMS, NUMBERS, OTHER_DATES, date_form, iso_date, number_form, number_in
+from .written_forms import (
+    DATE_FORMS,
+    NUMBERS,
+    OTHER_DATES,
+    PERHAPS_NUMBER_OR_DATE,
+    PLAIN_DATE,
+    PLAIN_DECIMAL,
+    PLAIN_INTEGER,
+    PLAIN_NUMBER,
+    date_form,
+    iso_date,
+    number_form,
+    number_in,
+)
 
 _LONGEST = 64  # characters of a level
 _BLANKS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", ".", "nat", "<na>", "#n/a", "#na"})
 #: The bins of a cell. What is written in a way that means two things is a bin of its own: the column decides.
-KINDS_OF_CELLS = ("missing", *NUMBERS, *DATE_FORMS, *OTHER_DATES, "text", "long text")
+KINDS_OF_CELLS = ("missing", *NUMBERS, *DATE_FORMS, *OTHER_DATES, "text", "long text", "other")
 _NUMBER_OF = {name: number for number, name in enumerate(KINDS_OF_CELLS)}
+_PLAIN_KINDS = (
+    (PLAIN_DECIMAL, _NUMBER_OF["decimal point"]),
+    (PLAIN_INTEGER, _NUMBER_OF["integer"]),
+    (PLAIN_DATE, _NUMBER_OF["date"]),
+)
 
 
 def as_frame(table: Any) -> pd.DataFrame | None:
@@ -69,24 +89,24 @@ def _kind(cell: Any) -> str:
         return _kind_of_text(cell.strip())
     if isinstance(cell, bool | np.bool_):
         return "text"
-    if isinstance(cell, Real):
+    if isinstance(cell, Real | Decimal):
         return _kind_of_number(cell)
     if isinstance(cell, date | datetime | np.datetime64):
         return "date"
-    return "long text"  # bytes, lists and whatever else is no single value
+    return "decimal point" if isinstance(cell, time) else "other"  # such as bytes and lists
 
 
-def _kind_of_number(cell: Real) -> str:
+def _kind_of_number(cell: Real | Decimal) -> str:
     try:
         number = float(cell)
-    except OverflowError:
+    except (OverflowError, ValueError):
         return "missing"
     if not math.isfinite(number):
         return "missing"
     return "integer" if number == math.floor(number) and abs(number) < 2.0**53 else "decimal point"
 
 
-def _text_codes(column: pd.Series) -> tuple[Positions, list[str]] | None:
+def _text_codes(column: pd.Series) -> tuple[Positions, Any] | None:
     """Return the position of each cell among distinct texts, -1 where one is missing; None unless text is stored."""
     if not isinstance(column.dtype, pd.StringDtype):
         return None
@@ -96,7 +116,40 @@ def _text_codes(column: pd.Series) -> tuple[Positions, list[str]] | None:
         return None
     whole = stored.combine_chunks() if isinstance(stored, arrow.ChunkedArray) else stored
     coded = whole.dictionary_encode()
-    return coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp), coded.dictionary.to_pylist()
+    return coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp), coded.dictionary
+
+
+def _matches(texts: Any, pattern: str) -> NDArray[np.bool_]:
+    return np.asarray(compute.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _of_texts(
+    texts: Any, function: Callable[[str], Any], plain: Sequence[tuple[str, Any]], other: Any, dtype: type
+) -> NDArray[Any]:
+    """Return a function of texts and, last, of a missing one; most by Arrow, as pairs of patterns and values say.
+
+    A value may be a function of the texts that match. What could be a number or a date in no pattern, is blank or
+    long goes to the function itself, and ``other`` is the value of all that is left.
+    """
+    found: NDArray[Any] = np.full(len(texts) + 1, other, dtype=dtype)
+    left = np.ones(len(texts), dtype=np.bool_)
+    for pattern, value in plain:
+        if not left.any():
+            break
+        among = np.flatnonzero(left)
+        fitting = among[_matches(texts.take(arrow.array(among)), pattern)]
+        if fitting.size:
+            found[fitting] = value(texts.take(arrow.array(fitting))) if callable(value) else value
+            left[fitting] = False
+    among = np.flatnonzero(left)
+    rest = texts.take(arrow.array(among))
+    bare = compute.utf8_trim_whitespace(rest)
+    blank = compute.is_in(compute.utf8_lower(bare), value_set=arrow.array(sorted(_BLANKS), rest.type))
+    odd = np.asarray(blank.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    odd |= compute.utf8_length(bare).to_numpy(zero_copy_only=False) > _LONGEST
+    odd |= _matches(bare, PERHAPS_NUMBER_OR_DATE)
+    found[among[odd]] = [function(text) for text in rest.filter(arrow.array(odd)).to_pylist()]
+    return found
 
 
 def _by_value(column: pd.Series, function: Callable[[Any], Any], absent: Any, dtype: type = object) -> NDArray[Any]:
@@ -107,7 +160,7 @@ def _by_value(column: pd.Series, function: Callable[[Any], Any], absent: Any, dt
     coded = _text_codes(column)
     if coded is not None:
         values: NDArray[Any] = np.empty(len(coded[1]) + 1, dtype=dtype)
-        values[:] = [*map(function, coded[1]), absent]
+        values[:] = [*map(function, coded[1].to_pylist()), absent]
         return values[coded[0]]
     cells = column.to_numpy(dtype=object)
     texts = np.fromiter((isinstance(cell, str) for cell in cells), dtype=np.bool_, count=cells.size)
@@ -140,7 +193,13 @@ def kinds_of_cells(column: pd.Series) -> NDArray[np.intp]:
         whole = (values == np.floor(values)) & (np.abs(values) < 2.0**53)
         kinds = np.where(whole, _NUMBER_OF["integer"], _NUMBER_OF["decimal point"])
         return np.where(np.isfinite(values), kinds, 0).astype(np.intp)
-    return _by_value(column, lambda cell: _NUMBER_OF[_kind(cell)], 0, np.intp)
+    coded = _text_codes(column)
+    if coded is None:
+        return _by_value(column, lambda cell: _NUMBER_OF[_kind(cell)], 0, np.intp)
+    by_text = _of_texts(coded[1], lambda text: _NUMBER_OF[_kind(text)], _PLAIN_KINDS, _NUMBER_OF["text"], np.intp)
+    by_text[-1] = 0
+    found: NDArray[np.intp] = by_text[coded[0]]
+    return found
 
 
 def _stores_numbers(column: pd.Series) -> bool:
@@ -160,19 +219,22 @@ def _floats(column: pd.Series) -> NDArray[np.float64]:
 
 def _whole_number(cell: Any) -> Any:
     """Return a cell as a level of a column of numbers: a whole number, else None."""
-    if _kind(cell) != "integer":
+    if _kind(cell) not in ("integer", "zero first"):
         return None
-    return int(cell.strip()) if isinstance(cell, str) else int(cell)
+    return int(cell.strip().partition(".")[0]) if isinstance(cell, str) else int(cell)
 
 
 def _short_text(cell: Any) -> Any:
     """Return a cell as a level of a column of text: text of at most 64 characters, else None."""
-    if _kind(cell) in ("missing", "long text"):
+    if not isinstance(cell, str):
+        try:
+            return None if _kind(cell) in ("missing", "other") else str(cell)
+        except ValueError:  # a fraction of integers that are longer than Python writes
+            return None
+    text = cell.strip()
+    if len(text) > _LONGEST or text.lower() in _BLANKS:
         return None
-    try:
-        return str(cell).strip()
-    except ValueError:  # a fraction of integers that are longer than Python writes
-        return None
+    return None if "e" in text.lower() and number_form(text) == "missing" else text  # 1e999 is infinite
 
 
 def level_keys(column: pd.Series, whole: bool) -> tuple[Positions, list[Any]]:
@@ -185,7 +247,13 @@ def level_keys(column: pd.Series, whole: bool) -> tuple[Positions, list[Any]]:
         places[there] = codes
         return places, numbers.tolist()
     coded, read = _text_codes(column), _whole_number if whole else _short_text
-    keys = [*map(read, coded[1]), None] if coded is not None else _by_value(column, read, None).tolist()
+    if coded is None:
+        keys = _by_value(column, read, None).tolist()
+    elif whole:
+        keys = _of_texts(coded[1], read, [(PLAIN_INTEGER, _as_integers)], None, object).tolist()
+        keys[-1] = None
+    else:
+        keys = [*map(read, coded[1].to_pylist()), None]
     there = np.array([key is not None for key in keys], dtype=np.bool_)
     codes, distinct = distinct_cells(key for key in keys if key is not None)
     places = np.full(len(keys), -1, dtype=np.intp)
@@ -193,10 +261,20 @@ def level_keys(column: pd.Series, whole: bool) -> tuple[Positions, list[Any]]:
     return places if coded is None else places[coded[0]], distinct
 
 
+def _as_integers(texts: Any) -> list[int]:
+    read: list[int] = texts.cast(arrow.int64()).to_pylist()
+    return read
+
+
 def as_numbers(column: pd.Series, decimal: str = ".") -> pd.Series:
     """Return a column as numbers, NaN where a cell is none."""
     if _stores_numbers(column):
         values = _floats(column)
+    elif (coded := _text_codes(column)) is not None:
+        plain = [(PLAIN_NUMBER, lambda texts: texts.cast(arrow.float64()).to_numpy())]
+        by_text = _of_texts(coded[1], lambda text: _number(text, decimal), plain, math.nan, np.float64)
+        by_text[-1] = math.nan
+        values = by_text[coded[0]]
     else:
         values = _by_value(column, lambda cell: _number(cell, decimal), math.nan, np.float64)
     return pd.Series(np.where(np.isfinite(values), values, np.nan), index=column.index)
@@ -206,7 +284,9 @@ def _number(cell: Any, decimal: str) -> float:
     if isinstance(cell, str):
         text = cell.strip()
         return number_in(text, decimal) if len(text) <= _LONGEST else math.nan
-    if not isinstance(cell, Real) or _kind_of_number(cell) == "missing":
+    if isinstance(cell, time):
+        return cell.hour + cell.minute / 60 + cell.second / 3600
+    if not isinstance(cell, Real | Decimal) or _kind_of_number(cell) == "missing":
         return math.nan
     return float(cell)
 
@@ -234,7 +314,13 @@ def as_days(column: pd.Series, form: str | None) -> pd.Series:
 
     coded, way = _text_codes(column), None if form in ANY_DATE else form
     if coded is not None:
-        by_text = day_numbers(as_stamps(pd.Series([*map(read, coded[1]), None], dtype=object), way))
+        texts = coded[1]
+        plain = _matches(texts, PLAIN_DATE) if way is None else np.zeros(len(texts), dtype=np.bool_)
+        by_text = np.full(len(texts) + 1, math.nan)
+        stamps = texts.filter(arrow.array(plain)).cast(arrow.timestamp("us"))
+        by_text[:-1][plain] = day_numbers(stamps.to_numpy(zero_copy_only=False))
+        odd = [read(text) for text in texts.filter(arrow.array(~plain)).to_pylist()]
+        by_text[:-1][~plain] = day_numbers(as_stamps(pd.Series(odd, dtype=object), way))
         return pd.Series(by_text[coded[0]], index=column.index)
     texts = pd.Series(_by_value(column, read, None), index=column.index, dtype=object)
     return pd.Series(day_numbers(as_stamps(texts, way)), index=column.index)
@@ -247,8 +333,8 @@ def as_levels(column: pd.Series, levels: Sequence[Any]) -> pd.Series:
 
     def read(cell: Any) -> Any:
         key = (_whole_number if whole else _short_text)(cell)
-        if key is None:
-            return None if _kind(cell) == "missing" else "(unreadable)"
+        if key is None:  # intervals, say, are levels by their text
+            return None if _kind(cell) == "missing" else known.get(str(cell), "(unreadable)")
         return known.get(key, key)
 
     return pd.Series(_by_value(column, read, None), index=column.index, dtype=object)
