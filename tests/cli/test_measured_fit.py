@@ -137,7 +137,7 @@ def test_a_schema_is_measured_once_and_serves_later_fits(run: Run) -> None:
     )
     assert again == 0, words
     privacy = json.loads(Path("m").read_text())["privacy"]
-    assert "levels of the columns" not in privacy["spent_on"]
+    assert not {"levels of the columns", "column histograms"} & set(privacy["spent_on"])
     assert any("the schema was measured with a budget of its own" in each for each in privacy["remarks"])
     lines = [line.entry.label for line in Ledger.open("b.ledger").history]
     assert lines == ["measured schema", "DPLogisticRegression, method auto"]
@@ -154,6 +154,48 @@ def test_a_table_is_described_in_the_terminal_and_as_a_page(run: Run) -> None:
         assert "identifiers" in shown
     assert "<script" not in page
     assert Schema.load("people.schema.json").label.classes == ("no", "yes")
+
+
+def test_a_look_shows_what_no_fit_can_use(run: Run) -> None:
+    """It is paid for: one class alone, or no column at all, is an answer, too."""
+    plain().assign(paid="yes").to_csv("one.csv", index=False)
+    code, text = run("describe", "one.csv", "--label", "paid", "--epsilon", 1)
+    assert code == 0, text
+    assert re.search(r"job +text +0\.0% +(clerk|nurse|smith) 3\d%", text)
+    assert "no schema was written: one class alone of the label 'paid' was found" in text
+    assert not Path("one.schema.json").exists()
+    pd.DataFrame({"gone": [""] * ROWS, "half": np.resize(["x", ""], ROWS)}).to_csv("gone.csv", index=False)
+    code, text = run("describe", "gone.csv", "--epsilon", 1, "--seed", 0)
+    assert code == 0, text
+    assert re.search(r"gone +missing +100\.0% +ignored", text)
+    Path("none.csv").write_text("a,b\n")
+    code, text = run("describe", "none.csv", "--epsilon", 1)
+    assert code == 1
+    assert "the table has no rows" in text
+
+
+def test_shares_are_of_the_cells_that_are_there(run: Run) -> None:
+    """And not of the levels that are found, which are all of those that are shown."""
+    table = plain().assign(code=["rare " + str(n) if n % 2 else "often" for n in range(ROWS)])
+    table.to_csv("t.csv", index=False)
+    code, text = run("describe", "t.csv", "--label", "paid", "--epsilon", 1, "--classes", "no,yes")
+    assert code == 0, text
+    assert re.search(r"code +text +0\.0% +often (49|50|51)%\n", text)
+    assert re.search(r"paid +classes +0\.0% +(no|yes) 5\d%, (no|yes) [45]\d%", text)
+
+
+def test_all_other_labels_are_one_class_if_a_person_says_so(run: Run) -> None:
+    table = plain()
+    table.loc[table.index % 500 == 0, "paid"] = "perhaps"
+    table.to_csv("t.csv", index=False)
+    options = ("--label", "paid", "--epsilon", 1, "--seed", 0, "--output", "m.json")
+    code, text = run("fit", "t.csv", *options, "--classes", "yes,rest", "--rest", "rest")
+    assert code == 0, text
+    code, text = run("evaluate", "m.json", "t.csv", "--epsilon", 1)
+    assert code == 0, text
+    code, text = run("fit", "t.csv", *options, "--classes", "yes,no", "--rest", "rest")
+    assert code == 1
+    assert "--rest must be one of --classes" in text
 
 
 def test_a_label_is_not_needed_to_look(run: Run) -> None:

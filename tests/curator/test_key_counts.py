@@ -27,7 +27,7 @@ from dpdescent.accounting import (
     gdp_to_delta,
 )
 from dpdescent.curator import LatticeNoise, Units, lattice_noise
-from dpdescent.curator.key_counts import _histogram, buy_bins, buy_levels, histogram_sensitivity
+from dpdescent.curator.key_counts import _counted, _histogram, buy_bins, buy_levels, histogram_sensitivity
 from dpdescent.curator.lattice_noise import deviation_of
 from dpdescent.errors import BudgetExhausted, InvalidParameter, UnsupportedCost
 from dpdescent.exact import LatticeSum
@@ -227,7 +227,7 @@ def test_no_unit_moves_the_counts_by_more_than_the_sensitivity(most: int) -> Non
 
 
 def column(codes: list[int], values: list[str]):
-    return lambda: (np.array(codes, dtype=np.intp), values)
+    return lambda _: (np.array(codes, dtype=np.intp), values)
 
 
 def test_only_keys_above_the_threshold_leave_in_their_own_order() -> None:
@@ -259,8 +259,8 @@ def test_every_count_is_released_for_the_columns_and_units_that_there_are(
         )
     units, codes = Units(np.arange(8) // rows, 8 // rows, rows), np.arange(8, dtype=np.intp) % 3
     cost = ThresholdedGaussian(2.0, 1e-7)
-    buy_levels(ledger, cost, [lambda: (codes, ["a", "b", "c"])] * 3, "levels", LatticeNoise(), units)
-    buy_bins(ledger, Gaussian(2.0), [lambda: codes] * 3, 3, "types", LatticeNoise(), units)
+    buy_levels(ledger, cost, [lambda _: (codes, ["a", "b", "c"])] * 3, "levels", LatticeNoise(), units)
+    buy_bins(ledger, Gaussian(2.0), [lambda _: codes] * 3, 3, "types", LatticeNoise(), units)
     (levels, *paid), (bins, *_) = told
     assert paid == [cost, Relation.ZERO_OUT, Threshold(3, rows)]
     assert [each.sensitivity for each in (levels, bins)] == [histogram_sensitivity(3)] * 2
@@ -277,6 +277,28 @@ def test_a_key_leaves_from_the_threshold_that_was_paid_for(monkeypatch: pytest.M
     for held, leaves in ((least, True), (least - 1, False)):
         found = buy_levels(ledger, cost, [column([0] * held, ["key"])], "levels", LatticeNoise())
         assert bool(found[0]) is leaves
+
+
+def test_a_table_in_parts_is_counted_as_one_but_for_what_is_spared() -> None:
+    """A row moves one count by one, wherever it is, and values that a part hardly has need no memory."""
+    generator = np.random.default_rng(0)
+    parts = [generator.zipf(1.3, 3 * 4096 + 5) % 500 for _ in range(3)]
+    values = list(range(500))
+
+    def counted(parts: list[np.ndarray], sparing: bool) -> np.ndarray:
+        (found,) = _counted([lambda part: (part, values)], None, parts, sparing)
+        return np.array([found.get(value, 0) for value in values]) / 2**16
+
+    whole, spared = counted([np.concatenate(parts)], sparing=False), counted(parts, sparing=True)
+    assert np.array_equal(whole, counted(parts, sparing=False))
+    each = [np.maximum(np.bincount(part, minlength=500) - 3, 0) for part in parts]
+    assert np.array_equal(spared, np.sum(each, axis=0))
+    for place in generator.integers(0, 3 * 4096, 20).tolist():
+        without = [part.copy() for part in parts]
+        without[1][place] = -1
+        moved = np.abs(counted(without, sparing=True) - spared)
+        assert moved.sum() <= 1
+        assert np.count_nonzero(moved) <= 1
 
 
 def test_nothing_that_occurs_is_fine() -> None:
@@ -297,7 +319,7 @@ def test_cells_are_read_after_the_charge() -> None:
     with pytest.raises(BudgetExhausted):
         buy_levels(ledger, ThresholdedGaussian(1e4, 1e-6), [told], "levels", LatticeNoise())
     with pytest.raises(BudgetExhausted):
-        buy_bins(ledger, Gaussian(1.0), [lambda: told()[0]], 3, "types", LatticeNoise())
+        buy_bins(ledger, Gaussian(1.0), [lambda _: told()[0]], 3, "types", LatticeNoise())
     assert read == []
     assert ledger.spent == 0
 
@@ -309,7 +331,7 @@ def test_counts_have_the_noise_that_was_paid_for(relation: Relation) -> None:
     values = [f"{number:04}" for number in range(2000)]
     codes = np.repeat(np.arange(2000), 1000)
     found = buy_levels(
-        ledger, ThresholdedGaussian(5.0, 1e-6), [lambda: (codes, values)], "levels", LatticeNoise(Randomness(3))
+        ledger, ThresholdedGaussian(5.0, 1e-6), [lambda _: (codes, values)], "levels", LatticeNoise(Randomness(3))
     )
     expected = 5.0 * histogram_sensitivity(1).under(relation)
     assert len(found[0]) == 2000
@@ -327,7 +349,9 @@ def test_a_threshold_belongs_to_counts_of_keys_alone() -> None:
 def test_bins_are_counted_with_noise_of_their_own() -> None:
     ledger = Ledger(50.0, 1e-3, currency="gdp")
     codes = [np.array([0, 1, 1, -1]), np.array([2, 2, 2, 2])]
-    counts = buy_bins(ledger, Gaussian(0.5), [lambda each=each: each for each in codes], 3, "types", LatticeNoise())
+    counts = buy_bins(
+        ledger, Gaussian(0.5), [lambda _, each=each: each for each in codes], 3, "types", LatticeNoise()
+    )
     assert counts.shape == (2, 3)
     assert np.abs(counts - [[1, 2, 0], [0, 0, 4]]).max() < 8
 

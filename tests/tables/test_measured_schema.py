@@ -11,17 +11,26 @@ import pytest
 
 from dpdescent import Ledger, PrivacyStatement
 from dpdescent.accounting import GDP
-from dpdescent.errors import BudgetExhausted, ColumnTypeError, InvalidParameter, MissingColumn, OneClass
+from dpdescent.errors import (
+    BudgetExhausted,
+    ColumnTypeError,
+    DatasetFormatError,
+    InvalidParameter,
+    MissingColumn,
+    OneClass,
+)
 from dpdescent.tables import (
     CategoricalColumn,
     DateColumn,
     IgnoredColumn,
     NumericColumn,
     Schema,
+    cells_in_blocks,
     open_parquet,
     read_cells_as_text,
     read_table,
     stream_text,
+    text_tables,
 )
 
 ROWS = 20_000
@@ -184,6 +193,56 @@ def test_a_column_of_numbers_is_a_number_to_predict() -> None:
     assert found.label.classes is None
 
 
+def test_a_number_to_predict_is_bounded_once_for_all_fits() -> None:
+    found = Schema.measure(messy(), label="pay", epsilon=1.0, delta=1e-6, random_state=1)
+    low, high = found.label.bounds
+    pay = pd.to_numeric(messy()["pay"].str.replace(",", "."))
+    assert low <= pay.quantile(0.01)
+    assert pay.quantile(0.99) <= high <= 4 * pay.max()
+    assert found.measured["columns"]["pay"]["kind"] == "number"
+
+
+def test_numbers_among_other_cells_are_numbers_and_the_others_missing() -> None:
+    """Codes that begin with a zero are levels as they are written, unless there are too many of them."""
+    generator = np.random.default_rng(0)
+    zips = generator.choice(["01001", "02139", "94110"], ROWS)
+    many = [f"{number:05}" for number in generator.integers(0, 99_999, ROWS)]
+    told = np.where(generator.random(ROWS) < 0.3, "not asked", np.round(generator.normal(size=ROWS), 3).astype(str))
+    few = np.where(generator.random(ROWS) < 0.1, "refused", generator.integers(0, 90, ROWS).astype(str))
+    table = pd.DataFrame({"zip": zips, "many": many, "told": told, "few": few, "paid": messy()["paid"]})
+    found = {each.name: each for each in Schema.measure(table, label="paid", epsilon=1.0, delta=1e-6).columns}
+    assert found["zip"].levels == ("01001", "02139", "94110")
+    assert isinstance(found["many"], NumericColumn)
+    assert isinstance(found["told"], NumericColumn)
+    assert isinstance(found["few"], NumericColumn)
+    assert (found["told"].missing, found["few"].missing) == ("level", "level")
+
+
+def test_rows_of_a_person_are_protected_together() -> None:
+    table = messy().assign(person=np.arange(ROWS) // 4)
+    options = {"epsilon": 1.0, "delta": 1e-6, "unit": "person", "rows_per_unit": 2, "random_state": 0}
+    found = Schema.measure(table, label="paid", **options)
+    assert (found.unit.column, found.unit.rows) == ("person", 2)
+    assert found.measured["statement"]["unit"] == "one person"
+    assert found.measured["rows"] == ROWS // 4
+    assert "person" not in found.measured["columns"]
+    ledger = Ledger(9.0, 1e-5, currency=GDP().with_failures())
+    with pytest.raises(InvalidParameter, match="must keep one relation, currency and unit"):
+        Schema.measure(table, label="paid", ledger=ledger, **options)  # which counts rows
+    with pytest.raises(MissingColumn, match="'who'"):
+        Schema.measure(table, label="paid", **(options | {"unit": "who"}))
+
+
+def test_all_other_labels_are_one_class_if_a_person_says_so() -> None:
+    table = messy().assign(paid=np.resize(["no"] * 999 + ["rare"], ROWS))
+    found = Schema.measure(
+        table, label="paid", epsilon=1.0, delta=1e-6, classes=["no", "rest"], rest="rest", regression=False
+    )
+    assert np.unique(found.labels(table), return_counts=True)[1].tolist() == [ROWS - 20, 20]
+    with pytest.raises(InvalidParameter, match="rest must be one of the given classes"):
+        Schema.measure(table, label="paid", epsilon=1.0, delta=1e-6, classes=["no", "yes"], rest="rest")
+
+
 # Refusals -----------------------------------------------------------------------------------------------------------
 
 
@@ -232,7 +291,60 @@ def test_a_row_in_another_coding_changes_no_other(tmp_path) -> None:
     assert read_cells_as_text(path).iloc[:5].equals(before)
 
 
+def test_a_name_of_two_lines_and_a_first_line_that_is_none(tmp_path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('"age\n(years)",job\n1,x\n2,y\n')
+    assert read_cells_as_text(path).to_dict("list") == {"age (years)": ["1", "2"], "job": ["x", "y"]}
+    path.write_text("# made by hand\nage,job\n1,x\n")
+    with pytest.raises(DatasetFormatError, match=r"line 2 of 't\.csv' has 2 cells and the first line has 1 names"):
+        read_cells_as_text(path)
+    path.write_text('5" pipe,job\n1,x\n')
+    assert list(read_cells_as_text(path).columns) == ['5" pipe', "job"]
+    path.write_bytes(b"age,job\r1,x\r")
+    with pytest.raises(DatasetFormatError, match="carriage return"):
+        read_cells_as_text(path)
+
+
 # Tables that are read block by block --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["text", "parquet", "dask"])
+def test_a_table_that_is_not_in_memory_is_measured_block_by_block(
+    tmp_path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is found is what is found in memory, within the noise: counts differ by .025% of the rows at most."""
+    table = messy().assign(born=pd.Timestamp("1980-01-01")) if kind != "text" else messy()
+    path = tmp_path / "table"
+    if kind == "text":
+        monkeypatch.setattr(text_tables, "_LONG", 1000)
+        path = tmp_path / "table.csv"
+        table.rename(columns={"age": "their\nage"}).to_csv(path, index=False, sep=";", encoding="latin-1")
+    elif kind == "parquet":
+        path.mkdir()
+        for number in range(3):
+            table.iloc[number::3].to_parquet(path / f"{number}.parquet", row_group_size=2500)
+    else:
+        path = pytest.importorskip("dask.dataframe").from_pandas(table, npartitions=3)
+    monkeypatch.setattr(cells_in_blocks, "_ROWS", 4500)
+    found = Schema.measure(path, label="paid", epsilon=1.0, delta=1e-6, random_state=0)
+    whole = Schema.measure(table, label="paid", epsilon=1.0, delta=1e-6, random_state=0)
+    kinds = [(type(each), getattr(each, "levels", None)) for each in found.columns if each.name != "town"]
+    assert kinds == [(type(each), getattr(each, "levels", None)) for each in whole.columns if each.name != "town"]
+    assert found.label == whole.label
+    assert found.measured["rows"] == ROWS
+    counts, same = (dict(each.measured["columns"]["job"]["levels"]) for each in (found, whole))
+    assert all(abs(counts[level] - same[level]) < 0.01 * ROWS for level in same)
+    assert "P000" not in found.as_text()
+
+
+def test_files_that_differ_or_are_damaged_are_named(tmp_path) -> None:
+    for name, table in (("a", messy(90)), ("b", messy(90).drop(columns="age"))):
+        table.to_parquet(tmp_path / f"{name}.parquet")
+    with pytest.raises(DatasetFormatError, match=r"'b.parquet' has other columns than 'a.parquet'"):
+        Schema.measure(tmp_path, label="paid", epsilon=1.0, delta=1e-6)
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 and more")
+    with pytest.raises(DatasetFormatError, match=r"'b.parquet' is not a readable Parquet file"):
+        Schema.measure(tmp_path, label="paid", epsilon=1.0, delta=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["text", "parquet"])

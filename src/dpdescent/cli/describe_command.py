@@ -12,8 +12,17 @@ import typer
 from ..display import printable
 from ..errors import InvalidParameter
 from ..long_runs import require_outputs, write_whole
-from .schema_command import MeasuredTable, stem_of
-from .terminal import Adjacency, Delta, JsonFile, Seed, say, write_json
+from .schema_command import (
+    ClassesOfLabel,
+    IsNumber,
+    LabelKnowledge,
+    MeasuredTable,
+    Rest,
+    RowsPerUnit,
+    UnitColumn,
+    stem_of,
+)
+from .terminal import Adjacency, Delta, JsonFile, Seed, complain, say, write_json
 
 if TYPE_CHECKING:
     from ..tables import Schema
@@ -30,6 +39,11 @@ def describe_command(
     page: Annotated[Path | None, typer.Option(help="Where to write the page; default: TABLE.html.")] = None,
     schema: Annotated[Path | None, typer.Option(help="Where to write the schema that fits can use.")] = None,
     adjacency: Adjacency = "zero-out",
+    classes: ClassesOfLabel = None,
+    rest: Rest = None,
+    regression: IsNumber = None,
+    unit: UnitColumn = None,
+    rows_per_unit: RowsPerUnit = 1,
     ledger: Annotated[Path | None, typer.Option(help="A ledger file that pays as well.")] = None,
     seed: Seed = None,
     json_file: JsonFile = None,
@@ -43,9 +57,11 @@ def describe_command(
         raise InvalidParameter("--schema is where a schema for fits is written, which needs --label COLUMN")
     written = None if label is None else schema or table.with_name(f"{stem_of(table)}.schema.json")
     require_outputs([target, written, json_file], [table, ledger])
-    wanted = MeasuredTable(table, label, epsilon, delta, adjacency, ledger=ledger, seed=seed, histograms=True)
+    told = LabelKnowledge(label, classes, rest, regression)
+    wanted = MeasuredTable(table, told, epsilon, delta, adjacency, unit, rows_per_unit, ledger, seed, histograms=True)
     found = wanted.measure(written or target)
-    if written is not None:
+    useless = why_useless(found, label)
+    if written is not None and not useless:
         write_whole(written, found.as_text())
     write_whole(target, page_of(found, table.name, ends_of(found)))
     for line in lines_of(found):
@@ -53,13 +69,23 @@ def describe_command(
     statement = _record(found)["statement"]
     say(f"{headline(statement)} All counts are noisy.")
     say(f"page written to {target}")
-    if written is not None:
+    if useless:
+        complain("no schema was written", useless, colour="yellow")
+    elif written is not None:
         say(f"schema written to {written}: `dpdescent fit {table} --schema {written}` uses it")
     write_json(json_file, found.to_dict())
 
 
 def _record(schema: Schema) -> Mapping[str, Any]:
     return schema.measured or {}
+
+
+def why_useless(schema: Schema, label: str | None) -> str:
+    """Return why no fit could use a schema, or nothing if one can."""
+    if label is None:
+        return ""
+    reason: str = _record(schema)["columns"].get(label, {}).get("ignored", "")
+    return reason or ("" if schema.features else "no column was found that a model could use")
 
 
 def lines_of(schema: Schema) -> list[str]:
@@ -79,11 +105,12 @@ def ends_of(schema: Schema) -> dict[str, tuple[str, str]]:
     from ..tables import DateColumn
 
     found = {}
-    for column in schema.numbers:
-        if column.bounds is not None:
-            dated = isinstance(column, DateColumn)
-            low, high = ((_day(end) if dated else f"{end:g}") for end in column.bounds)
-            found[column.name] = low, high
+    bounds = {column.name: column.bounds for column in schema.numbers} | {schema.label.column: schema.label.bounds}
+    dated = {column.name for column in schema.numbers if isinstance(column, DateColumn)}
+    for name, ends in bounds.items():
+        if ends is not None:
+            low, high = ((_day(end) if name in dated else f"{end:g}") for end in ends)
+            found[name] = low, high
     return found
 
 
@@ -95,11 +122,11 @@ def _day(days: float) -> str:
 
 
 def contents(each: Mapping[str, Any], ends: tuple[str, str] | None) -> str:
-    """Return the levels of a column with their shares, or a histogram of its numbers, in one line."""
+    """Return the levels of a column with their shares of the cells there, or a histogram, in one line."""
     if "histogram" in each and ends is not None:
         return f"{ends[0]} {_sparks(each['histogram'])} {ends[1]}"
     levels = sorted(each.get("levels", []), key=lambda pair: -pair[1])
-    total = max(1.0, sum(count for _, count in levels))
+    total = max(1.0, sum(count for _, count in levels)) / max(each.get("coverage", 1.0), 1e-9)
     shown = [f"{level} {count / total:.0%}" for level, count in levels[:_SHOWN]]
     more = f" and {len(levels) - _SHOWN} more" if len(levels) > _SHOWN else ""
     return ", ".join(shown) + more

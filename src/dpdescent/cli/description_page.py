@@ -28,9 +28,8 @@ def page_of(schema: Schema, name: str, ends: Mapping[str, tuple[str, str]]) -> s
     """Return the page: what was found in each column, with intervals of the noise, and what it cost."""
     measured: Mapping[str, Any] = schema.measured or {}
     statement = measured["statement"]
-    bounds = {column.name: column.bounds for column in schema.numbers}
     found = measured["columns"].items()
-    rows = "".join(_row(column, each, bounds.get(column), ends.get(column, ("", ""))) for column, each in found)
+    rows = "".join(_row(column, each, ends.get(column, ("", ""))) for column, each in found)
     public = "".join(f"<li>{_text(fact)}</li>" for fact in statement["assumed_public"])
     title = f"{_text(name)}: a private look"
     return (
@@ -38,7 +37,8 @@ def page_of(schema: Schema, name: str, ends: Mapping[str, tuple[str, str]]) -> s
         f"content='width=device-width'><style>{_STYLE}</style><h1>{title}</h1>"
         f"<p>{measured['rows']} rows. Everything below together is {_text(headline(statement))} Counts are "
         "noisy; lines at the ends of bars are 95% intervals of that noise. Values that are too rare to be published "
-        "are not shown, and nothing tells how many there are.</p>"
+        "are not shown, and nothing tells how many there are. Cells of another kind than their column "
+        "count as missing.</p>"
         "<table><tr><th>Column<th>Kind<th>Missing<th>What was found</tr>"
         f"{rows}</table><h2>Assumed to be public</h2><ul>{public}</ul>"
     )
@@ -48,11 +48,11 @@ def _text(value: object) -> str:
     return escape(printable(str(value)))
 
 
-def _row(name: str, each: Mapping[str, Any], bounds: tuple[float, float] | None, ends: tuple[str, str]) -> str:
+def _row(name: str, each: Mapping[str, Any], ends: tuple[str, str]) -> str:
     if "ignored" in each:
         told = f"<span class=small>ignored: {_text(each['ignored'])}</span>"
-    elif "histogram" in each and bounds is not None:
-        told = _histogram(each["histogram"], each["deviation"], bounds, ends)
+    elif "histogram" in each:
+        told = _histogram(each["histogram"], each["deviation"], each["ends"], ends)
     else:
         told = _levels(each.get("levels", []), each.get("deviation", 0.0), each.get("coverage", 0.0))
     share = f"{each['missing_share']:.1%}"
@@ -77,7 +77,7 @@ def _levels(levels: Sequence[Sequence[Any]], deviation: float, coverage: float) 
     return f"<svg width=560 height={18 * len(bars) + 4} role=img>{''.join(bars)}</svg>{note}"
 
 
-def _histogram(counts: Sequence[float], deviation: float, bounds: tuple[float, float], ends: tuple[str, str]) -> str:
+def _histogram(counts: Sequence[float], deviation: float, bounds: Sequence[float], ends: tuple[str, str]) -> str:
     """Return a histogram of numbers with its quartiles, which are read off the noisy counts."""
     most = max([1.0, *counts])
     bars = [
@@ -98,7 +98,7 @@ def _histogram(counts: Sequence[float], deviation: float, bounds: tuple[float, f
     )
 
 
-def quantile(counts: Sequence[float], share: float, bounds: tuple[float, float]) -> float:
+def quantile(counts: Sequence[float], share: float, bounds: Sequence[float]) -> float:
     """Return about which number lies above a share of the cells, by noisy counts in equal bins."""
     held = [max(count, 0.0) for count in counts]
     wanted, width = share * math.fsum(held), (bounds[1] - bounds[0]) / len(held)

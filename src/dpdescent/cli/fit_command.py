@@ -20,6 +20,7 @@ import typer
 
 from ..errors import InvalidParameter, nearest
 from ..long_runs import require_outputs
+from .schema_command import Rest
 from .terminal import (
     INTERRUPTED,
     Adjacency,
@@ -83,7 +84,9 @@ Bounds = Annotated[
         "which is for tables too, they are measured privately.",
     ),
 ]
-Classes = Annotated[str | None, typer.Option(metavar="A,B,...", help="Public classes of y in an NPZ file.")]
+Classes = Annotated[
+    str | None, typer.Option(metavar="A,B,...", help="Public classes of y in an NPZ file, or of the --label.")
+]
 TargetBounds = Annotated[
     str | None, typer.Option(metavar="LOW,HIGH", help="The same of y, the number that a regression predicts.")
 ]
@@ -141,6 +144,7 @@ def fit_command(
     schema: SchemaFile = None,
     bounds: Bounds = None,
     classes: Classes = None,
+    rest: Rest = None,
     target_bounds: TargetBounds = None,
     missing: Missing = None,
     unknown: Unknown = None,
@@ -168,7 +172,7 @@ def fit_command(
     from .public_knowledge import PublicKnowledge
 
     regression = model in REGRESSORS
-    public = PublicKnowledge(data, schema, bounds, classes, target_bounds, missing, unknown, regression, label)
+    public = PublicKnowledge(data, schema, bounds, classes, target_bounds, missing, unknown, regression, label, rest)
     plain = {"method": method, "adjacency": adjacency, "alpha": alpha, "random_state": seed, "tilt": tilt}
     plain |= {"penalise_intercept": penalise_intercept, "progress": True, "inference": inference}
     request = Request(model, epsilon, delta, public, plain, output, json_file, ledger, cluster, unit, rows_per_unit)
@@ -345,6 +349,8 @@ def plan(request: Request, options: dict[str, Any], known: dict[str, Any]) -> Pl
         )
     else:
         options["classes"] = table.classes
+        if table.schema is not None and table.schema.measured is not None:
+            options.setdefault("tighten", False)  # bounds that were bought are not bought again
     warned = _warn(request, table) if request.private else []
     if table.schema is not None and table.schema.unit is not None:
         options["rows_per_unit"] = table.schema.unit.rows
@@ -387,8 +393,10 @@ def save(planned: Plan, fitted: Any) -> None:
 
     table, request = planned.table, planned.request
     if isinstance(table, UnknownTable):
-        names = [str(name) for name in fitted.feature_names_in_]
-        SavedModel.from_estimator(fitted, names, fitted.schema_, None).save(request.output)
+        names, schema = [str(name) for name in fitted.feature_names_in_], fitted.schema_
+        if table.rest is not None:
+            schema = replace(schema, label=replace(schema.label, rest=table.rest))
+        SavedModel.from_estimator(fitted, names, schema, None).save(request.output)
         return
     names, column_bounds = list(table.feature_names), request.public.column_bounds(table)
     SavedModel.from_estimator(fitted, names, table.schema, column_bounds).save(request.output)

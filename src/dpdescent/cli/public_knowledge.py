@@ -30,7 +30,7 @@ from ..tables import (
     require_rows,
     stream_text,
 )
-from ..tables.cell_kinds import as_numbers
+from ..tables.cell_kinds import as_levels, as_numbers
 from .terminal import literal
 
 #: Said instead of bounds that nobody knows.
@@ -57,6 +57,8 @@ class PublicKnowledge:
         Whether a number is to be predicted.
     label : str, optional
         The column to predict of a table without a schema, which is then measured.
+    rest : str, optional
+        The class that labels count as which are none of the others.
     """
 
     data: str
@@ -68,10 +70,13 @@ class PublicKnowledge:
     unknown: str | None
     regression: bool
     label: str | None = None
+    rest: str | None = None
 
     def options(self) -> dict[str, Any]:
         """Return what `load_dataset` is to be told; what does not fit is refused before a row is read."""
         require_readable(self.data)
+        if self.rest is not None and (self.label is None or self.classes is None):
+            raise InvalidParameter("--rest is one of --classes, of a table with --label: give all three")
         if self.label is not None:
             return self._measured_options()
         if is_parquet_group(self.data):
@@ -130,7 +135,12 @@ class PublicKnowledge:
         """Return the label of a table of which nothing else is known, and its classes if these are."""
         if self.schema is not None or (schema_in_folder(self.data) is not None):
             raise InvalidParameter("--label is for a table without a schema, which has a label: leave one out")
-        if not is_data_path(self.data) or self.data.endswith(".npz") or is_parquet_group(self.data):
+        if is_parquet_group(self.data):
+            raise InvalidParameter(
+                f"--label is for a table in one file: `dpdescent schema {shlex.quote(self.data)} --label COLUMN "
+                "--measure --epsilon E` measures a schema of several, and `dpdescent fit --schema` uses it"
+            )
+        if not is_data_path(self.data) or self.data.endswith(".npz"):
             raise InvalidParameter("--label is for a table in one CSV or Parquet file: leave it out")
         if not Path(self.data).is_file():
             raise DatasetNotAvailable(f"the file {self.data!r} is not there: correct the path")
@@ -143,7 +153,10 @@ class PublicKnowledge:
                 "out, or write a schema"
             )
         classes = None if self.classes is None else read_classes(self.classes)
-        return {"label": self.label, "classes": classes}
+        rest = None if self.rest is None else literal(self.rest)
+        if rest is not None and rest not in (classes or []):
+            raise InvalidParameter(f"--rest must be one of --classes, got {self.rest!r}: name it there, too")
+        return {"label": self.label, "classes": classes, "rest": rest}
 
     def _array_options(self) -> dict[str, Any]:
         if self.schema is not None or self.missing is not None or self.unknown is not None:
@@ -194,6 +207,7 @@ class UnknownTable:
 
     X: pd.DataFrame
     y: Any
+    rest: Any = None
     unit: None = None
     schema: None = None
 
@@ -206,12 +220,17 @@ def read_unknown(data: str, known: dict[str, Any], regression: bool) -> UnknownT
         raise no_such_column("the label column", label, frame.columns)
     require_rows(Path(data), len(frame), None)
     y = as_numbers(frame[label]).rename(label) if regression else frame[label]
+    if known["rest"] is not None:
+        levels = set(known["classes"])
+        coded = as_levels(y, known["classes"])
+        y = pd.Series([cell if cell in levels else known["rest"] for cell in coded], name=label, dtype=object)
     if regression and y.isna().any():
         raise MissingValue(
             f"the label column {label!r} has cells that are missing, or no numbers with a decimal point: drop such "
-            'rows, or write a schema, which may say "file": {"decimal": ","}'
+            "rows, or measure a schema (`dpdescent schema TABLE --label COLUMN --measure`), which tells decimal "
+            'commas, or write one with "file": {"decimal": ","}'
         )
-    return UnknownTable(frame.drop(columns=[label]), y)
+    return UnknownTable(frame.drop(columns=[label]), y, known["rest"])
 
 
 def open_table(

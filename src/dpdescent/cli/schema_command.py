@@ -12,12 +12,21 @@ from ..display import printable
 from ..errors import InvalidParameter, SchemaError
 from ..long_runs import require_outputs, write_whole
 from .commands import CommandGroup
-from .terminal import Adjacency, JsonFile, Seed, say, write_json, write_text
+from .terminal import Adjacency, JsonFile, Seed, literal, say, write_json, write_text
 
 if TYPE_CHECKING:
     from ..tables import Schema
 
 TableFile = Annotated[Path, typer.Argument(metavar="TABLE", help="A CSV, TSV or Parquet table.")]
+ClassesOfLabel = Annotated[str | None, typer.Option(metavar="A,B,...", help="Public classes of the label.")]
+Rest = Annotated[
+    str | None, typer.Option(metavar="CLASS", help="Which of --classes a label counts as that is none of the others.")
+]
+IsNumber = Annotated[bool | None, typer.Option(help="Whether the label is a number; found out.")]
+UnitColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Whose row it is: protect all rows of one person.")
+]
+RowsPerUnit = Annotated[int, typer.Option(help="Rows of a unit that are used, at most.")]
 SchemaFile = Annotated[Path, typer.Argument(metavar="SCHEMA", help="A schema file.")]
 
 
@@ -50,8 +59,11 @@ def draft(
     epsilon: Annotated[float | None, typer.Option(help="What the measurement may cost.")] = None,
     delta: Annotated[float, typer.Option(help="The same.")] = 1e-7,
     adjacency: Adjacency = "zero-out",
-    classes: Annotated[str | None, typer.Option(metavar="A,B,...", help="Public classes of the label.")] = None,
-    regression: Annotated[bool | None, typer.Option(help="Whether the label is a number; found out.")] = None,
+    classes: ClassesOfLabel = None,
+    rest: Rest = None,
+    regression: IsNumber = None,
+    unit: UnitColumn = None,
+    rows_per_unit: RowsPerUnit = 1,
     ledger: Annotated[Path | None, typer.Option(help="A ledger file that pays for the measurement as well.")] = None,
     seed: Seed = None,
 ) -> None:
@@ -60,11 +72,15 @@ def draft(
 
     target = output or table.with_name(f"{stem_of(table)}.schema.json")
     if measure:
-        budget = MeasuredTable(table, label, epsilon, delta, adjacency, classes, regression, ledger, seed)
-        _measure(budget, target, force)
+        told = LabelKnowledge(label, classes, rest, regression)
+        _measure(
+            MeasuredTable(table, told, epsilon, delta, adjacency, unit, rows_per_unit, ledger, seed), target, force
+        )
         return
-    if epsilon is not None or ledger is not None or classes is not None or regression is not None:
-        raise InvalidParameter("--epsilon, --ledger, --classes and --regression are for --measure: add it")
+    if any(each is not None for each in (epsilon, ledger, classes, rest, regression, unit)):
+        raise InvalidParameter(
+            "--epsilon, --ledger, --classes, --rest, --regression and --unit are for --measure: add it"
+        )
     found = draft_schema(table, label=label, separator="\t" if separator in ("\\t", "tab") else separator)
     _require_new(target, force)
     require_outputs([target, target.with_name(FORMAT_FILE)], [table])
@@ -130,16 +146,34 @@ def format_command(
 
 
 @dataclass(frozen=True)
+class LabelKnowledge:
+    """What was typed about the label."""
+
+    label: str | None
+    classes: str | None = None
+    rest: str | None = None
+    regression: bool | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Return it as `dpdescent.tables.measure_schema` takes it."""
+        from .public_knowledge import read_classes
+
+        classes = None if self.classes is None else read_classes(self.classes)
+        rest = None if self.rest is None else literal(self.rest)
+        return {"classes": classes, "rest": rest, "regression": self.regression}
+
+
+@dataclass(frozen=True)
 class MeasuredTable:
     """A table whose schema is to be measured, and what that may cost; see `dpdescent.tables.measure_schema`."""
 
     table: Path
-    label: str | None
+    told: LabelKnowledge
     epsilon: float | None
     delta: float
     adjacency: str = "zero-out"
-    classes: str | None = None
-    regression: bool | None = None
+    unit: str | None = None
+    rows_per_unit: int = 1
     ledger: Path | None = None
     seed: int | None = None
     histograms: bool = False
@@ -147,23 +181,23 @@ class MeasuredTable:
     def measure(self, output: Path) -> Schema:
         """Buy the schema; ``output`` is what a ledger records."""
         from ..ledger import Ledger
-        from ..tables import measure_schema, read_cells_as_text
-        from .public_knowledge import read_classes
+        from ..tables import is_parquet_group, measure_schema
 
         if self.epsilon is None:
             raise InvalidParameter("a measurement needs --epsilon, such as --epsilon 0.2: what it may cost")
-        if not self.table.is_file():
+        if not self.table.is_file() and not is_parquet_group(str(self.table)):
             raise SchemaError(f"there is no file {str(self.table)!r}: correct the path")
         account = None if self.ledger is None else Ledger.open(self.ledger, model=output)
         return measure_schema(
-            read_cells_as_text(self.table),
-            self.label,
+            self.table,
+            self.told.label,
             self.epsilon,
             self.delta,
             ledger=account,
-            classes=None if self.classes is None else read_classes(self.classes),
-            regression=self.regression,
             adjacency=self.adjacency,
+            unit=self.unit,
+            rows_per_unit=self.rows_per_unit,
+            **self.told.options(),
             random_state=self.seed,
             histograms=self.histograms,
         )

@@ -15,12 +15,18 @@ are not public. Those whose noisy count reaches a threshold are published (`buy_
 and of the values, and nothing else leaves: not the number of other values, nor their noise
 (`dpdescent.accounting.thresholds` derives the threshold, `dpdescent.accounting.currencies` why failures add up). The
 charge comes before a cell is read: columns are functions that are called after it.
+
+*Tables in parts* are counted one part after the other, so that memory holds the values of one part, and of all parts
+those that are frequent in one: a part of r rows counts :math:`\max(0, c - t)` for a value that occurs c times in it,
+with the public :math:`t = \lfloor r / 4096 \rfloor`. A row still moves one count of its column by at most 1, and a
+value that one row alone holds has a count of at most 1, so nothing above changes. Fewer than 4,096 values of a part
+are kept, and less than .025% of the rows are not counted.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,10 +44,13 @@ from .units import Units
 _BITS = 16
 _STEP = 2.0**-_BITS
 
-#: Returns the bin of each cell of a column, -1 where it has none.
-Bins = Callable[[], NDArray[np.intp]]
-#: Returns the position of each cell of a column among values that occur, -1 where it is not counted, and the values.
-Levels = Callable[[], tuple[NDArray[np.intp], Sequence[Any]]]
+_SPARED = 2**12  # rows of a part, for each of which one of every value is not counted
+
+#: Returns the bin of each cell of a column of a part, -1 where it has none.
+Bins = Callable[[Any], NDArray[np.intp]]
+#: Returns the position of each cell of a column of a part among values that occur, -1 where it is not counted, and
+#: the values.
+Levels = Callable[[Any], tuple[NDArray[np.intp], Sequence[Any]]]
 
 
 def histogram_sensitivity(columns: int) -> Sensitivity:
@@ -58,6 +67,7 @@ def buy_bins(
     label: str,
     noise: LatticeNoise,
     units: Units | None = None,
+    parts: Iterable[Any] = (None,),
 ) -> Floats:
     """Return noisy counts of public bins, of the shape (columns, bins).
 
@@ -68,19 +78,25 @@ def buy_bins(
     gaussian : Gaussian
         The noise, in units of the sensitivity.
     columns : sequence of callables
-        Each returns the bin of every row's cell.
+        Each returns the bin of every row's cell in a part of the table.
     bins : int
         The public number of bins of each column.
     label : str
         What the ledger calls it.
     noise : LatticeNoise
     units : Units, optional
-        Which rows belong together.
+        Which rows belong together, in a table of one part.
+    parts : iterable
+        What the columns are functions of, one after the other; nothing is read before it is asked for.
     """
     part = Noised(gaussian, _STEP, histogram_sensitivity(len(columns)), of_unit=True)
 
     def count() -> Integers:
-        return np.stack([_histogram(codes(), bins, units) for codes in columns])
+        total = np.zeros((len(columns), bins), dtype=np.int64)
+        for each in parts:
+            for place, codes in enumerate(columns):
+                total[place] += _histogram(codes(each), bins, units)
+        return total
 
     counts: Floats = release(ledger, part, label, count, noise)
     return counts
@@ -93,27 +109,41 @@ def buy_levels(
     label: str,
     noise: LatticeNoise,
     units: Units | None = None,
+    parts: Iterable[Any] = (None,),
+    *,
+    sparing: bool = False,
 ) -> list[dict[Any, float]]:
     """Return the values of each column whose noisy count reaches the threshold, in ascending order, with that count.
 
-    The parameters are those of `buy_bins`; each column returns the values that occur, as well.
+    The parameters are those of `buy_bins`; each column returns the values that occur, as well. ``sparing`` bounds the
+    memory that the values of a table in many parts need, as the module says.
     """
     threshold = Threshold(len(columns), 1 if units is None else units.rows_per_unit)
     part = Noised(cost, _STEP, histogram_sensitivity(len(columns)), of_unit=True, threshold=threshold)
     paid = pay((ledger,), cost, label, (part,), noise)
-    keys: list[tuple[int, Any]] = []
-    counts: list[Integers] = []
     with np.errstate(all="ignore"):  # a warning would speak of rows
-        for place, column in enumerate(columns):
-            codes, values = column()
-            order = sorted(range(len(values)), key=values.__getitem__)
-            keys += [(place, values[position]) for position in order]
-            counts.append(_histogram(codes, len(values), units)[order])
-    published = paid.publish(part, keys, np.concatenate(counts) if counts else np.zeros(0, dtype=np.int64))
+        counted = _counted(columns, units, parts, sparing)
+    keys = [(place, value) for place, counts in enumerate(counted) for value in sorted(counts)]
+    counts = np.array([counted[place][value] for place, value in keys], dtype=np.int64)
     found: list[dict[Any, float]] = [{} for _ in columns]
-    for (place, value), count in published.items():
+    for (place, value), count in paid.publish(part, keys, counts).items():
         found[place][value] = count
     return found
+
+
+def _counted(
+    columns: Sequence[Levels], units: Units | None, parts: Iterable[Any], sparing: bool
+) -> list[dict[Any, int]]:
+    """Return how often each value of each column occurs in all parts, in steps of 2^-16."""
+    counted: list[dict[Any, int]] = [{} for _ in columns]
+    for part in parts:
+        for column, counts in zip(columns, counted, strict=True):
+            codes, values = column(part)
+            spared = len(codes) // _SPARED << _BITS if sparing else 0
+            here = _histogram(codes, len(values), units) - spared
+            for place in np.flatnonzero(here > 0).tolist():
+                counts[values[place]] = counts.get(values[place], 0) + int(here[place])
+    return counted
 
 
 def _histogram(codes: NDArray[np.intp], size: int, units: Units | None) -> Integers:

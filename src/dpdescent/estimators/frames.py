@@ -21,7 +21,7 @@ from sklearn.base import RegressorMixin
 
 from ..curator import LatticeNoise, Units
 from ..curator.release import public_count
-from ..errors import InvalidParameter
+from ..errors import InvalidParameter, MissingValue
 from ..ledger import Ledger, require_funds
 from ..solvers import Facts, Method, Settings
 from ..statement import Origin, moved, name_of
@@ -97,6 +97,7 @@ class MeasuredFit:
             kept, self._units = Units.kept(self.unit, model.rows_per_unit, len(cells))
             self._kept = kept
         self.rows = public_count(len(cells)) if self._units is None else self._units.count
+        self._require_label()
         self._known: dict[str, Column] = {
             name: stored for name in cells.columns if (stored := public_column(name, cells[name])) is not None
         }
@@ -106,6 +107,17 @@ class MeasuredFit:
         require_enough(self.own, self.rows, self._bought)
         if model.ledger is not None:
             require_funds(model.ledger, self.own)
+
+    def _require_label(self) -> None:
+        """Raise what is wrong with labels by how they are stored, before they are searched for classes."""
+        if isinstance(self.model, RegressorMixin) or self.model.classes is not None:
+            return
+        if self._label.dtype.kind in "mMc":
+            raise InvalidParameter(
+                f"the labels are stored as {self._label.dtype}, which are no classes: make classes of them"
+            )
+        if public_column(_LABEL, self._label) is not None and self._label.isna().any():
+            raise MissingValue("y has missing labels beside its public classes: remove such rows beforehand")
 
     def _open(self, method: Method, settings: Settings) -> Ledger:
         model = self.model
@@ -139,7 +151,7 @@ class MeasuredFit:
         target = None if self._regression else label
         bought = TableToMeasure(frame, target, self.own, self.noise, self.rows, shares, self._known, self._units)
         classes = None if self._regression else self.model.classes
-        named = _LABEL if self._label.name in (None, *frame.columns) else str(self._label.name)
+        named = _LABEL if self._label.name in (None, "", *frame.columns) else str(self._label.name)
         schema, self.found = measure_columns(bought, named, classes=classes, regression=self._regression)
         self.schema = replace(schema, measured=record_of(self.found, self.rows))
         model = copy.copy(self.model)
@@ -193,6 +205,10 @@ class MeasuredFit:
 
 def _label_of(y: Any, index: pd.Index) -> pd.Series:
     """Return labels as a column; those of a list keep their types, so that no row decides the type of others."""
+    if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
+        y = y.iloc[:, 0]
+    if type(y).__module__.partition(".")[0] == "pyarrow" and hasattr(y, "to_pandas"):
+        y = y.to_pandas()
     cells = y.array if isinstance(y, pd.Series) else y
     if not isinstance(cells, np.ndarray | pd.api.extensions.ExtensionArray):
         cells = pd.Series(list(cells), dtype=object).array

@@ -27,7 +27,7 @@ from ..errors import (
     UnknownLabel,
     require_positive_integer,
 )
-from ..ledger import ONE_ROW
+from ..ledger import ONE_ROW, unit_in_words
 from ..solvers import Method
 from ..tables import as_frame
 
@@ -251,7 +251,7 @@ def split_units(X: Any, column: str | None, given: Any) -> tuple[Any, Any, str]:
         if given is None:
             return X, None, ONE_ROW
         _require_same_rows(X, given)
-        return X, given, _protected(getattr(given, "name", None))
+        return X, given, unit_in_words(getattr(given, "name", None))
     if given is not None:
         raise InvalidParameter("units are given twice, by unit= of the model and of fit: leave one out")
     if not isinstance(column, str) or not column:
@@ -262,7 +262,7 @@ def split_units(X: Any, column: str | None, given: Any) -> tuple[Any, Any, str]:
             f"unit names the column {column!r}, and the table has no such column, or several: pass a DataFrame with "
             "one, or fit(X, y, unit=...) with an array"
         )
-    return X.drop(columns=[column]), X[column], _protected(column)
+    return X.drop(columns=[column]), X[column], unit_in_words(column)
 
 
 def without_column(X: Any, column: str | None) -> Any:
@@ -279,9 +279,3 @@ def _require_same_rows(X: Any, given: Any) -> None:
             "unit and X have different indexes, so it is unclear whose row each is: bring both into one order, or "
             "pass unit.to_numpy() if they are in one"
         )
-
-
-def _protected(name: Any) -> str:
-    """Return what is protected, in words: never those of single rows, which a ledger keeps apart."""
-    words = f"one {name}" if isinstance(name, str) and name else ONE_ROW
-    return "one unit" if words == ONE_ROW else words

@@ -18,7 +18,7 @@ the record is kept; ``sqlite_store`` is such a place, in a file.
 from typing import TYPE_CHECKING
 
 from ..lazy_names import lazy_names
-from .budget import ONE_ROW as ONE_ROW
+from .budget import ONE_ROW as ONE_ROW, unit_in_words as unit_in_words
 from .history import Entry as Entry, Line as Line, Origin as Origin
 from .privacy_ledger import Ledger as Ledger
 from .sharing import (

@@ -40,6 +40,12 @@ from .history import (
 ONE_ROW = "one row"
 
 
+def unit_in_words(name: Any) -> str:
+    """Return which unit of this name is protected: never in the words of single rows, which a ledger keeps apart."""
+    words = f"one {name}" if isinstance(name, str) and name else ONE_ROW
+    return "one unit" if words == ONE_ROW else words
+
+
 class Budget:
     """A budget that accepts a request or refuses it, whatever the place where its record is kept; see `Ledger`."""
 

@@ -334,7 +334,9 @@ def as_levels(column: pd.Series, levels: Sequence[Any]) -> pd.Series:
     def read(cell: Any) -> Any:
         key = (_whole_number if whole else _short_text)(cell)
         if key is None:  # intervals, say, are levels by their text
-            return None if _kind(cell) == "missing" else known.get(str(cell), "(unreadable)")
+            if _kind(cell) == "missing":
+                return None
+            return "(unreadable)" if isinstance(cell, str | Real) else known.get(str(cell), "(unreadable)")
         return known.get(key, key)
 
     return pd.Series(_by_value(column, read, None), index=column.index, dtype=object)

@@ -77,7 +77,8 @@ class DaskTable(StreamedTable):
             if wrong:
                 raise ColumnTypeError(
                     f"column {wrong[0]!r} is not stored as numbers: write the table as Parquet files, which "
-                    "dpdescent.tables.open_parquet reads by a schema, or code it by BoundedEncoder"
+                    "dpdescent.tables.open_parquet reads by a schema, such as Schema.measure finds in this table, or "
+                    "code it by BoundedEncoder"
                 )
             self.names = [str(name) for name in X.columns] if all(isinstance(c, str) for c in X.columns) else None
             self.columns = len(X.columns)

@@ -140,7 +140,7 @@ class Schema:
             yield f"columns {twice} are declared twice: keep one declaration each"
         if self.label.column in names:
             yield f"column {self.label.column!r} is the label and is also listed under columns: remove it there"
-        if not self.features:
+        if not self.features and self.label.column:  # without a label it is for people to look at
             yield "columns: at least one column must have another type than ignore"
         if self.unit is not None and self.unit.column in (*self.features, self.label.column):
             yield f"unit.column: {self.unit.column!r} is a feature or the label: declare it as ignored"
@@ -312,14 +312,15 @@ class Schema:
 
         Parameters
         ----------
-        table : DataFrame of pandas or polars, or table of Arrow
+        table : DataFrame of pandas, polars or Dask, table of Arrow, or path
+            A path names Parquet files or a text table.
         label : str
             The name of the column to predict.
         epsilon, delta : float
             The privacy guarantee of the schema.
         **options
-            Those of `dpdescent.tables.measure_schema`: ``ledger``, ``declared``, ``classes``, ``regression``,
-            ``adjacency`` and ``random_state``.
+            Those of `dpdescent.tables.measure_schema`: ``ledger``, ``declared``, ``classes``, ``rest``,
+            ``regression``, ``unit``, ``rows_per_unit``, ``adjacency`` and ``random_state``.
 
         Returns
         -------

@@ -12,7 +12,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -33,6 +33,7 @@ _FOREIGN = {
     b"\x93NUMPY": "an array of NumPy: save X and y in an NPZ file",
 }
 _LONGEST_HEADER = 1 << 24
+_NAME_LINES = 64  # that a name in quotation marks may have
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 UNREADABLE = (*_DAMAGED, UnicodeError)  # what reading raises if a file is cut off, damaged or coded otherwise
 
@@ -49,6 +50,8 @@ class Delimited:
         Whether it is compressed by gzip, whatever its suffix.
     names : tuple of str
         The names in its first line.
+    lines : int
+        How many lines of the file these names take: a name in quotation marks may have several.
     """
 
     path: Path
@@ -56,6 +59,7 @@ class Delimited:
     encoding: str
     compressed: bool
     names: tuple[str, ...]
+    lines: int = 1
 
     def open(self) -> IO[bytes]:
         """Open the file for reading, unpacked."""
@@ -115,6 +119,9 @@ def read_header(
         if renaming and encoding is None:
             return read_header(path, separator=separator, encoding="latin-1", wanted=wanted, renaming=True)
         raise _not_text(path, coding, 1) from None
+    lines = 1 + line.count("\n")
+    if renaming:
+        line = " ".join(line.split("\n"))
     _require_text(path, line)
     split = {each: _split(line, each) for each in _separators(path, separator)}
     best = max(split, key=lambda each: (len(set(wanted) & set(split[each])), len(split[each])))
@@ -122,16 +129,18 @@ def read_header(
     if not any(names):
         raise DatasetFormatError(f"{path.name!r} is empty: its first line must name the columns")
     if renaming:
-        names = _distinct([name.strip() or f"column {place}" for place, name in enumerate(names, start=1)])
+        names = _distinct([" ".join(name.split()) or f"column {place}" for place, name in enumerate(names, start=1)])
     if "" in names or len(set(names)) != len(names):
         problem = "has no name for a column" if "" in names else "names a column twice"
         raise DatasetFormatError(
             f"the first line of {path.name!r} {problem}: it must hold distinct, non-empty column names"
         )
-    return Delimited(path, best, coding, compressed, tuple(names))
+    return Delimited(path, best, coding, compressed, tuple(names), lines)
 
 
 def _require_text(path: Path, line: str) -> None:
+    if "\r" in line:
+        raise DatasetFormatError(f"{path.name!r} has lines that end with a carriage return alone: end them with \\n")
     if any(character < " " and character != "\t" for character in line):
         raise DatasetFormatError(f"{path.name!r} is no text table: its first line has bytes that are no text")
 
@@ -205,7 +214,7 @@ def read_cells(
         raise _ragged(written, problem)
     if table is None:
         raise ColumnTypeError(_not_numbers(written, numbers, blanks, decimal))
-    if list(table.columns) != list(written.names) or _is_short(table):
+    if list(table.columns) != list(written.names) or not isinstance(table.index, pd.RangeIndex) or _is_short(table):
         raise_ragged_line(written)
     return table
 
@@ -291,10 +300,20 @@ def _open(path: Path, compressed: bool) -> IO[bytes]:
 
 
 def _first_line(file: IO[bytes], encoding: str) -> str:
+    """Return the first line, and those after it up to the quotation mark that closes a name that begins with one."""
     if encoding.startswith("utf-16"):
-        with io.TextIOWrapper(file, encoding) as text:
-            return text.readline(_LONGEST_HEADER).rstrip("\r\n")
-    return file.readline(_LONGEST_HEADER).decode(encoding).removeprefix("\ufeff").rstrip("\r\n")
+        with io.TextIOWrapper(file, encoding, newline="") as text:
+            return _whole_line(lambda: text.readline(_LONGEST_HEADER))
+    return _whole_line(lambda: file.readline(_LONGEST_HEADER).decode(encoding).removeprefix("\ufeff"))
+
+
+def _whole_line(read: Callable[[], str]) -> str:
+    first = line = read()
+    while line.count('"') % 2 and re.search(r'(^|[,;\t|])"', first) and line.count("\n") < _NAME_LINES:
+        more = read()
+        line += more or "\n" * _NAME_LINES
+    found = line if line.count("\n") < _NAME_LINES else first
+    return found.rstrip("\r\n").replace("\r\n", "\n")
 
 
 def _split(line: str, separator: str) -> list[str]:

@@ -9,9 +9,11 @@ Column names, storage types and whatever is declared are public. All else is bou
 
 What is decided follows from these answers and public numbers alone. A column is what most of its cells are; whole
 numbers of which 3 to 12 levels cover more than 95% of the cells are codes, and so a category. Values that were not
-found are coded as ``other`` where they are frequent. A column is ignored if nearly all of its cells are missing, if
-it has one value, if it is long text, or if the levels that were found cover less than 5% of it, as with identifiers.
-Cells that cannot be read as what their column is count as missing.
+found are coded as ``other`` where they are frequent. Whole numbers that begin with a zero are text, and so is a
+column of which less than 80% are numbers, unless the levels that are found cover less than that and half are numbers:
+then it is a column of numbers, and other cells are missing ones. A column is ignored if nearly all of its cells are
+missing, if it has one value, if it is long text, or if the levels that were found cover less than 5% of it, as with
+identifiers. Cells that cannot be read as what their column is count as missing.
 
 **Privacy** Each stage is one release through the one door, charged before a cell is read
 (`dpdescent.curator.key_counts` has the sensitivities). Levels that the categories of pandas or the values of an
@@ -21,7 +23,7 @@ enumeration list are public knowledge of whoever made the table, and cost nothin
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -33,12 +35,12 @@ from numpy.typing import NDArray
 from ..accounting import Gaussian, ThresholdedGaussian
 from ..arrays import Floats
 from ..curator import LatticeNoise, Units
-from ..curator.key_counts import buy_bins, buy_levels, histogram_sensitivity
+from ..curator.key_counts import Bins, Levels, buy_bins, buy_levels, histogram_sensitivity
 from ..errors import InvalidParameter, OneClass
 from ..ledger import Ledger
 from .bounds import measured_ends
-from .cell_kinds import KINDS_OF_CELLS, as_days, as_numbers, kinds_of_cells, level_keys
-from .cells import ANY_DATE
+from .cell_kinds import KINDS_OF_CELLS, as_days, as_levels, as_numbers, kinds_of_cells, level_keys
+from .cells import ANY_DATE, level_codes
 from .columns import CategoricalColumn, Column, DateColumn, IgnoredColumn, Label, NumericColumn
 from .declaration import FileFormat, Schema
 from .written_forms import DATE_FORMS, NUMBERS, OTHER_DATES
@@ -98,6 +100,11 @@ class TableToMeasure:
     declared : mapping from str to Column
         What a person knows: it costs nothing.
     units : Units, optional
+    blocks : callable, optional
+        Returns the table anew, a few rows at a time with the label in its column, where it is not in memory. The
+        frame and the label are then empty and have its names and storage types.
+    looking : bool
+        Whether people look at the table, so that whatever was found is returned, even if no fit can use it.
     """
 
     frame: pd.DataFrame
@@ -108,6 +115,25 @@ class TableToMeasure:
     shares: Shares
     declared: Mapping[str, Column] = field(default_factory=dict)
     units: Units | None = None
+    blocks: Callable[[], Iterable[pd.DataFrame]] | None = None
+    looking: bool = False
+
+    def parts(self) -> Iterator[Mapping[str | None, pd.Series]]:
+        """Yield the columns of each part of the table by their names, and the label by None."""
+        for block in (None,) if self.blocks is None else self.blocks():
+            frame, label = self.frame, self.label
+            if block is not None:
+                frame, label = block, None if label is None else block[label.name]
+            yield {name: frame[name] for name in self.frame.columns} | ({} if label is None else {None: label})
+
+    def bins(self, gaussian: Gaussian, columns: Sequence[Bins], size: int, said: str) -> Floats:
+        """Buy noisy counts of public bins."""
+        return buy_bins(self.ledger, gaussian, columns, size, said, self.noise, self.units, self.parts())
+
+    def levels(self, cost: ThresholdedGaussian, columns: Sequence[Levels], said: str) -> list[dict[Any, float]]:
+        """Buy the values that occur."""
+        sparing = self.blocks is not None
+        return buy_levels(self.ledger, cost, columns, said, self.noise, self.units, self.parts(), sparing=sparing)
 
     def gaussian(self, share: float) -> Gaussian:
         """Return the noise that a share of the budget pays for."""
@@ -137,7 +163,7 @@ class Found:
     kind : str
         What most cells are.
     missing : float
-        The share of missing cells.
+        The share of missing cells, and of those that are not of this kind.
     levels : dict
         Levels with their noisy counts.
     coverage : float
@@ -149,7 +175,9 @@ class Found:
     form : str, optional
         How dates or decimals are written.
     histogram : tuple of float
-        Noisy counts in equal bins between the bounds of a number, where they were bought.
+        Noisy counts in equal bins between ``ends``, where they were bought.
+    numbers : float
+        The share of numbers in a column of text, where they are most of what is there.
     """
 
     kind: str
@@ -160,6 +188,8 @@ class Found:
     reason: str = ""
     form: str | None = None
     histogram: tuple[float, ...] = ()
+    ends: tuple[float, ...] = ()
+    numbers: float = 0.0
 
     @property
     def is_coded(self) -> bool:
@@ -173,7 +203,7 @@ class Found:
             data["levels"] = [[level, round(count, 1)] for level, count in self.levels.items()]
             data |= {"coverage": round(self.coverage, 4), "deviation": float(f"{self.deviation:.4g}")}
         if self.histogram:
-            data["histogram"] = [round(count, 1) for count in self.histogram]
+            data |= {"histogram": [round(count, 1) for count in self.histogram], "ends": list(self.ends)}
             data["deviation"] = float(f"{self.deviation:.4g}")
         return data | ({"ignored": self.reason} if self.reason else {})
 
@@ -209,13 +239,19 @@ def public_column(name: str, column: pd.Series) -> Column | None:
         return CategoricalColumn(name, (False, True), missing="level", unknown="zero")
     if isinstance(column.dtype, pd.CategoricalDtype):
         levels = [level.item() if isinstance(level, np.generic) else level for level in column.cat.categories]
-        if levels and all(isinstance(level, str | int | float | bool) for level in levels):
-            return CategoricalColumn(name, tuple(levels), missing="level", unknown="zero")
+        plain = [level if isinstance(level, str | int | float | bool) else str(level) for level in levels]
+        if plain:
+            return CategoricalColumn(name, tuple(plain), missing="level", unknown="zero")
     return None
 
 
 def measure_columns(
-    table: TableToMeasure, label: str, *, classes: Sequence[Any] | None, regression: bool | None
+    table: TableToMeasure,
+    label: str,
+    *,
+    classes: Sequence[Any] | None,
+    regression: bool | None,
+    rest: Any = None,
 ) -> tuple[Schema, dict[str, Found]]:
     """Buy what is not declared of a table; return the schema, and what was found in each column.
 
@@ -228,55 +264,69 @@ def measure_columns(
         The public classes, which then cost nothing.
     regression : bool, optional
         Whether the label is a number; found out if it is None.
+    rest : class, optional
+        That of labels which are none of the others.
     """
     sought = table.sought
     found = _buy_types(table, sought)
-    target = _buy_label(table, label, classes, regression, found)
+    try:
+        target = _buy_label(table, label, classes, regression, found, rest)
+    except InvalidParameter as problem:
+        if not table.looking:
+            raise
+        target, found[label] = Label(label), Found("label", reason=str(problem))
     _buy_levels(table, sought, found)
     columns = {name: _column(name, found[name], table.rows) for name in sought} | dict(table.declared)
     ordered = [columns[name] for name in table.frame.columns]
-    decimal = "," if any(each.form == "," for each in found.values()) else "."
-    target, ordered = _buy_bounds(table, target, ordered, decimal)
+    decimal = "," if any(each.form == "," and each.kind != "text" for each in found.values()) else "."
+    target, ordered = _buy_bounds(table, target, ordered, decimal, found)
     if all(isinstance(column, IgnoredColumn) for column in ordered):
-        raise InvalidParameter(
-            "no column was found that a model could use: declare what you know in a schema, or raise epsilon"
-        )
+        if not table.looking:
+            raise InvalidParameter(
+                "no column was found that a model could use: declare what you know in a schema, or raise epsilon"
+            )
+        target = Label("")
     schema = Schema(tuple(ordered), target, unreadable="missing", file=FileFormat(decimal=decimal))
     return schema, found
 
 
 def _buy_types(table: TableToMeasure, sought: list[str]) -> dict[str, Found]:
     """Buy which kinds of cells the columns have, and the label."""
-    columns = [table.frame[name] for name in sought]
-    if table.label is not None:
-        columns.append(table.label)
-    if not columns:
+    names = [*sought, *([None] if table.label is not None else [])]
+    if not names:
         return {}
     gaussian = table.gaussian(table.shares.types)
-    read = [partial(kinds_of_cells, column) for column in columns]
-    counts = buy_bins(table.ledger, gaussian, read, len(KINDS_OF_CELLS), "types of cells", table.noise, table.units)
-    noise = table.deviation(gaussian, len(columns))
-    names = [*sought, *([""] if table.label is not None else [])]
-    return {name: _kind_of_column(each, noise) for name, each in zip(names, counts, strict=True)}
+    read = [_of_column(name, kinds_of_cells) for name in names]
+    counts = table.bins(gaussian, read, len(KINDS_OF_CELLS), "types of cells")
+    noise = table.deviation(gaussian, len(names))
+    return {name or "": _kind_of_column(each, noise) for name, each in zip(names, counts, strict=True)}
+
+
+def _of_column(name: str | None, function: Callable[[pd.Series], Any]) -> Callable[[Any], Any]:
+    """Return a function of a column as one of a part of the table."""
+    return lambda part: function(part[name])
 
 
 def _kind_of_column(counts: Floats, noise: float) -> Found:
     """Return what most cells of a column are, from noisy counts of their kinds."""
     by_kind = dict(zip(KINDS_OF_CELLS, np.where(counts > 3 * noise, counts, 0.0).tolist(), strict=True))
     every = max(sum(by_kind.values()), 1.0)
-    missing = by_kind.pop("missing")
-    present = max(sum(by_kind.values()), 1.0)
-    if present <= max(5 * noise, _FEW * every):
+    missing = by_kind["missing"]
+    present = max(every - missing, 1.0)
+    if every - missing <= max(5 * noise, _FEW * every):
         return Found("missing", missing / every, reason="nearly all cells are missing")
-    if sum(by_kind[kind] for kind in NUMBERS) >= _MOST * present:
-        decimal = "," if by_kind["decimal comma"] > by_kind["decimal point"] else None
+    numbers = sum(by_kind[kind] for kind in NUMBERS)
+    decimal = "," if by_kind["decimal comma"] > by_kind["decimal point"] else None
+    if numbers >= _MOST * present and by_kind["zero first"] <= _RARE * present:
         whole = by_kind["integer"] >= _MOST * present
-        return Found("integer" if whole else "number", missing / every, form=decimal)
-    if sum(by_kind[kind] for kind in (*DATE_FORMS, *OTHER_DATES)) >= _MOST * present:
-        return Found("date", missing / every, form=_form_of_dates(by_kind))
-    if by_kind["long text"] > present / 2:
-        return Found("long text", missing / every, reason="long text")
-    return Found("text", missing / every)
+        return Found("integer" if whole else "number", 1 - numbers / every, form=decimal)
+    dates = sum(by_kind[kind] for kind in (*DATE_FORMS, *OTHER_DATES))
+    if dates >= _MOST * present:
+        return Found("date", 1 - dates / every, form=_form_of_dates(by_kind))
+    for kind, reason in (("long text", "long text"), ("other", "neither numbers, dates nor text")):
+        if by_kind[kind] > present / 2:
+            return Found(kind, missing / every, reason=reason)
+    return Found("text", missing / every, form=decimal, numbers=numbers / every if numbers > present / 2 else 0.0)
 
 
 def _form_of_dates(counts: Mapping[str, float]) -> str | None:
@@ -291,7 +341,12 @@ def _form_of_dates(counts: Mapping[str, float]) -> str | None:
 
 
 def _buy_label(
-    table: TableToMeasure, name: str, classes: Sequence[Any] | None, regression: bool | None, found: dict[str, Found]
+    table: TableToMeasure,
+    name: str,
+    classes: Sequence[Any] | None,
+    regression: bool | None,
+    found: dict[str, Found],
+    rest: Any = None,
 ) -> Label:
     """Buy the classes of the label, unless they are given or it is a number."""
     if table.label is None:
@@ -300,26 +355,58 @@ def _buy_label(
     stored = None if regression else public_column(name, table.label)
     if classes is None and isinstance(stored, CategoricalColumn):
         classes = stored.levels
-    if regression or (regression is None and classes is None and kind.kind in ("number", "date")):
-        return Label(name)
     if classes is not None:
-        return Label(name, tuple(classes))
-    cost = table.thresholded(table.shares.classes, 0.25)
-    whole = kind.kind == "integer"
-    read = partial(level_keys, table.label, whole)
-    levels = buy_levels(table.ledger, cost, [read], "classes of the label", table.noise, table.units)[0]
-    coverage = sum(levels.values()) / table.rows
-    if regression is None and whole and not (len(levels) <= _CODES[1] and coverage > _COVERING):
+        if table.looking:
+            found[name] = _balance(table, tuple(classes), kind)
+        return Label(name, tuple(classes), rest=rest)
+    if kind.kind == "date":
+        raise InvalidParameter(f"the label {name!r} has dates: predict a number or classes that are made of them")
+    number = Found(kind.kind if kind.kind == "integer" else "number", kind.missing, form=kind.form)
+    if regression or (regression is None and kind.kind == "number"):
+        found[name] = number
         return Label(name)
-    if len(levels) < 2 or len(levels) > _CLASSES:
-        several = "no class" if not levels else "one class alone" if len(levels) == 1 else f"{len(levels)} classes"
-        raise OneClass(
-            f"{several} of the label {name!r} was found: the others are too rare for this epsilon, or it is a "
-            "number; give the classes, which are public then, raise epsilon, or fit a regression"
-        )
-    deviation = table.deviation(cost, 1)
-    found[name] = Found("classes", kind.missing, levels, min(coverage, 1.0), deviation)
+    levels, cost = _classes(table, kind.kind == "integer")
+    coverage = sum(levels.values()) / table.rows
+    if regression is None and kind.kind == "integer" and not (len(levels) <= _CODES[1] and coverage > _COVERING):
+        found[name] = number
+        return Label(name)
+    _require_classes(name, len(levels))
+    found[name] = Found("classes", kind.missing, levels, min(coverage, 1.0), table.deviation(cost, 1))
     return Label(name, tuple(sorted(levels)), rest=max(levels, key=levels.__getitem__))
+
+
+def _require_classes(name: str, found: int) -> None:
+    """Raise `OneClass` unless several classes of the label were found, and not too many."""
+    if 2 <= found <= _CLASSES:
+        return
+    several = "no class" if not found else "one class alone" if found == 1 else f"{found} classes"
+    raise OneClass(
+        f"{several} of the label {name!r} was found: the others are too rare for this epsilon, or it is a "
+        "number; give the classes (--classes A,B in the shell), which are public then, code all but one of them "
+        "as one class, such as 'rest' (--classes A,rest --rest rest), raise epsilon, or fit a regression"
+    )
+
+
+def _classes(table: TableToMeasure, whole: bool) -> tuple[dict[Any, float], ThresholdedGaussian]:
+    """Buy the values of the label that are frequent; return them, and what they cost."""
+    cost = table.thresholded(table.shares.classes, 0.25)
+    read = _of_column(None, partial(level_keys, whole=whole))
+    levels = table.levels(cost, [read], "classes of the label")[0]
+    if table.label is not None and table.label.dtype == object and set(levels) <= {"False", "True"}:  # and no text
+        levels = {each == "True": count for each, count in levels.items()}
+    return levels, cost
+
+
+def _balance(table: TableToMeasure, classes: tuple[Any, ...], kind: Found) -> Found:
+    """Buy how many labels are of each of the public classes."""
+    gaussian = table.gaussian(table.shares.classes)
+
+    def codes(part: Any) -> NDArray[np.intp]:
+        return level_codes(as_levels(part[None], classes), "", classes)
+
+    counts = table.bins(gaussian, [codes], len(classes), "classes of the label")[0]
+    coverage, deviation = min(max(counts.sum() / table.rows, 0.0), 1.0), table.deviation(gaussian, 1)
+    return Found("classes", kind.missing, dict(zip(classes, counts.tolist(), strict=True)), coverage, deviation)
 
 
 def _buy_levels(table: TableToMeasure, sought: list[str], found: dict[str, Found]) -> None:
@@ -328,14 +415,16 @@ def _buy_levels(table: TableToMeasure, sought: list[str], found: dict[str, Found
     if not wanted:
         return
     cost = table.thresholded(table.shares.levels, 0.7)
-    read = [partial(level_keys, table.frame[name], found[name].kind == "integer") for name in wanted]
-    levels = buy_levels(table.ledger, cost, read, "levels of the columns", table.noise, table.units)
+    read = [_of_column(name, partial(level_keys, whole=found[name].kind == "integer")) for name in wanted]
+    levels = table.levels(cost, read, "levels of the columns")
     noise = table.deviation(cost, len(wanted))
     for name, counts in zip(wanted, levels, strict=True):
         present = max(1.0, table.rows * (1 - found[name].missing))
         coverage = min(1.0, sum(counts.values()) / present)
-        found[name] = replace(found[name], levels=counts, coverage=coverage, deviation=noise)
-        found[name] = replace(found[name], reason=_why_ignored(found[name]))
+        each = replace(found[name], levels=counts, coverage=coverage, deviation=noise)
+        if each.kind == "text" and each.numbers and coverage < _MOST:
+            each = Found("number", 1 - each.numbers, form=each.form)
+        found[name] = replace(each, reason=_why_ignored(each))
 
 
 def _why_ignored(found: Found) -> str:
@@ -364,70 +453,99 @@ def _column(name: str, found: Found, rows: int) -> Column:
 
 
 def _buy_bounds(
-    table: TableToMeasure, target: Label, columns: list[Column], decimal: str
+    table: TableToMeasure, target: Label, columns: list[Column], decimal: str, found: dict[str, Found]
 ) -> tuple[Label, list[Column]]:
-    """Buy the bounds of numbers and dates that have none."""
+    """Buy the bounds of numbers and dates that have none, and those of a label that is a number."""
     sought = [c for c in columns if isinstance(c, NumericColumn | DateColumn) and c.bounds is None]
-    if not sought:
+    numeric = table.label is not None and target.classes is None and not found[target.column].reason
+    if not sought and not numeric:
         return target, columns
-    read = [_numbers(table.frame[column.name], column, decimal) for column in sought]
+    read = [_of_column(column.name, _numbers_of(column, decimal)) for column in sought]
+    if numeric:
+        read.append(_of_column(None, partial(as_numbers, decimal=decimal)))
     low, high = _bounds(table, read)
-    bounded: dict[str, Column] = {}
-    for column, ends in zip(sought, zip(low.tolist(), high.tolist(), strict=True), strict=True):
-        bounded[column.name] = replace(column, low=ends[0], high=ends[1])
+    ends = list(zip(low.tolist(), high.tolist(), strict=True))
+    if numeric:
+        target = replace(target, low=ends[-1][0], high=ends[-1][1])
+    bounded: dict[str, Column] = {
+        column.name: replace(column, low=each[0], high=each[1])
+        for column, each in zip(sought, ends[: len(sought)], strict=True)
+    }
     return target, [bounded.get(column.name, column) for column in columns]
 
 
 def buy_histograms(table: TableToMeasure, schema: Schema, found: dict[str, Found]) -> None:
-    """Buy counts of numbers and dates in equal bins between their bounds, and add them to what was found."""
-    columns = [column for column in schema.numbers if column.bounds is not None]
+    """Buy counts of numbers and dates in equal bins between their bounds, and add them to what was found.
+
+    Bins of whole numbers are a whole number wide, so that each has as many of them.
+    """
+    columns: list[NumericColumn | DateColumn] = [each for each in schema.numbers if each.bounds is not None]
+    if schema.label.bounds is not None:
+        columns.append(NumericColumn(schema.label.column, *schema.label.bounds))
     if not columns or not table.shares.histograms:
         return
+    whole = [found.get(column.name, Found("number")).kind == "integer" for column in columns]
+    ends = [_ends_of_bins(*(column.bounds or (0.0, 1.0)), each) for column, each in zip(columns, whole, strict=True)]
 
-    def placed(column: NumericColumn | DateColumn) -> NDArray[np.intp]:
-        low, high = column.bounds or (0.0, 1.0)
-        values = _numbers(table.frame[column.name], column, schema.file.decimal)().to_numpy()
-        there = np.isfinite(values)
-        scaled = (np.clip(np.where(there, values, low), low, high) - low) / (high - low)
-        return np.where(there, np.minimum(np.floor(scaled * _BINS), _BINS - 1), -1).astype(np.intp)
+    def placed(column: NumericColumn | DateColumn, ends: tuple[float, float, int]) -> Bins:
+        low, high, bins = ends
+        name = column.name if column.name in table.frame.columns else None
+        numbers = _numbers_of(column, schema.file.decimal)
+
+        def place(part: Any) -> NDArray[np.intp]:
+            values = numbers(part[name]).to_numpy()
+            there = np.isfinite(values)
+            scaled = (np.clip(np.where(there, values, low), low, high) - low) / (high - low)
+            return np.where(there, np.minimum(np.floor(scaled * bins), bins - 1), -1).astype(np.intp)
+
+        return place
 
     gaussian = table.gaussian(table.shares.histograms)
-    read = [partial(placed, column) for column in columns]
-    counts = buy_bins(table.ledger, gaussian, read, _BINS, "histograms of numbers", table.noise, table.units)
+    read = [placed(column, each) for column, each in zip(columns, ends, strict=True)]
+    counts = table.bins(gaussian, read, _BINS, "histograms of numbers")
     noise = table.deviation(gaussian, len(columns))
-    for column, each in zip(columns, counts, strict=True):
-        before = found.get(column.name, Found("number"))
-        found[column.name] = replace(before, histogram=tuple(each.tolist()), deviation=noise, levels={})
+    for column, each, (low, high, bins) in zip(columns, counts, ends, strict=True):
+        before, held = found.get(column.name, Found("number")), tuple(each[:bins].tolist())
+        found[column.name] = replace(before, histogram=held, ends=(low, high), deviation=noise, levels={})
 
 
-def _numbers(cells: pd.Series, column: Column, decimal: str) -> partial[pd.Series]:
+def _ends_of_bins(low: float, high: float, whole: bool) -> tuple[float, float, int]:
+    """Return the ends of equal bins that hold a column, and their number."""
+    if not whole or high - low > 2.0**52:
+        return low, high, _BINS
+    first, last = math.ceil(low), math.floor(high)
+    width = -(-(last - first + 1) // _BINS)
+    bins = max(1, -(-(last - first + 1) // width))
+    return first - 0.5, first + width * bins - 0.5, bins
+
+
+def _numbers_of(column: Column, decimal: str) -> Callable[[pd.Series], pd.Series]:
     return (
-        partial(as_days, cells, column.format)
+        partial(as_days, form=column.format)
         if isinstance(column, DateColumn)
-        else partial(as_numbers, cells, decimal)
+        else partial(as_numbers, decimal=decimal)
     )
 
 
-def _bounds(table: TableToMeasure, read: Sequence[partial[pd.Series]]) -> tuple[Floats, Floats]:
+def _bounds(table: TableToMeasure, read: Sequence[Callable[[Any], pd.Series]]) -> tuple[Floats, Floats]:
     """Return noisy bounds of columns of numbers; missing cells are in no histogram."""
-    held: dict[str, Any] = {}
-
-    def cells() -> NDArray[np.float64]:
-        if not held:
-            held["values"] = np.column_stack([each().to_numpy() for each in read])
-        values: NDArray[np.float64] = held["values"]
-        return values
 
     def ask(levels: Any, largest: int) -> tuple[Floats, float]:
         gaussian = table.gaussian(table.shares.bounds)
+        held: dict[str, Any] = {}
 
-        def placed(column: int) -> NDArray[np.intp]:
-            there = np.isfinite(cells()[:, column])
-            return np.where(there, levels.of(cells)[:, column] + largest, -1).astype(np.intp)
+        def placed(column: int) -> Bins:
+            def place(part: Any) -> NDArray[np.intp]:
+                if column == 0:
+                    held["values"] = np.column_stack([each(part).to_numpy() for each in read])
+                    held["levels"] = levels.of(held["values"])
+                there = np.isfinite(held["values"][:, column])
+                return np.where(there, held["levels"][:, column] + largest, -1).astype(np.intp)
 
-        columns = [partial(placed, column) for column in range(len(read))]
-        size = 2 * largest + 1
-        counts = buy_bins(table.ledger, gaussian, columns, size, "bounds of the columns", table.noise, table.units)
+            return place
+
+        columns = [placed(column) for column in range(len(read))]
+        counts = table.bins(gaussian, columns, 2 * largest + 1, "bounds of the columns")
         return counts, table.deviation(gaussian, len(read))
 
     low, high = measured_ends(ask, _Later(), table.rows)
@@ -439,16 +557,14 @@ class _Later:
 
     def __init__(self, *functions: Any) -> None:
         self._functions = functions
-        self._made: Any = None
 
     def mapped(self, function: Any) -> _Later:
         """Return the cells after a function of each."""
         return _Later(*self._functions, function)
 
-    def of(self, cells: Any) -> Any:
+    def of(self, cells: Floats) -> Any:
         """Return the cells after all functions; a missing one is taken for 0, and counted nowhere."""
-        if self._made is None:
-            self._made = np.nan_to_num(cells(), nan=0.0)
-            for function in self._functions:
-                self._made = function(self._made)
-        return self._made
+        made: Any = np.nan_to_num(cells, nan=0.0)
+        for function in self._functions:
+            made = function(made)
+        return made

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from ..accounting import GDP
-from ..curator import LatticeNoise
+from ..curator import LatticeNoise, Units
 from ..curator.release import public_count
-from ..errors import ColumnError, InvalidParameter, MissingColumn, no_such_column
-from ..ledger import Ledger, require_funds, reserving
+from ..errors import ColumnError, DatasetFormatError, InvalidParameter, MissingColumn, no_such_column
+from ..ledger import ONE_ROW, Ledger, require_funds, reserving, unit_in_words
 from ..noise import Randomness
 from ..statement import Origin, PrivacyStatement, public_fact
 from .cell_kinds import as_frame
-from .columns import CategoricalColumn, Column, HashedColumn, IgnoredColumn, NumericColumn
+from .cells_in_blocks import cells_in_blocks
+from .columns import CategoricalColumn, Column, HashedColumn, IgnoredColumn, NumericColumn, Unit
 from .declaration import Schema
 from .encoder import BoundedEncoder
 from .measured_schema import (
@@ -29,6 +31,7 @@ from .measured_schema import (
     public_column,
     require_enough,
 )
+from .text_tables import read_cells_as_text
 
 _PART = 0.45  # of the effective rows that a fit needs, since the whole budget is for the schema
 
@@ -56,12 +59,16 @@ def measure_schema(
     adjacency: str = "zero-out",
     random_state: int | None = None,
     histograms: bool = False,
+    rest: Any = None,
+    unit: str | None = None,
+    rows_per_unit: int = 1,
 ) -> Schema:
     """Return a schema that is measured with a budget of its own.
 
     Parameters
     ----------
-    table : DataFrame of pandas or polars, or table of Arrow
+    table : DataFrame of pandas, polars or Dask, table of Arrow, or path
+        A path names Parquet files or a text table, which is read in blocks if it is long.
     label : str, optional
         The name of the column to predict. A schema without one is for people to look at, and no fit can use it.
     epsilon, delta : float
@@ -78,7 +85,14 @@ def measure_schema(
     random_state : int, optional
         For experiments alone.
     histograms : bool
-        Whether to measure histograms of numbers, too, for people to look at.
+        Whether to measure histograms of numbers, too, for people to look at. Then whatever was found is returned,
+        even if no fit can use it.
+    rest : class, optional
+        One of the given classes: that of a label which is missing or none of the others.
+    unit : str, optional
+        The name of the column that says whose row it is: all rows of one person are protected together.
+    rows_per_unit : int
+        How many rows of a unit are used, at most.
 
     Raises
     ------
@@ -91,34 +105,30 @@ def measure_schema(
     -----
     **Privacy** (epsilon, delta)-DP for one row; see `dpdescent.tables.measured_schema`.
     """
-    frame = as_frame(table)
-    if frame is None:
-        raise InvalidParameter(
-            "a schema is measured from a DataFrame of pandas or polars, or a table of Arrow, in memory: compute "
-            "a table of Dask first, or write the schema by hand"
-        )
-    require_names(frame)
-    if label is not None and label not in frame.columns:
-        raise no_such_column("the label column", label, frame.columns)
-    cells = frame if label is None else frame.drop(columns=[label])
-    target = None if label is None else frame[label]
-    known: dict[str, Column] = {
-        name: stored for name in cells.columns if (stored := public_column(name, cells[name])) is not None
-    }
-    known |= dict(declared or {})
-    unknown = [name for name in known if name not in cells.columns]
-    if unknown:
-        raise MissingColumn(f"declared names the columns {unknown}, which are not there: correct their names")
+    frame, count, blocks = _opened(table)
+    if rest is not None and (classes is None or rest not in classes):
+        raise InvalidParameter(f"rest must be one of the given classes, got {rest!r}: name both")
+    _require_columns(frame, label, unit, rows_per_unit, blocks is None)
+    cells = frame.drop(columns=[name for name in (label, unit) if name is not None])
+    target, units = None if label is None else frame[label], None
+    if unit is not None:
+        kept, units = Units.kept(frame[unit], rows_per_unit, count)
+        cells, target = cells.iloc[kept], None if target is None else target.iloc[kept]
+    known = _known_columns(cells, declared or {})
+    protected = ONE_ROW if unit is None else unit_in_words(unit)
     currency = GDP().with_failures() if ledger is None else ledger.currency
-    own = Ledger(epsilon, delta, currency=currency, relation=adjacency)
-    rows, noise = public_count(len(frame)), LatticeNoise(Randomness(random_state))
+    own = Ledger(epsilon, delta, currency=currency, relation=adjacency, unit=protected)
+    rows, noise = public_count(count) if units is None else units.count, LatticeNoise(Randomness(random_state))
     require_enough(own, rows, len(cells.columns) - len(known) + 1, _PART)
     if ledger is not None:
         require_funds(ledger, own)
     with nullcontext() if ledger is None else reserving(ledger, own, "measured schema"):
-        bought = TableToMeasure(cells, target, own, noise, rows, Shares.of_all(histograms), known)
-        schema, found = measure_columns(bought, label or "", classes=classes, regression=regression)
+        shares = Shares.of_all(histograms)
+        looking = histograms or label is None
+        bought = TableToMeasure(cells, target, own, noise, rows, shares, known, units, blocks, looking)
+        schema, found = measure_columns(bought, label or "", classes=classes, regression=regression, rest=rest)
         buy_histograms(bought, schema, found)
+    schema = replace(schema, unit=None if unit is None else Unit(unit, rows_per_unit))
     said = PrivacyStatement.of_ledger(
         own,
         model="schema",
@@ -139,6 +149,45 @@ def measure_schema(
     return replace(schema, measured=record_of(found, rows, said.to_dict()))
 
 
+def _opened(table: Any) -> tuple[pd.DataFrame, int, Callable[[], Iterable[pd.DataFrame]] | None]:
+    """Return a table, its number of rows, and what reads it in blocks if it is not in memory, with an empty table."""
+    found = cells_in_blocks(table)
+    if found is not None:
+        return found.example, found.rows, found.blocks
+    frame = as_frame(read_cells_as_text(Path(table)) if isinstance(table, str | Path) else table)
+    if frame is None:
+        raise InvalidParameter(
+            "a schema is measured from a DataFrame of pandas, polars or Dask, a table of Arrow, or the path of one"
+        )
+    if not len(frame):
+        raise DatasetFormatError("the table has no rows: there is nothing to find out")
+    return frame, len(frame), None
+
+
+def _require_columns(
+    frame: pd.DataFrame, label: str | None, unit: str | None, rows_per_unit: int, in_memory: bool
+) -> None:
+    """Raise what is wrong with the names of the columns, of the label and of units."""
+    require_names(frame)
+    for what, name in (("the label column", label), ("the column of units", unit)):
+        if name is not None and name not in frame.columns:
+            raise no_such_column(what, name, frame.columns)
+    if unit is None and rows_per_unit != 1:
+        raise InvalidParameter("rows_per_unit is for units of several rows: name the column of units, too")
+    if unit is not None and (not in_memory or unit == label):
+        raise InvalidParameter("units are a column beside the label of a table in memory: pass a shorter table")
+
+
+def _known_columns(cells: pd.DataFrame, declared: Mapping[str, Column]) -> dict[str, Column]:
+    """Return what is public of columns: what is declared, or else what their storage types say."""
+    found = {name: public_column(name, cells[name]) for name in cells.columns}
+    known: dict[str, Column] = {name: stored for name, stored in found.items() if stored is not None} | dict(declared)
+    unknown = [name for name in known if name not in cells.columns]
+    if unknown:
+        raise MissingColumn(f"declared names the columns {unknown}, which are not there: correct their names")
+    return known
+
+
 def measure_encoder(encoder: BoundedEncoder, table: Any) -> tuple[Schema, BoundedEncoder]:
     """Buy what an encoder does not declare of a table; return the schema, and the fitted encoder that follows.
 
@@ -146,7 +195,12 @@ def measure_encoder(encoder: BoundedEncoder, table: Any) -> tuple[Schema, Bounde
     """
     if encoder.epsilon is None:
         raise InvalidParameter("measure=True needs epsilon: what finding out what the columns contain may cost")
-    frame = pd.DataFrame(dict(table)) if isinstance(table, Mapping) else table
+    frame = as_frame(pd.DataFrame(dict(table)) if isinstance(table, Mapping) else table)
+    if frame is None:
+        raise InvalidParameter(
+            "an encoder codes a DataFrame of pandas or polars, or a table of Arrow, in memory: Schema.measure takes "
+            "others, too, and dpdescent.tables.open_parquet codes files by the schema that it returns"
+        )
     declared: dict[str, Column] = {name: IgnoredColumn(name) for name in encoder.ignore}
     declared |= {
         name: NumericColumn(name, *pair, missing=encoder.choice("missing", name))
@@ -169,8 +223,7 @@ def measure_encoder(encoder: BoundedEncoder, table: Any) -> tuple[Schema, Bounde
         random_state=encoder.random_state,
     )
     coder = schema.encoder(sparse_output=encoder.sparse_output)
-    cells = as_frame(frame)
-    return schema, coder.fit(None if cells is None else schema.with_days(cells.iloc[:0]))
+    return schema, coder.fit(schema.with_days(frame.iloc[:0]))
 
 
 def record_of(found: Mapping[str, Found], rows: int, statement: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -202,6 +255,7 @@ def remarks_on(found: Mapping[str, Found]) -> list[str]:
             several = "1 level that covers" if len(each.levels) == 1 else f"{len(each.levels)} levels that cover"
             parts.append(f"{several} {each.coverage:.0%}")
         if each.missing > 0:
-            parts.append(f"{each.missing:.0%} missing")
+            other = " or of another kind" if each.kind in ("integer", "number", "date") else ""
+            parts.append(f"{each.missing:.0%} missing{other}")
         told.append(f"column {name!r}: {', '.join(parts)}" + (f"; ignored: {each.reason}" if each.reason else ""))
     return told

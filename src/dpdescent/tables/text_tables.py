@@ -118,7 +118,7 @@ def read_cells_as_text(path: Path, file: FileFormat | None = None) -> pd.DataFra
         return _read_parquet(path, None, ())
     written = _open_cells(path, file or FileFormat())
     table = read_cells(written, numbers=(), blanks={}, header=False)
-    return table.apply(_recoded) if written.encoding == _EVERY_BYTE else table
+    return table.apply(recoded) if written.encoding == _EVERY_BYTE else table
 
 
 def _open_cells(path: Path, form: FileFormat) -> Delimited:
@@ -128,7 +128,7 @@ def _open_cells(path: Path, form: FileFormat) -> Delimited:
     return written if marked else replace(written, encoding=_EVERY_BYTE)
 
 
-def _recoded(column: pd.Series) -> pd.Series:
+def recoded(column: pd.Series) -> pd.Series:
     """Return a column that was read as Latin-1 with each cell that is UTF-8 read so."""
     if isinstance(column.dtype, pd.StringDtype):
         stored = column.array.__arrow_array__()
@@ -240,7 +240,7 @@ class TextColumns:
     def set_types(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return a table of text with its levels in their own types, or each cell in its own coding."""
         if self.alone:
-            return table.apply(_recoded)
+            return table.apply(recoded)
         typed = {name: levels_of_text(table[name], public) for name, public in self.levels.items()}
         return replace_columns(table, typed)
 
@@ -298,14 +298,27 @@ def stream_text(
     wanted = [*schema.features, *([schema.label.column] if label else [])]
     written = _open_cells(path, schema.file) if columns.alone else _open_text(path, schema, wanted)
     _require_columns(path, wanted, list(written.names), ())
-    try:
-        kept = UnnamedParquet(path.name)
-    except OSError:
-        raise _no_room(path.name) from None
-    rows = _convert(written, schema, columns, wanted, kept.file)
+    kept, rows = _stored(written, columns, wanted, schema.file.decimal)
     require_rows(path, rows, schema.rows if label else None)
     schema = schema.choosing(missing=missing, unknown=unknown)
     return open_stored([kept], path.name, schema, label=label, typed=columns.set_types)
+
+
+def stored_cells(path: Path) -> UnnamedParquet:
+    """Return all cells of a text table of which nothing is known, as text in a Parquet file; see `recoded`."""
+    written = _open_cells(path, FileFormat())
+    kept, rows = _stored(written, TextColumns([], {}, {}, alone=True), list(written.names), ".")
+    require_rows(path, rows, None)
+    return kept
+
+
+def _stored(written: Delimited, columns: TextColumns, wanted: list[str], decimal: str) -> tuple[UnnamedParquet, int]:
+    """Return some columns of a text table in a Parquet file, and the number of rows."""
+    try:
+        kept = UnnamedParquet(written.path.name)
+    except OSError:
+        raise _no_room(written.path.name) from None
+    return kept, _convert(written, decimal, columns, wanted, kept.file)
 
 
 class _LastLine:
@@ -362,7 +375,7 @@ class _Utf8Text(io.RawIOBase):
         return data
 
 
-def _convert(written: Delimited, schema: Schema, columns: TextColumns, wanted: list[str], output: IO[bytes]) -> int:
+def _convert(written: Delimited, decimal: str, columns: TextColumns, wanted: list[str], output: IO[bytes]) -> int:
     """Write the wanted columns as Parquet, numbers as doubles, all others as text, and return the number of rows."""
     stored = arrow.schema([(name, arrow.float64() if name in columns.numbers else arrow.string()) for name in wanted])
     last = _LastLine(written)
@@ -370,7 +383,7 @@ def _convert(written: Delimited, schema: Schema, columns: TextColumns, wanted: l
     problem: Exception | None = None
     try:
         with parquet.ParquetWriter(output, stored, compression="lz4") as writer:
-            for batch in _batches(written, schema, columns, stored, last):
+            for batch in _batches(written, decimal, columns, stored, last):
                 writer.write_batch(batch, row_group_size=_GROUP_ROWS)
                 rows += batch.num_rows
         output.flush()
@@ -383,16 +396,16 @@ def _convert(written: Delimited, schema: Schema, columns: TextColumns, wanted: l
     return rows
 
 
-def _batches(written: Delimited, schema: Schema, columns: TextColumns, stored: Any, last: _LastLine) -> Iterator[Any]:
+def _batches(written: Delimited, decimal: str, columns: TextColumns, stored: Any, last: _LastLine) -> Iterator[Any]:
     """Yield record batches of whole row groups, with null for cells that are missing."""
-    reading = csv.ReadOptions(block_size=_TEXT_BLOCK, skip_rows=1, column_names=list(written.names))
+    reading = csv.ReadOptions(block_size=_TEXT_BLOCK, skip_rows=written.lines, column_names=list(written.names))
     parsing = csv.ParseOptions(delimiter=written.separator, newlines_in_values=True, invalid_row_handler=last)
     converting = csv.ConvertOptions(
         column_types=dict(zip(stored.names, stored.types, strict=True)),
         include_columns=stored.names,
         null_values=_BLANKS,
         strings_can_be_null=False,
-        decimal_point=schema.file.decimal,
+        decimal_point=decimal,
     )
     waiting: list[Any] = []
     with (
