@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import pickle
 import warnings
 
@@ -230,6 +231,33 @@ def test_nothing_of_a_row_leaves_that_was_not_paid_for(adjacency: str, odd: dict
     report = replay(model, whole.X, whole.y, neighbours=[other])
     assert report.clean, str(report)
     assert 0 < report.largest_share <= 1
+
+
+STORED = {
+    "text among whole numbers": ("count", "many", object),
+    "none among whole numbers": ("count", None, "Int64"),
+    "a decimal among whole numbers": ("count", 1.5, float),
+    "bytes among whole numbers": ("count", b"1", object),
+    "text among decimals": ("age", "old", object),
+    "text among dates": ("since", "long ago", object),
+    "a date that nanoseconds do not reach": ("since", datetime.datetime(9999, 1, 1), object),
+    "text as objects": ("job", "nurse", object),
+    "a number among text": ("job", 5, object),
+}
+
+
+@pytest.mark.parametrize("how", STORED)
+def test_the_type_that_a_row_gives_a_column_tells_nothing(how: str) -> None:
+    frame, labels = people(600)
+    frame = frame.drop(columns=["id", "kind", "new"]).assign(count=np.arange(600) % 5)
+    name, cell, stored = STORED[how]
+    cells = frame[name].astype(object)
+    cells.iloc[-1] = cell
+    other = frame.assign(**{name: cells.astype(stored)})
+    assert other[name].dtype != frame[name].dtype
+    model = DPLogisticRegression(20.0, 1e-5, adjacency="replace-one", classes=("no", "yes"))
+    report = replay(model, frame, labels, neighbours=[Neighbour(other, labels)])
+    assert report.clean, str(report)
 
 
 def test_rows_of_a_unit_beyond_those_that_are_used_measure_nothing() -> None:

@@ -17,7 +17,9 @@ identifiers. Cells that cannot be read as what their column is count as missing.
 
 **Privacy** Each stage is one release through the one door, charged before a cell is read
 (`dpdescent.curator.key_counts` has the sensitivities). Levels that the categories of pandas or the values of an
-enumeration list are public knowledge of whoever made the table, and cost nothing.
+enumeration list are public knowledge of whoever made the table, and cost nothing. They must not be read from the
+rows, as those of ``astype("category")`` are. Numbers, text and dates have the same answers in whatever type they are
+stored: no cell of theirs decides, by the type of its column, what is asked.
 """
 
 from __future__ import annotations
