@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch import nn  # noqa: E402
 
-from dpdescent.errors import InvalidParameter, PrivacyWarning  # noqa: E402
+from dpdescent.errors import BudgetExhausted, InvalidParameter, PrivacyWarning  # noqa: E402
 from dpdescent.ledger import Ledger  # noqa: E402
 from dpdescent.statement.meaning import headline  # noqa: E402
 from dpdescent.torch import PrivateTraining, fit, resumable_steps  # noqa: E402
@@ -59,6 +59,16 @@ def training_step(optimiser, scheduler):
         each.grad = torch.ones_like(each)
     optimiser.step()
     scheduler.step()
+
+
+def test_a_loop_takes_no_more_steps_than_its_checkpoint_holds_as_begun(tmp_path):
+    """A run that goes on would otherwise take them once more."""
+    training = training_of(linear(), steps=4)
+    with pytest.raises(BudgetExhausted, match="once for each"):
+        for _ in resumable_steps(training, tmp_path / "run.pt"):
+            training.draw()
+            training.draw()
+    assert training.drawn == torch.load(tmp_path / "run.pt", weights_only=True)["begun"] == 1
 
 
 def test_a_noise_multiplier_says_what_epsilon_it_costs():

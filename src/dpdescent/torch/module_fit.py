@@ -291,8 +291,10 @@ class Checkpoint:
 
     def start(self, step: int, count: int, history: list[StepRecord]) -> None:
         """Note that ``count`` steps from ``step`` on begin, on the disk and in the account, before rows are read."""
-        self.write(min(step + count, self._training.steps), history)
+        until = min(step + count, self._training.steps)
+        self.write(until, history)
         account, label = self._training.account, f"training {self._run} from step {step}"
+        self._training.begun = until
         if account is None:
             return
         # An account takes down one note after the other, so that of two equal ones only one is the first.

@@ -245,6 +245,7 @@ class PrivateTraining:
         self._cycle = None if self.plan.bands.count == 1 else Cycle(self.plan.bands, self.plan.parameters)
         self.ledger = self.plan.open_ledger()
         self._drawn = 0
+        self.begun = self.steps  # before which draws may begin; a checkpoint says which ones it holds
         self.absence: str | None = None  # what a released count of rows says of those that add nothing
         self._pending: set[str] = set()
         self._paid: Paid | Noiseless | None = None
@@ -346,6 +347,8 @@ class PrivateTraining:
         """
         if self._drawn >= self.steps:
             raise BudgetExhausted(f"all of the {self.steps} steps that were planned have begun: plan more of them")
+        if self._drawn >= self.begun:
+            raise BudgetExhausted("the checkpoint holds no such step as begun: call draw() once for each of its steps")
         self.buy_steps()
         if self._surroundings is not None and self._surroundings != surroundings(*self._reader):
             self._choose_gradients()  # the caller has changed what they do
