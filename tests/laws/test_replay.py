@@ -25,6 +25,7 @@ from dpdescent import (
     Adversary,
     BudgetExhausted,
     DPAdditiveClassifier,
+    DPAdditiveHuberRegressor,
     DPAdditivePoissonRegressor,
     DPAdditiveRegressor,
     DPBoostedTreesClassifier,
@@ -38,6 +39,7 @@ from dpdescent import (
     Ledger,
     Sensitivity,
     UnsupportedLoss,
+    fit_and_evaluate,
     select,
 )
 from dpdescent.accounting import ExponentialMechanism
@@ -56,7 +58,7 @@ ROWS = 150
 RELATIONS = ("zero-out", "replace-one")
 CLASSIFIERS = (DPLogisticRegression, DPLinearSVC, DPAdditiveClassifier, DPBoostedTreesClassifier)
 COUNTED = (DPPoissonRegressor, DPAdditivePoissonRegressor)
-REGRESSORS = (DPLinearRegression, DPHuberRegressor, DPAdditiveRegressor, *COUNTED)
+REGRESSORS = (DPLinearRegression, DPHuberRegressor, DPAdditiveRegressor, DPAdditiveHuberRegressor, *COUNTED)
 PRIVATE = sorted(name for name, method in METHODS.items() if method.private)
 POINTS = {name for name in PRIVATE if METHODS[name].gathers}  # need a penalty that is strongly convex
 
@@ -119,6 +121,15 @@ OPTIONS: dict[str, tuple[type, dict[str, Any]]] = {
         {"loss": "poisson", "trees": 3, "depth": 2, "target_bounds": (0, 1), "monotonic_cst": [1, 0, -1]},
     ),
     "curves that must not fall": (DPAdditiveClassifier, {"pieces": 4, "monotonic_cst": [1, 0, -1]}),
+    "trees by Huber's loss": (DPBoostedTreesRegressor, {"loss": "huber", "trees": 3, "depth": 2}),
+    "effects": (DPLogisticRegression, {"epsilon": 60.0, "inference": True}),
+    "effects in measured bounds": (
+        DPLinearRegression,
+        {"epsilon": 60.0, "inference": True, "bounds": None, "target_bounds": None},
+    ),
+    "effects of counts": (DPPoissonRegressor, {"epsilon": 60.0, "inference": True, "tighten": True}),
+    "effects by Huber's loss": (DPHuberRegressor, {"epsilon": 60.0, "inference": True}),
+    "effects of curves": (DPAdditiveRegressor, {"epsilon": 60.0, "inference": True, "pieces": 4}),
     "tilt": (DPLogisticRegression, {"method": "outpert", "tilt": 1.0, "alpha": 0.05}),
     "adversary": (DPLogisticRegression, {"method": "outpert", "adversary": Adversary(0.1), "alpha": 0.05}),
     "pure": (DPLogisticRegression, {"method": "outpert", "delta": 0.0, "alpha": 0.05}),
@@ -138,8 +149,8 @@ BRIEF = ("measured bounds", "measured target", "balanced classes", "curves", "ti
 def option_model(name: str, adjacency: str) -> tuple[type, Any]:
     kind, options = OPTIONS[name]
     settings = {"method": "auto"} | options
-    made = model(kind, settings.pop("method"), adjacency, **{k: v for k, v in settings.items() if k != "delta"})
-    return kind, made.set_params(delta=options.get("delta", 1e-6))
+    budget = {"epsilon": settings.pop("epsilon", 4.0), "delta": settings.pop("delta", 1e-6)}
+    return kind, model(kind, settings.pop("method"), adjacency, **settings).set_params(**budget)
 
 
 @pytest.mark.parametrize("name", BRIEF)
@@ -224,6 +235,10 @@ FAR: dict[str, tuple[type, dict[str, Any]]] = {
     "curves of units": (DPAdditiveClassifier, {}),
     "curves of units in measured bounds": (DPAdditiveRegressor, {"bounds": None, "target_bounds": None}),
     "trees of units": (DPBoostedTreesClassifier, {"trees": 3, "depth": 2}),
+    "trees of counts of units": (
+        DPBoostedTreesRegressor,
+        {"loss": "poisson", "trees": 3, "depth": 2, "bounds": None, "target_bounds": None},
+    ),
     "a point of units": (DPLogisticRegression, {"method": "outpert", "alpha": 5.0}),
     "a penalty on the weights of units": (DPLogisticRegression, {"alpha": 2.0**-6}),
 }
@@ -361,7 +376,54 @@ class Selected(BaseEstimator):
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", RELATIONS)
 def test_a_selection_among_candidates(adjacency: str) -> None:
-    clean(replay(Selected(adjacency), *table(DPLogisticRegression), neighbours=8))
+    X, y = table(DPLogisticRegression)
+    clean(replay(Selected(adjacency), X, y, neighbours=8))
+    shows_the_same(replay(Selected(adjacency), X, y, neighbours=[Neighbour(*corners(DPLogisticRegression, ROWS))]))
+
+
+class FittedAndEvaluated(BaseEstimator):
+    """A fit and its evaluation under one budget as an estimator."""
+
+    def __init__(self, kind: type, adjacency: str, holdout: float | None, random_state: Any = None) -> None:
+        self.kind, self.adjacency, self.holdout, self.random_state = kind, adjacency, holdout, random_state
+        self.bounds, self.classes = (-1, 1), (0, 1)
+
+    def fit(self, X: Any, y: Any, unit: Any = None) -> FittedAndEvaluated:
+        made = model(self.kind, adjacency=self.adjacency, random_state=self.random_state)
+        made.set_params(epsilon=40.0 if unit is None else 800.0, rows_per_unit=1 if unit is None else 16)
+        found = fit_and_evaluate(made, X, y, holdout=self.holdout, unit=unit)
+        self.model_, self.evaluation_ = found.model, found.evaluation
+        return self
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adjacency", RELATIONS)
+@pytest.mark.parametrize("kind", [DPLogisticRegression, DPBoostedTreesClassifier, DPAdditiveRegressor])
+def test_a_fit_and_its_evaluation(kind: type, adjacency: str) -> None:
+    X, y = table(kind)
+    for holdout in (None, 0.3):
+        made = FittedAndEvaluated(kind, adjacency, holdout)
+        clean(replay(made, X, y, neighbours=4), hardest=0.0)
+        shows_the_same(replay(made, X, y, neighbours=[Neighbour(*corners(kind, ROWS))]))
+    few, many = units_of(kind, 1), units_of(kind, 20)
+    made = FittedAndEvaluated(kind, adjacency, None)
+    shows_the_same(replay(made, few.X, few.y, unit=few.unit, neighbours=[many]))
+
+
+def people(rows: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
+    """Return a table of text, numbers, dates and missing cells, whose labels are text."""
+    generator = np.random.default_rng(seed)
+    size = generator.normal(seed, 1 + seed, rows)
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(generator.integers(0, 300 * (1 + seed), rows), "D")
+    frame = pd.DataFrame({"size": size, "job": generator.choice(["nurse", "smith", None], rows), "since": days})
+    frame.loc[generator.random(rows) < 0.2 * seed, "size"] = np.nan
+    return frame, pd.Series(np.where(size > seed, "yes", "no"))
+
+
+@pytest.mark.parametrize("kind", [DPLogisticRegression, DPAdditiveClassifier])
+def test_nothing_shows_what_a_table_of_text_holds_beyond_what_was_measured(kind: type) -> None:
+    made = kind(20.0, 1e-5, adjacency="replace-one")
+    shows_the_same(replay(made, *people(700, 0), neighbours=[Neighbour(*people(700, 1))]))
 
 
 @pytest.mark.slow
