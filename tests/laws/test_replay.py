@@ -685,7 +685,7 @@ def test_what_cannot_be_replayed_is_refused() -> None:
         with pytest.raises(InvalidParameter, match=words):
             replay(made, X, y, **wrong)
     with pytest.raises(InvalidParameter, match="pass adjacency"):
-        replay(Selected(), X, y)
+        replay(BaseEstimator(), X, y)
     with pytest.raises(InvalidParameter, match="no estimator"):
         replay("model", X, y)
     with pytest.raises(InvalidParameter, match="cannot be drawn"):

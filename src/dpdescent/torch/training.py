@@ -348,7 +348,9 @@ class PrivateTraining:
         if self._drawn >= self.steps:
             raise BudgetExhausted(f"all of the {self.steps} steps that were planned have begun: plan more of them")
         if self._drawn >= self.begun:
-            raise BudgetExhausted("the checkpoint holds no such step as begun: call draw() once for each of its steps")
+            raise BudgetExhausted(
+                "the checkpoint holds no such step as begun: call draw() once for each of its steps"
+            )
         self.buy_steps()
         if self._surroundings is not None and self._surroundings != surroundings(*self._reader):
             self._choose_gradients()  # the caller has changed what they do
