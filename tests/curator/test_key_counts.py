@@ -26,7 +26,7 @@ from dpdescent.accounting import (
     cost_from_dict,
     gdp_to_delta,
 )
-from dpdescent.curator import LatticeNoise, Units, lattice_noise
+from dpdescent.curator import LatticeNoise, Units, key_counts, lattice_noise
 from dpdescent.curator.key_counts import _counted, _histogram, buy_bins, buy_levels, histogram_sensitivity
 from dpdescent.curator.lattice_noise import deviation_of
 from dpdescent.errors import BudgetExhausted, InvalidParameter, UnsupportedCost
@@ -279,26 +279,36 @@ def test_a_key_leaves_from_the_threshold_that_was_paid_for(monkeypatch: pytest.M
         assert bool(found[0]) is leaves
 
 
+def counted_in_parts(cells: np.ndarray, size: int, spared: int) -> np.ndarray:
+    """Return the counts of 500 values in a table whose parts have so many rows."""
+    parts = [cells[first : first + size] for first in range(0, len(cells), size)]
+    (found,) = _counted([lambda part: (part, range(500))], None, lambda: iter(parts), spared)
+    return np.array([found.get(value, 0) for value in range(500)]) / 2**16
+
+
 def test_a_table_in_parts_is_counted_as_one_but_for_what_is_spared() -> None:
-    """A row moves one count by one, wherever it is, and values that a part hardly has need no memory."""
-    generator = np.random.default_rng(0)
-    parts = [generator.zipf(1.3, 3 * 4096 + 5) % 500 for _ in range(3)]
-    values = list(range(500))
+    cells = np.random.default_rng(0).zipf(1.3, 3 * 4096 + 5) % 500
+    whole = np.bincount(cells, minlength=500)
+    for size in (len(cells), 4096, 1000):
+        assert np.array_equal(counted_in_parts(cells, size, 0), whole)
+        assert np.array_equal(counted_in_parts(cells, size, 3), np.maximum(whole - 3, 0))
 
-    def counted(parts: list[np.ndarray], sparing: bool) -> np.ndarray:
-        (found,) = _counted([lambda part: (part, values)], None, parts, sparing)
-        return np.array([found.get(value, 0) for value in values]) / 2**16
 
-    whole, spared = counted([np.concatenate(parts)], sparing=False), counted(parts, sparing=True)
-    assert np.array_equal(whole, counted(parts, sparing=False))
-    each = [np.maximum(np.bincount(part, minlength=500) - 3, 0) for part in parts]
-    assert np.array_equal(spared, np.sum(each, axis=0))
-    for place in generator.integers(0, 3 * 4096, 20).tolist():
-        without = [part.copy() for part in parts]
-        without[1][place] = -1
-        moved = np.abs(counted(without, sparing=True) - spared)
-        assert moved.sum() <= 1
-        assert np.count_nonzero(moved) <= 1
+@pytest.mark.parametrize("place", [0, 1, 4095, 4096, 5000, -1])
+def test_a_missing_row_moves_one_count_by_one_although_others_move_up(place: int) -> None:
+    """Of parts by position each loses a row to the one before, and the last one is shorter."""
+    cells = np.tile(np.arange(500), 25)[: 3 * 4096].astype(np.intp)
+    moved = counted_in_parts(np.delete(cells, place), 4096, 3) - counted_in_parts(cells, 4096, 3)
+    assert np.abs(moved).sum() == np.abs(moved).max() == 1
+
+
+def test_values_that_are_rare_in_all_parts_need_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = np.append(np.arange(10**5), np.zeros(3 * 10**4)).astype(np.intp)
+    kept, was = [], key_counts._frequent
+    monkeypatch.setattr(key_counts, "_frequent", lambda *given: kept.append(was(*given)) or kept[0])
+    (found,) = _counted([lambda part: (part, range(10**5))], None, lambda: (cells,), 10)
+    assert found == {0: (3 * 10**4 + 1 - 10) << 16}
+    assert np.count_nonzero(kept[0]) == 1
 
 
 def test_nothing_that_occurs_is_fine() -> None:

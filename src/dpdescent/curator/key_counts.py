@@ -16,11 +16,13 @@ and of the values, and nothing else leaves: not the number of other values, nor 
 (`dpdescent.accounting.thresholds` derives the threshold, `dpdescent.accounting.currencies` why failures add up). The
 charge comes before a cell is read: columns are functions that are called after it.
 
-*Tables in parts* are counted one part after the other, so that memory holds the values of one part, and of all parts
-those that are frequent in one: a part of r rows counts :math:`\max(0, c - t)` for a value that occurs c times in it,
-with the public :math:`t = \lfloor r / 4096 \rfloor`. A row still moves one count of its column by at most 1, and a
-value that one row alone holds has a count of at most 1, so nothing above changes. Fewer than 4,096 values of a part
-are kept, and less than .025% of the rows are not counted.
+*Tables in parts* are read twice for values that occur, so that memory holds those of one part, and of all parts the
+frequent ones. A value that occurs c times in the table counts :math:`\max(0, c - t)`, with the public :math:`t =
+\lfloor n / 4096 \rfloor` for n rows. First the values are counted by a hash: those that share theirs with t others or
+fewer, themselves included, count 0 and need not be kept. The counts are a function of the rows as a whole, so that a
+row which is missing moves one of them by at most 1, although all rows after it move up and some into other parts; and
+a value that one row alone holds has a count of at most 1. So nothing above changes, but .025% of the rows, at most,
+are not counted of each value.
 """
 
 from __future__ import annotations
@@ -44,13 +46,20 @@ from .units import Units
 _BITS = 16
 _STEP = 2.0**-_BITS
 
-_SPARED = 2**12  # rows of a part, for each of which one of every value is not counted
+_SPARED = 2**12  # one row in so many is not counted of each value of a table in parts
+_HASHES = 2**18  # by which values are told that are not frequent
 
 #: Returns the bin of each cell of a column of a part, -1 where it has none.
 Bins = Callable[[Any], NDArray[np.intp]]
 #: Returns the position of each cell of a column of a part among values that occur, -1 where it is not counted, and
 #: the values.
 Levels = Callable[[Any], tuple[NDArray[np.intp], Sequence[Any]]]
+#: Returns what columns are functions of, one part after the other; nothing is read before it is asked for.
+Parts = Callable[[], Iterable[Any]]
+
+
+def _one_part() -> Iterable[Any]:
+    return (None,)
 
 
 def histogram_sensitivity(columns: int) -> Sensitivity:
@@ -67,7 +76,7 @@ def buy_bins(
     label: str,
     noise: LatticeNoise,
     units: Units | None = None,
-    parts: Iterable[Any] = (None,),
+    parts: Parts = _one_part,
 ) -> Floats:
     """Return noisy counts of public bins, of the shape (columns, bins).
 
@@ -86,14 +95,14 @@ def buy_bins(
     noise : LatticeNoise
     units : Units, optional
         Which rows belong together, in a table of one part.
-    parts : iterable
-        What the columns are functions of, one after the other; nothing is read before it is asked for.
+    parts : callable
+        Returns what the columns are functions of, one after the other.
     """
     part = Noised(gaussian, _STEP, histogram_sensitivity(len(columns)), of_unit=True)
 
     def count() -> Integers:
         total = np.zeros((len(columns), bins), dtype=np.int64)
-        for each in parts:
+        for each in parts():
             for place, codes in enumerate(columns):
                 total[place] += _histogram(codes(each), bins, units)
         return total
@@ -109,20 +118,20 @@ def buy_levels(
     label: str,
     noise: LatticeNoise,
     units: Units | None = None,
-    parts: Iterable[Any] = (None,),
+    parts: Parts = _one_part,
     *,
-    sparing: bool = False,
+    rows: int | None = None,
 ) -> list[dict[Any, float]]:
     """Return the values of each column whose noisy count reaches the threshold, in ascending order, with that count.
 
-    The parameters are those of `buy_bins`; each column returns the values that occur, as well. ``sparing`` bounds the
-    memory that the values of a table in many parts need, as the module says.
+    The parameters are those of `buy_bins`; each column returns the values that occur, as well. The public number of
+    ``rows`` is given for a table in many parts, to bound the memory that their values need, as the module says.
     """
     threshold = Threshold(len(columns), 1 if units is None else units.rows_per_unit)
     part = Noised(cost, _STEP, histogram_sensitivity(len(columns)), of_unit=True, threshold=threshold)
     paid = pay((ledger,), cost, label, (part,), noise)
     with np.errstate(all="ignore"):  # a warning would speak of rows
-        counted = _counted(columns, units, parts, sparing)
+        counted = _counted(columns, units, parts, 0 if rows is None else rows // _SPARED)
     keys = [(place, value) for place, counts in enumerate(counted) for value in sorted(counts)]
     counts = np.array([counted[place][value] for place, value in keys], dtype=np.int64)
     found: list[dict[Any, float]] = [{} for _ in columns]
@@ -131,19 +140,33 @@ def buy_levels(
     return found
 
 
-def _counted(
-    columns: Sequence[Levels], units: Units | None, parts: Iterable[Any], sparing: bool
-) -> list[dict[Any, int]]:
-    """Return how often each value of each column occurs in all parts, in steps of 2^-16."""
+def _counted(columns: Sequence[Levels], units: Units | None, parts: Parts, spared: int) -> list[dict[Any, int]]:
+    """Return how often each value of each column occurs beyond ``spared`` times in all parts, in steps of 2^-16."""
     counted: list[dict[Any, int]] = [{} for _ in columns]
-    for part in parts:
-        for column, counts in zip(columns, counted, strict=True):
+    least = spared << _BITS
+    frequent = _frequent(columns, units, parts, least) if spared else None
+    for part in parts():
+        for number, column in enumerate(columns):
             codes, values = column(part)
-            spared = len(codes) // _SPARED << _BITS if sparing else 0
-            here = _histogram(codes, len(values), units) - spared
-            for place in np.flatnonzero(here > 0).tolist():
+            here, counts = _histogram(codes, len(values), units), counted[number]
+            kept = here > 0 if frequent is None else (here > 0) & frequent[number, _hashes(values)]
+            for place in np.flatnonzero(kept).tolist():
                 counts[values[place]] = counts.get(values[place], 0) + int(here[place])
-    return counted
+    return [{value: count - least for value, count in counts.items() if count > least} for counts in counted]
+
+
+def _frequent(columns: Sequence[Levels], units: Units | None, parts: Parts, least: int) -> NDArray[np.bool_]:
+    """Return which hashes of each column have values that count more than so much together."""
+    totals = np.zeros((len(columns), _HASHES), dtype=np.int64)
+    for part in parts():
+        for total, column in zip(totals, columns, strict=True):
+            codes, values = column(part)
+            np.add.at(total, _hashes(values), _histogram(codes, len(values), units))
+    return totals > least
+
+
+def _hashes(values: Sequence[Any]) -> NDArray[np.intp]:
+    return np.array([hash(value) % _HASHES for value in values], dtype=np.intp)
 
 
 def _histogram(codes: NDArray[np.intp], size: int, units: Units | None) -> Integers:

@@ -130,12 +130,12 @@ class TableToMeasure:
 
     def bins(self, gaussian: Gaussian, columns: Sequence[Bins], size: int, said: str) -> Floats:
         """Buy noisy counts of public bins."""
-        return buy_bins(self.ledger, gaussian, columns, size, said, self.noise, self.units, self.parts())
+        return buy_bins(self.ledger, gaussian, columns, size, said, self.noise, self.units, self.parts)
 
     def levels(self, cost: ThresholdedGaussian, columns: Sequence[Levels], said: str) -> list[dict[Any, float]]:
         """Buy the values that occur."""
-        sparing = self.blocks is not None
-        return buy_levels(self.ledger, cost, columns, said, self.noise, self.units, self.parts(), sparing=sparing)
+        rows = None if self.blocks is None else self.rows
+        return buy_levels(self.ledger, cost, columns, said, self.noise, self.units, self.parts, rows=rows)
 
     def gaussian(self, share: float) -> Gaussian:
         """Return the noise that a share of the budget pays for."""
