@@ -599,17 +599,18 @@ def test_with_hardly_any_noise_methods_follow_their_optimiser_on_the_same_batche
     assert float((found - wanted).norm()) < 0.005 * float((wanted - start).norm())
 
 
-def test_auto_begins_with_steps_that_accumulate_the_noise_of_its_rule():
+def test_auto_begins_with_steps_whose_length_follows_from_the_noise():
     module = network()
     length = float(flat(module).norm())
     result = fit(module, table(), cross_entropy, epsilon=0.5, delta=DELTA, steps=30, bands=1, random_state=0)
     training = training_of(epsilon=0.5, steps=30, batch_size=None, clip_norm=None)
     shape = [1 - t / 30 for t in range(30)]
     walked = training.deviation * math.sqrt(sum(each**2 for each in shape))
-    assert 0.12 / walked < 2 * length
+    first = 0.66 / walked ** (2 / 3)
+    assert first < 2 * length
     assert result.history[0].step_size == 0.0  # it measures
     rates = [each.step_size * (1 - 0.9**each.step) / shape[each.step] for each in result.history[1:]]
-    assert rates[0] == pytest.approx(0.12 / walked)
+    assert rates[0] == pytest.approx(first)
     changes = np.abs(np.diff(np.log(rates)))
     assert 0 < changes.max() <= 3 / (4 * math.sqrt(30)) + 1e-9
     rich = fit(network(), table(), cross_entropy, epsilon=1e6, delta=DELTA, steps=30, bands=1, random_state=0)
@@ -633,6 +634,27 @@ def rate_after(slope, bands):
 def test_steps_become_longer_while_the_loss_falls_and_shorter_while_it_rises(bands):
     assert rate_after(-0.3, bands) > 1.5
     assert rate_after(0.3, bands) < 0.7
+
+
+def test_a_large_tensor_without_a_slope_does_not_hide_those_of_small_ones():
+    training = training_of(steps=40, bands=1, batch_size=15, clip_norm=None, epsilon=0.5)
+    rule = Auto(training)
+    begun, sizes = rule._rate, [each.numel() for each in training.parameters]
+    rule._start -= 1.0
+    large = sizes.index(max(sizes))
+    scores = [0.0 if place == large else -2.0 for place in range(len(sizes))]
+    deviation = training.deviation
+    rule._adapt(
+        [
+            torch.full(each.shape, score * deviation / math.sqrt(each.numel()))
+            for score, each in zip(scores, training.parameters, strict=True)
+        ]
+    )
+    lengths = np.sqrt(sizes)
+    joined = np.sqrt(lengths) @ scores / math.sqrt(lengths.sum())
+    together = lengths @ scores / math.sqrt(lengths @ lengths)
+    assert joined < together < 0
+    assert rule._rate / begun == pytest.approx(math.exp(-joined / (4 * math.sqrt(40))), rel=1e-5)
 
 
 def test_scores_of_noise_alone_change_steps_by_little():
