@@ -30,7 +30,10 @@ _SEARCHED = (
     "a first step of 2 or more DP-BLGD (paper) collapses at a large epsilon (docs/line-search.md)."
 )
 _PENALTY = "The L2 penalty is 0.001/2 times the squared norm of the weights, intercept included."
-_SGD = "DP-SGD (paper) has the q = 0.1 and the C_grad = 3 that this paper states for it, and 1,000 steps."
+_SGD = (
+    "DP-SGD (paper) has the q = 0.1 and the C_grad = 3 that this paper states for all methods that perturb gradients, "
+    "and 1,000 steps; DP-AGD (paper) has its C_grad = 3 and C_obj = 1, in place of the 3 of Lee & Kifer (2018)."
+)
 
 
 _SEARCH_CLAIMS = (
@@ -177,7 +180,10 @@ SEARCH_FIGURES: tuple[DataTable | Figure | NetworkFigure, ...] = (
                 INTERCEPT,
                 *paper_differences(("blsgd-paper", *_RIVALS)),
             ),
-            options={"sgd-paper": {"sampling_rate": 0.1, "clip_gradient": 3.0, "steps": 1000}},
+            options={
+                "sgd-paper": {"sampling_rate": 0.1, "clip_gradient": 3.0, "steps": 1000},
+                "agd-paper": {"clip_gradient": 3.0, "clip_loss": 1.0},
+            },
             tasks=four_tasks(loss),
             methods=_SEARCH_METHODS,
             delta=1e-8,
