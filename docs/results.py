@@ -1,8 +1,9 @@
 """The results of the papers' tables and figures that are kept in docs/results.
 
 `python docs/results.py run` measures every target that has none yet and keeps its numbers and its picture; a run that
-was stopped goes on where it was. `python docs/results.py judge` judges the claims of kept numbers again and draws the
-pictures of figures again. `python docs/results.py pages` writes the pages from the kept numbers, and with ``--check``
+was stopped goes on where it was. `python docs/results.py renew NAME --methods A,B` measures some methods of a kept
+target again, to the same extent. `python docs/results.py judge` judges the claims of kept numbers again and draws the
+pictures again, `python docs/results.py pages` writes the pages from the kept numbers, and with ``--check``
 it fails if they differ instead. Sentences that say why something differs are in docs/results/why.toml.
 """
 
@@ -15,7 +16,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,16 @@ from threadpoolctl import threadpool_limits
 from dpdescent.display import heartbeat
 from dpdescent.errors import InvalidParameter
 from dpdescent.lab.agd_paper import Trace
-from dpdescent.lab.line_search_paper.network_pages import network_findings
+from dpdescent.lab.drawing import Panel, columns_of, draw, epsilon_panels, parameter_panels
+from dpdescent.lab.line_search_paper.network_pages import columns_of_networks, network_findings, network_panels
 from dpdescent.lab.method_looks import look_of
 from dpdescent.lab.output_perturbation_paper import RiskTable
-from dpdescent.lab.output_perturbation_paper.risk_pages import risk_findings
+from dpdescent.lab.output_perturbation_paper.risk_pages import risk_findings, risk_panels
 from dpdescent.lab.output_perturbation_paper.risk_runs import Point, RiskRuns
 from dpdescent.lab.paper_figures import DataTable, Figure
 from dpdescent.lab.report_page import Finding, Report
-from dpdescent.lab.reproduction import FIGURES, command_of, draw_figure, figure_named, reproduce
-from dpdescent.lab.second_order_paper import StationaryTable, table_findings
+from dpdescent.lab.reproduction import FIGURES, Written, command_of, figure_named, reproduce
+from dpdescent.lab.second_order_paper import StationaryTable, table_findings, table_panels
 from dpdescent.lab.study import versions
 from dpdescent.lab.verdicts import EXPLANATION, Group, Sample, Verdict
 from dpdescent.long_runs import write_whole
@@ -61,10 +63,18 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of a full run is kept: so many of the repetitions, and the first folds of each; None means all."""
+    """How much of a full run is kept: so many repetitions, folds of each, and steps of a phase; None means all."""
 
     repetitions: int | None = None
     folds: int | None = None
+    steps: int | None = None
+
+    @classmethod
+    def of(cls, command: str) -> Extent | None:
+        """Return the extent that a command asks for; None is a quick run."""
+        words = command.split()
+        found = {name: int(words[words.index(f"--{name}") + 1]) for name in vars(cls()) if f"--{name}" in words}
+        return cls(**found) if "--full" in words else None
 
 
 #: Targets whose full runs are kept; of the others a quick run is.
@@ -93,7 +103,7 @@ def command_for(name: str, extent: Extent | None) -> str:
     """Return what to type for a target: a full run of this extent, or a quick one."""
     if extent is None:
         return command_of(name)
-    return command_of(name, True, extent.repetitions, folds=extent.folds)
+    return command_of(name, True, extent.repetitions, folds=extent.folds, steps=extent.steps)
 
 
 def run(names: Sequence[str], output: Path, jobs: int | None, extent: Extent | None) -> None:
@@ -108,6 +118,16 @@ def run(names: Sequence[str], output: Path, jobs: int | None, extent: Extent | N
 
 def measure(name: str, output: Path, jobs: int | None, extent: Extent | None) -> None:
     """Measure a target, and keep its numbers and its picture."""
+    begun = time.monotonic()
+    written = reproduced(figure_named(name), output, jobs, extent)
+    for path in written.pictures:
+        if path.suffix == ".png":
+            keep_picture(path)
+    write_whole(FOLDER / f"{stem(name)}.json", numbers(name, written.report, time.monotonic() - begun))
+
+
+def reproduced(figure: Any, output: Path, jobs: int | None, extent: Extent | None) -> Written:
+    """Run a target, and say every half minute how far it is."""
     begun, share = time.monotonic(), "preparing"
 
     def listen(done: int, total: int) -> None:
@@ -115,23 +135,46 @@ def measure(name: str, output: Path, jobs: int | None, extent: Extent | None) ->
         share = f"{done} of {total} cells"
 
     def line() -> str:
-        return f"{name}: {share} after {time.monotonic() - begun:.0f} s"
+        return f"{figure.name}: {share} after {time.monotonic() - begun:.0f} s"
 
     with heartbeat(line, 30), threadpool_limits(1):
         written = reproduce(
-            figure_named(name),
-            output,
-            full=extent is not None,
-            repetitions=extent and extent.repetitions,
-            folds=extent and extent.folds,
-            jobs=jobs,
-            listener=listen,
+            figure, output, full=extent is not None, jobs=jobs, listener=listen, **vars(extent or Extent())
         )
-    for path in written.pictures:
-        if path.suffix == ".png":
-            keep_picture(path)
-    write_whole(FOLDER / f"{stem(name)}.json", numbers(name, written.report, time.monotonic() - begun))
     print(f"{line()}, done", flush=True)
+    return written
+
+
+def part_of(figure: Any, methods: Sequence[str]) -> Any:
+    """Return a target with some of its methods only."""
+    if isinstance(figure, RiskTable):
+        return replace(
+            figure, rows=tuple(row if row.method in methods else replace(row, method="") for row in figure.rows)
+        )
+    return replace(figure, methods=tuple(name for name in figure.methods if name in methods))
+
+
+def renew(name: str, methods: Sequence[str], output: Path, jobs: int | None) -> None:
+    """Measure some methods of a kept target again; what is kept of its other methods stays."""
+    path, figure = FOLDER / f"{stem(name)}.json", figure_named(name)
+    result = kept_result(path)
+    report = reproduced(part_of(figure, methods), output, jobs, Extent.of(result["command"])).report
+
+    def place(cell: Mapping[str, Any]) -> str:
+        return json.dumps({key: value for key, value in cell.items() if not isinstance(value, list)}, sort_keys=True)
+
+    cells = {place(cell): cell for cell in (*result["cells"], *report.cells)}
+    order = list(getattr(figure, "methods", ()))
+    ranked = sorted(
+        cells.values(), key=lambda cell: order.index(cell["method"]) if cell.get("method") in order else 0
+    )
+    first = list(dict.fromkeys(cell.get("dataset", cell.get("tolerance")) for cell in ranked))
+    ranked.sort(key=lambda cell: first.index(cell.get("dataset", cell.get("tolerance"))))
+    head = {key: value for key, value in result.items() if key not in ("fields", "cells")}
+    head |= {"details": list(report.details), "seconds": round(fitted(ranked) or result["seconds"], 1)}
+    head["notes"] = list(dict.fromkeys([*result["notes"], *report.notes]))
+    write_whole(path, as_text(head, ranked))
+    judge([name])
 
 
 def keep_picture(path: Path) -> None:
@@ -144,8 +187,7 @@ def keep_picture(path: Path) -> None:
 
 
 def numbers(name: str, report: Report, elapsed: float) -> str:
-    """Return what is kept of a target, as JSON text: the fields of its cells, and a line for each cell."""
-    fields = list(dict.fromkeys(field for cell in report.cells for field in cell))
+    """Return what is kept of a target, as JSON text."""
     head = {
         "target": name,
         "title": report.title,
@@ -155,16 +197,25 @@ def numbers(name: str, report: Report, elapsed: float) -> str:
         "seconds": round(fitted(report.cells) or elapsed, 1),
         "versions": versions(),
         "settings": {key: value for key, value in report.settings if key != "versions"},
-        "findings": [{"claim": each.claim, "verdict": each.verdict, "found": each.found} for each in report.findings],
+        "findings": listed(report.findings),
         "notes": list(report.notes),
         "details": list(report.details),
-        "fields": fields,
-        "cells": [],
     }
-    lines = [[cell.get(field) for field in fields] for cell in report.cells]
-    cells = ",\n".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) for line in lines)
-    text = json.dumps(head, indent=1, ensure_ascii=False)
-    return text.replace('"cells": []', f'"cells": [\n{cells}\n ]') + "\n"
+    return as_text(head, report.cells)
+
+
+def listed(findings: Sequence[Finding]) -> list[dict[str, str]]:
+    """Return findings as they are kept."""
+    return [{"claim": each.claim, "verdict": each.verdict, "found": each.found} for each in findings]
+
+
+def as_text(head: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> str:
+    """Return the JSON text of a kept result: what is said of it, the fields of cells, and a line for each cell."""
+    fields = list(dict.fromkeys(field for cell in cells for field in cell))
+    lines = [[cell.get(field) for field in fields] for cell in cells]
+    shown = ",\n".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) for line in lines)
+    text = json.dumps({**head, "fields": fields, "cells": []}, indent=1, ensure_ascii=False)
+    return text.replace('"cells": []', f'"cells": [\n{shown}\n ]') + "\n"
 
 
 def kept_result(path: Path) -> dict[str, Any]:
@@ -189,26 +240,39 @@ def fitted(cells: Sequence[Mapping[str, Any]]) -> float:
 
 
 def judge(names: Sequence[str]) -> None:
-    """Judge the claims of kept results again, from the numbers that were kept."""
+    """Judge the claims of kept results again, from the numbers that were kept, and draw their pictures again."""
     for name in names:
         path = FOLDER / f"{stem(name)}.json"
         if not path.exists() or isinstance(FIGURES[name], (DataTable, Trace)):
             continue
-        result, text = kept_result(path), path.read_text()
-        new = [
-            {"claim": each.claim, "verdict": each.verdict, "found": each.found}
-            for each in judged(figure_named(name), result["cells"], "Full" in result["extent"])
-        ]
-        start, end = text.index('"findings": '), text.index(',\n "notes": ')
-        shown = json.dumps({"findings": new}, indent=1, ensure_ascii=False)[3:-2]
-        write_whole(path, text[:start] + shown + text[end:])
-        figure = FIGURES[name]
-        if isinstance(figure, Figure):
-            with tempfile.TemporaryDirectory() as folder:
-                drawn = draw_figure(
-                    figure, kept_groups(result["cells"]), Path(folder) / stem(name), result["command"]
-                )
-                keep_picture(drawn[0])
+        result, figure = kept_result(path), figure_named(name)
+        head = {key: value for key, value in result.items() if key not in ("fields", "cells")}
+        head["findings"] = listed(judged(figure, result["cells"], "Full" in result["extent"]))
+        write_whole(path, as_text(head, result["cells"]))
+        picture(f"{stem(name)}", *panels_of(figure, result), result["command"])
+
+
+def picture(name: str, panels: Sequence[Panel], columns: int, command: str = "") -> None:
+    """Draw and keep a picture."""
+    with tempfile.TemporaryDirectory() as folder:
+        keep_picture(draw(panels, Path(folder) / name, columns, command)[0])
+
+
+def panels_of(figure: Any, result: Mapping[str, Any]) -> tuple[Sequence[Panel], int]:
+    """Return the panels of a kept target, and how many stand in a row."""
+    cells, full = result["cells"], "Full" in result["extent"]
+    if isinstance(figure, Figure):
+        names = {parameter.setting: parameter.shown for parameter in figure.parameters}
+        groups = kept_groups(cells)
+        if names:
+            return parameter_panels(groups, names, figure.measures), 4
+        return epsilon_panels(groups), columns_of(groups)
+    if isinstance(figure, StationaryTable):
+        tolerances = figure.tolerances if full else figure.quick_tolerances
+        return table_panels(figure, tolerances, table_samples(cells)), 4
+    if isinstance(figure, RiskTable):
+        return risk_panels(RiskRuns(figure, full), risk_samples(cells)), 3
+    return network_panels(cells), columns_of_networks(cells)
 
 
 def kept_groups(cells: Sequence[Mapping[str, Any]]) -> list[Group]:
@@ -220,7 +284,7 @@ def kept_groups(cells: Sequence[Mapping[str, Any]]) -> list[Group]:
             cell.get("parameter", ""),
             cell.get("value", 0.0 if "parameter" in cell else None),
             (),
-            {key: Sample.listed(each) for key, each in cell.items() if isinstance(each, list)},
+            sampled(cell),
         )
         for cell in cells
     ]
@@ -231,21 +295,29 @@ def judged(figure: Any, cells: Sequence[Mapping[str, Any]], full: bool) -> list[
     if isinstance(figure, Figure):
         return [Finding(claim.text, claim.check(kept_groups(cells))) for claim in figure.claims]
     if isinstance(figure, StationaryTable):
-        samples = {
-            (cell["tolerance"], cell["method"], cell["epsilon"]): {
-                key: Sample.listed(each) for key, each in cell.items() if isinstance(each, list)
-            }
-            for cell in cells
-        }
         shown = figure.tolerances if full else figure.quick_tolerances
-        return list(table_findings(figure, shown, samples))
+        return list(table_findings(figure, shown, table_samples(cells)))
     if isinstance(figure, RiskTable):
-        found: dict[tuple[int, Point], dict[str, Sample]] = {}
-        for cell in cells:
-            at = Point(int(cell["rows"]), int(cell["dimension"]), float(cell["epsilon"]))
-            found[int(cell["row"]), at] = {key: Sample.listed(v) for key, v in cell.items() if isinstance(v, list)}
-        return risk_findings(RiskRuns(figure, full), found)
+        return risk_findings(RiskRuns(figure, full), risk_samples(cells))
     return network_findings(cells)
+
+
+def sampled(cell: Mapping[str, Any]) -> dict[str, Sample]:
+    """Return the measures of a cell."""
+    return {key: Sample.listed(each) for key, each in cell.items() if isinstance(each, list)}
+
+
+def table_samples(cells: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, float], dict[str, Sample]]:
+    """Return the cells of a second-order table by tolerance, method and epsilon."""
+    return {(cell["tolerance"], cell["method"], cell["epsilon"]): sampled(cell) for cell in cells}
+
+
+def risk_samples(cells: Sequence[Mapping[str, Any]]) -> dict[tuple[int, Point], dict[str, Sample]]:
+    """Return the cells of a table of bounds by row and point."""
+    return {
+        (int(cell["row"]), Point(int(cell["rows"]), int(cell["dimension"]), float(cell["epsilon"]))): sampled(cell)
+        for cell in cells
+    }
 
 
 def pages() -> dict[Path, str]:
@@ -433,7 +505,13 @@ def main(words: Sequence[str] | None = None) -> None:
         "--repetitions", type=int, help="full runs of so many repetitions; default: as much as is kept"
     )
     runner.add_argument("--folds", type=int, help="only the first folds of each repetition of a full run")
+    runner.add_argument("--steps", type=int, help="give descents to second-order points up after so many steps")
     runner.add_argument("--jobs", type=int, help="worker processes, one thread each; default: all processors")
+    renewing = actions.add_parser("renew", help="measure some methods of a kept target again")
+    renewing.add_argument("name")
+    renewing.add_argument("--methods", required=True, help="their names, separated by commas")
+    renewing.add_argument("--output", type=Path, default=Path("out/part"), help="where to write pages and journals")
+    renewing.add_argument("--jobs", type=int, help="worker processes, one thread each; default: all processors")
     judging = actions.add_parser("judge", help="judge the claims of kept results again")
     judging.add_argument("names", nargs="*", help="targets; default: all")
     writer = actions.add_parser("pages", help="write the pages from the kept results")
@@ -442,9 +520,12 @@ def main(words: Sequence[str] | None = None) -> None:
     if given.action == "judge":
         judge([figure_named(name).name for name in given.names] or list(FIGURES))
         return
+    if given.action == "renew":
+        renew(figure_named(given.name).name, given.methods.split(","), given.output, given.jobs)
+        return
     if given.action == "run":
         names = [figure_named(name).name for name in given.names] or list(FIGURES)
-        asked = Extent(given.repetitions, given.folds)
+        asked = Extent(given.repetitions, given.folds, given.steps)
         run(names, given.output, given.jobs, None if asked == Extent() else asked)
         return
     differing = {

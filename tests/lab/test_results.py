@@ -97,6 +97,9 @@ def test_tables_take_as_many_seeds_and_repetitions() -> None:
         (["000/figure2", "--full", "--folds", "0"], "folds"),
         (["000/figure2", "--full", "--folds", "6"], "at most 5"),
         (["001/table1", "--full", "--folds", "2"], "leave --folds out"),
+        (["001/table1", "--full", "--steps", "2"], "leave --steps out"),
+        (["002/ijcnn1", "--steps", "2"], "add --full"),
+        (["002/ijcnn1", "--full", "--steps", "0"], "steps"),
     ],
 )
 def test_repetitions_and_folds_are_those_of_a_full_run(tmp_path: Path, given: list[str], remedy: str) -> None:

@@ -111,10 +111,60 @@ def test_claims_about_the_trust_region_follow_the_seeds(slower: float, verdict: 
     samples = second_order_paper.samples_of(made)
     findings = second_order_paper.table_findings(TABLES[0], runs.tolerances, samples)
     found = {each.claim: each.found for each in findings}
-    assert len(found) == 7
+    assert len(found) == 9
+    assert found["quick: DP-GD, with the steps of its own paper, gives nothing of practical use."].startswith(
+        "Differs"
+    )
     assert found["quick: OPT takes less time than TR at epsilon 0.6 and 1."].startswith(verdict)
     assert found["quick: 2OPT-LS takes less time than TR at every epsilon."].startswith(verdict)
     assert found["quick: OPT ends at a lower loss than TR at epsilon 0.6 and 1."].startswith("Agrees")
+
+
+@pytest.mark.parametrize(("faster", "verdict"), [(0.5, "Agrees"), (-0.5, "Differs")])
+def test_searches_and_batches_improve_on_opt_if_both_save_time(faster: float, verdict: str) -> None:
+    seconds = {"opt": 2.0, "opt-ls": 2.0 - faster, "opt-b": 2.0 - faster}
+    made = [
+        outcome(method, epsilon, seed, seconds=seconds.get(method, 1.0) + seed / 100, success=method != "dp-gd")
+        for method in TABLES[0].methods
+        for epsilon in TABLES[0].epsilons
+        for seed in range(5)
+    ]
+    samples = second_order_paper.samples_of(made)
+    findings = second_order_paper.table_findings(TABLES[0], (("quick", 0.06),), samples)
+    found = {each.claim: each.found for each in findings}
+    assert found["quick: Line search and mini-batches each improve on OPT."].startswith(verdict)
+    given = "quick: DP-GD, with the steps of its own paper, gives nothing of practical use."
+    assert found[given] == "Agrees: runs that end: 0% at 0.2, 0% at 0.6, 0% at 1."
+
+
+def test_a_full_run_is_given_up_after_the_steps_it_is_told() -> None:
+    table = TABLES[1]
+    whole, few = (TableRuns(table, True, table.dataset, 2, steps) for steps in (None, 300))
+    assert (whole.most_steps, few.most_steps) == (None, 300)
+    assert whole.fingerprint != few.fingerprint
+    assert "to the ends of their plans" in whole.extent
+    assert "given up after 300 steps of a phase" in few.extent
+
+
+def test_what_the_paper_prints_stands_beside_what_was_found() -> None:
+    table = next(each for each in TABLES if each.name == "002/ijcnn1-sigmoid")
+    assert table.printed_at("loose", "2opt-ls", 0.2) == 1.002
+    assert table.printed_at("loose", "2opt", 0.2) is None
+    assert table.printed_at("loose", "dp-tr", 0.6) is None
+    made = [
+        replace(outcome(method, epsilon, seed, loss=0.25, success=False), tolerance="loose")
+        for method in table.methods
+        for epsilon in table.epsilons
+        for seed in range(2)
+    ]
+    runs = TableRuns(table, True, table.dataset, 2)
+    matrix = second_order_paper._matrix(runs, made, "loose", 0.04, "loss")
+    (line,) = [row for row in matrix.rows if row[0] == "2OPT-LS"]
+    assert line[1:] == ("0.250 ± 0.000 (1.002)", "0.250 ± 0.000 (0.501)", "0.250 ± 0.000 (0.501)")
+    panels = second_order_paper.table_panels(table, (("loose", 0.04),), second_order_paper.samples_of(made))
+    (drawn,) = [line for line in panels[0].lines if line.look.name == "2OPT-LS"]
+    assert drawn.printed == ((0.2, 1.002), (0.6, 0.501), (1.0, 0.501))
+    assert drawn.failed == drawn.x == (0.2, 0.6, 1.0)
 
 
 def test_every_column_has_its_spread_and_only_seconds_a_cross() -> None:

@@ -165,6 +165,9 @@ def reproduce_command(
     folds: Annotated[
         int | None, typer.Option(metavar="K", help="With --full: only the first K folds of each cross-validation.")
     ] = None,
+    steps: Annotated[
+        int | None, typer.Option(metavar="K", help="With --full: give descents to second-order points up after K.")
+    ] = None,
     output: Annotated[Path, typer.Option(metavar="DIR", help="Where to write picture and page.")] = Path("out"),
     data: Annotated[str, typer.Option(help="Data sets that stand in for the paper's.")] = "",
     jobs: Jobs = None,
@@ -187,8 +190,8 @@ def reproduce_command(
     datasets = tuple(_split("data", data)) if data else ()
     verdicts: list[str] = []
     for name in list(FIGURES) if every else [figure_named(str(figure)).name]:
-        asked = {"full": full, "repetitions": repetitions, "folds": folds, "datasets": datasets, "jobs": jobs}
-        verdicts += _reproduce(name, output, json_file, asked)
+        asked = {"full": full, "repetitions": repetitions, "folds": folds, "steps": steps, "jobs": jobs}
+        verdicts += _reproduce(name, output, json_file, asked | {"datasets": datasets})
     counts = [f"{word.lower()}: {verdicts.count(word)}" for word in dict.fromkeys(verdicts) if word]
     say(f"verdicts: {', '.join(counts) or 'none'}")
 
@@ -269,7 +272,7 @@ def _compare(study: Study, outputs: _Outputs, jobs: int | None) -> None:
 
 
 def _write(record: Record, groups: list[Group], outputs: _Outputs) -> Iterator[Path]:
-    from ..lab.drawing import draw, epsilon_panels
+    from ..lab.drawing import columns_of, draw, epsilon_panels
     from ..lab.report_page import render
     from ..lab.reproduction import comparison_report
     from ..lab.study import NOT_PRIVATE, command_line
@@ -285,7 +288,7 @@ def _write(record: Record, groups: list[Group], outputs: _Outputs) -> Iterator[P
             shown = [group for group in groups if group.dataset == name]
             yield from draw(epsilon_panels(shown), outputs.plots / Path(name).stem, command=command)
     if outputs.html is not None:
-        pictures = draw(epsilon_panels(groups), outputs.html.with_suffix(""), command=command)
+        pictures = draw(epsilon_panels(groups), outputs.html.with_suffix(""), columns_of(groups), command)
         yield from pictures
         report = comparison_report(
             record,

@@ -22,16 +22,31 @@ SHOWN = (("accuracy", "test accuracy"), ("objective", "objective (training part)
 _MODELS = {"logistic": "logistic regression", "svm": "SVM"}
 _BACKGROUND = ("majority", "nonprivate")
 _ASIDE = 0.006  # of the width of a panel, between the bars of two lines
+_LEADING = 4.0  # an axis reaches this many times as far as from the best point to the middle one
+_WIDE, _NARROW = (5.75, 3.4), (4.0, 3.1)  # inches of a panel, for up to three of them in a row and for more
 
 
 @dataclass(frozen=True)
 class Line:
-    """A curve; ``error`` is how far its bars reach to either side."""
+    """A curve.
+
+    Parameters
+    ----------
+    look : Look
+    x, mean, error : tuple of float
+        ``error`` is how far its bars reach to either side.
+    failed : tuple of float
+        Where some run did not end as it should: a cross there.
+    printed : tuple of (float, float)
+        What the paper prints: hollow marks.
+    """
 
     look: Look
     x: tuple[float, ...]
     mean: tuple[float, ...]
     error: tuple[float, ...]
+    failed: tuple[float, ...] = ()
+    printed: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,21 +61,22 @@ class Panel:
     lines: tuple[Line, ...]
     words: tuple[str, ...] = ()  # what stands at the ticks, where the values are no numbers
     from_zero: bool = False
-    scale: str = ""  # panels of the same name share their vertical axis
+    rising: bool | None = None  # whether more is better; the axis is cut where only the worst lines are
 
 
 def epsilon_panels(groups: Sequence[Group]) -> list[Panel]:
     """Return the panels of each task: accuracy and objective against epsilon, a line per method.
 
-    Where there are paper modes and others, a row has one measure: paper modes to the left, the others to the right.
-    Accuracies have one scale. The majority class and no privacy stand on both sides.
+    A row has one measure, and a task is a column, as in the papers. Where there are paper modes and others, the rows
+    of paper modes come first, and those of the others below them. The majority class and no privacy stand in both.
     """
     panels = []
-    for dataset, loss in dict.fromkeys((group.dataset, group.loss) for group in groups):
-        chosen = [group for group in groups if (group.dataset, group.loss) == (dataset, loss)]
-        ticks = tuple(sorted({group.epsilon for group in chosen}))
+    tasks = list(dict.fromkeys((group.dataset, group.loss) for group in groups))
+    for kind, methods in _sides(tuple(dict.fromkeys(group.method for group in groups))):
         for field, name in SHOWN:
-            for kind, methods in _sides(tuple(dict.fromkeys(group.method for group in chosen))):
+            for dataset, loss in tasks:
+                chosen = [group for group in groups if (group.dataset, group.loss) == (dataset, loss)]
+                ticks = tuple(sorted({group.epsilon for group in chosen}))
                 lines = [
                     # Where all are paper modes, the panel says so, and the names need not.
                     _line(
@@ -71,10 +87,15 @@ def epsilon_panels(groups: Sequence[Group]) -> list[Panel]:
                     for method in methods
                 ]
                 shown = tuple(line for line in lines if line.x)
-                title = f"{dataset}, {_MODELS.get(loss, loss)}{kind}"
-                scale = f"{dataset} {loss}" if kind and field == "accuracy" else ""
-                panels.append(Panel(title, "epsilon", name, ticks, True, shown, scale=scale))
+                title = f"{dataset}{kind}" if len(tasks) > 1 else f"{dataset}, {_MODELS.get(loss, loss)}{kind}"
+                rising = field == "accuracy"
+                panels.append(Panel(title, "epsilon", name, ticks, True, shown, rising=rising))
     return panels
+
+
+def columns_of(groups: Sequence[Group]) -> int:
+    """Return how many panels of `epsilon_panels` stand in a row: as many as there are tasks, but not one."""
+    return max(2, len({(group.dataset, group.loss) for group in groups}))
 
 
 def _sides(methods: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
@@ -84,7 +105,7 @@ def _sides(methods: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
     ours = [method for method in methods if method not in printed and method not in both]
     if not printed or not ours:
         return [("", methods)]
-    return [(": as in the paper", (*printed, *both)), (": our versions", (*ours, *both))]
+    return [(", as in the paper", (*printed, *both)), (", our versions", (*ours, *both))]
 
 
 def parameter_panels(groups: Sequence[Group], names: dict[str, str], measures: Sequence[Measure] = ()) -> list[Panel]:
@@ -135,7 +156,8 @@ def draw(panels: Sequence[Panel], stem: Path, columns: int = 2, command: str = "
     with mpl.rc_context(style):
         rows = -(-len(panels) // columns)
         figure: Any
-        size = (5.75 * columns, 3.4 * rows)
+        width, height = _WIDE if columns < 4 else _NARROW
+        size = (width * columns, height * rows)
         figure, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
         figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
         for axes, panel in zip(grid.flat, panels, strict=False):
@@ -144,9 +166,7 @@ def draw(panels: Sequence[Panel], stem: Path, columns: int = 2, command: str = "
             axes.set_axis_off()
         if command:
             figure.supxlabel(command, x=0.995, ha="right", fontsize=7, color=GREY, family="monospace")
-        drawn = list(zip(grid.flat, panels, strict=False))
-        _share_scales(drawn)
-        label_lines(figure, drawn)
+        label_lines(figure, list(zip(grid.flat, panels, strict=False)), at_ends=columns < 4)
         paths = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
         for path in paths:
             sink = io.BytesIO()
@@ -190,6 +210,7 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
             )
         _draw_line(axes, x, line, joined=not panel.words)
     _set_scales(axes, panel)
+    _mark_what_is_cut(axes, panel)
     axes.set_xticks(panel.ticks, panel.words or [f"{tick:g}" for tick in panel.ticks])
     if panel.words:
         axes.margins(x=0.2)
@@ -213,11 +234,17 @@ def _draw_line(axes: Any, x: NDArray[np.float64], line: Line, *, joined: bool) -
         ls=look.dash if joined else "",
         lw=1.6,
         ms=7 if stroke else 5,
-        mec=look.colour if look.hollow or stroke else "white",
+        mec=look.colour,
         mfc="white" if look.hollow else look.colour,
         mew=1.2 if stroke else 1.0 if look.hollow else 0.6,
         zorder=3 if look.hollow else 2,
     )
+    crossed = [(place, mean) for place, at, mean in zip(x, line.x, line.mean, strict=True) if at in line.failed]
+    if crossed:
+        axes.plot(*zip(*crossed, strict=True), marker="x", color=look.colour, ms=9, mew=1.4, ls="", zorder=4)
+    if line.printed:
+        places, values = zip(*line.printed, strict=True)
+        axes.plot(places, values, marker="o", ls="", ms=8, mfc="none", mec=look.colour, mew=1.2, zorder=3)
 
 
 def _set_scales(axes: Any, panel: Panel) -> None:
@@ -225,18 +252,48 @@ def _set_scales(axes: Any, panel: Panel) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     means = np.concatenate([line.mean for line in panel.lines]) if panel.lines else np.ones(1)
-    if means.min() > 0 and means.max() > 4 * means.min():
+    if panel.rising is None and means.min() > 0 and means.max() > 4 * means.min():
         axes.set_yscale("log")
         subs = (1, 2, 5) if means.max() < 1000 * means.min() else (1,)
         axes.yaxis.set_major_locator(LogLocator(subs=subs))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
-    _leave_backdrops_out(axes, panel)
+    if panel.rising is None:
+        _leave_backdrops_out(axes, panel)
+    else:
+        _show_the_leaders(axes, panel)
     if panel.from_zero:
         axes.set_yscale("linear")
         axes.set_ylim(bottom=0)
     if panel.log_x:
         axes.set_xscale("log")
+
+
+def _show_the_leaders(axes: Any, panel: Panel) -> None:
+    """Cut the vertical axis where only lines far behind the best are: beyond, an arrow marks them."""
+    sign = 1 if panel.rising else -1
+    points = sign * np.concatenate([line.mean for line in panel.lines] or [np.zeros(1)])
+    ahead = [line.mean for line in panel.lines if not (line.look.flat or line.look.backdrop)]
+    middle = float(np.median(sign * np.concatenate(ahead))) if ahead else float(np.median(points))
+    best = float(points.max())
+    lowest = float(points[points >= best - _LEADING * max(best - middle, 1e-6)].min())
+    room = 0.06 * max(best - lowest, 1e-9)
+    axes.set_ylim(*sorted((sign * (lowest - room), sign * (best + room))))
+
+
+def _mark_what_is_cut(axes: Any, panel: Panel) -> None:
+    """Draw an arrow at the edge of a panel for every point that lies beyond it; a hollow one for what is printed."""
+    if panel.rising is None:
+        return
+    low, high = axes.get_ylim()
+    style = {"ms": 6, "ls": "", "transform": axes.get_xaxis_transform(), "zorder": 5}
+    for line in panel.lines:
+        found = [(x, mean, line.look.colour) for x, mean in zip(line.x, line.mean, strict=True)]
+        printed = [(x, value, "none") for x, value in line.printed]
+        for x, value, face in [] if line.look.flat else [*found, *printed]:
+            if not low <= value <= high:
+                edge, marker = (0.03, "v") if value < low else (0.97, "^")
+                axes.plot([x], [edge], marker=marker, mfc=face, mec=line.look.colour, **style)
 
 
 def _aside(x: NDArray[np.float64], panel: Panel, places: float) -> NDArray[np.float64]:
@@ -245,17 +302,6 @@ def _aside(x: NDArray[np.float64], panel: Panel, places: float) -> NDArray[np.fl
     if panel.log_x:
         return np.asarray(x * (last / first) ** (_ASIDE * places))
     return np.asarray(x + (last - first) * _ASIDE * places)
-
-
-def _share_scales(drawn: Sequence[tuple[Any, Panel]]) -> None:
-    """Give panels that are to be compared the same vertical axis, wide enough for each of them."""
-    for scale in {panel.scale for _, panel in drawn if panel.scale}:
-        own = [axes for axes, panel in drawn if panel.scale == scale]
-        if len({axes.get_yscale() for axes in own}) > 1:
-            continue
-        low, high = zip(*(axes.get_ylim() for axes in own), strict=True)
-        for axes in own:
-            axes.set_ylim(min(low), max(high))
 
 
 def _leave_backdrops_out(axes: Any, panel: Panel) -> None:

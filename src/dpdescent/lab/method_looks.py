@@ -193,12 +193,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f": did you mean {close[0]!r}?" if close else f": choose one of {', '.join(known)}"
 
 
-def label_lines(figure: Any, drawn: Sequence[tuple[Any, Panel]]) -> None:
+def label_lines(figure: Any, drawn: Sequence[tuple[Any, Panel]], *, at_ends: bool = True) -> None:
     """Write the name of each line at its end, moved apart where they would overlap; else draw one legend."""
     figure.draw_without_rendering()
     points = figure.dpi / 72
     gap = 1.2 * _SIZE * points
-    if any(len(panel.lines) * gap > axes.get_window_extent().height for axes, panel in drawn):
+    if not at_ends or any(len(panel.lines) * gap > axes.get_window_extent().height for axes, panel in drawn):
         _legend(figure, [panel for _, panel in drawn])
         return
     ending = [[line for line in panel.lines if line.look.flat or line.x[-1] == panel.ticks[-1]] for _, panel in drawn]

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import InvalidParameter, require_positive_integer
 from ..long_runs import Journal, Listener, require_matplotlib, require_writable, write_whole
 from .agd_paper import AGD_FIGURES, Trace, write_trace
-from .drawing import draw, epsilon_panels, parameter_panels
+from .drawing import columns_of, draw, epsilon_panels, parameter_panels
 from .fold_fits import Row
 from .line_search_paper import SEARCH_FIGURES
 from .line_search_paper.network_pages import write_networks
@@ -63,6 +63,7 @@ def reproduce(
     full: bool = False,
     repetitions: int | None = None,
     folds: int | None = None,
+    steps: int | None = None,
     datasets: tuple[str, ...] = (),
     json_file: Path | None = None,
     jobs: int | None = None,
@@ -80,6 +81,8 @@ def reproduce(
         How often a full run repeats them, in place of the paper's number.
     folds : int, optional
         Measure only the first folds of each cross-validation of a full run, with training parts of the same size.
+    steps : int, optional
+        Give up a descent of a full run to a second-order point after so many steps of a phase.
     datasets : tuple of str
         Data sets that stand in for those of the paper.
     json_file : Path, optional
@@ -92,14 +95,16 @@ def reproduce(
     require_repetitions(full, repetitions)
     if folds is not None:
         _require_folds(figure, full, folds)
-    command = command_of(figure.name, full, repetitions, datasets, folds)
+    if steps is not None:
+        _require_steps(figure, full, steps)
+    command = command_of(figure.name, full, repetitions, datasets, folds, steps)
     if not isinstance(figure, DataTable):
         require_matplotlib()
     stem = output / figure.name.replace("/", "-")
     page = require_writable(stem.with_name(f"{stem.name}.html"))
     if json_file is not None:
         require_writable(json_file)
-    order = _Order(full, repetitions, folds, datasets, json_file, jobs, listener, stem, page, command)
+    order = _Order(full, repetitions, folds, steps, datasets, json_file, jobs, listener, stem, page, command)
     pictures, report = _RUNS[type(figure)](figure, order)
     return Written(page, pictures, report)
 
@@ -111,6 +116,7 @@ class _Order:
     full: bool
     repetitions: int | None
     folds: int | None
+    steps: int | None
     datasets: tuple[str, ...]
     json_file: Path | None
     jobs: int | None
@@ -135,7 +141,8 @@ def _run_trace(trace: Trace, order: _Order) -> tuple[tuple[Path, ...], Report]:
 
 
 def _run_stationary(table: StationaryTable, order: _Order) -> tuple[tuple[Path, ...], Report]:
-    runs = TableRuns(table, order.full, order.datasets[0] if order.datasets else table.dataset, order.repetitions)
+    dataset = order.datasets[0] if order.datasets else table.dataset
+    runs = TableRuns(table, order.full, dataset, order.repetitions, order.steps)
     with Journal(order.page, runs.fingerprint, Outcome) as journal:
         written = write_table(runs, measure_table(runs, journal, order.listener), *order.outputs)
         journal.remove()
@@ -193,7 +200,7 @@ def draw_figure(figure: Figure, groups: Sequence[Group], stem: Path, command: st
     """Draw a figure as ``stem``.png and ``stem``.svg; return both paths."""
     names = {parameter.setting: parameter.shown for parameter in figure.parameters}
     panels = parameter_panels(groups, names, figure.measures) if names else epsilon_panels(groups)
-    return draw(panels, stem, command=command)
+    return draw(panels, stem, 4 if names else columns_of(groups), command)
 
 
 _RUNS: dict[type[AnyFigure], Callable[[Any, _Order], tuple[tuple[Path, ...], Report]]] = {
@@ -257,11 +264,13 @@ def command_of(
     repetitions: int | None = None,
     datasets: tuple[str, ...] = (),
     folds: int | None = None,
+    steps: int | None = None,
 ) -> str:
     """Return the command line that reproduces a figure."""
     words = ["dpdescent", "reproduce", name, *(["--full"] if full else [])]
     words += ["--repetitions", str(repetitions)] if repetitions is not None else []
     words += ["--folds", str(folds)] if folds is not None else []
+    words += ["--steps", str(steps)] if steps is not None else []
     return shlex.join([*words, *(["--data", ",".join(datasets)] if datasets else [])])
 
 
@@ -273,6 +282,15 @@ def _require_folds(figure: AnyFigure, full: bool, folds: int) -> None:
         raise InvalidParameter("folds are a part of a full run: add --full, or leave --folds out")
     if require_positive_integer("folds", folds) > figure.folds:
         raise InvalidParameter(f"folds must be at most {figure.folds}, which is how many {figure.name} has")
+
+
+def _require_steps(figure: AnyFigure, full: bool, steps: int) -> None:
+    """Raise unless the descents of a full run of this figure can be given up after so many steps."""
+    if not isinstance(figure, StationaryTable):
+        raise InvalidParameter(f"{figure.name} has no descents to second-order points: leave --steps out")
+    if not full:
+        raise InvalidParameter("steps limit a full run: add --full, or leave --steps out")
+    require_positive_integer("steps", steps)
 
 
 def _extent(figure: Figure, scale: Scale, full: bool, datasets: tuple[str, ...]) -> str:

@@ -18,7 +18,7 @@ from ..minimisers.risks import NoRows
 from ..noise import Bits
 from ..problems import Loss
 from ..relations import Sensitivity
-from .noisy_minimiser import PointLattice, quadratic_penalty
+from .noisy_minimiser import OutputNoise, PointLattice, quadratic_penalty
 from .query import Point, Public, Query, Rows
 
 _UNIT = 2.0**-53
@@ -26,7 +26,7 @@ _UNIT = 2.0**-53
 
 @dataclass(frozen=True)
 class NoisyDescent(Query[Floats]):
-    r"""The point after ``steps`` steps of gradient descent from zero, with Gaussian noise.
+    r"""The point after ``steps`` steps of gradient descent from zero, with noise.
 
     **Privacy** For a convex objective of smoothness beta, a step of size at most 2/beta never moves two points
     farther apart, and by strong convexity lambda brings them together by the factor q = 1 - eta lambda (Zhang et al.
@@ -43,7 +43,7 @@ class NoisyDescent(Query[Floats]):
     row_bound: float
     step_size: float
     steps: int
-    mechanism: Gaussian
+    mechanism: OutputNoise
     label = "gradient descent"
 
     def plan(self, public: Public) -> Point[Floats]:

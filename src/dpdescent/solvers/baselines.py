@@ -45,8 +45,8 @@ about r = min(0.7, 0.5 k^-0.2), k = n mu/d: T = r n mu beta/(C L), at most 1000,
 row, measured with a hundredth of the budget, and B = max(0.7, 0.3 k^0.4) L. ``paper=True`` takes the T, the step size
 and the B of Lee & Kifer (2018), and measures nothing.
 
-*Privacy*: One Gaussian release; see `dpdescent.curator.NoisyDescent` for the sensitivity in the convex and the
-strongly convex case, under both relations, and for the rounding errors of the steps.
+*Privacy*: One release, Gaussian or with the noise of pure privacy; see `dpdescent.queries.NoisyDescent` for the
+sensitivity in the convex and the strongly convex case, under both relations, and for the rounding errors of steps.
 
 **Permuted SGD with averaging** (Wu et al. 2017; Chen, Lee & Kifer 2019). In each of k passes the rows are permuted
 and divided into batches of b; after a pass the point is replaced by the average of its iterates, and after the last
@@ -97,6 +97,7 @@ from .method import (
     method,
     report,
 )
+from .output_noise import pure_noise
 from .rules import Facts, clip_multiple
 
 
@@ -287,14 +288,25 @@ class OutPertGDSettings(Settings, paper_mode="outpert-gd"):
         eta, at most 1/beta: a longer one is shortened to it, because the sensitivity holds up to there.
     row_bound : float, optional
         B.
+    pure : bool
+        Norm-Laplace noise: epsilon-DP but for a probability of 1e-27, which delta must cover; Laplace noise on every
+        weight where delta is 0. No row length is measured then.
     """
 
     steps: Count | None = None
     step_size: Moderate | None = None
     row_bound: Moderate | None = None
+    pure: bool = False
 
     def choose_currency(self, facts: Facts) -> str:
-        return "gdp"
+        return "pure" if self.pure else "gdp"
+
+    @property
+    def payment(self) -> Payment:
+        if not self.pure:
+            return super().payment
+        remedies = dict.fromkeys(super().payment.currencies, "leave pure out")
+        return Payment("norm-Laplace noise", ("pure",), remedies)
 
 
 @method(
@@ -310,11 +322,13 @@ def outpert_gd(curator: Curator, settings: OutPertGDSettings, progress: Progress
     """Descend along exact gradients and release the last point with noise."""
     loss = smooth_loss(curator.problem.loss, "outpert-gd")
     bound, step_size, time = _measure_plan(
-        curator, loss, settings.row_bound, 0.0 if settings.paper else ROW_NORM_SHARE
+        curator, loss, settings.row_bound, 0.0 if settings.paper or settings.pure else ROW_NORM_SHARE
     )
     step_size = min(settings.step_size or step_size, step_size)
     steps = settings.steps or math.ceil(min(max(time / step_size, 1), _MOST_STEPS))
-    weights = curator.answer(NoisyDescent(loss, bound, step_size, steps, curator.gaussian(curator.remaining)))
+    left, delta = curator.remaining, curator.ledger.delta
+    noise = pure_noise(left, delta) if settings.pure else curator.gaussian(left)
+    weights = curator.answer(NoisyDescent(loss, bound, step_size, steps, noise))
     report(progress, 1.0)
     return SolverResult(weights, steps, (step_size,) * steps, remarks=_remarks(curator, loss, bound))
 

@@ -60,10 +60,15 @@ def affordable_noise(curator: Curator, settings: Settings) -> Noise:
     """Return the noise that the rest of the budget pays for."""
     left, facts = curator.remaining, Facts.of(curator)
     if curator.ledger.currency.name == "pure":
-        return NormLaplace(min(left, _LARGEST_EPSILON)) if facts.delta > 0 else Laplace(left)
+        return pure_noise(left, facts.delta)
     if settings.sigma == "paper":
         return Gaussian(loose_noise_multiplier(facts.epsilon, facts.delta))
     return curator.ledger.currency.gaussian(left)
+
+
+def pure_noise(epsilon: float, delta: float) -> NormLaplace | Laplace:
+    """Return norm-Laplace noise, whose 1e-27 a delta covers, or else Laplace noise on every weight."""
+    return NormLaplace(min(epsilon, _LARGEST_EPSILON)) if delta > 0 else Laplace(epsilon)
 
 
 def noise_for(curator: Curator, amount: float) -> Gaussian | Laplace:

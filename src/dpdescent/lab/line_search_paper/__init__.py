@@ -31,7 +31,7 @@ _SEARCHED = (
 )
 _PENALTY = "The L2 penalty is 0.001/2 times the squared norm of the weights, intercept included."
 _SGD = (
-    "DP-SGD (paper) has the q = 0.1 and the C_grad = 3 that this paper states for all methods that perturb gradients, "
+    "DP-SGD (paper) has the q = 0.1 and the C_grad = 3 that this paper states for methods that perturb gradients, "
     "and 1,000 steps; DP-AGD (paper) has its C_grad = 3 and C_obj = 1, in place of the 3 of Lee & Kifer (2018)."
 )
 

@@ -25,10 +25,11 @@ def write_networks(
 ) -> tuple[tuple[Path, Path], Report]:
     """Write picture, page and rows; return the pictures and the report."""
     figure = runs.figure
-    pictures = draw(_panels(courses), stem, command=command)
     cells = cells_of(
         _steps(courses), ("network", "method", "step"), ("accuracy", "objective", "epsilon", "step_size")
     )
+    panels = network_panels(cells)
+    pictures = draw(panels, stem, columns_of_networks(cells), command)
     findings = tuple(network_findings(cells))
     stand_in = f" Run on {runs.datasets[0]} instead of the paper's data." if runs.datasets else ""
     left_out = ", ".join(network.title for network in figure.networks[figure.quick_networks :])
@@ -87,32 +88,34 @@ def _steps(courses: list[Course]) -> Iterator[dict[str, Any]]:
             }
 
 
-def _panels(courses: list[Course]) -> list[Panel]:
+def columns_of_networks(cells: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many panels of `network_panels` stand in a row: one for each network."""
+    return max(2, len({cell["network"] for cell in cells}))
+
+
+def network_panels(cells: Sequence[Mapping[str, Any]]) -> list[Panel]:
+    """Return a row of panels for accuracy, objective and step size, a network each, and the epsilon of them all."""
+    shown = (("accuracy", "test accuracy", True), ("objective", "objective (training part)", False))
     panels = []
-    courses = [course for course in courses if course.seed == 0]
-    for name in dict.fromkeys(course.network for course in courses):
-        own = [course for course in courses if course.network == name]
-        ticks = tuple(float(step) for step in own[0].steps[1::2])
-        for field, label in (
-            ("accuracy", "test accuracy"),
-            ("objective", "objective (training part)"),
-            ("epsilon", "epsilon so far"),
-            ("step_size", "step size"),
-        ):
-            shown = [course for course in own if getattr(course, field)]
-            if field == "step_size":
-                shown = [course for course in own if course.method in ("auto", "blsgd", "blsgd-paper")]
-            lines = tuple(
-                Line(
-                    replace(look_of(course.method), flat=False),  # without privacy, too, training takes its time
-                    tuple(map(float, course.steps)),
-                    tuple(getattr(course, field)),
-                    (0.0,) * len(course.steps),
-                )
-                for course in shown
-            )
-            panels.append(Panel(name, "iteration", label, ticks, False, lines))
-    return panels
+    networks = list(dict.fromkeys(cell["network"] for cell in cells))
+    for field, label, rising in (*shown, ("step_size", "step size", None)):
+        panels += [_panel(cells, network, field, label, rising) for network in networks]
+    return [*panels, replace(_panel(cells, networks[0], "epsilon", "epsilon so far", None), title="all networks")]
+
+
+def _panel(cells: Sequence[Mapping[str, Any]], network: str, field: str, label: str, rising: bool | None) -> Panel:
+    own = [cell for cell in cells if cell["network"] == network and field in cell]
+    methods = list(dict.fromkeys(cell["method"] for cell in own))
+    if field == "step_size":
+        methods = [method for method in methods if method in ("auto", "blsgd", "blsgd-paper")]
+    lines = []
+    for method in methods:
+        steps, values = zip(*((cell["step"], cell[field]) for cell in own if cell["method"] == method), strict=True)
+        look = replace(look_of(method), flat=False)  # without privacy, too, training takes its time
+        means, errors = [value[0] for value in values], [value[1] or 0.0 for value in values]
+        lines.append(Line(look, tuple(map(float, steps)), tuple(means), tuple(errors)))
+    ticks = tuple(sorted({step for line in lines for step in line.x}))[2::3]
+    return Panel(network, "iteration", label, ticks, False, tuple(lines), rising=rising)
 
 
 def _matrix(courses: list[Course], network: str) -> Matrix:

@@ -11,8 +11,8 @@ from .theorems import Constants, exponential_bound, lower_bound, prescription
 
 Bound = Callable[[Constants], float]
 
-#: In place of a registered method: `dpdescent.curator.phased_minimiser`.
-PHASED = "phased"
+#: In place of a registered method: `dpdescent.curator.phased_minimiser`, and `dpdescent.curator.drawn_minimiser`.
+PHASED, DRAWN = "phased", "drawn"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class RiskRow:
     bound : callable
         The value of the bound; one of a rival is up to its constant and logarithms.
     method : str
-        The registered method that is measured, or `PHASED`; empty if there is none.
+        The registered method that is measured, `PHASED` or `DRAWN`; empty if there is none.
     minimiser : str
         For output perturbation, the method that is tried first.
     timed_only : bool
@@ -175,9 +175,8 @@ def _bassily_population(constants: Constants) -> float:
     return constants.trivial**2 * (math.sqrt(constants.price) + 1 / math.sqrt(constants.sample))
 
 
-_PURE_DESCENT = "gradient descent has Gaussian noise in this library"
 _SAMPLER = "measured on the smooth problem, which the exact sampler needs"
-_NO_SAMPLER = "the exact sampler needs a smooth loss"
+_ON_A_GRID = "drawn from 65,536 points of a box at most, and again around the point that was drawn, two to five times"
 _RULE = "steps follow the default rule of the method, which is made for the scores of classes"
 _UNKNOWN = "no sampler is known for general functions"
 _SQUARED = "printed with C, proved with C²"
@@ -191,6 +190,11 @@ def _sampled(formula: str, runtime: str, bound: Bound) -> RiskRow:
     return RiskRow(
         STRONG, _BASSILY, formula, runtime, bound, "expmech", most_seeds=(3, 20), middle_only=True, remark=_SAMPLER
     )
+
+
+def _drawn(formula: str, bound: Bound) -> RiskRow:
+    """Return the row of the exponential mechanism where the loss has a kink."""
+    return RiskRow(CONVEX, _BASSILY, formula, "Õ(R²d⁶n³ max(d, εnR))", bound, DRAWN, remark=_ON_A_GRID)
 
 
 def _noisy_descent(formula: str, runtime: str, bound: Bound) -> RiskRow:
@@ -248,11 +252,9 @@ _POPULATION_PURE = (
     *_ours(STRONG, "Corollary 4.1", "L²/μ (9x + 5/n)", "O(nd max(n, ε/d))", True),
     _lower(STRONG, True),
     RiskRow(SMOOTH_STRONG, _CHAUDHURI, "Õ(L R (1/√n + x) + βR²x)", "not given", _chaudhuri_population, "objpert"),
-    RiskRow(SMOOTH_STRONG, _ZHANG, "O(L²/μ (κx² + 1/n))", "Õ(dnκ)", _zhang_population, remark=_PURE_DESCENT),
+    RiskRow(SMOOTH_STRONG, _ZHANG, "O(L²/μ (κx² + 1/n))", "Õ(dnκ)", _zhang_population, "outpert-gd"),
     *_ours(SMOOTH_STRONG, "Corollary 4.2", "L²/μ (26 κx² + 5/n)", _ACCELERATED, True),
-    RiskRow(
-        CONVEX, _BASSILY, "Õ((L R)² (√x + 1/√n))", "Õ(R²d⁶n³ max(d, εnR))", _bassily_population, remark=_NO_SAMPLER
-    ),
+    _drawn("Õ((L R)² (√x + 1/√n))", _bassily_population),
     *_ours(CONVEX, "Corollary 4.3", "32 L R (√x + 1/√n)", "O(n²d max(1, (ε/d)²))", True),
     _lower(CONVEX, True),
     *_ours(SMOOTH_CONVEX, "Corollary 4.4", "128 (βL²R⁴)^⅓ (x^⅔ + 1/√n)", _ROOTS, True),
@@ -271,14 +273,14 @@ _EMPIRICAL_PURE = (
     *_ours(STRONG, "Corollary 3.2", "9 L²x/μ", "O(max(dn², εn))", False),
     _lower(STRONG),
     RiskRow(SMOOTH_STRONG, _CHAUDHURI, "Õ(L²x²/μ)", "not given", _near_optimal, "objpert"),
-    RiskRow(SMOOTH_STRONG, _ZHANG, "O(κL²x²/μ)", "Õ(κnd)", _zhang, remark=_PURE_DESCENT),
+    RiskRow(SMOOTH_STRONG, _ZHANG, "O(κL²x²/μ)", "Õ(κnd)", _zhang, "outpert-gd"),
     *_ours(SMOOTH_STRONG, "Corollary 3.4", "26 κL²x²/μ", _ACCELERATED, False),
     _lower(SMOOTH_STRONG),
-    RiskRow(CONVEX, _BASSILY, "Õ(L R x)", "Õ(R²d⁶n³ max(d, εnR))", exponential_bound, remark=_NO_SAMPLER),
+    _drawn("Õ(L R x)", exponential_bound),
     *_ours(CONVEX, "Corollary 3.6", "49 L R √x", "O(n²d max(1, (ε/d)²))", False),
     _lower(CONVEX),
     RiskRow(SMOOTH_CONVEX, _CHAUDHURI, "Õ(L R x)", "not given", _linear, "objpert"),
-    RiskRow(SMOOTH_CONVEX, _ZHANG, "O((βL²R⁴x²)^⅓)", "O(n^(5/3) d^⅓ (εβR/L)^⅔)", _zhang_convex, remark=_PURE_DESCENT),
+    RiskRow(SMOOTH_CONVEX, _ZHANG, "O((βL²R⁴x²)^⅓)", "O(n^(5/3) d^⅓ (εβR/L)^⅔)", _zhang_convex, "outpert-gd"),
     *_ours(SMOOTH_CONVEX, "Corollary 3.8", "65 (βL²R⁴x²)^⅓", _ROOTS, False),
 )
 _EMPIRICAL_GAUSSIAN = (

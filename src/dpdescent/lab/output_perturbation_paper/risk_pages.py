@@ -51,7 +51,7 @@ def write_risks(
     table = runs.table
     samples = samples_of(measured)
     found = summaries_of(runs, samples)
-    pictures = draw(_panels(runs, found, measured), stem, 3, command)
+    pictures = draw(risk_panels(runs, samples), stem, 3, command)
     findings = tuple(risk_findings(runs, samples))
     whole = f" of {table.full_seeds}" if runs.seeds < table.full_seeds else ""
     repeated = f"{'Full' if runs.full else 'Quick'} run: {runs.seeds}{whole} repetitions, fewer of slow methods."
@@ -222,8 +222,9 @@ def _notes(runs: RiskRuns, measured: Sequence[Measured]) -> list[str]:
     return notes
 
 
-def _panels(runs: RiskRuns, found: Sequence[RiskSummary], measured: Sequence[Measured]) -> list[Panel]:
-    table = runs.table
+def risk_panels(runs: RiskRuns, samples: Samples) -> list[Panel]:
+    """Return the panels of a table: excess risks and bounds of each class of functions against n, d and epsilon."""
+    table, found = runs.table, summaries_of(runs, samples)
     panels: list[Panel] = []
     groups = dict.fromkeys((row.measured_on, row.tilted) for row in table.rows if row.method and not row.timed_only)
     for kind, tilted in groups:
@@ -237,24 +238,34 @@ def _panels(runs: RiskRuns, found: Sequence[RiskSummary], measured: Sequence[Mea
                 if len(along) > 1:
                     lines += _pair(row, axis, along)
             if lines:
+                lines += [
+                    _lowest(runs, row, axis, max((line.x for line in lines), key=len))
+                    for _, row in chosen
+                    if row.reference == "lower bound"
+                ]
                 title = f"{kind}{', tilted' if tilted else ''}: in {name}"
                 ticks = tuple(sorted({x for line in lines for x in line.x}))
                 panels.append(Panel(title, name, "excess risk", ticks, True, tuple(lines)))
         if not table.mean and not tilted:
-            panels += [_work(runs, place, measured) for place, row in chosen if row.ours]
+            panels += [_work(runs, place, samples) for place, row in chosen if row.ours]
     return panels
 
 
-def _work(runs: RiskRuns, place: int, measured: Sequence[Measured]) -> Panel:
+def _lowest(runs: RiskRuns, row: RiskRow, axis: str, x: tuple[float, ...]) -> Line:
+    """Return the line of the lower bound of a class, with a constant of 1."""
+    middle = runs.points(row)[0]
+    points = [middle._replace(**{axis: type(getattr(middle, axis))(value)}) for value in x]
+    bounds = [row.bound(public_constants(runs.table, row, point)) for point in points]
+    return Line(Look("lower bound", _GREY, "", "--"), x, tuple(bounds), (0.0,) * len(x))
+
+
+def _work(runs: RiskRuns, place: int, samples: Samples) -> Panel:
     """Return the gradients of a function that is no mean, prescribed and measured, against epsilon."""
     row = runs.table.rows[place]
     middle = runs.points(row)[0]
     points = [point for point in runs.points(row) if point.dimension == middle.dimension]
     points.sort(key=lambda point: point.epsilon)
-    counts = [
-        float(np.mean([each.evaluations for each in measured if (each.row, each.point) == (place, point)]))
-        for point in points
-    ]
+    counts = [samples[place, point]["evaluations"].mean for point in points]
     wanted = [prescribed_for(runs.table, row, point).evaluations for point in points]
     x, still = tuple(point.epsilon for point in points), (0.0,) * len(points)
     lines = (
@@ -382,6 +393,8 @@ def risk_findings(runs: RiskRuns, samples: Samples) -> list[Finding]:
     """Return the claims of the paper beside what was found."""
     rows, found = runs.table.rows, summaries_of(runs, samples)
     ours = [each for each in found if rows[each.row].ours]
+    if not ours:
+        return []
     worst = max(ours, key=lambda each: each.mean / each.bound)
     vacuous = sum(each.bound >= each.trivial for each in ours)
     below = [Margin(each.bound - each.mean, each.sample.error, each.sample.count - 1) for each in ours]

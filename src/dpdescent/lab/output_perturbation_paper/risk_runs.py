@@ -14,8 +14,9 @@ import numpy as np
 
 import dpdescent
 
-from ...accounting import Laplace, currency_named
-from ...curator import ArraySource, Curator, LatticeNoise, perturbed_minimiser, phased_minimiser
+from ...accounting import ExponentialMechanism, Gaussian, Laplace, currency_named, loose_noise_multiplier
+from ...arrays import Floats
+from ...curator import ArraySource, Curator, LatticeNoise, drawn_minimiser, perturbed_minimiser, phased_minimiser
 from ...errors import DPDescentError
 from ...exact import FeatureGrid
 from ...ledger import Ledger
@@ -23,11 +24,13 @@ from ...long_runs import Journal, Listener, in_processes, processors
 from ...noise import Randomness
 from ...problems import L2, LinearProblem
 from ...solvers import METHODS, Facts
-from . import PHASED, RiskRow, RiskTable
+from . import DRAWN, PHASED, RiskRow, RiskTable
 from .risk_problems import SMOOTH_STRONG, Groups, LongestRow
 from .theorems import Constants, Prescription, prescription, tilted_prescription
 
 _TINY_DELTA = 1e-20  # what norm-Laplace noise needs, which is pure but for a probability of 1e-27
+
+_MOST_POINTS, _FINEST = 2**16, 2.0**-10  # points of a draw, and the half width of the last cell
 
 _NEAREST = 2.0**-7  # of the sensitivity: the subgradient method needs some 30,000 steps for it
 
@@ -173,7 +176,8 @@ def _measure(task: tuple[RiskTable, Measured]) -> Measured:
     row = table.rows[trial.row]
     known = {"row": trial.row, **trial.point._asdict(), "seed": trial.seed}
     try:
-        measure = _from_parts if row.method == PHASED else _from_rows if trial.rows else _from_function
+        apart = {PHASED: _from_parts, DRAWN: _from_points}
+        measure = apart.get(row.method, _from_rows if trial.rows else _from_function)
         found = measure(table, row, trial)
     except DPDescentError as refusal:
         return Measured(**known, error=f"{type(refusal).__name__}: {refusal}")
@@ -186,7 +190,7 @@ def _from_function(table: RiskTable, row: RiskRow, trial: Measured) -> dict[str,
     epsilon, delta = trial.epsilon, table.delta
     wanted = prescribed_for(table, row, trial.point)
     ledger = Ledger(epsilon, delta, relation="replace-one", currency="gdp" if delta else "pure")
-    cost = ledger.currency.gaussian(ledger.remaining) if delta else Laplace(epsilon)
+    cost = Gaussian(loose_noise_multiplier(epsilon, delta)) if delta else Laplace(epsilon)  # equation (5)
     noise = LatticeNoise(Randomness(trial.seed))
     objective = problem.objective(wanted.regularisation, tally)
     # At the accuracy that is prescribed the distance is at most sqrt(2 alpha/mu); the default may be nearer.
@@ -254,6 +258,48 @@ def _from_parts(table: RiskTable, row: RiskRow, trial: Measured) -> dict[str, An
     return dict(zip(_FOUND, (empirical, population, tally[0], seconds, spent), strict=True))
 
 
+def _from_points(table: RiskTable, row: RiskRow, trial: Measured) -> dict[str, Any]:
+    """Draw a point of a box in the ball by the exponential mechanism, then another of the cell around it, and so on.
+
+    The loss of a row changes by at most the distance from the last point that was drawn; a row that is replaced
+    changes the sum by that difference of two either way.
+    """
+    problem, epsilon, read = _groups(row, trial.point, trial.seed), trial.epsilon, [0]
+    rows, labels = problem.table
+    up, down = rows[labels > 0].sum(axis=0), rows[labels < 0].sum(axis=0)
+    ledger = Ledger(epsilon, table.delta, relation="replace-one", currency="pure")
+    noise = LatticeNoise(Randomness(trial.seed))
+    per_axis = int(_MOST_POINTS ** (1 / trial.dimension) * (1 + 1e-12))
+    draws = math.ceil(-math.log2(_FINEST) / math.log2(per_axis))
+    weights, radius = np.zeros(trial.dimension), 1.0
+
+    def score(points: Floats) -> Floats:
+        read[0] += len(points) * trial.rows
+        moved = [np.maximum(1 - sign * points, 0) - np.maximum(1 - sign * weights, 0) for sign in (1, -1)]
+        return np.asarray(moved[0] @ up + moved[1] @ down)
+
+    start = time.process_time()
+    for _ in range(draws):
+        weights = drawn_minimiser(
+            score,
+            ledger,
+            ExponentialMechanism(epsilon / draws * (1 - 2.0**-40)),
+            dimension=trial.dimension,
+            radius=radius,
+            spread=4 * radius,
+            centre=weights,
+            box=True,
+            points=_MOST_POINTS,
+            error=1e-9 * trial.rows,
+            noise=noise,
+        )
+        radius /= per_axis
+    seconds = time.process_time() - start
+    empirical, population = problem.excess(weights)
+    spent = ledger.spent_epsilon()
+    return dict(zip(_FOUND, (empirical, population, read[0], seconds, spent), strict=True))
+
+
 class _CountedRows(ArraySource):
     """Rows that count how many of them were read, times over."""
 
@@ -276,10 +322,11 @@ def _options(table: RiskTable, row: RiskRow, problem: Groups) -> dict[str, Any]:
     if row.method == "objpert":
         return {"row_bound": 1.0, "pure": pure, "strong_convexity": (mu or 1e-6) * problem.rows}
     if row.method == "outpert-gd":
-        return {"row_bound": 1.0}
+        return {"row_bound": 1.0, "pure": pure}
     if row.method in ("sgd-adv", "svrg"):
         return {"clip_gradient": 1.0}
     chosen: dict[str, Any] = {"row_bound": 1.0, "pure": pure, "minimiser": row.minimiser}
+    chosen |= {} if pure else {"sigma": "paper"}
     if mu:
         chosen["strong_convexity"] = mu * problem.rows
     if not mu or problem.loss.hinge or problem.tilt:
