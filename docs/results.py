@@ -145,8 +145,10 @@ def reproduced(figure: Any, output: Path, jobs: int | None, extent: Extent | Non
     return written
 
 
-def part_of(figure: Any, methods: Sequence[str]) -> Any:
-    """Return a target with some of its methods only."""
+def part_of(figure: Any, methods: Sequence[str], datasets: Sequence[str] = ()) -> Any:
+    """Return a target with some of its methods only, on some of its data sets."""
+    if datasets:
+        figure = replace(figure, tasks=tuple(task for task in figure.tasks if task.dataset in datasets))
     if isinstance(figure, RiskTable):
         return replace(
             figure, rows=tuple(row if row.method in methods else replace(row, method="") for row in figure.rows)
@@ -154,11 +156,13 @@ def part_of(figure: Any, methods: Sequence[str]) -> Any:
     return replace(figure, methods=tuple(name for name in figure.methods if name in methods))
 
 
-def renew(name: str, methods: Sequence[str], output: Path, jobs: int | None) -> None:
-    """Measure some methods of a kept target again; what is kept of its other methods stays."""
+def renew(name: str, methods: Sequence[str], datasets: Sequence[str], output: Path, jobs: int | None) -> None:
+    """Measure some methods of a kept target again, on some data sets or all; the rest of what is kept stays."""
     path, figure = FOLDER / f"{stem(name)}.json", figure_named(name)
     result = kept_result(path)
-    report = reproduced(part_of(figure, methods), output, jobs, Extent.of(result["command"])).report
+    report = reproduced(
+        part_of(figure, methods or figure.methods, datasets), output, jobs, Extent.of(result["command"])
+    ).report
 
     def place(cell: Mapping[str, Any]) -> str:
         return json.dumps({key: value for key, value in cell.items() if not isinstance(value, list)}, sort_keys=True)
@@ -509,7 +513,8 @@ def main(words: Sequence[str] | None = None) -> None:
     runner.add_argument("--jobs", type=int, help="worker processes, one thread each; default: all processors")
     renewing = actions.add_parser("renew", help="measure some methods of a kept target again")
     renewing.add_argument("name")
-    renewing.add_argument("--methods", required=True, help="their names, separated by commas")
+    renewing.add_argument("--methods", default="", help="their names, separated by commas; default: all")
+    renewing.add_argument("--data", default="", help="only on these data sets of a figure; default: all")
     renewing.add_argument("--output", type=Path, default=Path("out/part"), help="where to write pages and journals")
     renewing.add_argument("--jobs", type=int, help="worker processes, one thread each; default: all processors")
     judging = actions.add_parser("judge", help="judge the claims of kept results again")
@@ -521,7 +526,8 @@ def main(words: Sequence[str] | None = None) -> None:
         judge([figure_named(name).name for name in given.names] or list(FIGURES))
         return
     if given.action == "renew":
-        renew(figure_named(given.name).name, given.methods.split(","), given.output, given.jobs)
+        chosen = [[each for each in text.split(",") if each] for text in (given.methods, given.data)]
+        renew(figure_named(given.name).name, *chosen, given.output, given.jobs)
         return
     if given.action == "run":
         names = [figure_named(name).name for name in given.names] or list(FIGURES)

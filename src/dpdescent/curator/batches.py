@@ -197,7 +197,8 @@ def sum_batch(
     block: Callable[..., Integers], rows: Any, labels: Floats, chosen: NDArray[np.bool_], *known: Floats
 ) -> Integers:
     """Return what the chosen rows of a block add up to."""
-    return block(rows[chosen], labels[chosen], *(part[chosen] for part in known))
+    kept = np.flatnonzero(chosen)  # of few rows their places are found faster than they are picked by a mask
+    return block(rows[kept], labels[kept], *(part[kept] for part in known))
 
 
 def sum_picked(

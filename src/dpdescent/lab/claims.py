@@ -6,17 +6,20 @@ method. A check has one margin for each average that its sentence speaks of.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from ..solvers.sgd import MOST_MOMENTS, moments_steps
 from .method_looks import look_of
 from .verdicts import (
     NOT_MEASURED,
     PASSES,
     Check,
+    Checked,
     Group,
     Margin,
     Part,
@@ -35,7 +38,9 @@ LEVEL = 0.005
 _CLOSE = 0.9
 _ZERO_WEIGHTS = {"logistic": float(np.log(2)), "svm": 1.0}
 _MANY = 6  # places that are named one by one
+_SOME_RATE, _SOME_NOISE = 0.005, 4.0  # of DP-SGD in the paper: a batch of sqrt(n) rows, and the authors' noise
 _OURS = ("agd-paper", "agd")
+_SPARE = ("auto", "agd-gaussian-paper")  # no rivals: an automatic choice, and another reading of the same method
 
 
 def standing(
@@ -59,7 +64,7 @@ def standing(
             against: dict[tuple[str, float | None], list[Margin]] = {}
             leads, cells, behind = 0, 0, []
             for group in (group for group in chosen if group.method == method and group.dataset not in excepted):
-                rivals = _rivals(chosen, group, spare=(*ours, "auto"))
+                rivals = _rivals(chosen, group, spare=(*ours, *_SPARE))
                 for rival in rivals:
                     margin = _margin(group, rival, 0.0 if ahead else LEVEL)
                     against.setdefault((rival.name, group.epsilon if throughout else None), []).append(margin)
@@ -172,15 +177,20 @@ def _margins(groups: Sequence[Group], first: str, second: str) -> dict[str, list
 
 
 def duel(
-    *pairs: tuple[str, str], somewhere: bool = False, epsilon: float | None = None, excepted: Sequence[str] = ()
+    *pairs: tuple[str, str],
+    somewhere: bool = False,
+    epsilon: float | None = None,
+    excepted: Sequence[str] = (),
+    only: str = "",
 ) -> Check:
     """Judge whether the first of each pair is on average better than the second, on data sets not excepted.
 
-    The average is that over all budgets, or at one; or the first is to be better ``somewhere``, on some data set.
+    The average is that over all budgets, or at one, and over all data sets or of ``only`` one; or the first is to be
+    better ``somewhere``, on some data set.
     """
 
     def check(groups: Sequence[Group]) -> str:
-        chosen = [group for group in groups if epsilon is None or group.epsilon == epsilon]
+        chosen = [group for group in groups if epsilon in (None, group.epsilon) and only in ("", group.dataset)]
         parts = []
         for first, second in pairs:
             gathered = _margins(chosen, first, second)
@@ -216,6 +226,35 @@ def level(parameter: str, low: float = 0.0, high: float = float("inf"), *, above
         if not pairs:
             return NOT_MEASURED
         return told(every([pooled(found) for found in pairs.values()]), "; ".join(texts))
+
+    return check
+
+
+def worse(parameter: str, most: float) -> Check:
+    """Judge whether the values of a parameter up to a limit are on average below those above it."""
+
+    def check(groups: Sequence[Group]) -> str:
+        margins, texts = [], []
+        for epsilon, found in _lines(groups, parameter):
+            low, high = ([found[k] for k in found if (k <= most) is side] for side in (True, False))
+            if low and high:
+                margins.append(pooled([Margin.between(b, a) for a in low for b in high]))
+                texts.append(f"{margins[-1]} at epsilon {epsilon:g}")
+        if not margins:
+            return NOT_MEASURED
+        return told(pooled(margins), f"accuracy above {most:g} minus that up to it: {_listed(texts)}")
+
+    return check
+
+
+def least_epsilon(delta: float, printed: float) -> Check:
+    """Judge whether one step of DP-SGD costs what is printed, by the moments accountant; it needs no run."""
+
+    def check(groups: Sequence[Group]) -> str:  # noqa: ARG001
+        least = -math.log(delta) / MOST_MOMENTS
+        steps = moments_steps(_SOME_RATE, _SOME_NOISE, least * (1 + 1e-2), delta)
+        text = f"log(1/delta)/{MOST_MOMENTS} = {least:.4f}; one hundredth more pays for {steps} steps"
+        return told(Checked(abs(least - printed) < 5e-5 and steps >= 1), text)
 
     return check
 

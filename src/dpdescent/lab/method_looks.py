@@ -57,6 +57,7 @@ _LOOKS = {
     "auto": Look("auto", "#000000", "*"),
     "agd": Look("DP-AGD", "#0072B2", "o"),
     "agd-paper": Look("DP-AGD (paper)", "#56B4E9", "h", "-."),
+    "agd-gaussian": Look("DP-AGD, Gaussian first budget", "#17A2B8", "8", "--"),
     "blsgd": Look("DP-BLSGD", "#C2003B", ">"),
     "blsgd-paper": Look("DP-BLSGD (paper)", "#F0708F", "1", "-."),
     "blgd": Look("DP-BLGD", "#5A9E00", "p"),
@@ -106,6 +107,9 @@ class Variant:
 _PAPER = "-paper"
 #: Settings with a name of their own, beside the registered methods: every paper mode.
 VARIANTS = {f"{name}{_PAPER}": Variant(f"{name}{_PAPER}", name, {"paper": True}) for name in PAPER_MODES}
+# The other reading of section 6.2 of Lee & Kifer (2018), which is that of the authors' code.
+_OTHER = Variant("agd-gaussian-paper", "agd", {"paper": True, "first_gradient": "gaussian"})
+VARIANTS[_OTHER.name] = _OTHER
 
 #: What an oracle tries for each method: every combination of these settings.
 _GRIDS: dict[str, Mapping[str, tuple[Any, ...]]] = {
@@ -146,8 +150,8 @@ def paper_differences(names: Iterable[str]) -> tuple[str, ...]:
     """Return a text for each of these paper modes, a sentence for every deliberate difference from its paper."""
     said = []
     for name in names:
-        method = name.removesuffix(_PAPER)
-        if name.endswith(_PAPER) and PAPER_MODES[method].differences:
+        method = variant(name).method
+        if name in VARIANTS and name != _OTHER.name and PAPER_MODES[method].differences:
             said.append(f"{look_of(method).name}: {' '.join(PAPER_MODES[method].differences)}")
     return tuple(text.replace("`", "") for text in said)
 

@@ -61,7 +61,7 @@ _PASSES = "50 to 500, one for each step"
 _MANY_CELLS = 2.0**28
 _FEWEST_STEPS, _MOST_STEPS = 50, 500
 _LONGEST_STEP = 8.0
-_MOMENTS = 32  # those of the moments accountant in the paper's mode
+MOST_MOMENTS = 32  # those of the moments accountant in the paper's mode
 
 
 @dataclass(frozen=True)
@@ -251,10 +251,10 @@ def moments_steps(rate: float, noise_multiplier: float, epsilon: float, delta: f
     one sampled Gaussian step at order m + 1.
     """
     step = PoissonSampled(rate, (Gaussian(noise_multiplier),)) if rate < 1 else Gaussian(noise_multiplier)
-    steps = max((epsilon - math.log(1 / delta) / m) / step.rdp(m + 1) for m in range(1, _MOMENTS + 1))
+    steps = max((epsilon - math.log(1 / delta) / m) / step.rdp(m + 1) for m in range(1, MOST_MOMENTS + 1))
     if steps < 1:
         raise InvalidParameter(
-            f"the moments accountant of the paper, with moments up to {_MOMENTS}, pays for no step at epsilon "
+            f"the moments accountant of the paper, with moments up to {MOST_MOMENTS}, pays for no step at epsilon "
             f"{epsilon:g} and delta {delta:g}: give steps, from which the noise follows, or a larger epsilon"
         )
     return math.floor(steps)

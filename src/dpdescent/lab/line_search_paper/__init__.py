@@ -50,6 +50,10 @@ _SEARCH_CLAIMS = (
         duel(("blsgd-paper", "outpert-rsgd-paper"), ("blsgd", "outpert-rsgd"), excepted=("bank",)),
     ),
     Claim(
+        "On BANK OutPert-RSGD outperforms them.",
+        duel(("outpert-rsgd-paper", "blsgd-paper"), ("outpert-rsgd", "blsgd"), only="bank"),
+    ),
+    Claim(
         "ObjPert and DP-SGD do poorly at a small epsilon.",
         duel(
             ("blsgd-paper", "objpert-paper"),
