@@ -57,7 +57,7 @@ _LOOKS = {
     "auto": Look("auto", "#000000", "*"),
     "agd": Look("DP-AGD", "#0072B2", "o"),
     "agd-paper": Look("DP-AGD (paper)", "#56B4E9", "h", "-."),
-    "agd-gaussian": Look("DP-AGD, Gaussian first budget", "#17A2B8", "8", "--"),
+    "agd-gaussian": Look("DP-AGD, Gaussian first budget", "#17A2B8", "$G$", "--"),
     "blsgd": Look("DP-BLSGD", "#C2003B", ">"),
     "blsgd-paper": Look("DP-BLSGD (paper)", "#F0708F", "1", "-."),
     "blgd": Look("DP-BLGD", "#5A9E00", "p"),
