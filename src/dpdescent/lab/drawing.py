@@ -272,9 +272,10 @@ def _set_scales(axes: Any, panel: Panel) -> None:
 def _show_the_leaders(axes: Any, panel: Panel) -> None:
     """Cut the vertical axis where only lines far behind the best are: beyond, an arrow marks them."""
     sign = 1 if panel.rising else -1
-    points = sign * np.concatenate([line.mean for line in panel.lines] or [np.zeros(1)])
-    ahead = [line.mean for line in panel.lines if not (line.look.flat or line.look.backdrop)]
-    middle = float(np.median(sign * np.concatenate(ahead))) if ahead else float(np.median(points))
+    points = sign * np.array([mean for line in panel.lines for mean in line.mean] or [0.0])
+    leading = [line for line in panel.lines if not (line.look.flat or line.look.backdrop)]
+    ahead = sign * np.array([mean for line in leading for mean in line.mean])
+    middle = float(np.median(ahead if ahead.size else points))
     best = float(points.max())
     lowest = float(points[points >= best - _LEADING * max(best - middle, 1e-6)].min())
     room = 0.06 * max(best - lowest, 1e-9)
