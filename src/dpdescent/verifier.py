@@ -591,6 +591,9 @@ def _confirmed(statement: Mapping[str, Any], total: Price, delta: float, figures
                 raise RefusedError("privacy loss distributions give the mechanisms more than was stated as spent")
             pair = f"({figures['composed']:.6g}, {statement['delta']:g})-DP"
             yield f"by privacy loss distributions these mechanisms, had they been fixed before the run, are {pair}"
+    for name in ("randomness", "arithmetic"):
+        if "not for release" in statement[name] or "floating point" in statement[name]:
+            yield f"whoever relies on it must know that the {name} of the noise was: {statement[name]}"
     private = statement.get("private")
     if isinstance(private, str):
         yield f"the guarantee holds {private}, which was read from the rows and not paid for"

@@ -212,6 +212,14 @@ def test_mechanisms_beyond_delta_are_refused() -> None:
         verifier.check_statement(data)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"), [({"random_state": 0}, "not for release"), ({"noise": "float"}, "real numbers")]
+)
+def test_noise_that_can_be_repeated_or_is_rounded_is_told(options: dict[str, Any], said: str) -> None:
+    assert not any(said in line for line in verifier.check_statement(statement("majority")).lines)
+    assert any(said in line for line in verifier.check_statement(statement("majority", **options)).lines)
+
+
 def test_parts_that_share_no_row_count_once() -> None:
     part = {"mechanism": {"kind": "gaussian", "noise_multiplier": 10.0}, "count": 2, "label": "sum"}
     charges = [part | {"rows": "first"}, part | {"rows": "second", "count": 3}, part | {"rows": "all"}]
