@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,17 @@ from dpdescent.curator.lattice_noise import LatticeNoise
 from dpdescent.exact import FeatureGrid
 from dpdescent.ledger import Ledger, spend_jointly
 from dpdescent.noise import Randomness
-from dpdescent.problems import Hinge, HuberisedHinge, LinearProblem, Logistic, Loss, Squared
+from dpdescent.problems import (
+    Hinge,
+    HuberisedHinge,
+    LinearProblem,
+    Logistic,
+    Loss,
+    Multinomial,
+    Poisson,
+    Squared,
+    Weighted,
+)
 from dpdescent.solvers import AutoSettings, auto
 from dpdescent.solvers.auto import _Geometry, _secant, _shorten, _signs, _steeper
 from dpdescent.solvers.coordinates import (
@@ -31,7 +42,7 @@ from dpdescent.solvers.coordinates import (
     public_frame,
     shrink,
 )
-from dpdescent.solvers.rules import effective_rows
+from dpdescent.solvers.rules import constant_of_same_mean, effective_rows
 
 DELTA = 1e-6
 BOUGHT_FIRST = ["mean row norm", "column moments", "mean scaled row norm", "second moments"]
@@ -467,15 +478,49 @@ def test_of_an_average_that_noise_explains_nothing_is_kept(turned: bool) -> None
     generator = np.random.default_rng(0)
     axes = np.linalg.qr(generator.standard_normal((501, 501)))[0] if turned else None
     noises = AverageNoise(np.full(500, 0.5), np.ones(501), np.zeros(501), axes)
-    noises.step(
-        1.0, 0.3, 0.5, 0.0, 1.0
-    )  # an iterate with noise of deviation 0.3/0.5, and an average of this one alone
+    # An iterate at the optimum with noise of deviation 0.3/0.5, and an average of this one alone.
+    noises.step(1.0, 0.3, 0.5, 1.0, 1.0)
     noise = 0.6 * generator.standard_normal((501, 8))
     noise[-1] = 100.0  # an intercept, which is not shrunk
-    assert noises.signal(noise, 500) < 0.15
-    assert noises.signal(2 * noise, 500) == pytest.approx(0.75, abs=0.04)
-    assert noises.signal(1e6 * noise, 500) == pytest.approx(1.0)
-    assert noises.signal(0 * noise, 500) == 0.0
+    assert noises.kept(noise, 500) < 0.15
+    assert noises.kept(2 * noise, 500) == pytest.approx(0.75, abs=0.04)
+    assert noises.kept(1e6 * noise, 500) == pytest.approx(1.0)
+    assert noises.kept(0 * noise, 500) == 0.0
+
+
+def test_an_average_on_its_way_to_an_optimum_is_shrunk_less() -> None:
+    """A step that goes half the way leaves weights half as long as they should be: 0.75 and 0.3 over 0.5."""
+    noises = AverageNoise(np.full(500, 0.5), np.ones(501), np.zeros(501))
+    noises.step(1.0, 0.3, 0.5, 0.5, 1.0)
+    weights = np.append(np.full(500, 0.6), 100.0)
+    assert noises.kept(2 * weights, 500) == 1.0  # and not 1.5
+    assert noises.kept(weights / math.sqrt(0.7), 500) == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Weighted(Logistic(), (1.0, 0.5)), Multinomial(3), Poisson(0.1)])
+def test_the_constant_moves_so_that_a_mean_prediction_stays(loss: Loss) -> None:
+    """The mean over normal scores is computed once more by quadrature; 500 scores have an error of a few percent."""
+    constant = np.array([-2.0, 0.0, 2.0]) if loss.outputs == 3 else -3.0
+    before = np.array([1.5, 1.0, 0.5]) if loss.outputs == 3 else 1.5
+    moved = constant_of_same_mean(loss, constant, before, before / 2)
+    points, weights = np.polynomial.hermite_e.hermegauss(20)
+    if loss.outputs == 3:
+        points = np.stack(np.meshgrid(points, points, points), axis=-1).reshape(-1, 3)
+        weights = np.einsum("i,j,k->ijk", weights, weights, weights).reshape(-1)
+    plain = loss.loss if isinstance(loss, Weighted) else loss
+    lowest = np.full(len(points), plain.labels.low)
+
+    def mean(at: Any, spread: Any) -> Any:
+        return np.average(plain.residuals(at + spread * points, lowest), axis=0, weights=weights)
+
+    wanted, kept, unmoved = mean(constant, before), mean(moved, before / 2), mean(constant, before / 2)
+    assert np.abs(kept - wanted).max() < 0.2 * np.abs(unmoved - wanted).max()
+    assert constant_of_same_mean(loss, constant, before, before) == pytest.approx(constant)
+
+
+def test_a_loss_without_a_mean_prediction_keeps_its_constant() -> None:
+    assert constant_of_same_mean(Squared(), 0.3, 1.0, 0.5) == 0.3
+    assert constant_of_same_mean(HuberisedHinge(), 0.3, 1.0, 0.5) == 0.3
 
 
 @pytest.mark.parametrize(("rows", "columns", "epsilon"), [(8000, 150, 0.5), (8000, 10, 0.5)])

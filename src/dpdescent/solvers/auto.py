@@ -50,7 +50,15 @@ from .coordinates import (
 from .few_rows import FEW_ROWS, buy_direction_and_length, learns_from_few_rows
 from .method import Count, Fraction, Progress, Settings, SolverResult, Within, method, report
 from .prior_first import SCALE_AGAIN, Start, fits_numbers, measure_longest, measure_start
-from .rules import ADAPTIVE_CLIP, Facts, clip_multiple, effective_rows, gradient_deviation, usual_smoothness
+from .rules import (
+    ADAPTIVE_CLIP,
+    Facts,
+    clip_multiple,
+    constant_of_same_mean,
+    effective_rows,
+    gradient_deviation,
+    usual_smoothness,
+)
 
 _Paid = Annotated[float, Within(1e-9, 1, remedy="a smaller part of the budget buys nothing but noise")]
 
@@ -85,8 +93,7 @@ _LONE_NUMBERS = 4  # entries that a short step counts as, so that 2 deviations o
 # The average of the iterates, weighted by t^2. The variance of an average of T independent terms with these weights
 # is the sum of t^4 over the square of the sum of t^2, that is 9/5 over T.
 _AVERAGED = 1.8
-_TRUSTED = 2.0  # for two classes: scores are left alone of which noise explains less than half
-_LEAST_SIGNAL = 0.01  # share of the scores that is kept of several classes even if noise explains all of them
+_LEAST_SIGNAL = 0.01  # share of the scores that is kept even if noise explains all of them
 
 
 @dataclass(frozen=True)
@@ -308,20 +315,19 @@ class _Run:
     def result(self) -> SolverResult:
         """Return the average of the iterates, its features' part shrunk where noise explains much of it.
 
-        It is multiplied by the share of the mean squared scores that noise does not explain (James & Stein 1961), and
-        for two classes by twice that share if it is less than 1: few steps leave weights of classes too short rather
-        than too long. If the effect of noise alone on a margin exceeds 1, that part is shrunk further, as a posterior
-        mean would be.
+        It is multiplied by the share of the mean squared scores that noise does not explain (James & Stein 1961). If
+        the effect of noise alone on a margin of two classes exceeds 1, that part is shrunk further, as a posterior
+        mean would be. The intercept moves so that the mean prediction stays (`constant_of_same_mean`).
         """
-        geometry, point = self._geometry, self.average
+        geometry, point, loss = self._geometry, self.average, self._curator.problem.loss
         walk = _AVERAGED / max(self._iterations, 1) * (self._noise / self._curvature) ** 2 * (geometry.length**2 - 1)
         noises = self._noises()
-        signal = noises.signal(point, geometry.features)
-        if self._curator.problem.loss.outputs == 1:
-            kept = signal if self._start is not None else _TRUSTED * signal
-            shrinkage = max(1.0, walk, 1 / max(kept, _LEAST_SIGNAL))
-        else:
-            shrinkage = 1 / max(signal, _LEAST_SIGNAL)
+        shrinkage = 1 / max(noises.kept(point, geometry.features), _LEAST_SIGNAL)
+        if loss.outputs == 1:
+            shrinkage = max(shrinkage, walk)
+        if point[geometry.features :].size:
+            spread = np.sqrt(noises.squared_scores(point, geometry.features))
+            point[-1] = constant_of_same_mean(loss, point[-1], spread, spread / shrinkage)
         point[: geometry.features] /= shrinkage
         factor = noises.factor(geometry.frame, geometry.features, shrinkage)
         return SolverResult(

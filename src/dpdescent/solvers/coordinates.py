@@ -304,8 +304,8 @@ class AverageNoise:
         self.squares = np.append(self.squares, np.ones(self.divisors.size - self.squares.size))
         if self.axes is not None:
             self.squares = (self.axes**2).T @ self.squares
-        self._iterate, self._covariance, self._sum = (np.zeros(self.squares.size) for _ in range(3))
-        self._weight = 0.0
+        self._iterate, self._covariance, self._sum, self._missing = (np.zeros(self.squares.size) for _ in range(4))
+        self._left, self._weight = np.ones(self.squares.size), 0.0
 
     def step(self, rate: float, noise: float, curvature: float, mean_curvature: float, weight: float) -> None:
         """Take a step of size ``rate`` over ``curvature``, whose end enters the average with ``weight``.
@@ -318,16 +318,36 @@ class AverageNoise:
         self._covariance = kept * self._covariance
         self._sum = self._sum + 2 * weight * self._covariance + weight**2 * self._iterate
         self._covariance = self._covariance + weight * self._iterate
+        self._left = np.maximum(kept, 0.0) * self._left
+        self._missing = self._missing + weight * self._left
         self._weight += weight
 
-    def signal(self, average: Floats, features: int) -> float:
-        """Return the share of the features' mean squared scores that noise does not explain (James & Stein 1961)."""
+    def kept(self, average: Floats, features: int) -> float:
+        """Return what the features' part of an average is best multiplied by, at most 1.
+
+        It is the share of their mean squared scores that noise does not explain (James & Stein 1961), over the share
+        of the way to an optimum that an average without noise would have gone, from 0, where that signal is.
+        """
+        squared = self._squared_scores(average, features).reshape(self.squares.size, -1)
+        variances = self.squares * self._sum / self._weight**2
+        if self.axes is None:
+            variances[features:] = 0.0
+        seen = float(np.sum(squared))
+        signal = np.sum(squared, axis=1) - squared.shape[1] * variances
+        share = max(0.0, float(np.sum(signal)) / max(seen, 1e-300))
+        reached = 1 - float(signal @ self._missing) / self._weight / max(float(np.sum(signal)), 1e-300)
+        return min(1.0, share / min(max(reached, share), 1.0)) if share else 0.0
+
+    def squared_scores(self, average: Floats, features: int) -> Floats:
+        """Return the mean square of what the features add to the score, or to that of each class."""
+        total: Floats = np.sum(self._squared_scores(average, features), axis=0)
+        return total
+
+    def _squared_scores(self, average: Floats, features: int) -> Floats:
         own = np.concatenate([average[:features], np.zeros_like(average[features:])])
         along = own if self.axes is None else np.einsum("jk,j...->k...", self.axes, own)
-        seen = float(np.sum(along.reshape(self.squares.size, -1) ** 2 * self.squares[:, None]))
-        variances = self._sum[:features] if self.axes is None else self._sum
-        noise = float(np.sum(variances * self.squares[: variances.size])) / self._weight**2
-        return max(0.0, 1 - along.size / self.squares.size * noise / max(seen, 1e-300))
+        squared: Floats = along**2 * self.squares.reshape(-1, *[1] * (along.ndim - 1))
+        return squared
 
     def factor(self, frame: Frame | Whitening | None, features: int, shrinkage: float) -> Floats | None:
         """Return F, where F times independent standard normals is the noise of the weights, if it is not too large.

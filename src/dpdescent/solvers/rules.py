@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from ..accounting import RDP, FixedSizeSampled, Gaussian, PoissonSampled, best_order, calibrate, epsilon_to_gdp
 from ..curator import Curator
 from ..errors import DPDescentError
-from ..problems import Loss
+from ..problems import Logistic, Loss, Multinomial, Poisson, Weighted
 from ..queries import joint_clip
 from ..relations import Relation, Sensitivity
 
@@ -23,6 +24,7 @@ ADAPTIVE_CLIP = 0.25, 0.3
 _FIXED_CLIP = 0.3, 0.4  # the same for descents in the columns as they are
 _LEAST_CLIP = 0.5  # in typical row lengths: at 0 the gradient of a logistic loss is half a row long
 _BEYOND_SAFE = 8.0  # a search shortens a step that is too long, and the safe one is a bound for the worst table
+_DRAWS, _FITTING_STEPS, _MANY = 250, 30, 1e12  # scores and steps for a mean prediction, and rows that have it
 _FARTHEST_WALK = 2.0  # margins that noise alone may add up to
 
 
@@ -102,6 +104,34 @@ def clip_multiple(richness: float, factor: float, power: float, least: float = _
 def clip_norm(richness: float, length: float) -> float:
     """Return the clip norm for rows of a typical length, given the effective rows per parameter."""
     return clip_multiple(richness, *_FIXED_CLIP) * length
+
+
+def constant_of_same_mean(loss: Loss, constant: Any, before: Any, after: Any) -> Any:
+    """Return the constant with which a mean prediction stays where scores spread less.
+
+    Scores are taken to be normal around the constant, with deviations ``before``, and then ``after``, of each output.
+    A rare class is predicted for the rows with the longest scores: with shorter ones it would be predicted too
+    seldom. Losses without a mean prediction, and linear ones, keep their constant.
+    """
+    plain = loss.loss if isinstance(loss, Weighted) else loss
+    if not isinstance(plain, Logistic | Multinomial | Poisson):
+        return constant
+    normal = np.random.default_rng(0).standard_normal((_DRAWS, *np.shape(constant)))
+    normal = np.concatenate([normal, -normal])
+    labels = np.full(len(normal), plain.labels.low)
+
+    def fitting(at: Any, spread: Any) -> Any:
+        slopes = plain.residuals(at + spread * normal, labels)
+        if plain.outputs > 1:
+            slopes[:, 0] += 1  # the label that all rows have here
+        mean = np.mean(slopes, axis=0)
+        shares = np.array([1 - mean, mean]) if isinstance(plain, Logistic) else np.atleast_1d(mean)
+        return plain.best_constant(shares if isinstance(plain, Poisson) else _MANY * shares)
+
+    wanted, moved = fitting(constant, before), constant
+    for _ in range(_FITTING_STEPS):
+        moved = moved + wanted - fitting(moved, after)
+    return moved
 
 
 def longest_step(curator: Curator, row_length: float, noise: float, steps: float) -> float:
