@@ -136,7 +136,7 @@ def buy_direction_and_length(
         rate = min(slowest * max(1.0, _signal(total, (step + 1) * noise**2)), stable)
         walked += rate**2
         point[:-1] -= rate * gradient[:-1]
-        shifted = _SHIFT * problem.loss.outputs * (rate * noise * features) ** 2
+        shifted = _SHIFT * (rate * noise * features) ** 2
         intercept = intercept.after(gradient[-1], noise, curvature).drifted(shifted)
         lengths.append(rate * float(np.linalg.norm(gradient[:-1])))
         report(progress, 1 - curator.remaining / budget)
