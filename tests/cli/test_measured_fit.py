@@ -198,6 +198,30 @@ def test_all_other_labels_are_one_class_if_a_person_says_so(run: Run) -> None:
     assert "--rest must be one of --classes" in text
 
 
+def test_what_a_draft_says_is_not_measured(run: Run) -> None:
+    plain().assign(more=range(ROWS)).to_csv("people.csv", index=False)
+    assert run("schema", "people.csv", "--label", "paid", "--output", "draft.json")[0] == 0
+    draft = json.loads(Path("draft.json").read_text())
+    draft["columns"]["age"] = {"type": "numeric", "low": 0, "high": 120}
+    draft["columns"]["more"] = {"type": "ignore"}
+    draft["label"]["classes"] = ["no", "yes"]
+    Path("draft.json").write_text(json.dumps(draft))
+    options = ("--label", "paid", "--measure", "--epsilon", 1, "--declared", "draft.json", "--output", "s.json")
+    code, text = run("schema", "people.csv", *options)
+    assert code == 0, text
+    found = Schema.load("s.json")
+    assert (found.numeric[0].bounds, found.numeric[0].missing) == ((0, 120), "midpoint")
+    assert found.categorical[0].levels == ("clerk", "nurse", "smith")
+    assert (found.label.classes, found.features) == (("no", "yes"), ("age", "job"))
+    assert list(found.measured["columns"]) == ["job"]
+    assert "declared: what age, more contain (argument)" in found.measured["statement"]["assumed_public"]
+    draft["columns"]["age"]["low"] = "young"
+    Path("draft.json").write_text(json.dumps(draft))
+    code, text = run("schema", "people.csv", *options, "--force")
+    assert code == 1
+    assert "columns.age.low: must be a finite number" in text
+
+
 def test_a_label_is_not_needed_to_look(run: Run) -> None:
     plain().to_csv("people.csv", index=False)
     code, text = run("describe", "people.csv", "--epsilon", 1)

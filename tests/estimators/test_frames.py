@@ -16,7 +16,7 @@ from sklearn.base import clone
 from dpdescent import DPLinearRegression, DPLogisticRegression, Ledger, PrivacyStatement
 from dpdescent.accounting import GDP
 from dpdescent.audit import Neighbour, replay
-from dpdescent.errors import BudgetExhausted, ColumnTypeError, InvalidParameter, MissingColumn, OneClass
+from dpdescent.errors import BudgetExhausted, ColumnTypeError, InvalidParameter, MissingColumn, MissingValue, OneClass
 from dpdescent.estimators import frames
 
 
@@ -136,6 +136,25 @@ def test_given_classes_are_public_and_a_category_of_labels_too() -> None:
     assert "classes: 2 of them (argument)" in stored.privacy_["assumed_public"]
 
 
+def test_labels_may_be_stored_in_any_common_way() -> None:
+    frame, labels = people()
+    model = DPLogisticRegression(2.0, 1e-6, random_state=0)
+    expected = model.fit(frame, labels).coef_
+    for stored in (arrow.array(labels), arrow.chunked_array([labels]), labels.to_frame(), labels.to_list()):
+        assert np.array_equal(model.fit(frame, stored).coef_, expected)
+    truths = model.fit(frame, (labels == "yes").to_list())
+    assert truths.classes_.tolist() == [False, True]
+    assert truths.predict(frame).dtype == bool
+
+
+def test_intervals_are_categories_by_their_text() -> None:
+    frame, labels = people()
+    cut = frame[["job"]].assign(age=pd.cut(frame["age"], [0, 30, 50, 100]))
+    model = DPLogisticRegression(2.0, 1e-6, random_state=0).fit(cut, labels)
+    assert {"age=(0, 30]", "age=(30, 50]", "age=(50, 100]"} <= set(model.feature_names_in_)
+    assert np.mean(model.predict(cut) == labels) > 0.75
+
+
 def test_a_number_is_predicted_too() -> None:
     frame, labels = people()
     target = (labels == "yes") * 3.0 + 1
@@ -169,6 +188,17 @@ def test_settings_that_do_not_fit_are_refused_before_a_charge() -> None:
         with pytest.raises((InvalidParameter, TypeError)):
             DPLogisticRegression(2.0, 1e-6, ledger=ledger, classes=("no", "yes"), **wrong).fit(*people(3000))
         assert ledger.entries == ()
+
+
+def test_labels_that_cannot_be_classes_are_refused_before_a_charge() -> None:
+    frame, labels = people()
+    ledger = Ledger(2.0, 1e-6, currency=GDP().with_failures())
+    model = DPLogisticRegression(1.0, 1e-7, ledger=ledger)
+    with pytest.raises(MissingValue, match="missing labels beside its public classes"):
+        model.fit(frame, labels.mask(frame["age"] > 60).astype("category"))
+    with pytest.raises(InvalidParameter, match="labels are stored as datetime64"):
+        model.fit(frame, frame["since"])
+    assert ledger.entries == ()
 
 
 def test_a_label_with_one_class_is_named() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +13,9 @@ from ..errors import InvalidParameter
 from ..long_runs import require_outputs, write_whole
 from .schema_command import (
     ClassesOfLabel,
+    Declared,
+    DraftFile,
     IsNumber,
-    LabelKnowledge,
     MeasuredTable,
     Rest,
     RowsPerUnit,
@@ -44,6 +44,7 @@ def describe_command(
     regression: IsNumber = None,
     unit: UnitColumn = None,
     rows_per_unit: RowsPerUnit = 1,
+    declared: DraftFile = None,
     ledger: Annotated[Path | None, typer.Option(help="A ledger file that pays as well.")] = None,
     seed: Seed = None,
     json_file: JsonFile = None,
@@ -57,7 +58,7 @@ def describe_command(
         raise InvalidParameter("--schema is where a schema for fits is written, which needs --label COLUMN")
     written = None if label is None else schema or table.with_name(f"{stem_of(table)}.schema.json")
     require_outputs([target, written, json_file], [table, ledger])
-    told = LabelKnowledge(label, classes, rest, regression)
+    told = Declared(label, classes, rest, regression, declared)
     wanted = MeasuredTable(table, told, epsilon, delta, adjacency, unit, rows_per_unit, ledger, seed, histograms=True)
     found = wanted.measure(written or target)
     useless = why_useless(found, label)
@@ -103,22 +104,16 @@ def lines_of(schema: Schema) -> list[str]:
 def ends_of(schema: Schema) -> dict[str, tuple[str, str]]:
     """Return the bounds of numbers and dates as people write them."""
     from ..tables import DateColumn
+    from .description_page import day_in_words
 
     found = {}
     bounds = {column.name: column.bounds for column in schema.numbers} | {schema.label.column: schema.label.bounds}
     dated = {column.name for column in schema.numbers if isinstance(column, DateColumn)}
     for name, ends in bounds.items():
         if ends is not None:
-            low, high = ((_day(end) if name in dated else f"{end:g}") for end in ends)
+            low, high = ((day_in_words(end) if name in dated else f"{end:g}") for end in ends)
             found[name] = low, high
     return found
-
-
-def _day(days: float) -> str:
-    try:
-        return str(date(1970, 1, 1) + timedelta(days=days))
-    except OverflowError:
-        return f"{days:g} days"
 
 
 def contents(each: Mapping[str, Any], ends: tuple[str, str] | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ def _row(name: str, each: Mapping[str, Any], ends: tuple[str, str]) -> str:
     if "ignored" in each:
         told = f"<span class=small>ignored: {_text(each['ignored'])}</span>"
     elif "histogram" in each:
-        told = _histogram(each["histogram"], each["deviation"], each["ends"], ends)
+        told = _histogram(each["histogram"], each["deviation"], each["ends"], ends, each["kind"])
     else:
         told = _levels(each.get("levels", []), each.get("deviation", 0.0), each.get("coverage", 0.0))
     share = f"{each['missing_share']:.1%}"
@@ -77,7 +78,17 @@ def _levels(levels: Sequence[Sequence[Any]], deviation: float, coverage: float) 
     return f"<svg width=560 height={18 * len(bars) + 4} role=img>{''.join(bars)}</svg>{note}"
 
 
-def _histogram(counts: Sequence[float], deviation: float, bounds: Sequence[float], ends: tuple[str, str]) -> str:
+def day_in_words(days: float) -> str:
+    """Return days since 1970-01-01 as a date."""
+    try:
+        return str(date(1970, 1, 1) + timedelta(days=days))
+    except OverflowError:
+        return f"{days:g} days"
+
+
+def _histogram(
+    counts: Sequence[float], deviation: float, bounds: Sequence[float], ends: tuple[str, str], kind: str
+) -> str:
     """Return a histogram of numbers with its quartiles, which are read off the noisy counts."""
     most = max([1.0, *counts])
     bars = [
@@ -86,15 +97,14 @@ def _histogram(counts: Sequence[float], deviation: float, bounds: Sequence[float
         for place, count in enumerate(counts)
     ]
     noise = 76 * 1.96 * deviation / most
-    dated = "-" in ends[0][1:]
-    quartiles = ", ".join(f"{quantile(counts, share, bounds):.4g}" for share in (0.25, 0.5, 0.75))
-    told = "" if dated else f"quartiles about {quartiles}; "
+    written = "{:.4g}".format if kind != "date" else day_in_words
+    quartiles = ", ".join(written(quantile(counts, share, bounds)) for share in (0.25, 0.5, 0.75))
     texts = f"<text x=0 y=96>{_text(ends[0])}</text>"
     texts += f"<text x={16 * len(counts)} y=96 text-anchor=end>{_text(ends[1])}</text>"
     scale = f"<line class=err x1=394 x2=394 y1={80 - min(noise, 76):.1f} y2=80></line>"
     return (
         f"<svg width=420 height=100 role=img>{''.join(bars)}{texts}{scale}</svg>"
-        f"<div class=small>{told}the line on the right is 1.96 deviations of the noise</div>"
+        f"<div class=small>quartiles about {quartiles}; the line on the right is 1.96 deviations of the noise</div>"
     )
 
 

@@ -27,6 +27,10 @@ UnitColumn = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Whose row it is: protect all rows of one person.")
 ]
 RowsPerUnit = Annotated[int, typer.Option(help="Rows of a unit that are used, at most.")]
+DraftFile = Annotated[
+    Path | None,
+    typer.Option(metavar="DRAFT", help="A draft of a schema: what is filled in is public, and not measured."),
+]
 SchemaFile = Annotated[Path, typer.Argument(metavar="SCHEMA", help="A schema file.")]
 
 
@@ -64,6 +68,7 @@ def draft(
     regression: IsNumber = None,
     unit: UnitColumn = None,
     rows_per_unit: RowsPerUnit = 1,
+    declared: DraftFile = None,
     ledger: Annotated[Path | None, typer.Option(help="A ledger file that pays for the measurement as well.")] = None,
     seed: Seed = None,
 ) -> None:
@@ -72,14 +77,14 @@ def draft(
 
     target = output or table.with_name(f"{stem_of(table)}.schema.json")
     if measure:
-        told = LabelKnowledge(label, classes, rest, regression)
+        told = Declared(label, classes, rest, regression, declared)
         _measure(
             MeasuredTable(table, told, epsilon, delta, adjacency, unit, rows_per_unit, ledger, seed), target, force
         )
         return
-    if any(each is not None for each in (epsilon, ledger, classes, rest, regression, unit)):
+    if any(each is not None for each in (epsilon, ledger, classes, rest, regression, unit, declared)):
         raise InvalidParameter(
-            "--epsilon, --ledger, --classes, --rest, --regression and --unit are for --measure: add it"
+            "--epsilon, --ledger, --classes, --rest, --regression, --unit and --declared are for --measure: add it"
         )
     found = draft_schema(table, label=label, separator="\t" if separator in ("\\t", "tab") else separator)
     _require_new(target, force)
@@ -146,21 +151,25 @@ def format_command(
 
 
 @dataclass(frozen=True)
-class LabelKnowledge:
-    """What was typed about the label."""
+class Declared:
+    """What was typed about the label, and what a draft of a schema says."""
 
     label: str | None
     classes: str | None = None
     rest: str | None = None
     regression: bool | None = None
+    draft: Path | None = None
 
     def options(self) -> dict[str, Any]:
         """Return it as `dpdescent.tables.measure_schema` takes it."""
+        from ..tables.schema_file import declared_in
         from .public_knowledge import read_classes
 
-        classes = None if self.classes is None else read_classes(self.classes)
+        columns, classes = ({}, None) if self.draft is None else declared_in(self.draft)
+        if self.classes is not None:
+            classes = tuple(read_classes(self.classes))
         rest = None if self.rest is None else literal(self.rest)
-        return {"classes": classes, "rest": rest, "regression": self.regression}
+        return {"classes": classes, "rest": rest, "regression": self.regression, "declared": columns}
 
 
 @dataclass(frozen=True)
@@ -168,7 +177,7 @@ class MeasuredTable:
     """A table whose schema is to be measured, and what that may cost; see `dpdescent.tables.measure_schema`."""
 
     table: Path
-    told: LabelKnowledge
+    told: Declared
     epsilon: float | None
     delta: float
     adjacency: str = "zero-out"

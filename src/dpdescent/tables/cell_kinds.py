@@ -40,6 +40,8 @@ _LONGEST = 64  # characters of a level
 _BLANKS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-", ".", "nat", "<na>", "#n/a", "#na"})
 #: The bins of a cell. What is written in a way that means two things is a bin of its own: the column decides.
 KINDS_OF_CELLS = ("missing", *NUMBERS, *DATE_FORMS, *OTHER_DATES, "text", "long text", "other")
+#: How a column of text is stored of which each distinct text is held once.
+CODED = pd.ArrowDtype(arrow.dictionary(arrow.int32(), arrow.string()))
 _NUMBER_OF = {name: number for number, name in enumerate(KINDS_OF_CELLS)}
 _PLAIN_KINDS = (
     (PLAIN_DECIMAL, _NUMBER_OF["decimal point"]),
@@ -108,15 +110,27 @@ def _kind_of_number(cell: Real | Decimal) -> str:
 
 def _text_codes(column: pd.Series) -> tuple[Positions, Any] | None:
     """Return the position of each cell among distinct texts, -1 where one is missing; None unless text is stored."""
-    if not isinstance(column.dtype, pd.StringDtype):
+    if column.dtype != CODED and not isinstance(column.dtype, pd.StringDtype):
         return None
     try:
         stored = column.array.__arrow_array__()
     except (ValueError, UnicodeError):  # a lone surrogate, which Arrow cannot hold
         return None
     whole = stored.combine_chunks() if isinstance(stored, arrow.ChunkedArray) else stored
-    coded = whole.dictionary_encode()
+    coded = whole if column.dtype == CODED else whole.dictionary_encode()
     return coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp), coded.dictionary
+
+
+def coded_texts(column: pd.Series) -> pd.Series:
+    """Return a column of text that holds each distinct text once, which saves time where it is read several times."""
+    found = _text_codes(column)
+    if found is None:
+        return column
+    codes, texts = found
+    coded = arrow.DictionaryArray.from_arrays(
+        arrow.array(codes.astype(np.int32), mask=codes < 0), texts.cast("string")
+    )
+    return pd.Series(pd.arrays.ArrowExtensionArray(coded), index=column.index)
 
 
 def _matches(texts: Any, pattern: str) -> NDArray[np.bool_]:
@@ -163,6 +177,10 @@ def _by_value(column: pd.Series, function: Callable[[Any], Any], absent: Any, dt
         values[:] = [*map(function, coded[1].to_pylist()), absent]
         return values[coded[0]]
     cells = column.to_numpy(dtype=object)
+    if isinstance(column.dtype, pd.CategoricalDtype):  # whose numbers and intervals would change with a missing cell
+        kept = np.empty(len(column.cat.categories) + 1, dtype=object)
+        kept[:-1] = column.cat.categories.astype(object)
+        cells = kept[column.cat.codes.to_numpy()]
     texts = np.fromiter((isinstance(cell, str) for cell in cells), dtype=np.bool_, count=cells.size)
     found = np.empty(cells.size, dtype=object)
     for place in np.flatnonzero(~texts):

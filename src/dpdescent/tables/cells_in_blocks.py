@@ -38,12 +38,12 @@ class CellsInBlocks:
         Without rows: the names and storage types of the columns.
     rows : int
     blocks : callable
-        Returns the table anew, as DataFrames of a few rows. **Unreleased data.**
+        Returns some columns anew, as DataFrames of a few rows. **Unreleased data.**
     """
 
     example: pd.DataFrame
     rows: int
-    blocks: Callable[[], Iterable[pd.DataFrame]]
+    blocks: Callable[[list[str]], Iterable[pd.DataFrame]]
 
 
 def cells_in_blocks(table: Any) -> CellsInBlocks | None:
@@ -69,11 +69,10 @@ def cells_in_blocks(table: Any) -> CellsInBlocks | None:
 
 def _of_dask(table: Any) -> CellsInBlocks:
     dask = dask_package()
-    parts = table.to_delayed()
-    lengths = without_cells(dask.compute, *(dask.delayed(len)(part) for part in parts))
+    lengths = without_cells(dask.compute, *(dask.delayed(len)(part) for part in table.to_delayed()))
 
-    def blocks() -> Iterator[pd.DataFrame]:
-        for part in parts:
+    def blocks(names: list[str]) -> Iterator[pd.DataFrame]:
+        for part in table[names].to_delayed():
             (frame,) = without_cells(dask.compute, part)
             for first in range(0, len(frame), _ROWS):
                 yield frame.iloc[first : first + _ROWS]
@@ -91,17 +90,27 @@ def _of_parquet(files: list[Any], text: bool = False) -> CellsInBlocks:
                 "types"
             )
 
-    def blocks() -> Iterator[pd.DataFrame]:
+    def blocks(names: list[str]) -> Iterator[pd.DataFrame]:
         for each in files:
-            batches = parquet.ParquetFile(each.source()).iter_batches(batch_size=_ROWS)
+            file = parquet.ParquetFile(each.source(), read_dictionary=names if text else None)
+            batches = file.iter_batches(batch_size=_ROWS, columns=names)
             while (batch := _unless_damaged(each, partial(next, batches, None))) is not None:
-                frame = as_frame(arrow.Table.from_batches([batch]).replace_schema_metadata())
+                cells = arrow.Table.from_batches([batch]).replace_schema_metadata()
+                frame = cells.to_pandas(types_mapper=pd.ArrowDtype).apply(_recoded) if text else as_frame(cells)
                 assert frame is not None
-                yield frame.apply(recoded) if text else frame
+                yield frame
 
     example = as_frame(first.empty_table())
     assert example is not None
     return CellsInBlocks(example, sum(footer.num_rows for footer in footers), blocks)
+
+
+def _recoded(column: pd.Series) -> pd.Series:
+    """Return a coded column of a text file with each text in its own coding."""
+    coded = column.array.__arrow_array__().combine_chunks()
+    texts = recoded(pd.Series(coded.dictionary.to_pandas(types_mapper={arrow.string(): pd.StringDtype()}.get)))
+    again = arrow.DictionaryArray.from_arrays(coded.indices, arrow.array(texts, arrow.string()))
+    return pd.Series(pd.arrays.ArrowExtensionArray(again), index=column.index)
 
 
 def _footer_of(file: StoredParquet) -> Any:

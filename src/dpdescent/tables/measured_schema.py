@@ -41,7 +41,7 @@ from ..curator.key_counts import Bins, Levels, buy_bins, buy_levels, histogram_s
 from ..errors import InvalidParameter, OneClass
 from ..ledger import Ledger
 from .bounds import measured_ends
-from .cell_kinds import KINDS_OF_CELLS, as_days, as_levels, as_numbers, kinds_of_cells, level_keys
+from .cell_kinds import KINDS_OF_CELLS, as_days, as_levels, as_numbers, coded_texts, kinds_of_cells, level_keys
 from .cells import ANY_DATE, level_codes
 from .columns import CategoricalColumn, Column, DateColumn, IgnoredColumn, Label, NumericColumn
 from .declaration import FileFormat, Schema
@@ -103,8 +103,8 @@ class TableToMeasure:
         What a person knows: it costs nothing.
     units : Units, optional
     blocks : callable, optional
-        Returns the table anew, a few rows at a time with the label in its column, where it is not in memory. The
-        frame and the label are then empty and have its names and storage types.
+        Returns these columns anew, a few rows at a time, where the table is not in memory. The frame and the label
+        are then empty and have its names and storage types.
     looking : bool
         Whether people look at the table, so that whatever was found is returned, even if no fit can use it.
     """
@@ -117,25 +117,36 @@ class TableToMeasure:
     shares: Shares
     declared: Mapping[str, Column] = field(default_factory=dict)
     units: Units | None = None
-    blocks: Callable[[], Iterable[pd.DataFrame]] | None = None
+    blocks: Callable[[list[str]], Iterable[pd.DataFrame]] | None = None
     looking: bool = False
+    _coded: dict[str | None, pd.Series] = field(default_factory=dict)
 
-    def parts(self) -> Iterator[Mapping[str | None, pd.Series]]:
-        """Yield the columns of each part of the table by their names, and the label by None."""
-        for block in (None,) if self.blocks is None else self.blocks():
-            frame, label = self.frame, self.label
-            if block is not None:
-                frame, label = block, None if label is None else block[label.name]
-            yield {name: frame[name] for name in self.frame.columns} | ({} if label is None else {None: label})
+    def parts(self, names: Sequence[str | None]) -> Iterator[Mapping[str | None, pd.Series]]:
+        """Yield columns of each part of the table by their names, and the label by None."""
+        of_label = "" if self.label is None else str(self.label.name)
+        wanted = {name: of_label if name is None else name for name in names}
+        if self.blocks is not None:
+            for block in self.blocks([*wanted.values()]):
+                yield {name: block[column] for name, column in wanted.items()}
+            return
+        for name in wanted:
+            if name not in self._coded:
+                self._coded[name] = coded_texts(self.label if name is None else self.frame[name])
+        yield self._coded
 
-    def bins(self, gaussian: Gaussian, columns: Sequence[Bins], size: int, said: str) -> Floats:
-        """Buy noisy counts of public bins."""
-        return buy_bins(self.ledger, gaussian, columns, size, said, self.noise, self.units, self.parts)
+    def bins(self, gaussian: Gaussian, columns: Sequence[tuple[str | None, Bins]], size: int, said: str) -> Floats:
+        """Buy noisy counts of public bins, by functions of columns."""
+        parts = partial(self.parts, [name for name, _ in columns])
+        read = [_of_column(*column) for column in columns]
+        return buy_bins(self.ledger, gaussian, read, size, said, self.noise, self.units, parts)
 
-    def levels(self, cost: ThresholdedGaussian, columns: Sequence[Levels], said: str) -> list[dict[Any, float]]:
-        """Buy the values that occur."""
-        rows = None if self.blocks is None else self.rows
-        return buy_levels(self.ledger, cost, columns, said, self.noise, self.units, self.parts, rows=rows)
+    def levels(
+        self, cost: ThresholdedGaussian, columns: Sequence[tuple[str | None, Levels]], said: str
+    ) -> list[dict[Any, float]]:
+        """Buy the values that occur, by functions of columns."""
+        parts, rows = partial(self.parts, [name for name, _ in columns]), None if self.blocks is None else self.rows
+        read = [_of_column(*column) for column in columns]
+        return buy_levels(self.ledger, cost, read, said, self.noise, self.units, parts, rows=rows)
 
     def gaussian(self, share: float) -> Gaussian:
         """Return the noise that a share of the budget pays for."""
@@ -298,7 +309,7 @@ def _buy_types(table: TableToMeasure, sought: list[str]) -> dict[str, Found]:
     if not names:
         return {}
     gaussian = table.gaussian(table.shares.types)
-    read = [_of_column(name, kinds_of_cells) for name in names]
+    read = [(name, kinds_of_cells) for name in names]
     counts = table.bins(gaussian, read, len(KINDS_OF_CELLS), "types of cells")
     noise = table.deviation(gaussian, len(names))
     return {name or "": _kind_of_column(each, noise) for name, each in zip(names, counts, strict=True)}
@@ -392,8 +403,7 @@ def _require_classes(name: str, found: int) -> None:
 def _classes(table: TableToMeasure, whole: bool) -> tuple[dict[Any, float], ThresholdedGaussian]:
     """Buy the values of the label that are frequent; return them, and what they cost."""
     cost = table.thresholded(table.shares.classes, 0.25)
-    read = _of_column(None, partial(level_keys, whole=whole))
-    levels = table.levels(cost, [read], "classes of the label")[0]
+    levels = table.levels(cost, [(None, partial(level_keys, whole=whole))], "classes of the label")[0]
     if table.label is not None and table.label.dtype == object and set(levels) <= {"False", "True"}:  # and no text
         levels = {each == "True": count for each, count in levels.items()}
     return levels, cost
@@ -403,10 +413,10 @@ def _balance(table: TableToMeasure, classes: tuple[Any, ...], kind: Found) -> Fo
     """Buy how many labels are of each of the public classes."""
     gaussian = table.gaussian(table.shares.classes)
 
-    def codes(part: Any) -> NDArray[np.intp]:
-        return level_codes(as_levels(part[None], classes), "", classes)
+    def codes(label: pd.Series) -> NDArray[np.intp]:
+        return level_codes(as_levels(label, classes), "", classes)
 
-    counts = table.bins(gaussian, [codes], len(classes), "classes of the label")[0]
+    counts = table.bins(gaussian, [(None, codes)], len(classes), "classes of the label")[0]
     coverage, deviation = min(max(counts.sum() / table.rows, 0.0), 1.0), table.deviation(gaussian, 1)
     return Found("classes", kind.missing, dict(zip(classes, counts.tolist(), strict=True)), coverage, deviation)
 
@@ -417,7 +427,7 @@ def _buy_levels(table: TableToMeasure, sought: list[str], found: dict[str, Found
     if not wanted:
         return
     cost = table.thresholded(table.shares.levels, 0.7)
-    read = [_of_column(name, partial(level_keys, whole=found[name].kind == "integer")) for name in wanted]
+    read = [(name, partial(level_keys, whole=found[name].kind == "integer")) for name in wanted]
     levels = table.levels(cost, read, "levels of the columns")
     noise = table.deviation(cost, len(wanted))
     for name, counts in zip(wanted, levels, strict=True):
@@ -462,9 +472,11 @@ def _buy_bounds(
     numeric = table.label is not None and target.classes is None and not found[target.column].reason
     if not sought and not numeric:
         return target, columns
-    read = [_of_column(column.name, _numbers_of(column, decimal)) for column in sought]
+    read: list[tuple[str | None, Callable[[pd.Series], pd.Series]]] = [
+        (column.name, _numbers_of(column, decimal)) for column in sought
+    ]
     if numeric:
-        read.append(_of_column(None, partial(as_numbers, decimal=decimal)))
+        read.append((None, partial(as_numbers, decimal=decimal)))
     low, high = _bounds(table, read)
     ends = list(zip(low.tolist(), high.tolist(), strict=True))
     if numeric:
@@ -491,11 +503,10 @@ def buy_histograms(table: TableToMeasure, schema: Schema, found: dict[str, Found
 
     def placed(column: NumericColumn | DateColumn, ends: tuple[float, float, int]) -> Bins:
         low, high, bins = ends
-        name = column.name if column.name in table.frame.columns else None
         numbers = _numbers_of(column, schema.file.decimal)
 
-        def place(part: Any) -> NDArray[np.intp]:
-            values = numbers(part[name]).to_numpy()
+        def place(cells: pd.Series) -> NDArray[np.intp]:
+            values = numbers(cells).to_numpy()
             there = np.isfinite(values)
             scaled = (np.clip(np.where(there, values, low), low, high) - low) / (high - low)
             return np.where(there, np.minimum(np.floor(scaled * bins), bins - 1), -1).astype(np.intp)
@@ -503,7 +514,8 @@ def buy_histograms(table: TableToMeasure, schema: Schema, found: dict[str, Found
         return place
 
     gaussian = table.gaussian(table.shares.histograms)
-    read = [placed(column, each) for column, each in zip(columns, ends, strict=True)]
+    names = [column.name if column.name in table.frame.columns else None for column in columns]
+    read = [(name, placed(column, each)) for name, column, each in zip(names, columns, ends, strict=True)]
     counts = table.bins(gaussian, read, _BINS, "histograms of numbers")
     noise = table.deviation(gaussian, len(columns))
     for column, each, (low, high, bins) in zip(columns, counts, ends, strict=True):
@@ -529,7 +541,9 @@ def _numbers_of(column: Column, decimal: str) -> Callable[[pd.Series], pd.Series
     )
 
 
-def _bounds(table: TableToMeasure, read: Sequence[Callable[[Any], pd.Series]]) -> tuple[Floats, Floats]:
+def _bounds(
+    table: TableToMeasure, read: Sequence[tuple[str | None, Callable[[pd.Series], pd.Series]]]
+) -> tuple[Floats, Floats]:
     """Return noisy bounds of columns of numbers; missing cells are in no histogram."""
 
     def ask(levels: Any, largest: int) -> tuple[Floats, float]:
@@ -539,7 +553,7 @@ def _bounds(table: TableToMeasure, read: Sequence[Callable[[Any], pd.Series]]) -
         def placed(column: int) -> Bins:
             def place(part: Any) -> NDArray[np.intp]:
                 if column == 0:
-                    held["values"] = np.column_stack([each(part).to_numpy() for each in read])
+                    held["values"] = np.column_stack([numbers(part[name]).to_numpy() for name, numbers in read])
                     held["levels"] = levels.of(held["values"])
                 there = np.isfinite(held["values"][:, column])
                 return np.where(there, held["levels"][:, column] + largest, -1).astype(np.intp)
@@ -547,7 +561,9 @@ def _bounds(table: TableToMeasure, read: Sequence[Callable[[Any], pd.Series]]) -
             return place
 
         columns = [placed(column) for column in range(len(read))]
-        counts = table.bins(gaussian, columns, 2 * largest + 1, "bounds of the columns")
+        parts = partial(table.parts, [name for name, _ in read])
+        size, said = 2 * largest + 1, "bounds of the columns"
+        counts = buy_bins(table.ledger, gaussian, columns, size, said, table.noise, table.units, parts)
         return counts, table.deviation(gaussian, len(read))
 
     low, high = measured_ends(ask, _Later(), table.rows)

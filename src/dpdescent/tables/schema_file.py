@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -193,6 +193,31 @@ def schema_of(document: Any) -> Schema:
             if not found:
                 return schema
     raise SchemaError(*dict.fromkeys(found))
+
+
+def declared_in(path: str | Path) -> tuple[dict[str, Column], tuple[Any, ...] | None]:
+    """Return the columns and the classes that a draft declares, without those that are still to be filled in.
+
+    Where a column does not say what is done with cells that are missing or unknown, they are no errors: they are
+    levels of their own, and the midpoint for numbers.
+    """
+    document = read_document(path)
+    described = document.get("columns", {}) if isinstance(document, Mapping) else None
+    if not isinstance(described, Mapping):
+        raise SchemaError("columns: must be an object that maps each column name to its description")
+    found: list[str] = []
+    columns = [each for name, text in described.items() for each in _parse(found, _column, name, text)]
+    require_sound(found)
+    defaults = {"missing": "level", "unknown": "other"}
+    known: dict[str, Column] = {}
+    for column in columns:
+        numeric = isinstance(column, NumericColumn | DateColumn)
+        chosen = defaults | ({"missing": "midpoint"} if numeric else {})
+        unsaid = {key: each for key, each in chosen.items() if getattr(column, key, "said") is None}
+        known[column.name] = replace(column, **unsaid)
+    label = document.get("label")
+    classes = label.get("classes") if isinstance(label, Mapping) else None
+    return known, tuple(classes) if isinstance(classes, list) and not places_to_fill(classes) else None
 
 
 def _parse(found: list[str], parse: Any, name: str, description: Any) -> list[Any]:

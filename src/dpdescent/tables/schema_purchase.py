@@ -149,7 +149,7 @@ def measure_schema(
     return replace(schema, measured=record_of(found, rows, said.to_dict()))
 
 
-def _opened(table: Any) -> tuple[pd.DataFrame, int, Callable[[], Iterable[pd.DataFrame]] | None]:
+def _opened(table: Any) -> tuple[pd.DataFrame, int, Callable[[list[str]], Iterable[pd.DataFrame]] | None]:
     """Return a table, its number of rows, and what reads it in blocks if it is not in memory, with an empty table."""
     found = cells_in_blocks(table)
     if found is not None:

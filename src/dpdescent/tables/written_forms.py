@@ -43,6 +43,7 @@ _YEAR_LAST = re.compile(rf"(\d{{1,2}})([-/.])(\d{{1,2}})\2(\d{{4}}|\d{{2}}){_TIM
 _DAY_AND_WORD = re.compile(rf"(\d{{1,2}})\.?[- ]([A-Za-z]{{3,9}})\.?,?[- ](\d{{4}}|\d{{2}}){_TIME}", re.ASCII)
 _WORD_AND_DAY = re.compile(rf"([A-Za-z]{{3,9}})\.? (\d{{1,2}}),? (\d{{4}}){_TIME}", re.ASCII)
 _CODE = _MONEY.removeprefix("(?:").removesuffix(")")
+_WORD = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
 #: By these Arrow, whose expressions know no look-ahead, tells whole numbers, decimals and dates that are written
 #: plainly from cells that could be numbers or dates in another form; what is neither is text.
 PLAIN_NUMBER = r"^-?\d{1,30}(\.\d{1,30})?$"
@@ -51,7 +52,7 @@ PLAIN_DECIMAL = r"^-?\d{1,20}\.\d{0,20}[1-9]\d{0,20}$"
 PLAIN_DATE = r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])([T ]([01]\d|2[0-3]):[0-5]\d:[0-5]\d)?$"
 PERHAPS_NUMBER_OR_DATE = (
     rf"^[(+-]*({_CODE})?[ \x{{a0}}]?[+-]?[.\d][\d.,'\x{{2019}} \x{{a0}}\x{{202f}}]*([eE][+-]?\d+)?[ \x{{a0}}]?"
-    rf"(%|{_CODE})?\)?$|^\d{{1,4}}[-/. :]|^[A-Za-z]{{3,9}}(\.? |-)\d|[\x1c-\x1f]"
+    rf"(%|{_CODE})?\)?$|^\d{{1,4}}[-/. :]|^{_WORD}[A-Za-z]{{0,6}}(\.? |-)\d|[\x1c-\x1f]"
 )
 _YEAR = r"((?:1[5-9]|20|21)\d\d)"
 _YEAR_AND_MONTH = re.compile(rf"{_YEAR}[-/](\d{{1,2}})", re.ASCII)
