@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import dpdescent
 from browser import measured, needs_browser
 from dpdescent import verifier
+from dpdescent.accounting import GDP, Gaussian, ThresholdedGaussian
 from dpdescent.audit import Report
 from dpdescent.cli.commands import app
 from dpdescent.errors import InvalidParameter, OutputNotWritable
@@ -178,6 +179,24 @@ def test_answers_are_text_and_no_markup(folder: Path) -> None:
     assert "&lt;b&gt;title&lt;/b&gt;" in page
     assert "<b>" not in card
     assert "The answer \\| to" in card
+
+
+def test_mu_is_not_claimed_of_mechanisms_that_may_fail() -> None:
+    """A level of one person alone is published with a probability above 0, which no mu allows for."""
+    ledger = dpdescent.Ledger(1.0, 1e-6, currency=GDP().with_failures())
+    ledger.spend(Gaussian(10.0), "counts")
+    told = {"model": "-", "method": "-", "randomness": "-", "arithmetic": "-"}
+    sure = PrivacyStatement.of_ledger(ledger, **told)
+    ledger.spend(ThresholdedGaussian(10.0, 1e-10), "levels")
+    failing = PrivacyStatement.of_ledger(ledger, **told)
+    but = " but for a probability of 3.91e-09"
+    for statement, said, failure in ((sure, "", 0.0), (failing, but, 1e-6 * 2**-8)):
+        release = Release(statement, require_answers(statement, ANSWERS), {}, ("confirmed",), ("none",), "2026-01-01")
+        entry, mu = release.registry_entry(), mu_of(statement)
+        assert entry["flavour"].startswith(f"{mu:.4g}-Gaussian differential privacy{said}, (1, 1e-06)")
+        assert release.parameters()[0] == ("mu of Gaussian DP", f"{mu:.6g}{said}")
+        assert entry["parameters"]["failure"] == pytest.approx(failure)
+        assert all(delta > 2 * failure for delta, _ in epsilons_of(statement))
 
 
 def test_other_currencies_say_that_there_is_no_mu() -> None:

@@ -81,7 +81,7 @@ def require_answers(statement: PrivacyStatement, answers: Mapping[str, Any]) -> 
 
 
 def mu_of(statement: PrivacyStatement) -> float | None:
-    """Return mu such that the guarantee is mu-GDP, beside failures; None where none is known."""
+    """Return mu such that the guarantee is mu-GDP but for failures (`failures_of`); None where none is known."""
     currency = statement.currency
     if currency is None or currency.name not in ("gdp", "pure"):
         return None
@@ -90,6 +90,13 @@ def mu_of(statement: PrivacyStatement) -> float | None:
     from ..accounting import PureDP
 
     return math.sqrt(PureDP(statement.budget).mu_squared())
+
+
+def failures_of(statement: PrivacyStatement) -> float:
+    """Return the probability with which mechanisms may fail to be mu-GDP: 0 if none of those listed may."""
+    if statement.currency is None or not any(charge.mechanism.delta for charge in statement.charges):
+        return 0.0
+    return float(Fraction(statement.delta) * statement.currency.uncounted)
 
 
 def epsilons_of(statement: PrivacyStatement) -> list[tuple[float, float]]:
@@ -106,7 +113,12 @@ def flavour_of(statement: PrivacyStatement) -> str:
     """Return the definition of privacy with its numbers, that of Gaussian DP first."""
     mu = mu_of(statement)
     pair = guarantee(statement.epsilon, statement.delta, statement.relation, statement.unit)
-    return pair if mu is None else f"{mu:.4g}-Gaussian differential privacy, {pair}"
+    return pair if mu is None else f"{mu:.4g}-Gaussian differential privacy{_but_for(statement)}, {pair}"
+
+
+def _but_for(statement: PrivacyStatement) -> str:
+    failing = failures_of(statement)
+    return f" but for a probability of {failing:.3g}" if failing else ""
 
 
 @dataclass(frozen=True)
@@ -138,7 +150,7 @@ class Release:
         """Return the parameters of privacy, mu first."""
         mu = mu_of(self.statement)
         none = "none is known: the guarantee was accounted for in another definition"
-        said = [("mu of Gaussian DP", none if mu is None else f"{mu:.6g}")]
+        said = [("mu of Gaussian DP", none if mu is None else f"{mu:.6g}{_but_for(self.statement)}")]
         return said + [
             (f"epsilon at delta {delta:g}", f"{epsilon:.4g}") for delta, epsilon in epsilons_of(self.statement)
         ]
@@ -192,6 +204,7 @@ class Release:
             "unit": {"protected": stated.unit, "neighbours": relation_in_words(stated)},
             "parameters": {
                 "mu": mu_of(stated),
+                "failure": failures_of(stated),
                 "epsilon": stated.epsilon,
                 "delta": stated.delta,
                 "epsilon_at": [{"delta": delta, "epsilon": epsilon} for delta, epsilon in epsilons_of(stated)],
