@@ -5,11 +5,12 @@ Run: ``python benchmarks/networks.py [--json FILE] [--accuracy] [--seeds N] [--r
 for the linear ``auto`` on public image features (`dpdescent.features.ImageEnergies`) instead of networks.
 
 Speed is processor time of one thread, for the nine networks of ``network_cases.py`` or some of them (``--cases``): a
-step that measures and clips every row's gradient over a plain backward pass (``mlp_over_plain``), and exact noise
-over the gradient it goes to (``noise_over_gradient``). With the Python of an environment that has Opacus, its ghost
-clipping and its hooks are timed as well where they work, and the ratios of our steps to the faster of them are given
-(``gpt_over_opacus``), and of the peak memory of a step, above that of the process, to that of ghost clipping, or of
-hooks where there is none (``gpt_memory_over_opacus``).
+step that measures and clips every row's gradient over a plain backward pass (``mlp_over_plain``) and over a step by
+`torch.func` (``gpt_over_mapped``), and exact noise over the gradient it goes to (``noise_over_gradient``). With the
+Python of an environment that has Opacus and what dpdescent needs, all this is timed there, with the ghost clipping
+and the hooks of Opacus where they work, each in turn in one process. The ratios of our steps to the faster of them
+are given (``gpt_over_opacus``), and of the peak memory of a step, above that of the process, to that of ghost
+clipping, or of hooks where there is none (``gpt_memory_over_opacus``).
 
 Accuracy is that of networks with 256 and 256 hidden units on Fashion-MNIST and with 1,000 on MNIST, or of the same
 CNN on both, after 3 epochs with batches of 600 at delta = 1e-5. Rivals are DP-SGD and DP-Adam over a grid of learning
@@ -20,12 +21,14 @@ transfer.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +55,8 @@ def own_steps(name: str) -> dict[str, Callable[[], object]]:
     """Return a plain backward pass of a network, and the sum of its rows' clipped gradients."""
     import torch
 
-    from dpdescent.torch.gradient_choice import choose_gradients
-    from dpdescent.torch.row_gradients import Batch
+    from dpdescent.torch.gradient_choice import choose_gradients, rows_at_once
+    from dpdescent.torch.row_gradients import Batch, MappedGradients, ModuleGradients
     from dpdescent.torch.training_plan import Clipping
     from network_cases import CASES
 
@@ -68,17 +71,22 @@ def own_steps(name: str) -> dict[str, Callable[[], object]]:
         module.zero_grad()
         loss(module(*inputs), targets).mean().backward()
 
-    def private() -> None:
+    def clipped(way: ModuleGradients) -> None:
         total = None
         for first in range(0, len(batch), way.rows_at_once):
             found = way.of(batch[first : first + way.rows_at_once])
             part = found.weighted_sum(clipping.weights(found.norms()))
             total = part if total is None else [one + other for one, other in zip(total, part, strict=True)]
 
-    return {"plain": plain, "private": private}
+    steps = {"plain": plain, "private": partial(clipped, way)}
+    if name != "mlp":  # whose gradients, formed for every row, are gigabytes
+        mapped = MappedGradients(module, loss)
+        mapped.rows_at_once = rows_at_once(sum(each.numel() for each in mapped.parameters.values()))
+        steps["mapped"] = partial(clipped, mapped)
+    return steps
 
 
-def measure_speed(cases: list[str], repeats: int) -> dict[str, float]:
+def measure_speed(cases: list[str], repeats: int, opacus: str | None) -> dict[str, float]:
     import numpy as np
 
     from dpdescent.noise import SystemBits, discrete_gaussian
@@ -86,9 +94,12 @@ def measure_speed(cases: list[str], repeats: int) -> dict[str, float]:
 
     report: dict[str, float] = {}
     for name in cases:
-        times = least_processor_times(own_steps(name), repeats)
+        times = in_process(opacus or sys.executable, "--time", name, "--repeats", str(repeats)) or {}
         report |= {f"{name}_{key}_seconds": value for key, value in times.items()}
-        report[f"{name}_over_plain"] = times["private"] / times["plain"]
+        rivals = {"opacus": min((times[key] for key in ("ghost", "hooks") if key in times), default=None)}
+        for key, value in ({key: times.get(key) for key in ("plain", "mapped")} | rivals).items():
+            if value is not None:
+                report[f"{name}_over_{key}"] = times["private"] / value
     if "mlp" not in cases:
         return report
     parameters = sum(each.numel() for each in CASES["mlp"].make().parameters())
@@ -181,6 +192,8 @@ def in_process(python: str, *words: str) -> Any:
     """Return what this script prints last as JSON, run by a Python in a process of its own."""
     # With this setting freed arrays go back to the system, so that a peak is that of the arrays in use.
     given = os.environ | ({"MALLOC_MMAP_THRESHOLD_": "65536"} if words[0].startswith("--peak") else {})
+    source = str(Path(__file__).resolve().parents[1] / "src")
+    given["PYTHONPATH"] = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
     command = [python, "-W", "ignore", __file__, *words]
     found = subprocess.run(command, capture_output=True, text=True, check=False, env=given)
     if found.returncode:
@@ -189,20 +202,14 @@ def in_process(python: str, *words: str) -> Any:
     return json.loads(found.stdout.splitlines()[-1])
 
 
-def measure_beside_opacus(cases: list[str], opacus: str, repeats: int, private: dict[str, float]) -> dict[str, float]:
-    """Return times of Opacus, and ratios of our steps to them in time and, on Linux, in peak memory."""
+def measure_memory(cases: list[str], opacus: str) -> dict[str, float]:
+    """Return the peak memory of a step, of Opacus and the ratio; on Linux."""
     report = {}
     for name in cases:
-        times = in_process(opacus, "--time-opacus", name, "--repeats", str(repeats))
-        if not times:
-            continue
-        report[f"{name}_opacus_seconds"] = min(times.values())
-        report[f"{name}_over_opacus"] = private[f"{name}_private_seconds"] / min(times.values())
-        if Path("/proc/self/clear_refs").exists():
-            peaks = [in_process(sys.executable, "--peak", name), in_process(opacus, "--peak-opacus", name)]
-            if None not in peaks:
-                report |= {f"{name}_memory": peaks[0], f"{name}_opacus_memory": peaks[1]}
-                report[f"{name}_memory_over_opacus"] = peaks[0] / peaks[1]
+        peaks = [in_process(sys.executable, "--peak", name), in_process(opacus, "--peak-opacus", name)]
+        if None not in peaks:
+            report |= {f"{name}_memory": peaks[0], f"{name}_opacus_memory": peaks[1]}
+            report[f"{name}_memory_over_opacus"] = peaks[0] / peaks[1]
     return report
 
 
@@ -338,7 +345,7 @@ def main() -> None:
     parser.add_argument("--features", action="store_true", help="only train the linear auto on image features")
     parser.add_argument("--repeats", type=int, default=15, help="steps of which the quickest counts")
     parser.add_argument("--opacus", metavar="PYTHON", help="the Python of an environment that has Opacus")
-    for own in ("--time-opacus", "--peak", "--peak-opacus"):
+    for own in ("--time", "--peak", "--peak-opacus"):
         parser.add_argument(own, choices=NAMES, help=argparse.SUPPRESS)
     parser.add_argument("--cases", nargs="+", choices=NAMES, default=list(NAMES), help="whose speed is measured")
     options = parser.parse_args()
@@ -348,8 +355,11 @@ def main() -> None:
         print("torch is not installed: nothing to measure")
         return
     torch.set_num_threads(1)
-    if options.time_opacus:
-        print(json.dumps(least_processor_times(opacus_steps(options.time_opacus), options.repeats)))
+    if options.time:
+        steps = own_steps(options.time)
+        if importlib.util.find_spec("opacus") is not None:
+            steps |= opacus_steps(options.time)
+        print(json.dumps(least_processor_times(steps, options.repeats)))
         return
     if options.peak or options.peak_opacus:
         step = (
@@ -364,9 +374,9 @@ def main() -> None:
         if options.json:
             options.json.write_text(json.dumps(found, indent=1))
         return
-    report: dict[str, Any] = measure_speed(options.cases, options.repeats)
-    if options.opacus:
-        report |= measure_beside_opacus(options.cases, options.opacus, options.repeats, report)
+    report: dict[str, Any] = measure_speed(options.cases, options.repeats, options.opacus)
+    if options.opacus and Path("/proc/self/clear_refs").exists():
+        report |= measure_memory(options.cases, options.opacus)
     for name, value in report.items():
         print(f"{name:26s} {value:12.4f}")
     if options.accuracy:

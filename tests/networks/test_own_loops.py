@@ -87,7 +87,7 @@ def test_a_noise_multiplier_says_what_epsilon_it_costs():
         ({"noise_multiplier": 1.0}, "takes the place of epsilon"),
         ({"epsilon": None}, "give epsilon"),
         ({"epsilon": None, "noise_multiplier": 1.0, "search_steps": 3}, "searches"),
-        ({"epsilon": None, "noise_multiplier": 0.0}, "noise_multiplier"),
+        ({"epsilon": None, "noise_multiplier": 0.0}, "epsilon=inf"),
         ({"epsilon": None, "noise_multiplier": 1e-3}, "guarantees nothing"),
         ({"epsilon": math.inf, "ledger": Ledger(1.0, 1e-5)}, "leave ledger= out"),
     ],

@@ -262,3 +262,38 @@ def test_views_of_arrays_come_from_random_layers_and_the_trained_module_sees_one
 def test_views_cost_nothing():
     once, often = (training_of(Named().layer, (INPUTS, LABELS), cross_entropy, views=k) for k in (1, 8))
     assert once.plan == often.plan
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_list_of_rows_is_a_data_set_of_them_and_a_list_of_arrays_one_of_columns(named):
+    pairs = list(zip(INPUTS, LABELS, strict=True))
+    rows = [{"values": values, "labels": label} for values, label in pairs] if named else pairs
+    listed, columns = Named(), nn.Linear(3, 2)
+    columns.load_state_dict(listed.layer.state_dict())
+    if named:
+        training = training_of(listed, rows, lambda outputs, labels: cross_entropy(outputs.logits, labels))
+    else:
+        training = training_of(listed.layer, rows, cross_entropy)
+    expected, _ = sums_of(training_of(columns, [INPUTS, LABELS], cross_entropy))
+    require_same(expected, *sums_of(training))
+
+
+class Views(nn.Module):
+    """Returns four views of each row in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, values):
+        return self.layer(values.repeat_interleave(4, 0) if self.training else values)
+
+
+def test_a_module_that_returns_several_views_of_a_row_is_told_of_views():
+    with pytest.raises(InvalidParameter, match=r"12 outputs for 3 rows.* views=4, or let the loss return the mean"):
+        training_of(Views(), (INPUTS, LABELS), cross_entropy)
+
+    def mean_over_views(outputs, labels):
+        return cross_entropy(outputs, labels.repeat_interleave(4)).reshape(-1, 4).mean(1)
+
+    require_same(*sums_of(training_of(Views(), (INPUTS, LABELS), mean_over_views)))

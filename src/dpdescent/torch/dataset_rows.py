@@ -86,7 +86,7 @@ class DatasetRows:
         self._dataset = dataset
         if isinstance(dataset, TensorDataset):
             dataset = tuple(dataset.tensors)
-        if isinstance(dataset, tuple | list | Mapping):
+        if isinstance(dataset, tuple | list | Mapping) and not _lists_rows(dataset):
             self.form = RowForm.of(dataset, targets, own_loss, views)
             self._tensors = tuple(_tensor(each) for each in self.form.parts(dataset))
         elif isinstance(dataset, IterableDataset):
@@ -256,6 +256,11 @@ def _tensor(values: Any) -> Tensor:
     if array.dtype.kind not in "fiub":
         raise InvalidParameter(f"arrays must hold numbers, got the type {array.dtype}: encode them first")
     return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _lists_rows(dataset: Any) -> bool:
+    """Return whether a list holds rows and not columns: its first element is a tuple or a dictionary."""
+    return isinstance(dataset, list) and bool(dataset) and isinstance(dataset[0], tuple | Mapping)
 
 
 def _require_tensors(tensors: Sequence[Tensor]) -> None:

@@ -87,11 +87,11 @@ def _quickest(
     recorded, mapped = RecordedGradients(module, loss), MappedGradients(module, loss)
     looped = LoopedGradients(module, loss)
     numbers = sum(each.numel() for each in mapped.parameters.values())
-    mapped.rows_at_once = looped.rows_at_once = _rows_at_once(numbers)
+    mapped.rows_at_once = looped.rows_at_once = rows_at_once(numbers)
     found = "it holds something that changes with passes, so that a later one may mix rows" if changes else None
     if not changes and _records(recorded, mapped, few):
         held, positions = recorded.numbers_per_row(probe)
-        at_once = max(1, min(most_rows, _rows_at_once(held), MOST_POSITIONS // positions))
+        at_once = max(1, min(most_rows, rows_at_once(held), MOST_POSITIONS // positions))
         recorded.rows_at_once = at_once
         found = mixing(recorded, probe, at_once, (*sizes, *(size % at_once for size in sizes)))
         if found is None:
@@ -114,7 +114,8 @@ def _records(recorded: RecordedGradients, mapped: MappedGradients, few: Batch) -
     return _agrees_elsewhere(recorded, few[:1])
 
 
-def _rows_at_once(numbers: int) -> int:
+def rows_at_once(numbers: int) -> int:
+    """Return how many rows are computed at once that hold so many numbers each."""
     return min(MOST_ROWS, max(1, _HELD_NUMBERS // max(1, numbers)))
 
 

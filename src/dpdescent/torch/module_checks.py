@@ -134,6 +134,17 @@ def choose_probe(module: nn.Module, loss: Loss, probes: Sequence[Batch]) -> Batc
     return probes[-1]
 
 
+def _remedy_of_outputs(outputs: Any, rows: int) -> str:
+    """Return what to do about a loss that cannot be computed from the outputs for some rows."""
+    several = len(outputs) // rows if isinstance(outputs, Tensor) and outputs.dim() else 1
+    if several > 1 and len(outputs) == several * rows:
+        return (
+            f"the module returns {len(outputs)} outputs for {rows} rows: if these are views of a row, let it return "
+            f"one and pass views={several}, or let the loss return the mean over the views of each row"
+        )
+    return "check that the module takes the inputs, and the loss its outputs and the targets"
+
+
 def require_losses(module: nn.Module, loss: Loss, probe: Batch, classes: int | None = None) -> None:
     """Raise what is wrong unless the loss gives one number for each of some public rows, each by itself.
 
@@ -146,7 +157,7 @@ def require_losses(module: nn.Module, loss: Loss, probe: Batch, classes: int | N
     RowDependence
         The loss of a row changes with the outputs of other rows.
     """
-    rows, given = len(probe), probe.copy()
+    rows, given, outputs = len(probe), probe.copy(), None
     try:
         with unchanged(module):
             outputs = module(*given.inputs)
@@ -156,8 +167,8 @@ def require_losses(module: nn.Module, loss: Loss, probe: Batch, classes: int | N
         raise
     except Exception as problem:
         raise InvalidParameter(
-            f"the module and the loss cannot be computed on public rows of the shapes of the data ({problem}): check "
-            "that the module takes the inputs, and the loss its outputs and the targets"
+            f"the module and the loss cannot be computed on public rows of the shapes of the data ({problem}): "
+            f"{_remedy_of_outputs(outputs, rows)}"
         ) from problem
     if not isinstance(losses, Tensor) or tuple(losses.shape) != (rows,):
         shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__

@@ -87,8 +87,10 @@ def _epsilon_of(
 ) -> float:
     """Return what a training guarantees, which is infinite for one without noise."""
     if noise_multiplier is not None:
-        if epsilon is not None or search_steps:
-            raise InvalidParameter("noise_multiplier takes the place of epsilon, and cannot pay for searches")
+        if epsilon is not None:
+            raise InvalidParameter("noise_multiplier takes the place of epsilon: give one of them")
+        if search_steps:
+            raise InvalidParameter("noise_multiplier cannot pay for searches: give epsilon, or leave searches out")
         return epsilon_of_noise(noise_multiplier, **public)
     if epsilon is None:
         raise InvalidParameter("give epsilon, or noise_multiplier instead of it")
@@ -117,7 +119,7 @@ class PrivateTraining:
     ----------
     module : torch.nn.Module
         Trained where it is, in the mode (`train` or `eval`) it is in.
-    dataset : TensorDataset, pair or dict of arrays, map-style Dataset, or DataLoader
+    dataset : TensorDataset, pair or dict of arrays, list of rows, map-style Dataset, or DataLoader
         Rows are tuples of one or more inputs and a target, which may be a tuple or a dict of several, or dicts with
         the names by which the module takes its inputs. Each part has the shape and type that it has in the first row
         (`PaddedRows`); rows of another shape add nothing. What is at a position must be made of one row: a data set

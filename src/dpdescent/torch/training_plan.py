@@ -335,6 +335,8 @@ def epsilon_of_noise(
     **Privacy** The price of the very schedule that `plan_training` looks for, so that the noise it finds for this
     epsilon is the same to within 0.1%, which the statement shows.
     """
+    if noise_multiplier == 0:
+        raise InvalidParameter("noise_multiplier must be greater than 0: a run without noise is epsilon=inf")
     multiplier = require_positive("noise_multiplier", noise_multiplier)
     require_open_unit("delta", delta)
     size = batch_size_for(rows, epochs) if batch_size is None else require_positive_integer("batch_size", batch_size)
