@@ -235,6 +235,7 @@ FAR: dict[str, tuple[type, dict[str, Any]]] = {
     "curves of units": (DPAdditiveClassifier, {}),
     "curves of units in measured bounds": (DPAdditiveRegressor, {"bounds": None, "target_bounds": None}),
     "trees of units": (DPBoostedTreesClassifier, {"trees": 3, "depth": 2}),
+    "as many trees as units are worth": (DPBoostedTreesClassifier, {"rows": 16 * UNITS, "epsilon": 4000.0}),
     "trees of counts of units": (
         DPBoostedTreesRegressor,
         {"loss": "poisson", "trees": 3, "depth": 2, "bounds": None, "target_bounds": None},
@@ -255,8 +256,10 @@ def units_of(kind: type, rows_of_each: int) -> Neighbour:
 def test_nothing_shows_how_many_rows_units_have(name: str, adjacency: str) -> None:
     kind, options = FAR[name]
     few, many = units_of(kind, 1), units_of(kind, 20)
-    made = model(kind, adjacency=adjacency, **({"rows_per_unit": 16} | options))
-    made.set_params(epsilon=20.0)  # so that the numbers of rows would call for different numbers of curves
+    # So that the numbers of rows would call for different numbers of curves.
+    settings = {"rows_per_unit": 16, "epsilon": 20.0} | options
+    epsilon = settings.pop("epsilon")
+    made = model(kind, adjacency=adjacency, **settings).set_params(epsilon=epsilon)
     shows_the_same(replay(made, few.X, few.y, unit=few.unit, neighbours=[many]))
 
 
