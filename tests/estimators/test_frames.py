@@ -18,6 +18,7 @@ from dpdescent.accounting import GDP
 from dpdescent.audit import Neighbour, replay
 from dpdescent.errors import BudgetExhausted, ColumnTypeError, InvalidParameter, MissingColumn, MissingValue, OneClass
 from dpdescent.estimators import frames
+from dpdescent.estimators.payment import make_noise
 
 
 def people(rows: int = 6000, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
@@ -302,6 +303,18 @@ def test_rows_of_a_unit_beyond_those_that_are_used_measure_nothing() -> None:
     )
     assert whole.schema_.measured["columns"] == used.schema_.measured["columns"]
     np.testing.assert_array_equal(whole.coef_, used.coef_)
+
+
+@pytest.mark.parametrize("rows", [None, 400])
+def test_what_is_refused_beforehand_does_not_rest_on_how_many_rows_units_have(rows: int | None) -> None:
+    """Nothing of the number of rows is known while a fit is planned, but the number of units and what is declared."""
+    frame, labels = people(900)
+    planned = []
+    for owners in (np.arange(900) // 3, np.minimum(np.arange(900), 299)):
+        model = DPLogisticRegression(40.0, 1e-5, rows_per_unit=3, rows=rows)
+        bought = frames.MeasuredFit(model, *model.require_settings(), make_noise("exact", 0), frame, labels, owners)
+        planned.append((bought.rows, bought.rehearsal()[1].rows))
+    assert planned[0] == planned[1] == (300, rows or 900)
 
 
 def test_a_unit_with_several_levels_of_its_own_is_covered() -> None:
