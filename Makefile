@@ -42,8 +42,9 @@ test-slow: $(VENV)/ready $(VENV)/torch
 test-lowest: $(LOWEST_VENV)/ready
 	OPENBLAS_NUM_THREADS=1 $(LOWEST_VENV)/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS)
 
-bench: $(VENV)/ready $(VENV)/torch
-	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+# Ratios to plain computations, appended to benchmarks/history.jsonl and drawn on docs/speed.md; on an idle machine.
+bench: $(VENV)/ready
+	$(BIN)/python benchmarks/history.py run
 
 # What the demonstration needs: the base dependencies and matplotlib, none of the tools of developers.
 $(VENV)/demo: pyproject.toml

@@ -26,7 +26,6 @@ from ..ledger import Ledger
 from ..problems import L2, Adversary, Loss, Penalty
 from ..relations import Relation
 from ..solvers import Facts, Method, Progress, SolverResult, inferring_method
-from ..tables import as_frame, scale_columns
 from ..tables.bounds import tightening_pays
 from .arguments import known_method, make_settings, require_flag, require_listener, require_robust
 from .curves import Curves
@@ -210,15 +209,19 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
 
     def _read(self, X: Any) -> Any:
         """Return a table to predict as an array of numbers, by the schema that a fit has measured if there is one."""
-        frame = as_frame(X) if hasattr(self, "schema_") else None
-        if frame is not None:
+        if hasattr(self, "schema_"):
+            from ..tables import as_frame
             from .frames import coded_cells
 
-            return coded_cells(self.schema_, frame, len(frame))[0]
+            frame = as_frame(X)
+            if frame is not None:
+                return coded_cells(self.schema_, frame, len(frame))[0]
         read = read_table(self, without_column(X, self.unit), reset=False)
         packed = getattr(self, "_file_bounds", None)  # of a model that was fitted to an NPZ file
         if packed is None:
             return read
+        from ..tables import scale_columns
+
         return scale_columns(read.toarray() if sparse.issparse(read) else read, *packed)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -29,7 +29,6 @@ from ..errors import (
 )
 from ..ledger import ONE_ROW, unit_in_words
 from ..solvers import Method
-from ..tables import as_frame
 
 _FEW = 1 / 4  # of the entries are not 0: products of sparse rows take about half the time then
 
@@ -54,6 +53,8 @@ def mixed_frame(model: Any, X: Any) -> pd.DataFrame | None:
 
     Names and storage types decide, and no cell.
     """
+    from ..tables import as_frame
+
     given = getattr(model, "bounds", None) is not None or getattr(model, "binary_features", None) is not None
     frame = None if given else as_frame(X)
     if frame is None or not frame.shape[1]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..arrays import Floats
-from ..curator import BinnedSource, BlockSource, Marks, Seals, cached_blocks
+from ..curator import BlockSource, Marks, Seals, cached_blocks
 from ..errors import InvalidParameter, UnsupportedSource
 from ..exact import FeatureGrid, one_library_thread
 from ..solvers import METHODS, Method
@@ -113,6 +113,8 @@ class FitSources:
 
     def open_levels(self, model: Any, table: StreamedTable, code: RowCode) -> BlockSource:
         """Return a source of the same rows as levels."""
+        from ..curator import BinnedSource  # which linear models need not load
+
         self.close()
         reader = copy.copy(model)
         reader.ledger, reader.progress = None, False
