@@ -337,6 +337,19 @@ def test_a_table_that_is_not_in_memory_is_measured_block_by_block(
     assert "P000" not in found.as_text()
 
 
+def test_categories_that_dask_does_not_know_are_text() -> None:
+    frame = pytest.importorskip("dask.dataframe")
+    table = messy()
+    parts = frame.from_pandas(table.assign(job=table["job"].astype("category")), npartitions=3)
+    parts["job"] = parts["job"].cat.as_unknown()
+    found, plain = (
+        Schema.measure(each, label="paid", epsilon=1.0, delta=1e-6, random_state=0)
+        for each in (parts, frame.from_pandas(table, npartitions=3))
+    )
+    assert found.columns == plain.columns
+    assert found.measured["columns"] == plain.measured["columns"]
+
+
 def test_files_that_differ_or_are_damaged_are_named(tmp_path) -> None:
     for name, table in (("a", messy(90)), ("b", messy(90).drop(columns="age"))):
         table.to_parquet(tmp_path / f"{name}.parquet")

@@ -25,6 +25,7 @@ from .stored_parquet import NamedParquet, StoredParquet, is_parquet, parquet_fil
 from .text_tables import is_long_text, recoded, stored_cells
 
 _ROWS = 2**16  # of a block
+_UNLISTED = "__UNKNOWN_CATEGORIES__"  # by which Dask says so
 _IN_MEMORY = 2**25  # cells of a Parquet file that is read as a whole
 
 
@@ -68,16 +69,23 @@ def cells_in_blocks(table: Any) -> CellsInBlocks | None:
 
 
 def _of_dask(table: Any) -> CellsInBlocks:
-    dask = dask_package()
+    dask, example = dask_package(), table._meta.iloc[:0]
+    kinds = {name: kind for name, kind in example.dtypes.items() if isinstance(kind, pd.CategoricalDtype)}
+    # Categories that Dask does not know are those that occur in a part: such cells are read as they are.
+    unlisted = [name for name, kind in kinds.items() if _UNLISTED in kind.categories]
     lengths = without_cells(dask.compute, *(dask.delayed(len)(part) for part in table.to_delayed()))
 
     def blocks(names: list[str]) -> Iterator[pd.DataFrame]:
         for part in table[names].to_delayed():
-            (frame,) = without_cells(dask.compute, part)
+            frame = _as_cells(without_cells(dask.compute, part)[0], unlisted)
             for first in range(0, len(frame), _ROWS):
                 yield frame.iloc[first : first + _ROWS]
 
-    return CellsInBlocks(table._meta.iloc[:0], sum(map(int, lengths)), blocks)
+    return CellsInBlocks(_as_cells(example, unlisted), sum(map(int, lengths)), blocks)
+
+
+def _as_cells(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    return frame.astype({name: object for name in names if name in frame.columns})
 
 
 def _of_parquet(files: list[Any], text: bool = False) -> CellsInBlocks:
