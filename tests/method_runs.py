@@ -194,6 +194,8 @@ VARIANTS = (
     Variant("outpert", "adversarial", {"risk_share": 0.1}, adversary=_BALL),
     Variant("outpert", "both", {"pure": True}, tilt=0.5, adversary=_BOX),
     Variant("outpert-gd", "paper", {"paper": True, "steps": 4}, penalty=0.1),
+    Variant("outpert-gd", "pure", {"pure": True, "steps": 4}, penalty=0.1),
+    Variant("outpert-gd", "delta 0", {"pure": True, "steps": 4}, delta=0.0),
     Variant("privgene", "paper", {"paper": True, "candidates": 8, "generations": 2, "batch_rate": 0.5}, penalty=0.1),
     Variant("sgd", "paper", {"paper": True, "steps": 4, "sampling_rate": 0.4}),
     Variant("sgd-adv", "paper", {"paper": True, "steps": 4, "sampling_rate": 1.0}),

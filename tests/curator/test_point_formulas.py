@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpdescent.accounting import ALLOWANCE, Gaussian, Laplace, ObjectivePerturbation, ShuffledDescent
+from dpdescent.accounting import ALLOWANCE, Gaussian, Laplace, NormLaplace, ObjectivePerturbation, ShuffledDescent
 from dpdescent.curator import caller_functions, kept_rows, perturbed_minimiser
 from dpdescent.errors import InvalidParameter, ScaleOutOfRange
 from dpdescent.exact import FeatureGrid, ceil_log2
@@ -50,6 +50,21 @@ def test_points_of_descents_are_apart_by_what_every_step_adds(penalty: float, re
     for wrong in (0.0, -0.1, 1e9, math.nan):
         with pytest.raises(InvalidParameter, match="step_size"):
             NoisyDescent(Logistic(), 1.5, wrong, steps, Gaussian(3.0)).plan(public_of(problem, relation, rows))
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize("cost", [NormLaplace(0.5), Laplace(0.5)])
+def test_pure_noise_on_a_descent_has_the_sensitivity_of_gaussian_noise(cost: Any, relation: str) -> None:
+    """Up to the steps of the lattices: in the Euclidean norm, or sqrt(p) times as much where the sizes add up."""
+    problem, rows, steps, step_size = LinearProblem(Logistic(), GRID, L2(0.25, intercept=True)), 50, 7, 0.5
+    public = public_of(problem, relation, rows)
+    plain, pure = (
+        NoisyDescent(Logistic(), 1.5, step_size, steps, noise).plan(public) for noise in (Gaussian(3.0), cost)
+    )
+    wider = math.sqrt(math.prod(problem.shape)) if isinstance(cost, Laplace) else 1.0
+    expected = wider * plain.noised.sensitivity.under(relation)
+    assert expected * (1 - 1e-6) < pure.noised.sensitivity.under(relation) < expected * (1 + 1e-6)
+    assert pure.mechanism == pure.noised.cost == cost
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.25])

@@ -36,7 +36,7 @@ def version(monkeypatch: pytest.MonkeyPatch) -> None:
         (STUDY, "d66efe29b2d73488"),
         (TableRuns(TABLE, False, "synthetic"), "d87f097f2c99af12"),
         (RiskRuns(RISKS, False), "d88833c7543dac33"),
-        (NetworkRuns(NETWORKS, False), "bb481d4b739ff978"),
+        (NetworkRuns(NETWORKS, False), "4998378d821d23f0"),
     ],
 )
 def test_the_name_of_a_journal_depends_on_settings_and_not_on_modules(runs, fingerprint: str) -> None:

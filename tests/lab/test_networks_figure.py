@@ -4,11 +4,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="the figure trains networks with torch, which is not installed")
 
+from dpdescent.datasets import Dataset
 from dpdescent.errors import InvalidParameter
+from dpdescent.lab.line_search_paper import network_runs
 from dpdescent.lab.line_search_paper.network_runs import Course, Network, NetworkFigure, NetworkRuns, measure_networks
 from dpdescent.lab.reproduction import figure_named, reproduce
 from dpdescent.long_runs import Journal
@@ -45,6 +48,26 @@ def test_a_figure_is_run_drawn_and_told(tmp_path: Path) -> None:
     assert seen[-1] == (18, 18)
     assert seen == sorted(seen)
     assert [path.suffix for path in tmp_path.glob("*.journal")] == []
+
+
+def test_images_have_their_colours_apart_and_pixels_from_minus_one_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files list the colours of a pixel together, row by row; convolutions take one plane for each colour."""
+    planes = np.random.default_rng(0).random((5, 3, 4, 4))
+    table = Dataset(
+        "images",
+        planes.transpose(0, 2, 3, 1).reshape(5, -1),
+        np.arange(5) % 2,
+        tuple(map(str, range(48))),
+        None,
+        (0, 1),
+        "",
+    )
+    monkeypatch.setattr(network_runs, "load_task", lambda *_, **__: table)
+    images = network_runs._Images("images")
+    seen = np.concatenate([images.train[0].numpy(), images.test[0].numpy()])
+    order = [1, 2, 3, 4, 0]  # the first of every five is for testing
+    np.testing.assert_allclose(seen, 2 * planes[order] - 1, atol=1e-6)
+    assert images.shape == (3, 4, 4)
 
 
 def test_what_a_journal_holds_is_not_trained_again(tmp_path: Path) -> None:

@@ -259,3 +259,31 @@ def test_data_sets_and_unknown_numbers_are_refused(tmp_path: Path) -> None:
     assert Point(0, 2, 1.0) in RiskRuns(replace(TABLES["1"], general_epsilons=(0.5, 1.0, 2.0)), False).points(
         TABLES["1"].rows[1]
     )
+
+
+def test_points_are_drawn_within_their_budget_and_near_the_minimiser_of_a_kink() -> None:
+    """With 4,000 rows at epsilon 64 the finest cell of the minimiser is drawn but for a chance below 1e-9."""
+    table = TABLES["5"]
+    row = next(each for each in table.rows if each.method == "drawn")
+    for dimension in (2, 4, 8):
+        found = risk_runs._measure((table, Measured(table.rows.index(row), 4000, dimension, 64.0, 0)))
+        assert found.error == ""
+        assert found.spent_epsilon is not None
+        assert 64 * (1 - 1e-9) < found.spent_epsilon <= 64
+        assert found.empirical is not None
+        assert 0 <= found.empirical < 2e-3
+
+
+def test_tables_of_gaussian_noise_have_that_of_the_paper() -> None:
+    """Equation (5) has more noise than the exact mechanism, so a ledger has epsilon left; pure noise leaves none."""
+    for number, dimension in (("2", 2), ("6", 4)):
+        table = TABLES[number]
+        place = next(k for k, row in enumerate(table.rows) if row.method == "outpert" and not row.tilted)
+        point = RiskRuns(table, True).points(table.rows[place])[0]
+        found = risk_runs._measure((table, Measured(place, *point, 0)))
+        assert found.spent_epsilon is not None
+        assert 0.7 * point.epsilon < found.spent_epsilon < 0.99 * point.epsilon
+        assert point.dimension == dimension
+    place = next(k for k, row in enumerate(TABLES["5"].rows) if row.method == "outpert-gd")
+    found = risk_runs._measure((TABLES["5"], Measured(place, 1000, 2, 1.0, 0)))
+    assert found.spent_epsilon == 1.0

@@ -133,6 +133,8 @@ _SEARCH_ACCOUNTING = (
     "An answer is charged the paper's price or its true one, whichever is more, because the paper's is not sound in "
     "general: at one Renyi order, fixed before the run, and with a batch of its own for every search.",
     "Sums are divided by the public expected size of a batch and not by its actual size, which is private.",
+    "The budget of a search grows until its noise is 2^-8 of what a row can change, beyond which no search fails for "
+    "it; the paper's grows without end.",
 )
 _SEARCHED = PaperMode(
     _SEARCH,
@@ -182,16 +184,25 @@ def _second_order(*more: str, **stated: Any) -> PaperMode:
 
 
 _BATCHES = (
+    "Every row joins a batch by itself, where the paper draws a fixed number of rows, and noise on batches is the "
+    "least that the budget pays for.",
     "Gradient and Hessian come from batches of their own, each amplified by itself; one batch for both has to be "
     "amplified as one mechanism, which `same_batch` does.",
 )
-_MARGINS = ("A search scales its noise with the length of each step.",)
+_MARGINS = (
+    "A search scales its noise with the length of each step, and has the least noise that a quarter of the budget "
+    "pays for, where the paper's is that of its longest step with lambda = sigma_g.",
+)
+_PHASES = (
+    "The first phase has sqrt(T) steps, since the paper says only that they are fewer than T; the second begins "
+    "where the first ended, as in the paper, or at the start if that is lower.",
+)
 
 #: The paper mode of every method that one of the four papers describes or compares with.
 PAPER_MODES = {
-    "2opt": _second_order(optimistic_share=0.75),
-    "2opt-b": _second_order(*_BATCHES, optimistic_share=0.75),
-    "2opt-ls": _second_order(*_MARGINS, optimistic_share=0.75, search=True),
+    "2opt": _second_order(*_PHASES, optimistic_share=0.75),
+    "2opt-b": _second_order(*_PHASES, *_BATCHES, optimistic_share=0.75),
+    "2opt-ls": _second_order(*_PHASES, *_MARGINS, optimistic_share=0.75, search=True),
     "adam": PaperMode(
         _SEARCH,
         stated={"sampling_rate": 1 / 200, "clip_gradient": 3.0, "beta1": 0.9, "beta2": 0.999},
@@ -222,6 +233,8 @@ PAPER_MODES = {
             "at delta = 1e-8 and is `first_gradient` 'gaussian' here.",
             "Gradients are averaged as they were measured and normalised afterwards; the paper's line 7 normalises "
             "the first of them before.",
+            "The noise of a selection is exponential, which section 3 of the paper calls better; its Algorithm 1 "
+            "prints Laplace noise, which is `selection` 'laplace' here.",
             "Under replace-one the noise of a selection is twice as large, because the paper's holds for added or "
             "removed rows only.",
         ),
@@ -261,7 +274,10 @@ PAPER_MODES = {
         differences=(
             "The minimiser is certified, because a solver that is accurate only on average does not suffice.",
             "The exponent of Algorithm 6 has a factor 2 too much; the noise is that of equation (5).",
-            "The sensitivity leaves the public regulariser out, which the paper's bound includes.",
+            "The sensitivity leaves the public regulariser out, which the paper's bound includes, and under zero-out "
+            "it is half of that under replace-one, which is the paper's relation.",
+            "Where delta is 0 every weight has Laplace noise of its own, since norm-Laplace noise, which is the "
+            "paper's and that of `pure` here, needs a delta of 1e-27.",
         ),
     ),
     "outpert-gd": PaperMode(

@@ -207,8 +207,8 @@ SEARCH_FIGURES: tuple[DataTable | Figure | NetworkFigure, ...] = (
         title="Figure 5 of Chen & Lee (2020): private training of networks",
         caption=(
             "Accuracy, objective, epsilon and step size against iterations, after section 5.7 of Chen & Lee (2020), "
-            "arXiv:2008.07978: batches of a two-hundredth of the rows, gradients and losses clipped to 3, a tenth of "
-            "each step's budget for the search."
+            "arXiv:2008.07978: pixels from -1 to 1, batches of a two-hundredth of the rows, gradients and losses "
+            "clipped to 3, a tenth of each step's budget for the search."
         ),
         details=(
             "DP-BLSGD (paper) searches among 20 steps from a first one of 1, both of which the paper leaves open, "

@@ -20,6 +20,7 @@ from ..fold_fits import Task, load_task
 
 _MEASURED_ROWS = 5000  # of the training part, for the objective
 _ADAM_RATE = 1e-3  # the default of Adam
+_PIXELS = (-1, 1)
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,15 @@ class NetworkRuns:
     def fingerprint(self) -> str:
         """What tells these numbers, under this release, from any other; a training says itself which it is."""
         figure = self.figure
-        shown = figure.epsilon, figure.delta, figure.batch_share, figure.clip_norm, figure.moments, self.steps
+        shown = (
+            figure.epsilon,
+            figure.delta,
+            figure.batch_share,
+            figure.clip_norm,
+            figure.moments,
+            self.steps,
+            _PIXELS,
+        )
         return hashlib.sha256(f"{dpdescent.__version__} {shown} {self.networks}".encode()).hexdigest()[:16]
 
     @property
@@ -197,7 +206,7 @@ def _key(network: Network, method: str, seed: int) -> str:
 
 
 class _Images:
-    """The images of a data set as tensors, in the parts that it comes in or four fifths and one."""
+    """The images of a data set as tensors of numbers from -1 to 1, in the parts that it comes in or 4/5 and 1/5."""
 
     def __init__(self, name: str) -> None:
         import numpy as np
@@ -214,8 +223,9 @@ class _Images:
 
         def part(which: str) -> tuple[Any, Any]:
             rows = split == which
-            features = torch.tensor(np.asarray(data.X[rows], dtype=np.float32))
-            return features.reshape(-1, *self.shape), torch.tensor(labels[rows])
+            pixels = torch.tensor(2 * np.asarray(data.X[rows], dtype=np.float32) - 1)
+            images = pixels.reshape(-1, *self.shape[1:], self.shape[0])  # row by row, the colours of a pixel together
+            return images.permute(0, 3, 1, 2).contiguous(), torch.tensor(labels[rows])
 
         self.train, self.test = part("train"), part("test")
 
