@@ -47,6 +47,13 @@ PAPERS = {
     "002": ("Gao & Wright (2023)", "second-order points", "2302.04972"),
     "003": ("Chen & Lee (2020)", "DP-BLSGD", "2008.07978"),
 }
+#: What stands for a paper on the overview: the first panels of a target.
+OVERVIEW = {
+    "000": ("000/figure2", 4),
+    "001": ("001/table5", 3),
+    "002": ("002/covertype", 4),
+    "003": ("003/figure3", 4),
+}
 #: What a table shows of a cell, in this order, and the format of its numbers.
 MEASURES = {
     "accuracy": ",.4f",
@@ -253,7 +260,11 @@ def judge(names: Sequence[str]) -> None:
         head = {key: value for key, value in result.items() if key not in ("fields", "cells")}
         head["findings"] = listed(judged(figure, result["cells"], "Full" in result["extent"]))
         write_whole(path, as_text(head, result["cells"]))
-        picture(f"{stem(name)}", *panels_of(figure, result), result["command"])
+        panels, columns = panels_of(figure, result)
+        picture(stem(name), panels, columns, result["command"])
+        for number, (chosen, count) in OVERVIEW.items():
+            if name == chosen:
+                picture(f"{number}-overview", panels[:count], columns, result["command"])
 
 
 def picture(name: str, panels: Sequence[Panel], columns: int, command: str = "") -> None:
@@ -338,7 +349,27 @@ def pages() -> dict[Path, str]:
         raise InvalidParameter(f"docs/results/why.toml speaks of claims that no result has: {'; '.join(stale)}")
     side = FOLDER.parent / "side-by-side.md"
     written = {FOLDER / f"{number}.md": "\n".join(page(number, kept, why)).rstrip() + "\n" for number in PAPERS}
-    return written | {side: with_claims(side.read_text(), kept)}
+    front = FOLDER.with_suffix(".md")
+    return written | {side: with_claims(side.read_text(), kept), front: with_overview(front.read_text(), kept)}
+
+
+def with_overview(text: str, kept: Mapping[str, Any]) -> str:
+    """Return the first page with a picture of each paper and the count of verdicts."""
+    begin, end = "<!-- begin overview -->", "<!-- end overview -->"
+    lines = []
+    for number, (authors, subject, _) in PAPERS.items():
+        own = [name for name in FIGURES if name.startswith(number) and name in kept]
+        counts = counted([(name, each) for name in own for each in kept[name]["findings"]])
+        name, _ = OVERVIEW[number]
+        lines += [f"## {authors}: {subject}", ""]
+        lines += [
+            f"[{', '.join(f'{word.lower()}: {count}' for word, count in counts.items())}](results/{number}.md)",
+            "",
+        ]
+        if (FOLDER / f"{number}-overview.png").exists():
+            lines += [f"![{kept[name]['title']}](results/{number}-overview.png)", "", f"{kept[name]['title']}.", ""]
+    before, _, rest = text.partition(begin)
+    return before + begin + "\n\n" + "\n".join(lines) + end + rest.partition(end)[2]
 
 
 def with_claims(text: str, kept: Mapping[str, Any]) -> str:
@@ -395,7 +426,7 @@ def section(name: str, result: Mapping[str, Any] | None, why: Mapping[str, str])
         if each["claim"] in why:
             yield f"  **Why:** {why[each['claim']].strip()}"
     yield ""
-    for title, header, rows in tables(result["cells"]):
+    for title, header, rows in tables(result["cells"], figure_named(name)):
         yield f"<details><summary>{title}</summary>\n"
         yield f"| {' | '.join(header)} |"
         yield f"|{' --- |' * len(header)}"
@@ -410,8 +441,11 @@ def section(name: str, result: Mapping[str, Any] | None, why: Mapping[str, str])
         yield "\n</details>\n"
 
 
-def tables(cells: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """Yield tables of the cells: by epsilon where a method is followed over them, else a line for each cell."""
+def tables(cells: Sequence[Mapping[str, Any]], figure: Any) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Yield tables of the cells: by epsilon where a method is followed over them, else a line for each cell.
+
+    What the paper prints of a cell stands behind it in brackets.
+    """
     measures = [field for field in MEASURES if any(isinstance(cell.get(field), list) for cell in cells)]
     if not any("method" in cell and "epsilon" in cell and "step" not in cell for cell in cells):
         yield flat(cells)
@@ -429,12 +463,20 @@ def tables(cells: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[str],
             for cell in own:
                 changed = f"{cell['parameter']} = {cell['value']}" if "parameter" in cell else ""
                 line = lines.setdefault(changed or look_of(cell["method"]).name, {})
-                line[cell["epsilon"]] = shown(cell.get(field), MEASURES[field])
+                line[cell["epsilon"]] = shown(cell.get(field), MEASURES[field]) + printed(figure, cell, field)
             yield (
                 f"{where}: {field.replace('_', ' ')}",
                 ["", *(f"epsilon {epsilon:g}" for epsilon in epsilons)],
                 [[line, *(values.get(epsilon, "–") for epsilon in epsilons)] for line, values in lines.items()],
             )
+
+
+def printed(figure: Any, cell: Mapping[str, Any], field: str) -> str:
+    """Return what the paper prints of a cell, in brackets, where its text can be read."""
+    if not isinstance(figure, StationaryTable) or field != "loss":
+        return ""
+    value = figure.printed_at(cell["tolerance"], cell["method"], cell["epsilon"])
+    return "" if value is None else f" ({value:g})"
 
 
 def flat(cells: Sequence[Mapping[str, Any]]) -> tuple[str, list[str], list[list[str]]]:
