@@ -306,6 +306,24 @@ def test_what_is_carried_is_computed_exactly_for_the_largest_noise():
         cycle.keep(step, kept[-1].astype(float))
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_rounding_what_is_carried_is_in_the_sensitivity(count):
+    """A row that adds one unit to each coordinate moves each later output of its window by a whole unit as well."""
+    plan = training_of(bands=count).plan
+    shifts = [np.ones(plan.parameters)]
+    with_row, without = (Cycle(plan.bands, plan.parameters) for _ in range(2))
+    for step in range(count):
+        carried = [cycle.carried(step) for cycle in (with_row, without)]
+        if step:
+            shifts.append(carried[1] - carried[0])  # what leaves is the sum less this
+        for cycle, added in ((with_row, shifts[0] if step == 0 else 0.0), (without, 0.0)):
+            cycle.keep(step, np.zeros(plan.parameters) - added)
+    moved, exact = np.linalg.norm(shifts), plan.bands.length * np.linalg.norm(shifts[0])
+    assert moved > 1.05 * exact
+    change = plan.bands.length * plan.alone.sensitivity.zero_out
+    assert plan.sensitivity.zero_out - change >= (moved - exact) * plan.unit
+
+
 def test_a_step_without_a_gradient_begins_a_new_correlation():
     cycle = Cycle(bands_for(4, 20), 2)
     for step in (0, 1, 3):
