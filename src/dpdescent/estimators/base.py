@@ -26,7 +26,7 @@ from ..ledger import Ledger
 from ..problems import L2, Adversary, Loss, Penalty
 from ..relations import Relation
 from ..solvers import Facts, Method, Progress, SolverResult, inferring_method
-from ..tables.bounds import tightening_pays
+from ..tables.bounds import tightening_of_target_pays, tightening_pays
 from .arguments import known_method, make_settings, require_flag, require_listener, require_robust
 from .curves import Curves
 from .fitting import Run, fit
@@ -184,18 +184,20 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         """Return whether some parameter is in units of the bounds, which must then stay as they are."""
         return bool(self.alpha or self.adversary is not None or self.solver_options)
 
-    def _tightens(self, own: Ledger, facts: Facts, columns: int) -> bool:
-        """Return whether given bounds are tightened."""
+    def _tightens(self, own: Ledger, facts: Facts, columns: int | None = None) -> bool:
+        """Return whether given bounds of so many columns, or those of a target, are tightened."""
         if self.tighten is not None:
-            return self.tighten and columns > 0
+            return self.tighten and columns != 0
         if self._sets_units() or own.currency.name in ("pure", "approximate"):
             return False
+        if columns is None:
+            return tightening_of_target_pays(facts.promised_rows)
         return tightening_pays(facts.promised_rows, columns)
 
-    def _purchases(self, tightens: Callable[[int], bool]) -> list[Purchase]:
+    def _purchases(self, tightens: Callable[[], bool]) -> list[Purchase]:
         """Return what the budget of the fit has to pay for, beside bounds of columns, because nobody gave it.
 
-        ``tightens`` tells whether given bounds of so many columns are made narrower.
+        ``tightens`` tells whether given bounds of a target are made narrower.
         """
         return []
 

@@ -95,7 +95,7 @@ class BoostedTrees(AdditiveModel):
                 raise InvalidParameter(f"{name} must be a whole number from 1 to {most}, got {given}")
         return found
 
-    def _purchases(self, tightens: Callable[[int], bool]) -> list[Purchase]:
+    def _purchases(self, tightens: Callable[[], bool]) -> list[Purchase]:
         return [*super()._purchases(tightens), _Trees(self)]
 
     def _rows_per_output(self, known: Knowledge) -> float:

@@ -69,14 +69,14 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         self.target_bounds_ = self._outer_ends()
         return super()._fit(X, y, unit, run)
 
-    def _purchases(self, tightens: Callable[[int], bool]) -> list[Purchase]:
+    def _purchases(self, tightens: Callable[[], bool]) -> list[Purchase]:
         found = super()._purchases(tightens)
         if self.target_bounds is None:
             return [*found, TargetBounds()]
         asked = "tighter target_bounds" if self.tighten else None
         # Intervals are about targets as they are: clipping some of them would bias what they cover.
         narrow = self._may_narrow() and (bool(self.tighten) or not self.inference)
-        return [*found, *([TargetBounds(True, asked)] if narrow and tightens(1) else [])]
+        return [*found, *([TargetBounds(True, asked)] if narrow and tightens() else [])]
 
     def _may_narrow(self) -> bool:
         """Return whether narrower bounds of the target leave the loss what it is."""
@@ -211,7 +211,7 @@ class DPLinearRegression(ScaledRegressor):
     ----------
     target_bounds : (low, high), optional
         Public bounds of the target. Values outside are clipped, and predictions stay inside. They are outer limits:
-        with 59 effective rows or more, narrower ones are measured by a histogram, for 2% of the budget or more where
+        with 27 effective rows or more, narrower ones are measured by a histogram, for 2% of the budget or more where
         there are few rows, unless ``tighten`` is False or other parameters are in units of them. None measures them
         in the same way. ``target_bounds_`` has the result. With a heavy tail about half a percent of the rows is
         clipped, or more where noise hides more.
