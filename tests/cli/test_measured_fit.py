@@ -198,6 +198,22 @@ def test_all_other_labels_are_one_class_if_a_person_says_so(run: Run) -> None:
     assert "--rest must be one of --classes" in text
 
 
+def test_a_folder_is_measured_fitted_and_evaluated(run: Run) -> None:
+    Path("people").mkdir()
+    for number in range(2):
+        plain(seed=number).to_parquet(f"people/{number}.parquet")
+    code, text = run("fit", "people", "--label", "paid", "--output", "m.json")
+    assert code == 1
+    assert "`dpdescent schema people --label COLUMN --measure" in text
+    code, text = run("schema", "people", "--label", "paid", "--measure", "--epsilon", 1)
+    assert code == 0, text
+    code, text = run("fit", "people", "--schema", "people.schema.json", "--seed", 0, "--output", "m.json")
+    assert code == 0, text
+    code, text = run("evaluate", "m.json", "people", "--epsilon", 1, "--json", "worth.json")
+    assert code == 0, text
+    assert json.loads(Path("worth.json").read_text())["privacy"]["epsilon"] == 1
+
+
 def test_what_a_draft_says_is_not_measured(run: Run) -> None:
     plain().assign(more=range(ROWS)).to_csv("people.csv", index=False)
     assert run("schema", "people.csv", "--label", "paid", "--output", "draft.json")[0] == 0

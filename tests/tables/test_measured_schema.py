@@ -209,12 +209,14 @@ def test_numbers_among_other_cells_are_numbers_and_the_others_missing() -> None:
     many = [f"{number:05}" for number in generator.integers(0, 99_999, ROWS)]
     told = np.where(generator.random(ROWS) < 0.3, "not asked", np.round(generator.normal(size=ROWS), 3).astype(str))
     few = np.where(generator.random(ROWS) < 0.1, "refused", generator.integers(0, 90, ROWS).astype(str))
-    table = pd.DataFrame({"zip": zips, "many": many, "told": told, "few": few, "paid": messy()["paid"]})
+    gain = np.where(generator.random(ROWS) < 0.9, "00", generator.integers(100, 9999, ROWS).astype(str))
+    table = pd.DataFrame({"zip": zips, "many": many, "told": told, "few": few, "gain": gain, "paid": messy()["paid"]})
     found = {each.name: each for each in Schema.measure(table, label="paid", epsilon=1.0, delta=1e-6).columns}
     assert found["zip"].levels == ("01001", "02139", "94110")
     assert isinstance(found["many"], NumericColumn)
     assert isinstance(found["told"], NumericColumn)
     assert isinstance(found["few"], NumericColumn)
+    assert isinstance(found["gain"], NumericColumn)
     assert (found["told"].missing, found["few"].missing) == ("level", "level")
 
 

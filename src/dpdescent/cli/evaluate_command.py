@@ -120,10 +120,10 @@ def _table_of(
 ) -> tuple[Any, Any, Any, int]:
     """Return the features, the labels, whose row each is and how many of one are used, as the model reads tables."""
     from ..datasets import is_data_path, load_dataset, read_packed
-    from ..tables import Schema, Unit
+    from ..tables import Schema, Unit, is_parquet_group
     from .public_knowledge import open_table
 
-    if saved.schema is not None and is_data_path(data) and not data.endswith(".npz"):
+    if saved.schema is not None and (is_parquet_group(data) or is_data_path(data)) and not data.endswith(".npz"):
         declared = Schema.from_dict(saved.schema).choosing(missing=missing, unknown=unknown)
         if unit is not None:
             declared = replace(declared, unit=Unit(unit, rows))

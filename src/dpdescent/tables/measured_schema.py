@@ -434,7 +434,7 @@ def _buy_levels(table: TableToMeasure, sought: list[str], found: dict[str, Found
         present = max(1.0, table.rows * (1 - found[name].missing))
         coverage = min(1.0, sum(counts.values()) / present)
         each = replace(found[name], levels=counts, coverage=coverage, deviation=noise)
-        if each.kind == "text" and each.numbers and coverage < _MOST:
+        if each.kind == "text" and each.numbers and (coverage < _MOST or len(counts) < 2):
             each = Found("number", 1 - each.numbers, form=each.form)
         found[name] = replace(each, reason=_why_ignored(each))
 
