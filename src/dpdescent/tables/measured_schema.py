@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from ..accounting import Gaussian, ThresholdedGaussian
 from ..arrays import Floats
@@ -53,6 +54,7 @@ _FEW = 0.05  # of the cells: what covers less says nothing about a column
 _CODES = (3, 12)  # levels of a column of whole numbers that is a category
 _COVERING = 0.95
 _ALIKE = 0.99
+_FALSE = 0.01  # probability that noise is taken for cells of another kind anywhere
 _MANY, _NEARLY_ALL = 0.9, 0.98  # whole numbers whose levels cover so much are bounded by these levels,
 _ROOM = 0.15  # with so much room on either side if they are not nearly all
 _BINS = 24
@@ -312,7 +314,8 @@ def _buy_types(table: TableToMeasure, sought: list[str]) -> dict[str, Found]:
     read = [(name, kinds_of_cells) for name in names]
     counts = table.bins(gaussian, read, len(KINDS_OF_CELLS), "types of cells")
     noise = table.deviation(gaussian, len(names))
-    return {name or "": _kind_of_column(each, noise) for name, each in zip(names, counts, strict=True)}
+    sure = float(norm.isf(_FALSE / counts.size)) * noise
+    return {name or "": _kind_of_column(each, noise, sure) for name, each in zip(names, counts, strict=True)}
 
 
 def _of_column(name: str | None, function: Callable[[pd.Series], Any]) -> Callable[[Any], Any]:
@@ -320,8 +323,11 @@ def _of_column(name: str | None, function: Callable[[pd.Series], Any]) -> Callab
     return lambda part: function(part[name])
 
 
-def _kind_of_column(counts: Floats, noise: float) -> Found:
-    """Return what most cells of a column are, from noisy counts of their kinds."""
+def _kind_of_column(counts: Floats, noise: float, sure: float) -> Found:
+    """Return what most cells of a column are, from noisy counts of their kinds.
+
+    Cells of other kinds count as missing where there are more of a kind than noise makes believe, of all columns.
+    """
     by_kind = dict(zip(KINDS_OF_CELLS, np.where(counts > 3 * noise, counts, 0.0).tolist(), strict=True))
     every = max(sum(by_kind.values()), 1.0)
     missing = by_kind["missing"]
@@ -329,13 +335,19 @@ def _kind_of_column(counts: Floats, noise: float) -> Found:
     if every - missing <= max(5 * noise, _FEW * every):
         return Found("missing", missing / every, reason="nearly all cells are missing")
     numbers = sum(by_kind[kind] for kind in NUMBERS)
+
+    def unread(kinds: Sequence[str]) -> float:
+        others = sum(by_kind[each] for each in rest if each not in kinds and by_kind[each] > sure)
+        return float((missing + others) / every)
+
+    rest = KINDS_OF_CELLS[1:]
     decimal = "," if by_kind["decimal comma"] > by_kind["decimal point"] else None
-    if numbers >= _MOST * present and by_kind["zero first"] <= _RARE * present:
+    if numbers >= _MOST * present and by_kind["zero first"] <= max(_RARE * present, sure):
         whole = by_kind["integer"] >= _MOST * present
-        return Found("integer" if whole else "number", 1 - numbers / every, form=decimal)
-    dates = sum(by_kind[kind] for kind in (*DATE_FORMS, *OTHER_DATES))
-    if dates >= _MOST * present:
-        return Found("date", 1 - dates / every, form=_form_of_dates(by_kind))
+        return Found("integer" if whole else "number", unread(NUMBERS), form=decimal)
+    dates = (*DATE_FORMS, *OTHER_DATES)
+    if sum(by_kind[kind] for kind in dates) >= _MOST * present:
+        return Found("date", unread(dates), form=_form_of_dates(by_kind))
     for kind, reason in (("long text", "long text"), ("other", "neither numbers, dates nor text")):
         if by_kind[kind] > present / 2:
             return Found(kind, missing / every, reason=reason)
