@@ -235,6 +235,7 @@ DEVELOPMENT: dict[str, Callable[[], Task]] = {
     "text": text,
     "covertype": covertype,
     "fashion": lambda: images("fashion_mnist", 15_000, lambda: perceptron(784, 128, 10), flat=True),
+    "mnist-mlp": lambda: images("mnist", 15_000, lambda: perceptron(784, 256, 10), flat=True),
     "diamonds": lambda: described("diamonds", 64, 64),
     "german": lambda: described("german", 32, epochs=20.0),
     "magic": lambda: described("magic", 64, 64, epochs=20.0),
@@ -242,7 +243,6 @@ DEVELOPMENT: dict[str, Callable[[], Task]] = {
 }
 KEPT_BACK: dict[str, Callable[[], Task]] = {
     "kdd": kdd,
-    "mnist-mlp": lambda: images("mnist", 15_000, lambda: perceptron(784, 256, 10), flat=True),
     "mnist-cnn": lambda: images("mnist", 8000, lambda: small_images(1, 28, 10), flat=False, epochs=5.0),
     "cifar": cifar,
     "sequences": sequences,

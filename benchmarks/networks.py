@@ -2,7 +2,8 @@
 
 Run: ``python benchmarks/networks.py [--json FILE] [--accuracy] [--seeds N] [--rivals] [--opacus PYTHON]``, and
 ``--accuracy --network cnn --datasets mnist --epsilons 3 --epochs 20`` for a part of the trainings, or ``--features``
-for the linear ``auto`` on public image features (`dpdescent.features.ImageEnergies`) instead of networks.
+for the linear ``auto`` on public image features (`dpdescent.features.ImageEnergies`) instead of networks, or
+``--bands`` for the noise of partial sums of 300 gradients with several bands beside independent noise.
 
 Speed is processor time of one thread, for the nine networks of ``network_cases.py`` or some of them (``--cases``): a
 step that measures and clips every row's gradient over a plain backward pass (``mlp_over_plain``) and over a step by
@@ -34,6 +35,7 @@ from typing import Any
 
 NAMES = ("mlp", "cnn256", "cnn1024", "table", "resnet", "lstm", "gru", "gpt", "bert")  # of network_cases.py
 EPSILONS = (1.0, 3.0, 8.0)
+BANDS = (4, 16, 50)
 DELTA = 1e-5
 WIDTHS = {"fashion-mnist": (256, 256), "mnist": (1000,)}
 RIVALS = {"sgd": (0.2, 0.7, 2.0), "adam": (1e-3, 3e-3)}
@@ -181,6 +183,7 @@ def peak_memory(step: Callable[[], object]) -> float:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
 
+    step()  # what the first step alone allocates is not counted
     Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
     start = status("VmRSS")
     for _ in range(4):
@@ -296,6 +299,29 @@ def train(
     }
 
 
+def noise_of_bands() -> dict[str, float]:
+    """Return the noise of partial sums of gradients with several bands, relative to independent noise."""
+    from dpdescent.torch.training_plan import Clipping, Plan, plan_training
+
+    def plan(epsilon: float, bands: int) -> Plan:
+        public = {"rows": 60_000, "delta": DELTA, "steps": 300, "epochs": None, "batch_size": 600}
+        searches = {"search_steps": 0, "search_noise": "laplace", "adjacency": "zero-out", "account": None}
+        return plan_training(
+            **public, **searches, epsilon=epsilon, clipping=Clipping(1.0), parameters=1000, bands=bands
+        )
+
+    def noise(found: Plan) -> float:
+        return found.noise_multiplier * found.sensitivity.under(found.relation) * found.bands.spread(found.steps)
+
+    report = {}
+    for epsilon in EPSILONS:
+        alone = plan(epsilon, 1)
+        report[f"multiplier_at_{epsilon:g}"] = alone.noise_multiplier
+        for bands in BANDS:
+            report[f"{bands}_bands_at_{epsilon:g}"] = noise(plan(epsilon, bands)) / noise(alone)
+    return report
+
+
 def measure_features(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Train the linear ``auto`` on public features of images."""
     import numpy as np
@@ -343,6 +369,7 @@ def main() -> None:
     parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
     parser.add_argument("--epochs", type=float, default=3.0)
     parser.add_argument("--features", action="store_true", help="only train the linear auto on image features")
+    parser.add_argument("--bands", action="store_true", help="only compare correlated noise with independent noise")
     parser.add_argument("--repeats", type=int, default=15, help="steps of which the quickest counts")
     parser.add_argument("--opacus", metavar="PYTHON", help="the Python of an environment that has Opacus")
     for own in ("--time", "--peak", "--peak-opacus"):
@@ -373,6 +400,10 @@ def main() -> None:
         found = {"features": measure_features(options)}
         if options.json:
             options.json.write_text(json.dumps(found, indent=1))
+        return
+    if options.bands:
+        for name, value in noise_of_bands().items():
+            print(f"{name:26s} {value:12.4f}")
         return
     report: dict[str, Any] = measure_speed(options.cases, options.repeats, options.opacus)
     if options.opacus and Path("/proc/self/clear_refs").exists():

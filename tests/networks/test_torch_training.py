@@ -599,14 +599,14 @@ def test_with_hardly_any_noise_methods_follow_their_optimiser_on_the_same_batche
     assert float((found - wanted).norm()) < 0.005 * float((wanted - start).norm())
 
 
-def test_auto_begins_with_steps_whose_length_follows_from_the_noise():
+def test_auto_begins_with_steps_whose_length_follows_from_the_noise_and_from_gradients():
     module = network()
     length = float(flat(module).norm())
     result = fit(module, table(), cross_entropy, epsilon=0.5, delta=DELTA, steps=30, bands=1, random_state=0)
     training = training_of(epsilon=0.5, steps=30, batch_size=None, clip_norm=None)
     shape = [1 - t / 30 for t in range(30)]
     walked = training.deviation * math.sqrt(sum(each**2 for each in shape))
-    first = 0.66 / walked ** (2 / 3)
+    first = 0.27 / (walked * math.sqrt(result.history[0].gradient_norm))
     assert first < 2 * length
     assert result.history[0].step_size == 0.0  # it measures
     rates = [each.step_size * (1 - 0.9**each.step) / shape[each.step] for each in result.history[1:]]

@@ -7,17 +7,17 @@ r"""How noisy gradients become steps.
     what is left of the run (Defazio et al. 2023), :math:`s_t = 1 - t/T`, and
 
     .. math:: m_t = 0.9\,m_{t-1} + 0.1\,\tilde g_t, \qquad w_{t+1} = w_t - \eta s_t m_t/(1 - 0.9^{t+1}), \qquad
-              \eta = \min\big(0.66\,v^{-2/3},\ 2\max(1, |w_0|)\big), \qquad v = \tau\textstyle\sqrt{\sum_t s_t^2},
+              \eta = \min\Big(\frac{0.27}{\tau\sqrt{s\sum_t s_t^2}},\ 2\max(1, |w_0|)\Big),
 
-    where tau is the standard deviation of the noise in a coordinate of a gradient; with correlated noise it is less
-    by as much as the noise of partial sums. All steps together then move each coordinate by noise of deviation
-    :math:`\eta v`. What gradient descent leaves of a convex loss is about a/eta, and noise adds about
-    :math:`b\,(\eta v)^2`: their sum is least for eta in proportion to :math:`v^{-2/3}`, so that more noise is let in
-    where there is more of it: a deviation of 0.12 for 60,000 rows at epsilon 3, of 0.2 for a quarter of them at
-    epsilon 1. No step is longer than twice the length of the initial parameters, which takes over as the noise goes
-    to zero. The 0.12 was chosen on Fashion-MNIST with a cosine instead of the straight line, the power on the
-    development tasks of `benchmarks/network_tasks.py`, the 2 with a CNN on MNIST, where 1 is too short for epsilon 3
-    and 4 too long for epsilon 100.
+    where s is the typical length, and tau the standard deviation of the noise in a coordinate of a gradient; with
+    correlated noise it is less by as much as the noise of partial sums. All steps together then move each coordinate
+    by noise of deviation :math:`0.27/\sqrt s`, whatever the budget: less noise buys longer steps. The noise that this
+    makes in the outputs of a row grows with the length of its gradient, and so networks with short gradients, as
+    those of embeddings are, bear more of it. No step is longer than twice the length of the initial parameters, which
+    takes over as the noise goes to zero. On Fashion-MNIST, where s is 5, the deviation is 0.12, which was chosen
+    there with a cosine instead of the straight line; the root of s was chosen on the development tasks of
+    `benchmarks/network_tasks.py`, where s itself is worse, and the 2 with a CNN on MNIST, where 1 is too short for
+    epsilon 3 and 4 too long for epsilon 100.
 
     With this eta steps begin. How long they should be differs between tasks, and what was released so far tells
     whether they are too short: the product of a gradient with :math:`u_t = w_t - w_0` is the slope of the loss along
@@ -69,7 +69,7 @@ from torch import Tensor
 
 from .training import PrivateTraining
 
-_LENGTH, _POWER = 0.66, 2 / 3  # of the first steps: this, over that power of the noise
+_ACCUMULATED = 0.27  # noise of a parameter, over the root of the typical length of gradients
 _MOMENTUM = 0.9
 _LONGEST_STEP = 2.0  # in lengths of the initial parameters
 _ADAPTATION, _CERTAIN = 0.25, 3.0
@@ -137,22 +137,28 @@ class Auto(Method):
         super().__init__(training)
         total = training.steps
         self._shape = [1 - t / total for t in range(total)]
-        walked = training.deviation * math.sqrt(sum(each**2 for each in self._shape)) * training.plan.relative_spread
+        self._noise = (
+            training.deviation * math.sqrt(sum(each**2 for each in self._shape)) * training.plan.relative_spread
+        )
         self._longest = _LONGEST_STEP * max(1.0, _length(self.parameters))
-        self._rate = min(_LENGTH / math.pow(walked, _POWER), self._longest)
         self._average = [torch.zeros_like(each) for each in self.parameters]
         self._start = _flat(self.parameters)
         self._recent: list[Tensor] = []
         self._measured = 0
-        self._shortest = training.public_length
+        self._begin_with(training.public_length)
 
     def advance(self, step: int) -> StepRecord:
         """Measure the length of gradients in the first of many steps, and move in all others."""
         if step > 0 or self.training.steps < _WORTH_MEASURING:
             return super().advance(step)
         self.training.draw()
-        self._shortest = self.training.measure_length()
+        self._begin_with(self.training.measure_length())
         return StepRecord(step, 0.0, self._shortest)
+
+    def _begin_with(self, typical: float) -> None:
+        """Choose the first step size for gradients that are typically so long."""
+        self._shortest = typical
+        self._rate = min(_ACCUMULATED / (self._noise * math.sqrt(typical)), self._longest)
 
     def _gradient(self) -> list[Tensor]:
         return self.training.gradient(self._shortest)
