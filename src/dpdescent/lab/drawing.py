@@ -72,6 +72,7 @@ def epsilon_panels(groups: Sequence[Group]) -> list[Panel]:
     """
     panels = []
     tasks = list(dict.fromkeys((group.dataset, group.loss) for group in groups))
+    named = len(tasks) == 1 or len({loss for _, loss in tasks}) > 1
     for kind, methods in _sides(tuple(dict.fromkeys(group.method for group in groups))):
         for field, name in SHOWN:
             for dataset, loss in tasks:
@@ -87,7 +88,7 @@ def epsilon_panels(groups: Sequence[Group]) -> list[Panel]:
                     for method in methods
                 ]
                 shown = tuple(line for line in lines if line.x)
-                title = f"{dataset}{kind}" if len(tasks) > 1 else f"{dataset}, {_MODELS.get(loss, loss)}{kind}"
+                title = f"{dataset}{f', {_MODELS.get(loss, loss)}' if named else ''}{kind}"
                 rising = field == "accuracy"
                 panels.append(Panel(title, "epsilon", name, ticks, True, shown, rising=rising))
     return panels

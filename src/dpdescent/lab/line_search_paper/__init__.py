@@ -224,6 +224,7 @@ SEARCH_FIGURES: tuple[DataTable | Figure | NetworkFigure, ...] = (
             Network("Fashion-MNIST, CNN", "fashion-mnist", "cnn", _IMAGE_CNN[1], _IMAGE_CNN[0]),
             Network("CIFAR-10, CNN", "cifar10", "cnn", _COLOUR_CNN[1], _COLOUR_CNN[0], learning_rate=0.1),
         ),
-        quick_networks=4,
+        quick_networks=3,
+        quick_steps=100,
     ),
 )
