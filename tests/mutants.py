@@ -63,6 +63,7 @@ TESTS = {
         *("output_perturbation", "permuted_passes", "scale_faults", "erring_minimisers", "step_scores"),
         *("ftrl", "phased", "seals", "excess_risk", "unit_sums", "objective_perturbation", "expmech"),
         *("drawn_minimiser", "any_loss", "saddle", "whitening", "outpert", "point_formulas", "progress_over_rows"),
+        "leaf_sums",
     ],
 }
 TESTS["queries"] = TESTS["curator"]

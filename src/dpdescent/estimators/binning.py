@@ -158,15 +158,15 @@ def additive_tables(
     return ColumnTables(constant, tuple(enumerate(found)))
 
 
-def drawn_rows(binning: Binning, quantiles: Floats | None, seed: int = 0) -> NDArray[np.uint8]:
+def drawn_rows(binning: Binning, quantiles: Floats | None, seed: int = 0, count: int = _DRAWN) -> NDArray[np.uint8]:
     """Return rows whose cells are drawn independently: from released quantiles, or evenly from all levels."""
     generator = np.random.default_rng(seed)
-    rows = np.empty((_DRAWN, binning.columns), dtype=np.uint8, order="F")
+    rows = np.empty((count, binning.columns), dtype=np.uint8, order="F")
     for place, width in enumerate(binning.widths):
         if place < len(binning.numbers) and quantiles is not None:
-            rows[:, place] = np.minimum(np.searchsorted(quantiles[place], generator.random(_DRAWN)), LEVELS - 1)
+            rows[:, place] = np.minimum(np.searchsorted(quantiles[place], generator.random(count)), LEVELS - 1)
         else:
-            rows[:, place] = generator.integers(width, size=_DRAWN)
+            rows[:, place] = generator.integers(width, size=count)
     return rows
 
 

@@ -21,6 +21,7 @@ from ..problems import Huber, LabelKind, LinearProblem, Loss, Poisson
 from ..queries import ColumnTables, LeafScores, LeafSums, Splits
 from ..solvers import Method, SolverResult
 from ..solvers.leaf_boosting import (
+    Chance,
     Forest,
     Growth,
     LevelColumns,
@@ -30,6 +31,7 @@ from ..solvers.leaf_boosting import (
     buy_forest,
     buy_quantiles,
     buy_slope,
+    chance_residuals,
     usual_curvature,
 )
 from .additive import AdditiveModel, DPAdditiveClassifier, DPAdditiveRegressor, Term
@@ -43,12 +45,14 @@ if TYPE_CHECKING:
     from .dependence import Reading, Surface
 
 _FEW_ROWS = 1000.0  # effective rows, n mu: with fewer, trees cost the additive model more than they add
-_ENOUGH = 10_000.0  # effective rows from which the additive model gets a smaller share of the budget
-_LARGEST_START, _LEAST_START = 0.6, 0.1
+_ENOUGH = 30_000.0  # effective rows with which the additive model gets 60% of the budget
+_START, _LARGEST_START, _LEAST_START = 0.6, 0.7, 0.1
+_SCARCE, _PLENTY = 0.1, 0.6  # powers of the number of effective rows by which that share falls: with fewer, with more
 _MOST = 10_000, 12  # trees, and their depth, that can be asked for
 _SIZES, _CUTS = 0.01, 0.03  # of the budget of the trees, for the sizes of residuals and for cuts
 _FACTOR, _MOST_FACTOR = 0.04, 0.12  # of it, for the factor: with many effective rows, and with few
 _PAIRED, _SURFACES = 10, 6  # columns of which pairs are looked at, and pairs that are shown
+_BY_CHANCE = 2**14  # drawn rows, at most, that show what trees find by chance
 _HUBER = 0.2  # the threshold of Huber's loss, in units in which the target spans [-1, 1]
 _REACH = 4.0  # scores beyond which rows are in the outermost cells
 
@@ -109,7 +113,8 @@ class BoostedTrees(AdditiveModel):
     def _kept_back(self, own: Ledger, known: Knowledge) -> float:
         if not self._grows(known):
             return 0.0
-        share = _LARGEST_START * math.pow(_ENOUGH / max(self._rows_per_output(known), 1.0), 0.6)
+        scarcity = _ENOUGH / max(self._rows_per_output(known), 1.0)
+        share = _START * math.pow(scarcity, _SCARCE if scarcity > 1 else _PLENTY)
         return own.remaining * (1 - min(max(share, _LEAST_START), _LARGEST_START))
 
     def _rehearse_trees(self, rehearsal: Rehearsal) -> None:
@@ -293,24 +298,30 @@ class _Orchard:
         loss = self.known.loss
         one = loss.outputs == 1
         numbers, own = loss.labels.kind is LabelKind.NUMBERS, self.planned.own
-        slope = self.buy_slope(loss) if numbers else 1.0
+        slope, spread = self.buy_slope(loss) if numbers else (1.0, 1.0)
         columns = LevelColumns(self.binning.widths, len(self.binning.numbers), self.directions)
         quantiles = self.buy_quantiles(columns.numbers)
         bounds = RowBounds.of(loss, slope, usual_curvature(loss, columns, quantiles, self.start) if numbers else 1.0)
         kept = self.share_of_factor() * own.remaining if one else 0.0
         curator = self.curator(self.binning.columns)
         with curator.setting_aside(kept):
-            forest = buy_forest(curator, columns, quantiles, self.start, growth, bounds, listener)
+            forest, deviation = buy_forest(curator, columns, quantiles, self.start, growth, bounds, listener)
         self.released.append(f"{growth.trees} trees with {2**growth.depth} leaves each")
-        told = forest.told(drawn_rows(self.binning, quantiles))
+        chance = self.by_chance(forest, quantiles, spread, deviation)
         if not one:
-            return forest.scaled(told), quantiles
+            return forest.scaled(chance.told), quantiles
         identity = numbers and not isinstance(loss, Poisson)
         reach = (loss.labels.high - loss.labels.low) / 2 if identity else _REACH
         ordered = Sorted(forest, reach)
         curator = self.curator(self.binning.columns + 1, partial(_ordered, ordered))
         self.released.append("a factor by which the trees are multiplied")
-        return forest.scaled(buy_factor(curator, ordered, self.start, bounds, told)), quantiles
+        return forest.scaled(buy_factor(curator, ordered, self.start, bounds, chance)), quantiles
+
+    def by_chance(self, forest: Forest, quantiles: Floats, spread: float, deviation: float) -> Chance:
+        """Return what the trees find in drawn rows whose labels follow from the additive model and from chance."""
+        levels = drawn_rows(self.binning, quantiles, count=max(min(self.known.rows, _BY_CHANCE), 1))
+        scores, each = self.start.scores(levels), self.known.rows / len(levels)
+        return forest.by_chance(*chance_residuals(self.known.loss, scores, each, spread, seed=2), levels, deviation)
 
     def share_of_factor(self) -> float:
         """Return which share of the budget the factor gets: more where its noise would hide trees of noise."""
@@ -326,7 +337,7 @@ class _Orchard:
         with curator.setting_aside((1 - _CUTS) * curator.budget):
             return buy_quantiles(curator)
 
-    def buy_slope(self, loss: Loss) -> float:
+    def buy_slope(self, loss: Loss) -> tuple[float, float]:
         """Buy the size to which residuals of numbers are clipped."""
         scale = 2.0 ** np.linspace(-16.0, 1.0, 256)
         curator = self.curator(1, partial(_sizes, loss, self.start, scale))

@@ -10,8 +10,13 @@ to the scores. The term a s keeps leaves short that noise dominates. The noise o
 which see the residuals that it leaves, and the last third of the trajectory is averaged.
 
 At the end one more query sorts the rows by what all trees together add to them, and tells by which factor that should
-be multiplied: about 1 if the trees have found something, and about 0 if they are noise. For several outputs, and
-where that answer is noisy, the factor is the share of what the trees add that noise does not explain.
+be multiplied: about 1 if the trees have found something, and about 0 if they are noise. With little noise trees also
+fit the chance of the labels that they were grown on, and the same rows cannot tell that from a pattern. But a forest
+is linear in the residuals: with its splits and steps, which are released, it adds :math:`-B r` to the scores for some
+matrix B. Labels that are nothing but chance, in rows drawn from released histograms, show the mean of :math:`r' B r`,
+the degrees of freedom of the trees; it is subtracted from what they explain. For several outputs, and where the
+answer is noisy, the factor is the share of what the trees add that neither noise nor chance explains.
+
 
 **Privacy** Splits are drawn from public numbers and released histograms. All else is post-processing of answers that
 the curator was asked for.
@@ -58,16 +63,7 @@ _OUTER = 0.02  # cuts are between this quantile and its counterpart
 
 @dataclass(frozen=True)
 class Growth:
-    """Public settings of a forest.
-
-    Parameters
-    ----------
-    trees, depth : int
-    rate : float
-        The share of a step that is taken.
-    damping : float
-        a, by which the deviation of the noise is multiplied.
-    """
+    """Public settings of a forest: ``rate`` is the share of a step that is taken, and ``damping`` is a."""
 
     trees: int
     depth: int
@@ -119,18 +115,25 @@ class RowBounds:
         return cls(slope, slope * math.sqrt(1 + 1 / 16), 0.25 * slope / curvature, curvature)
 
 
+@dataclass(frozen=True)
+class Chance:
+    """What trees find where there is nothing to be found.
+
+    ``told`` is the share of what they add that is neither noise nor chance, from 0 to 1; rather too small, since
+    later trees take back some of the noise of earlier ones. ``fitted`` is the sum of residuals times what is taken
+    from them, of the rows that trees were grown on: it is 0 on average for other rows, if labels are chance.
+    """
+
+    told: float
+    fitted: float
+
+
 @dataclass(frozen=True, eq=False)
 class Forest:
     """Released trees: what their leaves add to the scores, and what noise did to that.
 
-    Parameters
-    ----------
-    trees : tuple of LeafValues
-        With the weights of an averaged trajectory and the final factor in their values.
-    noise : tuple of ndarray
-        The standard deviation of the noise of privacy in each leaf.
-    factor : float
-        By which everything was multiplied at the end.
+    Values, and the deviations of the ``noise`` of privacy in each leaf, have the weights of an averaged trajectory
+    and the ``factor`` in them by which everything was multiplied at the end.
     """
 
     trees: tuple[LeafValues, ...]
@@ -145,16 +148,23 @@ class Forest:
             total += tree.values[leaf_of(tree.splits, levels).astype(np.intp)]
         return total
 
-    def told(self, levels: NDArray[np.uint8]) -> float:
-        """Return which share of what the trees add to such rows is not noise, from 0 to 1.
+    def by_chance(self, residuals: Floats, curvatures: Floats, levels: NDArray[np.uint8], deviation: float) -> Chance:
+        """Return what these trees, with these steps, find where residuals (m, K) are nothing but chance.
 
-        It is one less the variance of the noise over the mean square of what is added. Later trees take back some of
-        the noise of earlier ones, so that the share is rather too small.
+        Rows are public (`chance_residuals`), and ``deviation`` is that of the noise of privacy in the sums of a tree.
         """
-        leaves = [leaf_of(tree.splits, levels).astype(np.intp) for tree in self.trees]
-        noise = self.outputs * sum(float(np.mean(own[at] ** 2)) for own, at in zip(self.noise, leaves, strict=True))
-        whole = float(np.mean(np.sum(self.scores(levels) ** 2, axis=1)))
-        return max(1 - noise / whole, 0.0) if whole > 0 else 0.0
+        moved, added, noise = np.zeros_like(residuals), np.zeros_like(residuals), 0.0
+        for tree, own, weight in zip(self.trees, self.noise, _averaged(len(self.trees)), strict=True):
+            leaf = leaf_of(tree.splits, levels).astype(np.intp)
+            now = residuals + curvatures[:, None] * moved
+            sums = np.stack([np.bincount(leaf, each, minlength=own.size) for each in now.T], axis=1)
+            values = (-own[:, None] / (weight * deviation) * sums)[leaf]
+            moved += values
+            added += weight * values
+            noise += self.outputs * float(np.mean(own[leaf] ** 2))
+        whole, chance = (float(np.mean(np.sum(each**2, axis=1))) for each in (self.scores(levels), added))
+        told = max(1 - (noise + chance) / whole, 0.0) if whole > 0 else 0.0
+        return Chance(told, -float(np.sum(residuals * added)))
 
     def scaled(self, factor: float) -> Forest:
         """Return the forest multiplied by a factor."""
@@ -170,25 +180,13 @@ def buy_forest(
     growth: Growth,
     bounds: RowBounds,
     progress: Progress | None = None,
-) -> Forest:
+) -> tuple[Forest, float]:
     """Grow a forest on rows of levels with all that is left of the curator's budget.
 
-    Parameters
-    ----------
-    curator : Curator
-        Of a `BinnedSource`.
-    columns : LevelColumns
-    quantiles : ndarray of shape (numbers, 256)
-        Released by `buy_quantiles`.
-    start : ColumnTables
-        Public or released scores to start from.
-    growth : Growth
-    bounds : RowBounds
-    progress : callable, optional
-        Called with the share of the trees that were grown.
+    Also returned is the deviation of the noise of a tree. The curator is that of a `BinnedSource`, quantiles are
+    those of `buy_quantiles`, and scores to start from are public or released. ``progress`` is called with the share
+    of the trees that were grown.
 
-    Notes
-    -----
     **Privacy** One `LeafSums` for each tree. The splits of a tree follow from public numbers and from released
     quantiles, its scores from the answers before it.
     """
@@ -214,7 +212,35 @@ def buy_forest(
         report(progress, (number + 1) / growth.trees)
     weights = _averaged(growth.trees)
     averaged = tuple(LeafValues(tree.splits, w * tree.values) for w, tree in zip(weights, trees, strict=True))
-    return Forest(averaged, tuple(w * s for w, s in zip(weights, noises, strict=True)), 1.0, start.constant.size)
+    noise_of = tuple(w * s for w, s in zip(weights, noises, strict=True))
+    return Forest(averaged, noise_of, 1.0, start.constant.size), deviation
+
+
+def chance_residuals(loss: Loss, scores: Floats, weight: float, spread: float, seed: int) -> tuple[Floats, Floats]:
+    """Return residuals that are nothing but chance, (m, K), and curvatures, (m,), of rows with such scores.
+
+    Labels of classes are drawn as the scores say, by a public seed. Residuals of numbers have random signs and the
+    mean square ``spread``, in proportion to the curvature. Each row stands for ``weight`` rows: the sum of their
+    curvatures is larger by that factor, and that of their residuals by its square root.
+    """
+    generator = np.random.default_rng(seed)
+    margins = scores[:, 0] if loss.outputs == 1 else scores
+    every = loss.labels.every
+    if every is None:
+        labels = loss.understood(margins)
+        curvatures = loss.typical_curvatures(loss.short_residuals(margins, labels), labels)
+        sizes = np.sqrt(spread * curvatures / max(float(curvatures.mean()), _LEAST_CURVATURE))
+        return math.sqrt(weight) * (sizes * generator.choice((-1.0, 1.0), sizes.size))[:, None], weight * curvatures
+    chances = []
+    for label, own in zip(every, loss.class_weights, strict=True):
+        sizes = np.abs(loss.short_residuals(margins, np.full(len(scores), label))).reshape(len(scores), -1)
+        chances.append(np.maximum(1 - sizes.max(axis=1) / own, 0.0))
+    cumulated = np.cumsum(chances, axis=0)
+    drawn = (generator.random(len(scores)) * cumulated[-1] > cumulated).sum(axis=0).clip(0, len(every) - 1)
+    labels = np.asarray(every, dtype=np.float64)[drawn]
+    residuals = loss.short_residuals(margins, labels)
+    curvatures = loss.typical_curvatures(residuals, labels)
+    return math.sqrt(weight) * residuals.reshape(len(scores), -1), weight * curvatures
 
 
 def in_order(splits: Splits, directions: tuple[int, ...], values: Floats) -> Floats:
@@ -326,11 +352,7 @@ def _averaged(trees: int) -> Floats:
 class Sorted:
     """Sorts rows by what a forest of one output adds to their scores: one more column has the place of each row.
 
-    Parameters
-    ----------
-    forest : Forest
-    reach : float
-        Public: ends the outermost of 256 places.
+    The public ``reach`` ends the outermost of 256 places.
     """
 
     forest: Forest
@@ -338,15 +360,11 @@ class Sorted:
 
     @property
     def _edges(self) -> Floats:
-        even = np.linspace(-1.0, 1.0, _LEVELS + 1)
-        edges: Floats = self.reach * even**3  # finer near 0, where most rows are
-        return edges
+        return self.reach * np.linspace(-1.0, 1.0, _LEVELS + 1) ** 3  # finer near 0, where most rows are
 
     @property
     def _middles(self) -> Floats:
-        edges = self._edges
-        middles: Floats = (edges[:-1] + edges[1:]) / 2
-        return middles
+        return (self._edges[:-1] + self._edges[1:]) / 2
 
     @property
     def middles(self) -> Floats:
@@ -370,12 +388,13 @@ class Sorted:
         return Splits((columns,) * _CELLS, np.array(bits))
 
 
-def buy_factor(curator: Curator, ordered: Sorted, start: ColumnTables, bounds: RowBounds, told: float) -> float:
+def buy_factor(curator: Curator, ordered: Sorted, start: ColumnTables, bounds: RowBounds, chance: Chance) -> float:
     """Return by which factor the scores of a forest should be multiplied, from 0 to 1.5.
 
     Residuals G and curvatures H at the scores of all trees are added up in cells of rows to which the trees add about
-    the same number m, in cells whose curvature exceeds its noise. The factor is that of Newton's step, 1 - sum(G m)/
-    sum(H m^2), nearer to the share ``told`` by the trees themselves where noise is large.
+    the same number m, in cells whose curvature exceeds its noise. The factor is that of Newton's step,
+    1 - (sum(G m) + f)/sum(H m^2), f being what is fitted by chance, nearer to the share told by the trees where noise
+    is large.
 
     **Privacy** One `LeafSums` with all that is left of the budget of the curator, whose rows are ``ordered``.
     """
@@ -391,13 +410,13 @@ def buy_factor(curator: Curator, ordered: Sorted, start: ColumnTables, bounds: R
     # What noise makes of the factor, and how far from the share it usually is: the mean of both, by their precision.
     noisy, usual = deviation**2 * float(np.sum(middles**2)), (_USUAL * steep) ** 2
     if not usual > 0:
-        return told
-    found = 1 - float(residuals[held, 0] @ middles) / steep
-    return min(max(told + (found - told) * usual / (usual + noisy), 0.0), _LARGEST_FACTOR)
+        return chance.told
+    found = 1 - (float(residuals[held, 0] @ middles) + chance.fitted) / steep
+    return min(max(chance.told + (found - chance.told) * usual / (usual + noisy), 0.0), _LARGEST_FACTOR)
 
 
-def buy_slope(curator: Curator, scale: Floats) -> float:
-    """Return a size that few residuals exceed, from a noisy histogram of their sizes.
+def buy_slope(curator: Curator, scale: Floats) -> tuple[float, float]:
+    """Return a size that few residuals exceed and the mean square of residuals clipped there, from a histogram.
 
     ``curator`` is that of a source with one column, in which a row has the number of ``scale`` that its residual
     exceeds. Where noise hides the rows, the largest size stands.
@@ -411,4 +430,6 @@ def buy_slope(curator: Curator, scale: Floats) -> float:
     above = np.cumsum(counts[::-1])[::-1]  # rows at or beyond each level
     slack = 2 * deviation * np.sqrt(np.arange(_LEVELS, 0, -1))
     few = np.flatnonzero(above + slack <= _CLIPPED * curator.rows)
-    return float(scale[min(int(few[0]), scale.size - 1)]) if few.size else float(scale[-1])
+    slope = float(scale[min(int(few[0]), scale.size - 1)]) if few.size else float(scale[-1])
+    sizes, sure = np.minimum(scale, slope), np.maximum(counts[: scale.size], 0.0)
+    return slope, float(sure @ sizes**2 / max(float(sure.sum()), 1.0))
