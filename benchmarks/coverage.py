@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,19 +120,21 @@ def levels(generator: np.random.Generator, rows: int) -> tuple[Any, np.ndarray]:
 LEVELS = np.array([0.5, *(np.array([-0.5, 0.0, 0.3, 0.8]) - 0.15)])  # as `conf_int` has them: numbers first
 
 
-def adult() -> Draw:
-    """Return samples of the rows of Adult, five of its columns: the table is the population."""
-    data = load_dataset("adult")
-    whole = np.asarray(data.X.todense() if hasattr(data.X, "todense") else data.X, dtype=float)
-    shares = whole.mean(axis=0)
-    chosen = np.flatnonzero((shares > 0.1) & (shares < 0.9))[[0, 4, 8, 12, 16]]
-    X, y = whole[:, chosen], (np.asarray(data.y) == data.classes[1]).astype(int)
+def samples(name: str, columns: Sequence[int]) -> Draw:
+    """Return samples of some columns of a table, with replacement: the table is the population."""
+    data = load_dataset(name)
+    X, y = np.asarray(data.X, dtype=float)[:, list(columns)], (np.asarray(data.y) == data.classes[1]).astype(int)
 
     def draw(generator: np.random.Generator, rows: int) -> tuple[Any, np.ndarray]:
         some = generator.integers(0, len(y), rows)
         return X[some], y[some]
 
     return draw
+
+
+def one_sided(generator: np.random.Generator, rows: int) -> tuple[Any, np.ndarray]:
+    X = np.minimum(generator.exponential(size=(rows, 4)), 12.0)
+    return X, np.minimum(X[:, 0] + X[:, 1] * generator.exponential(size=rows), 100.0)
 
 
 def settings() -> Iterator[Setting]:
@@ -167,7 +169,26 @@ def settings() -> Iterator[Setting]:
         LEVELS,
         {"bounds": ([0, 0, 0, 0, -4], [1, 1, 1, 1, 4]), "binary_features": [0, 1, 2, 3]},
     )
-    yield Setting("logistic, samples of Adult", "logistic", 10_000, 5, 1, adult(), None, {"bounds": (0, 1)})
+    for table, name, columns, rows in (
+        ("Adult", "adult", (0, 4, 15, 19, 36), 10_000),
+        ("bank marketing", "bank", (0, 18, 19, 20, 24, 25, 28), 20_000),
+        ("Covertype", "covertype", range(10), 20_000),
+    ):
+        for epsilon in (0.2, 1, 8):
+            draw = samples(name, columns)
+            yield Setting(
+                f"logistic, samples of {table}",
+                "logistic",
+                rows,
+                len(columns),
+                epsilon,
+                draw,
+                None,
+                {"bounds": (0, 1)},
+            )
+    wide = {"bounds": (0, 12), "target_bounds": (0, 100)}
+    for epsilon in (1, 8):
+        yield Setting("linear, one-sided tails", "linear", 20_000, 4, epsilon, one_sided, None, wide)
     yield known("linear", "linear", 5_000, 5, 1, glm("linear", 5, 1.0, 0.3), **target)
     yield known("linear", "linear", 20_000, 10, 0.2, glm("linear", 10, 1.0, 0.3), **target)
     yield known("linear", "linear", 50_000, 20, 8, glm("linear", 20, 1.0, 0.3), **target)

@@ -86,24 +86,9 @@ _PUBLIC = {
         "ReportNoisyMax",
     ),
     "choosing": ("Selection", "select"),
-    "curator": (
-        "Curator",
-        "drawn_minimiser",
-        "perturbed_minimiser",
-        "perturbed_saddle_point",
-        "phased_minimiser",
-    ),
-    "datasets": (
-        "list_datasets",
-        "load_dataset",
-    ),
-    "errors": (
-        "BudgetExhausted",
-        "DPDescentError",
-        "InvalidParameter",
-        "PrivacyWarning",
-        "UnsupportedLoss",
-    ),
+    "curator": ("Curator", "drawn_minimiser", "perturbed_minimiser", "perturbed_saddle_point", "phased_minimiser"),
+    "datasets": ("list_datasets", "load_dataset"),
+    "errors": ("BudgetExhausted", "DPDescentError", "InvalidParameter", "PrivacyWarning", "UnsupportedLoss"),
     "estimators": (
         "DPAdditiveClassifier",
         "DPAdditiveHuberRegressor",
@@ -121,23 +106,12 @@ _PUBLIC = {
     "evaluation": ("Evaluation", "drift_between", "evaluate", "fit_and_evaluate"),
     "lab.output_perturbation_paper.theorems": ("excess_risk_bound",),
     "ledger": ("Ledger",),
-    "minimisers": (
-        "Game",
-        "GeneralObjective",
-        "LinearGame",
-    ),
+    "minimisers": ("Game", "GeneralObjective", "LinearGame"),
     "pipelines": ("check_pipeline",),
     "problems": ("Adversary",),
-    "relations": (
-        "Relation",
-        "Sensitivity",
-    ),
+    "relations": ("Relation", "Sensitivity"),
     "statement": ("PrivacyStatement",),
-    "tables": (
-        "BoundedEncoder",
-        "Schema",
-        "draft_schema",
-    ),
+    "tables": ("BoundedEncoder", "Schema", "draft_schema"),
 }
 _NAMES, _look_up = lazy_names(__name__, _PUBLIC)
 

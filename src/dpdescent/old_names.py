@@ -20,10 +20,7 @@ EARLIER = {
         "tables": "MISSING UNKNOWN BoundedEncoder bucket_codes date_values day_numbers level_codes levels_of_text "
         "numeric_values scale_columns"
     },
-    "excess_risk": {
-        _PAPER: "ExcessRiskBound excess_risk_bound",
-        "solvers": "price_of_privacy regularisation",
-    },
+    "excess_risk": {_PAPER: "ExcessRiskBound excess_risk_bound", "solvers": "price_of_privacy regularisation"},
     "experiments": {
         "lab.fold_fits": "Curve Row Task",
         "lab.study": "Record Study curves_of run",

@@ -12,7 +12,7 @@ from dpdescent.curator import Curator
 from dpdescent.errors import InvalidParameter
 from dpdescent.exact import FeatureGrid
 from dpdescent.problems import Logistic, Loss, Poisson, Squared, Whitening
-from dpdescent.queries import ClippedHessian, GradientCovariance, ResidualScale
+from dpdescent.queries import ClippedHessian, GradientCovariance, LongGradients, ResidualScale
 from neighbours import RICH, curator, share_of_sensitivity, sums
 
 D = 4
@@ -44,22 +44,32 @@ def covariance(clip: float, noise: Gaussian = QUIET) -> GradientCovariance:
     return GradientCovariance(WEIGHTS, clip, noise, WHITENING, 2.0)
 
 
+def lengths(noise: Gaussian = QUIET) -> LongGradients:
+    return LongGradients(WEIGHTS, np.array([0.25, 0.5, 1.0]), noise, WHITENING, 2.0)
+
+
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
 def test_answers_are_the_sums_that_the_formulas_say(loss: Loss) -> None:
     features, labels = rows_and_labels(np.random.default_rng(0), loss, 10)
     coordinates = features @ MATRIX
-    lengths = np.linalg.norm(coordinates, axis=1)
-    soft = np.sqrt(np.minimum(1, 2.0 / lengths))
+    lengths_of_rows = np.linalg.norm(coordinates, axis=1)
+    soft = np.sqrt(np.minimum(1, 2.0 / lengths_of_rows))
     residuals, curvatures = (each(features @ WEIGHTS, labels) for each in (loss.residuals, loss.curvatures))
     for clip in (0.5, 1.0, 10.0):
         asked = asked_of(features, labels, loss)
-        weights = soft * np.minimum(curvatures, 0.2) * (np.abs(soft * residuals) * lengths < clip)
-        weights = np.minimum(weights, 0.2 * 1.5**2 / lengths**2)
+        weights = soft * np.minimum(curvatures, 0.2) * (np.abs(soft * residuals) * lengths_of_rows < clip)
+        weights = np.minimum(weights, 0.2 * 1.5**2 / lengths_of_rows**2)
         expected = (coordinates * weights[:, None]).T @ coordinates / 10
         assert asked.answer(hessian(clip)) == pytest.approx(expected, abs=2e-3)
-        shortened = np.minimum(np.abs(soft * residuals), clip / lengths) ** 2
+        shortened = np.minimum(np.abs(soft * residuals), clip / lengths_of_rows) ** 2
         expected = (coordinates * shortened[:, None]).T @ coordinates / 10
         assert asked.answer(covariance(clip)) == pytest.approx(expected, abs=5e-3 * min(clip, 1.0))
+    counted = np.histogram(soft * np.abs(residuals) * lengths_of_rows, [0.25, 0.5, 1.0, np.inf])[0] / 10
+    shares, direction = asked.answer(lengths())
+    assert shares == pytest.approx(counted, abs=1e-3)
+    long = np.abs(soft * residuals) * lengths_of_rows >= 0.25
+    pointing = np.sign(residuals)[:, None] * coordinates / lengths_of_rows[:, None]
+    assert direction == pytest.approx(pointing[long].sum(axis=0) / 10, abs=1e-3)
     scale = asked.answer(ResidualScale(WEIGHTS, QUIET))
     assert scale == pytest.approx(np.mean(np.minimum(np.abs(residuals), 1) ** 2), abs=1e-4)
 
@@ -71,7 +81,7 @@ def test_no_row_moves_a_sum_by_more_than_is_declared(loss: Loss, seed: int) -> N
     features, labels = rows_and_labels(generator, loss, 10)
     others, other_labels = rows_and_labels(generator, loss, 10)
     clip, reach = 10.0 ** generator.uniform(-2, 1, 2)
-    queries = hessian(clip, reach=reach), covariance(clip), ResidualScale(WEIGHTS, QUIET)
+    queries = hessian(clip, reach=reach), covariance(clip), lengths(), ResidualScale(WEIGHTS, QUIET)
 
     def totals(features: np.ndarray, labels: np.ndarray) -> list[Any]:
         asked = asked_of(features, labels, loss)
@@ -113,7 +123,7 @@ def test_one_row_can_move_a_matrix_by_what_is_declared_and_a_replaced_one_by_mor
 
 
 def test_a_unit_of_several_rows_moves_a_sum_by_so_many_times_as_much() -> None:
-    for query in (hessian(1.0), covariance(1.0), ResidualScale(WEIGHTS, QUIET)):
+    for query in (hessian(1.0), covariance(1.0), lengths(), ResidualScale(WEIGHTS, QUIET)):
         features, labels = rows_and_labels(np.random.default_rng(0), Logistic(), 10)
         plan = query.plan(asked_of(features, labels, Logistic()).public())
         one, three = plan.parts[0].sensitivity, plan.for_units(3).parts[0].sensitivity

@@ -10,7 +10,7 @@ import pytest
 
 from dpdescent.accounting import epsilon_to_gdp
 from dpdescent.problems import Huber, Logistic, Poisson, Squared
-from dpdescent.solvers.inferring import kept_gradients, residual_multiple
+from dpdescent.solvers.inferring import Tail, kept_gradients, longest_reach, residual_multiple
 from dpdescent.solvers.sandwich_errors import Sandwich, SandwichParts, expected_hessian, shrink_towards
 
 HESSIAN = np.array([[0.22, 0.03], [0.03, 0.18]])
@@ -154,3 +154,32 @@ def test_what_is_expected_of_a_hessian_is_that_of_normal_rows() -> None:
 def test_a_matrix_without_noise_is_not_shrunk() -> None:
     assert shrink_towards(HESSIAN, np.eye(2), 0.0)[1] == 0
     assert shrink_towards(HESSIAN, HESSIAN, 0.1)[1] == 1
+
+
+def test_long_gradients_raise_the_clip_norm_or_the_error_of_the_estimate() -> None:
+    long = np.array([0.08, 0.04, 0.02, 0.02]), np.array([0.0, 0.12])
+    # S = .15, .07, .03, .01, 0 at 1, 2, 4, 8, 16, the last share being at most half of the one before; trapezia make
+    # .33 of it beyond 1 and .04 beyond 8. Directions agree to .12/.15 = .8.
+    noisy = Tail.of(long, 1e-9, 1.0, 1.0)  # a larger norm would cost more than the bias
+    assert (noisy.norm, noisy.missing) == (1, 0)
+    assert noisy.bias == pytest.approx(np.diag([0, (0.8 * 0.33) ** 2]))
+    quiet = Tail.of(long, 1e-9, 1.0, 0.001)
+    assert (quiet.norm, quiet.missing) == (8, pytest.approx(3 * 0.11 + 12 * 0.05 + 48 * 0.02))
+    assert quiet.bias == pytest.approx(np.diag([0, (0.8 * 0.04) ** 2]))
+    # Within noise of .02 only the first share is seen, and an eighth of it follows: S = .0914, .0114, .0014, .0002.
+    partly = Tail.of((np.array([0.08, 0.01, 0.02, 0.02]), long[1] / 2), 0.01, 1.0, 1.0)
+    agree = (0.06**2 - 2 * 0.01**2 / 0.75) / 0.09140625**2
+    excess = 0.05140625 + 2 * 0.00640625 + 4 * 0.00078125 + 8 * 0.000078125
+    assert (partly.norm, np.trace(partly.bias)) == (1, pytest.approx(agree * excess**2))
+    hidden = Tail.of(long, 0.045, 1.0, 0.001)  # the first share is within one deviation of a count, twice the noise
+    assert (hidden.norm, float(np.abs(hidden.bias).max())) == (1, 0)
+    unlike = Tail.of((long[0], np.array([0.0, 0.012])), 0.009, 1.0, 1.0)  # directions within their noise: no bias
+    assert float(np.abs(unlike.bias).max()) == 0
+    biased = dataclasses.replace(PARTS, bias=np.diag([0.0, 1.0]))
+    added = FOUND.influence @ np.diag([0.0, 1.0]) @ FOUND.influence.T
+    assert Sandwich.of(biased).covariance - FOUND.covariance == pytest.approx(added)
+
+
+def test_weights_of_long_rows_begin_where_the_noise_of_the_hessian_would_be_a_tenth() -> None:
+    assert longest_reach(100, 6) == 1.5
+    assert longest_reach(3000, 6) == pytest.approx(math.sqrt(0.1 * math.sqrt(0.05) * 3000 / math.sqrt(12)))

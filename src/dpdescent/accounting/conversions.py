@@ -29,13 +29,7 @@ from functools import lru_cache
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfcx, ndtr
 
-from ..errors import (
-    InvalidParameter,
-    require_nonnegative,
-    require_open_unit,
-    require_order,
-    require_positive,
-)
+from ..errors import InvalidParameter, require_nonnegative, require_open_unit, require_order, require_positive
 from .divergences import CANCELLATION, LOG_SUM
 
 # log(a - 1) of the orders that are searched: from a - 1 = 1e-5 up to 1e26.

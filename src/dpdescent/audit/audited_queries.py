@@ -39,10 +39,7 @@ from .recording import Recording, Released, divergence, log_ratio
 Table = tuple[Floats, Floats]
 
 _GRID = FeatureGrid(1.0, 3)
-_PROBLEMS = (
-    LinearProblem(Logistic(), _GRID, L2(0.125)),
-    LinearProblem(Logistic(), _GRID, adversary=Adversary(0.25)),
-)
+_PROBLEMS = (LinearProblem(Logistic(), _GRID, L2(0.125)), LinearProblem(Logistic(), _GRID, adversary=Adversary(0.25)))
 _ROWS = 12
 _TABLES = 6  # whose other rows are drawn at random
 _FEW = 2  # for points, which take longer and depend less on the other rows

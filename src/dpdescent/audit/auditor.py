@@ -11,13 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import (
-    InvalidParameter,
-    require_finite,
-    require_open_unit,
-    require_positive,
-    require_positive_integer,
-)
+from ..errors import InvalidParameter, require_finite, require_open_unit, require_positive, require_positive_integer
 from ..queries import QUERIES
 from ..relations import Relation
 from ..solvers import METHODS

@@ -46,6 +46,7 @@ from ..queries import (
     LeafScores,
     LeafSums,
     LeafValues,
+    LongGradients,
     MarginCounts,
     MeanLoss,
     MeanRowNorm,
@@ -154,6 +155,14 @@ def _gradient_covariances(public: Public, noise: Gaussian) -> Iterable[GradientC
         for frame in _whitenings(public.problem):
             yield GradientCovariance(weights, 0.25, noise, frame, 0.5)
             yield GradientCovariance(0 * weights, 2.0, noise, frame, 4.0)
+
+
+@_of(LongGradients)
+def _long_gradients(public: Public, noise: Gaussian) -> Iterable[LongGradients]:
+    if public.problem.loss.outputs == 1:
+        weights = np.linspace(-1.0, 1.0, public.problem.grid.dimension)
+        for frame in _whitenings(public.problem):
+            yield LongGradients(weights, np.array([0.25, 0.5, 2.0]), noise, frame, 0.5)
 
 
 @_of(ResidualScale)

@@ -184,11 +184,9 @@ def share_of_sensitivity(first: LatticeSum, second: LatticeSum, relation: Relati
     bound = Fraction(first.sensitivity.under(relation)) / Fraction(first.unit)
     if first.sensitivity.norm is Norm.L2:
         return Fraction(sum(each * each for each in moved)) / bound**2
-    distance = {
-        Norm.L1: sum(map(abs, moved)),
-        Norm.MAX: max(map(abs, moved)),
-        Norm.RANGE: max(moved) - min(moved),
-    }[first.sensitivity.norm]
+    distance = {Norm.L1: sum(map(abs, moved)), Norm.MAX: max(map(abs, moved)), Norm.RANGE: max(moved) - min(moved)}[
+        first.sensitivity.norm
+    ]
     return distance / bound
 
 

@@ -46,11 +46,7 @@ class RowSeparation:
 
 
 def rows_separate(
-    module: nn.Module,
-    dataset: Any,
-    loss: Callable[[Tensor, Tensor], Tensor],
-    *,
-    most_rows: int = 1024,
+    module: nn.Module, dataset: Any, loss: Callable[[Tensor, Tensor], Tensor], *, most_rows: int = 1024
 ) -> RowSeparation:
     """Try on public rows whether a module and a loss keep the rows of a batch apart, in the mode the module is in.
 

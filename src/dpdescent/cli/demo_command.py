@@ -132,12 +132,7 @@ def _show_cost(privacy: dict[str, Any], epsilon: float) -> None:
 
 
 def _draw(
-    path: Path,
-    name: str,
-    accuracy: dict[float, float],
-    plain: float,
-    majority: float,
-    privacy: dict[str, Any],
+    path: Path, name: str, accuracy: dict[float, float], plain: float, majority: float, privacy: dict[str, Any]
 ) -> bool:
     try:
         import matplotlib as mpl

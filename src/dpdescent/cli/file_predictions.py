@@ -18,15 +18,7 @@ from ..display import safe_cell
 from ..errors import DatasetNotAvailable, InvalidParameter, ModelFormatError
 from ..estimators.saved_models import SavedModel
 from ..long_runs import passing_file
-from ..tables import (
-    Schema,
-    StreamedTable,
-    is_parquet,
-    is_parquet_group,
-    open_parquet,
-    read_table,
-    stream_text,
-)
+from ..tables import Schema, StreamedTable, is_parquet, is_parquet_group, open_parquet, read_table, stream_text
 
 
 def predict_file(

@@ -118,11 +118,7 @@ def verify(path: LedgerFile, json_file: JsonFile = None) -> None:
 
 
 @ledger_app.command("import")
-def import_command(
-    old: OldFile,
-    path: NewFile,
-    json_file: JsonFile = None,
-) -> None:
+def import_command(old: OldFile, path: NewFile, json_file: JsonFile = None) -> None:
     """Move a ledger of an earlier release into a new file. The old file accepts no charges any more."""
     from ..ledger import import_lines
 

@@ -126,13 +126,7 @@ def check(parts: Iterable[Noised], relation: Relation) -> None:
         require_drawable(part.cost, part.unit, part.sensitivity, relation, part.size)
 
 
-def pay(
-    ledgers: tuple[Ledger, ...],
-    cost: Cost,
-    label: str,
-    rights: Rights,
-    noise: LatticeNoise,
-) -> Paid:
+def pay(ledgers: tuple[Ledger, ...], cost: Cost, label: str, rights: Rights, noise: LatticeNoise) -> Paid:
     """Check what is to be released, charge every ledger or none, and return the right to release it.
 
     Parameters

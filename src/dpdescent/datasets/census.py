@@ -21,15 +21,9 @@ ADULT_ORIGIN = Origin(
     citation=f"{_ADULT}; a9a coding of LIBSVM (Platt 1999; Chang and Lin).",
     packed=("a9a.npz",),
     remotes=(
+        Remote("a9a", (LIBSVM + "a9a",), sha256="f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906"),
         Remote(
-            "a9a",
-            (LIBSVM + "a9a",),
-            sha256="f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
-        ),
-        Remote(
-            "a9a.t",
-            (LIBSVM + "a9a.t",),
-            sha256="1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
+            "a9a.t", (LIBSVM + "a9a.t",), sha256="1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9"
         ),
     ),
 )

@@ -473,11 +473,7 @@ text {{ font: 11px system-ui, sans-serif; fill: #444b52; }}
 
 
 def page_of_terms(
-    terms: Sequence[Term],
-    outputs: Sequence[str],
-    title: str,
-    privacy: Mapping[str, Any],
-    inferred: bool = False,
+    terms: Sequence[Term], outputs: Sequence[str], title: str, privacy: Mapping[str, Any], inferred: bool = False
 ) -> HtmlPage:
     """Return a page with a picture per term; it loads nothing."""
     band = (

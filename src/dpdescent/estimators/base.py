@@ -14,13 +14,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Floats
-from ..errors import (
-    InvalidParameter,
-    NotInferred,
-    require_finite,
-    require_open_unit,
-    require_positive,
-)
+from ..errors import InvalidParameter, NotInferred, require_finite, require_open_unit, require_positive
 from ..exact import require_moderate
 from ..ledger import Ledger
 from ..problems import L2, Adversary, Loss, Penalty
@@ -186,8 +180,8 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
 
     def _tightens(self, own: Ledger, facts: Facts, columns: int | None = None) -> bool:
         """Return whether given bounds of so many columns, or those of a target, are tightened."""
-        if self.tighten is not None:
-            return self.tighten and columns != 0
+        if self.tighten is not None or self.inference:  # narrower bounds would change what is estimated
+            return bool(self.tighten) and columns != 0
         if self._sets_units() or own.currency.name in ("pure", "approximate"):
             return False
         if columns is None:

@@ -190,11 +190,7 @@ def importances(binning: Binning, start: ColumnTables, forest: Forest | None, qu
 
 
 def pair_importances(
-    binning: Binning,
-    start: ColumnTables,
-    forest: Forest | None,
-    quantiles: Floats | None,
-    places: Sequence[int],
+    binning: Binning, start: ColumnTables, forest: Forest | None, quantiles: Floats | None, places: Sequence[int]
 ) -> dict[tuple[int, int], float]:
     """Return, for pairs of some columns, what two cells do to a score together and not each by itself."""
     rows, others = (drawn_rows(binning, quantiles, seed) for seed in (0, 1))

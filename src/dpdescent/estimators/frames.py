@@ -239,8 +239,4 @@ def coded_cells(schema: Schema, frame: pd.DataFrame, rows: int) -> tuple[Any, di
         encoder.sparse_output = True
     coded = encoder.transform(schema.with_days(chosen))
     bounds = encoder.output_bounds_
-    return coded, {
-        "bounds": bounds,
-        "binary": encoder.binary_features_,
-        "names": encoder.get_feature_names_out(),
-    }
+    return coded, {"bounds": bounds, "binary": encoder.binary_features_, "names": encoder.get_feature_names_out()}

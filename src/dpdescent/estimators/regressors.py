@@ -74,9 +74,7 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         if self.target_bounds is None:
             return [*found, TargetBounds()]
         asked = "tighter target_bounds" if self.tighten else None
-        # Intervals are about targets as they are: clipping some of them would bias what they cover.
-        narrow = self._may_narrow() and (bool(self.tighten) or not self.inference)
-        return [*found, *([TargetBounds(True, asked)] if narrow and tightens() else [])]
+        return [*found, *([TargetBounds(True, asked)] if self._may_narrow() and tightens() else [])]
 
     def _may_narrow(self) -> bool:
         """Return whether narrower bounds of the target leave the loss what it is."""

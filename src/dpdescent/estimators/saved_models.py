@@ -140,11 +140,7 @@ class SavedModel:
 
     @classmethod
     def from_estimator(
-        cls,
-        model: Any,
-        features: list[str],
-        schema: Schema | None = None,
-        bounds: list[list[float]] | None = None,
+        cls, model: Any, features: list[str], schema: Schema | None = None, bounds: list[list[float]] | None = None
     ) -> SavedModel:
         """Return the plain data of a fitted estimator.
 

@@ -7,18 +7,7 @@ from html import escape
 
 import numpy as np
 
-from ..statement import (
-    BLUE,
-    GREY,
-    PALE,
-    PrivacyStatement,
-    heading,
-    headline,
-    html_page,
-    listing,
-    picture,
-    table,
-)
+from ..statement import BLUE, GREY, PALE, PrivacyStatement, heading, headline, html_page, listing, picture, table
 from .drift import Drift
 from .measures import Measure
 from .report import Evaluation

@@ -76,10 +76,7 @@ def quantile_edges(
     below = float(np.interp(threshold, places, shares))
     lower = int(np.clip(round(bins * below), 1, bins - 1))
     wanted = np.concatenate(
-        [
-            below * np.arange(1, lower) / lower,
-            below + (1 - below) * np.arange(1, bins - lower) / (bins - lower),
-        ]
+        [below * np.arange(1, lower) / lower, below + (1 - below) * np.arange(1, bins - lower) / (bins - lower)]
     )
     found = np.round(np.interp(wanted, shares, places), 6)
     merged = np.unique(np.append(found[np.abs(found - threshold) > 1e-6], threshold))

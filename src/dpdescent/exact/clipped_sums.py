@@ -303,11 +303,7 @@ class ClippedSum:
 
 
 def joint_factors(
-    clipped: ClippedSum,
-    coefficients: Floats,
-    squared_norms: Floats,
-    products: Floats,
-    owners: Positions,
+    clipped: ClippedSum, coefficients: Floats, squared_norms: Floats, products: Floats, owners: Positions
 ) -> Floats:
     """Return the factor of each row by which the rows of its unit are shortened together.
 
@@ -366,12 +362,7 @@ def capped_quotient(clip: float, divisors: Floats, exponent: int) -> Floats:
 
 
 def clip_integers(
-    values: Floats,
-    caps: Floats,
-    exponent: int,
-    out: Floats | None = None,
-    *,
-    keep_missing: bool = False,
+    values: Floats, caps: Floats, exponent: int, out: Floats | None = None, *, keep_missing: bool = False
 ) -> Floats:
     """Return ``clip(rint(2^exponent values), -caps, caps)``; NaN becomes 0, or stays NaN on request."""
     clipped = np.empty(values.shape) if out is None else out

@@ -204,10 +204,7 @@ def settings_of(record: Record) -> tuple[tuple[str, str], ...]:
         ("delta", f"{study.delta:g}"),
         ("relation", study.adjacency),
         ("L2 penalty", f"{study.alpha:g}"),
-        (
-            "cross-validation",
-            f"{used} of {study.folds} folds, seeds {', '.join(map(str, range(study.seeds)))}",
-        ),
+        ("cross-validation", f"{used} of {study.folds} folds, seeds {', '.join(map(str, range(study.seeds)))}"),
         *((f"options of {name}", text) for name, text in options.items()),
         ("versions", ", ".join(f"{name} {value}" for name, value in versions().items())),
     ]

@@ -110,12 +110,7 @@ def exp_neg(numerator: int, denominator: int, precision: int = PRECISION) -> int
 
 
 def accept(
-    bits: Bits,
-    exponents: Floats,
-    errors: Floats,
-    exact: Callable[[int], Fraction],
-    *,
-    force_exact: bool = False,
+    bits: Bits, exponents: Floats, errors: Floats, exact: Callable[[int], Fraction], *, force_exact: bool = False
 ) -> Booleans:
     """Return independent events, the i-th of probability exp(-x_i).
 
@@ -156,12 +151,7 @@ def select(
 ) -> int: ...
 @overload
 def select(
-    bits: Bits,
-    scores: Sequence[int] | Integers,
-    rate: float | Fraction,
-    size: int,
-    *,
-    force_exact: bool = False,
+    bits: Bits, scores: Sequence[int] | Integers, rate: float | Fraction, size: int, *, force_exact: bool = False
 ) -> Integers: ...
 def select(
     bits: Bits,

@@ -237,12 +237,7 @@ class _Laplace(_Family):
     def table(self) -> _CellTable:
         return _laplace_table()
 
-    def exponent(
-        self,
-        cells: Integers,
-        offsets: Integers,
-        scale: int,
-    ) -> Floats:
+    def exponent(self, cells: Integers, offsets: Integers, scale: int) -> Floats:
         exponents: Floats = np.true_divide(offsets, scale, dtype=np.float64)
         return exponents
 

@@ -88,11 +88,7 @@ def _cells(bits: Bits, prefixes: NDArray[np.uint16]) -> NDArray[np.int16]:
 
 
 def _accept(
-    bits: Bits,
-    coins: NDArray[np.uint16],
-    cells: NDArray[np.int16],
-    offsets: NDArray[np.uint32],
-    scale: int,
+    bits: Bits, coins: NDArray[np.uint16], cells: NDArray[np.int16], offsets: NDArray[np.uint32], scale: int
 ) -> Booleans:
     """Decide for each proposal whether the real that starts with its coin is below exp(-U (2kW + U)/(2 s^2))."""
     exponents = offsets.astype(np.float32)

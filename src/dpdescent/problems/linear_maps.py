@@ -277,9 +277,7 @@ class Whitening:
         """
         rounding = math.sqrt(self.matrix.shape[1] * outputs) * unit * (1 + 2.0**-40)
         return Sensitivity(
-            exact.norm,
-            (exact.zero_out + rounding) * (1 + 2.0**-50),
-            (exact.replace_one + rounding) * (1 + 2.0**-50),
+            exact.norm, (exact.zero_out + rounding) * (1 + 2.0**-50), (exact.replace_one + rounding) * (1 + 2.0**-50)
         )
 
 

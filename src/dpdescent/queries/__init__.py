@@ -58,5 +58,6 @@ from .query import (
 from .sandwich import (
     ClippedHessian as ClippedHessian,
     GradientCovariance as GradientCovariance,
+    LongGradients as LongGradients,
     ResidualScale as ResidualScale,
 )

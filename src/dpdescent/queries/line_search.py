@@ -267,10 +267,7 @@ class BestCandidates(Query[list[int]]):
         placed = grid.place_weights(np.moveaxis(stacked, 0, 1).reshape(grid.dimension, -1))
         added = _penalties(public, list(points), bounded.unit)
         choice = Noised(
-            self.mechanism,
-            bounded.unit,
-            Sensitivity.of_changes(bounded.bound),
-            part=lambda values: values + added,
+            self.mechanism, bounded.unit, Sensitivity.of_changes(bounded.bound), part=lambda values: values + added
         )
         return Sum(
             partial(_candidate_changes_block, bounded, grid, problem.loss, placed),

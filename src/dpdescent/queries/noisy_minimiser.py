@@ -151,12 +151,7 @@ class NoisyMinimiser(Query[Floats]):
             return lattice.place(certified_minimiser(objective, mu, distance, self.minimiser, radius))
 
         return Point(
-            cost,
-            lattice.noised,
-            find,
-            lambda noisy: within_ball(noisy, radius),
-            linear.noised(cost),
-            problem.shape,
+            cost, lattice.noised, find, lambda noisy: within_ball(noisy, radius), linear.noised(cost), problem.shape
         )
 
 

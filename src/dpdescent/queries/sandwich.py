@@ -22,6 +22,7 @@ Huber, P. (1967). The behavior of maximum likelihood estimates under nonstandard
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -34,7 +35,7 @@ from ..errors import InvalidParameter
 from ..exact import BoundedSum, CoarseGrid, SecondMomentSum, require_moderate
 from ..problems import LinearProblem, Whitening
 from ..relations import Norm, Sensitivity
-from .counts_and_moments import moment_bits
+from .counts_and_moments import COUNT, moment_bits
 from .derivatives import require_frame
 from .per_row import Norms, PerRow, RowWeights
 from .query import Noised, Public, Query, Sum
@@ -132,6 +133,65 @@ class ResidualScale(Query[float]):
             self.mechanism, bounded.unit, Sensitivity.of_bounded_sum(bounded.ceiling, Norm.L2), public.size
         )
         return Sum(partial(_scale_block, problem, bounded, placed), (noised,), lambda mean: float(mean[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class LongGradients(Query[tuple[Floats, Floats]]):
+    """How many gradients at public ``weights`` are longer than public norms if nothing is clipped, and where to.
+
+    It has the shares of rows between each of the increasing norms and the next, and the mean over all rows of the
+    directions, of length 1, of gradients longer than the first norm. Other parameters are as for `ClippedHessian`.
+
+    **Privacy** A row adds 1/2 to one count at most, and a vector of norm at most sqrt(3)/2, both on the lattice: the
+    norm of both is at most 1, or 2 when a row is replaced.
+    """
+
+    weights: Floats
+    norms: Floats
+    mechanism: Gaussian
+    frame: Whitening
+    soft_norm: float
+    label = "lengths and directions of long gradients"
+
+    def plan(self, public: Public) -> Sum[tuple[Floats, Floats]]:
+        problem, frame = public.problem, self.frame
+        _require_one_margin(problem)
+        require_frame(public, frame)
+        placed, norms = problem.grid.place_weights(public.weights("weights", self.weights)), np.ravel(self.norms)
+        if not (norms.size and norms[0] > 0 and np.isfinite(norms).all() and (np.diff(norms) > 0).all()):
+            raise InvalidParameter("norms must be positive and increasing")
+        squared = Norms.within(frame, problem.grid)
+        per_row = (squared, RowWeights(require_moderate("soft_norm", self.soft_norm), (squared,)))
+        noised = Noised(self.mechanism, 1 / COUNT, Sensitivity.of_clipped_sum(1.0), public.size)
+
+        def finish(noisy: Floats) -> tuple[Floats, Floats]:
+            return noisy[: norms.size] * (COUNT / _COUNTED), noisy[norms.size :] * (COUNT / _DIRECTED)
+
+        block = partial(_long_block, problem, placed, frame, np.append(norms, np.inf))
+        return Sum(block, (noised,), finish, per_row)
+
+
+_COUNTED = COUNT // 2  # lattice steps of a count
+_DIRECTED = math.isqrt(COUNT**2 - _COUNTED**2) - 2**8  # of a direction: rounding adds at most sqrt(k)/2 of them
+
+
+def _long_block(
+    problem: LinearProblem,
+    weights: Floats,
+    frame: Whitening,
+    ends: Floats,
+    rows: Any,
+    labels: Floats,
+    squared: Floats,
+    soft: Floats,
+) -> Integers:
+    residuals, norms = problem.loss.residuals(problem.grid.margins(rows, weights), labels), np.sqrt(squared)
+    lengths = np.nan_to_num(soft * np.abs(residuals) * norms, nan=0.0, posinf=np.inf)
+    counts = np.histogram(lengths, ends)[0].astype(np.int64) * _COUNTED
+    long = lengths >= ends[0]
+    pointing = frame.coordinates(rows[long]) / np.copysign(norms[long], residuals[long])[:, None]
+    pointing[~np.isfinite(pointing).all(axis=1)] = 0.0  # a row that is infinitely long
+    return np.append(counts, np.rint(pointing * _DIRECTED).astype(np.int64).sum(axis=0))
 
 
 def _require_one_margin(problem: LinearProblem) -> None:

@@ -27,8 +27,9 @@ Dong, J., Roth, A. & Su, W. (2022). Gaussian differential privacy. JRSS-B 84(1).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -196,12 +197,16 @@ def buy_descent(
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What the steps of a descent have released: points, gradients there, their deviations and mean curvatures."""
+    """What the steps of a descent have released: points, gradients there, their deviations and mean curvatures.
+
+    ``clip_again`` chooses another clip norm c after a quarter of the steps, and pays for what it needs.
+    """
 
     points: list[Floats] = field(default_factory=list)
     gradients: list[Floats] = field(default_factory=list)
     deviations: list[float] = field(default_factory=list)
     curvatures: list[float] = field(default_factory=list)
+    clip_again: Callable[[Any], float] | None = None
 
 
 class _Run:
@@ -245,6 +250,8 @@ class _Run:
         curator, geometry, t = self._curator, self._geometry, len(self._lengths) + 1
         if self._start is not None and t == 1 + self._iterations // SCALE_AGAIN:
             self._longest = measure_longest(curator, geometry.weights(self._point))
+        if self._trajectory and self._trajectory.clip_again and t == 1 + self._iterations // SCALE_AGAIN:
+            self._clip = self._trajectory.clip_again(self)
         amount = curator.remaining / (self._iterations + 1 - t)
         paid, paid_curvature = (1 - self._share) * amount, self._share * amount
         norms = self.clip_norm, self.soft_norm
@@ -281,6 +288,11 @@ class _Run:
     def geometry(self) -> _Geometry:
         """The coordinates of the run."""
         return self._geometry
+
+    @property
+    def point(self) -> Floats:
+        """Where the next gradient is bought, in these coordinates."""
+        return self._point
 
     @property
     def average(self) -> Floats:

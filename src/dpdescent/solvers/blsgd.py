@@ -41,16 +41,7 @@ from ..arrays import Floats
 from ..curator import Batch, Curator
 from ..errors import InvalidParameter
 from ..queries import FirstStep, Gradient
-from .backtracking import (
-    Average,
-    Plan,
-    Slope,
-    angle_between,
-    batch_rates,
-    measure_plan,
-    printed_order,
-    printed_plan,
-)
+from .backtracking import Average, Plan, Slope, angle_between, batch_rates, measure_plan, printed_order, printed_plan
 from .method import Count, Part, Payment, Progress, Rate, Settings, Share, SolverResult, Within, method, report
 from .rules import Facts, best_currency
 

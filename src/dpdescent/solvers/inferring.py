@@ -2,18 +2,29 @@ r"""`auto` with what confidence intervals need, bought within the same budget.
 
 Two recipes, by the loss. Shares are of the budget of the solver; n mu are its effective rows and D its parameters.
 
-**All gradients** (logistic): 92% for `auto`, whose clip norm is at least the typical length R of a row, 5% for the
-Hessian and 3% for the covariance of gradients. Every gradient that `auto` has released is
+**All gradients** (logistic): 87% for `auto`, whose clip norm is at least the typical length R of a row, 5% for long
+gradients, 5% for the Hessian and 3% for the covariance of gradients. Every released gradient is
 :math:`g_t = g^* + H (u_t - u^*) + e_t`, so the last 70% of them, and the points where they were taken, are averaged:
 their noise has the variance :math:`\sum_t s_t^2/m^2`.
 
-**One fresh gradient** (squared, Huber and Poisson): 50% for `auto`, 2% for the scale r of the residuals at its
-answer, 5% for the Hessian, 3% for the covariance and the rest for one more gradient there. Residuals are shorter than
-the range of the target, so that this gradient is clipped to :math:`\kappa R r` at most,
-:math:`\kappa = 3 (n\mu/D/200)^{0.3}` between 3 and 8, and has less noise than those of `auto`.
+**One fresh gradient** (squared, Huber and Poisson): 45% for `auto`, 2% for the scale r of the residuals at its
+answer, 5% for long gradients, 40% for one more gradient there, 5% for the Hessian and 3% for the covariance.
+Residuals are shorter than the range of the target, so that a clip norm of kappa R r is enough for most rows,
+:math:`\kappa = 3 (n\mu/D/200)^{0.3}` between 3 and 8. Rows far beyond R have smaller weights (`longest_reach`).
 
-Both matrices are measured at that point, with the clip norm and the soft weights of the gradients
-(`dpdescent.queries.sandwich`); `Sandwich` makes the estimate and its errors of them.
+**Clipping.** What is cut off from gradients biases the estimate, and noise grows with the clip norm. So the gradients
+longer than that norm are counted, between its multiples by powers of two, and the mean d of their directions is
+released (`LongGradients`; for `auto` after a quarter of the steps). With S(t) the share of gradients longer than t,
+:math:`\int_C^\infty S(t) dt` is cut off on average, and their directions agree to the part |d|/S(least), noise taken
+out of it; the product of both is x(C). C is the multiple with the least :math:`\sigma_g(C)^2 + x(C)^2/k`, and what
+remains of x is added to the error of the gradient: along d to the share in which noise does not explain d, and in any
+direction otherwise. The shares between two norms are believed up to the first one within a deviation of its noise,
+each as at most half of the one before, as for tails with a mean. Those that noise hides are taken to be an eighth of
+the one before, as for tails with a third moment, and no more than that deviation.
+
+Both matrices are measured at the point of the estimate (`dpdescent.queries.sandwich`): the Hessian with the clip norm
+of the gradients, the covariance with the least one, and raised by the mean square length that C has beyond it.
+`Sandwich` makes the estimate and its errors of them.
 
 **Privacy** Every release is a Gaussian mechanism of the curator; what follows from them is post-processing.
 """
@@ -22,6 +33,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +42,7 @@ from ..arrays import Floats
 from ..curator import Curator
 from ..errors import InvalidParameter, TooFewRows
 from ..problems import Huber, Logistic, Loss, Poisson, Squared, Whitening
-from ..queries import ClippedHessian, Gradient, GradientCovariance, ResidualScale
+from ..queries import ClippedHessian, Gradient, GradientCovariance, LongGradients, ResidualScale
 from ..relations import Sensitivity
 from .auto import LARGEST_WHITENED, AutoSettings, Trajectory, buy_descent
 from .coordinates import Columns
@@ -40,11 +53,15 @@ from .sandwich_errors import Sandwich, SandwichParts, expected_hessian
 _FEWEST_ROWS = 300  # n mu: with fewer there are no coordinates in which errors are known
 _SCARCE_ROWS = 40  # n mu/D, below which noise hides some directions of the Hessian
 _HESSIAN, _COVARIANCE, _SCALE, _FRESH = 0.05, 0.03, 0.02, 0.40  # shares of the budget
+_LONG = 0.05  # of the budget, for gradients that may be clipped
+_NORMS = 8  # to which gradients may be clipped, each twice the one before
+_SEEN = 1.0  # standard deviations of noise: a share of long gradients within them counts as nothing
 _AVERAGED = 0.7  # of the gradients
 _SETTLED = 0.25  # of the steps, after which the mean curvature is believed
 _LEAST_CLIP = 1.0  # of gradients, in typical row lengths
 _LARGEST_CLIP = 2.0  # of second moments: rows must not be longer in the coordinates than these say
-_REACH = 1.5  # typical row lengths beyond which rows have smaller weights, or cannot have the largest curvature
+_REACH = 1.5  # typical row lengths, at least, beyond which rows have smaller weights, or not the largest curvature
+_LEGIBLE = 0.1  # of the Hessian that its noise may hide, as far as the reach is concerned
 _STEEPEST = 4.0  # mean curvatures to which those of rows are lowered
 _LEAST_SCALE = 2.0**-10  # of residuals, in units of the target's range
 _CLIPPED_SCALE = 3.0, 8.0  # the least and the largest kappa
@@ -64,9 +81,62 @@ def residual_multiple(richness: float) -> float:
     return min(max(least * math.pow(richness / _USUAL_RICHNESS, ADAPTIVE_CLIP[1]), least), most)
 
 
+def longest_reach(richness: float, directions: int) -> float:
+    """Return the length of rows, in typical ones, from which they have smaller weights in a fresh gradient.
+
+    In a model that is wrong these weights change what is estimated. The longest row in the Hessian decides about its
+    noise, so that they begin where the edge of that noise would be a tenth of the Hessian, at 1.5 at least.
+    """
+    legible = _LEGIBLE * math.sqrt(_HESSIAN) * richness / math.sqrt(2 * directions)
+    return max(_REACH, math.sqrt(legible))
+
+
 def kept_gradients(steps: int) -> int:
     """Return how many of the last gradients of a descent are averaged."""
     return max(1, round(_AVERAGED * steps))
+
+
+@dataclass(frozen=True)
+class Tail:
+    """How gradients of rows are clipped, and what that cuts off.
+
+    The covariance has gradients clipped to ``least``, and the gradient to ``norm``; their mean square lengths differ
+    by ``missing``. ``bias`` is the second moment of what is cut off from the mean gradient, shape (k, k).
+    """
+
+    least: float
+    norm: float
+    bias: Floats
+    missing: float
+
+    @classmethod
+    def of(cls, long: tuple[Floats, Floats], noise: float, least: float, deviation: float) -> Tail:
+        """Choose C among ``least`` times powers of two, by what noise and the bias add to the error of a coordinate.
+
+        ``long`` is what `LongGradients` has answered for these norms, its noise having the deviation ``noise`` for a
+        weight of 1; ``deviation`` is that of a coordinate of the gradient if it is clipped to ``least``.
+        """
+        (shares, together), per_count, per_direction = long, 2 * noise, noise / math.sqrt(0.75)
+        kept = shares[: int(np.minimum.accumulate(shares > _SEEN * per_count).sum())]
+        halves = 2.0 ** np.arange(kept.size)
+        kept = np.minimum.accumulate(kept * halves) / halves
+        further = (kept[-1] if kept.size else 0.0) / 8.0 ** np.arange(1, shares.size + 1 - kept.size)
+        believed = np.append(kept, np.minimum(further, per_count))
+        norms, beyond = least * 2.0 ** np.arange(believed.size + 1), float(believed.sum())
+        cut = np.cumsum((np.diff(norms) * _beyond(believed))[::-1])[::-1]
+        k, squared = together.size, max(float(together @ together), 1e-300)
+        sure = max(1 - k * per_direction**2 / squared, 0.0)
+        alike = min(math.sqrt(sure * squared) / beyond, 1.0) if beyond > 0 else 0.0
+        best = int(np.argmin((deviation * norms[:-1] / least) ** 2 + (alike * cut) ** 2 / k))
+        pointing = sure * np.outer(together, together) / squared + (1 - sure) * np.eye(k) / k
+        added = np.append(0.0, np.cumsum(np.diff(norms**2) * _beyond(np.append(kept, 0.0 * further))))
+        return cls(least, float(norms[best]), (alike * cut[best]) ** 2 * pointing, float(added[best]))
+
+
+def _beyond(shares: Floats) -> Floats:
+    """Return the mean share beyond lengths between two norms, from the shares between these."""
+    beyond = np.cumsum(shares[::-1])[::-1]
+    return np.asarray((beyond + np.append(beyond[1:], 0.0)) / 2)
 
 
 @dataclass(frozen=True)
@@ -76,6 +146,9 @@ class _At:
     point: Floats
     gradient: Floats
     deviation: float
+    tail: Tail
+    soft_norm: float
+    reach: float
 
 
 def infer(curator: Curator, settings: AutoSettings, progress: Progress | None = None) -> SolverResult:
@@ -99,49 +172,52 @@ def infer(curator: Curator, settings: AutoSettings, progress: Progress | None = 
     clip = settings.clip or clip_multiple(richness, *ADAPTIVE_CLIP, _LEAST_CLIP)
     settings = replace(settings, clip=clip)
     fresh = not isinstance(curator.problem.loss, Logistic)
-    budget, trajectory = curator.budget, Trajectory()
-    later = _HESSIAN + _COVARIANCE + (_SCALE + _FRESH if fresh else 0.0)
-    with curator.setting_aside(later * budget):
+    tails: list[Tail] = []
+    trajectory = Trajectory(
+        clip_again=None if fresh else partial(_clip_again, curator, _LONG * curator.budget, tails)
+    )
+    later = _HESSIAN + _COVARIANCE + (_SCALE + _LONG + _FRESH if fresh else 0.0)
+    with curator.setting_aside(later * curator.budget):
         run = buy_descent(curator, settings, progress, trajectory, _LARGEST_CLIP)
     assert not isinstance(run, Columns), "columns are few enough to be whitened"
     geometry = run.geometry
     assert isinstance(geometry.frame, Whitening)
     curvature = max(float(np.mean(trajectory.curvatures[int(_SETTLED * len(trajectory.curvatures)) :])), 1e-6)
-    norm, soft_norm = run.clip_norm, run.soft_norm
-    if fresh:
-        weights = geometry.weights(run.average)
-        scale = _measure_residuals(curator, weights, _SCALE * budget)
-        norm, soft_norm = min(norm, residual_multiple(richness) * geometry.length * scale), _REACH * geometry.length
-        noise = curator.gaussian(_FRESH * budget)
-        gradient = curator.answer(Gradient(weights, norm, noise, geometry.frame, soft_norm, joint=True))
-        at = _At(run.average, gradient, gradient_deviation(curator, norm, noise))
-    else:
-        at = _averaged(trajectory)
-    weights = geometry.weights(at.point)
-    reach, cap = max(_REACH * geometry.length, norm), min(curator.problem.loss.smoothness, _STEEPEST * curvature)
+    at = _fresh(curator, run, richness) if fresh else _averaged(trajectory, tails[-1], run.soft_norm)
+    parts = _measure_matrices(curator, geometry, at, curvature)
+    report(progress, 1.0)
+    return _result(curator, parts, richness, len(trajectory.points), geometry.evidence)
+
+
+def _measure_matrices(curator: Curator, geometry: Any, at: _At, curvature: float) -> SandwichParts:
+    """Buy the Hessian and, with what is left, the covariance of gradients at a point."""
+    budget, loss, of_matrices = curator.budget, curator.problem.loss, Sensitivity.of_positive_semidefinite_sum
+    weights, tail = geometry.weights(at.point), at.tail
+    reach, cap = max(_REACH * geometry.length, at.reach), min(loss.smoothness, _STEEPEST * curvature)
     amount = _HESSIAN * budget
     hessian = curator.answer(
-        ClippedHessian(weights, norm, cap, reach, curator.gaussian(amount), geometry.frame, soft_norm)
+        ClippedHessian(weights, tail.norm, cap, reach, curator.gaussian(amount), geometry.frame, at.soft_norm)
     )
-    hessian_noise = curator.deviation(cap * reach**2, amount, Sensitivity.of_positive_semidefinite_sum)
+    hessian_noise = curator.deviation(cap * reach**2, amount, of_matrices)
     amount = PAYABLE * curator.remaining
     covariance = curator.answer(
-        GradientCovariance(weights, norm, curator.gaussian(amount), geometry.frame, soft_norm)
+        GradientCovariance(weights, tail.least, curator.gaussian(amount), geometry.frame, at.soft_norm)
     )
-    report(progress, 1.0)
-    parts = SandwichParts(
+    covariance_noise = curator.deviation(tail.least**2, amount, of_matrices)
+    longer = 1 + tail.missing / max(float(np.trace(covariance)), covariance_noise)
+    return SandwichParts(
         at.point,
         at.gradient,
         hessian,
-        covariance,
+        longer * covariance,
         at.deviation,
         hessian_noise,
-        curator.deviation(norm**2, amount, Sensitivity.of_positive_semidefinite_sum),
-        expected_hessian(curator.problem.loss, curvature, np.append(geometry.squares, 1.0), at.point),
+        longer * covariance_noise,
+        expected_hessian(loss, curvature, np.append(geometry.squares, 1.0), at.point),
         curator.scale,
         geometry.frame.matrix,
+        tail.bias,
     )
-    return _result(curator, parts, richness, len(trajectory.points), geometry.evidence)
 
 
 def _result(
@@ -178,12 +254,42 @@ def _measure_residuals(curator: Curator, weights: Floats, amount: float) -> floa
     return math.sqrt(min(max(mean, 2 * noise, _LEAST_SCALE**2), 1.0))
 
 
-def _averaged(trajectory: Trajectory) -> _At:
+def _fresh(curator: Curator, run: Any, richness: float) -> _At:
+    """Buy the scale of residuals where a descent has ended, the lengths of gradients, and one more gradient."""
+    point, geometry, noise = run.average, run.geometry, curator.gaussian(_FRESH * curator.budget)
+    weights, soft_norm = geometry.weights(point), longest_reach(richness, point.size) * geometry.length
+    scale = _measure_residuals(curator, weights, _SCALE * curator.budget)
+    least = min(run.clip_norm, residual_multiple(richness) * geometry.length * scale)
+    deviation, amount = gradient_deviation(curator, least, noise), _LONG * curator.budget
+    tail = _measure_tail(curator, amount, run, point, least, soft_norm, deviation)
+    gradient = curator.answer(Gradient(weights, tail.norm, noise, geometry.frame, soft_norm, joint=True))
+    return _At(point, gradient, gradient_deviation(curator, tail.norm, noise), tail, soft_norm, soft_norm)
+
+
+def _clip_again(curator: Curator, amount: float, tails: list[Tail], run: Any) -> float:
+    """Choose the clip norm of the gradients that will be averaged; return it in typical row lengths."""
+    later = _AVERAGED * curator.remaining  # about what these gradients have together
+    deviation = gradient_deviation(curator, run.clip_norm, curator.gaussian(later))
+    tails.append(_measure_tail(curator, amount, run, run.point, run.clip_norm, run.soft_norm, deviation))
+    return tails[-1].norm / float(run.geometry.length)
+
+
+def _measure_tail(
+    curator: Curator, amount: float, run: Any, point: Floats, least: float, soft_norm: float, deviation: float
+) -> Tail:
+    """Buy how many gradients are long at a point, and choose the norm to which they are clipped."""
+    geometry = run.geometry
+    norms = np.ldexp(np.float64(least), np.arange(_NORMS))
+    asked = LongGradients(geometry.weights(point), norms, curator.gaussian(amount), geometry.frame, soft_norm)
+    return Tail.of(curator.answer(asked), curator.deviation(1.0, amount), least, deviation)
+
+
+def _averaged(trajectory: Trajectory, tail: Tail, soft_norm: float) -> _At:
     """Return the mean of the last points, that of the gradients there, and the deviation of its noise."""
     kept = kept_gradients(len(trajectory.points))
     deviation = math.sqrt(math.fsum(each**2 for each in trajectory.deviations[-kept:])) / kept
     points, gradients = (np.mean(each[-kept:], axis=0) for each in (trajectory.points, trajectory.gradients))
-    return _At(points, gradients, deviation)
+    return _At(points, gradients, deviation, tail, soft_norm, tail.least)
 
 
 def _level_directions(curator: Curator) -> list[Floats]:

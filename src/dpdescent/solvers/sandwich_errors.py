@@ -9,9 +9,11 @@ Let :math:`\bar u` be a released point, :math:`\bar g` a released gradient there
 and it differs from the population's u* by :math:`-H^{-1}(g^* + e + E a)`, where g* is the mean gradient of the rows
 at u*, e the noise of the gradient, E that of H and :math:`a = H^{-1}\bar g`. So its covariance is
 
-.. math:: S = H^{-1} (V/n + \sigma_g^2 I + B) H^{-1}, \quad
+.. math:: S = H^{-1} (V/n + \sigma_g^2 I + X + B) H^{-1}, \quad
           B = \tfrac12 \sigma_H^2 (1 - \rho) \big[(|a|^2 + \mathrm{tr} A) I + a a' + A\big], \quad
-          A = \sigma_g^2 H^{-2}.
+          A = \sigma_g^2 H^{-2},
+
+x being the length of what clipping cuts off from a gradient on average, in a direction that nobody knows.
 
 **Shrinking.** A noisy matrix is drawn towards a simple one in the share in which noise explains their distance:
 :math:`\rho = \min(1, \sigma^2 k(k+1)/2 / |H - H_0|_F^2)`. For H it is what the mean curvature and the mean squares of
@@ -70,6 +72,8 @@ class SandwichParts:
     rows : float
         n, the public number of rows.
     to_weights : ndarray of shape (d, k)
+    bias : ndarray of shape (k, k) or None
+        X; None where nothing is clipped.
     """
 
     point: Floats
@@ -82,6 +86,7 @@ class SandwichParts:
     expected: Floats
     rows: float
     to_weights: Floats
+    bias: Floats | None = None
 
     def without_change(self, direction: Floats) -> Floats | None:
         """Return a direction of the weights in these coordinates, of length 1; None if scores vary along it.
@@ -160,6 +165,7 @@ class Sandwich:
         spread = parts.gradient_noise**2 * inverse @ inverse
         of_hessian = (float(step @ step) + float(np.trace(spread))) * np.eye(k) + np.outer(step, step) + spread
         of_hessian *= 0.5 * parts.hessian_noise**2 * (1 - rho)
+        cut_off = np.zeros((parts.point.size,) * 2) if parts.bias is None else parts.bias
         bent = _remainder(step, float(np.trace(spread)), hessian)
         estimate = parts.point - basis @ step
         return cls(
@@ -167,7 +173,7 @@ class Sandwich:
             parts.to_weights @ estimate,
             parts.to_weights @ basis @ inverse,
             _positive(covariance) / parts.rows,
-            parts.gradient_noise**2 * np.eye(k) + of_hessian + bent,
+            parts.gradient_noise**2 * np.eye(k) + of_hessian + bent + basis.T @ cut_off @ basis,
             hessian,
             unresolved,
             parts.covariance_noise * (1 - rho_v) / parts.rows,

@@ -82,12 +82,7 @@ class SecondOrderResult(SolverResult):
 
 
 def minimum_rows(
-    problem: LinearProblem,
-    settings: OPTSettings,
-    *,
-    epsilon: float,
-    delta: float,
-    adjacency: str = "zero-out",
+    problem: LinearProblem, settings: OPTSettings, *, epsilon: float, delta: float, adjacency: str = "zero-out"
 ) -> int:
     """Return the number of rows with which a run from zero is guaranteed to end at a second-order point.
 

@@ -42,13 +42,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..accounting import (
-    AdvancedComposition,
-    Currency,
-    Gaussian,
-    PoissonSampled,
-    calibrate,
-)
+from ..accounting import AdvancedComposition, Currency, Gaussian, PoissonSampled, calibrate
 from ..arrays import Floats
 from ..curator import Batch, Curator, Sampling
 from ..errors import BudgetExhausted, InvalidParameter, require_positive_integer

@@ -53,25 +53,8 @@ if TYPE_CHECKING:
 __all__, __getattr__ = lazy_names(
     __name__,
     {
-        "meaning": (
-            "UNSEEN_LEVEL",
-            "Effect",
-            "Effects",
-            "InferredEffects",
-            "guarantee",
-            "headline",
-            "text_of",
-        ),
-        "page_parts": (
-            "BLUE",
-            "GREY",
-            "PALE",
-            "heading",
-            "html_page",
-            "listing",
-            "picture",
-            "table",
-        ),
+        "meaning": ("UNSEEN_LEVEL", "Effect", "Effects", "InferredEffects", "guarantee", "headline", "text_of"),
+        "page_parts": ("BLUE", "GREY", "PALE", "heading", "html_page", "listing", "picture", "table"),
         "privacy_statement": (
             "ALL_ROWS",
             "Charge",
@@ -83,12 +66,7 @@ __all__, __getattr__ = lazy_names(
             "name_of",
             "public_fact",
         ),
-        "sealed_files": (
-            "FileKind",
-            "load_schema",
-            "objection",
-            "with_nulls",
-        ),
+        "sealed_files": ("FileKind", "load_schema", "objection", "with_nulls"),
         "statement_page": ("page_of",),
     },
 )

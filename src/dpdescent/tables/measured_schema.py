@@ -261,12 +261,7 @@ def public_column(name: str, column: pd.Series) -> Column | None:
 
 
 def measure_columns(
-    table: TableToMeasure,
-    label: str,
-    *,
-    classes: Sequence[Any] | None,
-    regression: bool | None,
-    rest: Any = None,
+    table: TableToMeasure, label: str, *, classes: Sequence[Any] | None, regression: bool | None, rest: Any = None
 ) -> tuple[Schema, dict[str, Found]]:
     """Buy what is not declared of a table; return the schema, and what was found in each column.
 

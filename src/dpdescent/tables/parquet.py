@@ -52,12 +52,7 @@ class RowGroup:
 
 
 def open_parquet(
-    name: str | Path,
-    schema: Schema,
-    *,
-    label: bool = True,
-    unknown: str | None = None,
-    missing: str | None = None,
+    name: str | Path, schema: Schema, *, label: bool = True, unknown: str | None = None, missing: str | None = None
 ) -> ParquetTable:
     """Open Parquet files as one table. Footers are read, and no row.
 

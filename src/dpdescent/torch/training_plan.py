@@ -9,15 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..accounting import (
-    AboveThreshold,
-    Cost,
-    Currency,
-    FixedSchedule,
-    Gaussian,
-    currency_named,
-    strongest_schedule,
-)
+from ..accounting import AboveThreshold, Cost, Currency, FixedSchedule, Gaussian, currency_named, strongest_schedule
 from ..accounting.banded import Bands, bands_for
 from ..curator import Sampling
 from ..errors import InvalidParameter, require_open_unit, require_positive, require_positive_integer

@@ -98,11 +98,7 @@ SEARCH_FIGURES: tuple[DataTable | Figure | NetworkFigure, ...] = (
             f"DP-BLSGD with the settings of {_SEARCH_PAPER}, logistic regression on Adult; one setting is varied "
             "at a time."
         ),
-        details=(
-            _SEARCHED,
-            _PENALTY,
-            *paper_differences(["blsgd-paper"]),
-        ),
+        details=(_SEARCHED, _PENALTY, *paper_differences(["blsgd-paper"])),
         tasks=(Task("adult"),),
         methods=("blsgd-paper",),
         delta=1e-8,
@@ -165,10 +161,7 @@ SEARCH_FIGURES: tuple[DataTable | Figure | NetworkFigure, ...] = (
                 "Sub-sampling greatly reduces the evaluations of gradients and losses.",
                 fewer_passes("sampling_rate", 0.1),
             ),
-            Claim(
-                "Accuracy is much the same on batches and on all rows.",
-                level("sampling_rate"),
-            ),
+            Claim("Accuracy is much the same on batches and on all rows.", level("sampling_rate")),
         ),
     ),
     *(

@@ -305,14 +305,7 @@ _OF = "of Lowy & Razaviyayn (2021):"
 _DELTA = 1e-6
 RISK_TABLES = (
     RiskTable("001/table1", f"Table 1 {_OF} general losses, pure privacy", False, False, 0.0, _general(True)),
-    RiskTable(
-        "001/table2",
-        f"Table 2 {_OF} general losses, Gaussian noise",
-        False,
-        False,
-        _DELTA,
-        _general(False),
-    ),
+    RiskTable("001/table2", f"Table 2 {_OF} general losses, Gaussian noise", False, False, _DELTA, _general(False)),
     RiskTable("001/table3", f"Table 3 {_OF} population loss, pure privacy", True, True, 0.0, _POPULATION_PURE),
     RiskTable(
         "001/table4", f"Table 4 {_OF} population loss, Gaussian noise", True, True, _DELTA, _POPULATION_GAUSSIAN
