@@ -64,7 +64,7 @@ def test_pure_noise_on_a_descent_has_the_sensitivity_of_gaussian_noise(cost: Any
     wider = math.sqrt(math.prod(problem.shape)) if isinstance(cost, Laplace) else 1.0
     expected = wider * plain.noised.sensitivity.under(relation)
     assert expected * (1 - 1e-6) < pure.noised.sensitivity.under(relation) < expected * (1 + 1e-6)
-    assert pure.mechanism == pure.noised.cost == cost
+    assert pure.cost == pure.noised.cost == cost
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.25])
