@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from dpdescent.audit import rows_separate  # noqa: E402
 from dpdescent.errors import DPDescentError, InvalidParameter, RowDependence  # noqa: E402
+from dpdescent.torch import gradient_choice  # noqa: E402
 from dpdescent.torch.row_gradients import RecordedGradients  # noqa: E402
 from row_mixers import (  # noqa: E402
     CLASSES,
@@ -92,6 +93,12 @@ def test_state_outside_of_a_module_that_comes_up_in_a_later_pass_is_named():
     animal = Animal("late", lambda: Between(late))
     with pytest.raises(RowDependence, match="keep nothing"):
         training_of(animal, table_of(animal, 0))
+
+
+def test_rows_in_parts_of_their_own_draw_random_numbers_of_their_own(monkeypatch):
+    monkeypatch.setattr(gradient_choice, "_rows_at_once", lambda _: 1)
+    (animal,) = (each for each in MIXERS if each.name == "scales drawn in training")
+    assert replay(animal, 0, 2).largest <= 1
 
 
 SCHEDULE = {"mixed": False}

@@ -62,6 +62,8 @@ _Real = Literal["normal", "small", "large", "uniform", "negative", "counts", "fl
 _CODES = (0.0, 1.0, -1.0, 9.0, -9.0, 99.0, -99.0, 999.0, -999.0)  # that stand for a number which is not known
 _CLASSES = (3, 10, 100)
 _GAPS = ((1.0, 0.0, 1.0), (0.5, 0.0, 1.0), (0.5, 0.5, 0.5))  # shares of a kept row, and of another before and after
+_BEYOND = ((1.0, 0.0, 1.0),)
+_FARTHER = 2.0**20  # times as much
 _IGNORED = -100  # by losses of torch, unless they are told another one
 _FACTORS: dict[Content, float] = {"zero": 0.0, "large": 2.0**20, "huge": 2.0**100, "infinite": math.inf}
 
@@ -196,22 +198,33 @@ class _Trials:
         part = [*self._probe.inputs, self._probe.targets][place]
         if part.dtype is torch.bool or part.is_complex():
             return True
-        codes = [number, -number, 2 * number, -2 * number]
-        if not part.is_floating_point():
+        if part.is_floating_point():
+            codes = dict.fromkeys([number, -number], (_GAPS, 1.0)) | dict.fromkeys(
+                [2 * number, -2 * number] if number else [], (_BEYOND, _FARTHER)
+            )
+        else:
             span = torch.iinfo(part.dtype)
-            codes = [number] if number == int(number) and span.min <= number <= span.max else []
-        if not codes or not (part.is_floating_point() or part.device.type == "cpu"):
-            return True
+            fits = number == int(number) and span.min <= number <= span.max and part.device.type == "cpu"
+            codes = {number: (_GAPS, 1.0)} if fits else {}
+        return all(self._same_with_code(place, code, *how) for code, how in codes.items())
+
+    def _same_with_code(
+        self, place: int, code: float, gaps: Sequence[tuple[float, float, float]], factor: float
+    ) -> bool:
+        """Return the same where shares of the cells of one part are a code, and of others after that a multiple."""
         kept = torch.tensor([True, False])
-        for seed, shares in enumerate(_GAPS):
-            rows = [_with_gaps(_ORDINARY.rows(self._probe, 2, turn), place, codes, turn) for turn in range(3)]
-            row, before, after = (each(share) for each, share in zip(rows, shares, strict=True))
+        for seed, shares in enumerate(gaps):
+            rows = [_ORDINARY.rows(self._probe, 2, turn) for turn in range(3)]
+            codes = code, code, code * factor
             try:
+                row, before, after = (
+                    _with_gaps(rows[turn], place, codes[turn], shares[turn], turn) for turn in range(3)
+                )
                 found = []
                 for other in (before, after):
                     with secret_randomness(seed), torch.no_grad():
                         found.append(self._way.losses(_joined(row, other, kept))[:1])
-            except Exception:  # for instance an index that a table of vectors does not have
+            except Exception:  # an index that a table of vectors does not have, or a number that is too large
                 return True
             if not _equal(*found):
                 return False
@@ -371,19 +384,14 @@ def _joined(rows: Batch, others: Batch, kept: Tensor) -> Batch:
     return Batch(tuple(inputs), targets)
 
 
-def _with_gaps(rows: Batch, place: int, codes: Sequence[float], seed: int) -> Callable[[float], Batch]:
-    """Return a function of a share of cells: the rows, where so many of one part hold one of the codes."""
+def _with_gaps(rows: Batch, place: int, code: float, share: float, seed: int) -> Batch:
+    """Return the rows, where a share of the cells of one part are a code."""
     parts, generator = [*rows.inputs, rows.targets], torch.Generator().manual_seed(seed)
     part = parts[place]
-    chosen = torch.tensor(codes, dtype=torch.float64)[torch.randint(0, len(codes), part.shape, generator=generator)]
     order = torch.rand(len(part), part[0].numel(), generator=generator).argsort(1).reshape(part.shape)
-
-    def of(share: float) -> Batch:
-        held = order < math.ceil(share * part[0].numel())
-        parts[place] = part.where(~held.to(part.device), chosen.to(part))
-        return Batch(tuple(parts[:-1]), parts[-1])
-
-    return of
+    held = order < math.ceil(share * part[0].numel())
+    parts[place] = part.masked_fill(held.to(part.device), code if part.is_floating_point() else int(code))
+    return Batch(tuple(parts[:-1]), parts[-1])
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
