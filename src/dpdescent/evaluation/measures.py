@@ -10,7 +10,9 @@ the rates x1/t made monotone: that is added.
 makes |d| larger, so that the variance of d by privacy is taken from its square first.
 
 **Brier score and log-loss** spread the rows of a bin by the coarse histogram, with a rate that is proportional to
-the predicted probability there. Logits beyond the range of that histogram count as its ends.
+the predicted probability there. Logits beyond the range of that histogram count as its ends. A model that is not
+calibrated has other rates within a bin: the difference to what follows from the same rate everywhere in a bin is an
+error, and one of privacy, which makes bins wide.
 
 An interval is the estimate plus and minus z sqrt(V_privacy + V_sampling), within the range of the measure.
 """
@@ -196,11 +198,12 @@ def prevalence(counts: ScoreCounts, level: float) -> Measure:
     return ratio("prevalence", counts, positive, every, level)
 
 
-def _mean(name: str, counts: ScoreCounts, costs: Floats, level: float, ceiling: float) -> Measure:
-    value = float(costs @ counts.estimates) / counts.rows
-    gradient = (costs - value) / counts.rows if counts.total is None else costs / counts.rows
+def _mean(name: str, counts: ScoreCounts, costs: tuple[Floats, Floats], level: float, ceiling: float) -> Measure:
+    value, other = (float(each @ counts.estimates) / counts.rows for each in costs)
+    gradient = (costs[0] - value) / counts.rows if counts.total is None else costs[0] / counts.rows
+    privacy, sampling = counts.variances(gradient)
     remark = f"over {counts.bins} bins"
-    return Measure.of(name, value, counts.variances(gradient), level, (0.0, ceiling), remark)
+    return Measure.of(name, value, (privacy + (value - other) ** 2, sampling), level, (0.0, ceiling), remark)
 
 
 def brier_score(counts: ScoreCounts, level: float) -> Measure:

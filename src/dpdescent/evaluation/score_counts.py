@@ -226,13 +226,20 @@ class ScoreCounts:
         ends = np.searchsorted(p, expit(np.concatenate([[self.ends[0]], self.edges]))).clip(0, p.size - 1)
         return np.where(below > 0, above / np.where(below > 0, below, 1.0), values[ends])
 
-    def costs(self, of_negative: Callable[[Floats], Floats], of_positive: Callable[[Floats], Floats]) -> Floats:
+    def costs(
+        self, of_negative: Callable[[Floats], Floats], of_positive: Callable[[Floats], Floats]
+    ) -> tuple[Floats, Floats]:
         """Return the mean cost of a row in each bin, of rows that are not of the class, then of those that are.
 
-        Within a bin the rate is taken to be proportional to the predicted probability.
+        Within a bin the rate is taken to be proportional to the predicted probability; or, second, to be the same.
         """
         p, _, _ = self._spread
-        return np.concatenate([self.mean_within(of_negative(p), 1 - p), self.mean_within(of_positive(p), p)])
+        weights = ((1 - p, p), (np.ones_like(p),) * 2)
+        proportional, same = (
+            np.concatenate([self.mean_within(of_negative(p), first), self.mean_within(of_positive(p), second)])
+            for first, second in weights
+        )
+        return proportional, same
 
     @property
     def probabilities(self) -> Floats:
