@@ -218,10 +218,10 @@ class DPLogisticRegression(LinearClassifier):
         columns.
     tighten : bool, optional
         Whether bounds that are given are outer limits, within which narrower ones are measured for columns that need
-        four fifths of them or less. By default this is done from 59 sqrt(c) effective rows, n mu, for c columns
-        that are not declared to be 0 or 1. It costs 2% of the budget, and if there is a column that needs less than
-        half of them 2% more, or up to 20% where there are few rows and many columns. Bounds stay as they are where
-        other parameters are in units of them: ``alpha``, ``adversary``, ``knots`` and ``solver_options``.
+        half of them or less. By default this is done from 59 sqrt(c) effective rows, n mu, for c columns
+        that are not declared to be 0 or 1. It costs 2% of the budget, and if there is such a column 2% more, or up to
+        20% where there are few rows and many columns. Bounds stay as they are where other parameters are in units of
+        them: ``alpha``, ``adversary``, ``knots`` and ``solver_options``.
     binary_features : array_like, optional
         Public knowledge of which columns are 0 or 1, as a mask, positions or names (``binary_features_`` of a
         `BoundedEncoder` or of a data set). The method "auto" then need not guess it, which helps most at small

@@ -29,9 +29,10 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Floats
-from ..tables.bounds import HIDING, NARROWER, RUNGS, Ends, column_ends, edge, narrower_bins, rungs
+from ..tables.bounds import HIDING, RUNGS, Ends, column_ends, edge, narrower_bins, rungs
 
 _LIKELY = 2.0  # standard deviations of the noise of a count that are left beyond an end
+_NARROWER = 1.25  # given ends are moved if the target gets narrower by this factor
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def target_ends(
         edges = edge(first - RUNGS, outer=first > RUNGS), edge(last - RUNGS, outer=last < RUNGS)
         below, above = narrower_bins(ask, cells, rows, Ends(*np.array([*inner, *edges])[:, None]))
         inner = float(below[0]), float(above[0])
-    if given and NARROWER * (inner[1] - inner[0]) > high - low:
+    if given and _NARROWER * (inner[1] - inner[0]) > high - low:
         inner = low, high
     return TargetEnds(*inner, _beyond(counts[0], rows, *inner))
 

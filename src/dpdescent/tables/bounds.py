@@ -23,7 +23,7 @@ Cells outside the measured ends are clipped, like those outside given bounds.
 *Given bounds* are outer limits. Those that are too wide cost much accuracy, so a first histogram for 2% of the budget
 looks for columns that need half of them or less, wherever its noise leaves a count some meaning. Only if it finds
 one, the ladder is measured again with the share that columns without bounds would get (unless 2% is that share), then
-the bins. Columns that need more than four fifths keep the bounds that were given.
+the bins. All other columns keep the bounds that were given.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ _EVIDENT, _GUESSED = 4.0, 3.0  # deviations: for where they are then, and where 
 _WINDOWS = (1, 2, 4)  # widths of neighbouring levels that are tested together
 _TAIL = 6  # levels beyond the sure ones that are tested once more
 _WORTHWHILE = 4  # a column is made narrower by the bins by at least this factor, or left alone
-_WORTH_BUYING = 2  # given bounds are measured once more if a column is narrower by this factor
-#: Given bounds, of columns or of a target, are moved where the ends that were seen are narrower by this factor.
-NARROWER = 1.25
+_NARROWER = 2  # the same for bounds that were given, by the ladder and by the bins
 _LEGIBLE = 0.12  # noise of a first count as a share of the rows, with which most cells of a column can still be seen
 _HIDDEN, _MUCH_HIDDEN = 0.01, 0.06  # share of the rows that noise may hide
 HIDING = 0.1  # noise of a count as a share of the rows, above which it would hide equal bins
@@ -372,15 +370,15 @@ def tightened_ends(
     levels = rungs(cells)
     counts, noise = (ask_first or ask)(levels, RUNGS)
     found = _seen_within(counts, noise, rows, low, high)
-    if ask_first is not None and _much_narrower(found.low, found.high, low, high, _WORTH_BUYING).any():
+    if ask_first is not None and _much_narrower(found.low, found.high, low, high, _NARROWER).any():
         again, less = ask(levels, RUNGS)
         weight = noise**2 / (noise**2 + less**2)
         counts, noise = (1 - weight) * counts + weight * again, noise * less / math.hypot(noise, less)
         found = _seen_within(counts, noise, rows, low, high)
     inner_low, inner_high = found.low, found.high
-    if _much_narrower(inner_low, inner_high, low, high, _WORTH_BUYING).any() and noise <= HIDING * rows:
-        inner_low, inner_high = narrower_bins(ask, cells, rows, found, NARROWER)
-    narrow = _much_narrower(inner_low, inner_high, low, high, NARROWER)
+    if _much_narrower(inner_low, inner_high, low, high, _NARROWER).any() and noise <= HIDING * rows:
+        inner_low, inner_high = narrower_bins(ask, cells, rows, found, _NARROWER)
+    narrow = _much_narrower(inner_low, inner_high, low, high, _NARROWER)
     return np.where(narrow, inner_low, low), np.where(narrow, inner_high, high)
 
 
