@@ -96,7 +96,7 @@ def test_state_outside_of_a_module_that_comes_up_in_a_later_pass_is_named():
 
 
 def test_rows_in_parts_of_their_own_draw_random_numbers_of_their_own(monkeypatch):
-    monkeypatch.setattr(gradient_choice, "_rows_at_once", lambda _: 1)
+    monkeypatch.setattr(gradient_choice, "rows_at_once", lambda _: 1)
     (animal,) = (each for each in MIXERS if each.name == "scales drawn in training")
     assert replay(animal, 0, 2).largest <= 1
 
