@@ -158,7 +158,9 @@ class Forest:
             leaf = leaf_of(tree.splits, levels).astype(np.intp)
             now = residuals + curvatures[:, None] * moved
             sums = np.stack([np.bincount(leaf, each, minlength=own.size) for each in now.T], axis=1)
-            values = (-own[:, None] / (weight * deviation) * sums)[leaf]
+            held = np.bincount(leaf, curvatures, minlength=own.size)  # drawn rows may be where none of the table are
+            steps = np.minimum(own / (weight * deviation), Growth.rate / (held + 1.0))
+            values = (-steps[:, None] * sums)[leaf]
             moved += values
             added += weight * values
             noise += self.outputs * float(np.mean(own[leaf] ** 2))
