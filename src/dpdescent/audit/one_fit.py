@@ -27,13 +27,13 @@ from ..errors import InvalidParameter, require_open_unit
 from ..relations import Relation
 from .findings import Report, canary_bound, one_run_bound
 from .recording import Recording, Released, Replaying
-from .worst_cases import _Fit
+from .worst_cases import AuditedFit
 
 _CANARIES, _SHARE = 2048, 32  # by default, and of how many of them one is guessed
 
 
 @dataclass(frozen=True)
-class OneFit(_Fit):
+class OneFit(AuditedFit):
     """One fit of a table with canaries, under zero-out.
 
     Parameters

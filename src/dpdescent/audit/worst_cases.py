@@ -172,7 +172,7 @@ MECHANISMS: dict[str, Callable[[float, float, Relation], Mechanism]] = {
 
 
 @dataclass(frozen=True)
-class _Fit:
+class AuditedFit:
     """A method, its guarantee, and the public size of its table."""
 
     method: str
@@ -224,7 +224,7 @@ class _Fit:
 
 
 @dataclass(frozen=True)
-class MethodRun(_Fit):
+class MethodRun(AuditedFit):
     """A whole fit with and without one row.
 
     Parameters
@@ -275,7 +275,7 @@ class MethodRun(_Fit):
 
 
 @dataclass(frozen=True)
-class CanaryRun(_Fit):
+class CanaryRun(AuditedFit):
     """Whole fits of tables in which each of many rows is there, or not, by the toss of a coin.
 
     There are as many rows as columns, each with a column of its own, and a row pushes the weight of its column up.

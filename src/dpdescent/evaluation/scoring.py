@@ -1,8 +1,8 @@
 """Scores of single rows: whatever a model does with a table, what it says of a row must not depend on other rows.
 
-The sensitivity of a histogram of scores rests on that. A function of a whole table may break it openly, as one that
-ranks or centres its rows does, and nearly every one breaks it in the last digit: matrix products round the same row
-differently in different company, and a score on the other side of an edge is another count. So, in this order:
+The sensitivity of a histogram of scores rests on that. A function of a whole table breaks it if it ranks or centres
+its rows, and nearly every one breaks it in the last digit: matrix products round the same row differently in
+different company, and a score on the other side of an edge is another count. So, in this order:
 
 - A model that has ``row_scores`` (the linear and additive models of this library) computes scores that have the same
   bits in any company, by operations that IEEE 754 rounds for each element alone.

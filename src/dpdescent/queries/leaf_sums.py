@@ -52,7 +52,7 @@ _SLACK = 1 - 2.0**-40
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """The public questions of a tree: of each, a column, and on which side every level of its cells is.
+    """The public splits of a tree: for each split its column, and the side on which every level of cells is.
 
     Parameters
     ----------

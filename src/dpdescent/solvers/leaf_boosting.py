@@ -1,7 +1,7 @@
 r"""Boosted trees with random splits: each tree is one histogram of residuals and curvatures, released with noise.
 
 A tree draws D columns at random, rather those that matter alone in the scores it starts from, and for each a cut at a
-released quantile or a random half of its levels: no row is looked at. Its leaves are one query (`LeafSums`): with
+released quantile or a random half of its levels: no row is read. Its leaves are one query (`LeafSums`): with
 noisy sums G of residuals and H of curvatures, whose noise has the deviation s, a leaf adds
 
 .. math:: v = - \eta \frac{G}{\max(H, 0) + a s + 1}

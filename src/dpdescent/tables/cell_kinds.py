@@ -51,7 +51,7 @@ _PLAIN_KINDS = (
 
 
 def as_frame(table: Any) -> pd.DataFrame | None:
-    """Return a table of named columns as a DataFrame of pandas, or None if it is none; no cell is looked at.
+    """Return a table of named columns as a DataFrame of pandas, or None if it is none; no cell is read.
 
     Categories of polars are text: their levels are those that occur, and not public. Those of an enumeration are.
     """

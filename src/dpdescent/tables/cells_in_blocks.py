@@ -50,7 +50,7 @@ class CellsInBlocks:
 def cells_in_blocks(table: Any) -> CellsInBlocks | None:
     """Return a table that is to be read in blocks, or None if it is none: a DataFrame of Dask, or the name of files.
 
-    Files are those of Parquet that have many cells or are several, and long ones of text. No cell is looked at.
+    Files are those of Parquet that have many cells or are several, and long ones of text. No cell is read.
     """
     if is_dask(table):
         if not hasattr(table, "columns"):
