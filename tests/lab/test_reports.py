@@ -153,7 +153,7 @@ def test_the_figures_of_the_line_search_have_the_papers_settings_and_methods() -
         assert {"blsgd-paper", "blgd-paper", "blsgd-ac-paper", "agd-paper", "outpert-rsgd-paper"} < set(
             figure.methods
         )
-        assert len(figure.claims) == 5
+        assert len(figure.claims) == 6
 
 
 def test_a_figure_of_words_and_counts_is_drawn_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

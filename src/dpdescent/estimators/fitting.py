@@ -222,7 +222,7 @@ def plan(
         if columns.sought:
             seen = columns.scaling.filled(seen_scaling(table.X), columns.gaps | (not columns.given))
             known = known.learnt("bounds of the columns", scaling=seen)
-        planned = replace(planned, known=known, purchases=model._purchases(lambda _: False))
+        planned = replace(planned, known=known, purchases=model._purchases(lambda: False))
     if model.ledger is not None:
         require_funds(model.ledger, own)  # after all else that is wrong with the settings was said
     if table.stream is not None:

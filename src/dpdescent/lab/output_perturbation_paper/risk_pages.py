@@ -232,23 +232,27 @@ def risk_panels(runs: RiskRuns, samples: Samples) -> list[Panel]:
             (place, row) for place, row in enumerate(table.rows) if (row.measured_on, row.tilted) == (kind, tilted)
         ]
         for axis, name in AXES:
-            lines: list[Line] = []
-            for place, row in chosen:
-                along = line_through_middle(runs, found, place, axis)
-                if len(along) > 1:
-                    lines += _pair(row, axis, along)
+            lines = _lines(runs, found, chosen, axis)
             if lines:
-                lines += [
-                    _lowest(runs, row, axis, max((line.x for line in lines), key=len))
-                    for _, row in chosen
-                    if row.reference == "lower bound"
-                ]
                 title = f"{kind}{', tilted' if tilted else ''}: in {name}"
                 ticks = tuple(sorted({x for line in lines for x in line.x}))
                 panels.append(Panel(title, name, "excess risk", ticks, True, tuple(lines)))
         if not table.mean and not tilted:
             panels += [_work(runs, place, samples) for place, row in chosen if row.ours]
     return panels
+
+
+def _lines(
+    runs: RiskRuns, found: Sequence[RiskSummary], rows: Sequence[tuple[int, RiskRow]], axis: str
+) -> list[Line]:
+    """Return the lines of rows along an axis, those of lower bounds last; none where nothing was varied along it."""
+    lines: list[Line] = []
+    for place, row in rows:
+        along = line_through_middle(runs, found, place, axis)
+        lines += _pair(row, axis, along) if len(along) > 1 else []
+    longest = max((line.x for line in lines), key=len, default=())
+    lowest = [row for _, row in rows if row.reference == "lower bound"] if lines else []
+    return lines + [_lowest(runs, row, axis, longest) for row in lowest]
 
 
 def _lowest(runs: RiskRuns, row: RiskRow, axis: str, x: tuple[float, ...]) -> Line:
