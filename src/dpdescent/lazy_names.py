@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 
-def lazy_names(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[list[str], Callable[[str], Any]]:
-    """Return ``__all__`` and ``__getattr__`` of a package whose names are in these modules of it."""
-    homes = {name: module for module, names in modules.items() for name in names}
+def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any]]:
+    """Return ``__all__`` and ``__getattr__`` of a package whose names, with spaces between, are in these modules."""
+    homes = {name: module for module, names in modules.items() for name in names.split()}
 
     def look_up(name: str) -> Any:
         if name in modules:

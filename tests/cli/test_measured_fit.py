@@ -202,13 +202,19 @@ def test_a_folder_is_measured_fitted_and_evaluated(run: Run) -> None:
     Path("people").mkdir()
     for number in range(2):
         plain(seed=number).to_parquet(f"people/{number}.parquet")
-    code, text = run("fit", "people", "--label", "paid", "--output", "m.json")
-    assert code == 1
-    assert "`dpdescent schema people --label COLUMN --measure" in text
-    code, text = run("schema", "people", "--label", "paid", "--measure", "--epsilon", 1)
+    told = ("fit", "people", "--label", "paid", "--seed", 0, "--ledger", "b.ledger", "--output", "m.json")
+    assert run("ledger", "create", "b.ledger", "--epsilon", 1, "--delta", 1e-6, "--currency", "gdp")[0] == 0
+    for wrong, said in ((("--unit", "job"), "UnsupportedSource"), (("--classes", "no,maybe"), "UnknownLevel")):
+        code, text = run(*told, *wrong)
+        assert (code, said in text, Ledger.open("b.ledger").entries) == (1, True, ()), text
+    code, text = run(*told)
     assert code == 0, text
-    code, text = run("fit", "people", "--schema", "people.schema.json", "--seed", 0, "--output", "m.json")
-    assert code == 0, text
+    saved = json.loads(Path("m.json").read_text())
+    assert {"types of cells", "classes of the label", "levels of the columns"} < set(saved["privacy"]["spent_on"])
+    assert any(each.startswith("column 'job': text, 3 levels") for each in saved["privacy"]["remarks"])
+    assert len(Ledger.open("b.ledger").history) == 1
+    assert run("predict", "m.json", "people/0.parquet", "--output", "p.csv")[0] == 0
+    assert roc_auc_score(plain()["paid"] == "yes", pd.read_csv("p.csv")["probability_yes"]) > 0.85
     code, text = run("evaluate", "m.json", "people", "--epsilon", 1, "--json", "worth.json")
     assert code == 0, text
     assert json.loads(Path("worth.json").read_text())["privacy"]["epsilon"] == 1

@@ -166,6 +166,6 @@ def test_an_encoder_that_measures_needs_a_budget_and_a_table() -> None:
 def test_a_dask_table_with_text_is_told_what_to_do() -> None:
     frame = pytest.importorskip("dask.dataframe").from_pandas(people(60), npartitions=2)
     with pytest.raises(ColumnTypeError, match="'job' is not stored as numbers: write the table as Parquet"):
-        given(classes=["no", "yes"]).fit(frame[["age", "job"]], frame["paid"])
+        given(classes=["no", "yes"], bounds=(0, 1)).fit(frame[["age", "job"]], frame["paid"])
     with pytest.raises(InvalidParameter, match=r"Schema\.measure takes others"):
         BoundedEncoder(measure=True, epsilon=1.0).fit(frame)

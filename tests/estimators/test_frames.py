@@ -13,12 +13,23 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 
-from dpdescent import DPLinearRegression, DPLogisticRegression, Ledger, PrivacyStatement
+from dpdescent import DPLinearRegression, DPLogisticRegression, Ledger, PrivacyStatement, fit_and_evaluate
 from dpdescent.accounting import GDP
 from dpdescent.audit import Neighbour, replay
-from dpdescent.errors import BudgetExhausted, ColumnTypeError, InvalidParameter, MissingColumn, MissingValue, OneClass
+from dpdescent.errors import (
+    BudgetExhausted,
+    ColumnTypeError,
+    DatasetNotAvailable,
+    InvalidParameter,
+    MissingColumn,
+    MissingValue,
+    OneClass,
+    UnknownLevel,
+    UnsupportedSource,
+)
 from dpdescent.estimators import frames
 from dpdescent.estimators.payment import make_noise
+from dpdescent.tables import open_cells
 
 
 def people(rows: int = 6000, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
@@ -231,6 +242,86 @@ def test_labels_of_a_list_keep_their_types() -> None:
 def test_given_bounds_are_about_numbers() -> None:
     with pytest.raises(ColumnTypeError, match="job"):
         DPLogisticRegression(2.0, 1e-6, bounds=(0, 1), classes=("no", "yes")).fit(*people(500))
+
+
+# Tables that are not in memory --------------------------------------------------------------------------------------
+
+
+def in_parts(frame: pd.DataFrame, labels: pd.Series) -> tuple:
+    dask = pytest.importorskip("dask.dataframe")
+    return dask.from_pandas(frame, npartitions=3), dask.from_pandas(labels, npartitions=3)
+
+
+def test_a_frame_of_dask_is_measured_and_fitted_within_one_budget(fitted: DPLogisticRegression) -> None:
+    ledger = Ledger(2.0, 1e-6, currency=GDP().with_failures())
+    model = DPLogisticRegression(2.0, 1e-6, random_state=0, ledger=ledger).fit(*in_parts(*people()))
+    assert model.feature_names_in_.tolist() == fitted.feature_names_in_.tolist()
+    assert model.privacy_["assumed_public"] == fitted.privacy_["assumed_public"]
+    assert model.privacy_["spent_on"].keys() == fitted.privacy_["spent_on"].keys()
+    assert (len(ledger.history), ledger.spent <= ledger.budget) == (1, True)
+    frame, labels = people(seed=1)
+    assert np.mean(model.predict(frame) == labels) > 0.8
+
+
+@pytest.mark.parametrize("labels", ["text", "numbers", "truths"])
+def test_a_table_in_blocks_is_fitted_as_one_in_memory(labels: str, tmp_path) -> None:
+    """So few rows are all counted. The decimal comma of a column is none of the label."""
+    frame, paid = people(3000)
+    frame = frame[["job", "items"]].assign(age=frame["age"].fillna(40).astype(str).str.replace(".", ","))
+    target = {"text": paid, "numbers": (paid == "yes") + 0.5, "truths": paid == "yes"}[labels].astype(str)
+    frame.assign(paid=target).to_csv(tmp_path / "t.csv", index=False, sep=";")
+    kind = DPLinearRegression if labels == "numbers" else DPLogisticRegression
+    model = kind(4.0, 1e-6, random_state=0).fit(open_cells(tmp_path / "t.csv", "paid"))
+    assert model.schema_.file.decimal == ","
+    whole = kind(4.0, 1e-6, random_state=0).fit(frame, target)
+    np.testing.assert_array_equal(model.coef_, whole.coef_)
+    np.testing.assert_array_equal(model.predict(frame), whole.predict(frame))
+
+
+def test_categories_of_labels_in_blocks_are_public() -> None:
+    frame, labels = people(3000)
+    model = DPLogisticRegression(4.0, 1e-6, random_state=0)
+    model.fit(*in_parts(frame[["age", "job"]], labels.astype("category")))
+    assert "classes of the label" not in model.privacy_["spent_on"]
+    assert "classes: 2 of them (argument)" in model.privacy_["assumed_public"]
+
+
+def test_what_no_table_in_blocks_can_be_fitted_with_is_refused_before_a_charge() -> None:
+    frame, labels = people(3000)
+    ledger = Ledger(2.0, 1e-6, currency=GDP().with_failures())
+    X, y = in_parts(frame, labels)
+    for wrong, told in (
+        ({"method": "objpert"}, (X, y)),
+        ({"classes": ("no", "maybe")}, (X, y)),
+        ({"unit": "job"}, (X, y)),
+        ({}, (X, labels)),
+        ({}, (X, y.repartition(npartitions=1))),
+        ({}, (X, y.rename("age"))),
+        ({}, (X, pytest.importorskip("dask.array").from_array(np.full(2999, "no"), chunks=1000))),
+        ({}, (X, None)),
+    ):
+        with pytest.raises((InvalidParameter, UnknownLevel)):
+            DPLogisticRegression(2.0, 1e-6, ledger=ledger, **wrong).fit(*told)
+        assert ledger.entries == ()
+    with pytest.raises(UnsupportedSource, match="evaluate the model after it"):
+        fit_and_evaluate(DPLogisticRegression(2.0, 1e-6, ledger=ledger), X, y)
+    with pytest.raises(DatasetNotAvailable, match=r"there is no file 'nobody.csv'"):
+        open_cells("nobody.csv", "paid")
+    missing = in_parts(frame, labels.mask(frame["age"] > 60).astype("category"))
+    with pytest.raises(MissingValue):
+        DPLogisticRegression(2.0, 1e-6, ledger=ledger).fit(*missing)
+    assert ledger.entries == ()
+
+
+def test_nothing_of_a_row_of_a_table_in_blocks_leaves_that_was_not_paid_for(tmp_path) -> None:
+    frame, labels = people(700)
+    table = frame.drop(columns=["kind"]).assign(job=[*frame["job"][:-1], "astronaut"], paid=labels)
+    for name, rows in (("whole", table), ("other", table.iloc[:-1])):
+        rows.to_parquet(tmp_path / f"{name}.parquet", row_group_size=200)
+    whole, other = (open_cells(tmp_path / f"{name}.parquet", "paid") for name in ("whole", "other"))
+    report = replay(DPLogisticRegression(20.0, 1e-5), whole, neighbours=[Neighbour(other, None)])
+    assert report.clean, str(report)
+    assert 0 < report.largest_share <= 1
 
 
 # Neighbours ---------------------------------------------------------------------------------------------------------

@@ -420,7 +420,10 @@ def test_fit_and_predict_take_a_folder_a_pattern_and_a_file(
 
 
 def test_a_folder_without_a_schema_is_refused(stored: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidParameter, match=r"needs --schema FILE.*`dpdescent schema \S*part-0\.parquet --label"):
+    with pytest.raises(
+        InvalidParameter,
+        match=r"needs --label.*--schema FILE.*`dpdescent schema \S*part-0\.parquet --label",
+    ):
         run("fit", stored, "--output", tmp_path / "m.json")
 
 

@@ -78,4 +78,4 @@ from .whole_runs import (
 if TYPE_CHECKING:
     from .tradeoff import TradeOff as TradeOff
 
-_, __getattr__ = lazy_names(__name__, {"tradeoff": ("TradeOff",)})
+_, __getattr__ = lazy_names(__name__, {"tradeoff": "TradeOff"})

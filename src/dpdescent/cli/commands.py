@@ -104,9 +104,7 @@ COMMANDS = (
     ),
     DeferredCommand("ledger", "ledger_command:ledger_app", "Keep a budget that several fits share."),
     DeferredCommand(
-        "compare",
-        "compare_command:compare_command",
-        "Compare methods on the same data, folds, budget and relation.",
+        "compare", "compare_command:compare_command", "Compare methods on the same data, folds, budget and relation."
     ),
     DeferredCommand(
         "reproduce",

@@ -16,10 +16,10 @@ from .schema_command import (
     Declared,
     DraftFile,
     IsNumber,
-    MeasuredTable,
     Rest,
     RowsPerUnit,
     UnitColumn,
+    measured,
     stem_of,
 )
 from .terminal import Adjacency, Delta, JsonFile, Seed, complain, say, write_json
@@ -59,8 +59,8 @@ def describe_command(
     written = None if label is None else schema or table.with_name(f"{stem_of(table)}.schema.json")
     require_outputs([target, written, json_file], [table, ledger])
     told = Declared(label, classes, rest, regression, declared)
-    wanted = MeasuredTable(table, told, epsilon, delta, adjacency, unit, rows_per_unit, ledger, seed, histograms=True)
-    found = wanted.measure(written or target)
+    cost = {"epsilon": epsilon, "delta": delta, "adjacency": adjacency, "random_state": seed, "histograms": True}
+    found = measured(table, told, written or target, ledger, unit=unit, rows_per_unit=rows_per_unit, **cost)
     useless = why_useless(found, label)
     if written is not None and not useless:
         write_whole(written, found.as_text())

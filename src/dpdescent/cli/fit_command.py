@@ -20,7 +20,7 @@ import typer
 
 from ..errors import InvalidParameter, nearest
 from ..long_runs import require_outputs
-from .schema_command import Rest
+from .schema_command import Rest, RowsPerUnit, UnitColumn
 from .terminal import (
     INTERRUPTED,
     Adjacency,
@@ -108,13 +108,8 @@ LossName = Annotated[
 PenaltyName = Annotated[str | None, typer.Option(help="l2 or nonconvex, for --model logistic.")]
 MethodName = Annotated[str, typer.Option(help="How to train; `dpdescent methods` lists all.")]
 Assignments = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; may be repeated."),
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; may be repeated.")
 ]
-UnitColumn = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Whose row it is: protect all rows of one person.")
-]
-RowsPerUnit = Annotated[int, typer.Option(help="Rows of a unit that are used, at most.")]
 Alpha = Annotated[float, typer.Option(help="Weight of the penalty.")]
 PenaliseIntercept = Annotated[
     bool | None, typer.Option(help="Penalise the constant term too; by default in paper modes only.")
@@ -333,7 +328,9 @@ def plan(request: Request, options: dict[str, Any], known: dict[str, Any]) -> Pl
     from .public_knowledge import open_table, read_unknown
 
     if "label" in known:
-        unknown = read_unknown(request.public.data, known, request.model in REGRESSORS)
+        if request.cluster is not None:
+            raise InvalidParameter("--cluster is for Parquet files with a schema: leave it out")
+        unknown = read_unknown(request.public.data, known, request.model in REGRESSORS, request.unit is None)
         classes = {} if request.model in REGRESSORS else {"classes": known["classes"]}
         return Plan(request, options | classes, None, unknown, _warn(request, unknown) if request.private else [])
     with downloading() as progress:

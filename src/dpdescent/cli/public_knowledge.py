@@ -19,6 +19,7 @@ import pandas as pd
 from ..datasets import SCHEMA_NAME, Dataset, is_data_path, load_dataset, require_readable
 from ..errors import DatasetNotAvailable, InvalidParameter, MissingValue, no_such_column
 from ..tables import (
+    CellsInBlocks,
     ParquetTable,
     Schema,
     is_long_text,
@@ -31,6 +32,7 @@ from ..tables import (
     stream_text,
 )
 from ..tables.cell_kinds import as_levels, as_numbers
+from ..tables.cells_in_blocks import cells_in_blocks
 from .terminal import literal
 
 #: Said instead of bounds that nobody knows.
@@ -107,12 +109,10 @@ class PublicKnowledge:
             raise InvalidParameter("--target-bounds is for --model regression: leave it out")
         schema = self.schema or schema_in_folder(self.data)
         if schema is None:
-            group = is_parquet_group(self.data)
-            file = parquet_files(self.data)[0] if group else self.data
-            privately = "" if group else "--label COLUMN, and its columns are measured privately; or "
+            file = parquet_files(self.data)[0] if is_parquet_group(self.data) else self.data
             raise InvalidParameter(
-                f"{self.data} needs {privately}--schema FILE, which says what is public: "
-                f"`dpdescent schema {shlex.quote(file)} --label COLUMN` writes a draft"
+                f"{self.data} needs --label COLUMN, and its columns are measured privately; or --schema FILE, which "
+                f"says what is public: `dpdescent schema {shlex.quote(file)} --label COLUMN` writes a draft"
             )
         declared = Schema.load(schema)
         if self.regression and declared.label.classes is not None:
@@ -135,14 +135,10 @@ class PublicKnowledge:
         """Return the label of a table of which nothing else is known, and its classes if these are."""
         if self.schema is not None or (schema_in_folder(self.data) is not None):
             raise InvalidParameter("--label is for a table without a schema, which has a label: leave one out")
-        if is_parquet_group(self.data):
-            raise InvalidParameter(
-                f"--label is for a table in one file: `dpdescent schema {shlex.quote(self.data)} --label COLUMN "
-                "--measure --epsilon E` measures a schema of several, and `dpdescent fit --schema` uses it"
-            )
-        if not is_data_path(self.data) or self.data.endswith(".npz"):
-            raise InvalidParameter("--label is for a table in one CSV or Parquet file: leave it out")
-        if not Path(self.data).is_file():
+        group = is_parquet_group(self.data)
+        if not group and (not is_data_path(self.data) or self.data.endswith(".npz")):
+            raise InvalidParameter("--label is for a table in CSV or Parquet files: leave it out")
+        if not group and not Path(self.data).is_file():
             raise DatasetNotAvailable(f"the file {self.data!r} is not there: correct the path")
         given = {"--missing": self.missing, "--unknown": self.unknown}
         given |= {"--target-bounds": self.target_bounds} if not self.regression else {"--classes": self.classes}
@@ -205,17 +201,20 @@ def schema_in_folder(data: str) -> Path | None:
 class UnknownTable:
     """A table of which only the names of its columns are known."""
 
-    X: pd.DataFrame
+    X: pd.DataFrame | CellsInBlocks
     y: Any
     rest: Any = None
     unit: None = None
     schema: None = None
 
 
-def read_unknown(data: str, known: dict[str, Any], regression: bool) -> UnknownTable:
-    """Read a table whose columns are to be measured."""
-    frame = read_cells_as_text(Path(data))
+def read_unknown(data: str, known: dict[str, Any], regression: bool, in_blocks: bool) -> UnknownTable:
+    """Read a table whose columns are to be measured, or open one that is read ``in_blocks`` if it is long."""
     label = known["label"]
+    blocks = cells_in_blocks(data) if in_blocks or is_parquet_group(data) else None
+    if blocks is not None:
+        return UnknownTable(blocks.predicting(label, known["rest"]), None, known["rest"])
+    frame = read_cells_as_text(Path(data))
     if label not in frame.columns:
         raise no_such_column("the label column", label, frame.columns)
     require_rows(Path(data), len(frame), None)

@@ -78,9 +78,10 @@ def draft(
     target = output or table.with_name(f"{stem_of(table)}.schema.json")
     if measure:
         told = Declared(label, classes, rest, regression, declared)
-        _measure(
-            MeasuredTable(table, told, epsilon, delta, adjacency, unit, rows_per_unit, ledger, seed), target, force
-        )
+        cost = {"epsilon": epsilon, "delta": delta, "adjacency": adjacency, "random_state": seed}
+        _require_new(target, force)
+        require_outputs([target], [table, ledger])
+        _write(measured(table, told, target, ledger, unit=unit, rows_per_unit=rows_per_unit, **cost), target)
         return
     if any(each is not None for each in (epsilon, ledger, classes, rest, regression, unit, declared)):
         raise InvalidParameter(
@@ -172,51 +173,21 @@ class Declared:
         return {"classes": classes, "rest": rest, "regression": self.regression, "declared": columns}
 
 
-@dataclass(frozen=True)
-class MeasuredTable:
-    """A table whose schema is to be measured, and what that may cost; see `dpdescent.tables.measure_schema`."""
+def measured(table: Path, told: Declared, output: Path, ledger: Path | None, **options: Any) -> Schema:
+    """Buy the schema of a table; ``output`` is what a ledger records. See `dpdescent.tables.measure_schema`."""
+    from ..ledger import Ledger
+    from ..tables import is_parquet_group, measure_schema
 
-    table: Path
-    told: Declared
-    epsilon: float | None
-    delta: float
-    adjacency: str = "zero-out"
-    unit: str | None = None
-    rows_per_unit: int = 1
-    ledger: Path | None = None
-    seed: int | None = None
-    histograms: bool = False
-
-    def measure(self, output: Path) -> Schema:
-        """Buy the schema; ``output`` is what a ledger records."""
-        from ..ledger import Ledger
-        from ..tables import is_parquet_group, measure_schema
-
-        if self.epsilon is None:
-            raise InvalidParameter("a measurement needs --epsilon, such as --epsilon 0.2: what it may cost")
-        if not self.table.is_file() and not is_parquet_group(str(self.table)):
-            raise SchemaError(f"there is no file {str(self.table)!r}: correct the path")
-        account = None if self.ledger is None else Ledger.open(self.ledger, model=output)
-        return measure_schema(
-            self.table,
-            self.told.label,
-            self.epsilon,
-            self.delta,
-            ledger=account,
-            adjacency=self.adjacency,
-            unit=self.unit,
-            rows_per_unit=self.rows_per_unit,
-            **self.told.options(),
-            random_state=self.seed,
-            histograms=self.histograms,
-        )
+    if options["epsilon"] is None:
+        raise InvalidParameter("a measurement needs --epsilon, such as --epsilon 0.2: what it may cost")
+    if not table.is_file() and not is_parquet_group(str(table)):
+        raise SchemaError(f"there is no file {str(table)!r}: correct the path")
+    account = None if ledger is None else Ledger.open(ledger, model=output)
+    return measure_schema(table, told.label, ledger=account, **told.options(), **options)
 
 
-def _measure(wanted: MeasuredTable, target: Path, force: bool) -> None:
-    """Measure a schema, write it, and say what was found."""
-    _require_new(target, force)
-    require_outputs([target], [wanted.table, wanted.ledger])
-    schema = wanted.measure(target)
+def _write(schema: Schema, target: Path) -> None:
+    """Write a schema that was measured, and say what was found."""
     write_whole(target, schema.as_text())
     statement = (schema.measured or {})["statement"]
     for remark in statement["remarks"]:

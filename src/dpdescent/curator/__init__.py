@@ -38,13 +38,8 @@ else:
     _, _own = lazy_names(
         __name__,
         {
-            "binned_source": ("BinnedSource",),
-            "caller_functions": (
-                "drawn_minimiser",
-                "perturbed_minimiser",
-                "perturbed_saddle_point",
-                "phased_minimiser",
-            ),
+            "binned_source": "BinnedSource",
+            "caller_functions": "drawn_minimiser perturbed_minimiser perturbed_saddle_point phased_minimiser",
         },
     )
 

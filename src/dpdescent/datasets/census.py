@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..errors import DatasetFormatError, require_finite
 from ..tables import CategoricalColumn, IgnoredColumn, Label, NumericColumn, Schema, scale_columns
-from .dataset import Dataset, read_delimited, read_packed, words
+from .dataset import Dataset, coded, read_delimited, read_packed, words
 from .store import LIBSVM, LocalFiles, Origin, Remote, mark_parts, read_libsvm_parts
 
 _UCI_ADULT = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
@@ -202,23 +202,17 @@ def load_adult_raw(files: LocalFiles) -> Dataset:
         split = mark_parts(*map(len, frames))
         table = pd.concat(frames, ignore_index=True)
         table["income"] = table["income"].str.rstrip(".")
-    encoder = ADULT_SCHEMA.encoder()
     return Dataset(
         name="adult-raw",
-        X=encoder.fit_transform(table),
         y=(ADULT_SCHEMA.labels(table) == ">50K").astype(np.int64),
-        feature_names=tuple(encoder.get_feature_names_out()),
-        bounds=(0.0, 1.0),
-        binary_features=encoder.binary_features_,
         classes=(0, 1),
         source=ADULT_RAW_ORIGIN.citation,
         notes=(
             "Unknown cells are the level '?'. The survey weight fnlwgt is in the table and not in X. "
             "y is 1 for income '>50K'."
         ),
-        table=table,
         split=split,
-        schema=ADULT_SCHEMA,
+        **coded(table, ADULT_SCHEMA),
     )
 
 
@@ -242,14 +236,9 @@ def load_acs_income(files: LocalFiles, *, threshold: float = 25_000) -> Dataset:
     except ValueError:
         raise DatasetFormatError(f"{files.paths[0].name!r}: PINCP, AGEP or DENSITY is not a number") from None
     table["high_income"] = (income > threshold).astype(np.int64)
-    encoder = ACS_SCHEMA.encoder()
     return Dataset(
         name="acs-income",
-        X=encoder.fit_transform(table),
         y=table["high_income"].to_numpy(),
-        feature_names=tuple(encoder.get_feature_names_out()),
-        bounds=(0.0, 1.0),
-        binary_features=encoder.binary_features_,
         classes=(0, 1),
         source=ACS_ORIGIN.citation,
         notes=(
@@ -260,8 +249,7 @@ def load_acs_income(files: LocalFiles, *, threshold: float = 25_000) -> Dataset:
             "income and survey weights are left out. Levels and ranges are those of the published data "
             "dictionary."
         ),
-        table=table,
-        schema=ACS_SCHEMA,
+        **coded(table, ACS_SCHEMA),
     )
 
 

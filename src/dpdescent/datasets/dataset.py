@@ -89,6 +89,14 @@ class Dataset:
             raise DatasetFormatError(f"data set {self.name!r}: binary_features does not have one entry per column")
 
 
+def coded(table: pd.DataFrame, schema: Schema) -> dict[str, Any]:
+    """Return what a data set has of a table that a schema codes."""
+    encoder = schema.encoder()
+    X, bounds = encoder.fit_transform(table), encoder.output_bounds_ if schema.to_measure else (0.0, 1.0)
+    coding = {"feature_names": tuple(encoder.get_feature_names_out()), "binary_features": encoder.binary_features_}
+    return {"X": X, "bounds": bounds, "table": table, "schema": schema} | coding
+
+
 @dataclass(frozen=True)
 class DatasetInfo:
     """What is known about a data set before it is loaded.
@@ -192,19 +200,13 @@ def load_file(
     declared = declared.choosing(missing=missing, unknown=unknown)
     table = read_table(path, declared)
     require_rows(path, len(table), declared.rows)
-    encoder = declared.encoder()
     return Dataset(
         name=path.name,
-        X=encoder.fit_transform(table),
         y=declared.labels(table),
-        feature_names=tuple(encoder.get_feature_names_out()),
-        bounds=encoder.output_bounds_ if declared.to_measure else (0.0, 1.0),
-        binary_features=encoder.binary_features_,
         classes=declared.label.classes or (),
         source=f"The file {path.name}.",
         notes="Encoded with the bounds and levels of the schema.",
-        table=table,
-        schema=declared,
+        **coded(table, declared),
         unit=None if declared.unit is None else table[declared.unit.column],
     )
 

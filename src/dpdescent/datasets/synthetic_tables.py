@@ -15,7 +15,7 @@ from scipy.special import expit, ndtri
 from ..arrays import Floats, Positions
 from ..errors import InvalidParameter, OutputNotWritable, require_positive_integer
 from ..tables import CategoricalColumn, Label, NumericColumn, Schema
-from .dataset import Dataset
+from .dataset import Dataset, coded
 
 _WORKCLASS = ("private", "public", "self-employed", "unpaid")
 _OCCUPATION = ("service", "manual", "clerical", "sales", "technical", "professional", "executive")
@@ -130,22 +130,16 @@ def _marital(age: Floats, draw: Floats) -> Positions:
 def load_synthetic(*, n: int = 20_000, seed: int = 0) -> Dataset:
     """Make the synthetic data set; parameters as in `synthetic_table`."""
     table, _ = synthetic_table(n, seed)
-    encoder = SYNTHETIC_SCHEMA.encoder()
     return Dataset(
         name="synthetic",
-        X=encoder.fit_transform(table),
         y=table["high_income"].to_numpy(),
-        feature_names=tuple(encoder.get_feature_names_out()),
-        bounds=(0.0, 1.0),
-        binary_features=encoder.binary_features_,
         classes=(0, 1),
         source="Drawn by dpdescent; no person is behind any row.",
         notes=(
             f"n = {n}, seed = {seed}. About 25 percent of labels are 1, and the best possible classifier is "
             f"right for about 85 percent of rows."
         ),
-        table=table,
-        schema=SYNTHETIC_SCHEMA,
+        **coded(table, SYNTHETIC_SCHEMA),
     )
 
 

@@ -30,15 +30,10 @@ if TYPE_CHECKING:
 __all__, __getattr__ = lazy_names(
     __name__,
     {
-        "additive": (
-            "DPAdditiveClassifier",
-            "DPAdditiveHuberRegressor",
-            "DPAdditivePoissonRegressor",
-            "DPAdditiveRegressor",
-            "Term",
-        ),
-        "boosted": ("DPBoostedTreesClassifier", "DPBoostedTreesRegressor"),
-        "classifiers": ("DPLinearSVC", "DPLogisticRegression"),
-        "regressors": ("DPHuberRegressor", "DPLinearRegression", "DPPoissonRegressor"),
+        "additive": "DPAdditiveClassifier DPAdditiveHuberRegressor DPAdditivePoissonRegressor DPAdditiveRegressor "
+        "Term",
+        "boosted": "DPBoostedTreesClassifier DPBoostedTreesRegressor",
+        "classifiers": "DPLinearSVC DPLogisticRegression",
+        "regressors": "DPHuberRegressor DPLinearRegression DPPoissonRegressor",
     },
 )

@@ -49,16 +49,8 @@ class AdditiveModel(PrivateLinearModel):
 
     Parameters
     ----------
-    pieces : int, optional
-        Number of linear pieces of a curve from 0 to the farther bound, and twice the number of those on a second
-        scale. By default the largest of 16, 8, 4 and 2 for which there are 64 effective rows, n mu, per added column
-        and output; else 1 if there are 45, or none.
-    knots : mapping, optional
-        Public knots of some columns, by name or position, in the unit of the column and between its bounds. An empty
-        list keeps a column linear.
-    monotonic_cst : array-like of int, or mapping, optional
-        For each column 1 if the prediction must not fall with it, -1 if it must not rise, 0 for no constraint; or
-        such numbers by the names of some columns. For two classes it is about the second one.
+    pieces, knots, monotonic_cst
+        As `DPAdditiveClassifier` has them.
     """
 
     _: KW_ONLY

@@ -60,65 +60,51 @@ Run = Callable[[Any, Any, Any, Any], Any]
 
 def fit(model: Any, X: Any, y: Any, unit: Any = None) -> SolverResult:
     """Fit a model to a table, and return what its method returned."""
-    frame = mixed_frame(model, X)
     if hasattr(model, "schema_"):
         del model.schema_
     with FitSources() as sources:
-        method, settings = model.require_settings()
-        noise = make_noise(model.noise, seed_of(model.random_state))
-        if frame is not None:
-            from .frames import MeasuredFit
-
-            return _fit_frame(model, method, settings, MeasuredFit(model, method, settings, noise, frame, y, unit))
-        planned = plan(model, method, settings, noise, validate(model, method, X, y, unit), sources)
-        if method.private:
-            planned = replace(planned, tried=remarks_on_trials(model, planned.own, stacklevel=5))
+        planned, bought = _prepared(model, X, y, unit, sources)
+        own = planned.own if bought is None else bought.own
+        tried = remarks_on_trials(model, own, stacklevel=5) if planned.method.private else ()
         label = f"{type(model).__name__}, method {model.method}"
-        with paid_by(model.ledger, planned.own, label), charges_noted(planned.own):
+        with paid_by(model.ledger, own, label), charges_noted(own):
+            planned = replace(planned if bought is None else _planned_after(bought, planned, sources), tried=tried)
             known, rows = measure(planned, sources)
             solved = solve(planned, known, rows)
         state(planned, known, rows, solved)
-        return solved.result
-
-
-def _fit_frame(model: Any, method: Method, settings: Settings, bought: MeasuredFit) -> SolverResult:
-    """Fit a model to a table whose columns are measured with a part of its budget."""
-    noise, tried = bought.noise, remarks_on_trials(model, bought.own, stacklevel=6)
-    with FitSources() as sources:
-        _require_frame(bought, method, settings, sources)
-        label = f"{type(model).__name__}, method {model.method}"
-        with paid_by(model.ledger, bought.own, label), charges_noted(bought.own):
-            inner, X, y = bought.buy()
-            table = replace(validate(inner, method, X, y, bought.unit), protected=bought.protected)
-            planned = plan(inner, method, settings, noise, table, sources, bought.own)
-            told = planned.known.learnt("the types, levels and bounds of the columns", bought.remarks())
-            planned = replace(planned, known=told, tried=tried)
-            known, rows = measure(planned, sources)
-            solved = solve(planned, known, rows)
-        state(planned, known, rows, solved)
-        bought.keep(inner)
+        if bought is not None:
+            bought.keep(planned.model)
         return solved.result
 
 
 def require_fittable(model: Any, X: Any, y: Any, unit: Any = None) -> None:
     """Raise what a fit would raise before it is charged. Nothing is charged, and no fit is counted."""
-    frame = mixed_frame(model, X)
     with FitSources() as sources:
-        method, settings = model.require_settings()
-        noise = make_noise(model.noise, seed_of(model.random_state))
-        if frame is None:
-            plan(model, method, settings, noise, validate(model, method, X, y, unit), sources)
-            return
-        from .frames import MeasuredFit
-
-        _require_frame(MeasuredFit(model, method, settings, noise, frame, y, unit), method, settings, sources)
+        _prepared(model, X, y, unit, sources)
 
 
-def _require_frame(bought: MeasuredFit, method: Method, settings: Settings, sources: FitSources) -> None:
-    """Plan a fit whose columns are measured, on a table of zeros."""
+def _prepared(model: Any, X: Any, y: Any, unit: Any, sources: FitSources) -> tuple[Plan, MeasuredFit | None]:
+    """Return what a fit will do. Where columns are measured first, that is planned on a table of zeros."""
+    frame, (method, settings) = mixed_frame(model, X), model.require_settings()
+    noise = make_noise(model.noise, seed_of(model.random_state))
+    if frame is None:
+        return plan(model, method, settings, noise, validate(model, method, X, y, unit), sources), None
+    from .frames import MeasuredFit
+
+    bought = MeasuredFit(model, method, settings, noise, frame, y, unit)
     rehearsing, zeros = bought.rehearsal()
-    rehearsed = plan(rehearsing, method, settings, bought.noise, zeros, sources)
+    rehearsed = plan(rehearsing, method, settings, noise, zeros, sources)
     require_measurable(rehearsed.own, settings, ("a schema",))
+    return rehearsed, bought
+
+
+def _planned_after(bought: MeasuredFit, rehearsed: Plan, sources: FitSources) -> Plan:
+    """Buy what the columns of a table contain with a part of the budget, and plan the fit of the coded table."""
+    method, (inner, X, y) = rehearsed.method, bought.buy()
+    table = replace(validate(inner, method, X, y, bought.unit), protected=bought.protected)
+    planned = plan(inner, method, rehearsed.settings, bought.noise, table, sources, bought.own)
+    told = planned.known.learnt("the types, levels and bounds of the columns", bought.remarks())
+    return replace(planned, known=told)
 
 
 def validate(model: Any, method: Method, X: Any, y: Any, unit: Any) -> Table:
@@ -407,7 +393,8 @@ def _statement(planned: Plan, known: Knowledge, solved: Solved) -> PrivacyStatem
 def _assumed(planned: Plan, known: Knowledge) -> list[str]:
     """Return what is public, and where it came from."""
     model, columns, units = planned.model, known.columns, known.units
-    schema = getattr(planned.table.stream, "schema", None)
+    bought = hasattr(model, "_coded_names")  # the schema, by this fit
+    schema = None if bought else getattr(planned.table.stream, "schema", None)
     counted = any(isinstance(each, RowsOfUnits) for each in planned.purchases)
     sizes = size_facts(known.rows, None if units is None else units.count, model.rows, counted)
     bounds = bounds_facts(columns.bounded, columns.sought, planned.tightened, planned.method.private)

@@ -20,13 +20,15 @@ import pandas as pd
 from sklearn.base import RegressorMixin
 
 from ..curator import LatticeNoise, Units
+from ..curator.kept_rows import changed
 from ..curator.release import public_count
 from ..errors import InvalidParameter, MissingValue
 from ..ledger import Ledger, require_funds
 from ..solvers import Facts, Method, Settings
 from ..statement import Origin, moved, name_of
-from ..tables import CategoricalColumn, Column, Schema
+from ..tables import CategoricalColumn, CellsInBlocks, Column, Label, NumericColumn, Schema
 from ..tables.cell_kinds import as_levels, as_numbers
+from ..tables.cells_in_blocks import labelled
 from ..tables.measured_schema import (
     Shares,
     TableToMeasure,
@@ -39,6 +41,7 @@ from ..tables.schema_purchase import assumed_facts, record_of, remarks_on, requi
 from .knowledge import Table
 from .payment import open_ledger
 from .reading import require_units, sorted_classes, split_units
+from .streaming import require_streamable
 
 _LABEL = "y"
 _MANY = 2**27  # cells of a coded table that is kept sparse
@@ -52,23 +55,19 @@ class MeasuredFit:
     ----------
     model, method, settings, noise
         The estimator, its method and settings, and where noise comes from.
-    frame : DataFrame
+    frame : DataFrame of pandas or Dask, or CellsInBlocks
         **Unreleased data**, but for names and storage types.
     y, unit
         As ``fit`` has them.
     """
 
     def __init__(
-        self,
-        model: Any,
-        method: Method,
-        settings: Settings,
-        noise: LatticeNoise,
-        frame: pd.DataFrame,
-        y: Any,
-        unit: Any,
+        self, model: Any, method: Method, settings: Settings, noise: LatticeNoise, frame: Any, y: Any, unit: Any
     ) -> None:
-        self.model, self.noise = model, noise
+        self.model, self.noise, self.blocks = model, noise, None
+        if not isinstance(frame, pd.DataFrame):
+            self.blocks = _in_blocks(model, method, frame, y, unit)
+            frame, y = self.blocks.example.drop(columns=[self.blocks.label]), self.blocks.example[self.blocks.label]
         if y is None:
             raise InvalidParameter("fit requires y to be passed, but the target y is None")
         if getattr(model, "monotonic_cst", None) is not None:
@@ -96,7 +95,8 @@ class MeasuredFit:
         if self.unit is not None:
             kept, self._units = Units.kept(self.unit, model.rows_per_unit, len(cells))
             self._kept = kept
-        self.rows = public_count(len(cells)) if self._units is None else self._units.count
+        held = len(cells) if self.blocks is None else self.blocks.rows
+        self.rows = public_count(held) if self._units is None else self._units.count
         self._require_label()
         self._known: dict[str, Column] = {
             name: stored for name in cells.columns if (stored := public_column(name, cells[name])) is not None
@@ -137,9 +137,26 @@ class MeasuredFit:
         labels = self._labels if self._units is None else self._labels[self._kept]
         if not self._regression and self.model.classes is None:
             model.classes = (0, 1)
-            labels = np.resize(np.array([0, 1]), held)
+            labels = np.resize(np.array([0, 1]), held if self.blocks is None else 0)
+        if self.blocks is not None:
+            self._read_labels(copy.copy(model), self.blocks)
         zeros = np.broadcast_to(0.0, (held, self._frame.shape[1]))
         return model, Table(zeros, labels, None, self._units, None, self.protected, divisor)
+
+    def _read_labels(self, reader: Any, table: CellsInBlocks) -> None:
+        """Raise what is wrong with the labels of a table in blocks, if it is public what they may be."""
+        stored, known = public_column(_LABEL, self._label), self.model.classes if not self._regression else None
+        if known is None and isinstance(stored, CategoricalColumn) and not self._regression:
+            known = stored.levels
+        if table.rest is not None or (known is None and not self._regression):
+            return
+        classes = None if known is None else tuple(sorted_classes(known).tolist())
+        if classes is not None:
+            reader.classes = classes
+        anything = NumericColumn(self._frame.columns[0], 0.0, 1.0)
+        schema = Schema((anything,), Label(table.label, classes), unreadable="missing")
+        for block in table.blocks([table.label]):
+            reader._loss_and_labels(schema.labels(block))
 
     def buy(self) -> tuple[Any, Any, Any]:
         """Buy the schema; return a copy of the model for the coded table, the coded table, and its labels."""
@@ -149,23 +166,39 @@ class MeasuredFit:
         if self._units is not None:
             frame, label = frame.iloc[self._kept], label.iloc[self._kept]
         target = None if self._regression else label
-        bought = TableToMeasure(frame, target, self.own, self.noise, self.rows, shares, self._known, self._units)
+        blocks, rest = (None, None) if self.blocks is None else (self.blocks.blocks, self.blocks.rest)
+        who = self.own, self.noise, self.rows
+        bought = TableToMeasure(frame, target, *who, shares, self._known, self._units, blocks)
         classes = None if self._regression else self.model.classes
         named = _LABEL if self._label.name in (None, "", *frame.columns) else str(self._label.name)
-        schema, self.found = measure_columns(bought, named, classes=classes, regression=self._regression)
+        schema, self.found = measure_columns(bought, named, classes=classes, regression=self._regression, rest=rest)
         self.schema = replace(schema, measured=record_of(self.found, self.rows))
         model = copy.copy(self.model)
-        coded, names = coded_cells(self.schema, self._frame, self.rows if self._units is None else self._units.places)
+        coded, names = self._coded()
         model.ledger, model.unit, model.tighten = None, None, False
         model.bounds, model.binary_features = names["bounds"], names["binary"]
         self._names = model._coded_names = names["names"]
         if getattr(model, "inference", False) and isinstance(coded, np.ndarray):
             coded = pd.DataFrame(coded, columns=self._names)  # the names tell levels of one column
+        if not self._regression and self.model.classes is None:
+            model.classes = np.array(self.schema.label.classes)
+        if self.blocks is not None:
+            return model, coded, None
         if self._regression or self.model.classes is not None:
             return model, coded, self._labels
-        model.classes = np.array(self.schema.label.classes)
         table = pd.DataFrame({self.schema.label.column: self._label})
         return model, coded, self.schema.labels(table)
+
+    def _coded(self) -> tuple[Any, dict[str, Any]]:
+        """Return the table coded by the schema, and what is public of the code."""
+        if self.blocks is None:
+            places = self.rows if self._units is None else self._units.places
+            return coded_cells(self.schema, self._frame, places)
+        coded: Any = self.blocks.coded(self.schema)
+        if coded.shape[0] != self.blocks.rows:
+            raise changed()
+        public = {"bounds": coded.bounds, "binary": coded.binary_features}
+        return coded, public | {"names": np.array(coded.feature_names, dtype=object)}
 
     @property
     def _labels(self) -> Any:
@@ -201,6 +234,14 @@ class MeasuredFit:
         facts = _unsaid(assumed_facts(self.rows, self._known, {}, None), assumed)
         account = {} if model.ledger is None else {"account": model.ledger.identity}
         model.privacy_ = model.privacy_ | {"assumed_public": [*facts, *assumed]} | account
+
+
+def _in_blocks(model: Any, method: Method, table: Any, y: Any, unit: Any) -> CellsInBlocks:
+    """Return a table that is read in blocks, or raise what no such table can be fitted with."""
+    require_streamable(method, model.unit if unit is None else unit)
+    if model.bounds is not None or model.binary_features is not None:
+        raise InvalidParameter("what the columns of this table contain is measured: leave bounds and such out")
+    return labelled(table, y)
 
 
 def _label_of(y: Any, index: pd.Index) -> pd.Series:

@@ -48,14 +48,20 @@ _WITHOUT_CELLS = (
 )
 
 
-def mixed_frame(model: Any, X: Any) -> pd.DataFrame | None:
+def mixed_frame(model: Any, X: Any) -> Any:
     """Return a table with columns that are stored as no plain numbers, if nothing is declared of them; else None.
+
+    It is one of pandas, a DataFrame of Dask, or cells of files that are read in blocks.
 
     Names and storage types decide, and no cell.
     """
-    from ..tables import as_frame
+    from ..tables import CellsInBlocks, as_frame, is_dask
 
+    if isinstance(X, CellsInBlocks):
+        return X
     given = getattr(model, "bounds", None) is not None or getattr(model, "binary_features", None) is not None
+    if is_dask(X) and not given and hasattr(X, "columns"):
+        return X if any(getattr(kind, "kind", "O") not in "biuf" for kind in X.dtypes) else None
     frame = None if given else as_frame(X)
     if frame is None or not frame.shape[1]:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,19 +38,7 @@ def streamed_table(model: Any, X: Any, y: Any, method: Method, units: Any = None
     mapped = isinstance(table, MappedArrays) and table is not X
     if table is None or (mapped and (method.gathers or untold or units is not None)):
         return None
-    if method.gathers:
-        others = ", ".join(
-            repr(name) for name in sorted(METHODS) if METHODS[name].general and not METHODS[name].gathers
-        )
-        raise UnsupportedSource(
-            f"method {method.name!r} needs all rows in one place, and this table is read block by block: pass arrays "
-            f"in memory, or use one of {others}"
-        )
-    if units is not None:
-        raise UnsupportedSource(
-            "units of several rows need all rows in one place, and this table is read block by block: pass arrays in "
-            "memory, or leave unit out to protect single rows"
-        )
+    require_streamable(method, units)
     if table is X and y is not None:
         raise InvalidParameter("this table has its own labels: call fit with the table alone")
     if getattr(model, "classes", ()) is None:
@@ -66,6 +55,23 @@ def streamed_table(model: Any, X: Any, y: Any, method: Method, units: Any = None
     return table
 
 
+def require_streamable(method: Method, units: Any) -> None:
+    """Raise `UnsupportedSource` where a fit needs all rows in one place."""
+    if method.gathers:
+        others = ", ".join(
+            repr(name) for name in sorted(METHODS) if METHODS[name].general and not METHODS[name].gathers
+        )
+        raise UnsupportedSource(
+            f"method {method.name!r} needs all rows in one place, and this table is read block by block: pass arrays "
+            f"in memory, or use one of {others}"
+        )
+    if units is not None:
+        raise UnsupportedSource(
+            "units of several rows need all rows in one place, and this table is read block by block: pass arrays in "
+            "memory, or leave unit out to protect single rows"
+        )
+
+
 def no_labels(model: Any) -> NDArray[Any]:
     """Return labels of no rows, from which an estimator says what its loss is."""
     return np.asarray(getattr(model, "classes", (0.0,)))[:0]
@@ -80,9 +86,8 @@ def block_source(
     keep_rows: bool = True,
 ) -> BlockSource:
     """Return the source of the rows of a table, coded for a model; ``keep_rows`` if they are read again and again."""
-    reader = copy.copy(model)
-    reader.ledger, reader.progress = None, False  # neither belongs to another process
-    blocks = CodedBlocks(table, features, grid.dimension > features.columns, _Labels(reader), table.names)
+    code = partial(_scaled, features, grid.dimension > features.columns)
+    blocks = CodedBlocks(table, code, _Labels.of(model), table.names)
     return BlockSource(blocks, grid, table.engine, seals, keep_rows)
 
 
@@ -116,9 +121,7 @@ class FitSources:
         from ..curator import BinnedSource  # which linear models need not load
 
         self.close()
-        reader = copy.copy(model)
-        reader.ledger, reader.progress = None, False
-        blocks = LevelBlocks(table, code, _Labels(reader), table.names)
+        blocks = CodedBlocks(table, partial(_levels, code), _Labels.of(model), table.names)
         self._source = BlockSource(blocks, BinnedSource.grid_of(code.columns), table.engine, self.seals)
         return self._source
 
@@ -151,21 +154,22 @@ class _Labels:
 
     model: Any
 
+    @classmethod
+    def of(cls, model: Any) -> _Labels:
+        """Return the labels of a copy without what belongs to no other process."""
+        reader = copy.copy(model)
+        reader.ledger, reader.progress = None, False
+        return cls(reader)
+
     def __call__(self, labels: Any) -> Floats:
         coded: Floats = self.model._loss_and_labels(labels)[1]
         return coded
 
 
-@dataclass(frozen=True)
-class StreamedCells:
-    """The cells of a table after some functions of its blocks, without labels."""
+class _OfTable:
+    """What has the parts of a table."""
 
     table: StreamedTable
-    functions: tuple[Callable[[Any], Any], ...]
-
-    def mapped(self, function: Callable[[Any], Any]) -> StreamedCells:
-        """Return the cells after one more function."""
-        return StreamedCells(self.table, (*self.functions, function))
 
     @property
     def parts(self) -> Sequence[Any]:
@@ -174,6 +178,18 @@ class StreamedCells:
     @property
     def lengths(self) -> Sequence[int]:
         return self.table.lengths
+
+
+@dataclass(frozen=True)
+class StreamedCells(_OfTable):
+    """The cells of a table after some functions of its blocks, without labels."""
+
+    table: StreamedTable
+    functions: tuple[Callable[[Any], Any], ...]
+
+    def mapped(self, function: Callable[[Any], Any]) -> StreamedCells:
+        """Return the cells after one more function."""
+        return StreamedCells(self.table, (*self.functions, function))
 
     def read(self, part: Any) -> Iterator[tuple[Any, Floats, Marks]]:
         for block, _, marks in self.table.marked(part):
@@ -189,54 +205,38 @@ class StreamedCells:
                 yield cells, np.zeros(cells.shape[0]), marks[some]
 
 
-class TargetColumn(StreamedTable):
+class TargetColumn(_OfTable, StreamedTable):  # type: ignore[override]
     """The labels of a table as a column of numbers, whose bounds can be measured."""
 
     columns = 1
 
     def __init__(self, table: StreamedTable) -> None:
-        self._table, self.engine = table, table.engine
-
-    @property
-    def parts(self) -> Sequence[Any]:  # type: ignore[override]
-        return self._table.parts
-
-    @property
-    def lengths(self) -> Sequence[int]:  # type: ignore[override]
-        return self._table.lengths
+        self.table, self.engine = table, table.engine
 
     def read(self, part: Any) -> Iterator[tuple[Any, Any]]:
-        for _, labels in self._table.read(part):
+        for _, labels in self.table.read(part):
             yield read_numbers("y", labels)[:, None], labels
 
     def marked(self, part: Any) -> Iterator[tuple[Any, Any, Marks]]:
-        for _, labels, marks in self._table.marked(part):
+        for _, labels, marks in self.table.marked(part):
             yield read_numbers("y", labels)[:, None], labels, marks
 
 
 @dataclass(frozen=True)
-class CodedBlocks:
-    """The blocks of a table, scaled or expanded, with a constant column if there is an intercept."""
+class CodedBlocks(_OfTable):
+    """The blocks of a table, coded by a function of rows and of labels as a loss wants them."""
 
     table: StreamedTable
-    features: ColumnScaling | Curves
-    constant: bool
+    code: Callable[[Any, Floats], Any]
     label: Callable[[Any], Floats]
     names: list[str] | None
-
-    @property
-    def parts(self) -> Sequence[Any]:
-        return self.table.parts
-
-    @property
-    def lengths(self) -> Sequence[int]:
-        return self.table.lengths
 
     def read(self, part: Any) -> Iterator[tuple[Any, Floats, Marks]]:
         for X, y, marks in self.table.marked(part):
             if not self.table.finite:
                 require_finite_cells(X, self.names)
-            yield coded_block(X, self.features, self.constant), self.label(y), marks
+            labels = self.label(y)
+            yield self.code(X, labels), labels, marks
 
 
 class RowCode(Protocol):
@@ -248,29 +248,14 @@ class RowCode(Protocol):
     def __call__(self, X: Any, labels: Floats, threads: int | None = None) -> NDArray[np.uint8]: ...
 
 
-@dataclass(frozen=True)
-class LevelBlocks:
-    """The blocks of a table as levels."""
+def _levels(code: RowCode, X: Any, labels: Floats) -> Floats:
+    """Return rows as levels."""
+    return code(X, labels, 1).astype(np.float64)
 
-    table: StreamedTable
-    code: RowCode
-    label: Callable[[Any], Floats]
-    names: list[str] | None
 
-    @property
-    def parts(self) -> Sequence[Any]:
-        return self.table.parts
-
-    @property
-    def lengths(self) -> Sequence[int]:
-        return self.table.lengths
-
-    def read(self, part: Any) -> Iterator[tuple[Any, Floats, Marks]]:
-        for X, y, marks in self.table.marked(part):
-            if not self.table.finite:
-                require_finite_cells(X, self.names)
-            labels = self.label(y)
-            yield self.code(X, labels, 1).astype(np.float64), labels, marks
+def _scaled(features: ColumnScaling | Curves, constant: bool, X: Any, labels: Floats) -> Any:  # noqa: ARG001
+    """Return rows scaled or expanded, with a constant column if there is an intercept."""
+    return coded_block(X, features, constant)
 
 
 def coded_block(X: Any, features: ColumnScaling | Curves, constant: bool) -> Any:

@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.special import ndtr
 from sklearn.base import is_classifier
 
@@ -139,7 +140,12 @@ def fit_and_evaluate(
         raise InvalidParameter(
             f"ledger must be a Ledger, got a {type(account).__name__}: Ledger.open(path) opens one"
         )
-    found_out = mixed_frame(model, X) is not None  # the fit measures what the columns contain
+    mixed = mixed_frame(model, X)
+    found_out = mixed is not None  # the fit measures what the columns contain
+    if found_out and not isinstance(mixed, pd.DataFrame):
+        raise UnsupportedSource(
+            "nothing is known of the columns of this table: fit it, and evaluate the model after it"
+        )
     plain = GDP().with_failures() if found_out else GDP()
     whole = Ledger(
         model.epsilon,
@@ -202,6 +208,8 @@ class _Task:
     def require_fittable(self, amount: float, ledger: Ledger, X: Any, y: Any, unit: Any) -> None:
         """Raise what the fit would raise before it is charged."""
         self._copy(amount, ledger)._fit(X, y, unit, require_fittable)
+        if self.model.ledger is not None:
+            require_funds(self.model.ledger, ledger)
 
     def _copy(self, amount: float, ledger: Ledger) -> Any:
         epsilon = epsilon_within(amount, ledger.delta, ledger.currency)
@@ -252,8 +260,6 @@ def _on_the_same_rows(task: _Task, X: Any, y: Any, unit: Any, share: float) -> F
     own, model = _with_unit(task, X, unit), task.model
     task.require_evaluable(share * own.budget, X, y, unit)
     task.require_fittable((1 - share) * own.budget, own, X, y, unit)
-    if model.ledger is not None:
-        require_funds(model.ledger, own)
     with paid_by(model.ledger, own, f"{type(model).__name__} and its evaluation"), charges_noted(own):
         fitted = task.fit((1 - share) * own.budget, own, X, y, unit)
         bound = optimism(Ledger(fitted.epsilon, own.delta, currency=own.currency, relation=str(own.relation)))
@@ -292,8 +298,6 @@ def _on_other_rows(task: _Task, X: Any, y: Any, share: float) -> Fitted:
     trained = rows_of(table, ~mask), rows_of(y, ~mask)
     task.require_evaluable(own.budget, *scored, None)
     task.require_fittable(own.budget, own, *trained, None)
-    if model.ledger is not None:
-        require_funds(model.ledger, own)
     with paid_by(model.ledger, own, f"{type(model).__name__} and its evaluation"), charges_noted(own):
         fitted = task.fit(own.budget, own, *trained, None)
         judge = Ledger(own.epsilon, own.delta, currency=own.currency, relation=str(own.relation))

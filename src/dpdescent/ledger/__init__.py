@@ -33,4 +33,4 @@ from .sharing import (
 if TYPE_CHECKING:
     from .old_format import import_lines as import_lines
 
-_, __getattr__ = lazy_names(__name__, {"old_format": ("import_lines",)})
+_, __getattr__ = lazy_names(__name__, {"old_format": "import_lines"})

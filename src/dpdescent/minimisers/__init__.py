@@ -35,6 +35,4 @@ if TYPE_CHECKING:
         minimax_appa as minimax_appa,
     )
 
-_, __getattr__ = lazy_names(
-    __name__, {"general_functions": ("Game", "GeneralObjective", "LinearGame", "minimax_appa")}
-)
+_, __getattr__ = lazy_names(__name__, {"general_functions": "Game GeneralObjective LinearGame minimax_appa"})

@@ -29,7 +29,6 @@ from ..exact import (
 )
 from ..relations import Relation, Sensitivity
 from .contract import Loss
-from .linear_maps import Frame
 from .penalties import L2, Adversary, Penalty
 from .step_losses import StepLosses, StepwiseChanges
 
@@ -165,28 +164,6 @@ class LinearProblem:
                 f"gradients have at most {_LARGEST_OUTPUTS} outputs per row, got {self.loss.outputs} classes"
             )
         return _clipped_sum(self.grid, clip, total_bits)
-
-    def gradient_block(
-        self,
-        clipped: ClippedSum,
-        weights: Floats,
-        rows: Any,
-        labels: Floats,
-        caps: Floats,
-        margins: Floats | None = None,
-        *,
-        frame: Frame | None = None,
-    ) -> Integers:
-        """Return the sum of clipped gradients over one block; ``caps`` are `ClippedSum.caps` of its rows.
-
-        With a ``frame`` the sum is that of the rows in the frame, whose norms the caps must come from. ``margins``
-        are those of the weights, where they are known already.
-        """
-        known = self.grid.margins(rows, weights) if margins is None else margins
-        residuals = self.loss.short_residuals(known, labels)
-        out = residuals if residuals.ndim == 1 else None
-        values = clipped.total_within(rows, residuals, caps, out=out).values
-        return values if frame is None else frame.total(values)
 
     def features_block(self, clipped: ClippedSum, rows: Any, labels: Floats, caps: Floats) -> Integers:
         """Return the sum of the rows themselves, each clipped to the norm of ``clipped``, over one block."""

@@ -53,20 +53,11 @@ if TYPE_CHECKING:
 __all__, __getattr__ = lazy_names(
     __name__,
     {
-        "meaning": ("UNSEEN_LEVEL", "Effect", "Effects", "InferredEffects", "guarantee", "headline", "text_of"),
-        "page_parts": ("BLUE", "GREY", "PALE", "heading", "html_page", "listing", "picture", "table"),
-        "privacy_statement": (
-            "ALL_ROWS",
-            "Charge",
-            "Origin",
-            "PrivacyStatement",
-            "charges_of",
-            "exceptions_noted",
-            "moved",
-            "name_of",
-            "public_fact",
-        ),
-        "sealed_files": ("FileKind", "load_schema", "objection", "with_nulls"),
-        "statement_page": ("page_of",),
+        "meaning": "UNSEEN_LEVEL Effect Effects InferredEffects guarantee headline text_of",
+        "page_parts": "BLUE GREY PALE heading html_page listing picture table",
+        "privacy_statement": "ALL_ROWS Charge Origin PrivacyStatement charges_of exceptions_noted moved name_of "
+        "public_fact",
+        "sealed_files": "FileKind load_schema objection with_nulls",
+        "statement_page": "page_of",
     },
 )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         numeric_values as numeric_values,
         scale_columns as scale_columns,
     )
+    from .cells_in_blocks import open_cells as open_cells
     from .columns import (
         CategoricalColumn as CategoricalColumn,
         Column as Column,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
         NumericColumn as NumericColumn,
         Unit as Unit,
     )
-    from .dask import DaskEngine as DaskEngine, DaskTable as DaskTable
+    from .dask import DaskEngine as DaskEngine, DaskTable as DaskTable, is_dask as is_dask
     from .declaration import FileFormat as FileFormat, Schema as Schema
     from .delimited import TEXT_SUFFIXES as TEXT_SUFFIXES
     from .encoder import MISSING as MISSING, UNKNOWN as UNKNOWN, BoundedEncoder as BoundedEncoder
@@ -60,7 +61,12 @@ if TYPE_CHECKING:
         is_parquet_group as is_parquet_group,
         parquet_files as parquet_files,
     )
-    from .streamed_table import MappedArrays as MappedArrays, StreamedTable as StreamedTable, streamed as streamed
+    from .streamed_table import (
+        CellsInBlocks as CellsInBlocks,
+        MappedArrays as MappedArrays,
+        StreamedTable as StreamedTable,
+        streamed as streamed,
+    )
     from .text_tables import (
         is_long_text as is_long_text,
         read_cells_as_text as read_cells_as_text,
@@ -72,36 +78,20 @@ if TYPE_CHECKING:
 __all__, __getattr__ = lazy_names(
     __name__,
     {
-        "cell_kinds": ("as_frame",),
-        "cells": (
-            "bucket_codes",
-            "date_values",
-            "day_numbers",
-            "level_codes",
-            "levels_of_text",
-            "numeric_values",
-            "scale_columns",
-        ),
-        "columns": (
-            "CategoricalColumn",
-            "Column",
-            "DateColumn",
-            "HashedColumn",
-            "IgnoredColumn",
-            "Label",
-            "NumericColumn",
-            "Unit",
-        ),
-        "dask": ("DaskEngine", "DaskTable"),
-        "declaration": ("FileFormat", "Schema"),
-        "delimited": ("TEXT_SUFFIXES",),
-        "encoder": ("MISSING", "UNKNOWN", "BoundedEncoder"),
-        "parquet": ("ParquetTable", "open_parquet"),
-        "schema_draft": ("FORMAT_FILE", "SchemaDraft", "column_names", "draft_schema"),
-        "schema_file": ("FILL_IN", "as_text", "json_schema", "read_document"),
-        "schema_purchase": ("measure_schema",),
-        "stored_parquet": ("PARQUET_SUFFIXES", "is_parquet", "is_parquet_group", "parquet_files"),
-        "streamed_table": ("MappedArrays", "StreamedTable", "streamed"),
-        "text_tables": ("is_long_text", "read_cells_as_text", "read_table", "require_rows", "stream_text"),
+        "cell_kinds": "as_frame",
+        "cells": "bucket_codes date_values day_numbers level_codes levels_of_text numeric_values scale_columns",
+        "cells_in_blocks": "open_cells",
+        "columns": "CategoricalColumn Column DateColumn HashedColumn IgnoredColumn Label NumericColumn Unit",
+        "dask": "DaskEngine DaskTable is_dask",
+        "declaration": "FileFormat Schema",
+        "delimited": "TEXT_SUFFIXES",
+        "encoder": "MISSING UNKNOWN BoundedEncoder",
+        "parquet": "ParquetTable open_parquet",
+        "schema_draft": "FORMAT_FILE SchemaDraft column_names draft_schema",
+        "schema_file": "FILL_IN as_text json_schema read_document",
+        "schema_purchase": "measure_schema",
+        "stored_parquet": "PARQUET_SUFFIXES is_parquet is_parquet_group parquet_files",
+        "streamed_table": "CellsInBlocks MappedArrays StreamedTable streamed",
+        "text_tables": "is_long_text read_cells_as_text read_table require_rows stream_text",
     },
 )

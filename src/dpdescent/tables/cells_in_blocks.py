@@ -7,21 +7,25 @@ unnamed Parquet file meanwhile (`text_tables`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as arrow
 from pyarrow import parquet
 
-from ..errors import DatasetFormatError, InvalidParameter
-from .cell_kinds import as_frame
-from .dask import is_dask
+from ..errors import DatasetFormatError, DatasetNotAvailable, InvalidParameter
+from .cell_kinds import as_frame, as_numbers
+from .cells import replace_columns
+from .dask import CodedDask, is_dask
+from .declaration import Schema
 from .keepers import dask_package, without_cells
+from .parquet import open_stored
 from .stored_parquet import NamedParquet, StoredParquet, is_parquet, parquet_files, require_distinct
+from .streamed_table import CellsInBlocks, StreamedTable
 from .text_tables import is_long_text, recoded, stored_cells
 
 _ROWS = 2**16  # of a block
@@ -29,22 +33,56 @@ _UNLISTED = "__UNKNOWN_CATEGORIES__"  # by which Dask says so
 _IN_MEMORY = 2**25  # cells of a Parquet file that is read as a whole
 
 
-@dataclass(frozen=True)
-class CellsInBlocks:
-    """A table that is not in memory.
+def open_cells(name: str | Path, label: str) -> CellsInBlocks:
+    """Open Parquet files, or a text table, of which nothing is known, to be fitted block by block: ``fit(table)``.
 
-    Parameters
-    ----------
-    example : DataFrame
-        Without rows: the names and storage types of the columns.
-    rows : int
-    blocks : callable
-        Returns some columns anew, as DataFrames of a few rows. **Unreleased data.**
+    What the columns contain is measured with a part of the fit's budget.
     """
+    if not is_parquet(str(name)) and not Path(name).is_file():
+        raise DatasetNotAvailable(f"there is no file {str(name)!r}: correct the path")
+    return _of_files(str(name)).predicting(label)
 
-    example: pd.DataFrame
-    rows: int
-    blocks: Callable[[list[str]], Iterable[pd.DataFrame]]
+
+def _of_files(name: str) -> CellsInBlocks:
+    if not is_parquet(name):
+        return _of_parquet([stored_cells(Path(name))], text=True)
+    files = [NamedParquet(each) for each in parquet_files(name)]
+    require_distinct([each.path for each in files])
+    return _of_parquet(files)
+
+
+def labelled(table: Any, labels: Any) -> CellsInBlocks:
+    """Return a table that is read in blocks with its labels, which a DataFrame of Dask has beside it."""
+    if isinstance(table, CellsInBlocks):
+        if labels is not None or not table.label:
+            raise InvalidParameter("this table has its own labels: open it by open_cells, and call fit with it alone")
+        return table
+    if not is_dask(labels) or labels.ndim != 1:
+        raise InvalidParameter("the labels of a Dask collection must be one column of Dask, with the same partitions")
+    name = str(getattr(labels, "name", None) or "y") if hasattr(labels, "to_frame") else "y"
+    if name in table.columns:
+        raise InvalidParameter(f"the labels have the name of a column, {name!r}: rename them")
+    dask = dask_package()
+    parts = [[*np.ravel(each.to_delayed())] for each in (table, labels)]
+    if len(parts[0]) != len(parts[1]):
+        raise InvalidParameter("features and labels have different partitions: repartition or rechunk one")
+    joined = [dask.delayed(_joined)(*pair, name) for pair in zip(*parts, strict=True)]
+    example = _joined(table._meta.iloc[:0], labels._meta[:0], name)
+    return _of_dask(dask.dataframe.from_delayed(joined, meta=example, verify_meta=False)).predicting(name)
+
+
+def _joined(frame: pd.DataFrame, labels: Any, name: str) -> pd.DataFrame:
+    if len(frame) != len(labels):
+        raise InvalidParameter("features and labels have different numbers of rows in a partition")
+    return frame.assign(**{name: getattr(labels, "array", labels)})
+
+
+def _typed(schema: Schema, prepared: Callable[[pd.DataFrame], pd.DataFrame], frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a part of a table with a label that is a number as one."""
+    cells, label = prepared(frame), schema.label
+    if label.classes is not None or label.column not in cells.columns:
+        return cells
+    return replace_columns(cells, {label.column: as_numbers(cells[label.column])})
 
 
 def cells_in_blocks(table: Any) -> CellsInBlocks | None:
@@ -58,14 +96,11 @@ def cells_in_blocks(table: Any) -> CellsInBlocks | None:
         return _of_dask(table)
     if not isinstance(table, str | Path):
         return None
-    if is_long_text(str(table)):
-        return _of_parquet([stored_cells(Path(table))], text=True)
-    if not is_parquet(str(table)):
-        return None
-    files = [NamedParquet(each) for each in parquet_files(str(table))]
-    require_distinct([each.path for each in files])
-    found = _of_parquet(files)
-    return found if len(files) > 1 or math.prod((found.rows, *found.example.shape[1:])) > _IN_MEMORY else None
+    name = str(table)
+    if not is_parquet(name):
+        return _of_files(name) if is_long_text(name) else None
+    found = _of_files(name)
+    return found if len(parquet_files(name)) > 1 or math.prod(found.shape) > _IN_MEMORY else None
 
 
 def _of_dask(table: Any) -> CellsInBlocks:
@@ -81,7 +116,12 @@ def _of_dask(table: Any) -> CellsInBlocks:
             for first in range(0, len(frame), _ROWS):
                 yield frame.iloc[first : first + _ROWS]
 
-    return CellsInBlocks(_as_cells(example, unlisted), sum(map(int, lengths)), blocks)
+    prepared = partial(_as_cells, names=unlisted)
+
+    def coded(schema: Schema) -> StreamedTable:
+        return CodedDask(table, schema, prepared(example), partial(_typed, schema, prepared))
+
+    return CellsInBlocks(prepared(example), sum(map(int, lengths)), blocks, coded)
 
 
 def _as_cells(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
@@ -110,7 +150,12 @@ def _of_parquet(files: list[Any], text: bool = False) -> CellsInBlocks:
 
     example = as_frame(first.empty_table())
     assert example is not None
-    return CellsInBlocks(example, sum(footer.num_rows for footer in footers), blocks)
+
+    def coded(schema: Schema) -> StreamedTable:
+        prepared = partial(pd.DataFrame.apply, func=recoded) if text else partial(_as_cells, names=[])
+        return open_stored(files, files[0].name, schema, typed=partial(_typed, schema, prepared))
+
+    return CellsInBlocks(example, sum(footer.num_rows for footer in footers), blocks, coded)
 
 
 def _recoded(column: pd.Series) -> pd.Series:

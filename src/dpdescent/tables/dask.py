@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from ..arrays import Floats
@@ -25,6 +26,9 @@ from ..curator.kept_rows import changed
 from ..errors import ColumnTypeError, DPDescentError, InvalidParameter, MissingPackage
 from .keepers import Keepers, attempt, dask_package, without_cells
 from .streamed_table import StreamedTable, block_rows
+
+if TYPE_CHECKING:
+    from .declaration import Schema
 
 _PATIENCE = 10.0  # seconds in which a scheduler must answer
 _TREE = 8  # sums that are added up by one task, and sums that this process adds up itself
@@ -106,6 +110,32 @@ class DaskTable(StreamedTable):
         step = block_rows(self.columns)
         for first in range(0, features.shape[0], step):
             yield features[first : first + step], labels[first : first + step]
+
+
+class CodedDask(DaskTable):
+    """A DataFrame of Dask with its labels, coded by a schema; ``typed`` is applied to some rows before that."""
+
+    finite = True
+
+    def __init__(
+        self, X: Any, schema: Schema, example: pd.DataFrame, typed: Callable[[pd.DataFrame], pd.DataFrame]
+    ) -> None:
+        self.schema, self._typed, self._encoder = schema, typed, schema.encoder()
+        self._encoder.fit(schema.with_days(example[[*schema.features]]))
+        self.feature_names = tuple(self._encoder.get_feature_names_out())
+        self.bounds, self.binary_features = self._encoder.output_bounds_, self._encoder.binary_features_
+        super().__init__(X, X[schema.label.column])
+
+    def _describe(self, X: Any) -> Any:
+        self.columns = len(self.feature_names)
+        return X
+
+    def read(self, part: Any) -> Iterator[tuple[Any, Any]]:
+        step = block_rows(self.columns)
+        for first in range(0, len(part[0]), step):
+            frame = self._typed(part[0].iloc[first : first + step])
+            features = self.schema.with_days(frame[[*self.schema.features]])
+            yield self._encoder.transform(features), self.schema.labels(frame)
 
 
 class DaskEngine:

@@ -252,19 +252,20 @@ class Schema:
         name = self.label.column
         if name not in frame.columns:
             raise MissingColumn(f"the table lacks the label column {name!r}: add it or correct label.column")
+        cells, alone = frame[name], self.unreadable == "missing"
+        if self.label.classes is None:
+            cells = as_numbers(cells, self.file.decimal) if alone else cells
+        elif self.label.rest is not None or alone:
+            cells = as_levels(cells, self.label.classes)
         if self.label.rest is not None and self.label.classes is not None:
-            read = as_levels(frame[name], self.label.classes)
-            codes = level_codes(read, name, self.label.classes)
+            codes = level_codes(cells, name, self.label.classes)
             return self._classes_at(np.where(codes < 0, self.label.classes.index(self.label.rest), codes))
-        cells = frame[name]
-        if self.label.classes is None and self.unreadable == "missing":
-            cells = as_numbers(cells, self.file.decimal)
         if cells.isna().any():
             raise MissingValue(f"label column {name!r} has a missing value: remove such rows beforehand")
         if self.label.classes is None:
             values = numeric_values(cells, name)
             return values if self.label.bounds is None else np.clip(values, *self.label.bounds)
-        codes = level_codes(frame[name], name, self.label.classes)
+        codes = level_codes(cells, name, self.label.classes)
         if (codes < 0).any():
             raise UnknownLevel(
                 f"label column {name!r} has a value outside its {len(self.label.classes)} public classes: "

@@ -26,7 +26,7 @@ import numpy as np
 from ..arrays import Floats
 from ..curator import Computed, PartWork, PlacedBlocks, new_digest
 from ..curator.kept_rows import packed_blocks, unpacked
-from ..errors import DatasetFormatError, DPDescentError, MissingPackage, WorkerLost
+from ..errors import DatasetFormatError, DPDescentError, InvalidParameter, MissingPackage, WorkerLost
 from ..exact import keep_freed_memory, on_threads, one_library_thread
 
 _LARGEST_SHARE = 0.25  # of the memory of all workers, for rows on their grid; they can be placed again instead
@@ -380,7 +380,9 @@ def lost() -> WorkerLost:
     return WorkerLost("the workers of the cluster were lost: start them again")
 
 
-def _task_failure(found: Exception) -> DatasetFormatError:
+def _task_failure(found: Exception) -> DPDescentError:
+    if type(found) is InvalidParameter:  # of our own tasks, without the task that led to it
+        return InvalidParameter(str(found))
     return DatasetFormatError(
         f"tasks of the table failed with {type(found).__name__}: compute the collection by itself to see why"
     )

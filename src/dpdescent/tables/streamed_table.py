@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from scipy import sparse
 
 from ..curator import Engine, Marks, marks
-from ..errors import ColumnTypeError, InvalidParameter
+from ..errors import ColumnTypeError, InvalidParameter, UnsupportedSource, no_such_column
+
+if TYPE_CHECKING:
+    from .declaration import Schema
 
 BLOCK_CELLS = 2**20  # of a block: eight megabytes, of which every thread holds a few
 _PART_BLOCKS = 8  # blocks of a part
@@ -125,8 +130,50 @@ def streamed(X: Any, y: Any) -> StreamedTable | None:
 
     if isinstance(X, StreamedTable):
         return X
+    if isinstance(X, CellsInBlocks):
+        raise UnsupportedSource("nothing is known of the columns of this table: fit it, or open it by a schema")
     if isinstance(X, np.memmap) or (sparse.issparse(X) and isinstance(getattr(X, "data", None), np.memmap)):
         return MappedArrays(X, y)
     if is_dask(X):
         return DaskTable(X, y)
     return None
+
+
+@dataclass(frozen=True)
+class CellsInBlocks:
+    """A table of which nothing is known, and which is not in memory.
+
+    Parameters
+    ----------
+    example : DataFrame
+        Without rows: the names and storage types of the columns.
+    rows : int
+    blocks : callable
+        Returns some columns anew, as DataFrames of a few rows. **Unreleased data.**
+    coded : callable
+        Returns the table coded by a schema, with a label that is a number as its cells are with a decimal point.
+    label : str
+        The column that a fit predicts.
+    rest : class, optional
+        That of labels which are none of the others.
+    """
+
+    example: pd.DataFrame
+    rows: int
+    blocks: Callable[[list[str]], Iterable[pd.DataFrame]]
+    coded: Callable[[Schema], StreamedTable]
+    label: str = ""
+    rest: Any = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of rows and of columns."""
+        return self.rows, self.example.shape[1]
+
+    def predicting(self, label: str, rest: Any = None) -> CellsInBlocks:
+        """Return the table with the column that a fit is to predict."""
+        if label not in self.example.columns:
+            raise no_such_column("the label column", label, self.example.columns)
+        if self.example.shape[1] == 1:
+            raise InvalidParameter("the table has no column but the label: there is nothing to learn from")
+        return replace(self, label=label, rest=rest)

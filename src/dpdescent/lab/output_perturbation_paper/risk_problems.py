@@ -39,30 +39,28 @@ _TILT = 0.25
 
 
 @dataclass(frozen=True)
-class _CountedHuber(Huber):
-    tally: list[int] = field(default_factory=lambda: [0], compare=False)
+class _Counted:
+    tally: list[int] = field(default_factory=lambda: [0], compare=False, kw_only=True)
 
     def residuals(self, margins: Floats, labels: Floats) -> Floats:
         self.tally[0] += np.size(margins)
-        return super().residuals(margins, labels)
+        found: Floats = super().residuals(margins, labels)  # type: ignore[misc]
+        return found
 
 
 @dataclass(frozen=True)
-class _CountedHinge(Hinge):
-    tally: list[int] = field(default_factory=lambda: [0], compare=False)
-
-    def residuals(self, margins: Floats, labels: Floats) -> Floats:
-        self.tally[0] += np.size(margins)
-        return super().residuals(margins, labels)
+class _CountedHuber(_Counted, Huber):
+    pass
 
 
 @dataclass(frozen=True)
-class _CountedLogistic(Logistic):
-    tally: list[int] = field(default_factory=lambda: [0], compare=False)
+class _CountedHinge(_Counted, Hinge):
+    pass
 
-    def residuals(self, margins: Floats, labels: Floats) -> Floats:
-        self.tally[0] += np.size(margins)
-        return super().residuals(margins, labels)
+
+@dataclass(frozen=True)
+class _CountedLogistic(_Counted, Logistic):
+    pass
 
 
 @dataclass(frozen=True)

@@ -182,20 +182,8 @@ def excess_risk_bound(
 ) -> ExcessRiskBound:
     """Return the smallest of the bounds of Lowy & Razaviyayn (2021) on the expected excess risk that apply.
 
-    Parameters
-    ----------
-    lipschitz, radius : float
-        L and R: every table's objective (for a population, every row's loss) is L-Lipschitz on B(0, R).
-    dimension : int
-        d, the number of weights.
-    epsilon, delta : float
-        The guarantee, 0 <= delta < 1/2.
-    rows : int, optional
-        n, for a mean over rows; leave it out for a function that is not a mean.
-    strong_convexity, smoothness : float
-        mu (0: merely convex) and beta (infinite: not smooth).
-    population : bool
-        The bound on the population risk, of a mean over independent rows.
+    ``population`` asks for the bound on the population risk, of a mean over independent rows; the other arguments are
+    those of `Constants`.
 
     Examples
     --------
