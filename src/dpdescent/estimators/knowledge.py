@@ -169,6 +169,7 @@ class Knowledge:
             (*known, *(False,) * added),
             (*middles(scaling, known), *(0.0,) * added),
             self._levels(scaling) if model.inference else (),
+            curves=added > 0,
         )
 
     def _levels(self, scaling: ColumnScaling) -> tuple[tuple[int, ...], ...]:

@@ -64,6 +64,8 @@ class LinearProblem:
     levels : tuple of tuples of int
         Public: groups of features of which exactly one is 1 in every row, and the others 0. Only errors of estimates
         rest on it.
+    curves : bool
+        Public: whether some features are bends of curves, whose weights are shrunk by their own evidence afterwards.
     """
 
     loss: Loss
@@ -75,6 +77,7 @@ class LinearProblem:
     binary: tuple[bool | None, ...] = ()
     middles: tuple[float, ...] = ()
     levels: tuple[tuple[int, ...], ...] = ()
+    curves: bool = False
 
     def __post_init__(self) -> None:
         require_nonnegative("tilt", self.tilt)

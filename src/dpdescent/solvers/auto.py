@@ -95,6 +95,7 @@ _LONE_NUMBERS = 4  # entries that a short step counts as, so that 2 deviations o
 # is the sum of t^4 over the square of the sum of t^2, that is 9/5 over T.
 _AVERAGED = 1.8
 _LEAST_SIGNAL = 0.01  # share of the scores that is kept even if noise explains all of them
+_TRUSTED = 2.0  # for two classes and curves, which are shrunk later: left alone if noise explains less than half
 
 
 @dataclass(frozen=True)
@@ -329,12 +330,15 @@ class _Run:
 
         It is multiplied by the share of the mean squared scores that noise does not explain (James & Stein 1961). If
         the effect of noise alone on a margin of two classes exceeds 1, that part is shrunk further, as a posterior
-        mean would be. The intercept moves so that the mean prediction stays (`constant_of_same_mean`).
+        mean would be. What noise explains of curves is taken back later, and not twice. The intercept moves so that
+        the mean prediction stays (`constant_of_same_mean`).
         """
         geometry, point, loss = self._geometry, self.average, self._curator.problem.loss
         walk = _AVERAGED / max(self._iterations, 1) * (self._noise / self._curvature) ** 2 * (geometry.length**2 - 1)
         noises = self._noises()
-        shrinkage = 1 / max(noises.kept(point, geometry.features), _LEAST_SIGNAL)
+        again = self._curator.problem.curves and loss.outputs == 1 and self._start is None
+        kept = noises.kept(point, geometry.features) * (_TRUSTED if again else 1.0)
+        shrinkage = 1 / min(max(kept, _LEAST_SIGNAL), 1.0)
         if loss.outputs == 1:
             shrinkage = max(shrinkage, walk)
         if point[geometry.features :].size:
