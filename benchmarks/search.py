@@ -102,7 +102,7 @@ def share_of_accounting(rows: int, columns: int, density: float, iterations: int
     curator, _ = make_curator(rows, columns, density, 20.0)
     settings = BLSGDSettings(sampling_rate=0.1, search_rate=0.1, iterations=iterations, allocation="no")
     accounting = Stopwatch()
-    accounting.watch(curator_module, "spend_jointly")
+    accounting.watch(curator_module, "pay")
     accounting.watch(Curator, "affords")
     for name in ("cost", "strongest"):
         accounting.watch(Sampling, name)
