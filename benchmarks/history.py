@@ -34,15 +34,16 @@ RATIOS = {
     "line_search": "the exact sums of an iteration with a line search over `X.T @ (X @ w)`",
     "noise": "exact noise over that of numpy",
     "outpert": "`outpert` over L-BFGS to the same tolerance",
-    "search": "a private search of 20 steps over the same losses by numpy",
+    "search": "a private search of 20 steps over `X.T @ (X @ w)` of its batch, without and with gathering the batch",
     "second_order": "a gradient and a Hessian with noise over plain ones",
 }
 INTRODUCTION = """# How fast is it, and has it become slower?
 
-Ratios to a plain computation on the same array in the same process: 1 means that privacy costs no time.
-`make bench` measures them, appends them to `benchmarks/history.jsonl` and writes this page.
+Ratios of the time that the library takes to that of a computation without privacy in the same process; what the
+latter is, the list below says. Smaller is faster. `make bench` measures them, appends them to
+`benchmarks/history.jsonl` and writes this page.
 
-![Ratios by date](speed.png)
+![Ratios of all benchmarks](speed.png)
 
 """
 
@@ -88,7 +89,7 @@ def page_of(records: list[dict[str, Any]]) -> str:
     last = records[-1]
     lines = [
         f"Last measured on {last['date']}, version {last['version']} ({last['commit']}), {last['machine']}; "
-        f"{len(records)} measurements.",
+        f"number of measurements: {len(records)}.",
         "",
         "| benchmark | ratio | first | least | last |",
         "| --- | --- | --- | --- | --- |",
@@ -132,7 +133,7 @@ def main() -> None:
         raise SystemExit("nothing was measured yet: python benchmarks/history.py run")
     PAGE.write_text(page_of(records))
     draw(records)
-    print(f"{len(records)} measurements; page written to {PAGE}")
+    print(f"measurements kept: {len(records)}; page written to {PAGE}")
 
 
 if __name__ == "__main__":
