@@ -137,7 +137,7 @@ class ResidualScale(Query[float]):
 
 @dataclass(frozen=True, eq=False)
 class LongGradients(Query[tuple[Floats, Floats]]):
-    """How many gradients at public ``weights`` are longer than public norms if nothing is clipped, and where to.
+    """How many unclipped gradients at public ``weights`` are longer than public norms, and their mean direction.
 
     It has the shares of rows between each of the increasing norms and the next, and the mean over all rows of the
     directions, of length 1, of gradients longer than the first norm. Other parameters are as for `ClippedHessian`.

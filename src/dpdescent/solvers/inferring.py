@@ -174,7 +174,7 @@ def infer(curator: Curator, settings: AutoSettings, progress: Progress | None = 
     fresh = not isinstance(curator.problem.loss, Logistic)
     tails: list[Tail] = []
     trajectory = Trajectory(
-        clip_again=None if fresh else partial(_clip_again, curator, _LONG * curator.budget, tails)
+        clip_again=None if fresh else partial(_measure_clip, curator, _LONG * curator.budget, tails)
     )
     later = _HESSIAN + _COVARIANCE + (_SCALE + _LONG + _FRESH if fresh else 0.0)
     with curator.setting_aside(later * curator.budget):
@@ -183,7 +183,7 @@ def infer(curator: Curator, settings: AutoSettings, progress: Progress | None = 
     geometry = run.geometry
     assert isinstance(geometry.frame, Whitening)
     curvature = max(float(np.mean(trajectory.curvatures[int(_SETTLED * len(trajectory.curvatures)) :])), 1e-6)
-    at = _fresh(curator, run, richness) if fresh else _averaged(trajectory, tails[-1], run.soft_norm)
+    at = _measure_gradient(curator, run, richness) if fresh else _averaged(trajectory, tails[-1], run.soft_norm)
     parts = _measure_matrices(curator, geometry, at, curvature)
     report(progress, 1.0)
     return _result(curator, parts, richness, len(trajectory.points), geometry.evidence)
@@ -254,7 +254,7 @@ def _measure_residuals(curator: Curator, weights: Floats, amount: float) -> floa
     return math.sqrt(min(max(mean, 2 * noise, _LEAST_SCALE**2), 1.0))
 
 
-def _fresh(curator: Curator, run: Any, richness: float) -> _At:
+def _measure_gradient(curator: Curator, run: Any, richness: float) -> _At:
     """Buy the scale of residuals where a descent has ended, the lengths of gradients, and one more gradient."""
     point, geometry, noise = run.average, run.geometry, curator.gaussian(_FRESH * curator.budget)
     weights, soft_norm = geometry.weights(point), longest_reach(richness, point.size) * geometry.length
@@ -266,7 +266,7 @@ def _fresh(curator: Curator, run: Any, richness: float) -> _At:
     return _At(point, gradient, gradient_deviation(curator, tail.norm, noise), tail, soft_norm, soft_norm)
 
 
-def _clip_again(curator: Curator, amount: float, tails: list[Tail], run: Any) -> float:
+def _measure_clip(curator: Curator, amount: float, tails: list[Tail], run: Any) -> float:
     """Choose the clip norm of the gradients that will be averaged; return it in typical row lengths."""
     later = _AVERAGED * curator.remaining  # about what these gradients have together
     deviation = gradient_deviation(curator, run.clip_norm, curator.gaussian(later))

@@ -82,7 +82,7 @@ def tightening_pays(effective_rows: float, columns: int) -> bool:
 
 
 def tightening_of_target_pays(effective_rows: float) -> bool:
-    """Return whether given bounds of a target are worth it: from 27 effective rows: its one histogram costs more."""
+    """Return whether given bounds of a target are worth their price, from 27 effective rows on."""
     return math.sqrt(1 / share_of_bounds(effective_rows, 1)) <= _LEGIBLE * effective_rows
 
 
