@@ -41,18 +41,6 @@ _LARGEST_ENTRY = 4.0  # of a feature, in units of the root of the mean square of
 class ImageEnergies(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Oriented energies of images, each feature in [0, 1]; fixed and public, so that ``fit`` learns nothing.
 
-    Parameters
-    ----------
-    shape : tuple of int, optional
-        Height, width and, if there are several, channels of an image, for rows that are flat. By default a square.
-        Three channels are red, green and blue, between 0 and 1, or whole numbers up to 255.
-    orientations : int
-        Directions of change, over the whole circle.
-    scales : tuple of float
-        Standard deviations, in pixels, of the smoothing before the change is measured.
-    cells : int
-        Cells along each side over which energies are averaged.
-
     Attributes
     ----------
     n_features_in_ : int
@@ -65,11 +53,14 @@ class ImageEnergies(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     (10, 1225)
     """
 
+    #: Height, width and, if there are several, channels of an image, for rows that are flat. By default a square.
+    #: Three channels are red, green and blue, between 0 and 1, or whole numbers up to 255.
     shape: tuple[int, ...] | None = None
     _: KW_ONLY
-    orientations: int = 8
+    orientations: int = 8  # directions of change, over the whole circle
+    #: Standard deviations, in pixels, of the smoothing before the change is measured.
     scales: tuple[float, ...] = (0.5, 1.0, 2.0)
-    cells: int = 7
+    cells: int = 7  # cells along each side over which energies are averaged
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Note the number of pixels; nothing else is read."""

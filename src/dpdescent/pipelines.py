@@ -117,24 +117,13 @@ _RETURNS = frozenset({"RESUME", "NOP", "COPY_FREE_VARS", "LOAD_FAST", "LOAD_FAST
 
 @dataclass(frozen=True)
 class Finding:
-    """A step that learns from the rows.
+    """A step that learns from the rows."""
 
-    Parameters
-    ----------
-    step : str
-        Its name within the pipeline, as `set_params` takes it; empty if it is what was checked.
-    transformer : str
-        Its class.
-    why : str
-        What it learns.
-    instead : str
-        What to use in its place.
-    """
-
+    #: Its name within the pipeline, as `set_params` takes it; empty if it is what was checked.
     step: str
-    transformer: str
-    why: str
-    instead: str
+    transformer: str  # its class
+    why: str  # what it learns
+    instead: str  # what to use in its place
 
     def __str__(self) -> str:
         named = f"{self.step} ({self.transformer})" if self.step else self.transformer

@@ -77,15 +77,9 @@ _LEAST_EXPONENT = 0.05  # at 0 all weights are 1, and noise never fades
 
 @dataclass(frozen=True)
 class Bands:
-    """The weights of a banded mechanism, as whole multiples of 2^-10; the first is 1.
+    """The weights of a banded mechanism, as whole multiples of 2^-10; the first is 1."""
 
-    Parameters
-    ----------
-    numerators : tuple of int
-        n_0 = 1024, n_1, ..., n_(b-1).
-    """
-
-    numerators: tuple[int, ...] = (2**WEIGHT_BITS,)
+    numerators: tuple[int, ...] = (2**WEIGHT_BITS,)  # n_0 = 1024, n_1, ..., n_(b-1)
 
     def __post_init__(self) -> None:
         if not self.numerators or self.numerators[0] != 2**WEIGHT_BITS:

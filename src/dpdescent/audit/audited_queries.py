@@ -49,24 +49,14 @@ _RICH = 1e9  # an epsilon for as many answers as are asked for
 
 @dataclass(frozen=True)
 class QueryRun:
-    """One answer to a query, asked of either of two neighbouring tables.
+    """One answer to a query, asked of either of two neighbouring tables."""
 
-    Parameters
-    ----------
-    kind : str
-        One of `dpdescent.curator.QUERIES`.
-    epsilon, delta : float
-        What the answer claims.
-    relation : Relation
-    example : int
-        Which of the examples of that kind, counted from 1.
-    """
-
-    kind: str
+    kind: str  # one of `dpdescent.curator.QUERIES`
+    #: What the answer claims.
     epsilon: float
     delta: float
     relation: Relation = Relation.ZERO_OUT
-    example: int = 1
+    example: int = 1  # which of the examples of that kind, counted from 1
 
     def __post_init__(self) -> None:
         _asked(self)

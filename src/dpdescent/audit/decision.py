@@ -52,20 +52,12 @@ class Rule:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the outcomes refute.
+    """What the outcomes refute."""
 
-    Parameters
-    ----------
-    epsilons : dict
-        For each claim the lower bound on epsilon at delta, each with the confidence that was asked for.
-    rules : dict
-        The test that each bound rests on.
-    curve : tuple of pairs
-        False positive and false negative rates of the score of the claim, as they were counted.
-    """
-
+    #: For each claim the lower bound on epsilon at delta, each with the confidence that was asked for.
     epsilons: dict[Claim, float]
-    rules: dict[Claim, Rule]
+    rules: dict[Claim, Rule]  # the test that each bound rests on
+    #: False positive and false negative rates of the score of the claim, as they were counted.
     curve: tuple[tuple[float, float], ...]
 
 

@@ -59,23 +59,11 @@ _ANSWERS, _FITS = 2**15, 10
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A mechanism, and the sums of two neighbouring tables.
+    """A mechanism, and the sums of two neighbouring tables."""
 
-    Parameters
-    ----------
-    cost : Cost
-        Which mechanism, with how much noise.
-    claim : {"approximate", "gdp"}
-        What it promises.
-    sums : pair of tuples of float
-        What the rows of each table add up to.
-    sensitivity : Sensitivity
-    relation : Relation
-    """
-
-    cost: Cost
-    claim: Claim
-    sums: tuple[tuple[float, ...], tuple[float, ...]]
+    cost: Cost  # which mechanism, with how much noise
+    claim: Claim  # what it promises
+    sums: tuple[tuple[float, ...], tuple[float, ...]]  # what the rows of each table add up to
     sensitivity: Sensitivity
     relation: Relation
 

@@ -183,33 +183,17 @@ def fit_command(
 
 @dataclass(frozen=True)
 class Request:
-    """What was typed, as far as it needs no checks of its own.
+    """What was typed, as far as it needs no checks of its own."""
 
-    Parameters
-    ----------
-    model : str
-        One of `MODELS`.
-    epsilon, delta : float
-    public : PublicKnowledge
-        The table, and what is known about it.
-    options : dict
-        Parameters of the estimator.
-    output, json_file : Path
-        Where model and result are written.
-    ledger : Path, optional
-        That pays as well.
-    cluster, unit : str, optional
-    rows_per_unit : int
-    """
-
-    model: str
+    model: str  # one of `MODELS`
     epsilon: float
     delta: float
-    public: PublicKnowledge
-    options: dict[str, Any]
+    public: PublicKnowledge  # the table, and what is known about it
+    options: dict[str, Any]  # parameters of the estimator
+    #: Where model and result are written.
     output: Path
     json_file: Path | None
-    ledger: Path | None
+    ledger: Path | None  # that pays as well
     cluster: str | None
     unit: str | None
     rows_per_unit: int

@@ -43,36 +43,21 @@ _IN_MEMORY = 2**25  # cells: a quarter of a gigabyte. The coefficients are the s
 
 @dataclass(frozen=True)
 class PublicKnowledge:
-    """The options by which a caller says what is public, checked against each other and against the kind of model.
+    """The options by which a caller says what is public, checked against each other and against the kind of model."""
 
-    Parameters
-    ----------
-    data : str
-        A data set name or a file.
-    schema : Path, optional
-        Of a table.
-    bounds, classes, target_bounds : str, optional
-        As they were typed: of an NPZ file. Bounds may be ``measure``, for a table too.
-    missing, unknown : str, optional
-        What is done with such cells, in place of what the schema says.
-    regression : bool
-        Whether a number is to be predicted.
-    label : str, optional
-        The column to predict of a table without a schema, which is then measured.
-    rest : str, optional
-        The class that labels count as which are none of the others.
-    """
-
-    data: str
-    schema: Path | None
+    data: str  # a data set name or a file
+    schema: Path | None  # of a table
+    #: As they were typed: of an NPZ file. Bounds may be ``measure``, for a table too.
     bounds: str | None
     classes: str | None
     target_bounds: str | None
+    #: What is done with such cells, in place of what the schema says.
     missing: str | None
     unknown: str | None
-    regression: bool
+    regression: bool  # whether a number is to be predicted
+    #: The column to predict of a table without a schema, which is then measured.
     label: str | None = None
-    rest: str | None = None
+    rest: str | None = None  # the class that labels count as which are none of the others
 
     def options(self) -> dict[str, Any]:
         """Return what `load_dataset` is to be told; what does not fit is refused before a row is read."""

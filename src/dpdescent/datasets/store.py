@@ -33,33 +33,17 @@ _TIMEOUT_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Remote:
-    """One file of a public source.
+    """One file of a public source."""
 
-    Parameters
-    ----------
-    filename : str
-        Name under which it is kept.
-    urls : tuple of str
-        https addresses of the same file, tried in order.
-    sha256 : str, optional
-        Checksum of the file as downloaded.
-    content_sha256 : str, optional
-        Checksum of what is inside, which does not depend on how a mirror compressed it.
-    members : tuple of str
-        The parts to take from nested zip archives, outermost first.
-    rows_sha256 : str, optional
-        Checksum of the rows in LIBSVM text (`rows_digest`), for a file of which only the rows are known.
-    columns : int
-        Of such rows.
-    """
-
-    filename: str
-    urls: tuple[str, ...]
-    sha256: str | None = None
+    filename: str  # name under which it is kept
+    urls: tuple[str, ...]  # https addresses of the same file, tried in order
+    sha256: str | None = None  # checksum of the file as downloaded
+    #: Checksum of what is inside, which does not depend on how a mirror compressed it.
     content_sha256: str | None = None
-    members: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()  # the parts to take from nested zip archives, outermost first
+    #: Checksum of the rows in LIBSVM text (`rows_digest`), for a file of which only the rows are known.
     rows_sha256: str | None = None
-    columns: int = 0
+    columns: int = 0  # of such rows
 
 
 @dataclass(frozen=True)

@@ -34,50 +34,29 @@ _BAND = 2.0  # standard deviations
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """What two columns add to a score together, and neither alone.
-
-    Parameters
-    ----------
-    columns : tuple of str
-    grids : tuple of ndarray
-        Cells of the first and of the second: numbers in the unit of the column, or names of levels.
-    effect : ndarray of shape (m, k) or (m, k, K)
-    noise : ndarray of shape (m, k)
-        One standard deviation of what the noise of privacy does to each.
-    importance : float
-        As ``pair_importances_`` has it.
-    """
+    """What two columns add to a score together, and neither alone."""
 
     columns: tuple[str, str]
+    #: Cells of the first and of the second: numbers in the unit of the column, or names of levels.
     grids: tuple[NDArray[Any], NDArray[Any]]
     effect: Floats
-    noise: Floats
-    importance: float
+    noise: Floats  # one standard deviation of what the noise of privacy does to each
+    importance: float  # as ``pair_importances_`` has it
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A released model, as it is read.
+    """A released model, as it is read."""
 
-    Parameters
-    ----------
-    binning, start, forest, quantiles
-        The levels of cells, the additive part, the trees, and how numbers are spread.
-    cells : tuple of ndarray
-        What the levels of each column stand for.
-    expanded : tuple of ndarray
-        What noise did to the additive part, for each level of each column: a row per level; empty if not known.
-    unit : float
-        Of the scores.
-    """
-
+    #: The levels of cells, the additive part, the trees, and how numbers are spread.
     binning: Binning
     start: ColumnTables
     forest: Forest
     quantiles: Floats
-    cells: tuple[NDArray[Any], ...]
+    cells: tuple[NDArray[Any], ...]  # what the levels of each column stand for
+    #: What noise did to the additive part, for each level of each column: a row per level; empty if not known.
     expanded: tuple[Floats, ...]
-    unit: float
+    unit: float  # of the scores
 
     def shown(self, place: int, count: int) -> NDArray[np.intp]:
         """Return the levels of a column that are shown: evenly spread over rows for a number, else all."""

@@ -65,25 +65,16 @@ def level_groups(names: Sequence[str], binary: Sequence[bool]) -> dict[str, list
 
 @dataclass(frozen=True)
 class Comparisons:
-    """Which coefficients are compared with each other, and the noise of every comparison.
+    """Which coefficients are compared with each other, and the noise of every comparison."""
 
-    Parameters
-    ----------
-    columns : tuple of tuples of int
-        Positions: of a column that stands alone, or of the levels of one column, as far as they are seen to vary.
-    noise : tuple of tuples of float
-        One standard deviation for each of them, in the unit of the coefficients; a single one for the difference of
-        two levels.
-    constant : float
-        That of the constant, the score of a row at the mean of the levels and with numbers at the bound nearest to 0.
-    left_out : int
-        The number of columns that are in no comparison.
-    """
-
+    #: Positions: of a column that stands alone, or of the levels of one column, as far as they are seen to vary.
     columns: tuple[tuple[int, ...], ...]
+    #: One standard deviation for each of them, in the unit of the coefficients; a single one for the difference of
+    #: two levels.
     noise: tuple[tuple[float, ...], ...]
+    #: That of the constant, the score of a row at the mean of the levels and with numbers at the bound nearest to 0.
     constant: float
-    left_out: int
+    left_out: int  # the number of columns that are in no comparison
 
     @classmethod
     def of(

@@ -47,31 +47,16 @@ _WIDTHS = 10
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """What a fitted model knows of the errors of its coefficients, in the units of ``coef_``.
+    """What a fitted model knows of the errors of its coefficients, in the units of ``coef_``."""
 
-    Parameters
-    ----------
-    names : tuple of str
-        Of the columns of a row as the model sees it.
-    groups : tuple of (str, positions, levels)
-        Columns of several levels, of which only differences are effects, and their levels that are seen to vary.
-    levels : frozenset of int
-        Positions of all levels of these columns.
-    coefficients : ndarray of shape (d + 1,)
-        The last one is the intercept.
-    influence : ndarray of shape (d + 1, m)
-    sandwich : Sandwich
-    features : Any
-        How rows are coded.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the columns of a row as the model sees it
+    #: Columns of several levels, of which only differences are effects, and their levels that are seen to vary.
     groups: tuple[tuple[str, tuple[int, ...], tuple[str, ...]], ...]
-    levels: frozenset[int]
-    coefficients: Floats
+    levels: frozenset[int]  # positions of all levels of these columns
+    coefficients: Floats  # the last one is the intercept
     influence: Floats
     sandwich: Sandwich
-    features: Any
+    features: Any  # how rows are coded
 
     @classmethod
     def of_model(cls, model: Any) -> Intervals:
@@ -185,31 +170,18 @@ def _comparisons(
 
 @dataclass(frozen=True, eq=False)
 class Contrasts:
-    """Effects with the law of their errors.
+    """Effects with the law of their errors."""
 
-    Parameters
-    ----------
-    told : tuple of (str, str)
-        The name of each, and what it is compared with; "" for a coefficient.
-    values, by_sampling, by_privacy : ndarray of shape (m,)
-        Effects, and the standard errors of each source.
-    covariance : ndarray of shape (m, m)
-        Of all effects, both sources together.
-    freedom : ndarray of shape (m,)
-        Degrees of freedom of the standard errors.
-    resolved : ndarray of bool
-        Whether noise leaves enough to tell.
-    assumed : float
-        The share of the model's own covariance in that of the gradients: 1 for that of a well specified model.
-    """
-
+    #: The name of each, and what it is compared with; "" for a coefficient.
     told: tuple[tuple[str, str], ...]
+    #: Effects, and the standard errors of each source.
     values: Floats
     by_sampling: Floats
     by_privacy: Floats
-    covariance: Floats
-    freedom: Floats
-    resolved: Any
+    covariance: Floats  # of all effects, both sources together
+    freedom: Floats  # degrees of freedom of the standard errors
+    resolved: Any  # whether noise leaves enough to tell
+    #: The share of the model's own covariance in that of the gradients: 1 for that of a well specified model.
     assumed: float
 
     @property
@@ -289,25 +261,15 @@ def _named(name: str, against: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """A table of effects with standard errors, intervals and p-values; `str` and notebooks show it.
-
-    Parameters
-    ----------
-    title : str
-    level : float
-        That of the intervals.
-    table : DataFrame
-        Columns "effect", "se sampling", "se privacy", "se", "low", "high", "low of all", "high of all" (the
-        simultaneous interval), "p" and "verdict".
-    remarks : tuple of str
-    told : tuple of (str, str)
-        The name of each effect, and what it is compared with; "" for a coefficient.
-    """
+    """A table of effects with standard errors, intervals and p-values; `str` and notebooks show it."""
 
     title: str
-    level: float
+    level: float  # that of the intervals
+    #: Columns "effect", "se sampling", "se privacy", "se", "low", "high", "low of all", "high of all" (the
+    #: simultaneous interval), "p" and "verdict".
     table: pd.DataFrame
     remarks: tuple[str, ...]
+    #: The name of each effect, and what it is compared with; "" for a coefficient.
     told: tuple[tuple[str, str], ...]
 
     def to_frame(self) -> pd.DataFrame:

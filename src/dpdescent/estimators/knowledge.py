@@ -26,53 +26,27 @@ _MANY = 0.35  # of the entries of an expanded table are not 0: products of dense
 
 @dataclass(frozen=True)
 class Table:
-    """A table that was read and checked. All but the last two fields is **unreleased data**.
+    """A table that was read and checked. All but the last two fields is **unreleased data**."""
 
-    Parameters
-    ----------
-    X, y : Any
-        Cells and labels; of a table that is read block by block, the table itself and labels of no rows.
-    stream : StreamedTable, optional
-        The table, if it is read block by block.
-    units : Units, optional
-        Which rows belong together; their number is public.
-    names : array, optional
-        Public names of the columns.
-    protected : str
-        What is protected, in words.
-    rows : int
-        The public number that stands for that of the rows.
-    """
-
+    #: Cells and labels; of a table that is read block by block, the table itself and labels of no rows.
     X: Any
     y: Any
-    stream: StreamedTable | None
-    units: Units | None
-    names: Any
-    protected: str
-    rows: int
+    stream: StreamedTable | None  # the table, if it is read block by block
+    units: Units | None  # which rows belong together; their number is public
+    names: Any  # public names of the columns
+    protected: str  # what is protected, in words
+    rows: int  # the public number that stands for that of the rows
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What a caller has said of the columns.
+    """What a caller has said of the columns."""
 
-    Parameters
-    ----------
-    scaling : ColumnScaling
-        By the bounds that were given, and by some numbers where none were.
-    gaps : ndarray of bool
-        The numeric columns that have no bounds, where those of others are given.
-    declared : ndarray of bool, optional
-        The columns that are declared to be 0 or 1.
-    given : bool
-        Whether any bounds were given.
-    """
-
-    scaling: ColumnScaling
+    scaling: ColumnScaling  # by the bounds that were given, and by some numbers where none were
+    #: The numeric columns that have no bounds, where those of others are given.
     gaps: NDArray[np.bool_]
-    declared: NDArray[np.bool_] | None
-    given: bool
+    declared: NDArray[np.bool_] | None  # the columns that are declared to be 0 or 1
+    given: bool  # whether any bounds were given
 
     @classmethod
     def of(cls, model: Any, table: Table) -> Columns:
@@ -104,31 +78,18 @@ class Columns:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What is known of a table at some point of a fit. All of it is public, or was paid for, but the labels.
+    """What is known of a table at some point of a fit. All of it is public, or was paid for, but the labels."""
 
-    Parameters
-    ----------
-    model, method, columns, units
-        The estimator, its method, what was declared of the columns, and which rows belong together.
-    rows : int
-        The number that stands for that of the rows.
-    scaling : ColumnScaling
-        By the bounds that are known by now.
-    loss : Loss
-    labels : ndarray
-        Labels as the loss wants them: **unreleased data**.
-    released, remarks : tuple of str
-        What was bought for it, and what a statement says of that.
-    """
-
+    #: The estimator, its method, what was declared of the columns, and which rows belong together.
     model: Any
     method: Method
     columns: Columns
     units: Units | None
-    rows: int
-    scaling: ColumnScaling
+    rows: int  # the number that stands for that of the rows
+    scaling: ColumnScaling  # by the bounds that are known by now
     loss: Loss
-    labels: Floats
+    labels: Floats  # labels as the loss wants them: **unreleased data**
+    #: What was bought for it, and what a statement says of that.
     released: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 

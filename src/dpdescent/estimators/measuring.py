@@ -55,17 +55,6 @@ def require_measurable(ledger: Ledger, settings: Settings, bought: Iterable[str]
 class Measurement:
     """The ledger that pays for bounds, and the rows that they are bounds of.
 
-    Parameters
-    ----------
-    ledger : Ledger
-    noise : LatticeNoise
-    rows : int
-        The public number of rows.
-    units : Units, optional
-        Which rows belong together.
-    seals : Seals, optional
-        Those of a table that is read block by block.
-
     Notes
     -----
     **Privacy** Both histograms are answers of a curator about levels of the cells: each level is a function of its
@@ -74,9 +63,9 @@ class Measurement:
 
     ledger: Ledger
     noise: LatticeNoise
-    rows: int
-    units: Units | None = None
-    seals: Seals | None = None
+    rows: int  # the public number of rows
+    units: Units | None = None  # which rows belong together
+    seals: Seals | None = None  # those of a table that is read block by block
 
     def of_rows(self, present: int) -> tuple[int, list[str]]:
         """Buy the number of rows of all units; return it, and what a statement says of it.

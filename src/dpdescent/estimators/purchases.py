@@ -114,22 +114,14 @@ class Rehearsal:
 
 @dataclass(frozen=True)
 class Shop:
-    """Where a fit buys: its rows, and who is asked about them.
+    """Where a fit buys: its rows, and who is asked about them."""
 
-    Parameters
-    ----------
-    X, y : Any
-        Cells and labels: **unreleased data**.
-    measurement : callable
-        Returns the measurement of cells for what is known.
-    curator : callable
-        Returns a curator of the coded rows for what is known.
-    """
-
+    #: Cells and labels: **unreleased data**.
     X: Any
     y: Any
+    #: Returns the measurement of cells for what is known.
     measurement: Callable[[Knowledge], Measurement]
-    curator: Callable[[Knowledge], Curator]
+    curator: Callable[[Knowledge], Curator]  # returns a curator of the coded rows for what is known
 
 
 class Purchase(Protocol):

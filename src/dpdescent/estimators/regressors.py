@@ -35,17 +35,12 @@ _UNMEASURED = (-1.0, 1.0)  # stands for bounds of the target until they are meas
 
 @dataclass(eq=False, repr=False)
 class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
-    """What models of a number with public bounds share.
-
-    Parameters
-    ----------
-    target_bounds : (low, high), optional
-        Public bounds of the target; values outside are clipped. They are outer limits, like those of columns, and
-        narrower ones are measured where that pays (``tighten``). None measures them with one or two histograms, for
-        2% of the budget each or more where there are few rows. ``target_bounds_`` has those in use.
-    """
+    """What models of a number with public bounds share."""
 
     _: KW_ONLY
+    #: Public bounds of the target; values outside are clipped. They are outer limits, like those of columns, and
+    #: narrower ones are measured where that pays (``tighten``). None measures them with one or two histograms, for
+    #: 2% of the budget each or more where there are few rows. ``target_bounds_`` has those in use.
     target_bounds: tuple[float, float] | None = None
 
     def __sklearn_tags__(self) -> Any:

@@ -76,66 +76,38 @@ _LEFT_OUT = {"random_state", "ledger", "progress"}
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A model as plain data.
+    """A model as plain data."""
 
-    Parameters
-    ----------
-    estimator : str
-        The class that was fitted.
-    coefficients : list of lists
-        One list per score. There are K scores for K > 2 classes, and one for two classes and for regression. A model
-        with curves has a number for each column of an expanded row.
-    intercepts : list
-    classes : list, optional
-        The classes; None for regression.
-    features : list of str
-    privacy : dict
-        The privacy statement of the fit.
-    schema : dict, optional
-        The public schema from which tables are encoded.
-    bounds : [low, high], optional
-        The public bounds, one number per column, by which the columns of an NPZ file are clipped and mapped to
-        [0, 1].
-    coefficient_noise : list of lists, optional
-        About how far the noise of privacy moves each coefficient, one standard deviation; None where it is not known.
-    ends : [low, high], optional
-        The ends to which the coded columns are clipped, as they were in training: given, or measured.
-    target : [low, high], optional
-        The bounds of the number that a regression predicts, given or measured, within which predictions stay.
-    comparisons : dict, optional
-        Which coefficients are compared with which, and the noise of each comparison; None where it is not known, and
-        in files of earlier releases.
-    inference : dict, optional
-        Effects with standard errors, intervals and p-values, of a fit with ``inference=True``; None for others.
-    curves : list of dict, optional
-        The curves of an additive model: a column, how often its scale doubles, and knots.
-    trees : dict, optional
-        The levels, the start and the trees of a boosted model.
-    parameters : dict
-        The arguments of the estimator that are numbers, texts or truth values, but for seeds.
-    named : bool
-        Whether the model was fitted to columns with names.
-    state : dict
-        What noise does to all weights, and whatever else a fitted estimator knows of itself.
-    """
-
-    estimator: str
+    estimator: str  # the class that was fitted
+    #: One list per score. There are K scores for K > 2 classes, and one for two classes and for regression. A model
+    #: with curves has a number for each column of an expanded row.
     coefficients: list[list[float]]
     intercepts: list[float]
-    classes: list[Any] | None
+    classes: list[Any] | None  # the classes; None for regression
     features: list[str]
-    privacy: dict[str, Any]
-    schema: dict[str, Any] | None = None
+    privacy: dict[str, Any]  # the privacy statement of the fit
+    schema: dict[str, Any] | None = None  # the public schema from which tables are encoded
+    #: The public bounds, one number per column, by which the columns of an NPZ file are clipped and mapped to [0,
+    #: 1].
     bounds: list[list[float]] | None = None
+    #: About how far the noise of privacy moves each coefficient, one standard deviation; None where it is not known.
     coefficient_noise: list[list[float]] | None = None
+    #: The ends to which the coded columns are clipped, as they were in training: given, or measured.
     ends: list[list[float]] | None = None
+    #: The bounds of the number that a regression predicts, given or measured, within which predictions stay.
     target: list[float] | None = None
+    #: Which coefficients are compared with which, and the noise of each comparison; None where it is not known, and
+    #: in files of earlier releases.
     comparisons: dict[str, Any] | None = None
+    #: Effects with standard errors, intervals and p-values, of a fit with ``inference=True``; None for others.
     inference: dict[str, Any] | None = None
+    #: The curves of an additive model: a column, how often its scale doubles, and knots.
     curves: list[dict[str, Any]] | None = None
-    trees: dict[str, Any] | None = None
+    trees: dict[str, Any] | None = None  # the levels, the start and the trees of a boosted model
+    #: The arguments of the estimator that are numbers, texts or truth values, but for seeds.
     parameters: dict[str, Any] | None = None
-    named: bool = False
+    named: bool = False  # whether the model was fitted to columns with names
+    #: What noise does to all weights, and whatever else a fitted estimator knows of itself.
     state: dict[str, Any] | None = None
 
     @classmethod

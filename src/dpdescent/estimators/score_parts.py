@@ -25,22 +25,12 @@ from .curves import Curve, Curves
 
 @dataclass(frozen=True, eq=False)
 class NumberPart:
-    """What a numeric column adds.
-
-    Parameters
-    ----------
-    column : str
-    points : ndarray of shape (m,)
-        Increasing; beyond the ends the sum stays as it is there.
-    values : ndarray of shape (m, K)
-    empty : ndarray of shape (K,), optional
-        What a missing cell adds; None if there is no prediction then.
-    """
+    """What a numeric column adds."""
 
     column: str
-    points: Floats
+    points: Floats  # increasing; beyond the ends the sum stays as it is there
     values: Floats
-    empty: Floats | None = None
+    empty: Floats | None = None  # what a missing cell adds; None if there is no prediction then
 
 
 @dataclass(frozen=True, eq=False)

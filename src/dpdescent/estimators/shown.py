@@ -19,16 +19,10 @@ from .saved_models import SavedModel
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a model guarantees, in words: prints as text, and shows itself as a page in a notebook.
-
-    Parameters
-    ----------
-    statement : PrivacyStatement
-    effects : Effects, optional
-        The effects of a model whose noise is known.
-    """
+    """What a model guarantees, in words: prints as text, and shows itself as a page in a notebook."""
 
     statement: PrivacyStatement
+    #: The effects of a model whose noise is known.
     effects: Effects | None = field(default=None, repr=False)
 
     @classmethod

@@ -25,27 +25,15 @@ _BLOCK = 4096
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedRows:
-    """A table and its labels, checked. **Unreleased data**.
-
-    Parameters
-    ----------
-    scorer : Scorer
-    table : array, data frame, sparse table or StreamedTable
-    labels : ndarray or None
-        Positions among the classes, or numbers; None where the table has its own.
-    units : Units or None
-    protected : str
-        What is protected, in words.
-    count : int
-        The public number of rows, or of units.
-    """
+    """A table and its labels, checked. **Unreleased data**."""
 
     scorer: Scorer
     table: Any
+    #: Positions among the classes, or numbers; None where the table has its own.
     labels: NDArray[Any] | None
     units: Units | None
-    protected: str
-    count: int
+    protected: str  # what is protected, in words
+    count: int  # the public number of rows, or of units
     _kept: dict[int, Floats] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod

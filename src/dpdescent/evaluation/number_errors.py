@@ -51,40 +51,20 @@ def choose_range(counts: Floats, deviation: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class NumberSums:
-    """Noisy sums of clipped errors, as they were released, and the public numbers that belong to them.
+    """Noisy sums of clipped errors, as they were released, and the public numbers that belong to them."""
 
-    Parameters
-    ----------
-    sums : tuple of float
-        Of u, u^2, |u|, v, v^2, and for counts of d.
-    deviation : float
-        Of the noise in a sum.
-    clip, middle, half : float
-        As in `ErrorSums`.
-    deviance : float or None
-        The clip of deviances.
-    rows : float
-        The number of rows by which sums are divided: public, or the last of the sums.
-    counted : bool
-        Whether it was counted with noise, as for units of several rows.
-    ladder : tuple of float
-        The released ladder of errors.
-    ladder_deviation : float
-    clusters : int
-        Rows of one unit at most.
-    """
-
-    sums: tuple[float, ...]
-    deviation: float
+    sums: tuple[float, ...]  # of u, u^2, |u|, v, v^2, and for counts of d
+    deviation: float  # of the noise in a sum
+    #: As in `ErrorSums`.
     clip: float
     middle: float
     half: float
-    deviance: float | None
-    rows: float
-    counted: bool
-    ladder: tuple[float, ...]
+    deviance: float | None  # the clip of deviances
+    rows: float  # the number of rows by which sums are divided: public, or the last of the sums
+    counted: bool  # whether it was counted with noise, as for units of several rows
+    ladder: tuple[float, ...]  # the released ladder of errors
     ladder_deviation: float
-    clusters: int = 1
+    clusters: int = 1  # rows of one unit at most
 
     @property
     def _means(self) -> Floats:

@@ -22,24 +22,15 @@ from .one_budget import fit_and_evaluate
 
 @dataclass(frozen=True)
 class Candidate:
-    """What was found of one candidate: its evaluation, or why it was refused.
-
-    Parameters
-    ----------
-    name : str
-    epsilon, delta : float
-        The guarantee of its fit and evaluation together.
-    accuracy, auc : Measure or None
-    error : str
-        Why it was refused.
-    """
+    """What was found of one candidate: its evaluation, or why it was refused."""
 
     name: str
+    #: The guarantee of its fit and evaluation together.
     epsilon: float
     delta: float
     accuracy: Measure | None = None
     auc: Measure | None = None
-    error: str = ""
+    error: str = ""  # why it was refused
 
     def __str__(self) -> str:
         known = [each for each in (self.accuracy, self.auc) if each is not None and each.value is not None]

@@ -54,20 +54,11 @@ _LEAST, _MOST = -40, 40  # powers of two of a ladder
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Some rows, as an evaluation sees them. **Unreleased data**.
+    """Some rows, as an evaluation sees them. **Unreleased data**."""
 
-    Parameters
-    ----------
-    scores : ndarray of shape (m, H)
-        One score of each row for each histogram; of a number, the prediction.
-    labels : ndarray of shape (m,)
-        Positions among the classes, or numbers.
-    decided : ndarray of shape (m,), optional
-        Position of the predicted class, where there are more than two.
-    """
-
-    scores: Floats
-    labels: NDArray[np.generic]
+    scores: Floats  # one score of each row for each histogram; of a number, the prediction
+    labels: NDArray[np.generic]  # positions among the classes, or numbers
+    #: Position of the predicted class, where there are more than two.
     decided: NDArray[np.intp] | None = None
 
 
@@ -96,18 +87,10 @@ def _histograms(count: int) -> Sensitivity:
 
 @dataclass(frozen=True)
 class CoarseScores(RowSum):
-    """Histograms of scores between public edges, whatever the labels.
+    """Histograms of scores between public edges, whatever the labels."""
 
-    Parameters
-    ----------
-    edges : tuple of float
-        In increasing order. A score on an edge is below it.
-    histograms : int
-        H, the number of scores of a row.
-    """
-
-    edges: tuple[float, ...]
-    histograms: int = 1
+    edges: tuple[float, ...]  # in increasing order. A score on an edge is below it.
+    histograms: int = 1  # H, the number of scores of a row
     label = "coarse histogram of scores"
 
     @property
@@ -126,18 +109,11 @@ class CoarseScores(RowSum):
 
 @dataclass(frozen=True)
 class ScoresByClass(RowSum):
-    """The confusion matrix, and histograms of scores by class, in one vector of norm at most 1.
+    """The confusion matrix, and histograms of scores by class, in one vector of norm at most 1."""
 
-    Parameters
-    ----------
-    edges : tuple of tuples of float
-        Those of each histogram. For two classes there is one, and the threshold of a decision is among its edges.
-    split : int or None
-        Which edge is the threshold, for two classes. None where decisions are given (`Scored.decided`).
-    classes : int
-    """
-
+    #: Those of each histogram. For two classes there is one, and the threshold of a decision is among its edges.
     edges: tuple[tuple[float, ...], ...]
+    #: Which edge is the threshold, for two classes. None where decisions are given (`Scored.decided`).
     split: int | None
     classes: int
     label = "confusion counts and histogram of scores by class"
@@ -220,25 +196,14 @@ class Ladders(RowSum):
 
 @dataclass(frozen=True)
 class ErrorSums(RowSum):
-    """Sums of clipped errors, their squares and sizes, of clipped targets and their squares, and of deviances.
+    """Sums of clipped errors, their squares and sizes, of clipped targets and their squares, and of deviances."""
 
-    Parameters
-    ----------
-    clip : float
-        c, to which errors are clipped.
-    middle, half : float
-        Targets are clipped to ``middle`` - ``half`` and ``middle`` + ``half``.
-    deviance : float or None
-        To which deviances of counts are clipped.
-    counted : bool
-        Whether the rows are counted as well, where their number is not public.
-    """
-
-    clip: float
+    clip: float  # c, to which errors are clipped
+    #: Targets are clipped to ``middle`` - ``half`` and ``middle`` + ``half``.
     middle: float
     half: float
-    deviance: float | None = None
-    counted: bool = False
+    deviance: float | None = None  # to which deviances of counts are clipped
+    counted: bool = False  # whether the rows are counted as well, where their number is not public
     label = "sums of clipped errors"
 
     @property

@@ -91,42 +91,21 @@ def score_above(coarse: Floats, ends: tuple[float, float], total: float | None, 
 
 @dataclass(frozen=True)
 class ScoreCounts:
-    """Noisy counts of scores by class, as they were released, and the public numbers that belong to them.
+    """Noisy counts of scores by class, as they were released, and the public numbers that belong to them."""
 
-    Parameters
-    ----------
-    edges : tuple of float
-        Between bins, in increasing order.
-    counts : tuple of two tuples of float
-        Noisy counts in the bins, of rows that are not of the class, and of those that are.
-    deviation : float
-        Of the noise in a count.
-    sums : tuple of float
-        Further noisy sums. With a ``split``: rows not of the class below and above the threshold, then rows of the
-        class below and above it. Without: the number of rows of the class.
-    sum_deviation : float
-        Of the noise in such a sum.
-    split : int or None
-        Which edge is the threshold.
-    total : int or None
-        The public number of rows, where it is public.
-    coarse : tuple of float
-        The coarse histogram, by which scores are spread within bins.
-    ends : (float, float)
-        Of the range that it divides.
-    clusters : int
-        Rows of one unit at most, which may all be alike: by so much the variance of sampling is raised.
-    """
-
-    edges: tuple[float, ...]
+    edges: tuple[float, ...]  # between bins, in increasing order
+    #: Noisy counts in the bins, of rows that are not of the class, and of those that are.
     counts: tuple[tuple[float, ...], tuple[float, ...]]
-    deviation: float
+    deviation: float  # of the noise in a count
+    #: Further noisy sums. With a ``split``: rows not of the class below and above the threshold, then rows of the
+    #: class below and above it. Without: the number of rows of the class.
     sums: tuple[float, ...]
-    sum_deviation: float
-    split: int | None
-    total: int | None
-    coarse: tuple[float, ...]
-    ends: tuple[float, float]
+    sum_deviation: float  # of the noise in such a sum
+    split: int | None  # which edge is the threshold
+    total: int | None  # the public number of rows, where it is public
+    coarse: tuple[float, ...]  # the coarse histogram, by which scores are spread within bins
+    ends: tuple[float, float]  # of the range that it divides
+    #: Rows of one unit at most, which may all be alike: by so much the variance of sampling is raised.
     clusters: int = 1
 
     @property

@@ -35,32 +35,16 @@ SCALES = ("probability", "logit", "score")
 
 @dataclass(frozen=True, eq=False)
 class Scorer:
-    """How a model scores rows.
+    """How a model scores rows."""
 
-    Parameters
-    ----------
-    name : str
-        Of the model.
-    scale : str
-        "probability", "logit" or "score" for classes, "number" or "count" for numbers.
-    classes : tuple or None
-        Those of the model; None where it predicts numbers.
-    call : callable
-        Maps a block of rows to an array with a row of scores, or a score, for each.
-    vouched : str
-        What the caller vouches for, for the statement.
-    at_once : bool
-        Whether ``call`` may be given several rows.
-    own : bool
-        Whether the model is one of this library, of which more can be checked beforehand.
-    """
-
-    name: str
-    scale: str
-    classes: tuple[Any, ...] | None
+    name: str  # of the model
+    scale: str  # "probability", "logit" or "score" for classes, "number" or "count" for numbers
+    classes: tuple[Any, ...] | None  # those of the model; None where it predicts numbers
+    #: Maps a block of rows to an array with a row of scores, or a score, for each.
     call: Callable[[Any], Any]
-    vouched: str
-    at_once: bool
+    vouched: str  # what the caller vouches for, for the statement
+    at_once: bool  # whether ``call`` may be given several rows
+    #: Whether the model is one of this library, of which more can be checked beforehand.
     own: bool = False
 
     @property

@@ -67,20 +67,11 @@ _SHORTER = 1 - 2.0**-40
 
 @dataclass(frozen=True, eq=False)
 class LatticeSum:
-    """An exact sum over rows, before noise: **unreleased data**, so its representation hides the values.
+    """An exact sum over rows, before noise: **unreleased data**, so its representation hides the values."""
 
-    Parameters
-    ----------
-    values : ndarray of int64
-        The sum in multiples of ``unit``.
-    unit : float
-        A power of two, public.
-    sensitivity : Sensitivity
-        What one row can change, in real units (not in multiples of ``unit``).
-    """
-
-    values: Integers = field(repr=False)
-    unit: float
+    values: Integers = field(repr=False)  # the sum in multiples of ``unit``
+    unit: float  # a power of two, public
+    #: What one row can change, in real units (not in multiples of ``unit``).
     sensitivity: Sensitivity
 
     def __post_init__(self) -> None:
@@ -113,24 +104,17 @@ class ClippedSum:
     Gradients of generalised linear models have this form, r being the derivative of the loss with respect to
     the margin; a sum of feature rows is the case ``r = 1``.
 
-    Parameters
-    ----------
-    grid : FeatureGrid
-        Where the rows live, multiples of ``2^-p``.
-    clip : float
-        C, public: the Euclidean (for K residuals, Frobenius) norm of any row's term is at most C.
-    total_bits : int, optional
-        ``C / unit <= 2^total_bits``; 36 by default. Noise of more than ``2^16 C`` cannot be drawn at that
-        unit and needs ``52 - e(sigma/C)`` bits.
-
     Notes
     -----
     **Privacy.** Unit: one row. Sensitivity `Sensitivity.of_clipped_sum`: C in L2 if a row is removed, 2C if it is
     replaced, in exact arithmetic, by the two lemmas at `caps` and `coefficients`. C must not be read from data.
     """
 
-    grid: FeatureGrid
+    grid: FeatureGrid  # where the rows live, multiples of ``2^-p``
+    #: C, public: the Euclidean (for K residuals, Frobenius) norm of any row's term is at most C.
     clip: float
+    #: ``C / unit <= 2^total_bits``; 36 by default. Noise of more than ``2^16 C`` cannot be drawn at that unit and
+    #: needs ``52 - e(sigma/C)`` bits.
     total_bits: int = TOTAL_BITS
 
     def __post_init__(self) -> None:

@@ -70,11 +70,6 @@ def _rounded_totals(values: ArrayLike, lower: float, upper: float, missing: floa
 class BoundedSum:
     """Sum over rows of a loss clipped to [0, C], or of m losses (one per candidate) at once.
 
-    Parameters
-    ----------
-    ceiling : float
-        C, public. It is lowered to a multiple of the unit ``2^-(24 - e(C))``, by less than one part in 2^23.
-
     Notes
     -----
     **Privacy.** Unit: one row. One sum: C whether a row is removed or replaced (`Sensitivity.of_bounded_sum`).
@@ -82,6 +77,7 @@ class BoundedSum:
     then move in one direction, and 2C if it is replaced.
     """
 
+    #: C, public. It is lowered to a multiple of the unit ``2^-(24 - e(C))``, by less than one part in 2^23.
     ceiling: float
 
     def __post_init__(self) -> None:
@@ -107,18 +103,13 @@ class BoundedSum:
 class SignedSum:
     """Sum over rows of a difference of losses clipped to [-D, D], or of m differences at once.
 
-    Parameters
-    ----------
-    bound : float
-        D, public; lowered to a multiple of the unit ``2^-(24 - e(D))``.
-
     Notes
     -----
     **Privacy.** Unit: one row. Each sum by itself: D if a row is removed, 2D if it is replaced
     (`Sensitivity.of_signed_sum`).
     """
 
-    bound: float
+    bound: float  # D, public; lowered to a multiple of the unit ``2^-(24 - e(D))``
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bound", _lower_to_grid("bound", self.bound))
@@ -211,18 +202,6 @@ FILLED_PARTS = 32  # of sparse rows that are made dense at once
 class SecondMomentSum:
     """Sum over rows of ``h_i x_i x_i^T``, each term clipped to Frobenius norm C: Hessians, second moments.
 
-    Parameters
-    ----------
-    grid : CoarseGrid
-        Where the rows live, multiples of ``2^-p``; see `FeatureGrid.coarse`.
-    clip : float
-        C, public.
-    nonnegative : bool, optional
-        True (the default) for curvatures ``h >= 0``: negative ones are then set to 0, so every term is positive
-        semidefinite. This is a public promise about the loss, never read from the data.
-    total_bits : int, optional
-        ``C / unit <= 2^total_bits``; 36 by default. Noise of more than ``2^16 C`` cannot be drawn at that unit.
-
     Notes
     -----
     The norm of a term is ``|h| N`` with ``N = |x|^2`` exact, so Lemma 2 holds with N in place of its root. Weights
@@ -232,9 +211,12 @@ class SecondMomentSum:
     sqrt(2) C for nonnegative weights (``<A, B> >= 0``) and 2C otherwise.
     """
 
-    grid: CoarseGrid
-    clip: float
+    grid: CoarseGrid  # where the rows live, multiples of ``2^-p``; see `FeatureGrid.coarse`
+    clip: float  # C, public
+    #: True (the default) for curvatures ``h >= 0``: negative ones are then set to 0, so every term is positive
+    #: semidefinite. This is a public promise about the loss, never read from the data.
     nonnegative: bool = True
+    #: ``C / unit <= 2^total_bits``; 36 by default. Noise of more than ``2^16 C`` cannot be drawn at that unit.
     total_bits: int = TOTAL_BITS
 
     def __post_init__(self) -> None:

@@ -58,20 +58,6 @@ _LEAST_BOUND, _LARGEST_BOUND = 2.0**-100, 2.0**100  # 2^18 over a bound is then 
 class StepwiseScores:
     """Total changes of the loss at m step sizes, each row's change at step j within [-D_j, D_j].
 
-    Parameters
-    ----------
-    steps : tuple of float
-        Step sizes above 0.
-    bounds : tuple of float
-        D_j, public, between 2^-100 and 2^100.
-    loss : callable
-        ``loss(positions)`` returns the loss at each position (float64, same shape).
-    start_width, slope_width : float
-        Public: nodes are a quarter (of starts) or an eighth (of slopes) of this apart up to this far from the
-        centre, and reach 31 times as far. The width of slopes is met up to a factor of sqrt(2).
-    centre : float
-        Where the loss bends: a node.
-
     Attributes
     ----------
     limit : int
@@ -101,12 +87,14 @@ class StepwiseScores:
     array([-2.4, -1.4])
     """
 
-    steps: tuple[float, ...]
-    bounds: tuple[float, ...]
-    loss: Loss
+    steps: tuple[float, ...]  # step sizes above 0
+    bounds: tuple[float, ...]  # D_j, public, between 2^-100 and 2^100
+    loss: Loss  # ``loss(positions)`` returns the loss at each position (float64, same shape)
+    #: Public: nodes are a quarter (of starts) or an eighth (of slopes) of this apart up to this far from the centre,
+    #: and reach 31 times as far. The width of slopes is met up to a factor of sqrt(2).
     start_width: float = 1.0
     slope_width: float = 1.0
-    centre: float = 0.0
+    centre: float = 0.0  # where the loss bends: a node
     limit: ClassVar[int] = 1 << (_TABLE_BITS + _WEIGHT_BITS)
 
     def __post_init__(self) -> None:

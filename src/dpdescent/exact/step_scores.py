@@ -220,18 +220,6 @@ def _place(evaluator: _Formula | _Table, starts: Floats, slopes: Floats, factor:
 class BoundedScores:
     """Total losses at m step sizes, each row's loss clipped to [0, C].
 
-    Parameters
-    ----------
-    ceiling : float
-        C, public; lowered to a multiple of the unit as in `BoundedSum`.
-    loss : callable
-        ``loss(positions)`` returns the loss at each position (float64, same shape; it may overwrite its argument).
-        It must use each position by itself: `check_row_independence` is the test.
-    interval : pair of float, optional
-        Public ends of an interval. If given, the loss is looked up in a table of 2^16 cells on it, wrong by at
-        most half a cell times its slope; outside it keeps the value of the nearest end. For the logistic loss
-        ``quick_softplus(-p)`` and ceiling C, ``(-C, 10)`` is wrong by at most ``(C + 10) / 2^17``.
-
     Notes
     -----
     **Privacy.** Unit: one row. Row i adds to each score an integer in [0, C / unit] that depends on its own start
@@ -248,8 +236,13 @@ class BoundedScores:
     array([1. , 0.5, 0. ])
     """
 
-    ceiling: float
+    ceiling: float  # C, public; lowered to a multiple of the unit as in `BoundedSum`
+    #: ``loss(positions)`` returns the loss at each position (float64, same shape; it may overwrite its argument). It
+    #: must use each position by itself: `check_row_independence` is the test.
     loss: Loss
+    #: Public ends of an interval. If given, the loss is looked up in a table of 2^16 cells on it, wrong by at most
+    #: half a cell times its slope; outside it keeps the value of the nearest end. For the logistic loss
+    #: ``quick_softplus(-p)`` and ceiling C, ``(-C, 10)`` is wrong by at most ``(C + 10) / 2^17``.
     interval: tuple[float, float] | None = None
     unit: float = field(init=False)
     _evaluator: _Formula | _Table = field(init=False, repr=False, compare=False)
@@ -293,14 +286,6 @@ class BoundedScores:
 class SignedScores:
     """Total changes of the loss at m step sizes, each row's change clipped to [-D, D].
 
-    Parameters
-    ----------
-    bound : float
-        D, public; lowered to a multiple of the unit as in `SignedSum`.
-    loss, interval
-        As in `BoundedScores`. The interval must cover all losses of interest, and not only those up to D, because
-        changes are clipped and losses are not.
-
     Notes
     -----
     **Privacy.** Unit: one row. Row i adds to each score an integer in [-D / unit, D / unit] that depends on its own
@@ -309,7 +294,9 @@ class SignedScores:
     removed and 4D if it is replaced. NaN as in `BoundedScores`: a NaN loss counts as a very large one.
     """
 
-    bound: float
+    bound: float  # D, public; lowered to a multiple of the unit as in `SignedSum`
+    #: As in `BoundedScores`. The interval must cover all losses of interest, and not only those up to D, because
+    #: changes are clipped and losses are not.
     loss: Loss
     interval: tuple[float, float] | None = None
     unit: float = field(init=False)

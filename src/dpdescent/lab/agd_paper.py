@@ -53,33 +53,20 @@ from .verdicts import WRONG, AtLeast, Checked, Claim, Margin, cells_of, every, t
 
 @dataclass(frozen=True)
 class Trace:
-    """What is run for a table of a single descent.
-
-    Parameters
-    ----------
-    name, title, caption, claim : str
-    dataset : str
-    noise_norm : float
-        Root of the mean squared norm of the noise on a gradient.
-    clip_gradient : float
-    steps, candidates : int
-        Iterations, and step sizes tried at each, spread evenly up to ``max_step``.
-    max_step : float
-    seeds : int
-        Descents, each with noise of its own.
-    """
+    """What is run for a table of a single descent."""
 
     name: str
     title: str
     caption: str
     claim: str
     dataset: str = "adult"
-    noise_norm: float = 0.50119
+    noise_norm: float = 0.50119  # root of the mean squared norm of the noise on a gradient
     clip_gradient: float = 3.0
+    #: Iterations, and step sizes tried at each, spread evenly up to ``max_step``.
     steps: int = 10
     candidates: int = 20
     max_step: float = 2.0
-    seeds: int = 5
+    seeds: int = 5  # descents, each with noise of its own
 
 
 _PRINTED_END = 0.052  # the norm of the true gradient after ten steps, in the one descent of the paper

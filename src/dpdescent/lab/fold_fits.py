@@ -34,23 +34,12 @@ LOSSES = {"logistic": DPLogisticRegression, "svm": DPLinearSVC}
 
 @dataclass(frozen=True)
 class Task:
-    """What is learnt.
+    """What is learnt."""
 
-    Parameters
-    ----------
-    dataset : str
-        A name or a path, as for `load_dataset`.
-    loss : {"logistic", "svm"}
-    rows : int, optional
-        Take this many rows, the same ones in every cell.
-    schema : str, optional
-        The public schema of a file of the caller's own, as JSON text.
-    """
-
-    dataset: str
+    dataset: str  # a name or a path, as for `load_dataset`
     loss: str = "logistic"
-    rows: int | None = None
-    schema: str | None = None
+    rows: int | None = None  # take this many rows, the same ones in every cell
+    schema: str | None = None  # the public schema of a file of the caller's own, as JSON text
 
     @property
     def public(self) -> bool:
@@ -60,33 +49,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a comparison: a method with its options.
+    """One line of a comparison: a method with its options."""
 
-    Parameters
-    ----------
-    name : str
-        What its rows carry in ``method``.
-    method : str
-        The registered method.
-    options : mapping
-        Its ``solver_options``.
-    batch_size : int, optional
-        Expected rows of a batch; becomes the option ``batch_rate``.
-    parameter, value : str, float or str
-        The setting that a study of one parameter varies, and its value, which joins the options.
-    private : bool
-        Whether epsilon matters to it.
-    oracle : bool
-        Whether the best of its options on the test data will be kept: not private.
-    """
-
-    name: str
-    method: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    batch_size: int | None = None
+    name: str  # what its rows carry in ``method``
+    method: str  # the registered method
+    options: Mapping[str, Any] = field(default_factory=dict)  # its ``solver_options``
+    batch_size: int | None = None  # expected rows of a batch; becomes the option ``batch_rate``
+    #: The setting that a study of one parameter varies, and its value, which joins the options.
     parameter: str = ""
     value: float | str | None = None
-    private: bool = True
+    private: bool = True  # whether epsilon matters to it
+    #: Whether the best of its options on the test data will be kept: not private.
     oracle: bool = False
 
 

@@ -28,28 +28,16 @@ _SIZE = 8.5  # of the names at the ends of lines
 
 @dataclass(frozen=True)
 class Look:
-    """How a method is drawn: the same everywhere.
+    """How a method is drawn: the same everywhere."""
 
-    Parameters
-    ----------
-    name : str
-        What it is called.
-    colour, marker, dash : str
-        In the notation of matplotlib. No two methods named here share a marker, so a grey print can be read.
-    flat : bool
-        Draw it as a dashed line across the panel: it does not depend on epsilon.
-    hollow : bool
-        Draw the markers as outlines: the mark of an oracle.
-    backdrop : bool
-        Too weak to set the scale of a panel: far below the others, its value is written at the edge instead.
-    """
-
-    name: str
+    name: str  # what it is called
+    #: In the notation of matplotlib. No two methods named here share a marker, so a grey print can be read.
     colour: str
     marker: str
     dash: str = "-"
-    flat: bool = False
-    hollow: bool = False
+    flat: bool = False  # draw it as a dashed line across the panel: it does not depend on epsilon
+    hollow: bool = False  # draw the markers as outlines: the mark of an oracle
+    #: Too weak to set the scale of a panel: far below the others, its value is written at the edge instead.
     backdrop: bool = False
 
 

@@ -72,49 +72,31 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a paper.
-
-    Parameters
-    ----------
-    name, title, caption : str
-    details : tuple of str
-        What differs from the paper.
-    tasks : tuple of Task
-    methods : tuple of str
-        What the paper compares; those that are not registered are named on the page.
-    delta : float
-    quick, full : Scale
-        Minutes on two processors, or the repetitions of the paper.
-    claims : tuple of Claim
-    parameters : tuple of Parameter
-        If there are any, each is varied by itself for every method.
-    batch_size, batched : int, tuple of str
-        Expected size of the batches, and the methods that draw such.
-    options : mapping
-        Settings of this figure, by method, beside those of its paper mode.
-    folds, alpha : int, float
-        Parts of the cross-validation, and weight of the L2 penalty.
-    measures : tuple of Measure
-        What is shown beside accuracy and objective.
-    """
+    """A figure of a paper."""
 
     name: str
     title: str
     caption: str
-    details: tuple[str, ...]
+    details: tuple[str, ...]  # what differs from the paper
     tasks: tuple[Task, ...]
+    #: What the paper compares; those that are not registered are named on the page.
     methods: tuple[str, ...]
     delta: float
+    #: Minutes on two processors, or the repetitions of the paper.
     quick: Scale
     full: Scale
     claims: tuple[Claim, ...]
+    #: If there are any, each is varied by itself for every method.
     parameters: tuple[Parameter, ...] = ()
+    #: Expected size of the batches, and the methods that draw such.
     batch_size: int | None = None
     batched: tuple[str, ...] = ("agd", "agd-paper", "privgene-paper")
+    #: Settings of this figure, by method, beside those of its paper mode.
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: Parts of the cross-validation, and weight of the L2 penalty.
     folds: int = 5
     alpha: float = 0.0
-    measures: tuple[Measure, ...] = ()
+    measures: tuple[Measure, ...] = ()  # what is shown beside accuracy and objective
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -166,25 +148,15 @@ class Figure:
 
 @dataclass(frozen=True)
 class Published:
-    """A line of a table of data sets: what the paper calls a data set, its name here, and what is printed.
-
-    Parameters
-    ----------
-    shown, dataset : str
-    rows, columns : int
-        ``columns`` counts the constant one where the paper does.
-    baseline : float, optional
-        Share of the most frequent class.
-    remark : str
-        Why ours differs, where it does on purpose.
-    """
+    """A line of a table of data sets: what the paper calls a data set, its name here, and what is printed."""
 
     shown: str
     dataset: str
+    #: ``columns`` counts the constant one where the paper does.
     rows: int
     columns: int
-    baseline: float | None = None
-    remark: str = ""
+    baseline: float | None = None  # share of the most frequent class
+    remark: str = ""  # why ours differs, where it does on purpose
 
 
 @dataclass(frozen=True)

@@ -49,50 +49,29 @@ _LOW, _HIGH = 0.2, (0.6, 1.0)  # what the paper calls low and high budgets
 
 @dataclass(frozen=True)
 class StationaryTable:
-    """The tables of one data set and one loss.
-
-    Parameters
-    ----------
-    name, title, caption : str
-    details : tuple of str
-        What differs from the paper.
-    dataset : str
-    row_bound : float
-        Public bound on the length of a row, scaled by the bounds of its columns.
-    loss, penalty : Loss, Penalty
-    tolerances : tuple of (str, float)
-        A name and the a of the tolerances (a, sqrt(a)).
-    methods : tuple of str
-    epsilons, delta : tuple of float, float
-    training : bool
-        Take the training part of the published file alone.
-    seeds, quick_seeds : int
-        Repetitions of a full and of a quick run.
-    quick_tolerances : tuple of (str, float)
-        Those of a quick run: loose enough for most of its runs to end.
-    quick_steps : int
-        After how many steps of a phase a quick run gives up; a full one goes to the end of its plan.
-    printed : mapping
-        By tolerance and method, the final losses that the paper prints, one for each epsilon.
-    """
+    """The tables of one data set and one loss."""
 
     name: str
     title: str
     caption: str
-    details: tuple[str, ...]
+    details: tuple[str, ...]  # what differs from the paper
     dataset: str
-    row_bound: float
+    row_bound: float  # public bound on the length of a row, scaled by the bounds of its columns
     loss: Loss
     penalty: Penalty
-    tolerances: tuple[tuple[str, float], ...]
+    tolerances: tuple[tuple[str, float], ...]  # a name and the a of the tolerances (a, sqrt(a))
     methods: tuple[str, ...] = ("dp-tr", "opt", "opt-b", "opt-ls", "2opt", "2opt-b", "2opt-ls", "dp-gd")
     epsilons: tuple[float, ...] = (0.2, 0.6, 1.0)
     delta: float = 1e-6
-    training: bool = False
+    training: bool = False  # take the training part of the published file alone
+    #: Repetitions of a full and of a quick run.
     seeds: int = 5
     quick_seeds: int = 2
+    #: Those of a quick run: loose enough for most of its runs to end.
     quick_tolerances: tuple[tuple[str, float], ...] = (("loose", 0.06),)
+    #: After how many steps of a phase a quick run gives up; a full one goes to the end of its plan.
     quick_steps: int = 200
+    #: By tolerance and method, the final losses that the paper prints, one for each epsilon.
     printed: Mapping[tuple[str, str], tuple[float | None, ...]] = with_default(default_factory=dict)
 
     def printed_at(self, tolerance: str, method: str, epsilon: float) -> float | None:
@@ -119,25 +98,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class TableRuns:
-    """The runs of a table.
-
-    Parameters
-    ----------
-    table : StationaryTable
-    full : bool
-        All rows and seeds.
-    dataset : str
-        The data set, that of the table or a stand-in.
-    repetitions : int, optional
-        Seeds of a full run, in place of the paper's.
-    steps : int, optional
-        After how many steps of a phase a full run gives up, in place of the end of its plan.
-    """
+    """The runs of a table."""
 
     table: StationaryTable
-    full: bool
-    dataset: str
-    repetitions: int | None = None
+    full: bool  # all rows and seeds
+    dataset: str  # the data set, that of the table or a stand-in
+    repetitions: int | None = None  # seeds of a full run, in place of the paper's
+    #: After how many steps of a phase a full run gives up, in place of the end of its plan.
     steps: int | None = None
 
     @property

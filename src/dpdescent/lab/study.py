@@ -48,31 +48,17 @@ _ARROW = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 
 @dataclass(frozen=True)
 class Study:
-    """Tasks x curves x epsilons x folds x seeds, under one delta and one relation.
-
-    Parameters
-    ----------
-    tasks, curves, epsilons : tuples
-    delta : float
-    folds : int
-        Parts of the cross-validation.
-    seeds : int
-        Repetitions: each shuffles the rows anew, and seeds its noise from its cell.
-    folds_used : int, optional
-        Measure only the first folds of each repetition, which keeps the size of the training part.
-    alpha : float
-        Weight of the L2 penalty.
-    adjacency : {"zero-out", "replace-one"}
-    """
+    """Tasks x curves x epsilons x folds x seeds, under one delta and one relation."""
 
     tasks: tuple[Task, ...]
     curves: tuple[Curve, ...]
     epsilons: tuple[float, ...]
     delta: float
-    folds: int = 5
-    seeds: int = 1
+    folds: int = 5  # parts of the cross-validation
+    seeds: int = 1  # repetitions: each shuffles the rows anew, and seeds its noise from its cell
+    #: Measure only the first folds of each repetition, which keeps the size of the training part.
     folds_used: int | None = None
-    alpha: float = 0.0
+    alpha: float = 0.0  # weight of the L2 penalty
     adjacency: str = "zero-out"
 
     def __post_init__(self) -> None:

@@ -292,22 +292,13 @@ class Statement(Protocol):
 
 @dataclass(frozen=True)
 class Margin:
-    """By how much something is as claimed, if it is positive: a mean, its standard error and degrees of freedom.
-
-    Parameters
-    ----------
-    mean, error, degrees : float
-        The error is infinite where there is one repetition only.
-    allowed : float
-        What the mean contains beside the difference that was measured.
-    values : mapping
-        The same in each repetition, where that is known.
-    """
+    """By how much something is as claimed, if it is positive: a mean, its standard error and degrees of freedom."""
 
     mean: float
-    error: float
+    error: float  # infinite where there is one repetition only
     degrees: float
-    allowed: float = 0.0
+    allowed: float = 0.0  # what the mean contains beside the difference that was measured
+    #: The same in each repetition, where that is known.
     values: Mapping[Key, float] = field(default_factory=dict)
 
     @classmethod

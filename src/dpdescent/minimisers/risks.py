@@ -131,18 +131,10 @@ class Risk(ABC):
 
 @dataclass(frozen=True)
 class EmpiricalRisk(Risk):
-    """The sum over rows of l(f x . w, y), f = min(1, B/|x|): n times the mean loss of rows no longer than B.
+    """The sum over rows of l(f x . w, y), f = min(1, B/|x|): n times the mean loss of rows no longer than B."""
 
-    Parameters
-    ----------
-    loss : Loss
-        With a bounded slope; smooth, or the hinge.
-    row_bound : float
-        B.
-    """
-
-    loss: Loss
-    row_bound: float
+    loss: Loss  # with a bounded slope; smooth, or the hinge
+    row_bound: float  # B
     sum_over_rows = True
 
     def __post_init__(self) -> None:

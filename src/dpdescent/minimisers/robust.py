@@ -121,30 +121,15 @@ def loss_at_zero(loss: Loss) -> float:
 
 @dataclass(frozen=True)
 class RobustRisk(Risk):
-    """n times the tilted or mean loss of rows no longer than B, moved by an adversary.
+    """n times the tilted or mean loss of rows no longer than B, moved by an adversary."""
 
-    Parameters
-    ----------
-    loss : Loss
-        Smooth; for an adversary one that falls in the margin (`require_robust`).
-    row_bound : float
-        B.
-    places : int
-        n.
-    tilt : float
-        tau; 0 is the mean.
-    support : Support, optional
-        Of the adversary's moves.
-    radius : float
-        R, a bound on the minimisers of all tables, which a tilt needs: it is minimised over B(0, R), or known to have
-        its minimisers there.
-    """
-
-    loss: Loss
-    row_bound: float
-    places: int
-    tilt: float = 0.0
-    support: Support | None = None
+    loss: Loss  # smooth; for an adversary one that falls in the margin (`require_robust`)
+    row_bound: float  # B
+    places: int  # n
+    tilt: float = 0.0  # tau; 0 is the mean
+    support: Support | None = None  # of the adversary's moves
+    #: R, a bound on the minimisers of all tables, which a tilt needs: it is minimised over B(0, R), or known to have
+    #: its minimisers there.
     radius: float = math.inf
 
     def __post_init__(self) -> None:

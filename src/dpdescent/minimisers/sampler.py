@@ -78,27 +78,13 @@ _NEVER = 40 * math.log(2)
 
 @dataclass(frozen=True)
 class Ball:
-    """The public ball in which a point is drawn, and the constants of the loss there.
+    """The public ball in which a point is drawn, and the constants of the loss there."""
 
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-        The sum of smooth losses of rows no longer than B.
-    rows : int
-        n.
-    quadratic : ndarray
-        The diagonal of Q; Lambda is the least of it.
-    centre : ndarray
-        w0, released or zero.
-    radius : float
-        R.
-    """
-
-    risk: EmpiricalRisk
-    rows: int
-    quadratic: Floats
-    centre: Floats
-    radius: float
+    risk: EmpiricalRisk  # the sum of smooth losses of rows no longer than B
+    rows: int  # n
+    quadratic: Floats  # the diagonal of Q; Lambda is the least of it
+    centre: Floats  # w0, released or zero
+    radius: float  # R
 
     @property
     def strong_convexity(self) -> float:

@@ -94,12 +94,6 @@ class SeededBits:
 class Randomness:
     """Where the bits of a run come from: a description without state.
 
-    Parameters
-    ----------
-    seed : int or None, default=None
-        None for the operating system's generator; a whole number in ``[0, 2**128)`` for streams that can
-        be repeated, which are not for release.
-
     Notes
     -----
     A seeded stream is keyed by seed, mechanism name and release number, and by nothing else. Copies,
@@ -117,6 +111,8 @@ class Randomness:
     'seeded (not for release)'
     """
 
+    #: None for the operating system's generator; a whole number in ``[0, 2**128)`` for streams that can be repeated,
+    #: which are not for release.
     seed: int | None = None
 
     def __post_init__(self) -> None:

@@ -50,30 +50,18 @@ _FAR = 5.0  # standard deviations that noise does not move a number in practice
 
 @dataclass(frozen=True)
 class Columns:
-    """Released moments of the columns.
+    """Released moments of the columns."""
 
-    Parameters
-    ----------
-    norm : float
-        Mean norm of the rows.
-    frame : Frame or None
-        Columns centred and of comparable scale; None for a problem without intercept, which nothing can centre.
-    variances : ndarray of shape (d,)
-        Second moments of the coordinates (in the frame, if there is one), the constant left out.
-    energy : float
-        Their sum, where none counts for less than its noise.
-    evidence : ndarray of shape (d,), optional
-        By how many standard deviations of noise the moments of a column exceed those of one that never varies; None
-        where no moments were measured.
-    offsets : ndarray of shape (d,), optional
-        How far from the centre of the frame, in its coordinates, a column that never varies can be.
-    """
-
-    norm: float
+    norm: float  # mean norm of the rows
+    #: Columns centred and of comparable scale; None for a problem without intercept, which nothing can centre.
     frame: Frame | None
+    #: Second moments of the coordinates (in the frame, if there is one), the constant left out.
     variances: Floats
-    energy: float
+    energy: float  # their sum, where none counts for less than its noise
+    #: By how many standard deviations of noise the moments of a column exceed those of one that never varies; None
+    #: where no moments were measured.
     evidence: Floats | None = None
+    #: How far from the centre of the frame, in its coordinates, a column that never varies can be.
     offsets: Floats | None = None
 
 
@@ -283,21 +271,14 @@ def shrink(values: Floats, radius: float) -> Floats:
 
 @dataclass
 class AverageNoise:
-    """The noise of an average of iterates, coordinate by coordinate, step by step.
+    """The noise of an average of iterates, coordinate by coordinate, step by step."""
 
-    Parameters
-    ----------
-    squares : ndarray
-        Mean squares of the first coordinates; those of the others, an intercept's, are 1.
-    divisors, stiffness : ndarray of shape (m,)
-        What a step divides every coordinate by, and the curvature of the penalty along it.
-    axes : ndarray of shape (m, m), optional
-        Directions along which the penalty's curvatures are given instead, one per column.
-    """
-
+    #: Mean squares of the first coordinates; those of the others, an intercept's, are 1.
     squares: Floats
+    #: What a step divides every coordinate by, and the curvature of the penalty along it.
     divisors: Floats
     stiffness: Floats
+    #: Directions along which the penalty's curvatures are given instead, one per column.
     axes: Floats | None = None
 
     def __post_init__(self) -> None:

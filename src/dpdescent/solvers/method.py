@@ -312,20 +312,12 @@ class Settings(ABC):
 
 @dataclass(frozen=True)
 class Within:
-    """An interval of numbers; an end that is not ``closed`` is left out.
-
-    Parameters
-    ----------
-    low, high : float
-    closed : {"both", "low", "high", "neither"}
-    remedy : str, optional
-        What to do about a value outside of it, for the message.
-    """
+    """An interval of numbers; an end that is not ``closed`` is left out."""
 
     low: float
     high: float = float("inf")
     closed: Literal["both", "low", "high", "neither"] = "both"
-    remedy: str = ""
+    remedy: str = ""  # what to do about a value outside of it, for the message
 
     def require(self, name: str, value: Any) -> None:
         """Raise `InvalidParameter` unless the value lies in the interval."""

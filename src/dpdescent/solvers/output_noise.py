@@ -236,29 +236,14 @@ _SURE, _HIDDEN = 4.0, 1.0  # standard deviations of the noise
 
 @dataclass(frozen=True, eq=False)
 class LengthSearch:
-    """Chooses the length of released weights, and shifts their intercept, for a tilt.
+    """Chooses the length of released weights, and shifts their intercept, for a tilt."""
 
-    Parameters
-    ----------
-    loss : Loss
-        Of labels -1 and 1, convex.
-    tilt : float
-        tau, positive.
-    weights : ndarray
-        Released; the last one is the intercept, if there is one.
-    intercept : bool
-    row_length : float
-        The typical length of a row.
-    support : Support, optional
-        Of the adversary's moves.
-    """
-
-    loss: Loss
-    tilt: float
-    weights: Floats
+    loss: Loss  # of labels -1 and 1, convex
+    tilt: float  # tau, positive
+    weights: Floats  # released; the last one is the intercept, if there is one
     intercept: bool
-    row_length: float
-    support: Support | None = None
+    row_length: float  # the typical length of a row
+    support: Support | None = None  # of the adversary's moves
 
     @property
     def typical_margin(self) -> float:

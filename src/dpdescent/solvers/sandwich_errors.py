@@ -59,34 +59,20 @@ _LONG_STEP = 0.2  # in units of scores
 
 @dataclass(frozen=True, eq=False)
 class SandwichParts:
-    """What was released, all of it in the same k coordinates u; weights are ``to_weights`` times u.
-
-    Parameters
-    ----------
-    point, gradient : ndarray of shape (k,)
-    hessian, covariance : ndarray of shape (k, k)
-    gradient_noise, hessian_noise, covariance_noise : float
-        Deviations of the noise of each coordinate, and of diagonal entries.
-    expected : ndarray of shape (k, k)
-        H0, what the Hessian is drawn towards (`expected_hessian`).
-    rows : float
-        n, the public number of rows.
-    to_weights : ndarray of shape (d, k)
-    bias : ndarray of shape (k, k) or None
-        X; None where nothing is clipped.
-    """
+    """What was released, all of it in the same k coordinates u; weights are ``to_weights`` times u."""
 
     point: Floats
     gradient: Floats
     hessian: Floats
     covariance: Floats
+    #: Deviations of the noise of each coordinate, and of diagonal entries.
     gradient_noise: float
     hessian_noise: float
     covariance_noise: float
-    expected: Floats
-    rows: float
+    expected: Floats  # H0, what the Hessian is drawn towards (`expected_hessian`)
+    rows: float  # n, the public number of rows
     to_weights: Floats
-    bias: Floats | None = None
+    bias: Floats | None = None  # X; None where nothing is clipped
 
     def without_change(self, direction: Floats) -> Floats | None:
         """Return a direction of the weights in these coordinates, of length 1; None if scores vary along it.

@@ -70,25 +70,17 @@ _MOST_STRENGTH = 2.0**30  # more budget would not improve anything
 
 @dataclass(frozen=True)
 class Bounds:
-    """Public constants of an objective: what the analysis calls G, M, B_g, B_H, and what one row can change.
-
-    Parameters
-    ----------
-    dimension : int
-    smoothness, hessian_lipschitz : float
-        G and M, penalty included.
-    gradient, hessian : float
-        B_g and B_H, of one row's loss.
-    gradient_change, hessian_change : float
-        By how much one row moves a sum of gradients, hence one of loss changes along a step of length 1, and a sum of
-        Hessians (in the Frobenius norm).
-    """
+    """Public constants of an objective: what the analysis calls G, M, B_g, B_H, and what one row can change."""
 
     dimension: int
+    #: G and M, penalty included.
     smoothness: float
     hessian_lipschitz: float
+    #: B_g and B_H, of one row's loss.
     gradient: float
     hessian: float
+    #: By how much one row moves a sum of gradients, hence one of loss changes along a step of length 1, and a sum of
+    #: Hessians (in the Frobenius norm).
     gradient_change: float
     hessian_change: float
 
@@ -114,27 +106,19 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Constants:
-    """The constants of the analysis; see the module for the defaults.
+    """The constants of the analysis; see the module for the defaults."""
 
-    Parameters
-    ----------
-    gradient_noise, curvature_gradient_noise, curvature_noise : float
-        c_1, c_2 and c: how much of a tolerance noise may take.
-    gradient_decrease, curvature_decrease : float, optional
-        c_g and c_H: the share of the expected decrease that a search asks for.
-    stretch, curvature_stretch : float
-        b_g and b_H: how many times longer than the fall-back step the longest one is.
-    backtrack : float
-        beta_g, the ratio of a step to the one before. beta_H is the larger of it and of (1 + t_1/t_2)/2.
-    """
-
+    #: c_1, c_2 and c: how much of a tolerance noise may take.
     gradient_noise: Part = 1 / 5
     curvature_gradient_noise: Part = 1 / 5
     curvature_noise: Part = 1 / 20
+    #: c_g and c_H: the share of the expected decrease that a search asks for.
     gradient_decrease: float | None = None
     curvature_decrease: float | None = None
+    #: b_g and b_H: how many times longer than the fall-back step the longest one is.
     stretch: Annotated[float, Within(1, closed="neither")] = 64.0
     curvature_stretch: Annotated[float, Within(1, closed="neither")] = 4.0
+    #: beta_g, the ratio of a step to the one before. beta_H is the larger of it and of (1 + t_1/t_2)/2.
     backtrack: Part = 0.5
 
     def __post_init__(self) -> None:
@@ -224,28 +208,16 @@ class Levels:
 
 @dataclass(frozen=True)
 class Tolerances:
-    """What is asked for, and how: everything from which the number of steps and of rows follows.
-
-    Parameters
-    ----------
-    bounds, constants : Bounds, Constants
-    gradient, curvature : float
-        e_g and e_H.
-    search : bool
-        Whether steps are searched.
-    rate : float
-        Share of the rows in a batch.
-    failure : float
-        Probability that the promise is not kept.
-    """
+    """What is asked for, and how: everything from which the number of steps and of rows follows."""
 
     bounds: Bounds
     constants: Constants
+    #: e_g and e_H.
     gradient: float
     curvature: float
-    search: bool = False
-    rate: float = 1.0
-    failure: float = 0.05
+    search: bool = False  # whether steps are searched
+    rate: float = 1.0  # share of the rows in a batch
+    failure: float = 0.05  # probability that the promise is not kept
 
     def __post_init__(self) -> None:
         require_positive("gradient_tolerance", self.gradient)

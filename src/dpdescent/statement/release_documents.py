@@ -123,27 +123,13 @@ def _but_for(statement: PrivacyStatement) -> str:
 
 @dataclass(frozen=True)
 class Release:
-    """What the documents of a release are made of.
-
-    Parameters
-    ----------
-    statement : PrivacyStatement
-    answers : mapping
-        One for each of `questions_of`.
-    facts : mapping
-        What the model is: names and values of a table.
-    verified : tuple of str
-        What an independent check said.
-    audited : tuple of str
-        What an audit found, or that there was none.
-    date : str
-    """
+    """What the documents of a release are made of."""
 
     statement: PrivacyStatement
-    answers: Mapping[str, str]
-    facts: Mapping[str, str]
-    verified: tuple[str, ...]
-    audited: tuple[str, ...]
+    answers: Mapping[str, str]  # one for each of `questions_of`
+    facts: Mapping[str, str]  # what the model is: names and values of a table
+    verified: tuple[str, ...]  # what an independent check said
+    audited: tuple[str, ...]  # what an audit found, or that there was none
     date: str
 
     def parameters(self) -> list[tuple[str, str]]:

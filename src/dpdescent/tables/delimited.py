@@ -40,25 +40,14 @@ UNREADABLE = (*_DAMAGED, UnicodeError)  # what reading raises if a file is cut o
 
 @dataclass(frozen=True)
 class Delimited:
-    """How a text table is written, and the names of its columns.
-
-    Parameters
-    ----------
-    path : Path
-    separator, encoding : str
-    compressed : bool
-        Whether it is compressed by gzip, whatever its suffix.
-    names : tuple of str
-        The names in its first line.
-    lines : int
-        How many lines of the file these names take: a name in quotation marks may have several.
-    """
+    """How a text table is written, and the names of its columns."""
 
     path: Path
     separator: str
     encoding: str
-    compressed: bool
-    names: tuple[str, ...]
+    compressed: bool  # whether it is compressed by gzip, whatever its suffix
+    names: tuple[str, ...]  # the names in its first line
+    #: How many lines of the file these names take: a name in quotation marks may have several.
     lines: int = 1
 
     def open(self) -> IO[bytes]:

@@ -88,38 +88,22 @@ class Shares:
 
 @dataclass(frozen=True)
 class TableToMeasure:
-    """A table, who pays for what it contains, and what of it is declared.
+    """A table, who pays for what it contains, and what of it is declared."""
 
-    Parameters
-    ----------
-    frame : DataFrame
-        The columns, without label and unit. **Unreleased data**, but for names and storage types.
-    label : Series, optional
-        What is to be predicted. **Unreleased data.**
-    ledger : Ledger
-    noise : LatticeNoise
-    rows : int
-        The public number of rows, or of units.
-    shares : Shares
-    declared : mapping from str to Column
-        What a person knows: it costs nothing.
-    units : Units, optional
-    blocks : callable, optional
-        Returns these columns anew, a few rows at a time, where the table is not in memory. The frame and the label
-        are then empty and have its names and storage types.
-    looking : bool
-        Whether people look at the table, so that whatever was found is returned, even if no fit can use it.
-    """
-
+    #: The columns, without label and unit. **Unreleased data**, but for names and storage types.
     frame: pd.DataFrame
-    label: pd.Series | None
+    label: pd.Series | None  # what is to be predicted. **Unreleased data.**
     ledger: Ledger
     noise: LatticeNoise
-    rows: int
+    rows: int  # the public number of rows, or of units
     shares: Shares
+    #: What a person knows: it costs nothing.
     declared: Mapping[str, Column] = field(default_factory=dict)
     units: Units | None = None
+    #: Returns these columns anew, a few rows at a time, where the table is not in memory. The frame and the label
+    #: are then empty and have its names and storage types.
     blocks: Callable[[list[str]], Iterable[pd.DataFrame]] | None = None
+    #: Whether people look at the table, so that whatever was found is returned, even if no fit can use it.
     looking: bool = False
     _coded: dict[str | None, pd.Series] = field(default_factory=dict)
 
@@ -171,39 +155,19 @@ class TableToMeasure:
 
 @dataclass(frozen=True)
 class Found:
-    """What was found in one column, from noisy counts.
+    """What was found in one column, from noisy counts."""
 
-    Parameters
-    ----------
-    kind : str
-        What most cells are.
-    missing : float
-        The share of missing cells, and of those that are not of this kind.
-    levels : dict
-        Levels with their noisy counts.
-    coverage : float
-        The share of the other cells that these levels cover.
-    deviation : float
-        That of the noise in a count of a level.
-    reason : str
-        Why a column is ignored.
-    form : str, optional
-        How dates or decimals are written.
-    histogram : tuple of float
-        Noisy counts in equal bins between ``ends``, where they were bought.
-    numbers : float
-        The share of numbers in a column of text, where they are most of what is there.
-    """
-
-    kind: str
-    missing: float = 0.0
-    levels: Mapping[Any, float] = field(default_factory=dict)
-    coverage: float = 0.0
-    deviation: float = 0.0
-    reason: str = ""
-    form: str | None = None
+    kind: str  # what most cells are
+    missing: float = 0.0  # the share of missing cells, and of those that are not of this kind
+    levels: Mapping[Any, float] = field(default_factory=dict)  # levels with their noisy counts
+    coverage: float = 0.0  # the share of the other cells that these levels cover
+    deviation: float = 0.0  # that of the noise in a count of a level
+    reason: str = ""  # why a column is ignored
+    form: str | None = None  # how dates or decimals are written
+    #: Noisy counts in equal bins between ``ends``, where they were bought.
     histogram: tuple[float, ...] = ()
     ends: tuple[float, ...] = ()
+    #: The share of numbers in a column of text, where they are most of what is there.
     numbers: float = 0.0
 
     @property

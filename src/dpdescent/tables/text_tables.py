@@ -200,23 +200,12 @@ def require_rows(path: Path, rows: int, declared: int | None) -> None:
 
 @dataclass(frozen=True)
 class TextColumns:
-    """What the cells of a text table are, by its schema.
+    """What the cells of a text table are, by its schema."""
 
-    Parameters
-    ----------
-    numbers : list of str
-        The columns of numbers.
-    levels : dict
-        The public levels of others.
-    blanks : dict
-        What counts as a missing cell of each column.
-    alone : bool
-        Whether each cell is read by itself, as schemas want that count unreadable cells as missing.
-    """
-
-    numbers: list[str]
-    levels: dict[str, Sequence[Any]]
-    blanks: dict[str, list[str]]
+    numbers: list[str]  # the columns of numbers
+    levels: dict[str, Sequence[Any]]  # the public levels of others
+    blanks: dict[str, list[str]]  # what counts as a missing cell of each column
+    #: Whether each cell is read by itself, as schemas want that count unreadable cells as missing.
     alone: bool = False
 
     @classmethod

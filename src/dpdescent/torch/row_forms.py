@@ -34,27 +34,15 @@ _LABELS = "labels"
 
 @dataclass(frozen=True)
 class RowForm:
-    """What the parts of a row are.
+    """What the parts of a row are."""
 
-    Parameters
-    ----------
-    names : tuple of str or None
-        By which the module takes its inputs; None if it takes them by position.
-    targets : tuple of str, int or None
-        The names of several targets, how many there are, or None for a single one.
-    single : str or None
-        The name of a single target in a dictionary.
-    own : bool
-        Whether the module computes the loss itself, from inputs and targets.
-    views : int
-        How many views of a row there are.
-    """
-
+    #: By which the module takes its inputs; None if it takes them by position.
     names: tuple[str, ...] | None
+    #: The names of several targets, how many there are, or None for a single one.
     targets: tuple[str, ...] | int | None
-    single: str | None = None
-    own: bool = False
-    views: int = 1
+    single: str | None = None  # the name of a single target in a dictionary
+    own: bool = False  # whether the module computes the loss itself, from inputs and targets
+    views: int = 1  # how many views of a row there are
 
     @classmethod
     def of(cls, row: Any, targets: str | Sequence[str] | None, own: bool, views: int) -> RowForm:

@@ -35,18 +35,11 @@ _QUICK_DELTA = 9e-9  # at which schedules are priced by Renyi divergences, and q
 
 @dataclass(frozen=True)
 class Clipping:
-    """What is made of a row's gradient, and of its loss in a search.
+    """What is made of a row's gradient, and of its loss in a search."""
 
-    Parameters
-    ----------
-    norm : float or None
-        C, to which gradients are clipped; None divides each by its own length, or by a shortest one.
-    loss : float
-        To which losses are clipped.
-    """
-
+    #: C, to which gradients are clipped; None divides each by its own length, or by a shortest one.
     norm: float | None
-    loss: float = 3.0
+    loss: float = 3.0  # to which losses are clipped
 
     def __post_init__(self) -> None:
         for name, value in (("norm", self.norm), ("loss", self.loss)):

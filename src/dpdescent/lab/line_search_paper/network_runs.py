@@ -25,27 +25,15 @@ _PIXELS = (-1, 1)
 
 @dataclass(frozen=True)
 class Network:
-    """A network and its data.
-
-    Parameters
-    ----------
-    title, dataset : str
-    shape : str
-        "mlp" or "cnn".
-    widths : tuple of int
-        Units of the hidden layers that are fully connected.
-    channels : tuple of tuple of int
-        Output channels of convolutions; after each group comes a pooling layer.
-    learning_rate : float
-        Of DP-SGD, as tuned in the paper.
-    """
+    """A network and its data."""
 
     title: str
     dataset: str
-    shape: str
-    widths: tuple[int, ...]
+    shape: str  # "mlp" or "cnn"
+    widths: tuple[int, ...]  # units of the hidden layers that are fully connected
+    #: Output channels of convolutions; after each group comes a pooling layer.
     channels: tuple[tuple[int, ...], ...] = ()
-    learning_rate: float = 0.2
+    learning_rate: float = 0.2  # of DP-SGD, as tuned in the paper
 
     def build(self, shape: tuple[int, ...], classes: int) -> Any:
         """Return the module for images of a shape (channels, height, width)."""
@@ -70,44 +58,24 @@ class Network:
 
 @dataclass(frozen=True)
 class NetworkFigure:
-    """What is run for a figure of networks.
-
-    Parameters
-    ----------
-    name, title, caption : str
-    details : tuple of str
-        What differs from the paper.
-    networks : tuple of Network
-    quick_networks : int
-        How many of them a quick run takes, the first ones.
-    methods : tuple of str
-    epsilon, delta : float
-        What each run as a whole is charged.
-    batch_share : float
-        The expected share of the rows in a batch.
-    clip_norm : float
-    quick_steps, full_steps : int
-    moments : int
-        How often accuracy and objective are looked up.
-    seeds : int
-        Repetitions of a full run; a quick one has one.
-    """
+    """What is run for a figure of networks."""
 
     name: str
     title: str
     caption: str
-    details: tuple[str, ...]
+    details: tuple[str, ...]  # what differs from the paper
     networks: tuple[Network, ...]
-    quick_networks: int
+    quick_networks: int  # how many of them a quick run takes, the first ones
     methods: tuple[str, ...] = ("blsgd-paper", "sgd", "adam", "nonprivate", "blsgd", "auto")
+    #: What each run as a whole is charged.
     epsilon: float = 3.0
     delta: float = 1e-8
-    batch_share: float = 1 / 200
+    batch_share: float = 1 / 200  # the expected share of the rows in a batch
     clip_norm: float = 3.0
     quick_steps: int = 300
     full_steps: int = 4000
-    moments: int = 12
-    seeds: int = 5
+    moments: int = 12  # how often accuracy and objective are looked up
+    seeds: int = 5  # repetitions of a full run; a quick one has one
 
 
 @dataclass(frozen=True)
@@ -127,22 +95,12 @@ class Course:
 
 @dataclass(frozen=True)
 class NetworkRuns:
-    """The runs of a figure: every method on every network.
-
-    Parameters
-    ----------
-    figure : NetworkFigure
-    full : bool
-    datasets : tuple of str
-        Data sets that stand in for those of the paper.
-    repetitions : int, optional
-        Repetitions of a full run, in place of the paper's.
-    """
+    """The runs of a figure: every method on every network."""
 
     figure: NetworkFigure
     full: bool
-    datasets: tuple[str, ...] = ()
-    repetitions: int | None = None
+    datasets: tuple[str, ...] = ()  # data sets that stand in for those of the paper
+    repetitions: int | None = None  # repetitions of a full run, in place of the paper's
 
     @property
     def fingerprint(self) -> str:

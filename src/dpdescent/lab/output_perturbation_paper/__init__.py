@@ -17,46 +17,24 @@ PHASED, DRAWN = "phased", "drawn"
 
 @dataclass(frozen=True)
 class RiskRow:
-    """A row of a table.
+    """A row of a table."""
 
-    Parameters
-    ----------
-    kind : str
-        The class of functions.
-    reference : str
-        Who states the bound.
-    formula, runtime : str
-        The bound and the running time as printed, x being the price of privacy of the page's caption.
-    bound : callable
-        The value of the bound; one of a rival is up to its constant and logarithms.
-    method : str
-        The registered method that is measured, `PHASED` or `DRAWN`; empty if there is none.
-    minimiser : str
-        For output perturbation, the method that is tried first.
-    timed_only : bool
-        Measured once for its running time, because single rows are visited one after another.
-    most_seeds : (int, int)
-        Repetitions of a quick and of a full run, at most, where a run takes seconds.
-    middle_only : bool
-        Whether a quick run has the middle values of n, d and epsilon only.
-    tilted : bool
-        The tilted loss.
-    remark : str
-        Why nothing is measured, or what differs.
-    """
-
-    kind: str
-    reference: str
+    kind: str  # the class of functions
+    reference: str  # who states the bound
+    #: The bound and the running time as printed, x being the price of privacy of the page's caption.
     formula: str
     runtime: str
-    bound: Bound
+    bound: Bound  # the value of the bound; one of a rival is up to its constant and logarithms
+    #: The registered method that is measured, `PHASED` or `DRAWN`; empty if there is none.
     method: str = ""
-    minimiser: str = ""
+    minimiser: str = ""  # for output perturbation, the method that is tried first
+    #: Measured once for its running time, because single rows are visited one after another.
     timed_only: bool = False
+    #: Repetitions of a quick and of a full run, at most, where a run takes seconds.
     most_seeds: tuple[int, int] = (1000, 1000)
-    middle_only: bool = False
-    tilted: bool = False
-    remark: str = ""
+    middle_only: bool = False  # whether a quick run has the middle values of n, d and epsilon only
+    tilted: bool = False  # the tilted loss
+    remark: str = ""  # why nothing is measured, or what differs
 
     @property
     def ours(self) -> bool:
@@ -76,37 +54,22 @@ class RiskRow:
 
 @dataclass(frozen=True)
 class RiskTable:
-    """A table of bounds.
-
-    Parameters
-    ----------
-    name, title : str
-    mean : bool
-        Whether the functions are means over rows.
-    population : bool
-        Whether the bounds are about the population.
-    delta : float
-        0, or that of Gaussian noise.
-    rows : tuple of RiskRow
-    sizes, dimensions, epsilons : tuple of numbers
-        Three values each of n, d and epsilon; one is varied while the others have their middle value.
-    general_dimensions, general_epsilons : tuple of numbers
-        Those of functions that are no means, whose bounds say nothing unless epsilon is many times d.
-    quick_seeds, full_seeds : int
-        Repetitions.
-    """
+    """A table of bounds."""
 
     name: str
     title: str
-    mean: bool
-    population: bool
-    delta: float
+    mean: bool  # whether the functions are means over rows
+    population: bool  # whether the bounds are about the population
+    delta: float  # 0, or that of Gaussian noise
     rows: tuple[RiskRow, ...]
+    #: Three values each of n, d and epsilon; one is varied while the others have their middle value.
     sizes: tuple[int, int, int] = (1000, 4000, 16000)
     dimensions: tuple[int, int, int] = (2, 4, 8)
     epsilons: tuple[float, float, float] = (0.25, 1.0, 4.0)
+    #: Those of functions that are no means, whose bounds say nothing unless epsilon is many times d.
     general_dimensions: tuple[int, int, int] = (1, 2, 4)
     general_epsilons: tuple[float, float, float] = (64.0, 512.0, 4096.0)
+    #: Repetitions.
     quick_seeds: int = 12
     full_seeds: int = 200
 

@@ -65,25 +65,15 @@ class _CountedLogistic(_Counted, Logistic):
 
 @dataclass(frozen=True)
 class Groups:
-    """A table of rows that belong to groups.
+    """A table of rows that belong to groups."""
 
-    Parameters
-    ----------
-    kind : str
-        The class of the loss with its penalty: `STRONG` and `CONVEX` have the hinge, the others Huber's loss.
-    rows, dimension : int
-        n and d.
-    seed : int
-        Of the table.
-    tilted : bool
-        A tilted logistic loss instead.
-    """
-
+    #: The class of the loss with its penalty: `STRONG` and `CONVEX` have the hinge, the others Huber's loss.
     kind: str
+    #: n and d.
     rows: int
     dimension: int
-    seed: int
-    tilted: bool = False
+    seed: int  # of the table
+    tilted: bool = False  # a tilted logistic loss instead
 
     @property
     def strong_convexity(self) -> float:
@@ -204,21 +194,11 @@ class Groups:
 
 @dataclass(frozen=True)
 class LongestRow:
-    """A function of the longest row of a table.
+    """A function of the longest row of a table."""
 
-    Parameters
-    ----------
-    kind : str
-        Its class.
-    dimension : int
-        d.
-    seed : int
-        Of the table.
-    """
-
-    kind: str
-    dimension: int
-    seed: int
+    kind: str  # its class
+    dimension: int  # d
+    seed: int  # of the table
 
     @property
     def strong_convexity(self) -> float:

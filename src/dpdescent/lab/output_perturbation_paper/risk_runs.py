@@ -69,20 +69,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class RiskRuns:
-    """The runs of a table.
-
-    Parameters
-    ----------
-    table : RiskTable
-    full : bool
-        With the repetitions of a full run.
-    repetitions : int, optional
-        Those of a full run, in place of the table's.
-    """
+    """The runs of a table."""
 
     table: RiskTable
-    full: bool
-    repetitions: int | None = None
+    full: bool  # with the repetitions of a full run
+    repetitions: int | None = None  # those of a full run, in place of the table's
 
     @property
     def fingerprint(self) -> str:

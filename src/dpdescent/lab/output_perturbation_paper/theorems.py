@@ -79,28 +79,17 @@ from ...solvers import price_of_privacy, regularisation
 
 @dataclass(frozen=True)
 class Constants:
-    """What a bound depends on.
+    """What a bound depends on."""
 
-    Parameters
-    ----------
-    lipschitz, radius : float
-        L and R: every table's objective (for a population, every row's loss) is L-Lipschitz on B(0, R).
-    dimension : int
-        d, the number of weights.
-    epsilon, delta : float
-        The guarantee, 0 <= delta < 1/2.
-    rows : int, optional
-        n, for a mean over rows; None for a function that is not a mean.
-    strong_convexity, smoothness : float
-        mu (0: merely convex) and beta (infinite: not smooth).
-    """
-
+    #: L and R: every table's objective (for a population, every row's loss) is L-Lipschitz on B(0, R).
     lipschitz: float
     radius: float
-    dimension: int
+    dimension: int  # d, the number of weights
+    #: The guarantee, 0 <= delta < 1/2.
     epsilon: float
     delta: float = 0.0
-    rows: int | None = None
+    rows: int | None = None  # n, for a mean over rows; None for a function that is not a mean
+    #: mu (0: merely convex) and beta (infinite: not smooth).
     strong_convexity: float = 0.0
     smoothness: float = math.inf
 
