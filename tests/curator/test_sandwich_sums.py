@@ -36,8 +36,13 @@ def asked_of(features: np.ndarray, labels: np.ndarray, loss: Loss) -> Curator:
     return curator(features, labels, GRID, loss, rows=10, epsilon=RICH)
 
 
-def hessian(clip: float, noise: Gaussian = QUIET, cap: float = 0.2, reach: float = 1.5) -> ClippedHessian:
-    return ClippedHessian(WEIGHTS, clip, cap, reach, noise, WHITENING, 2.0)
+STRETCHED = np.diag([3.0, 1.0, 0.5, 1.0]) + 0.2
+
+
+def hessian(
+    clip: float, noise: Gaussian = QUIET, cap: float = 0.2, reach: float = 1.5, stretched: Any = None
+) -> ClippedHessian:
+    return ClippedHessian(WEIGHTS, clip, cap, reach, noise, WHITENING, 2.0, stretched)
 
 
 def covariance(clip: float, noise: Gaussian = QUIET) -> GradientCovariance:
@@ -61,6 +66,11 @@ def test_answers_are_the_sums_that_the_formulas_say(loss: Loss) -> None:
         weights = np.minimum(weights, 0.2 * 1.5**2 / lengths_of_rows**2)
         expected = (coordinates * weights[:, None]).T @ coordinates / 10
         assert asked.answer(hessian(clip)) == pytest.approx(expected, abs=2e-3)
+        far = coordinates @ STRETCHED
+        weights = soft * np.minimum(curvatures, 0.2) * (np.abs(soft * residuals) * lengths_of_rows < clip)
+        weights = np.minimum(weights, 0.2 * 1.5**2 / np.sum(far**2, axis=1))
+        expected = (far * weights[:, None]).T @ far / 10
+        assert asked.answer(hessian(clip, stretched=STRETCHED)) == pytest.approx(expected, abs=1e-2)
         shortened = np.minimum(np.abs(soft * residuals), clip / lengths_of_rows) ** 2
         expected = (coordinates * shortened[:, None]).T @ coordinates / 10
         assert asked.answer(covariance(clip)) == pytest.approx(expected, abs=5e-3 * min(clip, 1.0))
@@ -81,7 +91,8 @@ def test_no_row_moves_a_sum_by_more_than_is_declared(loss: Loss, seed: int) -> N
     features, labels = rows_and_labels(generator, loss, 10)
     others, other_labels = rows_and_labels(generator, loss, 10)
     clip, reach = 10.0 ** generator.uniform(-2, 1, 2)
-    queries = hessian(clip, reach=reach), covariance(clip), lengths(), ResidualScale(WEIGHTS, QUIET)
+    stretched = hessian(clip, reach=reach, stretched=STRETCHED)
+    queries = hessian(clip, reach=reach), stretched, covariance(clip), lengths(), ResidualScale(WEIGHTS, QUIET)
 
     def totals(features: np.ndarray, labels: np.ndarray) -> list[Any]:
         asked = asked_of(features, labels, loss)
@@ -101,7 +112,9 @@ def test_no_row_moves_a_sum_by_more_than_is_declared(loss: Loss, seed: int) -> N
 
 
 @pytest.mark.parametrize(
-    "query", [hessian(100.0, cap=0.1, reach=0.5), covariance(0.05)], ids=["hessian", "covariance"]
+    "query",
+    [*(hessian(100.0, cap=0.1, reach=0.5, stretched=each) for each in (None, 2 * np.eye(D))), covariance(0.05)],
+    ids=["hessian", "stretched hessian", "covariance"],
 )
 def test_one_row_can_move_a_matrix_by_what_is_declared_and_a_replaced_one_by_more(query: Any) -> None:
     # Rows whose coordinates are orthogonal, each longer than the clip norm. With the square root of 2 dropped, the
@@ -137,4 +150,7 @@ def test_several_margins_and_other_coordinates_are_refused() -> None:
     bare = ClippedHessian(WEIGHTS, 1.0, 0.2, 1.5, QUIET, None, 2.0)  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match="pass a Whitening"):
         asked.answer(bare)
+    for wrong in (np.eye(D - 1), np.full((D, D), np.nan), np.triu(np.ones((D, D)))):
+        with pytest.raises(InvalidParameter, match="symmetric"):
+            asked.answer(hessian(1.0, stretched=wrong))
     assert asked.ledger.spent == 0

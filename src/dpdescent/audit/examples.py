@@ -146,6 +146,8 @@ def _clipped_hessians(public: Public, noise: Gaussian) -> Iterable[ClippedHessia
         for frame in _whitenings(public.problem):
             yield ClippedHessian(weights, 100.0, 0.5, 0.25, noise, frame, 0.5)
             yield ClippedHessian(0 * weights, 0.75, 0.125, 2.0, noise, frame, 1.0)
+            stretched = np.diag(np.linspace(0.5, 4.0, frame.matrix.shape[1]))
+            yield ClippedHessian(weights, 100.0, 0.5, 0.25, noise, frame, 0.5, stretched)
 
 
 @_of(GradientCovariance)

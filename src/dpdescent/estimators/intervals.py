@@ -38,7 +38,7 @@ from .effects import level_groups
 
 Reference = Mapping[str, str] | None
 
-_HIDDEN = 0.1  # share of a contrast in directions that noise hides, from which it is not resolved
+_HIDDEN = 0.5  # share of a variance that is due to directions which noise hides, from which it is not resolved
 _DRAWS = 100_000  # for the largest of correlated numbers: the quantile has an error of about 0.005
 _AT_ONCE = 2**22  # normal numbers
 _ASSUMED = 0.5  # share of the model's own covariance in that of the gradients, from which it is said

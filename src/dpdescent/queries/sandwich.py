@@ -8,7 +8,9 @@ With z the coordinates of a row in a public whitening, l' and l'' the derivative
           V = \frac1n \sum_i \psi_i \psi_i'.
 
 H is the derivative of the mean gradient, V the covariance of a row's gradient where that mean is 0; their sandwich
-:math:`H^{-1} V H^{-1}/n` is the covariance of the estimate (Huber 1967).
+:math:`H^{-1} V H^{-1}/n` is the covariance of the estimate (Huber 1967). Rows that are certain have small curvatures:
+along the score of a model with strong effects H is small. It may therefore be measured as B H B, in coordinates Bz
+that a public B stretches along such directions, so that noise hides less of them.
 
 **Sensitivity.** A row adds h z z' with h >= 0, a positive semidefinite matrix of Frobenius norm h |z|^2. h is lowered
 until that is at most a public M, so a row that is removed moves the sum by at most M. A row that is replaced moves it
@@ -60,6 +62,8 @@ class ClippedHessian(Query[Floats]):
     frame : Whitening
     soft_norm : float
         Rows longer than this are weighted by sqrt(soft_norm/|z|), as in `Gradient`.
+    stretched : ndarray of shape (k, k), optional
+        B, symmetric; the answer is B H B, and M limits the norm of what a row adds to that.
 
     Notes
     -----
@@ -74,6 +78,7 @@ class ClippedHessian(Query[Floats]):
     mechanism: Gaussian
     frame: Whitening
     soft_norm: float
+    stretched: Floats | None = None
     label = "Hessian of clipped gradients"
 
     def plan(self, public: Public) -> Sum[Floats]:
@@ -209,13 +214,20 @@ def _matrix_plan(
         raise InvalidParameter("matrices of gradients are measured in whitened coordinates: pass a Whitening")
     require_frame(public, frame)
     placed = problem.grid.place_weights(public.weights("weights", asked.weights))
-    longest = _LONGEST * reach
+    of_sum, longest = frame, _LONGEST * reach
+    if isinstance(asked, ClippedHessian) and asked.stretched is not None:
+        stretched, k = asked.stretched, frame.matrix.shape[1]
+        if stretched.shape != (k, k) or not np.isfinite(stretched).all() or not np.allclose(stretched, stretched.T):
+            raise InvalidParameter(f"stretched must be a symmetric matrix of shape {(k, k)}")
+        of_sum = Whitening(problem.grid, np.einsum("jk,kl->jl", frame.matrix, stretched))
+        longest *= max(float(np.abs(stretched).sum(axis=0).max()), 1.0)  # at least its largest eigenvalue
     coarse = CoarseGrid(2 * longest, frame.matrix.shape[1], longest)
     moments = SecondMomentSum(coarse, largest, total_bits=moment_bits(public, asked.mechanism))
     norms = Norms.within(frame, problem.grid)
     per_row: tuple[PerRow, ...] = (norms, RowWeights(require_moderate("soft_norm", asked.soft_norm), (norms,)))
     noised = Noised(asked.mechanism, moments.unit, moments.sensitivity, public.size, symmetric=True)
-    return Sum(partial(_block, problem, moments, placed, frame, weigh), (noised,), lambda noisy: noisy, per_row)
+    block = partial(_block, problem, moments, placed, of_sum, weigh)
+    return Sum(block, (noised,), lambda noisy: noisy, per_row)
 
 
 def _block(

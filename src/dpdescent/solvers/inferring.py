@@ -41,6 +41,7 @@ import numpy as np
 from ..arrays import Floats
 from ..curator import Curator
 from ..errors import InvalidParameter, TooFewRows
+from ..exact import one_library_thread
 from ..problems import Huber, Logistic, Loss, Poisson, Squared, Whitening
 from ..queries import ClippedHessian, Gradient, GradientCovariance, LongGradients, ResidualScale
 from ..relations import Sensitivity
@@ -48,7 +49,7 @@ from .auto import LARGEST_WHITENED, AutoSettings, Trajectory, buy_descent
 from .coordinates import Columns
 from .method import METHODS, Method, Progress, SolverResult, report
 from .rules import ADAPTIVE_CLIP, PAYABLE, clip_multiple, effective_rows, gradient_deviation
-from .sandwich_errors import Sandwich, SandwichParts, expected_hessian
+from .sandwich_errors import ExpectedLoss, Sandwich, SandwichParts
 
 _FEWEST_ROWS = 300  # n mu: with fewer there are no coordinates in which errors are known
 _SCARCE_ROWS = 40  # n mu/D, below which noise hides some directions of the Hessian
@@ -183,20 +184,30 @@ def infer(curator: Curator, settings: AutoSettings, progress: Progress | None = 
     geometry = run.geometry
     assert isinstance(geometry.frame, Whitening)
     curvature = max(float(np.mean(trajectory.curvatures[int(_SETTLED * len(trajectory.curvatures)) :])), 1e-6)
-    at = _measure_gradient(curator, run, richness) if fresh else _averaged(trajectory, tails[-1], run.soft_norm)
-    parts = _measure_matrices(curator, geometry, at, curvature)
+    squares, loss = np.append(geometry.squares, 1.0), curator.problem.loss
+    if fresh:
+        at = _measure_gradient(curator, run, richness)
+    else:
+        expected = ExpectedLoss.of(loss, curvature, squares, trajectory.points[-1])
+        at = _averaged(trajectory, tails[-1], run.soft_norm, expected)
+    parts = _measure_matrices(curator, geometry, at, curvature, ExpectedLoss.of(loss, curvature, squares, at.point))
     report(progress, 1.0)
     return _result(curator, parts, richness, len(trajectory.points), geometry.evidence)
 
 
-def _measure_matrices(curator: Curator, geometry: Any, at: _At, curvature: float) -> SandwichParts:
+def _measure_matrices(
+    curator: Curator, geometry: Any, at: _At, curvature: float, expected: ExpectedLoss
+) -> SandwichParts:
     """Buy the Hessian and, with what is left, the covariance of gradients at a point."""
     budget, loss, of_matrices = curator.budget, curator.problem.loss, Sensitivity.of_positive_semidefinite_sum
     weights, tail = geometry.weights(at.point), at.tail
     reach, cap = max(_REACH * geometry.length, at.reach), min(loss.smoothness, _STEEPEST * curvature)
+    with one_library_thread():  # the same digits for any number of threads
+        stretched = expected.stretching(at.point) if expected.curved else None
     amount = _HESSIAN * budget
+    noise = curator.gaussian(amount)
     hessian = curator.answer(
-        ClippedHessian(weights, tail.norm, cap, reach, curator.gaussian(amount), geometry.frame, at.soft_norm)
+        ClippedHessian(weights, tail.norm, cap, reach, noise, geometry.frame, at.soft_norm, stretched)
     )
     hessian_noise = curator.deviation(cap * reach**2, amount, of_matrices)
     amount = PAYABLE * curator.remaining
@@ -213,10 +224,11 @@ def _measure_matrices(curator: Curator, geometry: Any, at: _At, curvature: float
         at.deviation,
         hessian_noise,
         longer * covariance_noise,
-        expected_hessian(loss, curvature, np.append(geometry.squares, 1.0), at.point),
+        expected,
         curator.scale,
         geometry.frame.matrix,
         tail.bias,
+        stretched,
     )
 
 
@@ -284,12 +296,18 @@ def _measure_tail(
     return Tail.of(curator.answer(asked), curator.deviation(1.0, amount), least, deviation)
 
 
-def _averaged(trajectory: Trajectory, tail: Tail, soft_norm: float) -> _At:
-    """Return the mean of the last points, that of the gradients there, and the deviation of its noise."""
+def _averaged(trajectory: Trajectory, tail: Tail, soft_norm: float, expected: ExpectedLoss) -> _At:
+    """Return the mean of the last points, the gradient there by all of theirs, and the deviation of its noise.
+
+    By how much the mean of the gradients differs from the one at the mean point is taken from an expected loss.
+    """
     kept = kept_gradients(len(trajectory.points))
     deviation = math.sqrt(math.fsum(each**2 for each in trajectory.deviations[-kept:])) / kept
     points, gradients = (np.mean(each[-kept:], axis=0) for each in (trajectory.points, trajectory.gradients))
-    return _At(points, gradients, deviation, tail, soft_norm, tail.least)
+    bend = np.mean([expected.gradient(each) for each in trajectory.points[-kept:]], axis=0) - expected.gradient(
+        points
+    )
+    return _At(points, gradients - bend, deviation, tail, soft_norm, tail.least)
 
 
 def _level_directions(curator: Curator) -> list[Floats]:
