@@ -130,6 +130,8 @@ _UNIT_ROWS = (
     "has length 1."
 )
 _SEARCH_ACCOUNTING = (
+    "A step has to lower the mean loss of a batch by its demand, alpha eta |g|^2; the paper subtracts that demand from "
+    "a sum of losses, beside a mean gradient, where it would be next to nothing.",
     "An answer is charged the paper's price or its true one, whichever is more, because the paper's is not sound in "
     "general: at one Renyi order, fixed before the run, and with a batch of its own for every search.",
     "Sums are divided by the public expected size of a batch and not by its actual size, which is private.",
@@ -174,13 +176,15 @@ _POINT_DIFFERENCES = (
     "Noise on gradients and Hessians has the paper's size where all rows are read, and its true price is charged; "
     "that of a Hessian is isotropic, so its entries off the diagonal have half the variance of the paper's.",
     "The whole budget is reported, and every check of a gradient and a Hessian is charged, the last one included.",
-    "Constants that the paper does not state are those of `dpdescent.solvers.stationary`.",
+    "Constants that the paper does not state are those of `dpdescent.solvers.stationary`, and the start, which it "
+    "leaves open, is zero; the figures draw it from the seed.",
 )
 
 
 def _second_order(*more: str, **stated: Any) -> PaperMode:
     tolerances = {"gradient_tolerance": 0.06, "curvature_tolerance": 0.245, "noise": "paper"}
-    return PaperMode(_POINTS, {**tolerances, **stated}, differences=(*_POINT_DIFFERENCES, *more))
+    unstated = {"loss_share": 0.01} | ({"sampling_rate": 0.1} if more[-2:] == _BATCHES else {})
+    return PaperMode(_POINTS, {**tolerances, **stated}, unstated, differences=(*_POINT_DIFFERENCES, *more))
 
 
 _BATCHES = (
@@ -226,6 +230,7 @@ PAPER_MODES = {
         },
         open={"growth": 0.1, "first_gradient": "pure"},
         differences=(
+            "The start, which the paper leaves open, is zero.",
             "An answer that the budget cannot pay for is not computed; the paper computes it and then discards it, "
             "which is safe only for who sees nothing but the last weights.",
             "The first budget of a gradient is that of pure DP, rho = epsilon^2/(8 splits^2), as for a selection; "

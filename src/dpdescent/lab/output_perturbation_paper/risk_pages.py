@@ -260,7 +260,7 @@ def _lowest(runs: RiskRuns, row: RiskRow, axis: str, x: tuple[float, ...]) -> Li
     middle = runs.points(row)[0]
     points = [middle._replace(**{axis: type(getattr(middle, axis))(value)}) for value in x]
     bounds = [row.bound(public_constants(runs.table, row, point)) for point in points]
-    return Line(Look("lower bound", _GREY, "", "--"), x, tuple(bounds), (0.0,) * len(x))
+    return Line(Look("lower bound (constant 1)", _GREY, "", "--"), x, tuple(bounds), (0.0,) * len(x))
 
 
 def _work(runs: RiskRuns, place: int, samples: Samples) -> Panel:
