@@ -193,7 +193,7 @@ def keep_picture(path: Path) -> None:
     from PIL import Image
 
     with Image.open(path) as image:
-        few = image.convert("RGB").quantize(48, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few = image.convert("RGB").quantize(96, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         few.save(FOLDER / path.name, optimize=True)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..long_runs import require_matplotlib, write_whole
-from .method_looks import STROKES, Look, label_lines, look_of
+from .method_looks import Look, label_lines, look_of, marker_edge, marker_size
 from .verdicts import Group, Measure
 
 INK, GREY, FAINT = "#22262b", "#6b7280", "#d9dce1"
@@ -226,7 +226,6 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
 
 def _draw_line(axes: Any, x: NDArray[np.float64], line: Line, *, joined: bool) -> None:
     look = line.look
-    stroke = look.marker in STROKES
     axes.plot(
         x,
         line.mean,
@@ -234,10 +233,10 @@ def _draw_line(axes: Any, x: NDArray[np.float64], line: Line, *, joined: bool) -
         marker=look.marker,
         ls=look.dash if joined else "",
         lw=1.6,
-        ms=7 if stroke else 5,
+        ms=marker_size(look.marker),
         mec=look.colour,
         mfc="white" if look.hollow else look.colour,
-        mew=1.2 if stroke else 1.0 if look.hollow else 0.6,
+        mew=marker_edge(look.marker, look.hollow),
         zorder=3 if look.hollow else 2,
     )
     crossed = [(place, mean) for place, at, mean in zip(x, line.x, line.mean, strict=True) if at in line.failed]
@@ -279,7 +278,8 @@ def _show_the_leaders(axes: Any, panel: Panel) -> None:
     middle = float(np.median(ahead if ahead.size else points))
     best = float(points.max())
     lowest = float(points[points >= best - _LEADING * max(best - middle, 1e-6)].min())
-    room = 0.06 * max(best - lowest, 1e-9)
+    errors = [error for line in leading for error in line.error] or [0.0]
+    room = max(0.06 * (best - lowest), float(np.median(errors)), 1e-9)  # so that bars are seen
     axes.set_ylim(*sorted((sign * (lowest - room), sign * (best + room))))
 
 

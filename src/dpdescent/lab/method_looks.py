@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 ORACLE = "oracle (not private)"
 STROKES = ("_", "|", "1", "2", "3", "4", "x")  # markers that have no inside
 _SIZE = 8.5  # of the names at the ends of lines
+_ACROSS = 7  # names in a row of a legend
+
+
+def marker_size(marker: str) -> float:
+    """Return how large a marker is drawn: letters, dots and strokes are faint at the size of the others."""
+    return 7.5 if marker in STROKES or marker.startswith("$") else 9.0 if marker == "." else 5.0
+
+
+def marker_edge(marker: str, hollow: bool = False) -> float:
+    """Return the width of a marker's edge."""
+    return 1.8 if marker in STROKES else 1.0 if hollow else 0.4 if marker.startswith("$") else 0.6
 
 
 @dataclass(frozen=True)
@@ -71,8 +82,8 @@ _LOOKS = {
     "dp-gd": Look("DP-GD", "#9AA0A8", "$g$", ":"),
     "dp-tr": Look("TR", "#CC5200", "$T$"),
     "opt": Look("OPT", "#008A64", "8"),
-    "opt-b": Look("OPT-B", "#7D7600", "H"),
-    "opt-ls": Look("OPT-LS", "#B80036", "."),
+    "opt-b": Look("OPT-B", "#7D7600", "$B$"),
+    "opt-ls": Look("OPT-LS", "#B80036", "$L$"),
 }
 _SPARE = tuple(itertools.product(("#A6611A", "#01665E", "#7A0177", "#525252", "#B30059"), ("8", "H"), ("-", "--")))
 
@@ -276,11 +287,12 @@ def _legend(figure: Any, panels: Sequence[Panel]) -> None:
             marker=look.marker,
             ls=look.dash,
             lw=1.6,
-            ms=5,
+            ms=marker_size(look.marker),
             mfc="white" if look.hollow else look.colour,
-            mew=1.2 if look.marker in STROKES else 1.0,
+            mew=marker_edge(look.marker, look.hollow),
             label=look.name,
         )
         for look in looks.values()
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)), frameon=False)
+    rows = -(-len(handles) // _ACROSS)
+    figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // rows), frameon=False)

@@ -130,8 +130,8 @@ _UNIT_ROWS = (
     "has length 1."
 )
 _SEARCH_ACCOUNTING = (
-    "A step has to lower the mean loss of a batch by its demand, alpha eta |g|^2; the paper subtracts that demand from "
-    "a sum of losses, beside a mean gradient, where it would be next to nothing.",
+    "A step has to lower the mean loss of a batch by its demand, alpha eta |g|^2; the paper subtracts that demand "
+    "from a sum of losses, beside a mean gradient, where it would be next to nothing.",
     "An answer is charged the paper's price or its true one, whichever is more, because the paper's is not sound in "
     "general: at one Renyi order, fixed before the run, and with a batch of its own for every search.",
     "Sums are divided by the public expected size of a batch and not by its actual size, which is private.",
@@ -252,7 +252,17 @@ PAPER_MODES = {
     "expmech": PaperMode(
         _OUTPERT,
         stated={"localise": True},
-        differences=("Points are drawn exactly, by rejection, and not by a Markov chain.",),
+        rules={
+            "row_bound": "the longest row that the bounds allow",
+            "strong_convexity": "a twenty-fifth of the smoothness",
+        },
+        differences=(
+            "Points are drawn exactly, by rejection, and not by a Markov chain.",
+            "The small ball is the one that the noise of its centre leaves with a probability of 1e-9; the paper's "
+            "has a radius in proportion to log(epsilon^2 mu R/(d L)), and is cut to B(0, R).",
+            "The exponent has the range of what a row can change: the paper's 4 L R where a row is replaced, and at "
+            "most half of it where it is left out.",
+        ),
     ),
     "majority": PaperMode(_AGD, differences=("The labels are counted with noise.",)),
     "nonprivate": PaperMode(_AGD),
