@@ -38,7 +38,7 @@ from dpdescent.accounting import Gaussian
 from dpdescent.cli import app, main
 from dpdescent.errors import DPDescentError
 from dpdescent.estimators.saved_models import FILE as MODEL_FILE
-from dpdescent.ledger import sqlite_store
+from dpdescent.ledger import import_lines, sqlite_store
 from dpdescent.statement import PrivacyStatement
 from dpdescent.statement.privacy_statement import FILE as STATEMENT_FILE
 
@@ -128,7 +128,7 @@ def limited() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def template() -> Path:
-    """Return a folder with a table in three formats, its schema, a model, a statement and a ledger, in order."""
+    """Return a folder with a table in three formats, its schema, a model, a statement and two ledgers, in order."""
     folder = Path(tempfile.mkdtemp(prefix="dpdescent-fuzz-"))
     with contextlib.chdir(folder):
         write_csv([list(HEADER), *ROWS])
@@ -140,6 +140,10 @@ def template() -> Path:
         for noise in (30.0, 40.0, 50.0):
             account.spend(Gaussian(noise), f"charge {noise:g}")
         account.verify()
+        old = [{"format": "dpdescent-ledger", "version": 1, "epsilon": 1.0, "delta": 1e-6}]
+        old[0] |= {"currency": {"name": "gdp"}, "relation": "zero-out"}
+        old += [entry.to_dict() for entry in account.entries]
+        Path("old.ledger").write_text("".join(json.dumps(line) + "\n" for line in old))
         done = run("fit", "people.csv", "--schema", "people.schema.json", "--output", "model.json", *QUICK)
         assert done.code == 0, done.err
         model = MODEL_FILE.read(Path("model.json"))
@@ -287,7 +291,7 @@ VALUES = [
     "[0,0],[1,5]",
 ]
 VALUES += ["measure", "a,b", "true", "null", "people.csv", "people.npz", "people.parquet", "people.schema.json"]
-VALUES += ["model.json", "statement.json", "b.ledger", "folder", "nowhere", "people.csv/x", "*.parquet", "**"]
+VALUES += ["model.json", "statement.json", "old.ledger", "folder", "nowhere", "people.csv/x", "*.parquet", "**"]
 VALUES += ["[x]", "\u00e9\u2028", "a\nb", "\r", "--epsilon", "-", "%s", "{0}", "x" * 300, "zero-out", "replace-one"]
 VALUES += ["sgd", "majority", "outpert", "nonprivate", "gdp", "pure", "approximate", "rdp", "one person", "id"]
 #: Options that would take long, reach for the network, or start processes: few values, or none.
@@ -308,7 +312,7 @@ BASES: dict[str, list[tuple[str, ...]]] = {
     "explain": [("explain", "model.json"), ("explain", "statement.json")],
     "audit": [("audit", "laplace"), ("audit", "LabelSum"), ("audit", "x")],
     "ledger": [("ledger", each, "b.ledger") for each in ("show", "history", "export", "verify")]
-    + [("ledger", "create", "new.ledger"), ("ledger", "b.ledger")],
+    + [("ledger", "create", "new.ledger"), ("ledger", "import", "old.ledger", "new.ledger"), ("ledger", "b.ledger")],
     "schema": [
         ("schema", "people.csv", "--label", "left", "--output", "s.json"),
         ("schema", "check", "people.schema.json", "people.csv"),
@@ -599,3 +603,23 @@ def ledger_records(data: st.DataObject) -> None:
                 assert entry.price >= account.currency.price(entry.cost) > 0
             account.spend(Gaussian(60.0), "more")
             assert account.spent <= account.budget
+
+
+@fuzzed
+def old_ledgers(data: st.DataObject) -> None:
+    with fresh():
+        old = Path("old.ledger")
+        if data.draw(st.booleans()):
+            old.write_bytes(data.draw(damaged(old.read_bytes())))
+        else:
+            lines = data.draw(altered([json.loads(line) for line in old.read_text().splitlines()]))
+            old.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        before = old.read_bytes()
+        done = checked("ledger", "import", "old.ledger", "new.ledger")
+        if done.code:
+            assert old.read_bytes() == before
+            assert charges("new.ledger") is None
+        else:
+            with contextlib.suppress(DPDescentError):
+                import_lines("old.ledger", "twin.ledger")
+                raise AssertionError("a ledger was moved twice")

@@ -3,9 +3,11 @@
 A name is imported when it is first used, so that ``dpdescent --help`` need not wait for scientific libraries.
 """
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from .lazy_names import lazy_names
+from .old_names import EARLIER, find_earlier_modules
 
 if TYPE_CHECKING:
     from . import audit as audit
@@ -91,9 +93,15 @@ _PUBLIC = {
     "statement": "PrivacyStatement",
     "tables": "BoundedEncoder Schema draft_schema",
 }
-_NAMES, __getattr__ = lazy_names(__name__, _PUBLIC)
+_NAMES, _look_up = lazy_names(__name__, _PUBLIC)
 
 __all__ = ["__version__", "audit", *_NAMES]
+
+find_earlier_modules()
+
+
+def __getattr__(name: str) -> Any:
+    return import_module(f".{name}", __name__) if name in EARLIER else _look_up(name)
 
 
 def __dir__() -> list[str]:

@@ -138,6 +138,17 @@ def test_a_ledger_is_shown_listed_exported_and_verified(table: Path) -> None:
             run("ledger", command, account)
 
 
+def test_a_ledger_of_an_earlier_release_is_imported_by_a_command(tmp_path: Path) -> None:
+    head = {"format": "dpdescent-ledger", "version": 1, "epsilon": 1.0, "delta": 1e-06, "currency": {"name": "zcdp"}}
+    head |= {"relation": "zero-out", "unit": "one row"}
+    entry = {"label": "gradient", "cost": {"kind": "gaussian", "noise_multiplier": 40.0}, "price": 0.0003125}
+    (tmp_path / "old.jsonl").write_text(f"{json.dumps(head)}\n{json.dumps(entry)}\n")
+    with pytest.raises(LedgerFormatError, match="dpdescent ledger import"):
+        run("ledger", "show", tmp_path / "old.jsonl")
+    assert "1 x gaussian" in run("ledger", "import", tmp_path / "old.jsonl", tmp_path / "new.ledger")
+    assert "1 x gaussian" in run("ledger", "show", tmp_path / "new.ledger")
+
+
 @pytest.fixture
 def arrays(tmp_path: Path) -> Path:
     """Return an NPZ file whose columns have units of their own, beside it one with the features alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -12,11 +13,14 @@ from pathlib import Path
 import pytest
 
 import dpdescent
+from dpdescent import old_names
 
 PACKAGE = Path(dpdescent.__file__).parent
 LAB, COMMAND_LINE = "dpdescent.lab", "dpdescent.cli"
-#: Who names the laboratory below it: the list of public names has one of its theorems.
-NAMES_IT = {"dpdescent"}
+#: Earlier names of modules, and how many names each of them had.
+EARLIER = {"encoding": 10, "excess_risk": 4, "experiments": 8, "prescriptions": 6, "schema": 15, "sources": 12}
+#: Who names the laboratory below it: the list of public names has one of its theorems, that of earlier names more.
+NAMES_IT = {"dpdescent", "dpdescent.old_names"}
 # A word that stands for the laboratory where a module is looked up by its name.
 _NAMED = re.compile(r"^\.{0,2}(dpdescent\.)?lab([.:][\w.:]*)?$")
 
@@ -127,3 +131,22 @@ def test_fits_audits_data_sets_and_help_run_without_the_laboratory() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("name", EARLIER)
+def test_an_earlier_name_holds_the_same_things_and_no_logic(name: str) -> None:
+    alias = importlib.import_module(f"dpdescent.{name}")
+    assert alias is getattr(dpdescent, name)
+    assert len(alias.__all__) == EARLIER[name]
+    for home, names in old_names.EARLIER[name].items():
+        for thing in names.split():
+            assert getattr(alias, thing) is getattr(importlib.import_module(f"dpdescent.{home}"), thing)
+    with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
+        exec(f"from dpdescent.{name} import Nothing")
+
+
+def test_an_earlier_name_is_found_by_whoever_imports_it_first() -> None:
+    program = "from dpdescent.schema import Schema\nimport dpdescent\nassert Schema is dpdescent.Schema"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("dpdescent.never")

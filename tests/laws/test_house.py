@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import house
+from dpdescent import old_names
 
 PAGE = Path(__file__).parents[2] / "ARCHITECTURE.md"
 MOST_MODULES, MOST_LINES, MOST_LOADED = 260, 68_000, 120
@@ -24,6 +25,7 @@ def test_no_function_is_too_long_to_be_read_alone() -> None:
 
 def test_no_two_modules_share_a_name() -> None:
     assert house.shared_names() == {}
+    assert not {path.stem for path in house.modules()} & set(old_names.EARLIER)
 
 
 def test_the_page_names_modules_and_packages_that_there_are() -> None:

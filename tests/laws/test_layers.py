@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("choosing", "pipelines", "torch"),
     ("evaluation",),
     ("audit",),
+    ("old_names",),
     (FRONT,),
     ("lab",),
     ("cli",),
@@ -45,8 +46,9 @@ EXCEPTIONS = {
 }
 
 #: Who may look modules up by names that are no literals: front and cli are above all that they name but `EXCEPTIONS`;
-#: solvers looks up the modules of its own package alone, and lazy_names those that a package lists as its own.
-LOOKS_UP = {FRONT, "cli", "solvers", "lazy_names"}
+#: old_names gives other modules their earlier names, when somebody asks for one; solvers looks up the modules of its
+#: own package alone, and lazy_names those that a package lists as its own.
+LOOKS_UP = {FRONT, "old_names", "cli", "solvers", "lazy_names"}
 
 
 def room_of(name: str) -> str:

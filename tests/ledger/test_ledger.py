@@ -221,6 +221,12 @@ def test_a_ledger_built_from_text_is_a_copy_that_cannot_spend() -> None:
             use(again.currency.gaussian(0.1 * again.budget))
 
 
+def test_a_text_of_the_first_version_is_still_read() -> None:
+    data = json.loads(Ledger(1.0, 1e-6).to_json()) | {"version": 1}
+    del data["id"]
+    assert Ledger.from_json(json.dumps(data)).budget == Ledger(1.0, 1e-6).budget
+
+
 def test_prices_in_a_record_are_never_trusted() -> None:
     """A record whose price was lowered costs what its mechanism costs, even if that is more than the budget."""
     ledger = Ledger(1.0, 1e-6)

@@ -32,7 +32,7 @@ from dpdescent.errors import (
     LedgerFormatError,
     LedgerNotWritable,
 )
-from dpdescent.ledger import Entry, Ledger, sqlite_store
+from dpdescent.ledger import Entry, Ledger, Origin, import_lines, sqlite_store
 from dpdescent.ledger.history import History
 
 CHEAP = Gaussian(1e3)
@@ -1047,6 +1047,95 @@ def test_a_pickle_never_trusts_another_file_at_its_path(path: Path) -> None:
     path.with_name("early").rename(path)  # the same ledger, before its charge
     require_frozen()
     assert Ledger.open(path).entries == ()
+
+
+# Ledgers of earlier releases -----------------------------------------------------------------------------------
+
+OLD = (
+    b'{"format": "dpdescent-ledger", "version": 1, "epsilon": 1.0, "delta": 1e-06, "currency": {"name": "zcdp"}, '
+    b'"relation": "zero-out", "unit": "one row"}\n'
+    b'{"label": "gradient", "cost": {"kind": "gaussian", "noise_multiplier": 40.0}, "price": 0.1}\n'
+)
+
+
+def test_a_ledger_in_lines_is_moved_and_accepts_nothing_any_more(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_bytes(OLD + b'{"label": "torn", "co')
+    with pytest.raises(LedgerFormatError, match="dpdescent ledger import"):
+        Ledger.open(old)
+    ledger = import_lines(old, new)
+    assert ledger.entries == Ledger.open(new).entries == (Entry("gradient", Gaussian(40.0), 0.0003125),)
+    ledger.spend(CHEAP, "next", "operating system")
+    assert Ledger.open(new).statement()["randomness"] == ["not recorded", "operating system"]
+    marked = old.read_bytes()
+    assert marked == OLD + json.dumps({"moved_to": str(new), "id": ledger.identity}).encode() + b"\n"
+    with pytest.raises(LedgerFormatError):  # as an earlier release would read the last line
+        Entry.from_dict(json.loads(marked.splitlines()[-1]), lambda _: 0.0)
+    with pytest.raises(LedgerError, match="was moved to"):
+        import_lines(old, tmp_path / "twin")
+    assert not (tmp_path / "twin").exists()
+
+
+def test_an_import_that_fails_leaves_the_old_file_as_it_was(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    with pytest.raises(LedgerError, match="there is no file"):
+        import_lines(old, new)
+    Ledger(1.0, 1e-6, path=new)
+    for text, problem in (
+        (OLD, "there is a ledger at"),
+        (OLD + b"garbage\n", "not JSON"),
+        (b"", "complete"),
+        (b"{}\n", "is not a"),
+    ):
+        old.write_bytes(text)
+        with pytest.raises(DPDescentError, match=problem):
+            import_lines(old, new)
+        assert old.read_bytes() == text
+    assert Ledger.open(new).entries == ()
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_ledgers_imported_from_copies_of_one_file_are_two_and_say_where_they_come_from(
+    tmp_path: Path, named: bool
+) -> None:
+    """A copy cannot be known for one: two purses of one budget must at least not be taken for one ledger."""
+    lines = OLD.replace(b'"version": 1', b'"version": 2, "id": "old"') if named else OLD
+    for name in ("first", "second"):
+        (tmp_path / name).write_bytes(lines)
+    ledgers = [import_lines(tmp_path / name, tmp_path / f"{name}.ledger") for name in ("first", "second")]
+    assert len({ledger.identity for ledger in ledgers} - {"old"}) == 2
+    for ledger, name in zip(ledgers, ("first", "second"), strict=True):
+        for found in (Ledger.open(tmp_path / f"{name}.ledger"), Ledger.from_json(ledger.to_json())):
+            assert found.identity == ledger.identity
+            assert found.origin == ledger.origin
+        assert ledger.origin == Origin(str(tmp_path / name), ledgers[0].origin.digest, "old" if named else None)
+    assert Ledger(1.0, 1e-6).origin is None
+
+
+def test_an_import_killed_at_any_statement_never_leaves_two_files_that_spend(tmp_path: Path) -> None:
+    """Either the old file is as it was and there is no new one, or it is marked; the new one has all charges then."""
+    connect, step, outcomes, states = sqlite3.connect, 0, [], set()
+    while not outcomes or outcomes[-1]:
+        step += 1
+        old, new = tmp_path / f"{step}.old", tmp_path / f"{step}.new"
+        old.write_bytes(OLD)
+
+        def work(old: Path = old, new: Path = new, step: int = step) -> None:
+            sqlite3.connect = dying_at(step, connect)
+            import_lines(old, new)
+
+        outcomes.append(in_child(work))
+        moved, there = old.read_bytes() != OLD, new.exists() and new.stat().st_size > 0
+        states.add((moved, there))
+        if moved:
+            with pytest.raises(LedgerError, match="was moved to"):
+                import_lines(old, tmp_path / f"{step}.other")
+        else:
+            assert len(import_lines(old, new).entries) == 1
+        if there:
+            assert moved
+            assert len(Ledger.open(new).entries) == 1
+    assert states >= {(False, False), (True, True)}
 
 
 # Stress --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The commands ``dpdescent ledger create | show | history | export | verify``.
+"""The commands ``dpdescent ledger create | show | history | export | verify | import``.
 
 ``dpdescent ledger FILE`` is short for ``show``, and ``dpdescent ledger FILE --create`` for ``create``.
 """
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ..ledger import Ledger
 
 LedgerFile = Annotated[Path, typer.Argument(metavar="FILE", help="A ledger file.")]
+OldFile = Annotated[
+    Path, typer.Argument(metavar="OLD_FILE", help="A ledger in lines of JSON, of an earlier release.")
+]
 NewFile = Annotated[Path, typer.Argument(metavar="NEW_FILE", help="Where the ledger is to be kept; a new file.")]
 
 _ROUNDING = 1 + 1e-9  # another machine may compute a price that differs in its last digits
@@ -114,6 +117,15 @@ def verify(path: LedgerFile, json_file: JsonFile = None) -> None:
     write_json(json_file, {"whole": True, "id": account.identity} | account.statement())
 
 
+@ledger_app.command("import")
+def import_command(old: OldFile, path: NewFile, json_file: JsonFile = None) -> None:
+    """Move a ledger of an earlier release into a new file. The old file accepts no charges any more."""
+    from ..ledger import import_lines
+
+    require_outputs([json_file], [old, path])
+    _show(import_lines(old, path), json_file)
+
+
 def _open(path: Path) -> Ledger:
     from ..ledger import Ledger
 
@@ -124,4 +136,7 @@ def _show(account: Ledger, json_file: Path | None) -> None:
     print_privacy(account.statement())
     left = account.left()
     say(f"left: a fit of epsilon {left['epsilon']:.4g} at delta {account.delta:g}")
-    write_json(json_file, account.statement() | {"id": account.identity, "left": left})
+    origin = None if account.origin is None else account.origin.to_dict()
+    if account.origin is not None:
+        say(f"moved from {account.origin.path}: no copy of that file may be imported or charged")
+    write_json(json_file, account.statement() | {"id": account.identity, "left": left, "origin": origin})

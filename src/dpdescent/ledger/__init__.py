@@ -11,11 +11,15 @@ child must use a file.
 
 ``budget`` decides. ``history`` holds what was accepted, adds it up, and says what a budget needs of the place where
 the record is kept; ``sqlite_store`` is such a place, in a file.
-``privacy_ledger`` is the ledger that people hold; ``sharing`` charges several of them at once, and a whole run.
+``privacy_ledger`` is the ledger that people hold; ``sharing`` charges several of them at once, and a whole run;
+``old_format`` moves the files of earlier releases.
 """
 
+from typing import TYPE_CHECKING
+
+from ..lazy_names import lazy_names
 from .budget import ONE_ROW as ONE_ROW, unit_in_words as unit_in_words
-from .history import Entry as Entry, Line as Line
+from .history import Entry as Entry, Line as Line, Origin as Origin
 from .privacy_ledger import Ledger as Ledger
 from .sharing import (
     afford_jointly as afford_jointly,
@@ -25,3 +29,8 @@ from .sharing import (
     reserving as reserving,
     spend_jointly as spend_jointly,
 )
+
+if TYPE_CHECKING:
+    from .old_format import import_lines as import_lines
+
+_, __getattr__ = lazy_names(__name__, {"old_format": "import_lines"})

@@ -136,6 +136,40 @@ class Line:
         return "reserved" if isinstance(self.entry.cost, FilteredRun) else "charged"
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The ledger of an earlier release whose charges were moved into a new file.
+
+    Parameters
+    ----------
+    path : str
+        Where it was.
+    digest : str
+        That of its head and charges. Two ledgers with one digest were imported from copies of one file.
+    identity : str, optional
+        Its own name, if it had one.
+    """
+
+    path: str
+    digest: str
+    identity: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the origin as plain data."""
+        return {"path": self.path, "digest": self.digest, "id": self.identity}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Origin:
+        """Build an origin from the plain data of `to_dict`."""
+        try:
+            path, digest, identity = data["path"], data["digest"], data["id"]
+        except (KeyError, TypeError):
+            raise LedgerFormatError("the origin of a ledger is damaged") from None
+        if not (isinstance(path, str) and isinstance(digest, str) and isinstance(identity, str | None)):
+            raise LedgerFormatError("the origin of a ledger is damaged")
+        return cls(path, digest, identity)
+
+
 def parse_json(text: str | bytes, where: str) -> Any:
     """Return the data of a JSON text that was read from ``where``, or raise `LedgerFormatError`."""
     try:

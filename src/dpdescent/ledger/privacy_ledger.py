@@ -23,7 +23,7 @@ from ..accounting import (
 from ..errors import DPDescentError, InvalidParameter, LedgerFormatError
 from ..noise import SAMPLER_ERROR
 from .budget import ONE_ROW, Budget
-from .history import READ_ONLY, MemoryStore, parse_json
+from .history import READ_ONLY, MemoryStore, Origin, parse_json
 from .sqlite_store import SQLiteStore
 
 FORMAT = "dpdescent-ledger"
@@ -81,8 +81,14 @@ class Ledger(Budget):
         unit: str = ONE_ROW,
     ) -> None:
         super().__init__(epsilon, delta, currency=currency, relation=relation, order=order, unit=unit)
+        self._origin: Origin | None = None
         if path is not None:
             self._store = SQLiteStore.create(Path(path), self._header())
+
+    @property
+    def origin(self) -> Origin | None:
+        """The ledger of an earlier release from which this one was imported, if it was."""
+        return self._origin
 
     # Conversions -------------------------------------------------------------------------------------------
 
@@ -149,7 +155,7 @@ class Ledger(Budget):
             "currency": self._currency.to_dict(),
             "relation": str(self._relation),
             "unit": self._unit,
-        }
+        } | ({} if self._origin is None else {"origin": self._origin.to_dict()})
 
     def to_json(self) -> str:
         """Return the ledger as one JSON text."""
@@ -171,7 +177,7 @@ class Ledger(Budget):
     def _from_header(cls, data: Any, where: str) -> Ledger:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise LedgerFormatError(f"{where} is not a dpdescent ledger")
-        if data.get("version") != VERSION:
+        if data.get("version") not in range(1, VERSION + 1):
             raise LedgerFormatError(
                 f"{where} is a ledger of version {data.get('version')!r}, and this release reads version {VERSION}: "
                 "use the release that wrote it"
@@ -182,10 +188,11 @@ class Ledger(Budget):
             ledger = cls(data["epsilon"], data["delta"], currency=currency, relation=data["relation"], unit=unit)
         except (KeyError, TypeError, InvalidParameter) as problem:
             raise LedgerFormatError(f"the head of {where} is damaged: {problem}") from None
-        identity = data.get("id")
+        identity = data.get("id", ledger._identity if data["version"] == 1 else None)
         if not isinstance(identity, str):
             raise LedgerFormatError(f"the head of {where} is damaged: a ledger has an id")
         ledger._identity = identity
+        ledger._origin = Origin.from_dict(data["origin"]) if data.get("origin") is not None else None
         return ledger
 
     @classmethod

@@ -43,7 +43,7 @@ import sqlite3
 import stat
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -75,8 +75,14 @@ class SQLiteStore(Store):
         self._digest = ""
 
     @classmethod
-    def create(cls, path: Path, head: dict[str, Any]) -> SQLiteStore:
-        """Start a new file with its head, all of it or nothing.
+    def create(
+        cls,
+        path: Path,
+        head: dict[str, Any],
+        records: Sequence[dict[str, Any]] = (),
+        before_commit: Callable[[], None] = lambda: None,
+    ) -> SQLiteStore:
+        """Start a new file with its head and first records, all of it or nothing.
 
         Of several processes that try, one succeeds. An empty file may be there, as whoever is killed leaves it.
         """
@@ -85,7 +91,9 @@ class SQLiteStore(Store):
             require_no_ledger(connection, store.path)
             for statement in TABLES:
                 connection.execute(statement)
-            store._insert(connection, head)
+            for record in (head, *records):
+                store._insert(connection, record)
+            before_commit()
             connection.execute("COMMIT")
         sync_folder(store.path.parent)
         return store
@@ -456,4 +464,11 @@ def _cannot_open(path: Path) -> LedgerError:
 
 
 def _foreign(path: Path) -> LedgerFormatError:
+    with path.open("rb") as file:
+        start = file.read(64)
+    if start.startswith(b'{"format": "dpdescent-ledger"'):
+        return LedgerFormatError(
+            f"{path} is a ledger in lines of JSON, as earlier releases wrote it: "
+            f"`dpdescent ledger import {path} NEW_FILE` moves it into a new file"
+        )
     return LedgerFormatError(f"{path} is not a dpdescent ledger, or is damaged: correct the path, or put back a copy")
