@@ -30,8 +30,8 @@ from dpdescent.exact import (
 Array = NDArray[np.float64]
 
 
-def gradient(clipped: ClippedSum, X: Array, y: Array, w: Array, margins: Array, caps: Array) -> LatticeSum:
-    residuals = quick_sigmoid(margins, bound=clipped.grid.margin_bound(w))
+def gradient(clipped: ClippedSum, X: Array, y: Array, margins: Array, caps: Array) -> LatticeSum:
+    residuals = quick_sigmoid(margins)
     residuals -= y
     return clipped.total_within(X, residuals, caps, out=residuals)
 
@@ -74,11 +74,11 @@ def main() -> None:
 
     def iteration() -> LatticeSum:
         margins = grid.margins(X, w)
-        gradient(clipped, X, y, w, margins, caps)
+        gradient(clipped, X, y, margins, caps)
         return scores.total(signs * margins, signs * grid.margins(X, g), steps)
 
     def iteration_two_columns() -> LatticeSum:
-        gradient(clipped, X, y, w, grid.margins(X, w), caps)
+        gradient(clipped, X, y, grid.margins(X, w), caps)
         margins = grid.margins(X, both)
         return scores.total(signs * margins[:, 0], signs * margins[:, 1], steps)
 
@@ -88,7 +88,7 @@ def main() -> None:
             "plain": lambda: X.T @ (X @ w),
             "iteration": iteration,
             "iteration_two_columns": iteration_two_columns,
-            "gradient": lambda: gradient(clipped, X, y, w, grid.margins(X, w), caps),
+            "gradient": lambda: gradient(clipped, X, y, grid.margins(X, w), caps),
             "margins": lambda: grid.margins(X, g),
             "margins_two_columns": lambda: grid.margins(X, both),
             "scores": lambda: scores.total(starts, slopes, steps),

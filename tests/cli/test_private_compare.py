@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from dpdescent import DPLogisticRegression, Ledger, load_dataset
 from dpdescent.cli import app
 from dpdescent.errors import BudgetExhausted, DPDescentError, InvalidParameter
-from dpdescent.evaluation.private_comparison import compare_privately
+from dpdescent.evaluation.one_budget import compare_privately
 
 runner = CliRunner()
 

@@ -10,19 +10,7 @@ import pytest
 
 from dpdescent.accounting import Gaussian
 from dpdescent.audit import audit_named
-from dpdescent.curator import (
-    FREE_CURVATURE,
-    ArraySource,
-    BinnedSource,
-    ColumnTables,
-    Curator,
-    LeafScores,
-    LeafSums,
-    LeafValues,
-    Splits,
-    Units,
-    leaf_of,
-)
+from dpdescent.curator import ArraySource, BinnedSource, Curator, Units
 from dpdescent.errors import InvalidParameter
 from dpdescent.ledger import Ledger
 from dpdescent.problems import (
@@ -36,6 +24,7 @@ from dpdescent.problems import (
     Squared,
     Weighted,
 )
+from dpdescent.queries import FREE_CURVATURE, ColumnTables, LeafScores, LeafSums, LeafValues, Splits, leaf_of
 from every_query import Silent
 
 SPLITS = Splits((0, 1), np.array([[False, True, True], [True, False, True]]))

@@ -26,12 +26,11 @@ from dpdescent import (
 )
 from dpdescent.accounting import Gaussian
 from dpdescent.audit import replay
-from dpdescent.curator import ColumnHistograms, LeafSums
 from dpdescent.estimators.binning import Binning, drawn_rows
 from dpdescent.estimators.scaling import ColumnScaling
 from dpdescent.evaluation.scoring import scorer_of
 from dpdescent.problems import Huber, Logistic, Loss, Multinomial, Squared
-from dpdescent.queries import ColumnTables, LeafScores, LeafValues, Splits, leaf_of
+from dpdescent.queries import ColumnHistograms, ColumnTables, LeafScores, LeafSums, LeafValues, Splits, leaf_of
 from dpdescent.solvers.leaf_boosting import Forest, LevelColumns, chance_residuals, column_chances, in_order
 
 PUBLIC = {"bounds": (-1, 1), "random_state": 0}

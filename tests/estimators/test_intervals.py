@@ -25,7 +25,7 @@ from dpdescent import (
 )
 from dpdescent.audit import replay
 from dpdescent.errors import NotInferred, NotResolved, TooFewRows
-from dpdescent.estimators.intervals import largest_quantile, marginal_effect
+from dpdescent.estimators.intervals import largest_quantile
 
 TRUTH = np.array([-1.0, -0.5, 0.0, 1.0, 0.3])  # the last one is the intercept
 REGRESSORS: dict[type[Any], tuple[float, float]] = {
@@ -227,11 +227,6 @@ def test_simultaneous_quantiles() -> None:
     assert largest_quantile(np.eye(21), 0.95) == pytest.approx(3.03074, abs=5e-6)
     assert largest_quantile(np.full((5, 5), 1.0), 0.95) == pytest.approx(1.96, abs=0.02)
     assert largest_quantile(0.5 * np.eye(3) + 0.5, 0.95) == pytest.approx(2.344, abs=0.02)
-
-
-def test_marginal_effects_have_the_error_of_the_curvature_too() -> None:
-    effect, error = marginal_effect(0.2, 1.5, 0.1, 0.004)
-    assert (effect, error) == (pytest.approx(0.3), pytest.approx(0.0208806, abs=5e-8))
 
 
 def test_a_summary_shows_effects_errors_intervals_and_p_values() -> None:

@@ -12,9 +12,8 @@ from sklearn.base import BaseEstimator
 
 from dpdescent import DPLinearRegression, DPLogisticRegression, DPPoissonRegressor, Gaussian, evaluate
 from dpdescent.audit import replay
-from dpdescent.evaluation.evaluated_rows import EvaluatedRows
 from dpdescent.evaluation.row_sums import STEPS, CoarseScores, ErrorSums, Ladders, RowSum, Scored, ScoresByClass
-from dpdescent.evaluation.scoring import scorer_of
+from dpdescent.evaluation.scoring import EvaluatedRows, scorer_of
 
 TWO = ScoresByClass(((-1.0, 0.0, 2.0),), 1, 2)
 THREE = ScoresByClass(((0.2, 0.5), (0.4,), (0.1, 0.3, 0.9)), None, 3)

@@ -63,7 +63,6 @@ KNOWN = {
             "estimators/purchases.py",
             "evaluation/evaluating.py",
             "evaluation/one_budget.py",
-            "evaluation/private_comparison.py",
             "statement/privacy_statement.py",
             "tables/schema_purchase.py",
             "torch/classifier.py",

@@ -234,16 +234,6 @@ def bounded_range_rdp(epsilon: float, order: float) -> float:
     return min(epsilon, order * epsilon * epsilon / 8, divergence + rounding)
 
 
-def bounded_range_kl(epsilon: float) -> float:
-    """Return the largest KL divergence of an epsilon-bounded-range mechanism: z - 1 - log z, z = e/(e^e - 1).
-
-    A lower bound on its zCDP parameter. The one charged is the proven epsilon^2/8, larger by 1.4% at epsilon = 1.
-    """
-    epsilon = require_positive("epsilon", epsilon)
-    log_z = -epsilon / 2 - _log_sinhc(epsilon)
-    return _curvature(log_z)
-
-
 def bounded_range_mu(epsilon: float) -> float:
     """Return mu for which an epsilon-bounded-range mechanism is mu-GDP: -2 Phi^-1(1/(1 + e^(epsilon/2)))."""
     return pure_mu(require_nonnegative("epsilon", epsilon) / 2)

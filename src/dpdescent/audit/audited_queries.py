@@ -51,7 +51,7 @@ _RICH = 1e9  # an epsilon for as many answers as are asked for
 class QueryRun:
     """One answer to a query, asked of either of two neighbouring tables."""
 
-    kind: str  # one of `dpdescent.curator.QUERIES`
+    kind: str  # one of `dpdescent.queries.QUERIES`
     #: What the answer claims.
     epsilon: float
     delta: float

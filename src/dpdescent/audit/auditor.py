@@ -152,7 +152,7 @@ def audit_named(
     Parameters
     ----------
     name : str
-        One of `MECHANISMS`, of `dpdescent.curator.QUERIES` or of `dpdescent.solvers.METHODS`.
+        One of `MECHANISMS`, of `dpdescent.queries.QUERIES` or of `dpdescent.solvers.METHODS`.
     epsilon, delta : float
         The guarantee with which it is run.
     runs : int, optional

@@ -114,7 +114,7 @@ class _PrivateComparison:
 
     def run(self, ledger: Path, json_file: Path | None, html: Path | None) -> None:
         """Compare, print what was found as it comes, and write it."""
-        from ..evaluation.private_comparison import compare_privately, page_of_comparison
+        from ..evaluation.one_budget import compare_privately, page_of_comparison
         from ..ledger import Ledger
         from .terminal import write_json
 

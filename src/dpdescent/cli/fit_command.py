@@ -280,25 +280,13 @@ def _special(request: Request, name: str, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is about to be fitted, before anything is charged.
-
-    Parameters
-    ----------
-    request : Request
-    options : dict
-        All parameters of the estimator.
-    declared : Schema, optional
-        What the caller said about the table.
-    table : Dataset or ParquetTable
-    warned : list of str
-        What was said about the guarantee before it is paid for.
-    """
+    """What is about to be fitted, before anything is charged."""
 
     request: Request
-    options: dict[str, Any]
-    declared: Schema | None
+    options: dict[str, Any]  # all parameters of the estimator
+    declared: Schema | None  # what the caller said about the table
     table: Dataset | ParquetTable | UnknownTable
-    warned: list[str]
+    warned: list[str]  # what was said about the guarantee before it is paid for
 
     def charged(self, fitted: Any) -> list[str]:
         """Return how much of its budget a fit has charged, in words."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import queries
 from ..lazy_names import lazy_names
 from ..minimisers.risks import Source as Source
-from .array_source import ArraySource as ArraySource, cached_blocks as cached_blocks
+from .array_source import ArraySource as ArraySource, BinnedSource as BinnedSource, cached_blocks as cached_blocks
 from .batches import Batch as Batch, Sampling as Sampling, batch_cost as batch_cost
 from .blocks import (
     BlockSource as BlockSource,
@@ -27,7 +27,6 @@ from .lattice_noise import LatticeNoise as LatticeNoise
 from .units import Units as Units
 
 if TYPE_CHECKING:
-    from .binned_source import BinnedSource as BinnedSource
     from .caller_functions import (
         drawn_minimiser as drawn_minimiser,
         perturbed_minimiser as perturbed_minimiser,
@@ -36,11 +35,7 @@ if TYPE_CHECKING:
     )
 else:
     _, _own = lazy_names(
-        __name__,
-        {
-            "binned_source": "BinnedSource",
-            "caller_functions": "drawn_minimiser perturbed_minimiser perturbed_saddle_point phased_minimiser",
-        },
+        __name__, {"caller_functions": "drawn_minimiser perturbed_minimiser perturbed_saddle_point phased_minimiser"}
     )
 
     def __getattr__(name: str) -> Any:

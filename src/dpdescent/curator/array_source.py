@@ -3,11 +3,16 @@
 `ArraySource` keeps the rows in an array, dense or CSR, in float64 or float32; `dpdescent.curator.blocks` reads them
 again for each query. Totals are int64, so they are the same for every block size, thread count, layout, storage
 type and source.
+
+`BinnedSource` keeps rows whose cells are levels, one byte each, for queries that ask on which level a cell is. A
+level is a whole number from 0 to 255, so the rows are on a grid as those of every source are. Columns are
+contiguous in memory: a tree reads a few of them, and an array in the order of rows would pass all of them by.
 """
 
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -20,10 +25,35 @@ from ..errors import InvalidParameter, require_positive_integer
 from ..exact import FeatureGrid, ceil_log2, machine, on_threads
 from ..minimisers.risks import AnyNumber
 
+_BINNED_ROWS = 2**15  # of a block of levels: a few arrays of that many numbers stay in cache
 _WORTH_A_THREAD = 2**21  # entries of a block: with fewer, waking a thread takes about as long as it saves
 
 
-class ArraySource:
+class _InMemory(ABC):
+    """Rows in one place, whose blocks are mapped on threads and put together in order."""
+
+    in_one_place = True
+    _labels: Floats
+
+    @property
+    def rows(self) -> int:
+        return int(self._labels.size)
+
+    def map_sum(self, function: Callable[..., NDArray[AnyNumber]], *aligned: NDArray[Any]) -> NDArray[AnyNumber]:
+        first, *others = self._map(function, aligned)
+        total: NDArray[AnyNumber] = sum(others, start=first)
+        return total
+
+    def map_rows(self, function: Callable[..., Floats], *aligned: NDArray[Any]) -> Floats:
+        parts = self._map(function, aligned)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    @abstractmethod
+    def _map(self, function: Callable[..., Any], aligned: tuple[NDArray[Any], ...]) -> list[Any]:
+        """Return what a function gives of every block, with the same rows of further arrays."""
+
+
+class ArraySource(_InMemory):
     """Rows in one array.
 
     Parameters
@@ -36,8 +66,6 @@ class ArraySource:
         Rows in a block, a matter of speed alone. By default as many as have about four million entries, and at most
         2^16: a smaller block is not worth a thread of its own.
     """
-
-    in_one_place = True
 
     def __init__(self, features: Any, labels: ArrayLike, grid: FeatureGrid, block_rows: int | None = None) -> None:
         self._features = features
@@ -88,19 +116,6 @@ class ArraySource:
         # Rounding may lift the norm of a row that was scaled down, by one part in 64 of a power of two.
         return bool((grid.squared_norms(block) <= (1.02 * 2.0 ** ceil_log2(grid.row_bound)) ** 2).all())
 
-    @property
-    def rows(self) -> int:
-        return int(self._labels.shape[0])
-
-    def map_sum(self, function: Callable[..., NDArray[AnyNumber]], *aligned: NDArray[Any]) -> NDArray[AnyNumber]:
-        first, *others = self._map(function, aligned)
-        total: NDArray[AnyNumber] = sum(others, start=first)
-        return total
-
-    def map_rows(self, function: Callable[..., Floats], *aligned: NDArray[Any]) -> Floats:
-        parts = self._map(function, aligned)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
     def _map(self, function: Callable[..., Any], aligned: tuple[NDArray[Any], ...]) -> list[Any]:
         def on(block: tuple[slice, Any]) -> Any:
             rows, features = block
@@ -125,3 +140,38 @@ def cached_blocks(rows: int, columns: int, cells: int = 2**18) -> list[slice]:
     """Return blocks of dense rows that are small enough, two megabytes, to stay in cache; all of about one length."""
     count = -(-rows // max(1, cells // columns))
     return row_blocks(rows, max(1, -(-rows // max(1, count))))
+
+
+class BinnedSource(_InMemory):
+    """Levels of cells in one array of bytes.
+
+    Parameters
+    ----------
+    levels : ndarray of uint8, shape (n, c)
+    labels : array_like of shape (n,)
+
+    Notes
+    -----
+    **Privacy** Unreleased data, as that of every source. It is only ever summed over.
+    """
+
+    def __init__(self, levels: NDArray[np.uint8], labels: ArrayLike) -> None:
+        if levels.ndim != 2 or levels.dtype != np.uint8:
+            raise InvalidParameter("levels must be an array of bytes with a column for each column of the table")
+        self._levels = np.asfortranarray(levels)
+        self._labels = np.asarray(labels, dtype=np.float64)
+        if self._labels.shape != levels.shape[:1]:
+            raise InvalidParameter(f"levels {levels.shape} and labels {self._labels.shape} do not match")
+        self.grid = self.grid_of(levels.shape[1])
+        self._blocks = row_blocks(levels.shape[0], _BINNED_ROWS)
+
+    @staticmethod
+    def grid_of(columns: int) -> FeatureGrid:
+        """Return the grid of the levels of so many columns."""
+        return FeatureGrid(255.0, columns)
+
+    def _map(self, function: Callable[..., Any], aligned: tuple[NDArray[Any], ...]) -> list[Any]:
+        def on(rows: slice) -> Any:
+            return function(self._levels[rows], self._labels[rows], *(array[rows] for array in aligned))
+
+        return on_threads(on, self._blocks)

@@ -43,21 +43,6 @@ def batch_cost(relation: Relation, rate: float, *parts: Cost) -> Cost:
 class Sampling:
     """How the rows of a batch are drawn.
 
-    Parameters
-    ----------
-    relation : Relation
-    rows : int
-        n, the public number of rows.
-    rate : float
-        Share of the rows in a batch, in (0, 1]. At 1 a batch is the whole table.
-    amplified : bool
-        Whether the randomness of the batch is claimed for privacy. Otherwise an answer costs what it would cost on
-        all rows (the divergence is quasi-convex), and batches save time only.
-    units : int, optional
-        The public number of units, if each of them joins a batch with all of its rows (`dpdescent.curator.units`).
-    printed : bool
-        Charge what Chen & Lee (2020) state for a batch where that is more than the true cost.
-
     Notes
     -----
     **Privacy** Under zero-out every row joins a batch by itself with probability ``rate``, and sums are divided by
@@ -66,10 +51,14 @@ class Sampling:
     """
 
     relation: Relation
-    rows: int
-    rate: float = 1.0
+    rows: int  # n, the public number of rows
+    rate: float = 1.0  # share of the rows in a batch, in (0, 1]. At 1 a batch is the whole table.
+    #: Whether the randomness of the batch is claimed for privacy. Otherwise an answer costs what it would cost on
+    #: all rows (the divergence is quasi-convex), and batches save time only.
     amplified: bool = True
+    #: The public number of units, if each of them joins a batch with all of its rows (`dpdescent.curator.units`).
     units: int | None = None
+    #: Charge what Chen & Lee (2020) state for a batch where that is more than the true cost.
     printed: bool = False
 
     def __post_init__(self) -> None:
@@ -119,21 +108,13 @@ class Batch:
 
     The curator charges for all of the mechanisms when the first of them is asked, and draws the rows then. How often
     a batch is used is thus fixed before it is drawn.
-
-    Parameters
-    ----------
-    sampling : Sampling
-    parts : tuple of Cost
-        The mechanisms, as the queries will name them.
-    label : str
-        What the record of the ledger calls it; the label of the first query by default.
-    composition : AdvancedComposition, optional
-        Pays for all of the mechanisms at once, each on rows of its own; `Batch.series` makes such a ticket.
     """
 
     sampling: Sampling
-    parts: tuple[Cost, ...]
+    parts: tuple[Cost, ...]  # the mechanisms, as the queries will name them
+    #: What the record of the ledger calls it; the label of the first query by default.
     label: str = ""
+    #: Pays for all of the mechanisms at once, each on rows of its own; `Batch.series` makes such a ticket.
     composition: AdvancedComposition | None = None
 
     def __post_init__(self) -> None:

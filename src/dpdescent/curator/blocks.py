@@ -126,21 +126,12 @@ class Computed:
 
 @dataclass(frozen=True)
 class PartWork:
-    """What one pass does with a part of the rows. It gives the same numbers in any thread or process.
+    """What one pass does with a part of the rows. It gives the same numbers in any thread or process."""
 
-    Parameters
-    ----------
-    function : callable
-        What is summed over blocks.
-    arguments : tuple of int
-        Which numbers of single rows it takes: positions among those that are known and then those computed.
-    computed : tuple
-        Numbers of single rows to compute on the way.
-    """
-
-    function: Callable[..., NDArray[Any]]
+    function: Callable[..., NDArray[Any]]  # what is summed over blocks
+    #: Which numbers of single rows it takes: positions among those that are known and then those computed.
     arguments: tuple[int, ...]
-    computed: tuple[Computed, ...]
+    computed: tuple[Computed, ...]  # numbers of single rows to compute on the way
 
     def __call__(
         self, blocks: Iterator[tuple[Any, Floats]], known: Sequence[NDArray[Any]]

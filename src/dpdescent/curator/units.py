@@ -72,22 +72,13 @@ _MOST_PLACES = 2**26  # sums of so many rows have not wrapped around, which a wh
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Which unit each row belongs to.
+    """Which unit each row belongs to."""
 
-    Parameters
-    ----------
-    owners : ndarray of int, shape (rows of the source,)
-        The number of each row's unit, from 0 to ``count`` - 1, in ascending order, so that rows of a unit stand
-        together. Unreleased data.
-    count : int
-        U, the public number of units.
-    rows_per_unit : int
-        k; no unit has more rows.
-    """
-
+    #: The number of each row's unit, from 0 to ``count`` - 1, in ascending order, so that rows of a unit stand
+    #: together. Unreleased data.
     owners: NDArray[np.intp]
-    count: int
-    rows_per_unit: int
+    count: int  # U, the public number of units
+    rows_per_unit: int  # k; no unit has more rows
 
     @property
     def together(self) -> bool:

@@ -48,24 +48,13 @@ class Remote:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a data set comes from, and the forms in which it can be on this machine.
+    """Where a data set comes from, and the forms in which it can be on this machine."""
 
-    Parameters
-    ----------
-    citation : str
-        Whom to cite.
-    packed : tuple of str
-        Files of the packed form, looked for in the data folder itself.
-    remotes : tuple of Remote
-        Files of the public form, looked for in a subfolder named after the data set.
-    no_download : str
-        Why there is no public form, if there is none.
-    """
-
-    citation: str
-    packed: tuple[str, ...]
+    citation: str  # whom to cite
+    packed: tuple[str, ...]  # files of the packed form, looked for in the data folder itself
+    #: Files of the public form, looked for in a subfolder named after the data set.
     remotes: tuple[Remote, ...] = ()
-    no_download: str = ""
+    no_download: str = ""  # why there is no public form, if there is none
 
 
 @dataclass(frozen=True)

@@ -128,38 +128,22 @@ def validate(model: Any, method: Method, X: Any, y: Any, unit: Any) -> Table:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit is about to do, before anything is charged.
+    """What a fit is about to do, before anything is charged."""
 
-    Parameters
-    ----------
-    model, method, settings, noise, table
-        The estimator, its method and settings, where noise comes from, and the table.
-    facts : Facts
-        What is public before the run.
-    own : Ledger
-        The ledger of this fit.
-    known : Knowledge
-        What is public of the table.
-    purchases : sequence of Purchase
-        What is bought before the method begins, in order.
-    assumed, tried : sequence of str
-        What the labels made public, and what is said of other fits of the same estimator.
-    blocks : BlockSource, optional
-        The coded rows of a table that is read block by block.
-    """
-
+    #: The estimator, its method and settings, where noise comes from, and the table.
     model: Any
     method: Method
     settings: Settings
     noise: LatticeNoise
     table: Table
-    facts: Facts
-    own: Ledger
-    known: Knowledge
-    purchases: Sequence[Purchase] = ()
+    facts: Facts  # what is public before the run
+    own: Ledger  # the ledger of this fit
+    known: Knowledge  # what is public of the table
+    purchases: Sequence[Purchase] = ()  # what is bought before the method begins, in order
+    #: What the labels made public, and what is said of other fits of the same estimator.
     assumed: Sequence[str] = ()
     tried: Sequence[str] = ()
-    blocks: BlockSource | None = None
+    blocks: BlockSource | None = None  # the coded rows of a table that is read block by block
 
     @property
     def tightened(self) -> bool:

@@ -346,11 +346,3 @@ def largest_quantile(correlations: Floats, level: float) -> float:
         drawn = generator.standard_normal((min(_DRAWS, max(1, _AT_ONCE // size)), size))
         largest.append(np.abs(drawn @ root.T).max(axis=1))
     return min(independent, float(np.quantile(np.concatenate(largest), level)))
-
-
-def marginal_effect(curvature: float, weight: float, error: float, curvature_error: float) -> tuple[float, float]:
-    """Return the average marginal effect h w of a coefficient on a mean, and its standard error.
-
-    ``curvature`` is h, the mean slope of the mean in the score, with an error of its own.
-    """
-    return curvature * weight, math.hypot(curvature * error, weight * curvature_error)

@@ -5,9 +5,9 @@ area under the curve, the curves themselves, calibration, and any threshold, eac
 the noise of privacy and the draw of the rows. Numbers and counts get means of clipped errors.
 
 ``row_sums`` says what is summed over rows and how much one row can change it, and ``scoring`` how rows get scores
-that depend on no other row; ``evaluated_rows`` reads tables. ``score_counts``, ``measures`` and ``number_errors``
-compute from released numbers alone. ``report`` is the document that is returned, ``drift`` compares two of them, and
-``evaluation_page`` shows one; ``one_budget`` fits and evaluates under one guarantee.
+that depend on no other row. ``score_counts`` and ``measures`` compute from released numbers alone. ``report`` is the
+document that is returned, ``drift`` compares two of them, and ``evaluation_page`` shows one; ``one_budget`` fits and
+evaluates under one guarantee, one model or several.
 """
 
 from .drift import Drift as Drift, drift_between as drift_between

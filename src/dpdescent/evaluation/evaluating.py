@@ -25,12 +25,11 @@ from ..ledger import Ledger, require_funds
 from ..noise import Randomness
 from ..relations import Relation
 from ..statement import Origin, PrivacyStatement, public_fact
-from .evaluated_rows import EvaluatedRows
-from .number_errors import NumberSums, choose_clip, choose_range
+from .measures import NumberSums, choose_clip, choose_range
 from .report import Evaluation, threshold_in_logits
 from .row_sums import CoarseScores, ErrorSums, Ladders, RowSum, ScoresByClass
 from .score_counts import ScoreCounts, coarse_edges, number_of_bins, quantile_edges, score_above
-from .scoring import Scorer, scorer_of
+from .scoring import EvaluatedRows, Scorer, scorer_of
 
 _COARSE = 0.2  # of the budget, for the coarse histograms
 _LOGITS = (-8.0, 8.0)

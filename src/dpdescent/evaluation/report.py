@@ -23,8 +23,7 @@ from ..errors import InvalidParameter, StatementError, require_open_unit
 from ..long_runs import write_whole
 from ..statement import FileKind, PrivacyStatement, with_nulls
 from . import measures as of
-from .measures import Measure
-from .number_errors import NumberSums
+from .measures import Measure, NumberSums
 from .score_counts import ScoreCounts
 
 FILE = FileKind("dpdescent-evaluation", 1, "evaluation", StatementError)

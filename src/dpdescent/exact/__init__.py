@@ -20,7 +20,7 @@ A gradient of logistic regression, before noise::
 
 and the logistic losses after 20 step sizes along -g, for labels of 1 and -1::
 
-    scores = BoundedScores(ceiling=5.0, loss=lambda p: quick_softplus(-p), interval=(-5.0, 10.0))
+    scores = BoundedScores(ceiling=5.0, loss=lambda p: softplus(-p), interval=(-5.0, 10.0))
     total = scores.total(signs * grid.margins(X, w), signs * grid.margins(X, g), steps)
 """
 
@@ -34,7 +34,6 @@ from .elementary import (
     exp as exp,
     log as log,
     quick_sigmoid as quick_sigmoid,
-    quick_softplus as quick_softplus,
     sigmoid as sigmoid,
     softplus as softplus,
 )

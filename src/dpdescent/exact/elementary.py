@@ -12,8 +12,8 @@ Reduction follows Tang (1989): ``exp(x) = 2^(n/4096) exp(f)`` with ``n = rint(40
 subtraction of Cody and Waite (1980): ``n`` has at most 23 bits and the high part of ``log(2)/4096`` has 30,
 so ``n * high`` is exact. Measured relative errors: exp 2^-52.0, sigmoid 2^-51.8, softplus and log 2^-51.1.
 
-`quick_sigmoid` and `quick_softplus` obey the same rule, and are faster and less precise: where a value is rounded to
-a grid or compared under noise anyway, further digits are of no use.
+`quick_sigmoid` obeys the same rule, and is faster and less precise: where a value is rounded to a grid anyway,
+further digits are of no use.
 
 References
 ----------
@@ -216,7 +216,7 @@ _QUICK_QUADRATIC = _constant(2.0 ** (-2 * _SQUARINGS) / 2)
 _QUICK_CUBIC = _constant(-(2.0 ** (-3 * _SQUARINGS)) / 6)
 
 
-def quick_sigmoid(t: ArrayLike, out: Floats | None = None, *, bound: float = math.inf) -> Floats:
+def quick_sigmoid(t: ArrayLike, out: Floats | None = None) -> Floats:
     """Return ``1 / (1 + exp(-t))`` with an absolute error below 2^-26, in half the time of `sigmoid`.
 
     Parameters
@@ -225,9 +225,6 @@ def quick_sigmoid(t: ArrayLike, out: Floats | None = None, *, bound: float = mat
         Real numbers of any shape, clipped to [-300, 300]. NaN stays NaN.
     out : ndarray, optional
         float64 array of the same shape that receives the result; it may be ``t`` itself.
-    bound : float, optional
-        A public bound on ``|t|``, such as `FeatureGrid.margin_bound`. If it is at most 300, the clipping is left out,
-        because it would change nothing. The bound never changes a value.
 
     Notes
     -----
@@ -245,8 +242,7 @@ def quick_sigmoid(t: ArrayLike, out: Floats | None = None, *, bound: float = mat
     for start in range(0, flat.size, _QUICK_CHUNK):
         chunk = flat[start : start + _QUICK_CHUNK]
         series = work[: chunk.size]
-        if not bound <= _QUICK_LIMIT:
-            np.clip(chunk, -_QUICK_LIMIT, _QUICK_LIMIT, out=chunk)
+        np.clip(chunk, -_QUICK_LIMIT, _QUICK_LIMIT, out=chunk)
         np.multiply(chunk, _QUICK_CUBIC, out=series)
         np.add(series, _QUICK_QUADRATIC, out=series)
         np.multiply(series, chunk, out=series)
@@ -284,41 +280,6 @@ def softplus(t: ArrayLike, out: Floats | None = None) -> Floats:
     ``exp(-700)``, NaN stays NaN. ``out`` as in `exp`.
     """
     return _elementwise(_softplus, t, out)
-
-
-_TAIL_END = 9.25  # log(1 + exp(-9.25)) < 2^-13
-_TAIL_CELLS_PER_UNIT = 2.0**11
-_TAIL_CELLS = int(_TAIL_END * _TAIL_CELLS_PER_UNIT)
-
-
-def _table_of_tails() -> Floats:
-    """Return ``log(1 + exp(-a))`` at the middle of each cell of [0, 9.25], and 0 beyond."""
-    middles = (np.arange(_TAIL_CELLS, dtype=np.float64) + 0.5) / _TAIL_CELLS_PER_UNIT
-    return np.append(softplus(-middles), 0.0)
-
-
-_TAILS = _table_of_tails()
-
-
-def _quick_softplus(t: Floats, work: _Workspace) -> None:
-    tail, _, index, _ = work.cut(t.size)
-    np.abs(t, out=tail)
-    np.fmin(tail, _TAIL_CELLS / _TAIL_CELLS_PER_UNIT, out=tail)  # a power of two divides, without rounding
-    np.multiply(tail, _TAIL_CELLS_PER_UNIT, out=tail)
-    np.copyto(index, tail, casting="unsafe")  # truncation, of numbers in [0, 18944]
-    np.take(_TAILS, index, out=tail, mode="clip")
-    np.maximum(t, _ZERO, out=t)
-    np.add(t, tail, out=t)
-
-
-def quick_softplus(t: ArrayLike, out: Floats | None = None) -> Floats:
-    """Return ``log(1 + exp(t)) = max(t, 0) + log(1 + exp(-|t|))`` with an absolute error below 2^-13.
-
-    The second term comes from a table of cells of width 2^-11, on which it changes by at most 2^-12; beyond 9.25
-    it is below 2^-13 and counts as 0. ``t = inf`` gives inf, ``t = -inf`` gives 0, NaN stays NaN. ``out`` as in
-    `exp`.
-    """
-    return _elementwise(_quick_softplus, t, out)
 
 
 _LOG_TERMS = 12  # |z| <= 3 - 2 sqrt(2) < 0.172, and 0.172^24 / 25 < 2^-65

@@ -282,17 +282,6 @@ class FeatureGrid:
         margins += 0.0
         return margins
 
-    def margin_bound(self, weights: Floats) -> float:
-        """Return a public bound on ``|x . w|`` for every placed row and every column of placed weights.
-
-        ``|x| <= (1 + 2^-6) 2^e(R)`` for every placed row, and ``|w| <= 2^(33-v)`` on the finest grid ``2^-v`` that
-        the check of `margins` allows, so the bound is ``(1 + 2^-6) 2^(e(R) + 33 - v)``.
-        """
-        self._require_weights(weights)
-        exponents = _require_exponents(weights)
-        finest = exponents if isinstance(exponents, int) else min(exponents.tolist(), default=0)
-        return math.ldexp(1 + 2.0**-6, self.bits - self.exponent + 33 - finest)
-
     def _require_rows(self, rows: Any) -> None:
         if rows.dtype.kind not in "biuf":
             raise InvalidParameter(f"features must be real numbers, got dtype {rows.dtype}")

@@ -242,7 +242,7 @@ class BoundedScores:
     loss: Loss
     #: Public ends of an interval. If given, the loss is looked up in a table of 2^16 cells on it, wrong by at most
     #: half a cell times its slope; outside it keeps the value of the nearest end. For the logistic loss
-    #: ``quick_softplus(-p)`` and ceiling C, ``(-C, 10)`` is wrong by at most ``(C + 10) / 2^17``.
+    #: ``softplus(-p)`` and ceiling C, ``(-C, 10)`` is wrong by at most ``(C + 10) / 2^17``.
     interval: tuple[float, float] | None = None
     unit: float = field(init=False)
     _evaluator: _Formula | _Table = field(init=False, repr=False, compare=False)

@@ -32,7 +32,6 @@ from .ladder import (
     NORM_LAPLACE_SLACK as NORM_LAPLACE_SLACK,
     Ladder as Ladder,
     ladder as ladder,
-    ladder_slope as ladder_slope,
     norm_laplace as norm_laplace,
 )
 from .lattice import (

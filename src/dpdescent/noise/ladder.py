@@ -45,7 +45,7 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from ..arrays import Floats, Integers
+from ..arrays import Integers
 from ..errors import InvalidParameter, ScaleOutOfRange, require_positive_integer
 from .bits import Bits
 from .exponential import require_size
@@ -141,33 +141,6 @@ def ladder(dimension: int, scale: int) -> Ladder:
     nodes = tuple(sorted(node for node, weight in weights.items() if weight))
     ordered = tuple(weights[node] for node in nodes)
     return Ladder(nodes, ordered, tuple(accumulate(ordered)))
-
-
-def ladder_slope(dimension: int, scale: int, radii: Floats) -> Floats:
-    """Return ``-scale * d log H / dr`` of the ladder at the given radii; 1 is the ideal norm-Laplace law.
-
-    Parameters
-    ----------
-    dimension, scale : int
-        As in `ladder`.
-    radii : numpy.ndarray
-        Euclidean norms, in lattice units.
-
-    Returns
-    -------
-    numpy.ndarray
-        The slopes. Their largest value times ``||D|| / scale`` bounds the privacy loss of a shift by D.
-    """
-    rungs = ladder(dimension, scale)
-    variances = np.array(rungs.nodes, np.float64) ** 2
-    # The normaliser of a discrete Gaussian of scale 2**16 or more is that of the Gaussian to 2**-10000.
-    log_height = np.array([math.log(w) for w in rungs.weights]) - dimension / 2 * np.log(variances / variances[-1])
-    slopes = np.empty(len(radii))
-    for i, radius in enumerate(radii):
-        log_joint = log_height - radius**2 / (2 * variances)
-        joint = np.exp(log_joint - log_joint.max())
-        slopes[i] = scale * radius * (joint / variances).sum() / joint.sum()
-    return slopes
 
 
 def norm_laplace(bits: Bits, scale: int, size: int) -> Integers:

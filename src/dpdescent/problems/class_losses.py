@@ -125,18 +125,10 @@ class Multinomial(Loss):
 
 @dataclass(frozen=True)
 class Weighted(Loss):
-    """A loss of classes times the public weight of the row's class.
+    """A loss of classes times the public weight of the row's class."""
 
-    Parameters
-    ----------
-    loss : Loss
-        Of two or more classes.
-    weights : tuple of float
-        One for each class in order, above 0 and at most 1.
-    """
-
-    loss: Loss
-    weights: tuple[float, ...]
+    loss: Loss  # of two or more classes
+    weights: tuple[float, ...]  # one for each class in order, above 0 and at most 1
 
     def __post_init__(self) -> None:
         if self.loss.labels.kind is LabelKind.NUMBERS:

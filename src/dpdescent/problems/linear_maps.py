@@ -44,20 +44,12 @@ class Frame:
     """Centre and scales of the columns, on the grid of the features.
 
     Use `Frame.place`, which rounds and checks.
-
-    Parameters
-    ----------
-    grid : FeatureGrid
-        The grid of the rows: entries in [-1, 1], the last column being the constant 1.
-    centre : ndarray of shape (d,)
-        m, multiples of the grid; 0 for the constant.
-    doublings : ndarray of int, shape (d,)
-        k, from 0 to 4; 0 for the constant.
     """
 
+    #: The grid of the rows: entries in [-1, 1], the last column being the constant 1.
     grid: FeatureGrid
-    centre: Floats
-    doublings: Integers
+    centre: Floats  # m, multiples of the grid; 0 for the constant
+    doublings: Integers  # k, from 0 to 4; 0 for the constant
 
     def __post_init__(self) -> None:
         """Refuse a frame in which sums would be inexact, because a row could then exceed its clip norm."""

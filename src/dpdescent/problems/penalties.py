@@ -34,18 +34,11 @@ from ..errors import InvalidParameter, require_finite, require_nonnegative, requ
 
 @dataclass(frozen=True)
 class Penalty(ABC):
-    """A separable function of the weights, added to the MEAN loss.
+    """A separable function of the weights, added to the MEAN loss."""
 
-    Parameters
-    ----------
-    weight : float
-        What multiplies the function.
-    intercept : bool
-        Whether the intercept is penalised like the other weights. It is public like the weight, so it changes no
-        sensitivity; where a penalty makes an objective strongly convex, it decides whether all weights count.
-    """
-
-    weight: float = 0.0
+    weight: float = 0.0  # what multiplies the function
+    #: Whether the intercept is penalised like the other weights. It is public like the weight, so it changes no
+    #: sensitivity; where a penalty makes an objective strongly convex, it decides whether all weights count.
     intercept: bool = False
 
     #: sup |curvature| and sup |its derivative| in one weight, for ``weight`` 1. The Hessian is diagonal, so they are
@@ -183,20 +176,12 @@ class Adversary:
 
 @dataclass(frozen=True, eq=False)
 class Support:
-    """The softened support function of the moves, and its derivatives.
+    """The softened support function of the moves, and its derivatives."""
 
-    Parameters
-    ----------
-    radii : ndarray of shape (p,)
-        One per weight, 0 for weights that no move changes. For a ball all others are equal.
-    ball : bool
-    softness : float
-        s, in units of the weights.
-    """
-
+    #: One per weight, 0 for weights that no move changes. For a ball all others are equal.
     radii: Floats
     ball: bool
-    softness: float
+    softness: float  # s, in units of the weights
 
     @property
     def reach(self) -> float:

@@ -25,12 +25,6 @@ from .contract import Loss
 class StepLosses:
     """Total losses at m step sizes clipped to [0, C], or total changes of losses clipped to [-D, D].
 
-    Parameters
-    ----------
-    bounds : BoundedSum or SignedSum
-        Of losses or of changes: what clips and adds them.
-    loss : Loss
-
     Notes
     -----
     **Privacy.** Unit: one row. A row adds to each score an integer in [0, C/unit], or in [-D/unit, D/unit], that
@@ -39,7 +33,7 @@ class StepLosses:
     C, and a NaN change as 0.
     """
 
-    bounds: BoundedSum | SignedSum
+    bounds: BoundedSum | SignedSum  # of losses or of changes: what clips and adds them
     loss: Loss
 
     @property
@@ -66,16 +60,6 @@ class StepLosses:
 class StepwiseChanges:
     """Total changes of the loss at m step sizes, each row's change at step j within [-D_j, D_j].
 
-    Parameters
-    ----------
-    steps : tuple of float
-        Step sizes.
-    bounds : tuple of float
-        D_j, public and positive.
-    loss : Loss
-    ceiling : float
-        Losses are clipped to it before their change is taken; infinite for no clipping.
-
     Attributes
     ----------
     limit : int
@@ -89,9 +73,10 @@ class StepwiseChanges:
     replaced. Integers are added in int64, without overflow for up to 2^28 rows; callers must refuse more.
     """
 
-    steps: tuple[float, ...]
-    bounds: tuple[float, ...]
+    steps: tuple[float, ...]  # step sizes
+    bounds: tuple[float, ...]  # D_j, public and positive
     loss: Loss
+    #: Losses are clipped to it before their change is taken; infinite for no clipping.
     ceiling: float = math.inf
     limit: ClassVar[int] = StepwiseScores.limit
 

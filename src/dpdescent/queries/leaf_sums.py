@@ -52,17 +52,10 @@ _SLACK = 1 - 2.0**-40
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """The public splits of a tree: for each split its column, and the side on which every level of cells is.
+    """The public splits of a tree: for each split its column, and the side on which every level of cells is."""
 
-    Parameters
-    ----------
-    columns : tuple of int
-        D positions.
-    sides : ndarray of bool, shape (D, m)
-        A cell is on the level nearest to it, from 0 to m - 1; whatever lies beyond is on the last one.
-    """
-
-    columns: tuple[int, ...]
+    columns: tuple[int, ...]  # D positions
+    #: A cell is on the level nearest to it, from 0 to m - 1; whatever lies beyond is on the last one.
     sides: NDArray[np.bool_]
 
     @property
@@ -115,17 +108,10 @@ class LeafOf(PerRow):
 
 @dataclass(frozen=True, eq=False)
 class ColumnTables:
-    """Public scores to start from: a constant, and for each of some columns a number for every level of its cells.
-
-    Parameters
-    ----------
-    constant : ndarray of shape (K,)
-    tables : tuple of (int, ndarray of shape (m, K))
-        Positions of columns, and what each level adds.
-    """
+    """Public scores to start from: a constant, and for each of some columns a number for every level of its cells."""
 
     constant: Floats
-    tables: tuple[tuple[int, Floats], ...] = ()
+    tables: tuple[tuple[int, Floats], ...] = ()  # positions of columns, and what each level adds
 
     def scores(self, rows: Any) -> Floats:
         """Return the (n, K) scores of rows, column by column in a fixed order."""

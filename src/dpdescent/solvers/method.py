@@ -211,20 +211,11 @@ _LEAST, _LARGEST = 1e-200, 1e200  # numbers beyond them would overflow in the mi
 
 @dataclass(frozen=True)
 class Payment:
-    """Which ledgers can pay for a method.
+    """Which ledgers can pay for a method."""
 
-    Parameters
-    ----------
-    mechanism : str
-        What the method depends on, in words.
-    currencies : tuple of str
-        Those in which its plan has a price.
-    remedies : mapping
-        For other currencies, a setting that helps.
-    """
-
-    mechanism: str
-    currencies: tuple[str, ...]
+    mechanism: str  # what the method depends on, in words
+    currencies: tuple[str, ...]  # those in which its plan has a price
+    #: For other currencies, a setting that helps.
     remedies: Mapping[str, str] = field(default_factory=dict)
 
     def require(self, method: str, currency: Currency) -> None:

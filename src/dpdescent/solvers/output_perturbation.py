@@ -49,7 +49,7 @@ The kink of the hinge is rounded off from above, by at most 2^-10. Tilts below 1
 (2C/Lambda if a row is replaced), and `dpdescent.minimisers` for the certificate. A solver that is accurate only on
 average is not enough: what it returns with a small probability could reveal a row. See `dpdescent.minimisers.robust`
 for the sensitivity under both relations, `dpdescent.curator.NoisyMinimiser` for the release,
-`dpdescent.curator.MarginCounts` for the counts and `dpdescent.curator.ExcessAdversarialRisk` for the report.
+`dpdescent.queries.MarginCounts` for the counts and `dpdescent.queries.ExcessAdversarialRisk` for the report.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Annotated
 
@@ -223,10 +223,6 @@ class Tolerances:
         require_positive("gradient_tolerance", self.gradient)
         require_positive("curvature_tolerance", self.curvature)
         require_open_unit("failure", self.failure)
-
-    def with_gradient(self, tolerance: float) -> Tolerances:
-        """Return the tolerances (a, sqrt(M a))."""
-        return replace(self, gradient=tolerance, curvature=math.sqrt(self.bounds.hessian_lipschitz * tolerance))
 
     @property
     def gradient_step(self) -> float:

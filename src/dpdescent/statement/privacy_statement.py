@@ -364,23 +364,12 @@ ALL_ROWS = "all"
 
 @dataclass(frozen=True)
 class Charge:
-    """Equal charges for one kind of query.
+    """Equal charges for one kind of query."""
 
-    Parameters
-    ----------
-    label : str
-        What was asked.
-    mechanism : Cost
-        With its parameters, in units of the sensitivity.
-    count : int
-        How many of them.
-    rows : str
-        Whose budget has paid: that of all rows, or that of one of several parts which share no row.
-    """
-
-    label: str
-    mechanism: Cost
-    count: int = 1
+    label: str  # what was asked
+    mechanism: Cost  # with its parameters, in units of the sensitivity
+    count: int = 1  # how many of them
+    #: Whose budget has paid: that of all rows, or that of one of several parts which share no row.
     rows: str = ALL_ROWS
 
 

@@ -30,8 +30,8 @@ from typing import Any
 from ..display import printable
 from ..errors import InvalidParameter
 from .meaning import accountant_in_words, guarantee, headline, not_covered, relation_in_words, warnings_of
-from .page_parts import heading, html_page, listing, table
 from .privacy_statement import Origin, PrivacyStatement
+from .statement_page import heading, html_page, listing, table
 
 #: What only people know, by name.
 QUESTIONS: Mapping[str, str] = {

@@ -54,24 +54,14 @@ _LIMITS: Mapping[str, tuple[str, Callable[[Any], bool], Callable[[Any, Any], boo
 
 @dataclass(frozen=True)
 class FileKind:
-    """One kind of JSON file.
+    """One kind of JSON file."""
 
-    Parameters
-    ----------
-    format, version
-        What every such file says about itself.
-    noun : str
-        What people call it.
-    error : type
-        The error that refuses a file.
-    earlier : tuple of int
-        Versions that are read as well, which have a part of what this one has.
-    """
-
+    #: What every such file says about itself.
     format: str
     version: int
-    noun: str
-    error: type[DPDescentError]
+    noun: str  # what people call it
+    error: type[DPDescentError]  # the error that refuses a file
+    #: Versions that are read as well, which have a part of what this one has.
     earlier: tuple[int, ...] = ()
 
     def seal(self, content: Mapping[str, Any]) -> str:

@@ -141,29 +141,16 @@ def streamed(X: Any, y: Any) -> StreamedTable | None:
 
 @dataclass(frozen=True)
 class CellsInBlocks:
-    """A table of which nothing is known, and which is not in memory.
+    """A table of which nothing is known, and which is not in memory."""
 
-    Parameters
-    ----------
-    example : DataFrame
-        Without rows: the names and storage types of the columns.
-    rows : int
-    blocks : callable
-        Returns some columns anew, as DataFrames of a few rows. **Unreleased data.**
-    coded : callable
-        Returns the table coded by a schema, with a label that is a number as its cells are with a decimal point.
-    label : str
-        The column that a fit predicts.
-    rest : class, optional
-        That of labels which are none of the others.
-    """
-
-    example: pd.DataFrame
+    example: pd.DataFrame  # without rows: the names and storage types of the columns
     rows: int
+    #: Returns some columns anew, as DataFrames of a few rows. **Unreleased data.**
     blocks: Callable[[list[str]], Iterable[pd.DataFrame]]
+    #: Returns the table coded by a schema, with a label that is a number as its cells are with a decimal point.
     coded: Callable[[Schema], StreamedTable]
-    label: str = ""
-    rest: Any = None
+    label: str = ""  # the column that a fit predicts
+    rest: Any = None  # that of labels which are none of the others
 
     @property
     def shape(self) -> tuple[int, int]:

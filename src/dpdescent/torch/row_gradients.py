@@ -27,8 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .layers import RULES, Formed, ParameterGradients, affine_map, held_numbers
-from .recurrent import Note, has_gates, writing_out
+from .layers import RULES, Formed, Note, ParameterGradients, affine_map, has_gates, held_numbers, writing_out
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 

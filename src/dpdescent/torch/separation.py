@@ -46,8 +46,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from .layers import writing_out
 from .module_checks import generator_states, named_numbers, secret_randomness
-from .recurrent import writing_out
 from .row_gradients import Batch, ModuleGradients, unchanged
 
 ROWS = 37  # a prime, so that no group of rows divides it

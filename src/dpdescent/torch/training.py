@@ -15,6 +15,8 @@ at most but for 2^-30, and sums so that two tables that differ in one row have s
 (`dpdescent.torch.layers`). The sum is rounded to a lattice, for which the sensitivity grows by sqrt(d) of its units,
 and the noise on it is exact (`dpdescent.noise`).
 
+With ``epsilon=inf`` answers have no noise, for finding the mistakes of a model (`Noiseless`). NOT PRIVATE.
+
 References
 ----------
 Abadi, M. et al. (2016). Deep learning with differential privacy. arXiv:1607.00133.
@@ -28,12 +30,13 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..accounting import AboveThreshold
 from ..arrays import Floats, Integers
 from ..curator.batches import draw_rows
 from ..curator.release import Paid, check, pay, public_count
@@ -41,7 +44,7 @@ from ..errors import BudgetExhausted, InvalidParameter, PrivacyWarning, require_
 from ..estimators.arguments import seed_of
 from ..estimators.payment import make_noise
 from ..ledger import Ledger
-from ..queries.query import Noised
+from ..queries import Noised
 from ..statement import Origin, PrivacyStatement, public_fact
 from .correlated_noise import Cycle
 from .dataset_rows import (
@@ -67,7 +70,6 @@ from .module_checks import (
 )
 from .row_gradients import Batch, Loss, seed_generators, trained_parameters, unchanged_buffers
 from .training_plan import SHORTEST, Clipping, Plan, epsilon_of_noise, plan_training
-from .without_noise import PLANNED, WARNING, Noiseless
 
 _ARITHMETIC = (
     "gradients are in the precision of the module, each at a place of its batch that is its own, so that no other "
@@ -515,3 +517,25 @@ class PrivateTraining:
         if step > self._drawn and self._seed is not None:
             self._noise = make_noise(self._mode, (self._seed * 2**20 + step) % 2**127)
         self._drawn, self._pending = step, set()
+
+
+WARNING = (
+    "epsilon=inf: this run adds no noise and is NOT PRIVATE; what comes of it may disclose any row, so use it to "
+    "find mistakes and release nothing of it"
+)
+PLANNED = 1e4  # the epsilon of the plan, whose rules need one
+
+
+class Noiseless:
+    """Takes the place of a right that was paid for, and returns what was computed from the rows as it is."""
+
+    def exchange(self, given: Any, rights: Any) -> Self:
+        """Return itself: there is nothing to use up."""
+        return self
+
+    def release(self, part: Noised, values: Integers) -> Any:
+        """Return exact values, or the first that is not below zero where a search asks. NOT PRIVATE."""
+        if isinstance(part.cost, AboveThreshold):
+            found = np.flatnonzero(values >= 0)
+            return int(found[0]) if found.size else None
+        return part.of(values).to_float() / part.divisor
