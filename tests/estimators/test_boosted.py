@@ -31,7 +31,16 @@ from dpdescent.estimators.scaling import ColumnScaling
 from dpdescent.evaluation.scoring import scorer_of
 from dpdescent.problems import Huber, Logistic, Loss, Multinomial, Squared
 from dpdescent.queries import ColumnHistograms, ColumnTables, LeafScores, LeafSums, LeafValues, Splits, leaf_of
-from dpdescent.solvers.leaf_boosting import Forest, LevelColumns, chance_residuals, column_chances, in_order
+from dpdescent.solvers.leaf_boosting import (
+    Forest,
+    Grown,
+    LevelColumns,
+    Step,
+    chance_residuals,
+    column_chances,
+    in_order,
+)
+from dpdescent.solvers.leaf_contrasts import ColumnSets, acting_together, clear_shares, contrasts, several_columns
 
 PUBLIC = {"bounds": (-1, 1), "random_state": 0}
 
@@ -241,32 +250,111 @@ def test_trees_that_fit_the_chance_of_their_own_rows_are_taken_back(kind: type) 
     generator = np.random.default_rng(5)
     X, y = generator.uniform(-1, 1, (20_000, 12)), generator.normal(0, 1, 20_000).clip(-4, 4)
     labels = {"classes": (False, True)} if kind is DPBoostedTreesClassifier else {"target_bounds": (-4, 4)}
-    model = kind(3.0, 1e-6, **labels, **PUBLIC).fit(X, y > 0.5 if kind is DPBoostedTreesClassifier else y)
-    assert model.n_trees_ > 300
+    model = kind(3.0, 1e-6, trees=300, **labels, **PUBLIC).fit(X, y > 0.5 if kind is DPBoostedTreesClassifier else y)
+    assert model.n_trees_ == 300  # as many as were asked for
     assert model._forest.factor < 0.1
 
 
-def test_what_trees_find_by_chance_is_what_a_matrix_of_their_steps_says() -> None:
+def test_trees_that_find_nothing_are_given_up_and_the_additive_model_gets_their_budget() -> None:
+    """The test of the first trees errs once in 44 tables; with all of the budget both models have the same noise."""
+    generator = np.random.default_rng(6)
+    X = generator.uniform(-1, 1, (12_000, 8))
+    y = (generator.random(12_000) < 1 / (1 + np.exp(-3 * X[:, 0]))).astype(int)
+    model = classifier(1.0).fit(X, y)
+    alone = DPAdditiveClassifier(1.0, 1e-6, classes=(0, 1), **PUBLIC).fit(X, y)
+    assert model.n_trees_ == 0
+    assert model.privacy_["spent"] == pytest.approx(model.privacy_["budget"], rel=1e-6)
+    assert model.privacy_["spent_on"]["leaf sums"] < 0.13
+    assert np.linalg.norm(model.coef_noise_) == pytest.approx(np.linalg.norm(alone.coef_noise_), rel=0.15)
+    assert model.n_iter_ <= alone.n_iter_
+    levels = model._binning.levels(X)
+    np.testing.assert_allclose(model._start.scores(levels)[:, 0], model.decision_function(X), atol=0.1)
+
+
+def test_two_columns_that_act_together_among_many_are_found() -> None:
+    generator = np.random.default_rng(0)
+    X = generator.uniform(-1, 1, (30_000, 24))
+    y = ((X[:, 0] * X[:, 1] > 0) ^ (generator.random(30_000) < 0.1)).astype(int)
+    model = classifier(2.0).fit(X[:20_000], y[:20_000])
+    assert model.score(X[20_000:], y[20_000:]) > 0.75
+    assert next(iter(model.pair_importances_)) == ("x0", "x1")
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_what_trees_find_by_chance_is_what_a_matrix_of_their_steps_says(together: bool) -> None:
     generator = np.random.default_rng(0)
     levels = generator.integers(4, size=(30, 3)).astype(np.uint8)
     sides = np.arange(4) > np.array([[0], [1], [2]])
     splits = [Splits((0, 1), sides[:2]), Splits((2,), sides[2:]), Splits((1, 2), sides[1:])]
-    steps = [generator.uniform(0.01, 0.1, 2**each.depth) for each in splits]
-    deviation = 5.0
-    noise = tuple(deviation * each for each in steps)  # the weights of so few trees in an average are 1
-    trees = tuple(LeafValues(each, generator.normal(size=(2**each.depth, 2))) for each in splits)
-    forest = Forest(trees, noise, 1.0, 2)
-    residuals, curvatures = generator.normal(size=(30, 2)), generator.uniform(0.1, 1, 30)
-    moved = np.zeros((30, 30))  # of residuals, to what is added
-    for each, own in zip(splits, steps, strict=True):
-        leaf = leaf_of(each, levels)
-        own = np.minimum(own, 0.3 / (np.bincount(leaf, curvatures, minlength=own.size) + 1))
-        moved = moved - own[leaf][:, None] * (leaf[:, None] == leaf) @ (np.eye(30) + curvatures[:, None] * moved)
-    added, chance = moved @ residuals, forest.by_chance(residuals, curvatures, levels, deviation)
-    assert chance.fitted == pytest.approx(-np.sum(residuals * added), rel=1e-12)
-    private = 2 * sum(np.mean(own[leaf_of(each, levels)] ** 2) for each, own in zip(splits, noise, strict=True))
-    whole, fitted = (np.mean(np.sum(each**2, axis=1)) for each in (forest.scores(levels), added))
-    assert 0 < chance.told == pytest.approx(1 - (private + fitted) / whole, rel=1e-12)
+    deviation, residuals, curvatures = 5.0, generator.normal(size=(30, 2)), generator.uniform(0.1, 1, 30)
+    moved, added, private, told, first = np.zeros((60, 60)), np.zeros((60, 60)), 0.0, 0.0, 0.0
+    trees, steps = [], []
+    for each in splits:  # the weights of so few trees in an average are 1
+        size, leaf = 2**each.depth, leaf_of(each, levels)
+        place = (leaf[:, None] == np.arange(size)).astype(float)
+        kept, held = generator.uniform(0, 0.01, (size, 2)), curvatures @ place
+        own, known = generator.uniform(0.01, 0.1, size), 0.7 * held
+        steps.append(Step(own, kept, known))
+        trees.append(LeafValues(each, generator.normal(size=(size, 2))))
+        own = np.minimum(own, 0.3 / (held + 1))
+        told, first = told + steps[-1].leaves @ known, first + own @ held
+        signs = contrasts(np.eye(size))
+        alone = [member for member in range(size) if member.bit_count() <= 1]
+        project = np.eye(size) - signs[:, alone] @ signs[alone] / size if together else np.eye(size)
+        tree, shown = np.zeros((60, 60)), np.zeros((60, 60))
+        for k in range(2):
+            clear = signs @ np.diag(kept[:, k]) @ signs
+            values = -clear - own[:, None] * (np.eye(size) - held[:, None] * clear)
+            rows = slice(30 * k, 30 * k + 30)
+            tree[rows, rows], shown[rows, rows] = place @ values @ place.T, place @ project @ values @ place.T
+        before = np.eye(60) + np.tile(curvatures, 2)[:, None] * moved
+        moved, added = moved + tree @ before, added + shown @ before
+        alike = np.max((kept**2).sum(axis=0)) * size * deviation**2
+        private += 2 * (np.mean((own[leaf] * deviation) ** 2) + alike)
+    grown = Grown(tuple(trees), tuple(steps), deviation)
+    long, chance = residuals.T.ravel(), grown.by_chance(residuals, curvatures, levels, together)
+    ratio = min(told / first, 1.0)
+    assert chance.fitted == pytest.approx(-ratio * long @ added @ long, rel=1e-12)
+    whole = np.mean(np.sum(grown.forest().scores(levels) ** 2, axis=1))
+    fitted = ratio * np.sum((added @ long) ** 2) / 30
+    assert chance.told == pytest.approx(max(1 - (private + fitted) / whole, 0.0), rel=1e-12)
+    alone_noise, alike_noise = steps[0].noise(deviation)
+    np.testing.assert_allclose(grown.forest().noise[0] ** 2, alone_noise + 4 * alike_noise)
+
+
+def test_contrasts_are_signed_sums_and_what_a_column_does_alone_is_taken_out() -> None:
+    generator = np.random.default_rng(0)
+    sums = generator.normal(size=(8, 2))
+    signs = [[(-1) ** (member & leaf).bit_count() for leaf in range(8)] for member in range(8)]
+    np.testing.assert_allclose(contrasts(sums), np.array(signs) @ sums, atol=1e-12)
+    np.testing.assert_allclose(contrasts(contrasts(sums)), 8 * sums, atol=1e-12)
+    # The first and the last split ask the same column: what they say together is still one column's.
+    assert several_columns((4, 7, 4)).tolist() == [False, False, False, True, False, False, True, True]
+    left = acting_together((4, 7, 4), sums)
+    cube = left.reshape(2, 2, 2, 2)
+    np.testing.assert_allclose(cube.mean(axis=1), 0, atol=1e-12)
+    np.testing.assert_allclose(cube.mean(axis=(0, 2)), 0, atol=1e-12)
+
+
+def test_contrasts_of_noise_are_kept_less_than_once_in_a_forest_and_clear_ones_nearly_whole() -> None:
+    """Of 200 forests of noise with 20 trees of 64 leaves: at most one set for each size, on average, is kept."""
+    generator = np.random.default_rng(0)
+    kept = clear_shares(generator.normal(size=(4000, 64)).T ** 2, 20 * 4000) > 0
+    assert kept.sum() <= 7
+    many = [np.sum(clear_shares(generator.normal(size=64) ** 2, 20) > 0) for _ in range(4000)]
+    assert np.sum(many) / 200 < 7
+    assert clear_shares(np.full((64, 1), 1000.0), 20).min() > 0.98
+
+
+def test_columns_that_acted_together_are_drawn_together() -> None:
+    sets, generator = ColumnSets(np.full(50, 0.02)), np.random.default_rng(0)
+    kept = np.zeros(8)
+    kept[0b110] = 40.0  # the first two splits
+    sets.see((3, 9, 20), kept)
+    drawn = [set(sets.drawn(generator, 6)) for _ in range(200)]
+    assert all({3, 9} <= each for each in drawn)
+    assert sum(20 in each for each in drawn) < 60
+    assert all(len(sets.at_random(generator, 6)) == 6 for _ in range(5))
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Multinomial(3), Squared()])

@@ -160,6 +160,11 @@ class Curator:
         """The whole budget of this curator: what was left on the ledger when it began, without what is set aside."""
         return self._budget - self._reserved
 
+    @property
+    def set_aside(self) -> float:
+        """What is left for what follows."""
+        return self._reserved
+
     @contextmanager
     def setting_aside(self, amount: float) -> Iterator[None]:
         """Plan as if the budget were smaller by so much, which is left for what follows. The ledger does not know."""

@@ -199,9 +199,11 @@ class PrivateLinearModel(CountedEstimator, metaclass=ABCMeta):
         """Return what of the budget the method leaves for what comes after it, in units of the currency."""
         return 0.0
 
-    def _go_on(self, planned: Any, known: Any, rows: Any, result: SolverResult, listener: Any) -> Sequence[str]:
-        """Learn more from the rows after the method, with what it has left; return what was released by that."""
-        return ()
+    def _go_on(
+        self, planned: Any, known: Any, rows: Any, result: SolverResult, listener: Any
+    ) -> tuple[SolverResult, Sequence[str]]:
+        """Learn more from the rows with what the method has left; return its result, and what was released then."""
+        return result, ()
 
     def _read(self, X: Any) -> Any:
         """Return a table to predict as an array of numbers, by the schema that a fit has measured if there is one."""

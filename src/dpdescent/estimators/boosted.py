@@ -17,12 +17,13 @@ from ..curator import BinnedSource, Curator
 from ..display import HtmlPage
 from ..errors import InvalidParameter, require_positive_integer
 from ..ledger import Ledger
-from ..problems import Huber, LabelKind, LinearProblem, Loss, Poisson
+from ..problems import Huber, LabelKind, LinearProblem, Loss
 from ..queries import ColumnTables, LeafScores, LeafSums, Splits
 from ..solvers import Method, SolverResult
 from ..solvers.leaf_boosting import (
-    Chance,
     Forest,
+    Found,
+    Grown,
     Growth,
     LevelColumns,
     RowBounds,
@@ -54,7 +55,6 @@ _FACTOR, _MOST_FACTOR = 0.04, 0.12  # of it, for the factor: with many effective
 _PAIRED, _SURFACES = 10, 6  # columns of which pairs are computed, and pairs that are shown
 _BY_CHANCE = 2**14  # drawn rows, at most, that show what trees find by chance
 _HUBER = 0.2  # the threshold of Huber's loss, in units in which the target spans [-1, 1]
-_REACH = 4.0  # scores beyond which rows are in the outermost cells
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,9 @@ class BoostedTrees(AdditiveModel):
         start = LeafScores(ColumnTables(np.zeros(loss.outputs)))
         curator.require_answerable(LeafSums(splits, start, bounds.slope, bounds.clip, bounds.weight, noise))
 
-    def _go_on(self, planned: Any, known: Knowledge, rows: Any, result: SolverResult, listener: Any) -> Sequence[str]:
+    def _go_on(
+        self, planned: Any, known: Knowledge, rows: Any, result: SolverResult, listener: Any
+    ) -> tuple[SolverResult, Sequence[str]]:
         unnamed = [f"x{column}" for column in range(known.scaling.columns)]
         told = getattr(planned.table.stream, "feature_names", getattr(self, "_coded_names", unnamed))
         names = self._cell_names = [str(each) for each in getattr(self, "feature_names_in_", told)]
@@ -134,13 +136,17 @@ class BoostedTrees(AdditiveModel):
         self._start = additive_tables(self._binning, known.scaling, rows.features, result)
         self._forest, self._quantiles = None, None
         if not self._grows(known):
-            return ()
+            return result, ()
         kept = getattr(rows.features, "directions", ())
         directions = tuple(kept[columns[0]] if kept else 0 for columns in self._binning.members)
         orchard = _Orchard(planned, known, rows, self._binning, self._start, directions)
         growth = Growth.for_rows(self._rows_per_output(known), self.trees, self.depth)
-        self._forest, self._quantiles = orchard.buy_forest(growth, listener)
-        return orchard.released
+        may_stop = self.trees is None and result.resume is not None
+        self._forest, self._quantiles = orchard.buy_forest(growth, may_stop, listener)
+        if self._forest is None and result.resume is not None:
+            result = result.resume()
+            self._start = additive_tables(self._binning, known.scaling, rows.features, result)
+        return result, orchard.released
 
     def _tree_scores(self, X: Any) -> Floats | None:
         """Return what the trees add to the (n, K) scores of rows that were read, in units of the loss."""
@@ -293,35 +299,42 @@ class _Orchard:
         problem = LinearProblem(known.loss, source.grid, intercept=False)
         return Curator(source, problem, planned.own, known.rows, noise=planned.noise, units=known.units)
 
-    def buy_forest(self, growth: Growth, listener: Any) -> tuple[Forest, Floats]:
-        """Buy a forest, for one output the factor by which it is multiplied, and the quantiles of its cuts."""
+    def buy_forest(self, growth: Growth, may_stop: bool, listener: Any) -> tuple[Forest | None, Floats]:
+        """Buy trees, the factor by which they are multiplied, and the quantiles of cuts; no trees if in vain."""
         loss = self.known.loss
-        one = loss.outputs == 1
         numbers, own = loss.labels.kind is LabelKind.NUMBERS, self.planned.own
-        slope, spread = self.buy_slope(loss) if numbers else (1.0, 1.0)
+        slope, square = self.buy_slope(loss) if numbers else (1.0, 1.0)
         columns = LevelColumns(self.binning.widths, len(self.binning.numbers), self.directions)
         quantiles = self.buy_quantiles(columns.numbers)
-        bounds = RowBounds.of(loss, slope, usual_curvature(loss, columns, quantiles, self.start) if numbers else 1.0)
-        kept = self.share_of_factor() * own.remaining if one else 0.0
+        usual = usual_curvature(loss, columns, quantiles, self.start) if numbers else 1.0
+        bounds, kept = RowBounds.of(loss, slope, usual, square), self.share_of_factor() * own.remaining
+        drawn = drawn_rows(self.binning, quantiles, count=max(min(self.known.rows, _BY_CHANCE), 1))
+        by_chance = chance_residuals(loss, self.start.scores(drawn), self.known.rows / len(drawn), square, seed=2)
+
+        def buy_share(grown: Grown, left: float, together: bool) -> tuple[Found, float]:
+            ordered = Sorted.of(grown.forest(together), drawn)
+            chance = grown.by_chance(*by_chance, drawn, together)
+            curator = self.curator(self.binning.columns + 1, partial(_ordered, ordered))
+            with curator.setting_aside(left):
+                return buy_factor(curator, ordered, self.start, bounds, chance), chance.told
+
+        def goes_on(grown: Grown) -> bool:
+            if grown.surely_together:
+                return True
+            self.released.append("whether what columns do together in the first trees is more than noise and chance")
+            return buy_share(grown, own.remaining - kept / 2, together=True)[0].clear
+
         curator = self.curator(self.binning.columns)
         with curator.setting_aside(kept):
-            forest, deviation = buy_forest(curator, columns, quantiles, self.start, growth, bounds, listener)
+            grown = buy_forest(
+                curator, columns, quantiles, self.start, growth, bounds, goes_on if may_stop else None, listener
+            )
+        if grown is None:
+            return None, quantiles
         self.released.append(f"{growth.trees} trees with {2**growth.depth} leaves each")
-        chance = self.by_chance(forest, quantiles, spread, deviation)
-        if not one:
-            return forest.scaled(chance.told), quantiles
-        identity = numbers and not isinstance(loss, Poisson)
-        reach = (loss.labels.high - loss.labels.low) / 2 if identity else _REACH
-        ordered = Sorted(forest, reach)
-        curator = self.curator(self.binning.columns + 1, partial(_ordered, ordered))
         self.released.append("a factor by which the trees are multiplied")
-        return forest.scaled(buy_factor(curator, ordered, self.start, bounds, chance)), quantiles
-
-    def by_chance(self, forest: Forest, quantiles: Floats, spread: float, deviation: float) -> Chance:
-        """Return what the trees find in drawn rows whose labels follow from the additive model and from chance."""
-        levels = drawn_rows(self.binning, quantiles, count=max(min(self.known.rows, _BY_CHANCE), 1))
-        scores, each = self.start.scores(levels), self.known.rows / len(levels)
-        return forest.by_chance(*chance_residuals(self.known.loss, scores, each, spread, seed=2), levels, deviation)
+        found, told = buy_share(grown, 0.0, together=False)
+        return grown.forest().scaled(found.weighed(told)), quantiles
 
     def share_of_factor(self) -> float:
         """Return which share of the budget the factor gets: more where its noise would hide trees of noise."""

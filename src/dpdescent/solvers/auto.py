@@ -28,7 +28,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -80,6 +81,7 @@ _LEAST_STEPS, _LEAST_STEPS_OF_CLASSES = 20, 32  # several classes need more step
 _LARGE_RICHNESS = 2000
 _LARGEST_WORK = 5e8  # number of cells that may be read for the steps after the least number of them
 _FEWEST_STEPS, _MOST_STEPS = 4, 300
+_MOST_AT_FIRST = 5 / 3  # of the usual shares of coordinates, where a part of the budget is set aside
 _CONSTANT_STEPS, _CONSTANT_CLIP = 4, 0.7  # for the intercept alone
 # How long a step is: eta_t g/h with eta_t = max(1/t, 0.4), in units of scores of a typical row.
 _SLOWEST = 0.4
@@ -158,11 +160,30 @@ def auto(curator: Curator, settings: AutoSettings, progress: Progress | None = N
     if few and learns_from_few_rows(problem):
         _require_coordinates(curator, whitening=False)
         return buy_direction_and_length(curator, settings, progress)
-    run = buy_descent(curator, settings, progress)
+    whole, paid, steps = 0, settings, None
+    if curator.set_aside and settings.iterations is None:
+        whole, steps, paid = _begun(curator, settings)
+    run = buy_descent(curator, paid, progress, steps=steps)
     if isinstance(run, Columns):
         return buy_direction_and_length(curator, settings, progress, run)
     report(progress, 1.0)
-    return run.result()
+    return replace(run.result(), resume=partial(run.buy_more, whole) if whole and run.steps == steps else None)
+
+
+def _begun(curator: Curator, settings: AutoSettings) -> tuple[int, int, AutoSettings]:
+    """Return the steps of a run that may be resumed, how many are taken at once, and what is paid for coordinates.
+
+    What is set aside may come back. So coordinates get what they would of the whole budget, as far as steps can do
+    without it, and steps are as noisy as those of a whole run, as long as enough of them are left to converge.
+    """
+    more = min(1 + curator.set_aside / curator.budget, _MOST_AT_FIRST)
+    rows = effective_rows(curator) * math.sqrt(more)
+    whole = _iterations(rows / math.prod(curator.problem.shape), rows, curator)
+    names = ("share_norm", "share_columns", "share_whitening")
+    coordinates = settings.share_norm + sum(getattr(settings, name) for name in names)
+    part = (1 / more - coordinates) / (1 - coordinates)
+    shares = {name: more * getattr(settings, name) for name in names}
+    return whole, max(round(part * whole), min(whole, _LEAST_STEPS)), replace(settings, **shares)
 
 
 def buy_descent(
@@ -171,14 +192,16 @@ def buy_descent(
     progress: Progress | None,
     trajectory: Trajectory | None = None,
     largest_clip: float = math.inf,
+    steps: int | None = None,
 ) -> _Run | Columns:
     """Buy coordinates and all steps; return the run, or only the moments of the columns if these are too many.
 
-    A ``trajectory`` is given what every step has released. ``largest_clip`` is for second moments, in the unit of c.
+    A ``trajectory`` is given what every step has released. ``largest_clip`` is for second moments, in the unit of c,
+    and ``steps`` is how many there are, by default T.
     """
     problem, rows_of_privacy = curator.problem, effective_rows(curator)
     richness = rows_of_privacy / math.prod(problem.shape)
-    iterations = settings.iterations or _iterations(richness, rows_of_privacy, curator)
+    iterations = steps or settings.iterations or _iterations(richness, rows_of_privacy, curator)
     clip = settings.clip or clip_multiple(richness, *ADAPTIVE_CLIP)
     geometry = _measure_geometry(curator, settings, rows_of_privacy, min(clip, largest_clip))
     if isinstance(geometry, Columns):
@@ -242,7 +265,7 @@ class _Run:
         self._before: Floats | None = None
         self._taken: list[tuple[float, float, float, float]] = []
         self._measured: list[float] = []
-        self._noise, self._curvature = 0.0, 1.0
+        self._noise, self._curvature, self._amount = 0.0, 1.0, 0.0
         if start is not None and not iterations:
             self._taken.append((1.0, start.deviation, 1.0, 1.0))
 
@@ -253,8 +276,8 @@ class _Run:
             self._longest = measure_longest(curator, geometry.weights(self._point))
         if self._trajectory and self._trajectory.clip_again and t == 1 + self._iterations // SCALE_AGAIN:
             self._clip = self._trajectory.clip_again(self)
-        amount = curator.remaining / (self._iterations + 1 - t)
-        paid, paid_curvature = (1 - self._share) * amount, self._share * amount
+        self._amount = curator.remaining / (self._iterations + 1 - t)
+        paid, paid_curvature = (1 - self._share) * self._amount, self._share * self._amount
         norms = self.clip_norm, self.soft_norm
         gradient, measured = _measure(curator, geometry, self._point, norms, paid, paid_curvature)
         noise = gradient_deviation(curator, self.clip_norm, curator.gaussian(paid))
@@ -284,6 +307,22 @@ class _Run:
         uncut = self._lengths[-1] / max(float(np.linalg.norm(newton)), 1e-300)
         self._taken.append((rate * uncut, noise, curvature, t**2))
         self._measured.append(measured)
+
+    @property
+    def steps(self) -> int:
+        """How many steps have been taken."""
+        return len(self._lengths)
+
+    def buy_more(self, whole: int) -> SolverResult:
+        """Buy the other steps of a ``whole`` run with all that is left of the budget; return the result again.
+
+        They are as noisy as the others, so that the average is about that of a run with all of the budget.
+        """
+        affordable = round(self._curator.remaining / self._amount)
+        self._iterations = self.steps + max(min(affordable, whole - self.steps), 1)
+        while self.steps < self._iterations:
+            self.buy_step()
+        return self.result()
 
     @property
     def geometry(self) -> _Geometry:

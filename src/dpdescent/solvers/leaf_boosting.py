@@ -25,6 +25,7 @@ the curator was asked for.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,19 +44,25 @@ from ..queries import (
     Splits,
     leaf_of,
 )
+from .leaf_contrasts import ColumnSets, acting_together, clear_shares, contrasts, several_columns
 from .method import Progress, report
 from .rules import PAYABLE
 
 _LEVELS = 256
+_MISTAKEN = 0.02  # of tables without any, in which columns are thought to act together
 _CELLS = 4  # bits of the cells into which rows are sorted for it
-_BY_SIZE = 0.7  # of the splits are about columns that matter alone
+_FIRST = 0.25  # of the trees are grown before it is known whether there will be more
+_AT_RANDOM = 0.125  # of the trees split on columns regardless of what earlier ones have shown
+_WIDEST = 4.0  # places end at so many root mean squares of what trees add
 _AVERAGED = 0.3  # of the trajectory
 _LONGEST = 2.0  # that a leaf adds to a score, times the rate
 _ENOUGH = 10_000.0  # effective rows, n mu, from which trees are less damped
 _FEW = 2500.0  # effective rows from which there are more trees
 _TREES, _MOST_TREES, _DAMPING = 150, 400, 8.0
 _LARGEST_FACTOR, _USUAL = 1.5, 0.4  # of the factor: its largest value, and its usual distance from what trees tell
+_EVIDENCE = 2.0  # deviations by which trees have to explain more than nothing
 _SURE = 3.0  # deviations above which a cell is known to have rows
+_BY_SIZE = 0.7  # of the splits are about columns that matter alone
 _CLIPPED = 0.03  # of the residuals are clipped
 _LEAST_CURVATURE = 2.0**-10  # that is thought to be usual
 _OUTER = 0.02  # cuts are between this quantile and its counterpart
@@ -96,23 +103,26 @@ class LevelColumns:
 class RowBounds:
     """What a row adds to a leaf at most: the size of a residual, the norm of all, and the weight of a curvature.
 
-    ``curvature`` is that of most rows, by public or released numbers.
+    ``curvature`` is that of most rows, and ``spread`` the variance of a residual in units of its curvature, by public
+    or released numbers.
     """
 
     slope: float
     clip: float
     weight: float
     curvature: float
+    spread: float = 1.0
 
     @classmethod
-    def of(cls, loss: Loss, slope: float = 1.0, curvature: float = 1.0) -> RowBounds:
+    def of(cls, loss: Loss, slope: float = 1.0, curvature: float = 1.0, square: float = 1.0) -> RowBounds:
         """Return the bounds of a loss: curvatures are free for classes, and cost 3% of the noise for numbers.
 
-        ``slope`` and ``curvature`` are public or released, and are those of residuals and curvatures of numbers.
+        ``slope``, ``curvature`` and ``square`` are public or released, and are those of residuals and curvatures of
+        numbers, and the mean square of residuals.
         """
         if loss.labels.kind is not LabelKind.NUMBERS:
             return cls(loss.lipschitz, loss.lipschitz, FREE_CURVATURE, min(loss.smoothness, 1.0))
-        return cls(slope, slope * math.sqrt(1 + 1 / 16), 0.25 * slope / curvature, curvature)
+        return cls(slope, slope * math.sqrt(1 + 1 / 16), 0.25 * slope / curvature, curvature, square / curvature)
 
 
 @dataclass(frozen=True)
@@ -148,30 +158,95 @@ class Forest:
             total += tree.values[leaf_of(tree.splits, levels).astype(np.intp)]
         return total
 
-    def by_chance(self, residuals: Floats, curvatures: Floats, levels: NDArray[np.uint8], deviation: float) -> Chance:
-        """Return what these trees, with these steps, find where residuals (m, K) are nothing but chance.
-
-        Rows are public (`chance_residuals`), and ``deviation`` is that of the noise of privacy in the sums of a tree.
-        """
-        moved, added, noise = np.zeros_like(residuals), np.zeros_like(residuals), 0.0
-        for tree, own, weight in zip(self.trees, self.noise, _averaged(len(self.trees)), strict=True):
-            leaf = leaf_of(tree.splits, levels).astype(np.intp)
-            now = residuals + curvatures[:, None] * moved
-            sums = np.stack([np.bincount(leaf, each, minlength=own.size) for each in now.T], axis=1)
-            held = np.bincount(leaf, curvatures, minlength=own.size)  # drawn rows may be where none of the table are
-            steps = np.minimum(own / (weight * deviation), Growth.rate / (held + 1.0))
-            values = (-steps[:, None] * sums)[leaf]
-            moved += values
-            added += weight * values
-            noise += self.outputs * float(np.mean(own[leaf] ** 2))
-        whole, chance = (float(np.mean(np.sum(each**2, axis=1))) for each in (self.scores(levels), added))
-        told = max(1 - (noise + chance) / whole, 0.0) if whole > 0 else 0.0
-        return Chance(told, -float(np.sum(residuals * added)))
-
     def scaled(self, factor: float) -> Forest:
         """Return the forest multiplied by a factor."""
         trees = tuple(LeafValues(tree.splits, factor * tree.values) for tree in self.trees)
         return Forest(trees, tuple(abs(factor) * each for each in self.noise), factor * self.factor, self.outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """How a tree followed from its sums: what it took of each leaf and contrast, and the curvatures it was told."""
+
+    leaves: Floats
+    contrasts: Floats
+    held: Floats
+
+    def values(self, residuals: Floats, curvatures: Floats) -> Floats:
+        """Return the values (2^D, K) of leaves with such sums: clear contrasts first, then what they leave."""
+        clear = np.zeros_like(residuals)
+        if self.contrasts.any():
+            clear = -contrasts(self.contrasts * contrasts(residuals))
+        return clear - self.leaves[:, None] * (residuals + curvatures[:, None] * clear)
+
+    def noise(self, deviation: float) -> tuple[Floats, float]:
+        """Return the variance that noise gives to values: in each leaf by itself, and by contrasts in all alike."""
+        alike = np.max(np.sum(self.contrasts**2, axis=0)) * len(self.leaves) * deviation**2
+        return (self.leaves * deviation) ** 2, float(alike)
+
+
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """Trees as they were grown: their values before they are averaged, and the deviation of noise in their sums.
+
+    ``clearest`` is the square of the largest contrast of several columns, in units of the variance of noise and
+    chance.
+    """
+
+    trees: tuple[LeafValues, ...]
+    steps: tuple[Step, ...]
+    deviation: float
+    clearest: float = 0.0
+
+    @property
+    def surely_together(self) -> bool:
+        """Whether a contrast is longer than the largest one of nothing but noise is, but for one table in fifty."""
+        every = sum(step.held.size * step.contrasts.shape[1] for step in self.steps)
+        return self.clearest > 2 * math.log(every / _MISTAKEN)
+
+    def forest(self, together: bool = False) -> Forest:
+        """Return the mean of the last scores of the trajectory; or only what columns do ``together`` in each tree.
+
+        Noise of contrasts is the same for all leaves of a set. Effects take it for that of single leaves, which
+        means have less of: it is told 2^D times as large.
+        """
+        outputs, trees, noises = self.trees[0].values.shape[1], [], []
+        for weight, tree, step in zip(_averaged(len(self.trees)), self.trees, self.steps, strict=True):
+            alone, alike = step.noise(self.deviation)
+            values = acting_together(tree.splits.columns, tree.values) if together else tree.values
+            trees.append(LeafValues(tree.splits, weight * values))
+            noises.append(weight * np.sqrt(alone + alone.size * alike))
+        return Forest(tuple(trees), tuple(noises), 1.0, outputs)
+
+    def by_chance(
+        self, residuals: Floats, curvatures: Floats, levels: NDArray[np.uint8], together: bool = False
+    ) -> Chance:
+        """Return what these trees, with these steps, find where residuals (m, K) are nothing but chance.
+
+        Rows are public (`chance_residuals`), but their columns are drawn one by one, which spreads them over more
+        leaves than those of the table. So what they find is multiplied by the ratio of the shares of their curvature
+        that the first step of a tree takes back: in leaves as the table has them, and in those of the drawn rows.
+        """
+        moved, added, whole = (np.zeros_like(residuals) for _ in range(3))
+        noise, told, drawn = 0.0, 0.0, 0.0
+        for tree, step, weight in zip(self.trees, self.steps, _averaged(len(self.trees)), strict=True):
+            leaf = leaf_of(tree.splits, levels).astype(np.intp)
+            now = residuals + curvatures[:, None] * moved
+            sums = np.stack([np.bincount(leaf, each, minlength=step.held.size) for each in now.T], axis=1)
+            held = np.bincount(leaf, curvatures, minlength=step.held.size)
+            own = Step(np.minimum(step.leaves, Growth.rate / (held + 1.0)), step.contrasts, held)
+            values = own.values(sums, held)
+            moved += values[leaf]
+            added += weight * (acting_together(tree.splits.columns, values) if together else values)[leaf]
+            whole += weight * tree.values[leaf]
+            alone, alike = own.noise(self.deviation)
+            noise += residuals.shape[1] * weight**2 * (float(np.mean(alone[leaf])) + alike)
+            told += weight * float(step.leaves @ step.held)
+            drawn += weight * float(own.leaves @ held)
+        ratio = min(max(told, 0.0) / max(drawn, 1e-12), 1.0)
+        squared, chance = (float(np.mean(np.sum(each**2, axis=1))) for each in (whole, added))
+        share = max(1 - (noise + ratio * chance) / squared, 0.0) if squared > 0 else 0.0
+        return Chance(share, -ratio * float(np.sum(residuals * added)))
 
 
 def buy_forest(
@@ -181,16 +256,17 @@ def buy_forest(
     start: ColumnTables,
     growth: Growth,
     bounds: RowBounds,
+    goes_on: Callable[[Grown], bool] | None = None,
     progress: Progress | None = None,
-) -> tuple[Forest, float]:
-    """Grow a forest on rows of levels with all that is left of the curator's budget.
+) -> Grown | None:
+    """Grow trees on rows of levels with all that is left of the curator's budget, or None if the first are in vain.
 
-    Also returned is the deviation of the noise of a tree. The curator is that of a `BinnedSource`, quantiles are
-    those of `buy_quantiles`, and scores to start from are public or released. ``progress`` is called with the share
-    of the trees that were grown.
+    The curator is that of a `BinnedSource`, quantiles are those of `buy_quantiles`, and scores to start from are
+    public or released. ``goes_on`` tells, by the first quarter of the trees, whether the others are grown, and
+    ``progress`` is called with the share of the trees that were.
 
-    **Privacy** One `LeafSums` for each tree. The splits of a tree follow from public numbers and from released
-    quantiles, its scores from the answers before it.
+    **Privacy** One `LeafSums` for each tree. The splits of a tree follow from public numbers, from released
+    quantiles and from the answers before it, and so do its scores.
     """
     generator = curator.public_generator()
     amount = PAYABLE * curator.remaining / growth.trees
@@ -198,24 +274,34 @@ def buy_forest(
     moved = LeafSums.sensitivity(bounds.clip).times(curator.rows_per_unit).under(curator.relation)
     deviation = noise.noise_multiplier * moved
     damping = growth.damping * deviation / bounds.slope * 4 * bounds.curvature
-    scores, trees, noises = LeafScores(start), [], []
-    chances = column_chances(columns, quantiles, start)
+    scores, trees, taken = LeafScores(start), [], []
+    sets, clearest = ColumnSets(column_chances(columns, quantiles, start)), 0.0
     for number in range(growth.trees):
-        splits = _draw_splits(generator, columns, chances, quantiles, growth.depth)
+        if number < _AT_RANDOM * growth.trees:
+            chosen = sets.at_random(generator, growth.depth)
+        else:
+            chosen = sets.drawn(generator, growth.depth)
+        splits = _draw_splits(generator, columns, chosen, quantiles)
         residuals, curvatures = curator.answer(
             LeafSums(splits, scores, bounds.slope, bounds.clip, bounds.weight, noise)
         )
-        steps = growth.rate / (np.maximum(curvatures, 0.0) + damping + 1.0)
-        values = np.clip(-steps[:, None] * residuals, -growth.rate * _LONGEST, growth.rate * _LONGEST)
+        held = np.maximum(curvatures, 0.0)
+        total, told = max(float(curvatures.sum()), 1.0), contrasts(residuals)
+        squares = told**2 / (held.size * deviation**2 + bounds.spread * total)
+        kept = clear_shares(squares, growth.trees)
+        sets.see(splits.columns, np.max(kept * squares, axis=1))
+        clearest = max(clearest, float(np.max(squares[several_columns(splits.columns)], initial=0.0)))
+        step = Step(growth.rate / (held + damping + 1.0), growth.rate * kept / total, curvatures)
+        values = np.clip(step.values(residuals, held), -growth.rate * _LONGEST, growth.rate * _LONGEST)
         tree = LeafValues(splits, in_order(splits, columns.directions, values))
         scores = scores.grown(tree)
         trees.append(tree)
-        noises.append(steps * deviation)
+        taken.append(step)
         report(progress, (number + 1) / growth.trees)
-    weights = _averaged(growth.trees)
-    averaged = tuple(LeafValues(tree.splits, w * tree.values) for w, tree in zip(weights, trees, strict=True))
-    noise_of = tuple(w * s for w, s in zip(weights, noises, strict=True))
-    return Forest(averaged, noise_of, 1.0, start.constant.size), deviation
+        first = number + 1 == math.ceil(_FIRST * growth.trees)
+        if goes_on and first and not goes_on(Grown(tuple(trees), tuple(taken), deviation, clearest)):
+            return None
+    return Grown(tuple(trees), tuple(taken), deviation, clearest)
 
 
 def chance_residuals(loss: Loss, scores: Floats, weight: float, spread: float, seed: int) -> tuple[Floats, Floats]:
@@ -327,11 +413,10 @@ def usual_curvature(loss: Loss, columns: LevelColumns, quantiles: Floats, start:
 
 
 def _draw_splits(
-    generator: np.random.Generator, columns: LevelColumns, chances: Floats, quantiles: Floats, depth: int
+    generator: np.random.Generator, columns: LevelColumns, chosen: list[int], quantiles: Floats
 ) -> Splits:
     """Return random splits: a cut of a number at a random quantile, or a random half of the levels of a category."""
-    chosen = generator.choice(chances.size, size=depth, p=chances).tolist()
-    sides = np.zeros((depth, _LEVELS), dtype=np.bool_)
+    sides = np.zeros((len(chosen), _LEVELS), dtype=np.bool_)
     for own, column in zip(sides, chosen, strict=True):
         width = columns.widths[column]
         if column < columns.numbers:
@@ -352,36 +437,50 @@ def _averaged(trees: int) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Sorted:
-    """Sorts rows by what a forest of one output adds to their scores: one more column has the place of each row.
+    """Sorts rows by what a forest adds to their scores: one more column has the place of each row.
 
-    The public ``reach`` ends the outermost of 256 places.
+    There are 256 places, in 16 cells of as many: of a forest with one output they are even on both sides of 0, up to
+    ``reach``, and of one with more they are the outputs to which it adds most. ``directions`` is what the rows of a
+    place are taken to get.
     """
 
     forest: Forest
     reach: float
+    directions: Floats
 
-    @property
-    def _edges(self) -> Floats:
-        return self.reach * np.linspace(-1.0, 1.0, _LEVELS + 1) ** 3  # finer near 0, where most rows are
-
-    @property
-    def _middles(self) -> Floats:
-        return (self._edges[:-1] + self._edges[1:]) / 2
-
-    @property
-    def middles(self) -> Floats:
-        """The mean of what the forest adds in each of the 2^4 cells, by public numbers."""
-        means: Floats = self._middles.reshape(2**_CELLS, -1).mean(axis=1)
-        return means
+    @classmethod
+    def of(cls, forest: Forest, levels: NDArray[np.uint8]) -> Sorted:
+        """Return places that suit rows of levels which are public."""
+        added = forest.scores(levels)
+        reach = _WIDEST * max(math.sqrt(float(np.mean(added**2))), 1e-6)
+        if forest.outputs == 1:
+            edges = reach * np.linspace(-1.0, 1.0, _LEVELS + 1)
+            return cls(forest, reach, ((edges[:-1] + edges[1:]) / 2)[:, None])
+        empty = cls(forest, reach, np.zeros((_LEVELS, forest.outputs)))
+        places = empty(levels)[:, -1]
+        sums = np.stack([np.bincount(places, each, minlength=_LEVELS) for each in added.T], axis=1)
+        return cls(forest, reach, sums / np.maximum(np.bincount(places, minlength=_LEVELS), 1)[:, None])
 
     def __call__(self, levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return rows of levels with their places."""
-        places = np.searchsorted(self._edges[1:-1], self.forest.scores(levels)[:, 0], side="left").astype(np.uint8)
-        return np.column_stack([levels, places])
+        added = self.forest.scores(levels)
+        if self.forest.outputs == 1:
+            inner = self.reach * np.linspace(-1.0, 1.0, _LEVELS + 1)[1:-1]
+            places = np.searchsorted(inner, added[:, 0], side="left")
+        else:
+            places = added.argmax(axis=1) % 2**_CELLS * (_LEVELS // 2**_CELLS)
+        return np.column_stack([levels, places.astype(np.uint8)])
+
+    @property
+    def cells(self) -> Floats:
+        """What the rows of each of the 2^4 cells are taken to get, shape (16, K)."""
+        own = self.directions.reshape(2**_CELLS, -1, self.forest.outputs)
+        means: Floats = own.mean(axis=1) if self.forest.outputs == 1 else own[:, 0]
+        return means
 
     def scores(self, start: ColumnTables, columns: int) -> LeafScores:
-        """Return the scores of such rows, what the forest adds rounded to the middle of a place."""
-        return LeafScores(ColumnTables(start.constant, (*start.tables, (columns, self._middles[:, None]))))
+        """Return the scores of such rows, what the forest adds being that of their places."""
+        return LeafScores(ColumnTables(start.constant, (*start.tables, (columns, self.directions))))
 
     def splits(self, columns: int) -> Splits:
         """The cells as leaves of a tree: its bits are those of the number of a cell."""
@@ -390,13 +489,31 @@ class Sorted:
         return Splits((columns,) * _CELLS, np.array(bits))
 
 
-def buy_factor(curator: Curator, ordered: Sorted, start: ColumnTables, bounds: RowBounds, chance: Chance) -> float:
-    """Return by which factor the scores of a forest should be multiplied, from 0 to 1.5.
+@dataclass(frozen=True)
+class Found:
+    """What rows say of a forest: the factor of Newton's step, and the deviations of noise and of chance in it."""
+
+    factor: float
+    noise: float
+    chance: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether the forest explains more than noise and chance do."""
+        return self.factor > _EVIDENCE * math.hypot(self.noise, self.chance)
+
+    def weighed(self, told: float) -> float:
+        """Return the factor, nearer to what the trees tell where it is noisy, from 0 to 1.5."""
+        known = _USUAL**2 / (_USUAL**2 + self.noise**2) if math.isfinite(self.noise) else 0.0
+        return min(max(told + ((self.factor - told) * known if known else 0.0), 0.0), _LARGEST_FACTOR)
+
+
+def buy_factor(curator: Curator, ordered: Sorted, start: ColumnTables, bounds: RowBounds, chance: Chance) -> Found:
+    """Return by which factor the scores of a forest should be multiplied.
 
     Residuals G and curvatures H at the scores of all trees are added up in cells of rows to which the trees add about
-    the same number m, in cells whose curvature exceeds its noise. The factor is that of Newton's step,
-    1 - (sum(G m) + f)/sum(H m^2), f being what is fitted by chance, nearer to the share told by the trees where noise
-    is large.
+    the same m, in cells whose curvature exceeds its noise. The factor is that of Newton's step,
+    1 - (sum(G m) + f)/sum(H m^2), f being what is fitted by chance.
 
     **Privacy** One `LeafSums` with all that is left of the budget of the curator, whose rows are ``ordered``.
     """
@@ -408,13 +525,12 @@ def buy_factor(curator: Curator, ordered: Sorted, start: ColumnTables, bounds: R
     moved = LeafSums.sensitivity(bounds.clip).times(curator.rows_per_unit).under(curator.relation)
     deviation = noise.noise_multiplier * moved
     held = curvatures > _SURE * deviation / bounds.weight
-    middles, steep = ordered.middles[held], float(curvatures[held] @ ordered.middles[held] ** 2)
-    # What noise makes of the factor, and how far from the share it usually is: the mean of both, by their precision.
-    noisy, usual = deviation**2 * float(np.sum(middles**2)), (_USUAL * steep) ** 2
-    if not usual > 0:
-        return chance.told
-    found = 1 - (float(residuals[held, 0] @ middles) + chance.fitted) / steep
-    return min(max(chance.told + (found - chance.told) * usual / (usual + noisy), 0.0), _LARGEST_FACTOR)
+    added, squares = ordered.cells[held], np.sum(ordered.cells[held] ** 2, axis=1)
+    steep = float(curvatures[held] @ squares)
+    if not steep > 0:
+        return Found(0.0, math.inf, math.inf)
+    found = 1 - (float(np.sum(residuals[held] * added)) + chance.fitted) / steep
+    return Found(found, deviation * math.sqrt(float(squares.sum())) / steep, math.sqrt(bounds.spread / steep))
 
 
 def buy_slope(curator: Curator, scale: Floats) -> tuple[float, float]:

@@ -48,7 +48,8 @@ class SolverResult:
     matrix F of shape (d, m): the noise of privacy moves the weights of each output by about F times m independent
     standard normal numbers. ``column_evidence`` says of each feature by how many standard deviations of
     noise its released moments exceed those of a column that never varies. ``sandwich`` has the errors
-    of sampling and privacy together, where they were bought.
+    of sampling and privacy together, where they were bought. ``resume`` goes on where the method has stopped, with
+    all that is left of the budget then, if it can.
     """
 
     weights: Floats
@@ -58,6 +59,7 @@ class SolverResult:
     noise_factor: Floats | None = field(default=None, kw_only=True)
     column_evidence: Floats | None = field(default=None, kw_only=True)
     sandwich: Sandwich | None = field(default=None, kw_only=True)
+    resume: Callable[[], SolverResult] | None = field(default=None, kw_only=True, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
