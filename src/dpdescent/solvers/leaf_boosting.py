@@ -233,7 +233,7 @@ class Grown:
             leaf = leaf_of(tree.splits, levels).astype(np.intp)
             now = residuals + curvatures[:, None] * moved
             sums = np.stack([np.bincount(leaf, each, minlength=step.held.size) for each in now.T], axis=1)
-            held = np.bincount(leaf, curvatures, minlength=step.held.size)
+            held: Floats = np.bincount(leaf, curvatures, minlength=step.held.size).astype(np.float64)
             own = Step(np.minimum(step.leaves, Growth.rate / (held + 1.0)), step.contrasts, held)
             values = own.values(sums, held)
             moved += values[leaf]
