@@ -232,7 +232,8 @@ class Grown:
         for tree, step, weight in zip(self.trees, self.steps, _averaged(len(self.trees)), strict=True):
             leaf = leaf_of(tree.splits, levels).astype(np.intp)
             now = residuals + curvatures[:, None] * moved
-            sums = np.stack([np.bincount(leaf, each, minlength=step.held.size) for each in now.T], axis=1)
+            by_output = [np.bincount(leaf, each, minlength=step.held.size) for each in now.T]
+            sums: Floats = np.stack(by_output, axis=1).astype(np.float64)
             held: Floats = np.bincount(leaf, curvatures, minlength=step.held.size).astype(np.float64)
             own = Step(np.minimum(step.leaves, Growth.rate / (held + 1.0)), step.contrasts, held)
             values = own.values(sums, held)
@@ -285,7 +286,7 @@ def buy_forest(
         residuals, curvatures = curator.answer(
             LeafSums(splits, scores, bounds.slope, bounds.clip, bounds.weight, noise)
         )
-        held = np.maximum(curvatures, 0.0)
+        held: Floats = np.maximum(curvatures, 0.0)
         total, told = max(float(curvatures.sum()), 1.0), contrasts(residuals)
         squares = told**2 / (held.size * deviation**2 + bounds.spread * total)
         kept = clear_shares(squares, growth.trees)
