@@ -5,7 +5,8 @@ increasing score, N1 and N0 their totals:
 
 **AUC** A = sum_b (x1_b/N1) c_b, where c_b = (sum of x0 below b + x0_b/2)/N0. Pairs within a bin count half, which is
 too little by sum_b (t_b/n)^2 r'_b/(12 p (1 - p)), with t = x0 + x1, p = N1/n, and r' the change, from bin to bin, of
-the rates x1/t made monotone: that is added.
+the rates r = x1/t made monotone. A bin cannot lack more than r (1 - r)/2 in the place of r'/12, where its best rows are
+all of the class; half of that is the most that is added. It may be nothing or twice as much, which is an error as well.
 
 **Calibration error** sum_b |d_b|/n with d = (1 - p) x1 - p x0 and p the mean predicted probability of a bin. Noise
 makes |d| larger, so that the variance of d by privacy is taken from its square first.
@@ -123,7 +124,8 @@ def binning_correction(positives: Floats, negatives: Floats, deviation: float = 
     if not 0 < share < 1 or totals.size < 2:
         return 0.0
     rates = isotonic_regression(np.clip(positives / totals, 0.0, 1.0), weights=totals).x
-    return float(np.sum((totals / n) ** 2 * np.gradient(rates)) / (12 * share * (1 - share)))
+    lacking = np.minimum(np.gradient(rates) / 12, rates * (1 - rates) / 4)
+    return float(np.sum((totals / n) ** 2 * lacking) / (share * (1 - share)))
 
 
 def area(counts: ScoreCounts, level: float) -> Measure:
@@ -131,9 +133,9 @@ def area(counts: ScoreCounts, level: float) -> Measure:
     if counts.too_few:
         return Measure.refused("auc", "a class has fewer rows than three deviations of the noise")
     found, gradient = auc_of_counts(counts.positives, counts.negatives)
-    found += binning_correction(counts.positives, counts.negatives, counts.deviation)
+    added = binning_correction(counts.positives, counts.negatives, counts.deviation)
     privacy, sampling = counts.variances(gradient)
-    return Measure.of("auc", found, (max(privacy, _simulated(counts)), sampling), level)
+    return Measure.of("auc", found + added, (max(privacy, _simulated(counts)) + added**2 / 3, sampling), level)
 
 
 def _simulated(counts: ScoreCounts) -> float:
