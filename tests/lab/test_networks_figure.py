@@ -3,11 +3,15 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="the figure trains networks with torch, which is not installed")
+
+import torch
 
 from dpdescent.datasets import Dataset
 from dpdescent.errors import InvalidParameter
@@ -100,6 +104,20 @@ def test_the_paper_mode_has_the_settings_of_the_paper() -> None:
     shown = (step_rules._DECREASE, step_rules._PAPER_BACKTRACK, step_rules._PAPER_WINDOW, step_rules._PAPER_STRETCH)
     assert shown == (0.001, 0.8, 10, 1.2)
     assert module_fit._SEARCHES["blsgd-paper"] == (20, "gaussian")
+
+
+@pytest.mark.parametrize(("found", "taken"), [(None, 0.8**20), (0, 1.0), (19, 0.8**19)])
+def test_a_search_that_fails_takes_a_step_shorter_than_all_that_it_tried(found: int | None, taken: float) -> None:
+    weights, tried = torch.ones(2), []
+
+    def first_step(_: list[Any], sizes: list[float], demands: list[float]) -> int | None:
+        tried.append((len(sizes), sizes[-1], demands[0]))
+        return found
+
+    search = step_rules.PaperLineSearch(SimpleNamespace(parameters=[weights], first_step=first_step))  # type: ignore[arg-type]
+    assert search._move(0, [torch.tensor([3.0, 4.0])]) == pytest.approx(taken)
+    assert tried == [(20, pytest.approx(0.8**19), pytest.approx(0.001 * 25))]
+    assert weights.tolist() == pytest.approx([1 - 3 * taken, 1 - 4 * taken])
 
 
 def test_convolutions_need_images() -> None:

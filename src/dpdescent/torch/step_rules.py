@@ -41,9 +41,8 @@ r"""How noisy gradients become steps.
     not become shorter by themselves.
 ``blsgd-paper``
     The same as the paper has it: searches with Gaussian noise from a first step of 1 (the paper leaves it open), each
-    step 0.8 times the one before; after every ten steps the first becomes 1.2 times the longest that was chosen, if
-    that is shorter. The
-    parameters that remain are the last ones.
+    step 0.8 times the one before, and once more so where all fail; after every ten steps the first becomes 1.2 times
+    the longest that was chosen, if that is shorter. The parameters that remain are the last ones.
 ``sgd``, ``adam``
     Clipped gradients and a given learning rate (Abadi et al. 2016; Kingma & Ba 2015).
 
@@ -270,7 +269,7 @@ class LineSearch(Method):
 
 
 class PaperLineSearch(Method):
-    """The search of Chen & Lee (2020), section 5.7: the shortest step where it fails, and no average."""
+    """The search of Chen & Lee (2020), section 5.7: a step shorter than all that it tried where it fails."""
 
     def __init__(self, training: PrivateTraining) -> None:
         super().__init__(training)
@@ -279,9 +278,9 @@ class PaperLineSearch(Method):
 
     def _move(self, step: int, gradient: list[Tensor]) -> float:
         squared = _length(gradient) ** 2
-        sizes = [self._first * _PAPER_BACKTRACK**k for k in range(PAPER_STEPS)]
+        *sizes, shorter = [self._first * _PAPER_BACKTRACK**k for k in range(PAPER_STEPS + 1)]
         found = self.training.first_step(gradient, sizes, [_DECREASE * size * squared for size in sizes])
-        taken = sizes[-1 if found is None else found]
+        taken = shorter if found is None else sizes[found]
         for each, along in zip(self.parameters, gradient, strict=True):
             each.sub_(along, alpha=taken)
         self._chosen.append(taken)

@@ -203,7 +203,8 @@ SEARCH_FIGURES: tuple[DataTable | Figure | NetworkFigure, ...] = (
         ),
         details=(
             "DP-BLSGD (paper) searches among 20 steps from a first one of 1, both of which the paper leaves open, "
-            "with alpha = 0.001, beta = 0.8 and Gaussian noise; where no step is accepted it takes the shortest.",
+            "with alpha = 0.001, beta = 0.8 and Gaussian noise, on a batch of its own; where no step is accepted it "
+            "takes 0.8 times the shortest.",
             "The paper does not state its budgets; here every run as a whole has the same epsilon and delta, charged "
             "by the distribution of its privacy loss. It penalises weights by 0.001/2 times their squared norm, and "
             "there is no penalty here. Kernels, which it leaves open, are 5 wide, and 3 wide on colour images.",
