@@ -114,7 +114,7 @@ def test_a_file_that_changes_while_or_after_bounds_are_measured_is_refused(
     generator = np.random.default_rng(0)
     X = mapped(tmp_path / "X.npy", generator.random((ROWS, 3)))
     labels = (X[:, 0] > X[:, 1]).astype(int)
-    measured = Measurement.of_columns if what == "bounds" else Measurement.target
+    measured = Measurement.buy_columns if what == "bounds" else Measurement.buy_target
 
     def changed(self: Measurement, *arguments: Any) -> Any:
         before, after = X[ROWS - 1, 2], np.nextafter(X[ROWS - 1, 2], 2.0)

@@ -485,8 +485,8 @@ def test_one_row_moves_what_is_measured_within_its_sensitivity(bounds: Any, rela
     def measure(noise: Recording, table: np.ndarray, target: np.ndarray) -> None:
         ledger = Ledger(1.0, DELTA, currency="gdp", relation=relation)
         measurement = Measurement(ledger, noise, 600)
-        measurement.of_columns(table, scaling, np.zeros(2, np.bool_), tighten=True, gaps=gaps)
-        measurement.scaling(target[:, None].astype(float), np.zeros(1, np.bool_))
+        measurement.buy_columns(table, scaling, np.zeros(2, np.bool_), tighten=True, gaps=gaps)
+        measurement.buy_scaling(target[:, None].astype(float), np.zeros(1, np.bool_))
 
     recorded = Recording()
     measure(recorded, X, y)
@@ -505,7 +505,7 @@ def test_with_few_rows_both_measurements_of_the_ladder_are_charged_and_have_nois
 
     def measure(noise: Any, table: np.ndarray) -> Ledger:
         ledger = Ledger(1.0, DELTA, currency="gdp", relation=relation)
-        Measurement(ledger, noise, 60).scaling(table, np.zeros(2, np.bool_))
+        Measurement(ledger, noise, 60).buy_scaling(table, np.zeros(2, np.bool_))
         return ledger
 
     other = np.vstack([X[:-1], [[-1e30, 0.0]]]) if relation == "replace-one" else X[:-1]

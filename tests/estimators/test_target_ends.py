@@ -77,7 +77,7 @@ def test_one_row_moves_the_histograms_of_a_target_within_their_sensitivity(given
     other = y[:-1] if relation == "zero-out" else np.vstack([y[:-1], [[-1e-300]]])
 
     def measure(noise: Any, target: np.ndarray) -> None:
-        Measurement(Ledger(1.0, DELTA, currency="gdp", relation=relation), noise, 600).target(target, *given)
+        Measurement(Ledger(1.0, DELTA, currency="gdp", relation=relation), noise, 600).buy_target(target, *given)
 
     recorded = Recording()
     measure(recorded, y)

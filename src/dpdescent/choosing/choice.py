@@ -136,7 +136,7 @@ def select(
     currency = ledger.currency if ledger is not None and chosen == "compare-all" else GDP()
     task.require_fits(task.opened(_TOO_LITTLE, delta, currency))
     task.split(holdout)
-    return _compare_all(task) if chosen == "compare-all" else _stop_at_random(task)
+    return _buy_comparison(task) if chosen == "compare-all" else _buy_random_stop(task)
 
 
 def _require_account(ledger: Ledger, relation: Relation) -> None:
@@ -270,7 +270,7 @@ class _Task:
         return Selection(model, index, strategy, loss)
 
 
-def _compare_all(task: _Task) -> Selection:
+def _buy_comparison(task: _Task) -> Selection:
     """Fit every candidate with an equal share, and choose by the exponential mechanism on the hold-out part."""
     account = task.account
     currency = GDP() if account is None else account.currency
@@ -288,7 +288,7 @@ def _compare_all(task: _Task) -> Selection:
     return task.finished((index, models[index]), "compare-all", None, own, charges)
 
 
-def _stop_at_random(task: _Task) -> Selection:
+def _buy_random_stop(task: _Task) -> Selection:
     """Make a random number of runs, each with a candidate drawn at random, and keep the best."""
     plan = stopping_plan(task.epsilon, task.delta, len(task.candidates))
     own = task.opened(task.epsilon, task.delta, Approximate())

@@ -67,20 +67,20 @@ class Measurement:
     units: Units | None = None  # which rows belong together
     seals: Seals | None = None  # those of a table that is read block by block
 
-    def of_rows(self, present: int) -> tuple[int, list[str]]:
+    def buy_units(self, present: int) -> tuple[int, list[str]]:
         """Buy the number of rows of all units; return it, and what a statement says of it.
 
         ``present`` rows are counted, which is unreleased data. Every unit has a row, and at most ``rows_per_unit``.
         """
         assert self.units is not None, "without units the number of rows is public"
         before, grid = self.ledger.spent, FeatureGrid(1.0, 1)
-        noisy = self.count_rows(ArraySource(np.zeros((present, 1)), np.zeros(present), grid))
+        noisy = self.buy_row_count(ArraySource(np.zeros((present, 1)), np.zeros(present), grid))
         rows = min(max(round(noisy), self.units.count), self.units.places)
         share = (self.ledger.spent - before) / self.ledger.budget
         said = f"about {rows} rows of all units are in use, by a noisy count, for {share:.1%} of the budget"
         return rows, [said]
 
-    def count_rows(self, source: Source) -> float:
+    def buy_row_count(self, source: Source) -> float:
         """Buy the number of rows of a source."""
         curator = self._curator(source)
         return curator.answer(RowCount(curator.gaussian(share_of_counts(curator) * self.ledger.budget)))
@@ -89,7 +89,7 @@ class Measurement:
         problem = LinearProblem(Squared(), source.grid, intercept=False)
         return Curator(source, problem, self.ledger, self.rows, noise=self.noise, units=self.units)
 
-    def scaling(self, X: Any, binary: NDArray[np.bool_]) -> ColumnScaling:
+    def buy_scaling(self, X: Any, binary: NDArray[np.bool_]) -> ColumnScaling:
         """Buy the ends of all columns that are not declared to be 0 or 1, and return the scaling by them."""
         low, high = np.zeros(X.shape[1]), np.ones(X.shape[1])
         numeric = np.flatnonzero(~binary)
@@ -98,11 +98,11 @@ class Measurement:
             low[numeric], high[numeric] = measured_ends(self._ask(numeric.size), cells, self.rows)
         return _widened(low, high)
 
-    def target(self, y: Any, low: float = -math.inf, high: float = math.inf) -> TargetEnds:
+    def buy_target(self, y: Any, low: float = -math.inf, high: float = math.inf) -> TargetEnds:
         """Buy the ends of a target, of one column, within given ones."""
         return target_ends(self._ask(1), _columns(y, np.arange(1)), self.rows, low, high)
 
-    def tightened(self, X: Any, given: ColumnScaling, binary: NDArray[np.bool_]) -> ColumnScaling:
+    def buy_tightened(self, X: Any, given: ColumnScaling, binary: NDArray[np.bool_]) -> ColumnScaling:
         """Buy narrower ends within given bounds where columns need much less; return ``given`` itself if none do."""
         low, high = given.low.copy(), given.high.copy()
         numeric = np.flatnonzero(~binary)
@@ -132,11 +132,11 @@ class Measurement:
         moved = Sensitivity.of_clipped_sum(1.0).times(each).under(self.ledger.relation)
         return self.rows / (moved * self.ledger.currency.gaussian(self.ledger.budget).noise_multiplier)
 
-    def count_first(self, source: Source, largest: int) -> None:
+    def buy_first(self, source: Source, largest: int) -> None:
         """Buy the first histogram of given bounds, if there is one beside those of all bounds."""
         share = first_share(self.effective_rows, source.grid.dimension)
         if share is not None:
-            self.counted(source, largest, share)
+            self.buy_histogram(source, largest, share)
 
     def _ask_first(self, columns: int) -> Ask | None:
         share = first_share(self.effective_rows, columns)
@@ -152,11 +152,11 @@ class Measurement:
                 source = BlockSource(coded, grid, engine, self.seals, keep_rows=False)
             else:
                 source = ArraySource(_placed(levels), np.zeros(levels.shape[0]), grid)
-            return self.counted(source, largest, share)
+            return self.buy_histogram(source, largest, share)
 
         return ask
 
-    def counted(self, source: Source, largest: int, share: float | None = None) -> tuple[Floats, float]:
+    def buy_histogram(self, source: Source, largest: int, share: float | None = None) -> tuple[Floats, float]:
         """Buy a histogram of every column of a source of levels; also return the deviation of its noise."""
         columns, budget = source.grid.dimension, self.ledger.budget
         curator = self._curator(source)
@@ -166,7 +166,7 @@ class Measurement:
         with one_library_thread():
             return curator.answer(query), gaussian.noise_multiplier * moved.under(self.ledger.relation)
 
-    def of_columns(
+    def buy_columns(
         self,
         X: Any,
         given: ColumnScaling | None,
@@ -180,12 +180,12 @@ class Measurement:
         """
         before = self.ledger.spent
         if given is None:
-            scaling, said = self.scaling(X, binary), "bounds were measured by noisy histograms of the columns"
+            scaling, said = self.buy_scaling(X, binary), "bounds were measured by noisy histograms of the columns"
         elif gaps is not None and gaps.any():
-            scaling = given.filled(self.scaling(X, ~gaps), gaps)
+            scaling = given.filled(self.buy_scaling(X, ~gaps), gaps)
             said = f"bounds of {_number_of_columns(int(np.count_nonzero(gaps)))} were measured by noisy histograms"
         elif tighten:
-            scaling = self.tightened(X, given, binary)
+            scaling = self.buy_tightened(X, given, binary)
             narrower = np.count_nonzero((scaling.low != given.low) | (scaling.high != given.high))
             found = f"found for {narrower} of {np.count_nonzero(~binary)} columns"
             said = f"narrower bounds were sought by noisy histograms and {found}"
@@ -285,7 +285,7 @@ def share_of_counts(curator: Curator) -> float:
     return min(max(_COUNTED_ROWS / rows_of_privacy, _LEAST_SHARE), _LARGEST_SHARE)
 
 
-def balanced_weights(curator: Curator, private: bool) -> Floats:
+def measure_class_weights(curator: Curator, private: bool) -> Floats:
     """Return n/(K c) for each of K classes, c being its count: bought for 1% of the budget, or up to 10% of it.
 
     A count is taken for two standard deviations of its noise at least, so that no class gets a weight that the noise

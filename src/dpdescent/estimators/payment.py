@@ -56,7 +56,7 @@ from ..relations import Norm, Relation
 from ..solvers import Facts, Method, Settings
 
 if TYPE_CHECKING:
-    from .shown import Explanation
+    from .explanation import Explanation
 
 
 def open_ledger(
@@ -204,7 +204,7 @@ class CountedEstimator(BaseEstimator):  # type: ignore[misc]
         >>> print(str(model.explain()).splitlines()[0])
         (1, 1e-06)-differentially private for one row under zero-out.
         """
-        from .shown import Explanation
+        from .explanation import Explanation
 
         check_is_fitted(self)
         return Explanation.of_model(self)
@@ -218,7 +218,7 @@ class CountedEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _promise(self) -> str:
         """Return what a notebook shows beside the parameters of a fitted model."""
-        from .shown import promise_of
+        from .explanation import promise_of
 
         return promise_of(self.privacy_) if hasattr(self, "privacy_") else ""
 

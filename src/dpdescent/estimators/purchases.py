@@ -35,7 +35,7 @@ from ..queries import MeanRowNorm, Query
 from ..solvers import Method, Settings
 from ..tables.bounds import BINS, RUNGS
 from .knowledge import Knowledge
-from .measuring import Measurement, balanced_weights
+from .measuring import Measurement, measure_class_weights
 
 
 class _RowsAsked(Exception):
@@ -145,10 +145,10 @@ class RowsOfUnits:
         return None
 
     def rehearse(self, rehearsal: Rehearsal) -> None:
-        rehearsal.ask(lambda measurement: measurement.count_rows(rehearsal.unread(1)))
+        rehearsal.ask(lambda measurement: measurement.buy_row_count(rehearsal.unread(1)))
 
     def buy(self, known: Knowledge, shop: Shop) -> Knowledge:
-        rows, remarks = shop.measurement(known).of_rows(shop.X.shape[0])
+        rows, remarks = shop.measurement(known).buy_units(shop.X.shape[0])
         return known.learnt("the number of rows of all units, with noise", remarks, rows=rows)
 
 
@@ -165,14 +165,14 @@ class ColumnBounds:
 
     def rehearse(self, rehearsal: Rehearsal) -> None:
         if self.tighten and self.columns:
-            rehearsal.ask(lambda measurement: measurement.count_first(rehearsal.unread(self.columns), RUNGS))
+            rehearsal.ask(lambda measurement: measurement.buy_first(rehearsal.unread(self.columns), RUNGS))
         for largest in (RUNGS, BINS) if self.columns else ():
-            rehearsal.ask(partial(Measurement.counted, source=rehearsal.unread(self.columns), largest=largest))
+            rehearsal.ask(partial(Measurement.buy_histogram, source=rehearsal.unread(self.columns), largest=largest))
 
     def buy(self, known: Knowledge, shop: Shop) -> Knowledge:
         columns, given = known.columns, known.scaling if known.columns.given else None
         measurement = shop.measurement(known)
-        scaling, remarks = measurement.of_columns(shop.X, given, columns.binary, self.tighten, columns.gaps)
+        scaling, remarks = measurement.buy_columns(shop.X, given, columns.binary, self.tighten, columns.gaps)
         return known.learnt("bounds of the columns", remarks, scaling=scaling)
 
 
@@ -204,8 +204,8 @@ class ClassWeights:
         return "class_weight"
 
     def rehearse(self, rehearsal: Rehearsal) -> None:
-        rehearsal.ask(lambda _: balanced_weights(rehearsal.curator(), private=True))
+        rehearsal.ask(lambda _: measure_class_weights(rehearsal.curator(), private=True))
 
     def buy(self, known: Knowledge, shop: Shop) -> Knowledge:
-        weights = balanced_weights(shop.curator(known), known.method.private)
+        weights = measure_class_weights(shop.curator(known), known.method.private)
         return known.learnt("weights of the classes", loss=known.model._balanced(known.loss, np.asarray(weights)))

@@ -84,7 +84,7 @@ class BoundedRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
             return []
         given = self.target_bounds is not None
         outer = self._outer_ends() if given else (-math.inf, math.inf)
-        found = measurement.target(column, *outer)
+        found = measurement.buy_target(column, *outer)
         if not given or (found.low, found.high) != outer:
             self.target_bounds_ = self._sensible_ends(found.low, found.high)
         what = "narrower bounds of the label were sought" if given else "bounds of the label were measured"

@@ -261,7 +261,7 @@ def blsgd(curator: Curator, settings: BLSGDSettings, progress: Progress | None =
     plan = measure_plan(curator, settings)
     weights, iterates = _start(curator, settings), Average(curator.problem.shape)
     steps: list[float] = []
-    while (found := _next_step(plan, weights)) is not None:
+    while (found := _buy_next_step(plan, weights)) is not None:
         step, direction = found
         weights = weights - step * direction
         steps.append(step)
@@ -271,7 +271,7 @@ def blsgd(curator: Curator, settings: BLSGDSettings, progress: Progress | None =
     return SolverResult(iterates.mean if steps else weights, len(steps), tuple(steps))
 
 
-def _next_step(plan: Plan, weights: Floats) -> tuple[float, Floats] | None:
+def _buy_next_step(plan: Plan, weights: Floats) -> tuple[float, Floats] | None:
     """Measure and search until a step is found; return it and its direction, or None when the budget is spent."""
     settings, look = plan.settings, plan.budget.gradient
     plan.memory.discount(settings.memory or 0.0)

@@ -257,7 +257,7 @@ def ftrl(curator: Curator, settings: FTRLSettings, progress: Progress | None = N
     plan = _Plan(curator, settings)
     walk = _Walk(curator, settings, plan, progress)
     for _ in range(settings.passes):
-        walk.one_pass()
+        walk.buy_pass()
     return SolverResult(walk.average, plan.steps, (plan.step_size,) * plan.steps)
 
 
@@ -308,7 +308,7 @@ class _Walk:
         self._step = 0
         self.average = np.zeros_like(self._before)
 
-    def one_pass(self) -> None:
+    def buy_pass(self) -> None:
         """Read every row once, and add the last point to the average."""
         plan = self._plan
         query = TreeGradients(self._follow, plan.leaves, plan.clip, plan.noise)

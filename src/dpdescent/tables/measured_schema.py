@@ -120,13 +120,15 @@ class TableToMeasure:
                 self._coded[name] = coded_texts(self.label if name is None else self.frame[name])
         yield self._coded
 
-    def bins(self, gaussian: Gaussian, columns: Sequence[tuple[str | None, Bins]], size: int, said: str) -> Floats:
+    def buy_bins(
+        self, gaussian: Gaussian, columns: Sequence[tuple[str | None, Bins]], size: int, said: str
+    ) -> Floats:
         """Buy noisy counts of public bins, by functions of columns."""
         parts = partial(self.parts, [name for name, _ in columns])
         read = [_of_column(*column) for column in columns]
         return buy_bins(self.ledger, gaussian, read, size, said, self.noise, self.units, parts)
 
-    def levels(
+    def buy_levels(
         self, cost: ThresholdedGaussian, columns: Sequence[tuple[str | None, Levels]], said: str
     ) -> list[dict[Any, float]]:
         """Buy the values that occur, by functions of columns."""
@@ -271,7 +273,7 @@ def _buy_types(table: TableToMeasure, sought: list[str]) -> dict[str, Found]:
         return {}
     gaussian = table.gaussian(table.shares.types)
     read = [(name, kinds_of_cells) for name in names]
-    counts = table.bins(gaussian, read, len(KINDS_OF_CELLS), "types of cells")
+    counts = table.buy_bins(gaussian, read, len(KINDS_OF_CELLS), "types of cells")
     noise = table.deviation(gaussian, len(names))
     sure = float(norm.isf(_FALSE / counts.size)) * noise
     return {name or "": _kind_of_column(each, noise, sure) for name, each in zip(names, counts, strict=True)}
@@ -374,7 +376,7 @@ def _require_classes(name: str, found: int) -> None:
 def _classes(table: TableToMeasure, whole: bool) -> tuple[dict[Any, float], ThresholdedGaussian]:
     """Buy the values of the label that are frequent; return them, and what they cost."""
     cost = table.thresholded(table.shares.classes, 0.25)
-    levels = table.levels(cost, [(None, partial(level_keys, whole=whole))], "classes of the label")[0]
+    levels = table.buy_levels(cost, [(None, partial(level_keys, whole=whole))], "classes of the label")[0]
     if table.label is not None and table.label.dtype == object and set(levels) <= {"False", "True"}:  # and no text
         levels = {each == "True": count for each, count in levels.items()}
     return levels, cost
@@ -387,7 +389,7 @@ def _balance(table: TableToMeasure, classes: tuple[Any, ...], kind: Found) -> Fo
     def codes(label: pd.Series) -> NDArray[np.intp]:
         return level_codes(as_levels(label, classes), "", classes)
 
-    counts = table.bins(gaussian, [(None, codes)], len(classes), "classes of the label")[0]
+    counts = table.buy_bins(gaussian, [(None, codes)], len(classes), "classes of the label")[0]
     coverage, deviation = min(max(counts.sum() / table.rows, 0.0), 1.0), table.deviation(gaussian, 1)
     return Found("classes", kind.missing, dict(zip(classes, counts.tolist(), strict=True)), coverage, deviation)
 
@@ -399,7 +401,7 @@ def _buy_levels(table: TableToMeasure, sought: list[str], found: dict[str, Found
         return
     cost = table.thresholded(table.shares.levels, 0.7)
     read = [(name, partial(level_keys, whole=found[name].kind == "integer")) for name in wanted]
-    levels = table.levels(cost, read, "levels of the columns")
+    levels = table.buy_levels(cost, read, "levels of the columns")
     noise = table.deviation(cost, len(wanted))
     for name, counts in zip(wanted, levels, strict=True):
         present = max(1.0, table.rows * (1 - found[name].missing))
@@ -448,7 +450,7 @@ def _buy_bounds(
     ]
     if numeric:
         read.append((None, partial(as_numbers, decimal=decimal)))
-    low, high = _bounds(table, read)
+    low, high = _buy_ends(table, read)
     ends = list(zip(low.tolist(), high.tolist(), strict=True))
     if numeric:
         target = replace(target, low=ends[-1][0], high=ends[-1][1])
@@ -487,7 +489,7 @@ def buy_histograms(table: TableToMeasure, schema: Schema, found: dict[str, Found
     gaussian = table.gaussian(table.shares.histograms)
     names = [column.name if column.name in table.frame.columns else None for column in columns]
     read = [(name, placed(column, each)) for name, column, each in zip(names, columns, ends, strict=True)]
-    counts = table.bins(gaussian, read, _BINS, "histograms of numbers")
+    counts = table.buy_bins(gaussian, read, _BINS, "histograms of numbers")
     noise = table.deviation(gaussian, len(columns))
     for column, each, (low, high, bins) in zip(columns, counts, ends, strict=True):
         before, held = found.get(column.name, Found("number")), tuple(each[:bins].tolist())
@@ -512,7 +514,7 @@ def _numbers_of(column: Column, decimal: str) -> Callable[[pd.Series], pd.Series
     )
 
 
-def _bounds(
+def _buy_ends(
     table: TableToMeasure, read: Sequence[tuple[str | None, Callable[[pd.Series], pd.Series]]]
 ) -> tuple[Floats, Floats]:
     """Return noisy bounds of columns of numbers; missing cells are in no histogram."""
