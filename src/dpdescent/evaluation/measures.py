@@ -5,8 +5,8 @@ increasing score, N1 and N0 their totals:
 
 **AUC** A = sum_b (x1_b/N1) c_b, where c_b = (sum of x0 below b + x0_b/2)/N0. Pairs within a bin count half, which is
 too little by sum_b (t_b/n)^2 r'_b/(12 p (1 - p)), with t = x0 + x1, p = N1/n, and r' the change, from bin to bin, of
-the rates r = x1/t made monotone. A bin cannot lack more than r (1 - r)/2 in the place of r'/12, where its best rows are
-all of the class; half of that is the most that is added. It may be nothing or twice as much, which is an error as well.
+the rates r = x1/t made monotone. A bin cannot lack more than r (1 - r)/2 in the place of r'/12, where its best rows
+are all of the class; half of that is the most that is added. It may be nothing or twice as much: an error as well.
 
 **Calibration error** sum_b |d_b|/n with d = (1 - p) x1 - p x0 and p the mean predicted probability of a bin. Noise
 makes |d| larger, so that the variance of d by privacy is taken from its square first.
