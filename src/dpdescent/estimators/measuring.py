@@ -227,8 +227,13 @@ def _columns(X: Any, columns: NDArray[np.intp]) -> Any:
 
 def _scaled(cells: Any, scaling: ColumnScaling, factors: Floats) -> Any:
     """Return cells scaled by their bounds, and each column then by a factor."""
-    scaled = scaling.apply(cells)
-    return sparse.csr_array(scaled.multiply(factors)) if sparse.issparse(scaled) else scaled * factors
+    scaled = scaling.apply(cells)  # cells of its own
+    if (factors != 1).any():
+        if sparse.issparse(scaled):
+            scaled.data *= factors[scaled.indices]
+        else:
+            scaled *= factors
+    return scaled
 
 
 def _placed(levels: Any) -> Any:
